@@ -1,0 +1,2 @@
+//! The `pteron` command.
+fn main() {}
