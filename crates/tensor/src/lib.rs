@@ -1,1 +1,29 @@
-//! See ARCHITECTURE.md.
+//! What every floor above means by a tensor: scalar types, shapes, dim orders, views over bytes,
+//! owned aligned buffers, and arenas that lend disjoint views.
+//!
+//! This crate knows no file format and no operator. Bytes are little-endian in files and native in
+//! memory; whoever reads a file on a big-endian host converts before making a view.
+
+mod arena;
+mod buffer;
+mod dim_order;
+mod element;
+mod error;
+mod meta;
+mod scalar;
+mod scalar_type;
+mod shape;
+mod view;
+
+pub use arena::{Arenas, Extent, Loan};
+pub use buffer::{ALIGNMENT, AlignedBuffer};
+pub use dim_order::DimOrder;
+pub use element::{Bool, Element};
+pub use error::{Error, Result};
+pub use half::{bf16, f16};
+pub use meta::{ShapeDynamism, TensorMeta};
+pub use num_complex::Complex;
+pub use scalar::Scalar;
+pub use scalar_type::ScalarType;
+pub use shape::{MAX_RANK, Shape};
+pub use view::{Tensor, TensorView, TensorViewMut};

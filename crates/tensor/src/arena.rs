@@ -1,0 +1,184 @@
+//! Arenas: the memory that a plan divides among tensors by offset. The one place of this crate that
+//! needs `unsafe`: a [`Loan`] hands out several views of one arena at a time, after checking that no
+//! writable view overlaps another.
+
+use crate::{AlignedBuffer, Error, Result};
+use std::ops::Range;
+
+/// A range of bytes of one arena.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Extent {
+    /// Index of the arena.
+    pub arena: usize,
+    /// First byte.
+    pub offset: usize,
+    /// Number of bytes.
+    pub len: usize,
+}
+
+impl Extent {
+    /// Whether both have a byte in common.
+    pub fn overlaps(&self, other: &Extent) -> bool {
+        self.arena == other.arena
+            && self.len > 0
+            && other.len > 0
+            && self.offset < other.offset.saturating_add(other.len)
+            && other.offset < self.offset.saturating_add(self.len)
+    }
+}
+
+/// A set of arenas, each one aligned allocation.
+#[derive(Debug, Default)]
+pub struct Arenas {
+    buffers: Vec<AlignedBuffer>,
+    lent: Vec<(Extent, bool)>,
+}
+
+impl Arenas {
+    /// No arenas.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds an arena and gives its index.
+    pub fn push(&mut self, buffer: AlignedBuffer) -> usize {
+        self.buffers.push(buffer);
+        self.buffers.len() - 1
+    }
+
+    /// The number of arenas.
+    pub fn len(&self) -> usize {
+        self.buffers.len()
+    }
+
+    /// Whether there is no arena.
+    pub fn is_empty(&self) -> bool {
+        self.buffers.is_empty()
+    }
+
+    /// The whole of one arena.
+    pub fn arena(&self, index: usize) -> Option<&AlignedBuffer> {
+        self.buffers.get(index)
+    }
+
+    /// The whole of one arena, to write or replace.
+    pub fn arena_mut(&mut self, index: usize) -> Option<&mut AlignedBuffer> {
+        self.buffers.get_mut(index)
+    }
+
+    /// Bytes of one extent.
+    pub fn bytes(&self, extent: Extent) -> Result<&[u8]> {
+        let arena = self.buffers.get(extent.arena).ok_or_else(|| out_of_arena(extent, 0))?;
+        arena.get(range_of(extent)).ok_or_else(|| out_of_arena(extent, arena.len()))
+    }
+
+    /// Bytes of one extent, to write.
+    pub fn bytes_mut(&mut self, extent: Extent) -> Result<&mut [u8]> {
+        let arena = self.buffers.get_mut(extent.arena).ok_or_else(|| out_of_arena(extent, 0))?;
+        let size = arena.len();
+        arena.get_mut(range_of(extent)).ok_or_else(|| out_of_arena(extent, size))
+    }
+
+    /// Starts to lend views. They live as long as the loan's borrow of the arenas.
+    pub fn lend(&mut self) -> Loan<'_> {
+        self.lent.clear();
+        Loan { buffers: &mut self.buffers, lent: &mut self.lent }
+    }
+}
+
+/// Views of arenas that are lent at one time. Readable ones may overlap each other; a writable one
+/// overlaps nothing.
+pub struct Loan<'a> {
+    buffers: &'a mut Vec<AlignedBuffer>,
+    lent: &'a mut Vec<(Extent, bool)>,
+}
+
+impl<'a> Loan<'a> {
+    /// Bytes to read. Fails if a writable view of any of them is out.
+    pub fn shared(&mut self, extent: Extent) -> Result<&'a [u8]> {
+        let start = self.admit(extent, false)?;
+        // SAFETY: `admit` proved that the range lies within the arena's allocation and overlaps no
+        // writable view of this loan. The arenas are borrowed mutably for 'a, so only this loan
+        // makes views of them, and it never touches an allocation: none moves or ends before 'a.
+        Ok(unsafe { std::slice::from_raw_parts(start, extent.len) })
+    }
+
+    /// Bytes to write. Fails if any view of any of them is out.
+    pub fn exclusive(&mut self, extent: Extent) -> Result<&'a mut [u8]> {
+        let start = self.admit(extent, true)?;
+        // SAFETY: as in `shared`; moreover no view of this loan, readable or writable, overlaps.
+        Ok(unsafe { std::slice::from_raw_parts_mut(start, extent.len) })
+    }
+
+    fn admit(&mut self, extent: Extent, writable: bool) -> Result<*mut u8> {
+        let arena = self.buffers.get_mut(extent.arena).ok_or_else(|| out_of_arena(extent, 0))?;
+        if range_of(extent).end > arena.len() {
+            return Err(out_of_arena(extent, arena.len()));
+        }
+        if self.lent.iter().any(|(e, w)| (writable || *w) && e.overlaps(&extent)) {
+            return Err(Error::Overlap { arena: extent.arena, offset: extent.offset });
+        }
+        self.lent.push((extent, writable));
+        // SAFETY: the range, and so its start, lies within the allocation or one past its end.
+        Ok(unsafe { arena.base_ptr().add(extent.offset) })
+    }
+}
+
+/// The range of an extent; one that overflows ends where no arena does.
+fn range_of(extent: Extent) -> Range<usize> {
+    extent.offset..extent.offset.saturating_add(extent.len)
+}
+
+fn out_of_arena(extent: Extent, size: usize) -> Error {
+    let Range { start: offset, end } = range_of(extent);
+    Error::OutOfArena { arena: extent.arena, offset, end, size }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(offset: usize, len: usize) -> Extent {
+        Extent { arena: 0, offset, len }
+    }
+
+    #[test]
+    fn disjoint_views_live_together() {
+        let mut arenas = Arenas::new();
+        arenas.push(AlignedBuffer::zeroed(128).unwrap());
+        let mut loan = arenas.lend();
+        let a = loan.exclusive(at(0, 16)).unwrap();
+        let b = loan.exclusive(at(16, 16)).unwrap();
+        let c = loan.shared(at(32, 16)).unwrap();
+        let d = loan.shared(at(40, 16)).unwrap();
+        a.fill(1);
+        b.fill(2);
+        assert_eq!((a[0], b[0], c[0], d[15]), (1, 2, 0, 0));
+        assert_eq!(arenas.bytes(at(0, 32)).unwrap()[15..17], [1, 2]);
+    }
+
+    #[test]
+    fn overlapping_writers_are_refused() {
+        let mut arenas = Arenas::new();
+        arenas.push(AlignedBuffer::zeroed(128).unwrap());
+        let mut loan = arenas.lend();
+        let _a = loan.exclusive(at(0, 16)).unwrap();
+        assert!(loan.shared(at(8, 16)).is_err());
+        assert!(loan.exclusive(at(15, 1)).is_err());
+        let _s = loan.shared(at(64, 16)).unwrap();
+        assert!(loan.exclusive(at(70, 1)).is_err());
+        assert!(loan.exclusive(at(0, 0)).is_ok());
+    }
+
+    #[test]
+    fn extents_stay_within_their_arena() {
+        let mut arenas = Arenas::new();
+        arenas.push(AlignedBuffer::zeroed(128).unwrap());
+        assert!(arenas.bytes(at(120, 9)).is_err());
+        assert!(arenas.bytes(at(usize::MAX, 2)).is_err());
+        assert!(arenas.bytes(Extent { arena: 1, offset: 0, len: 0 }).is_err());
+        let mut loan = arenas.lend();
+        assert!(loan.shared(at(128, 1)).is_err());
+        assert!(loan.shared(at(128, 0)).is_ok());
+    }
+}

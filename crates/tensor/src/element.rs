@@ -1,0 +1,56 @@
+use crate::ScalarType;
+use half::{bf16, f16};
+use num_complex::Complex;
+
+/// A boolean element: one byte, true unless it is zero.
+///
+/// Bytes of a file may hold any value, which Rust's own `bool` may not.
+#[derive(Clone, Copy, Default, bytemuck::Pod, bytemuck::Zeroable)]
+#[repr(transparent)]
+pub struct Bool(u8);
+
+impl Bool {
+    /// The truth value.
+    pub const fn get(self) -> bool {
+        self.0 != 0
+    }
+}
+
+impl From<bool> for Bool {
+    fn from(b: bool) -> Self {
+        Self(b as u8)
+    }
+}
+
+impl PartialEq for Bool {
+    fn eq(&self, other: &Self) -> bool {
+        self.get() == other.get()
+    }
+}
+
+impl Eq for Bool {}
+
+impl std::fmt::Debug for Bool {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.get().fmt(f)
+    }
+}
+
+/// A Rust type that stands for one scalar type. Any bytes are a valid value of it.
+pub trait Element: bytemuck::Pod + Send + Sync + PartialEq + std::fmt::Debug {
+    /// The scalar type it stands for.
+    const DTYPE: ScalarType;
+}
+
+macro_rules! elements {
+    ($($type:ty => $dtype:ident),* $(,)?) => {
+        $(impl Element for $type { const DTYPE: ScalarType = ScalarType::$dtype; })*
+    };
+}
+
+elements! {
+    u8 => Byte, i8 => Char, i16 => Short, i32 => Int, i64 => Long,
+    f16 => Half, f32 => Float, f64 => Double, bf16 => BFloat16, Bool => Bool,
+    Complex<f16> => ComplexHalf, Complex<f32> => ComplexFloat, Complex<f64> => ComplexDouble,
+    u16 => UInt16, u32 => UInt32, u64 => UInt64,
+}

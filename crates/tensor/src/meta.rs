@@ -1,0 +1,155 @@
+use crate::{DimOrder, Error, Result, ScalarType, Shape};
+use std::fmt;
+
+/// Whether and how far a tensor's sizes may change at run time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ShapeDynamism {
+    /// The sizes are fixed.
+    #[default]
+    Static,
+    /// The sizes may change; those at load time are their upper bounds.
+    DynamicBound,
+}
+
+/// Everything about a tensor but its bytes: type, sizes, layout.
+///
+/// Tensors are dense: the strides follow from the sizes and the dim order.
+#[derive(Clone, PartialEq, Eq)]
+pub struct TensorMeta {
+    dtype: ScalarType,
+    dynamism: ShapeDynamism,
+    dim_order: DimOrder,
+    sizes: Shape,
+    strides: Shape,
+    numel: usize,
+}
+
+impl TensorMeta {
+    /// A static tensor. Its byte count must not overflow; the order must have the rank of the sizes.
+    pub fn new(dtype: ScalarType, sizes: &[usize], dim_order: DimOrder) -> Result<Self> {
+        let sizes = Shape::new(sizes)?;
+        if dim_order.len() != sizes.rank() {
+            return Err(Error::BadDimOrder { order: dim_order.to_vec(), rank: sizes.rank() });
+        }
+        let numel = checked_numel(dtype, &sizes)?;
+        let strides = dim_order.strides(&sizes);
+        Ok(Self { dtype, dynamism: ShapeDynamism::Static, dim_order, sizes, strides, numel })
+    }
+
+    /// A static, row-major tensor.
+    pub fn contiguous(dtype: ScalarType, sizes: &[usize]) -> Result<Self> {
+        Self::new(dtype, sizes, DimOrder::contiguous(sizes.len()))
+    }
+
+    /// The same with another dynamism.
+    pub fn with_dynamism(mut self, dynamism: ShapeDynamism) -> Self {
+        self.dynamism = dynamism;
+        self
+    }
+
+    /// The type of the elements.
+    pub fn dtype(&self) -> ScalarType {
+        self.dtype
+    }
+
+    /// Whether the sizes may change.
+    pub fn dynamism(&self) -> ShapeDynamism {
+        self.dynamism
+    }
+
+    /// The sizes, outermost dimension first.
+    pub fn sizes(&self) -> &Shape {
+        &self.sizes
+    }
+
+    /// The strides in elements.
+    pub fn strides(&self) -> &Shape {
+        &self.strides
+    }
+
+    /// The layout.
+    pub fn dim_order(&self) -> &DimOrder {
+        &self.dim_order
+    }
+
+    /// The number of dimensions.
+    pub fn rank(&self) -> usize {
+        self.sizes.rank()
+    }
+
+    /// The number of elements.
+    pub fn numel(&self) -> usize {
+        self.numel
+    }
+
+    /// The number of bytes.
+    pub fn nbytes(&self) -> usize {
+        self.numel * self.dtype.size()
+    }
+
+    /// Gives the tensor other sizes of the same rank, if its dynamism allows that.
+    pub fn resize(&mut self, sizes: &[usize]) -> Result<()> {
+        if *self.sizes == *sizes {
+            return Ok(());
+        }
+        if self.dynamism == ShapeDynamism::Static {
+            return Err(self.refuse(sizes, "its shape is static"));
+        }
+        self.reshape(sizes)
+    }
+
+    /// Gives the tensor other sizes of the same rank whatever its dynamism.
+    pub fn reshape(&mut self, sizes: &[usize]) -> Result<()> {
+        if sizes.len() != self.rank() {
+            return Err(self.refuse(sizes, "the rank of a tensor cannot change"));
+        }
+        let sizes = Shape::new(sizes)?;
+        self.numel = checked_numel(self.dtype, &sizes)?;
+        self.strides = self.dim_order.strides(&sizes);
+        self.sizes = sizes;
+        Ok(())
+    }
+
+    pub(crate) fn refuse(&self, sizes: &[usize], reason: &'static str) -> Error {
+        Error::Resize { from: self.sizes.to_string(), to: format!("{sizes:?}"), reason }
+    }
+}
+
+impl Default for TensorMeta {
+    /// An empty, one-dimensional tensor of bytes.
+    fn default() -> Self {
+        Self {
+            dtype: ScalarType::Byte,
+            dynamism: ShapeDynamism::Static,
+            dim_order: DimOrder::contiguous(1),
+            sizes: Shape::new(&[0]).unwrap_or_default(),
+            strides: Shape::new(&[1]).unwrap_or_default(),
+            numel: 0,
+        }
+    }
+}
+
+impl fmt::Display for TensorMeta {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}", self.dtype, self.sizes)?;
+        if !self.dim_order.is_contiguous() {
+            write!(f, " in dim order {}", self.dim_order)?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for TensorMeta {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// The number of elements, once the byte count is known to fit `isize`, as memory must.
+fn checked_numel(dtype: ScalarType, sizes: &Shape) -> Result<usize> {
+    let numel = sizes.numel()?;
+    match numel.checked_mul(dtype.size()) {
+        Some(n) if n <= isize::MAX as usize => Ok(numel),
+        _ => Err(Error::SizeOverflow { shape: sizes.to_string() }),
+    }
+}

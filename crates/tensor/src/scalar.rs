@@ -1,0 +1,84 @@
+use crate::ScalarType;
+use std::fmt;
+
+/// A number outside a tensor: PyTorch's `Scalar`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Scalar {
+    /// An integer.
+    Int(i64),
+    /// A floating-point number.
+    Double(f64),
+    /// A boolean.
+    Bool(bool),
+}
+
+impl Scalar {
+    /// The type with which it takes part in promotion: Long, Double or Bool.
+    pub const fn dtype(self) -> ScalarType {
+        match self {
+            Self::Int(_) => ScalarType::Long,
+            Self::Double(_) => ScalarType::Double,
+            Self::Bool(_) => ScalarType::Bool,
+        }
+    }
+
+    /// As a double; integers beyond 2^53 are rounded.
+    pub const fn to_f64(self) -> f64 {
+        match self {
+            Self::Int(v) => v as f64,
+            Self::Double(v) => v,
+            Self::Bool(v) => v as u8 as f64,
+        }
+    }
+
+    /// As an integer; doubles are truncated and saturate, NaN is 0.
+    pub const fn to_i64(self) -> i64 {
+        match self {
+            Self::Int(v) => v,
+            Self::Double(v) => v as i64,
+            Self::Bool(v) => v as i64,
+        }
+    }
+
+    /// Whether it is other than zero. NaN is.
+    pub fn to_bool(self) -> bool {
+        match self {
+            Self::Int(v) => v != 0,
+            Self::Double(v) => v != 0.0,
+            Self::Bool(v) => v,
+        }
+    }
+
+    /// Whether it is a floating-point number.
+    pub const fn is_floating(self) -> bool {
+        matches!(self, Self::Double(_))
+    }
+}
+
+impl fmt::Display for Scalar {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Int(v) => v.fmt(f),
+            Self::Double(v) => v.fmt(f),
+            Self::Bool(v) => v.fmt(f),
+        }
+    }
+}
+
+impl From<i64> for Scalar {
+    fn from(v: i64) -> Self {
+        Self::Int(v)
+    }
+}
+
+impl From<f64> for Scalar {
+    fn from(v: f64) -> Self {
+        Self::Double(v)
+    }
+}
+
+impl From<bool> for Scalar {
+    fn from(v: bool) -> Self {
+        Self::Bool(v)
+    }
+}

@@ -1,0 +1,333 @@
+use crate::{AlignedBuffer, DimOrder, Element, Error, Result, ScalarType, Shape, TensorMeta};
+use std::fmt;
+
+fn typed<T: Element>(dtype: ScalarType) -> Result<()> {
+    if dtype == T::DTYPE { Ok(()) } else { Err(Error::WrongType { expected: T::DTYPE, found: dtype }) }
+}
+
+macro_rules! meta_accessors {
+    () => {
+        /// Type, sizes and layout.
+        pub fn meta(&self) -> &TensorMeta {
+            &self.meta
+        }
+        /// The type of the elements.
+        pub fn dtype(&self) -> ScalarType {
+            self.meta.dtype()
+        }
+        /// The sizes, outermost dimension first.
+        pub fn sizes(&self) -> &Shape {
+            self.meta.sizes()
+        }
+        /// The strides in elements.
+        pub fn strides(&self) -> &Shape {
+            self.meta.strides()
+        }
+        /// The layout.
+        pub fn dim_order(&self) -> &DimOrder {
+            self.meta.dim_order()
+        }
+        /// The number of dimensions.
+        pub fn rank(&self) -> usize {
+            self.meta.rank()
+        }
+        /// The number of elements.
+        pub fn numel(&self) -> usize {
+            self.meta.numel()
+        }
+        /// The number of bytes.
+        pub fn nbytes(&self) -> usize {
+            self.meta.nbytes()
+        }
+    };
+}
+
+/// A tensor's type and shape with its bytes, to read.
+#[derive(Clone, Copy)]
+pub struct TensorView<'a> {
+    meta: &'a TensorMeta,
+    data: &'a [u8],
+}
+
+impl<'a> TensorView<'a> {
+    /// A view of exactly the bytes that the tensor asks for.
+    pub fn new(meta: &'a TensorMeta, data: &'a [u8]) -> Result<Self> {
+        if data.len() != meta.nbytes() {
+            return Err(Error::WrongByteCount { expected: meta.nbytes(), found: data.len() });
+        }
+        Ok(Self { meta, data })
+    }
+
+    meta_accessors!();
+
+    /// The bytes, in storage order.
+    pub fn bytes(&self) -> &'a [u8] {
+        self.data
+    }
+
+    /// The elements, in storage order.
+    pub fn as_slice<T: Element>(&self) -> Result<&'a [T]> {
+        typed::<T>(self.dtype())?;
+        bytemuck::try_cast_slice(self.data).map_err(|_| Error::Misaligned { dtype: T::DTYPE })
+    }
+
+    /// An owned copy.
+    pub fn to_tensor(&self) -> Result<Tensor> {
+        Ok(Tensor { meta: self.meta.clone(), data: AlignedBuffer::from_slice(self.data)? })
+    }
+}
+
+impl fmt::Debug for TensorView<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "TensorView({})", self.meta)
+    }
+}
+
+/// A tensor's type and shape with its bytes, to write. The sizes may change within what the bytes
+/// can hold; bytes beyond the present sizes are out of sight.
+pub struct TensorViewMut<'a> {
+    meta: &'a mut TensorMeta,
+    data: &'a mut [u8],
+}
+
+impl<'a> TensorViewMut<'a> {
+    /// A view of at least the bytes that the tensor asks for; the rest is room to grow.
+    pub fn new(meta: &'a mut TensorMeta, data: &'a mut [u8]) -> Result<Self> {
+        if data.len() < meta.nbytes() {
+            return Err(Error::WrongByteCount { expected: meta.nbytes(), found: data.len() });
+        }
+        Ok(Self { meta, data })
+    }
+
+    meta_accessors!();
+
+    /// Bytes the tensor may grow to.
+    pub fn capacity(&self) -> usize {
+        self.data.len()
+    }
+
+    /// Gives the tensor other sizes of the same rank, within its dynamism and its capacity.
+    pub fn resize(&mut self, sizes: &[usize]) -> Result<()> {
+        if **self.sizes() == *sizes {
+            return Ok(());
+        }
+        let mut new = self.meta.clone();
+        new.resize(sizes)?;
+        self.adopt(new)
+    }
+
+    /// Like [`Self::resize`], whatever the dynamism.
+    pub fn reshape(&mut self, sizes: &[usize]) -> Result<()> {
+        let mut new = self.meta.clone();
+        new.reshape(sizes)?;
+        self.adopt(new)
+    }
+
+    fn adopt(&mut self, new: TensorMeta) -> Result<()> {
+        if new.nbytes() > self.data.len() {
+            return Err(self.meta.refuse(new.sizes(), "the plan gives it fewer bytes than that"));
+        }
+        *self.meta = new;
+        Ok(())
+    }
+
+    /// The same tensor, to read.
+    pub fn as_view(&self) -> TensorView<'_> {
+        TensorView { meta: self.meta, data: &self.data[..self.meta.nbytes()] }
+    }
+
+    /// The same tensor for a shorter time.
+    pub fn reborrow(&mut self) -> TensorViewMut<'_> {
+        TensorViewMut { meta: self.meta, data: self.data }
+    }
+
+    /// The bytes, in storage order.
+    pub fn bytes(&self) -> &[u8] {
+        &self.data[..self.meta.nbytes()]
+    }
+
+    /// The bytes, in storage order, to write.
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        let n = self.meta.nbytes();
+        &mut self.data[..n]
+    }
+
+    /// The elements, in storage order.
+    pub fn as_slice<T: Element>(&self) -> Result<&[T]> {
+        self.as_view().as_slice()
+    }
+
+    /// The elements, in storage order, to write.
+    pub fn as_mut_slice<T: Element>(&mut self) -> Result<&mut [T]> {
+        typed::<T>(self.dtype())?;
+        bytemuck::try_cast_slice_mut(self.bytes_mut()).map_err(|_| Error::Misaligned { dtype: T::DTYPE })
+    }
+
+    /// The meta and the elements together.
+    pub fn split_mut<T: Element>(&mut self) -> Result<(&TensorMeta, &mut [T])> {
+        typed::<T>(self.dtype())?;
+        let n = self.meta.nbytes();
+        let data = bytemuck::try_cast_slice_mut(&mut self.data[..n])
+            .map_err(|_| Error::Misaligned { dtype: T::DTYPE })?;
+        Ok((self.meta, data))
+    }
+}
+
+impl fmt::Debug for TensorViewMut<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "TensorViewMut({})", self.meta)
+    }
+}
+
+/// A tensor that owns its bytes.
+#[derive(Clone)]
+pub struct Tensor {
+    meta: TensorMeta,
+    data: AlignedBuffer,
+}
+
+impl Tensor {
+    /// A tensor of zero bytes.
+    pub fn zeros(meta: TensorMeta) -> Result<Self> {
+        let data = AlignedBuffer::zeroed(meta.nbytes())?;
+        Ok(Self { meta, data })
+    }
+
+    /// A tensor over a copy of these bytes, which are in the storage order that `meta` says.
+    pub fn from_bytes(meta: TensorMeta, bytes: &[u8]) -> Result<Self> {
+        TensorView::new(&meta, bytes)?.to_tensor()
+    }
+
+    /// A row-major tensor of these elements.
+    pub fn from_slice<T: Element>(sizes: &[usize], elements: &[T]) -> Result<Self> {
+        Self::from_bytes(TensorMeta::contiguous(T::DTYPE, sizes)?, bytemuck::cast_slice(elements))
+    }
+
+    /// A zero-dim tensor.
+    pub fn scalar<T: Element>(value: T) -> Result<Self> {
+        Self::from_slice(&[], &[value])
+    }
+
+    meta_accessors!();
+
+    /// The bytes, in storage order.
+    pub fn bytes(&self) -> &[u8] {
+        &self.data
+    }
+
+    /// The elements, in storage order.
+    pub fn as_slice<T: Element>(&self) -> Result<&[T]> {
+        self.view().as_slice()
+    }
+
+    /// The elements, in storage order, to write.
+    pub fn as_mut_slice<T: Element>(&mut self) -> Result<&mut [T]> {
+        typed::<T>(self.meta.dtype())?;
+        bytemuck::try_cast_slice_mut(&mut self.data).map_err(|_| Error::Misaligned { dtype: T::DTYPE })
+    }
+
+    /// The tensor, to read.
+    pub fn view(&self) -> TensorView<'_> {
+        TensorView { meta: &self.meta, data: &self.data }
+    }
+
+    /// The tensor, to write.
+    pub fn view_mut(&mut self) -> TensorViewMut<'_> {
+        TensorViewMut { meta: &mut self.meta, data: &mut self.data }
+    }
+
+    /// The same elements laid out in another dim order.
+    pub fn to_dim_order(&self, order: DimOrder) -> Result<Tensor> {
+        let meta = TensorMeta::new(self.dtype(), self.sizes(), order)?;
+        let mut new = Tensor::zeros(meta)?;
+        self.view().relayout(&mut new.view_mut())?;
+        Ok(new)
+    }
+}
+
+impl fmt::Debug for Tensor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Tensor({})", self.meta)
+    }
+}
+
+impl TensorView<'_> {
+    /// Copies the elements into a tensor of the same type and sizes, whatever the layouts.
+    pub fn relayout(&self, out: &mut TensorViewMut<'_>) -> Result<()> {
+        if self.dtype() != out.dtype() {
+            return Err(Error::WrongType { expected: out.dtype(), found: self.dtype() });
+        }
+        if self.sizes() != out.sizes() {
+            return Err(out.meta.refuse(self.sizes(), "a copy needs tensors of the same sizes"));
+        }
+        let size = self.dtype().size();
+        let (src, dst) = (self.data, &mut out.data[..self.meta.nbytes()]);
+        if self.dim_order().same_layout(out.meta.dim_order(), self.sizes()) {
+            dst.copy_from_slice(src);
+            return Ok(());
+        }
+        let sizes = *self.sizes();
+        let (from, to) = (*self.strides(), *out.meta.strides());
+        let mut index = [0usize; crate::MAX_RANK];
+        let (mut a, mut b) = (0usize, 0usize);
+        for _ in 0..self.numel() {
+            dst[b * size..][..size].copy_from_slice(&src[a * size..][..size]);
+            for d in (0..sizes.rank()).rev() {
+                index[d] += 1;
+                a += from[d];
+                b += to[d];
+                if index[d] < sizes[d] {
+                    break;
+                }
+                a -= from[d] * sizes[d];
+                b -= to[d] * sizes[d];
+                index[d] = 0;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ShapeDynamism;
+
+    #[test]
+    fn typed_access_checks_the_type() {
+        let t = Tensor::from_slice(&[2], &[1.0f32, 2.0]).unwrap();
+        assert_eq!(t.as_slice::<f32>().unwrap(), &[1.0, 2.0]);
+        assert_eq!(
+            t.as_slice::<i32>(),
+            Err(Error::WrongType { expected: ScalarType::Int, found: ScalarType::Float })
+        );
+    }
+
+    #[test]
+    fn relayout_to_channels_last_and_back() {
+        let data: Vec<i32> = (0..24).collect();
+        let t = Tensor::from_slice(&[1, 2, 3, 4], &data).unwrap();
+        let cl = t.to_dim_order(DimOrder::channels_last(4)).unwrap();
+        assert_eq!(&cl.as_slice::<i32>().unwrap()[..4], &[0, 12, 1, 13]);
+        let back = cl.to_dim_order(DimOrder::contiguous(4)).unwrap();
+        assert_eq!(back.as_slice::<i32>().unwrap(), data);
+    }
+
+    #[test]
+    fn resize_stays_within_capacity_and_dynamism() {
+        let mut buf = AlignedBuffer::zeroed(32).unwrap();
+        let mut meta = TensorMeta::contiguous(ScalarType::Float, &[2, 4]).unwrap();
+        let mut v = TensorViewMut::new(&mut meta, &mut buf).unwrap();
+        assert!(v.resize(&[1, 4]).is_err());
+        let mut meta = TensorMeta::contiguous(ScalarType::Float, &[2, 4])
+            .unwrap()
+            .with_dynamism(ShapeDynamism::DynamicBound);
+        let mut v = TensorViewMut::new(&mut meta, &mut buf).unwrap();
+        v.resize(&[1, 4]).unwrap();
+        assert_eq!(v.bytes().len(), 16);
+        v.resize(&[2, 4]).unwrap();
+        assert!(v.resize(&[3, 4]).is_err());
+        assert!(v.resize(&[8]).is_err());
+        assert_eq!(&**v.sizes(), &[2, 4]);
+    }
+}
