@@ -1,1 +1,35 @@
-//! See ARCHITECTURE.md.
+//! What an operator is: its schema, its arguments, the kernel that computes it, and the registry in
+//! which kernels are found. It implements no operator.
+//!
+//! A call of an operator has *arguments* in schema order and *outs*. The outs are the arguments that
+//! the schema marks as written (`Tensor(a!)`), in schema order, and then the result, where the
+//! schema returns something fresh (`-> Scalar`, `-> Tensor(a)`). An argument that is an out stands
+//! in the argument list as [`Arg::Out`], so positions always agree with the schema.
+//!
+//! | schema | outs |
+//! | --- | --- |
+//! | `aten::add.out(Tensor self, Tensor other, *, Scalar alpha=1, Tensor(a!) out) -> Tensor(a!)` | `out` |
+//! | `aten::copy_(Tensor(a!) self, Tensor src, bool non_blocking=False) -> Tensor(a!)` | `self` |
+//! | `aten::sym_size.int(Tensor self, int dim) -> int` | the result, a number |
+//! | `executorch_prim::et_view.default(Tensor(a) self, int[] size) -> Tensor(a)` | the result, whose bytes are those of `self` |
+#![forbid(unsafe_code)]
+
+mod args;
+mod context;
+mod dtype_set;
+mod error;
+mod evalue;
+mod kernel;
+mod outs;
+mod registry;
+mod schema;
+
+pub use args::{Arg, Args};
+pub use context::{Generator, KernelContext, Scratch, ScratchBuffer};
+pub use dtype_set::DtypeSet;
+pub use error::{Error, Result};
+pub use evalue::{EValue, Tag};
+pub use kernel::{FnKernel, Kernel, KernelFn, Operator, PrepareFn, PreparedKernel};
+pub use outs::{Out, Outs};
+pub use registry::{DuplicateKernel, KernelRegistry};
+pub use schema::{ArgType, Schema, SchemaArg, SchemaError};

@@ -54,3 +54,15 @@ elements! {
     Complex<f16> => ComplexHalf, Complex<f32> => ComplexFloat, Complex<f64> => ComplexDouble,
     u16 => UInt16, u32 => UInt32, u64 => UInt64,
 }
+
+/// The elements that an aligned buffer holds; a rest too short for one is left out.
+pub fn cast<T: Element>(buffer: &crate::AlignedBuffer) -> &[T] {
+    let whole = buffer.len() / size_of::<T>() * size_of::<T>();
+    bytemuck::cast_slice(&buffer[..whole])
+}
+
+/// As [`cast`], to write.
+pub fn cast_mut<T: Element>(buffer: &mut crate::AlignedBuffer) -> &mut [T] {
+    let whole = buffer.len() / size_of::<T>() * size_of::<T>();
+    bytemuck::cast_slice_mut(&mut buffer[..whole])
+}

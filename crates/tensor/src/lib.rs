@@ -18,7 +18,7 @@ mod view;
 pub use arena::{Arenas, Extent, Loan};
 pub use buffer::{ALIGNMENT, AlignedBuffer};
 pub use dim_order::DimOrder;
-pub use element::{Bool, Element};
+pub use element::{Bool, Element, cast, cast_mut};
 pub use error::{Error, Result};
 pub use half::{bf16, f16};
 pub use meta::{ShapeDynamism, TensorMeta};

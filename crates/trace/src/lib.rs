@@ -1,1 +1,162 @@
-//! See ARCHITECTURE.md.
+//! One stream of events about loading and running: what a profiler, an ETDump and a Chrome trace are
+//! all made from.
+//!
+//! Whoever runs something holds a [`Tracer`]; whoever wants to know implements [`EventTracer`]. With
+//! no tracer installed, a span costs one comparison and reads no clock.
+#![forbid(unsafe_code)]
+
+use std::time::Instant;
+
+/// What a span of time was spent on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum SpanKind {
+    /// Opening and verifying a program.
+    LoadProgram,
+    /// Loading a method: memory, constants, kernels, delegates.
+    LoadMethod,
+    /// Preparing kernels: packing weights, lowering regions.
+    Prepare,
+    /// A whole execution of a method or function.
+    Execute,
+    /// One operator call.
+    Kernel,
+    /// One call of a delegate.
+    Delegate,
+    /// A step that a delegate reports of itself.
+    DelegateStep,
+    /// A task of a work queue.
+    Task,
+}
+
+/// Where in a program a span belongs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Place {
+    /// Index of the chain or function.
+    pub chain: Option<u32>,
+    /// Index of the instruction or kernel in it.
+    pub instruction: Option<u32>,
+}
+
+impl Place {
+    /// An instruction of a chain.
+    pub fn instruction(chain: u32, instruction: u32) -> Self {
+        Self { chain: Some(chain), instruction: Some(instruction) }
+    }
+}
+
+/// A span that has ended.
+#[derive(Debug, Clone, Copy)]
+pub struct Span<'a> {
+    /// What it was spent on.
+    pub kind: SpanKind,
+    /// The name of the method, operator or backend.
+    pub name: &'a str,
+    /// Where in the program.
+    pub place: Place,
+    /// When it began.
+    pub start: Instant,
+    /// When it ended.
+    pub end: Instant,
+}
+
+/// Receives events. Calls may come from several threads.
+pub trait EventTracer: Send + Sync {
+    /// A span has ended. Inner spans end before outer ones.
+    fn span(&self, span: &Span<'_>);
+
+    /// Memory was taken: `owner` names the arena or allocator.
+    fn allocation(&self, owner: &str, bytes: usize) {
+        let _ = (owner, bytes);
+    }
+
+    /// Whether [`Self::value`] should be called for the outputs of every instruction.
+    fn wants_values(&self) -> bool {
+        false
+    }
+
+    /// An instruction wrote a tensor: its output number, PyTorch's name of the scalar type, the
+    /// sizes, and the elements' bytes in logical row-major order.
+    fn value(&self, name: &str, place: Place, output: usize, dtype: &str, sizes: &[usize], bytes: &[u8]) {
+        let _ = (name, place, output, dtype, sizes, bytes);
+    }
+}
+
+/// A tracer that may be absent.
+#[derive(Clone, Copy, Default)]
+pub struct Tracer<'a>(Option<&'a dyn EventTracer>);
+
+impl<'a> Tracer<'a> {
+    /// No tracer: spans cost nothing.
+    pub const NONE: Tracer<'static> = Tracer(None);
+
+    /// This tracer.
+    pub fn new(tracer: &'a dyn EventTracer) -> Self {
+        Self(Some(tracer))
+    }
+
+    /// The tracer, if there is one.
+    pub fn get(&self) -> Option<&'a dyn EventTracer> {
+        self.0
+    }
+
+    /// Whether anyone listens.
+    pub fn is_enabled(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// Notes the time at which a span begins, if anyone listens.
+    pub fn start(&self) -> Option<Instant> {
+        self.0.map(|_| Instant::now())
+    }
+
+    /// Reports the span that began at `start`.
+    pub fn end(&self, start: Option<Instant>, kind: SpanKind, name: &str, place: Place) {
+        if let (Some(tracer), Some(start)) = (self.0, start) {
+            tracer.span(&Span { kind, name, place, start, end: Instant::now() });
+        }
+    }
+
+    /// Reports that memory was taken.
+    pub fn allocation(&self, owner: &str, bytes: usize) {
+        if let Some(tracer) = self.0 {
+            tracer.allocation(owner, bytes);
+        }
+    }
+}
+
+impl<'a> From<Option<&'a dyn EventTracer>> for Tracer<'a> {
+    fn from(tracer: Option<&'a dyn EventTracer>) -> Self {
+        Self(tracer)
+    }
+}
+
+impl std::fmt::Debug for Tracer<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(if self.is_enabled() { "Tracer(on)" } else { "Tracer(off)" })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Mutex;
+
+    #[derive(Default)]
+    struct Names(Mutex<Vec<String>>);
+    impl EventTracer for Names {
+        fn span(&self, span: &Span<'_>) {
+            self.0.lock().unwrap().push(format!("{:?} {}", span.kind, span.name));
+        }
+    }
+
+    #[test]
+    fn spans_reach_the_tracer_and_none_costs_no_clock() {
+        let names = Names::default();
+        let tracer = Tracer::new(&names);
+        let start = tracer.start();
+        tracer.end(start, SpanKind::Kernel, "aten::add.out", Place::instruction(0, 3));
+        assert_eq!(*names.0.lock().unwrap(), ["Kernel aten::add.out"]);
+        assert!(Tracer::NONE.start().is_none());
+    }
+}

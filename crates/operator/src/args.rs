@@ -1,0 +1,285 @@
+use crate::{Error, Result, Schema};
+use smallvec::SmallVec;
+use tensor::{Scalar, ScalarType, TensorMeta, TensorView};
+
+/// One argument of a call.
+#[derive(Debug, Clone)]
+pub enum Arg<'a> {
+    /// Absent.
+    None,
+    /// An integer; also a scalar type, a memory format, a layout or a device.
+    Int(i64),
+    /// A floating-point number.
+    Double(f64),
+    /// A boolean.
+    Bool(bool),
+    /// A string.
+    Str(&'a str),
+    /// Integers.
+    Ints(SmallVec<[i64; 8]>),
+    /// Floating-point numbers.
+    Doubles(&'a [f64]),
+    /// Booleans.
+    Bools(&'a [bool]),
+    /// A tensor to read.
+    Tensor(TensorView<'a>),
+    /// Tensors to read.
+    Tensors(SmallVec<[TensorView<'a>; 4]>),
+    /// Tensors to read, some absent.
+    OptionalTensors(SmallVec<[Option<TensorView<'a>>; 4]>),
+    /// A tensor of which only type, sizes and layout are known: at preparation, one that is no
+    /// constant.
+    Spec(&'a TensorMeta),
+    /// A value not known yet: at preparation, a number or list that is computed at run time.
+    Unknown,
+    /// This argument is an out; its value stands at this position of the outs.
+    Out(usize),
+    /// A tensor to read whose bytes are those of this out, exactly. Only kernels that declare the
+    /// argument in [`Kernel::in_place`](crate::Kernel::in_place) meet it.
+    InPlace {
+        /// Position among the outs.
+        out: usize,
+        /// Type, sizes and layout of the argument.
+        meta: &'a TensorMeta,
+    },
+}
+
+impl Arg<'_> {
+    fn kind(&self) -> String {
+        match self {
+            Self::None => "nothing".into(),
+            Self::Int(v) => format!("the integer {v}"),
+            Self::Double(v) => format!("the number {v}"),
+            Self::Bool(v) => format!("the boolean {v}"),
+            Self::Str(v) => format!("the string {v:?}"),
+            Self::Ints(v) => format!("the integers {:?}", v.as_slice()),
+            Self::Doubles(_) => "a list of numbers".into(),
+            Self::Bools(_) => "a list of booleans".into(),
+            Self::Tensor(t) => format!("a tensor {}", t.meta()),
+            Self::Tensors(_) | Self::OptionalTensors(_) => "a list of tensors".into(),
+            Self::Spec(m) => format!("a tensor {m} whose elements are not known yet"),
+            Self::Unknown => "a value that is not known yet".into(),
+            Self::Out(_) | Self::InPlace { .. } => "an out".into(),
+        }
+    }
+}
+
+/// The arguments of a call, at the positions of the schema.
+///
+/// Each accessor names the argument, by its schema name, when it is of another kind.
+#[derive(Debug)]
+pub struct Args<'a> {
+    schema: &'a Schema,
+    list: SmallVec<[Arg<'a>; 12]>,
+}
+
+macro_rules! optional {
+    ($(#[$doc:meta])* $name:ident = $required:ident -> $type:ty) => {
+        $(#[$doc])*
+        pub fn $name(&self, index: usize) -> Result<Option<$type>> {
+            if self.is_none(index) { Ok(None) } else { self.$required(index).map(Some) }
+        }
+    };
+}
+
+impl<'a> Args<'a> {
+    /// Arguments for a call of the operator with this schema.
+    pub fn new(schema: &'a Schema, list: SmallVec<[Arg<'a>; 12]>) -> Self {
+        Self { schema, list }
+    }
+
+    /// The schema.
+    pub fn schema(&self) -> &'a Schema {
+        self.schema
+    }
+
+    /// The number of arguments.
+    pub fn len(&self) -> usize {
+        self.list.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    /// The argument as it is.
+    pub fn get(&self, index: usize) -> &Arg<'a> {
+        self.list.get(index).unwrap_or(&Arg::None)
+    }
+
+    /// Whether the argument is absent.
+    pub fn is_none(&self, index: usize) -> bool {
+        matches!(self.get(index), Arg::None)
+    }
+
+    /// The schema's name for an argument.
+    pub fn name(&self, index: usize) -> &'a str {
+        self.schema.args.get(index).map_or("?", |a| a.name.as_str())
+    }
+
+    /// A tensor.
+    pub fn tensor(&self, index: usize) -> Result<TensorView<'a>> {
+        match self.get(index) {
+            Arg::Tensor(t) => Ok(*t),
+            _ => Err(self.wrong(index, "a tensor")),
+        }
+    }
+
+    optional!(
+        /// A tensor that may be absent.
+        optional_tensor = tensor -> TensorView<'a>
+    );
+
+    /// Type, sizes and layout of a tensor, whether or not its elements are at hand.
+    pub fn meta(&self, index: usize) -> Result<&TensorMeta> {
+        match self.get(index) {
+            Arg::Tensor(t) => Ok(t.meta()),
+            Arg::Spec(meta) | Arg::InPlace { meta, .. } => Ok(meta),
+            _ => Err(self.wrong(index, "a tensor")),
+        }
+    }
+
+    /// A list of tensors.
+    pub fn tensors(&self, index: usize) -> Result<&[TensorView<'a>]> {
+        match self.get(index) {
+            Arg::Tensors(list) => Ok(list),
+            _ => Err(self.wrong(index, "a list of tensors")),
+        }
+    }
+
+    /// A list of tensors, some of them absent.
+    pub fn optional_tensors(&self, index: usize) -> Result<SmallVec<[Option<TensorView<'a>>; 4]>> {
+        match self.get(index) {
+            Arg::OptionalTensors(list) => Ok(list.clone()),
+            Arg::Tensors(list) => Ok(list.iter().copied().map(Some).collect()),
+            _ => Err(self.wrong(index, "a list of tensors")),
+        }
+    }
+
+    /// An integer.
+    pub fn int(&self, index: usize) -> Result<i64> {
+        match self.get(index) {
+            Arg::Int(v) => Ok(*v),
+            _ => Err(self.wrong(index, "an integer")),
+        }
+    }
+
+    optional!(
+        /// An integer that may be absent.
+        optional_int = int -> i64
+    );
+
+    /// A floating-point number; an integer will do.
+    pub fn double(&self, index: usize) -> Result<f64> {
+        match self.get(index) {
+            Arg::Double(v) => Ok(*v),
+            Arg::Int(v) => Ok(*v as f64),
+            _ => Err(self.wrong(index, "a number")),
+        }
+    }
+
+    optional!(
+        /// A floating-point number that may be absent.
+        optional_double = double -> f64
+    );
+
+    /// A boolean; 0 and 1 will do.
+    pub fn bool(&self, index: usize) -> Result<bool> {
+        match self.get(index) {
+            Arg::Bool(v) => Ok(*v),
+            Arg::Int(v @ (0 | 1)) => Ok(*v == 1),
+            _ => Err(self.wrong(index, "a boolean")),
+        }
+    }
+
+    optional!(
+        /// A boolean that may be absent.
+        optional_bool = bool -> bool
+    );
+
+    /// An integer, a floating-point number or a boolean.
+    pub fn scalar(&self, index: usize) -> Result<Scalar> {
+        match *self.get(index) {
+            Arg::Int(v) => Ok(Scalar::Int(v)),
+            Arg::Double(v) => Ok(Scalar::Double(v)),
+            Arg::Bool(v) => Ok(Scalar::Bool(v)),
+            _ => Err(self.wrong(index, "a number")),
+        }
+    }
+
+    optional!(
+        /// A scalar that may be absent.
+        optional_scalar = scalar -> Scalar
+    );
+
+    /// A string.
+    pub fn str(&self, index: usize) -> Result<&'a str> {
+        match self.get(index) {
+            Arg::Str(v) => Ok(v),
+            _ => Err(self.wrong(index, "a string")),
+        }
+    }
+
+    optional!(
+        /// A string that may be absent.
+        optional_str = str -> &'a str
+    );
+
+    /// Integers. A single integer stands for a list of one.
+    pub fn ints(&self, index: usize) -> Result<&[i64]> {
+        match self.get(index) {
+            Arg::Ints(v) => Ok(v),
+            Arg::Int(v) => Ok(std::slice::from_ref(v)),
+            _ => Err(self.wrong(index, "a list of integers")),
+        }
+    }
+
+    /// Integers, or none where the argument is absent.
+    pub fn optional_ints(&self, index: usize) -> Result<Option<&[i64]>> {
+        if self.is_none(index) { Ok(None) } else { self.ints(index).map(Some) }
+    }
+
+    /// Floating-point numbers.
+    pub fn doubles(&self, index: usize) -> Result<&'a [f64]> {
+        match self.get(index) {
+            Arg::Doubles(v) => Ok(v),
+            _ => Err(self.wrong(index, "a list of numbers")),
+        }
+    }
+
+    optional!(
+        /// Floating-point numbers, or none where the argument is absent.
+        optional_doubles = doubles -> &'a [f64]
+    );
+
+    /// Booleans.
+    pub fn bools(&self, index: usize) -> Result<&'a [bool]> {
+        match self.get(index) {
+            Arg::Bools(v) => Ok(v),
+            _ => Err(self.wrong(index, "a list of booleans")),
+        }
+    }
+
+    /// A scalar type, which programs carry as an integer.
+    pub fn optional_dtype(&self, index: usize) -> Result<Option<ScalarType>> {
+        match self.optional_int(index)? {
+            None => Ok(None),
+            Some(v) => {
+                let v = i8::try_from(v).map_err(|_| self.wrong(index, "a scalar type"))?;
+                Ok(Some(ScalarType::from_i8(v)?))
+            }
+        }
+    }
+
+    /// The error for an argument of another kind than expected.
+    #[cold]
+    pub fn wrong(&self, index: usize, expected: &'static str) -> Error {
+        Error::ArgumentKind {
+            index,
+            name: self.name(index).to_owned(),
+            expected,
+            found: self.get(index).kind(),
+        }
+    }
+}

@@ -1,0 +1,117 @@
+use crate::{Error, Result};
+use smallvec::SmallVec;
+use tensor::{Scalar, Shape, TensorView, TensorViewMut};
+
+/// One thing that a call writes.
+#[derive(Debug)]
+pub enum Out<'a> {
+    /// A tensor.
+    Tensor(TensorViewMut<'a>),
+    /// Tensors.
+    Tensors(SmallVec<[TensorViewMut<'a>; 4]>),
+    /// A number, absent until the kernel sets it.
+    Scalar(Option<Scalar>),
+    /// The sizes of a view of an argument, absent until the kernel sets them.
+    View(Option<Shape>),
+}
+
+/// What a call writes: the written arguments of the schema in order, then a fresh result.
+#[derive(Debug, Default)]
+pub struct Outs<'a> {
+    list: SmallVec<[Out<'a>; 3]>,
+}
+
+impl<'a> Outs<'a> {
+    /// Outs in this order.
+    pub fn new(list: SmallVec<[Out<'a>; 3]>) -> Self {
+        Self { list }
+    }
+
+    /// The number of outs.
+    pub fn len(&self) -> usize {
+        self.list.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    /// A tensor.
+    pub fn tensor(&mut self, index: usize) -> Result<&mut TensorViewMut<'a>> {
+        match self.list.get_mut(index) {
+            Some(Out::Tensor(t)) => Ok(t),
+            _ => Err(wrong(index, "a tensor")),
+        }
+    }
+
+    /// A tensor, to read.
+    pub fn read(&self, index: usize) -> Result<TensorView<'_>> {
+        match self.list.get(index) {
+            Some(Out::Tensor(t)) => Ok(t.as_view()),
+            _ => Err(wrong(index, "a tensor")),
+        }
+    }
+
+    /// Several tensors at once, each named once.
+    pub fn tensors<const N: usize>(&mut self, indices: [usize; N]) -> Result<[&mut TensorViewMut<'a>; N]> {
+        let outs = self
+            .list
+            .get_disjoint_mut(indices)
+            .map_err(|_| Error::invalid(format!("the call has no outs {indices:?}")))?;
+        let mut bad = None;
+        let tensors = outs.map(|out| match out {
+            Out::Tensor(t) => Some(t),
+            _ => {
+                bad = Some(());
+                None
+            }
+        });
+        if bad.is_some() {
+            return Err(wrong(indices[0], "a tensor"));
+        }
+        Ok(tensors.map(|t| t.expect("absent tensors were refused above")))
+    }
+
+    /// A list of tensors.
+    pub fn list(&mut self, index: usize) -> Result<&mut [TensorViewMut<'a>]> {
+        match self.list.get_mut(index) {
+            Some(Out::Tensors(list)) => Ok(list),
+            _ => Err(wrong(index, "a list of tensors")),
+        }
+    }
+
+    /// Sets a number.
+    pub fn set(&mut self, index: usize, value: Scalar) -> Result<()> {
+        match self.list.get_mut(index) {
+            Some(Out::Scalar(slot)) => {
+                *slot = Some(value);
+                Ok(())
+            }
+            _ => Err(wrong(index, "a number")),
+        }
+    }
+
+    /// Sets the sizes of a view.
+    pub fn set_view(&mut self, index: usize, sizes: Shape) -> Result<()> {
+        match self.list.get_mut(index) {
+            Some(Out::View(slot)) => {
+                *slot = Some(sizes);
+                Ok(())
+            }
+            _ => Err(wrong(index, "a view")),
+        }
+    }
+
+    /// The outs, for whoever made the call.
+    pub fn into_inner(self) -> SmallVec<[Out<'a>; 3]> {
+        self.list
+    }
+}
+
+#[cold]
+fn wrong(index: usize, expected: &'static str) -> Error {
+    Error::invalid(format!(
+        "out {index} is not {expected}; the program's value table disagrees with the schema"
+    ))
+}

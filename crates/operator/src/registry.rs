@@ -1,0 +1,134 @@
+use crate::kernel::TableKernel;
+use crate::{Kernel, Operator};
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+
+#[derive(Clone)]
+enum Entry {
+    Table(&'static Operator),
+    Owned(Arc<dyn Kernel>),
+}
+
+/// Where kernels are found by name. A value: make one, register what a program needs, hand it to
+/// whoever loads programs. Cloning is cheap enough to extend a common set.
+#[derive(Clone, Default)]
+pub struct KernelRegistry {
+    kernels: HashMap<String, Entry>,
+}
+
+/// A second kernel under a name that is taken.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("a kernel for `{name}` is registered already; use `replace` to put another in its place")]
+pub struct DuplicateKernel {
+    /// The operator's name.
+    pub name: String,
+}
+
+impl KernelRegistry {
+    /// A registry without kernels.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a kernel under its schema's name.
+    pub fn register(&mut self, kernel: impl Kernel + 'static) -> Result<(), DuplicateKernel> {
+        let name = kernel.schema().name.clone();
+        self.insert(name, Entry::Owned(Arc::new(kernel)))
+    }
+
+    /// Adds a table of operators.
+    pub fn register_table(&mut self, table: &'static [Operator]) -> Result<(), DuplicateKernel> {
+        self.kernels.reserve(table.len());
+        table.iter().try_for_each(|op| self.insert(op.name().to_owned(), Entry::Table(op)))
+    }
+
+    /// Adds a kernel, or puts it in the place of the one that has its name.
+    pub fn replace(&mut self, kernel: impl Kernel + 'static) {
+        self.kernels.insert(kernel.schema().name.clone(), Entry::Owned(Arc::new(kernel)));
+    }
+
+    fn insert(&mut self, name: String, entry: Entry) -> Result<(), DuplicateKernel> {
+        match self.kernels.entry(name) {
+            std::collections::hash_map::Entry::Occupied(taken) => {
+                Err(DuplicateKernel { name: taken.key().clone() })
+            }
+            std::collections::hash_map::Entry::Vacant(free) => {
+                free.insert(entry);
+                Ok(())
+            }
+        }
+    }
+
+    /// The kernel of an operator, by its full name (`aten::add.out`).
+    ///
+    /// # Panics
+    /// If the kernel stands in a table whose row has a malformed schema.
+    pub fn get(&self, name: &str) -> Option<Arc<dyn Kernel>> {
+        self.kernels.get(name).map(|entry| match entry {
+            Entry::Table(op) => Arc::new(TableKernel::new(**op)) as Arc<dyn Kernel>,
+            Entry::Owned(kernel) => Arc::clone(kernel),
+        })
+    }
+
+    /// Whether an operator has a kernel.
+    pub fn contains(&self, name: &str) -> bool {
+        self.kernels.contains_key(name)
+    }
+
+    /// The number of kernels.
+    pub fn len(&self) -> usize {
+        self.kernels.len()
+    }
+
+    /// Whether there is no kernel.
+    pub fn is_empty(&self) -> bool {
+        self.kernels.is_empty()
+    }
+
+    /// The names, sorted.
+    pub fn names(&self) -> Vec<&str> {
+        let mut names: Vec<&str> = self.kernels.keys().map(String::as_str).collect();
+        names.sort_unstable();
+        names
+    }
+
+    /// Names that look like `name`: the same operator with another overload, or a slight
+    /// misspelling. For the error that says an operator is missing.
+    pub fn similar(&self, name: &str) -> Vec<&str> {
+        let base = name.split('.').next().unwrap_or(name);
+        self.names().into_iter().filter(|n| n.split('.').next() == Some(base)).collect()
+    }
+}
+
+impl fmt::Debug for KernelRegistry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "KernelRegistry({} kernels)", self.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{DtypeSet, FnKernel};
+
+    static TABLE: &[Operator] =
+        &[Operator::new("t::id.out(Tensor self, Tensor(a!) out) -> Tensor(a!)", DtypeSet::ALL, |_, a, o| {
+            let x = a.tensor(0)?;
+            o.tensor(0)?.resize(x.sizes())?;
+            Ok(x.relayout(o.tensor(0)?)?)
+        })];
+
+    #[test]
+    fn kernels_are_found_by_name_and_not_registered_twice() {
+        let mut r = KernelRegistry::new();
+        r.register_table(TABLE).unwrap();
+        assert_eq!(r.get("t::id.out").unwrap().schema().args.len(), 2);
+        assert_eq!(r.register_table(TABLE).unwrap_err().name, "t::id.out");
+        let own = FnKernel::new("t::id.out(Tensor self) -> ()", |_, _, _| Ok(())).unwrap();
+        r.replace(own);
+        assert_eq!(r.get("t::id.out").unwrap().schema().args.len(), 1);
+        assert_eq!(r.similar("t::id.other"), ["t::id.out"]);
+        assert!(!r.contains("t::nothing"));
+    }
+}
