@@ -1,0 +1,103 @@
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// What a verb can fail with.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A file could not be opened, read or written.
+    #[error("cannot {action} {}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What was tried: `read`, `write`.
+        action: &'static str,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// A file of a format that the verb has no use for.
+    #[error("{file} is {found}; {verb} takes {expected}")]
+    WrongFormat {
+        /// The file, as the user named it.
+        file: String,
+        /// What its first bytes say it is.
+        found: String,
+        /// The verb.
+        verb: &'static str,
+        /// What it takes.
+        expected: &'static str,
+    },
+    /// A file that holds something else than its format says.
+    #[error("{file}: {problem}")]
+    BadFile {
+        /// The file, as the user named it.
+        file: String,
+        /// What is wrong, and what was expected.
+        problem: String,
+    },
+    /// An input given by the user that the program cannot take.
+    #[error("{0}")]
+    Input(String),
+    /// A tensor error.
+    #[error(transparent)]
+    Tensor(#[from] tensor::Error),
+    /// Another error, and what was being done.
+    #[error("{context}")]
+    Context {
+        /// What was being done.
+        context: String,
+        /// Why it failed.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+}
+
+impl Error {
+    /// An [`Error::Io`] of a read, for `map_err`.
+    pub fn read(path: impl AsRef<Path>) -> impl FnOnce(io::Error) -> Self {
+        let path = path.as_ref().to_owned();
+        move |source| Self::Io { path, action: "read", source }
+    }
+
+    /// An [`Error::Io`] of a write, for `map_err`.
+    pub fn write(path: impl AsRef<Path>) -> impl FnOnce(io::Error) -> Self {
+        let path = path.as_ref().to_owned();
+        move |source| Self::Io { path, action: "write", source }
+    }
+
+    /// An [`Error::BadFile`].
+    pub fn bad_file(file: impl AsRef<Path>, problem: impl Into<String>) -> Self {
+        Self::BadFile { file: file.as_ref().display().to_string(), problem: problem.into() }
+    }
+
+    /// An [`Error::Input`].
+    pub fn input(message: impl Into<String>) -> Self {
+        Self::Input(message.into())
+    }
+}
+
+/// Says what was being done when something failed.
+pub trait Context<T> {
+    /// Wraps the error into one that says what was being done.
+    fn context(self, what: impl FnOnce() -> String) -> Result<T>;
+}
+
+impl<T, E: std::error::Error + Send + Sync + 'static> Context<T> for Result<T, E> {
+    fn context(self, what: impl FnOnce() -> String) -> Result<T> {
+        self.map_err(|e| Error::Context { context: what(), source: Box::new(e) })
+    }
+}
+
+/// An error and all that caused it, on one line.
+pub fn one_line(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(e) = cause {
+        text.push_str(": ");
+        text.push_str(&e.to_string());
+        cause = e.source();
+    }
+    text
+}
+
+/// The result of what a verb does.
+pub type Result<T, E = Error> = std::result::Result<T, E>;

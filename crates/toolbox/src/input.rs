@@ -1,0 +1,320 @@
+//! Inputs as a person writes them.
+//!
+//! | text | input |
+//! | --- | --- |
+//! | `2x2xf32=1,2,3,4` | a tensor of these elements in row-major order; one element fills it |
+//! | `2x2xf32` | zeros |
+//! | `f32=1.2` | a zero-dim tensor, or a number where the program takes one |
+//! | `4xf32=@raw.bin` | a tensor of the little-endian bytes of a file |
+//! | `@x.npy` | a NumPy array |
+//! | `digit.png` | an image, for inputs of images (see [`crate::picture`]) |
+//! | `5`, `0.5`, `true` | a number where the program takes one |
+//! | `none` | no value |
+
+use crate::{Error, Result, npy, picture};
+use operator::{EValue, Tag};
+use std::path::PathBuf;
+use std::str::FromStr;
+use tensor::{Bool, Element, Scalar, ScalarType, Tensor, TensorMeta, bf16, f16};
+
+/// One input, as written.
+#[derive(Debug, Clone, PartialEq)]
+pub enum InputSpec {
+    /// `2x2xf32=…`
+    Tensor {
+        /// The type of the elements.
+        dtype: ScalarType,
+        /// The sizes.
+        sizes: Vec<usize>,
+        /// The elements.
+        elements: Elements,
+    },
+    /// `@x.npy`
+    Npy(PathBuf),
+    /// `digit.png`
+    Image(PathBuf),
+    /// `5`, `0.5`, `true`
+    Number(Scalar),
+    /// `none`
+    None,
+}
+
+/// The elements of an input.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Elements {
+    /// None are given.
+    Zeros,
+    /// These, as text; a single one fills the tensor.
+    Values(Vec<String>),
+    /// Those of a file.
+    Raw(PathBuf),
+}
+
+/// What a method declares about one of its inputs.
+#[derive(Debug, Clone)]
+pub struct Declared {
+    /// The kind of value.
+    pub tag: Tag,
+    /// For a tensor: type, largest sizes, dim order.
+    pub meta: Option<TensorMeta>,
+}
+
+impl FromStr for InputSpec {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "none" {
+            return Ok(Self::None);
+        }
+        if let Some(path) = text.strip_prefix('@') {
+            return Ok(Self::Npy(path.into()));
+        }
+        if let Some(number) = parse_number(text) {
+            return Ok(Self::Number(number));
+        }
+        let (shaped, given) = match text.split_once('=') {
+            Some((t, e)) => (t, Some(e)),
+            None => (text, None),
+        };
+        let Some((dtype, sizes)) = parse_type(shaped) else {
+            let image = PathBuf::from(text);
+            let extension = image.extension().and_then(|e| e.to_str()).unwrap_or("").to_ascii_lowercase();
+            return match extension.as_str() {
+                "png" | "jpg" | "jpeg" => Ok(Self::Image(image)),
+                "npy" => Err(format!("write `@{text}` to read a NumPy array")),
+                _ => Err(format!(
+                    "`{text}` is no input: write `2x2xf32=1,2,3,4`, `@x.npy`, `4xf32=@raw.bin`, \
+                     a number, or the name of a .png or .jpg file"
+                )),
+            };
+        };
+        let elements = match given {
+            None => Elements::Zeros,
+            Some(e) => match e.strip_prefix('@') {
+                Some(path) => Elements::Raw(path.into()),
+                None => Elements::Values(
+                    e.split(|c: char| c.is_whitespace() || matches!(c, ',' | '[' | ']'))
+                        .filter(|v| !v.is_empty())
+                        .map(str::to_owned)
+                        .collect(),
+                ),
+            },
+        };
+        Ok(Self::Tensor { dtype, sizes, elements })
+    }
+}
+
+/// `2x3xf32` into its type and sizes.
+fn parse_type(text: &str) -> Option<(ScalarType, Vec<usize>)> {
+    let (sizes, name) = text.rsplit_once('x').map_or((None, text), |(s, n)| (Some(s), n));
+    let dtype = if name == "bool" { ScalarType::Bool } else { ScalarType::parse(name)? };
+    let sizes = sizes.map_or(Some(Vec::new()), |s| s.split('x').map(|d| d.parse().ok()).collect())?;
+    Some((dtype, sizes))
+}
+
+fn parse_number(text: &str) -> Option<Scalar> {
+    match text {
+        "true" => return Some(Scalar::Bool(true)),
+        "false" => return Some(Scalar::Bool(false)),
+        _ => {}
+    }
+    text.parse().map(Scalar::Int).or_else(|_| text.parse().map(Scalar::Double)).ok()
+}
+
+impl InputSpec {
+    /// Makes the value, reading what files it names, in the way the method declares it.
+    pub fn resolve(&self, declared: &Declared) -> Result<EValue> {
+        let number = matches!(declared.tag, Tag::Int | Tag::Double | Tag::Bool);
+        Ok(match self {
+            Self::None => EValue::None,
+            Self::Npy(path) => npy::read(path)?.into(),
+            Self::Image(path) => match &declared.meta {
+                Some(meta) => picture::read(path, meta)?.into(),
+                None => return Err(self.unfit(declared)),
+            },
+            Self::Number(n) if number => number_as(*n, declared.tag).ok_or_else(|| self.unfit(declared))?,
+            Self::Number(_) => return Err(self.unfit(declared)),
+            Self::Tensor { dtype, sizes, elements } => {
+                let tensor = elements.to_tensor(*dtype, sizes)?;
+                match element(&tensor) {
+                    Some(n) if number && sizes.is_empty() => {
+                        number_as(n, declared.tag).ok_or_else(|| self.unfit(declared))?
+                    }
+                    _ => tensor.into(),
+                }
+            }
+        })
+    }
+
+    fn unfit(&self, declared: &Declared) -> Error {
+        let wanted = match (&declared.meta, declared.tag) {
+            (Some(meta), _) => format!(
+                "the program takes a {meta} there: write `{}=…`, or `@x.npy`",
+                type_text(meta.dtype(), meta.sizes())
+            ),
+            (None, tag) => format!("the program takes a value of kind {tag} there"),
+        };
+        Error::input(wanted)
+    }
+}
+
+/// How a type and sizes are written: `2x2xf32`.
+pub fn type_text(dtype: ScalarType, sizes: &[usize]) -> String {
+    let mut text: String = sizes.iter().map(|d| format!("{d}x")).collect();
+    text.push_str(if dtype == ScalarType::Bool { "bool" } else { dtype.short_name() });
+    text
+}
+
+/// The number as a value of this kind, if nothing is lost.
+fn number_as(n: Scalar, tag: Tag) -> Option<EValue> {
+    match (tag, n) {
+        (Tag::Double, Scalar::Int(v)) => Some(EValue::Double(v as f64)),
+        (Tag::Double, Scalar::Double(v)) => Some(EValue::Double(v)),
+        (Tag::Int, Scalar::Int(v)) => Some(EValue::Int(v)),
+        (Tag::Bool, Scalar::Bool(v)) => Some(EValue::Bool(v)),
+        (Tag::Bool, Scalar::Int(v @ (0 | 1))) => Some(EValue::Bool(v == 1)),
+        _ => None,
+    }
+}
+
+/// The only element of a tensor, as a number.
+fn element(tensor: &Tensor) -> Option<Scalar> {
+    if tensor.numel() != 1 {
+        return None;
+    }
+    Some(match tensor.dtype() {
+        ScalarType::Bool => Scalar::Bool(tensor.as_slice::<Bool>().ok()?[0].get()),
+        ScalarType::Long => Scalar::Int(tensor.as_slice::<i64>().ok()?[0]),
+        ScalarType::Int => Scalar::Int(tensor.as_slice::<i32>().ok()?[0].into()),
+        ScalarType::Float => Scalar::Double(tensor.as_slice::<f32>().ok()?[0].into()),
+        ScalarType::Double => Scalar::Double(tensor.as_slice::<f64>().ok()?[0]),
+        _ => return None,
+    })
+}
+
+impl Elements {
+    fn to_tensor(&self, dtype: ScalarType, sizes: &[usize]) -> Result<Tensor> {
+        let meta = TensorMeta::contiguous(dtype, sizes)?;
+        match self {
+            Self::Zeros => Ok(Tensor::zeros(meta)?),
+            Self::Raw(path) => {
+                let mut bytes = std::fs::read(path).map_err(Error::read(path))?;
+                if bytes.len() != meta.nbytes() {
+                    let problem = format!("{} bytes where {meta} needs {}", bytes.len(), meta.nbytes());
+                    return Err(Error::bad_file(path, problem));
+                }
+                if cfg!(target_endian = "big") {
+                    bytes.chunks_exact_mut(dtype.to_real().size()).for_each(<[u8]>::reverse);
+                }
+                Ok(Tensor::from_bytes(meta, &bytes)?)
+            }
+            Self::Values(values) => parse_elements(&meta, values),
+        }
+    }
+}
+
+fn parse_elements(meta: &TensorMeta, values: &[String]) -> Result<Tensor> {
+    macro_rules! parse_as {
+        ($type:ty, $parse:expr) => {
+            filled::<$type>(meta, values, $parse)
+        };
+    }
+    fn plain<T: FromStr>(v: &str) -> Option<T> {
+        v.parse().ok()
+    }
+    match meta.dtype() {
+        ScalarType::Byte => parse_as!(u8, plain),
+        ScalarType::Char => parse_as!(i8, plain),
+        ScalarType::Short => parse_as!(i16, plain),
+        ScalarType::Int => parse_as!(i32, plain),
+        ScalarType::Long => parse_as!(i64, plain),
+        ScalarType::UInt16 => parse_as!(u16, plain),
+        ScalarType::UInt32 => parse_as!(u32, plain),
+        ScalarType::UInt64 => parse_as!(u64, plain),
+        ScalarType::Float => parse_as!(f32, plain),
+        ScalarType::Double => parse_as!(f64, plain),
+        ScalarType::Half => parse_as!(f16, |v| plain(v).map(f16::from_f64)),
+        ScalarType::BFloat16 => parse_as!(bf16, |v| plain(v).map(bf16::from_f64)),
+        ScalarType::Bool => parse_as!(Bool, |v| match v {
+            "true" | "1" => Some(Bool::from(true)),
+            "false" | "0" => Some(Bool::from(false)),
+            _ => None,
+        }),
+        other => Err(Error::input(format!(
+            "{other} elements cannot be written out; give the tensor as a .npy file or as raw bytes \
+             (`{}=@raw.bin`)",
+            type_text(other, meta.sizes())
+        ))),
+    }
+}
+
+fn filled<T: Element>(meta: &TensorMeta, values: &[String], parse: fn(&str) -> Option<T>) -> Result<Tensor> {
+    let wrong = |v: &str| Error::input(format!("`{v}` is not a value of type {}", meta.dtype()));
+    let mut elements = values.iter().map(|v| parse(v).ok_or_else(|| wrong(v))).collect::<Result<Vec<T>>>()?;
+    if let [one] = elements[..] {
+        elements = vec![one; meta.numel()];
+    }
+    if elements.len() != meta.numel() {
+        return Err(Error::input(format!(
+            "{} elements where {} needs {} (or 1, to fill it)",
+            elements.len(),
+            type_text(meta.dtype(), meta.sizes()),
+            meta.numel()
+        )));
+    }
+    Ok(Tensor::from_slice(meta.sizes(), &elements)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tensor(text: &str) -> Tensor {
+        let declared = Declared { tag: Tag::Tensor, meta: None };
+        match text.parse::<InputSpec>().unwrap().resolve(&declared).unwrap() {
+            EValue::Tensor(t) => t,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn tensors_are_read() {
+        let t = tensor("2x2xf32=1,2.5,-3e-1,inf");
+        assert_eq!(&**t.sizes(), [2, 2]);
+        assert_eq!(t.as_slice::<f32>().unwrap(), [1.0, 2.5, -0.3, f32::INFINITY]);
+        assert_eq!(tensor("3xi8=-7").as_slice::<i8>().unwrap(), [-7; 3]);
+        assert_eq!(tensor("2xbool=true, 0").as_slice::<Bool>().unwrap(), [true.into(), false.into()]);
+        assert_eq!(tensor("2x2xi64=[[1 2] [3 4]]").as_slice::<i64>().unwrap(), [1, 2, 3, 4]);
+        assert_eq!(tensor("0x4xf64=").numel(), 0);
+        assert_eq!(tensor("2xf16").as_slice::<f16>().unwrap(), [f16::ZERO; 2]);
+    }
+
+    #[test]
+    fn numbers_become_what_is_declared() {
+        let as_kind =
+            |text: &str, tag| text.parse::<InputSpec>().unwrap().resolve(&Declared { tag, meta: None }).ok();
+        assert!(matches!(as_kind("5", Tag::Int), Some(EValue::Int(5))));
+        assert!(matches!(as_kind("5", Tag::Double), Some(EValue::Double(5.0))));
+        assert!(matches!(as_kind("f32=0.5", Tag::Double), Some(EValue::Double(0.5))));
+        assert!(matches!(as_kind("true", Tag::Bool), Some(EValue::Bool(true))));
+        assert!(as_kind("0.5", Tag::Int).is_none());
+        assert!(as_kind("5", Tag::Tensor).is_none());
+    }
+
+    #[test]
+    fn mistakes_are_explained() {
+        let e = "hello".parse::<InputSpec>().unwrap_err();
+        assert!(e.contains("2x2xf32=1,2,3,4"), "{e}");
+        let e = "x.npy".parse::<InputSpec>().unwrap_err();
+        assert!(e.contains("@x.npy"), "{e}");
+        let declared = Declared { tag: Tag::Tensor, meta: None };
+        for (text, problem) in [
+            ("2xi8=1,2,3", "3 elements where 2xi8 needs 2"),
+            ("2xi8=1,300", "`300` is not a value of type int8"),
+            ("2xc64=1,2", "as a .npy file"),
+        ] {
+            let e = text.parse::<InputSpec>().unwrap().resolve(&declared).unwrap_err().to_string();
+            assert!(e.contains(problem), "{e}");
+        }
+    }
+}

@@ -1,0 +1,203 @@
+//! Values as a person reads them.
+
+use operator::EValue;
+use std::fmt::Write;
+use tensor::{Bool, Complex, DimOrder, ScalarType, Tensor, bf16, f16};
+
+/// Tensors of more elements are shown with their middles left out.
+const WHOLE: usize = 200;
+/// Entries shown at either end of a dimension whose middle is left out.
+const EDGE: usize = 3;
+
+/// A value in a few lines: type and sizes, then the elements in nested brackets.
+pub fn value(value: &EValue) -> String {
+    match value {
+        EValue::None => "none".to_owned(),
+        EValue::Tensor(t) => tensor(t),
+        EValue::String(s) => format!("{s:?}"),
+        EValue::Double(v) => format!("double {}", number(*v)),
+        EValue::Int(v) => format!("int {v}"),
+        EValue::Bool(v) => format!("bool {v}"),
+        EValue::ListBool(v) => format!("bool[] {v:?}"),
+        EValue::ListDouble(v) => format!("double[] {v:?}"),
+        EValue::ListInt(v) => format!("int[] {v:?}"),
+        EValue::ListTensor(v) => list(v.iter().map(tensor)),
+        EValue::ListOptionalTensor(v) => {
+            list(v.iter().map(|t| t.as_ref().map_or_else(|| "none".to_owned(), tensor)))
+        }
+    }
+}
+
+fn list(items: impl Iterator<Item = String>) -> String {
+    let items: Vec<String> = items.collect();
+    format!("[{}]", items.join(",\n "))
+}
+
+/// A tensor: `float32[2, 2] [[1, 2], [3, 4]]`.
+pub fn tensor(tensor: &Tensor) -> String {
+    let mut text = tensor.meta().to_string();
+    let row_major = tensor.to_dim_order(DimOrder::contiguous(tensor.rank()));
+    match row_major.as_ref().map(elements) {
+        Ok(Some(element)) => {
+            text.push(' ');
+            let elide = tensor.numel() > WHOLE;
+            nested(&mut text, tensor.sizes(), 0, 1, elide, &*element);
+        }
+        _ => {
+            let _ = write!(text, " ({} bytes)", tensor.nbytes());
+        }
+    }
+    text
+}
+
+/// How each element of a row-major tensor reads, by its position. `None` for types that have no
+/// element type.
+pub fn elements(tensor: &Tensor) -> Option<Box<dyn Fn(usize) -> String + '_>> {
+    macro_rules! each {
+        ($type:ty, $show:expr) => {{
+            let all = tensor.as_slice::<$type>().ok()?;
+            let show: fn($type) -> String = $show;
+            Box::new(move |i: usize| all.get(i).map_or_else(String::new, |v| show(*v)))
+        }};
+    }
+    Some(match tensor.dtype() {
+        ScalarType::Byte => each!(u8, |v| v.to_string()),
+        ScalarType::Char => each!(i8, |v| v.to_string()),
+        ScalarType::Short => each!(i16, |v| v.to_string()),
+        ScalarType::Int => each!(i32, |v| v.to_string()),
+        ScalarType::Long => each!(i64, |v| v.to_string()),
+        ScalarType::UInt16 => each!(u16, |v| v.to_string()),
+        ScalarType::UInt32 => each!(u32, |v| v.to_string()),
+        ScalarType::UInt64 => each!(u64, |v| v.to_string()),
+        ScalarType::Half => each!(f16, |v| number(v.to_f64())),
+        ScalarType::BFloat16 => each!(bf16, |v| number(v.to_f64())),
+        ScalarType::Float => each!(f32, |v| number(v.into())),
+        ScalarType::Double => each!(f64, number),
+        ScalarType::Bool => each!(Bool, |v| v.get().to_string()),
+        ScalarType::ComplexFloat => each!(Complex<f32>, |v| complex(v.re.into(), v.im.into())),
+        ScalarType::ComplexDouble => each!(Complex<f64>, |v| complex(v.re, v.im)),
+        ScalarType::ComplexHalf => each!(Complex<f16>, |v| complex(v.re.to_f64(), v.im.to_f64())),
+        _ => return None,
+    })
+}
+
+fn nested(
+    out: &mut String,
+    sizes: &[usize],
+    first: usize,
+    depth: usize,
+    elide: bool,
+    element: &dyn Fn(usize) -> String,
+) {
+    let Some((&n, inner)) = sizes.split_first() else {
+        out.push_str(&element(first));
+        return;
+    };
+    let step: usize = inner.iter().product();
+    let separator = match inner.len() {
+        0 => ", ".to_owned(),
+        _ => format!(",\n{}", " ".repeat(depth)),
+    };
+    out.push('[');
+    let mut i = 0;
+    while i < n {
+        if i > 0 {
+            out.push_str(&separator);
+        }
+        if elide && n > 2 * EDGE && i == EDGE {
+            out.push('…');
+            i = n - EDGE;
+            continue;
+        }
+        nested(out, inner, first + i * step, depth + 1, elide, element);
+        i += 1;
+    }
+    out.push(']');
+}
+
+/// A number with six significant digits: `0.959504`, `1e-05`, `12`.
+pub fn number(v: f64) -> String {
+    if !v.is_finite() || v == 0.0 {
+        return v.to_string();
+    }
+    let scientific = format!("{v:.5e}");
+    let (digits, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
+    let exponent: i32 = exponent.parse().unwrap_or(0);
+    let trim = |s: &str| match s.contains('.') {
+        true => s.trim_end_matches('0').trim_end_matches('.').to_owned(),
+        false => s.to_owned(),
+    };
+    if (-5..6).contains(&exponent) {
+        trim(&format!("{v:.*}", (5 - exponent).max(0) as usize))
+    } else {
+        format!("{}e{exponent}", trim(digits))
+    }
+}
+
+fn complex(re: f64, im: f64) -> String {
+    let sign = if im.is_sign_negative() { "" } else { "+" };
+    format!("{}{sign}{}j", number(re), number(im))
+}
+
+/// A number of bytes with the unit that suits it: `44.1 kB`.
+pub fn bytes(n: u64) -> String {
+    const UNITS: [&str; 4] = ["kB", "MB", "GB", "TB"];
+    if n < 1000 {
+        return format!("{n} B");
+    }
+    let mut value = n as f64 / 1000.0;
+    let mut unit = 0;
+    while value >= 999.95 && unit + 1 < UNITS.len() {
+        value /= 1000.0;
+        unit += 1;
+    }
+    format!("{value:.1} {}", UNITS[unit])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_short() {
+        for (v, text) in [
+            (0.95950412, "0.959504"),
+            (1e-5, "0.00001"),
+            (1e-6, "1e-6"),
+            (12.0, "12"),
+            (1234567.0, "1.23457e6"),
+            (999999.0, "999999"),
+            (-0.5, "-0.5"),
+            (f64::NAN, "NaN"),
+            (f64::NEG_INFINITY, "-inf"),
+            (0.0, "0"),
+        ] {
+            assert_eq!(number(v), text);
+        }
+    }
+
+    #[test]
+    fn tensors_are_nested_and_elided() {
+        let t = Tensor::from_slice(&[2, 2], &[1i64, 2, 3, 4]).unwrap();
+        assert_eq!(tensor(&t), "int64[2, 2] [[1, 2],\n [3, 4]]");
+        let long = Tensor::from_slice(&[300], &[0u8; 300]).unwrap();
+        assert_eq!(tensor(&long), "uint8[300] [0, 0, 0, …, 0, 0, 0]");
+        assert_eq!(tensor(&Tensor::scalar(Bool::from(true)).unwrap()), "bool[] true");
+        let empty = Tensor::from_slice::<f32>(&[2, 0], &[]).unwrap();
+        assert_eq!(tensor(&empty), "float32[2, 0] [[],\n []]");
+    }
+
+    #[test]
+    fn channels_last_reads_in_logical_order() {
+        let t = Tensor::from_slice(&[1, 2, 1, 2], &[1i32, 2, 3, 4]).unwrap();
+        let t = t.to_dim_order(DimOrder::channels_last(4)).unwrap();
+        assert!(tensor(&t).ends_with("[[[[1, 2]],\n  [[3, 4]]]]"), "{}", tensor(&t));
+    }
+
+    #[test]
+    fn byte_counts_have_units() {
+        assert_eq!(bytes(999), "999 B");
+        assert_eq!(bytes(44_072), "44.1 kB");
+        assert_eq!(bytes(1 << 30), "1.1 GB");
+    }
+}
