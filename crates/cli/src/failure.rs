@@ -1,0 +1,59 @@
+use crate::general::GeneralOpts;
+use std::error::Error;
+use std::io;
+use std::process::ExitCode;
+
+/// Why a verb did not do what it was asked to.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// The arguments make no sense: exit status 2.
+    Usage(String),
+    /// Something failed: exit status 1.
+    Failed(Box<dyn Error + Send + Sync>),
+    /// Something failed and has been told already: exit status 1.
+    Reported,
+    /// Whoever read our output has gone: not worth a word.
+    OutputClosed,
+}
+
+/// The result of a verb.
+pub(crate) type Result<T = (), E = Failure> = std::result::Result<T, E>;
+
+impl Failure {
+    /// Tells the user on stderr, with all causes, and gives the exit status.
+    pub(crate) fn report(self, general: &GeneralOpts) -> ExitCode {
+        let style = general.stderr_style();
+        match self {
+            Self::OutputClosed => ExitCode::SUCCESS,
+            Self::Reported => ExitCode::from(1),
+            Self::Usage(message) => {
+                eprintln!("{} {message}", style.error("error:"));
+                ExitCode::from(2)
+            }
+            Self::Failed(e) => {
+                eprintln!("{} {e}", style.error("error:"));
+                let mut cause = e.source();
+                while let Some(e) = cause {
+                    eprintln!("  {} {e}", style.note("caused by:"));
+                    cause = e.source();
+                }
+                ExitCode::from(1)
+            }
+        }
+    }
+}
+
+impl From<toolbox::Error> for Failure {
+    fn from(e: toolbox::Error) -> Self {
+        Self::Failed(Box::new(e))
+    }
+}
+
+impl From<io::Error> for Failure {
+    fn from(e: io::Error) -> Self {
+        match e.kind() {
+            io::ErrorKind::BrokenPipe => Self::OutputClosed,
+            _ => Self::Failed(Box::new(e)),
+        }
+    }
+}

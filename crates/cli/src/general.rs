@@ -1,0 +1,149 @@
+//! What every verb shares: colour and verbosity, inputs that may be stdin, outputs that may be
+//! stdout.
+
+use crate::failure::{Failure, Result};
+use clap::{Args, ValueEnum};
+use std::fs::File;
+use std::io::{self, BufWriter, IsTerminal, Write};
+use std::path::PathBuf;
+
+/// The end of every verb's long help.
+macro_rules! exit_status {
+    () => {
+        "\n\nExit status:\n  0  done\n  1  something failed; stderr says what\n  2  the arguments make no sense"
+    };
+}
+pub(crate) use exit_status;
+
+/// Options of every verb.
+#[derive(Debug, Args)]
+pub(crate) struct GeneralOpts {
+    /// When to colour messages
+    #[arg(
+        long,
+        value_enum,
+        default_value_t,
+        global = true,
+        value_name = "WHEN",
+        help_heading = "General options"
+    )]
+    color: Color,
+    /// Say more; repeat to say even more
+    #[arg(short, long, action = clap::ArgAction::Count, global = true, help_heading = "General options")]
+    verbose: u8,
+}
+
+/// When to use colour.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+enum Color {
+    /// On a terminal, unless NO_COLOR is set
+    #[default]
+    Auto,
+    /// Always
+    Always,
+    /// Never
+    Never,
+}
+
+impl GeneralOpts {
+    /// How often `-v` was given.
+    pub(crate) fn verbosity(&self) -> u8 {
+        self.verbose
+    }
+
+    /// How to mark up what goes to stderr.
+    pub(crate) fn stderr_style(&self) -> Style {
+        self.style(io::stderr().is_terminal())
+    }
+
+    /// How to mark up what goes to stdout.
+    pub(crate) fn stdout_style(&self) -> Style {
+        self.style(io::stdout().is_terminal())
+    }
+
+    fn style(&self, terminal: bool) -> Style {
+        Style(match self.color {
+            Color::Always => true,
+            Color::Never => false,
+            Color::Auto => terminal && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty()),
+        })
+    }
+}
+
+/// Marks text up for a terminal, or leaves it as it is.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Style(bool);
+
+impl Style {
+    /// For what went wrong.
+    pub(crate) fn error(self, text: &str) -> String {
+        self.wrap("1;31", text)
+    }
+
+    /// For what is worth knowing.
+    pub(crate) fn note(self, text: &str) -> String {
+        self.wrap("1;36", text)
+    }
+
+    /// For what went well.
+    pub(crate) fn good(self, text: &str) -> String {
+        self.wrap("1;32", text)
+    }
+
+    fn wrap(self, code: &str, text: &str) -> String {
+        if self.0 { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
+    }
+}
+
+/// The file a verb reads.
+#[derive(Debug, Args)]
+pub(crate) struct InputArg {
+    /// The file to read; `-` is stdin
+    #[arg(value_name = "FILE")]
+    pub(crate) file: PathBuf,
+}
+
+/// Where a verb writes.
+#[derive(Debug, Args)]
+pub(crate) struct OutputArg {
+    /// Write to this file instead of stdout
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+}
+
+impl OutputArg {
+    /// Opens the file, or stdout, for text.
+    pub(crate) fn text(&self) -> Result<Box<dyn Write>> {
+        Ok(match &self.output {
+            Some(path) if path.as_os_str() != "-" => {
+                let file = File::create(path).map_err(toolbox::Error::write(path))?;
+                Box::new(BufWriter::new(file))
+            }
+            _ => Box::new(BufWriter::new(io::stdout().lock())),
+        })
+    }
+
+    /// Writes text, and a line end if it has none.
+    pub(crate) fn write_text(&self, text: &str) -> Result {
+        let mut out = self.text()?;
+        out.write_all(text.as_bytes())?;
+        if !text.ends_with('\n') {
+            out.write_all(b"\n")?;
+        }
+        Ok(out.flush()?)
+    }
+
+    /// Writes bytes that are no text: never to a terminal.
+    #[allow(dead_code, reason = "the verbs that write programs use it")]
+    pub(crate) fn write_binary(&self, bytes: &[u8]) -> Result {
+        if self.output.is_none() && io::stdout().is_terminal() {
+            return Err(Failure::Usage(
+                "the output is binary and stdout is a terminal: name a file with `-o FILE`, or pipe it on"
+                    .to_owned(),
+            ));
+        }
+        let mut out = self.text()?;
+        out.write_all(bytes)?;
+        Ok(out.flush()?)
+    }
+}

@@ -1,0 +1,29 @@
+//! One file a verb. Each has `Opts`, what clap parses, with `run`, what the verb does.
+
+use crate::failure::Result;
+use crate::general::GeneralOpts;
+
+macro_rules! verbs {
+    ($($(#[$attribute:meta])* $module:ident => $name:ident,)*) => {
+        $(mod $module;)*
+
+        /// The verbs.
+        #[derive(Debug, clap::Subcommand)]
+        pub(crate) enum Verb {
+            $($(#[$attribute])* $name($module::Opts),)*
+        }
+
+        impl Verb {
+            /// Does what the verb says.
+            pub(crate) fn run(self, general: &GeneralOpts) -> Result {
+                match self {
+                    $(Self::$name(opts) => opts.run(general),)*
+                }
+            }
+        }
+    };
+}
+
+verbs! {
+    completion => Completion,
+}
