@@ -1,2 +1,26 @@
-//! See ARCHITECTURE.md.
+//! The program files of ExecuTorch and their relatives: readers, verifiers and writers.
+//!
+//! | module | file | what it is |
+//! | --- | --- | --- |
+//! | [`pte`] | `.pte` | a program: a flatbuffer, an extended header and segments |
+//! | [`ptd`] | `.ptd` | named tensors and blobs outside a program |
+//!
+//! All of them are a flatbuffer with something spliced into or put behind it, so they stand on one
+//! mechanism: [`flatbuffer`] reads and writes the tables, [`container`] the headers and segments.
+//!
+//! This crate does no I/O beyond byte slices, [`Read`](std::io::Read) and [`Write`](std::io::Write).
+//! No input makes it panic, recurse without bound or allocate more than a small multiple of the
+//! input's size; [`Limits`] says how much. Integers are little-endian on any host.
 #![forbid(unsafe_code)]
+
+pub mod container;
+mod error;
+pub mod flatbuffer;
+pub mod limits;
+pub mod ptd;
+pub mod pte;
+mod sniff;
+
+pub use error::{Error, ErrorKind, Result};
+pub use limits::Limits;
+pub use sniff::{FileKind, sniff};

@@ -1,0 +1,10 @@
+//! What the file formats share around their flatbuffer: a header spliced in after the first eight
+//! bytes, and segments of raw bytes behind it.
+
+mod head;
+mod segments;
+
+pub use head::{HEAD_BYTES, align_up};
+pub(crate) use head::{Head, Magic};
+pub use segments::DataSegment;
+pub(crate) use segments::{SegmentSpace, check_segments, segment_range};

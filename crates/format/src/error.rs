@@ -1,0 +1,166 @@
+use std::borrow::Cow;
+use std::fmt;
+use std::sync::Arc;
+
+/// The result of anything that reads, verifies or writes a file format.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What went wrong with a file, and where.
+///
+/// Displayed on one line: the field's path, what was expected, what was found, the byte offset in
+/// the file, and what to do about it.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("{0}")]
+pub struct Error(Box<Fault>);
+
+/// The kinds of trouble a file can be in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// The bytes are not of the format they were read as.
+    NotThisFormat,
+    /// A version, or a kind of value or instruction, that this reader does not know.
+    Newer,
+    /// The file ends before something it promises.
+    Truncated,
+    /// The flatbuffer itself is broken: an offset, a vtable, a vector or a string out of bounds.
+    Structure,
+    /// The structure holds, but a value contradicts another or makes no sense.
+    Invalid,
+    /// Legal in the format, but nothing here can serve it.
+    Unsupported,
+    /// Larger than one of [`Limits`](crate::Limits) allows.
+    Limit,
+    /// What was asked for (a key, a method) is not in the file.
+    NotFound,
+    /// Reading or writing bytes failed.
+    Io,
+}
+
+#[derive(Debug, Clone)]
+struct Fault {
+    kind: ErrorKind,
+    offset: Option<u64>,
+    path: String,
+    expected: Cow<'static, str>,
+    found: String,
+    hint: Option<Cow<'static, str>>,
+    source: Option<Arc<std::io::Error>>,
+}
+
+impl Error {
+    /// An error of `kind` at the field `path`, which should have been `expected` and is `found`.
+    #[cold]
+    pub fn new(
+        kind: ErrorKind,
+        path: impl Into<String>,
+        expected: impl Into<Cow<'static, str>>,
+        found: impl fmt::Display,
+    ) -> Self {
+        Self(Box::new(Fault {
+            kind,
+            offset: None,
+            path: path.into(),
+            expected: expected.into(),
+            found: found.to_string(),
+            hint: None,
+            source: None,
+        }))
+    }
+
+    /// The same error, placed at a byte of the file.
+    #[cold]
+    #[must_use]
+    pub fn at(mut self, offset: u64) -> Self {
+        self.0.offset = Some(offset);
+        self
+    }
+
+    /// The same error, with what to do about it.
+    #[cold]
+    #[must_use]
+    pub fn hint(mut self, hint: impl Into<Cow<'static, str>>) -> Self {
+        self.0.hint = Some(hint.into());
+        self
+    }
+
+    /// The same error, seen from one container further out: `outer` is put before its path.
+    #[cold]
+    #[must_use]
+    pub fn within(mut self, outer: &str) -> Self {
+        let dot = if self.0.path.is_empty() || self.0.path.starts_with('[') { "" } else { "." };
+        self.0.path = format!("{outer}{dot}{}", self.0.path);
+        self
+    }
+
+    /// What kind of trouble this is.
+    pub fn kind(&self) -> ErrorKind {
+        self.0.kind
+    }
+
+    /// The byte of the file at which the trouble was seen, if it has a place there.
+    pub fn offset(&self) -> Option<u64> {
+        self.0.offset
+    }
+
+    /// The field, such as `execution_plan[0].values[17].sizes`; empty if it is the file itself.
+    pub fn path(&self) -> &str {
+        &self.0.path
+    }
+
+    /// What should have stood there.
+    pub fn expected(&self) -> &str {
+        &self.0.expected
+    }
+
+    /// What stands there.
+    pub fn found(&self) -> &str {
+        &self.0.found
+    }
+}
+
+impl From<std::io::Error> for Error {
+    #[cold]
+    fn from(error: std::io::Error) -> Self {
+        let mut new = Self::new(ErrorKind::Io, "", "bytes to be read or written", &error);
+        new.0.source = Some(Arc::new(error));
+        new
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(source) = &self.source {
+            return write!(f, "{source}");
+        }
+        if !self.path.is_empty() {
+            write!(f, "{}: ", self.path)?;
+        }
+        write!(f, "expected {}, found {}", self.expected, self.found)?;
+        if let Some(offset) = self.offset {
+            write!(f, " (at byte {offset:#x})")?;
+        }
+        if let Some(hint) = &self.hint {
+            write!(f, "; {hint}")?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_reads_as_one_line() {
+        let error = Error::new(ErrorKind::Invalid, "values[3].sizes[1]", "a size of 0 or more", -3)
+            .at(0x1f4)
+            .hint("export the program again")
+            .within("execution_plan[0]");
+        assert_eq!(
+            error.to_string(),
+            "execution_plan[0].values[3].sizes[1]: expected a size of 0 or more, found -3 (at byte 0x1f4); \
+             export the program again"
+        );
+    }
+}

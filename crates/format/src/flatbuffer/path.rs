@@ -1,0 +1,92 @@
+use std::fmt;
+
+/// The place of a field in a file, as a chain from the field up to the root.
+///
+/// Costs nothing until an error displays it: `execution_plan[0].values[17].sizes`.
+#[derive(Debug, Clone, Copy)]
+pub struct Path<'p> {
+    up: Option<&'p Path<'p>>,
+    step: Step,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Step {
+    Root,
+    Field(&'static str),
+    Index(usize),
+}
+
+impl<'p> Path<'p> {
+    /// The root of a file: displays as nothing.
+    pub const ROOT: Path<'static> = Path { up: None, step: Step::Root };
+
+    /// The field `name` of the table here.
+    pub fn field(&'p self, name: &'static str) -> Path<'p> {
+        Path { up: Some(self), step: Step::Field(name) }
+    }
+
+    /// The entry `index` of the vector here.
+    pub fn index(&'p self, index: usize) -> Path<'p> {
+        Path { up: Some(self), step: Step::Index(index) }
+    }
+
+    /// Whether this path displays as `text`.
+    pub(crate) fn is(&self, text: &str) -> bool {
+        self.strip_from(text).is_some_and(str::is_empty)
+    }
+
+    /// What follows this path in `text`, if `text` starts with it.
+    fn strip_from<'t>(&self, text: &'t str) -> Option<&'t str> {
+        let rest = match self.up {
+            Some(up) => up.strip_from(text)?,
+            None => text,
+        };
+        match self.step {
+            Step::Root => Some(rest),
+            Step::Field(name) => rest.strip_prefix('.').unwrap_or(rest).strip_prefix(name),
+            Step::Index(index) => {
+                let (digits, rest) = rest.strip_prefix('[')?.split_once(']')?;
+                (digits.parse() == Ok(index)).then_some(rest)
+            }
+        }
+    }
+
+    /// The index that `text` has right after this path: `3` for `values[3].sizes` at `values`.
+    pub(crate) fn index_in(&self, text: &str) -> Option<usize> {
+        self.strip_from(text)?.strip_prefix('[')?.split_once(']')?.0.parse().ok()
+    }
+}
+
+impl fmt::Display for Path<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(up) = self.up {
+            up.fmt(f)?;
+        }
+        match self.step {
+            Step::Root => Ok(()),
+            Step::Field(name) if self.up.is_none_or(|up| up.step == Step::Root) => f.write_str(name),
+            Step::Field(name) => write!(f, ".{name}"),
+            Step::Index(index) => write!(f, "[{index}]"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn displays_and_recognises_itself() {
+        let root = Path::ROOT;
+        let plans = root.field("execution_plan");
+        let plan = plans.index(0);
+        let values = plan.field("values");
+        let value = values.index(17);
+        let sizes = value.field("sizes");
+        assert_eq!(sizes.to_string(), "execution_plan[0].values[17].sizes");
+        assert!(sizes.is("execution_plan[0].values[17].sizes"));
+        assert!(!sizes.is("execution_plan[0].values[17].sizes[1]"));
+        assert!(!sizes.is("execution_plan[0].values[1].sizes"));
+        assert_eq!(values.index_in("execution_plan[0].values[17].sizes"), Some(17));
+    }
+}

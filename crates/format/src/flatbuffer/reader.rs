@@ -1,0 +1,416 @@
+use super::Path;
+use crate::{Error, ErrorKind, Limits, Result};
+use std::cell::Cell;
+use std::ops::Range;
+
+/// A checked view of one flatbuffer.
+///
+/// `base` is the byte of the file at which the buffer starts, so that errors name file offsets.
+#[derive(Debug)]
+pub struct Reader<'a> {
+    bytes: &'a [u8],
+    base: u64,
+    limits: &'a Limits,
+    budget: Cell<u64>,
+    watch: Option<&'a str>,
+    seen: Cell<Option<u64>>,
+}
+
+/// A number that a flatbuffer stores in place.
+pub trait Scalar: Copy {
+    /// Bytes it takes.
+    const SIZE: usize;
+    /// The number that these little-endian bytes, `SIZE` of them, stand for.
+    fn from_le_slice(bytes: &[u8]) -> Self;
+}
+
+macro_rules! scalars {
+    ($($t:ty)*) => {$(
+        impl Scalar for $t {
+            const SIZE: usize = size_of::<$t>();
+            fn from_le_slice(bytes: &[u8]) -> Self {
+                let mut le = [0; size_of::<$t>()];
+                le.copy_from_slice(bytes);
+                <$t>::from_le_bytes(le)
+            }
+        }
+    )*};
+}
+scalars!(u8 i8 u16 i16 u32 i32 u64 i64 f32 f64);
+
+impl Scalar for bool {
+    const SIZE: usize = 1;
+    fn from_le_slice(bytes: &[u8]) -> Self {
+        bytes != [0]
+    }
+}
+
+impl<'a> Reader<'a> {
+    /// A reader of the flatbuffer `bytes`, which starts at byte `base` of its file.
+    pub fn new(bytes: &'a [u8], base: u64, limits: &'a Limits) -> Self {
+        let len = bytes.len() as u64;
+        // An unshared buffer never decodes to more than its own length, since no two objects overlap.
+        let slack = limits.shared_bytes.min(len.saturating_mul(64).saturating_add(1 << 20));
+        Self { bytes, base, limits, budget: Cell::new(len + slack), watch: None, seen: Cell::new(None) }
+    }
+
+    /// The same reader, noting where the field that displays as `path` lies; see [`Self::seen`].
+    pub fn watching(mut self, path: &'a str) -> Self {
+        self.watch = Some(path);
+        self
+    }
+
+    /// The file offset of the watched field, once it has been read.
+    pub fn seen(&self) -> Option<u64> {
+        self.seen.get()
+    }
+
+    /// The limits in force.
+    pub fn limits(&self) -> &'a Limits {
+        self.limits
+    }
+
+    /// Reads the root table.
+    pub fn root<T>(&self, read: impl FnOnce(&Table<'_, 'a>) -> Result<T>) -> Result<T> {
+        let path = Path::ROOT.field("root");
+        let position = self.follow(0, &path)?;
+        read(&self.table(position, Path::ROOT, self.limits.nesting)?)
+    }
+
+    fn slice(&self, at: usize, len: usize, what: &'static str, path: &Path<'_>) -> Result<&'a [u8]> {
+        match at.checked_add(len).and_then(|end| self.bytes.get(at..end)) {
+            Some(bytes) => Ok(bytes),
+            None => Err(self.out_of_bounds(at, len as u64, what, path)),
+        }
+    }
+
+    #[cold]
+    fn out_of_bounds(&self, at: usize, len: u64, what: &'static str, path: &Path<'_>) -> Error {
+        Error::new(
+            ErrorKind::Structure,
+            path.to_string(),
+            format!("{what} within the flatbuffer of {} bytes", self.bytes.len()),
+            format_args!("{len} bytes at its byte {at}"),
+        )
+        .at(self.base.saturating_add(at as u64))
+    }
+
+    #[cold]
+    fn over_limit(&self, at: usize, found: u64, limit: u64, what: &'static str, path: &Path<'_>) -> Error {
+        Error::new(ErrorKind::Limit, path.to_string(), format!("at most {limit} {what}"), found)
+            .at(self.base.saturating_add(at as u64))
+            .hint("raise the limit if the file is trusted")
+    }
+
+    fn scalar<S: Scalar>(&self, at: usize, what: &'static str, path: &Path<'_>) -> Result<S> {
+        self.slice(at, S::SIZE, what, path).map(S::from_le_slice)
+    }
+
+    /// The position that the offset stored at `at` leads to.
+    fn follow(&self, at: usize, path: &Path<'_>) -> Result<usize> {
+        let offset: u32 = self.scalar(at, "an offset", path)?;
+        match at.checked_add(offset as usize) {
+            Some(target) if offset != 0 && target < self.bytes.len() => Ok(target),
+            _ => Err(Error::new(
+                ErrorKind::Structure,
+                path.to_string(),
+                format!("an offset into the flatbuffer of {} bytes", self.bytes.len()),
+                format_args!("offset {offset} at its byte {at}"),
+            )
+            .at(self.base.saturating_add(at as u64))),
+        }
+    }
+
+    fn charge(&self, bytes: u64, at: usize, path: &Path<'_>) -> Result<()> {
+        match self.budget.get().checked_sub(bytes) {
+            Some(left) => {
+                self.budget.set(left);
+                Ok(())
+            }
+            None => Err(Error::new(
+                ErrorKind::Limit,
+                path.to_string(),
+                "tables and vectors of their own",
+                "so many offsets to the same bytes that they would unfold beyond all measure",
+            )
+            .at(self.base.saturating_add(at as u64))),
+        }
+    }
+
+    fn table<'r>(&'r self, position: usize, path: Path<'r>, nesting: u32) -> Result<Table<'r, 'a>> {
+        if nesting == 0 {
+            return Err(self.over_limit(
+                position,
+                u64::from(self.limits.nesting) + 1,
+                u64::from(self.limits.nesting),
+                "levels of tables",
+                &path,
+            ));
+        }
+        let back: i32 = self.scalar(position, "a table", &path)?;
+        let vtable = position as i64 - i64::from(back);
+        let Ok(vtable) = usize::try_from(vtable) else {
+            return Err(self.out_of_bounds(position, 4, "a table whose vtable lies", &path));
+        };
+        let vtable_len: u16 = self.scalar(vtable, "a vtable", &path)?;
+        let len: u16 = self.scalar(vtable.saturating_add(2), "a vtable", &path)?;
+        if vtable_len < 4 || vtable_len % 2 != 0 || len < 4 {
+            return Err(Error::new(
+                ErrorKind::Structure,
+                path.to_string(),
+                "a vtable of at least 4 bytes, an even number, for a table of at least 4",
+                format_args!("{vtable_len} bytes for a table of {len}"),
+            )
+            .at(self.base.saturating_add(vtable as u64)));
+        }
+        let vtable = self.slice(vtable, vtable_len.into(), "a vtable", &path)?;
+        self.slice(position, len.into(), "a table", &path)?;
+        self.charge(u64::from(len), position, &path)?;
+        Ok(Table { reader: self, position, vtable, len, path, nesting })
+    }
+
+    fn note(&self, at: usize, path: &Path<'_>) {
+        if self.watch.is_some_and(|watch| path.is(watch)) {
+            self.seen.set(Some(self.base.saturating_add(at as u64)));
+        }
+    }
+
+    /// The entries of the vector at `at`: where they start and how many of `size` bytes there are.
+    fn vector(&self, at: usize, size: usize, path: &Path<'_>) -> Result<(usize, usize)> {
+        let count: u32 = self.scalar(at, "a vector", path)?;
+        let start = at.saturating_add(4);
+        let bytes = u64::from(count) * size as u64;
+        if bytes > (self.bytes.len() - start.min(self.bytes.len())) as u64 {
+            return Err(self.out_of_bounds(start, bytes, "a vector", path));
+        }
+        if let Some(watch) = self.watch
+            && let Some(index) = path.index_in(watch)
+            && index < count as usize
+        {
+            self.seen.set(Some(self.base.saturating_add((start + index * size) as u64)));
+        }
+        Ok((start, count as usize))
+    }
+
+    fn counted(&self, at: usize, size: usize, path: &Path<'_>) -> Result<(usize, usize)> {
+        let (start, count) = self.vector(at, size, path)?;
+        if count as u64 > self.limits.vector_len {
+            return Err(self.over_limit(at, count as u64, self.limits.vector_len, "entries", path));
+        }
+        self.charge((count * size) as u64, at, path)?;
+        Ok((start, count))
+    }
+
+    fn str(&self, at: usize, path: &Path<'_>) -> Result<&'a str> {
+        let (start, len) = self.vector(at, 1, path)?;
+        if len as u64 > self.limits.string_bytes {
+            return Err(self.over_limit(at, len as u64, self.limits.string_bytes, "bytes of text", path));
+        }
+        self.charge(len as u64, at, path)?;
+        let bytes = self.slice(start, len, "a string", path)?;
+        std::str::from_utf8(bytes).map_err(|error| {
+            Error::new(
+                ErrorKind::Structure,
+                path.to_string(),
+                "text in UTF-8",
+                format_args!(
+                    "byte {:#04x} after {} good ones",
+                    bytes[error.valid_up_to()],
+                    error.valid_up_to()
+                ),
+            )
+            .at(self.base.saturating_add((start + error.valid_up_to()) as u64))
+        })
+    }
+}
+
+/// A checked table. Fields are named by their id and name in the schema.
+#[derive(Debug)]
+pub struct Table<'r, 'a> {
+    reader: &'r Reader<'a>,
+    position: usize,
+    vtable: &'a [u8],
+    len: u16,
+    path: Path<'r>,
+    nesting: u32,
+}
+
+impl<'a> Table<'_, 'a> {
+    /// Where this table is in its file's tree of fields.
+    pub fn path(&self) -> &Path<'_> {
+        &self.path
+    }
+
+    /// Fields that the table's vtable has room for: how a schema's edition can be told.
+    pub fn field_slots(&self) -> usize {
+        self.vtable.len() / 2 - 2
+    }
+
+    /// An error at the field `name` of this table.
+    #[cold]
+    pub fn error(
+        &self,
+        kind: ErrorKind,
+        id: usize,
+        name: &'static str,
+        expected: impl Into<std::borrow::Cow<'static, str>>,
+        found: impl std::fmt::Display,
+    ) -> Error {
+        let place = self.place(id, 1, name).ok().flatten().unwrap_or(self.position);
+        Error::new(kind, self.path.field(name).to_string(), expected, found)
+            .at(self.reader.base.saturating_add(place as u64))
+    }
+
+    /// An error about this whole table.
+    #[cold]
+    pub fn error_here(
+        &self,
+        kind: ErrorKind,
+        expected: impl Into<std::borrow::Cow<'static, str>>,
+        found: impl std::fmt::Display,
+    ) -> Error {
+        Error::new(kind, self.path.to_string(), expected, found)
+            .at(self.reader.base.saturating_add(self.position as u64))
+    }
+
+    /// The position of field `id`, which takes `size` bytes in the table, or `None` if it is absent.
+    fn place(&self, id: usize, size: usize, name: &'static str) -> Result<Option<usize>> {
+        let slot = 4 + 2 * id;
+        let Some(entry) = self.vtable.get(slot..slot + 2) else {
+            return Ok(None);
+        };
+        let offset = usize::from(u16::from_le_slice(entry));
+        if offset == 0 {
+            return Ok(None);
+        }
+        if offset < 4 || offset + size > usize::from(self.len) {
+            return Err(Error::new(
+                ErrorKind::Structure,
+                self.path.field(name).to_string(),
+                format!("a field of {size} bytes within its table of {}", self.len),
+                format_args!("it at byte {offset} of the table"),
+            )
+            .at(self.reader.base.saturating_add(self.position as u64)));
+        }
+        let at = self.position + offset;
+        if self.reader.watch.is_some() {
+            self.reader.note(at, &self.path.field(name));
+        }
+        Ok(Some(at))
+    }
+
+    /// The scalar field `id`, or its default if absent.
+    pub fn get<S: Scalar>(&self, id: usize, name: &'static str, default: S) -> Result<S> {
+        match self.place(id, S::SIZE, name)? {
+            Some(at) => self.reader.scalar(at, "a number", &self.path.field(name)),
+            None => Ok(default),
+        }
+    }
+
+    /// Where the offset field `id` leads, if present.
+    fn target(&self, id: usize, name: &'static str) -> Result<Option<usize>> {
+        match self.place(id, 4, name)? {
+            Some(at) => self.reader.follow(at, &self.path.field(name)).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// The string field `id`.
+    pub fn string(&self, id: usize, name: &'static str) -> Result<Option<String>> {
+        match self.target(id, name)? {
+            Some(at) => self.reader.str(at, &self.path.field(name)).map(|text| Some(text.to_owned())),
+            None => Ok(None),
+        }
+    }
+
+    /// The vector of numbers field `id`; absent is empty.
+    pub fn scalars<S: Scalar>(&self, id: usize, name: &'static str) -> Result<Vec<S>> {
+        let Some(at) = self.target(id, name)? else {
+            return Ok(Vec::new());
+        };
+        let path = self.path.field(name);
+        let (start, count) = self.reader.counted(at, S::SIZE, &path)?;
+        let bytes = self.reader.slice(start, count * S::SIZE, "a vector", &path)?;
+        Ok(bytes.chunks_exact(S::SIZE).map(S::from_le_slice).collect())
+    }
+
+    /// The bulk byte vector field `id`, as the range of the file that holds it. Not copied, so not
+    /// bounded by [`Limits::vector_len`].
+    pub fn bulk(&self, id: usize, name: &'static str) -> Result<Option<Range<u64>>> {
+        let Some(at) = self.target(id, name)? else {
+            return Ok(None);
+        };
+        let (start, len) = self.reader.vector(at, 1, &self.path.field(name))?;
+        let start = self.reader.base + start as u64;
+        Ok(Some(start..start + len as u64))
+    }
+
+    /// The table field `id`, read by `read`.
+    pub fn table<T>(
+        &self,
+        id: usize,
+        name: &'static str,
+        read: impl FnOnce(&Table<'_, 'a>) -> Result<T>,
+    ) -> Result<Option<T>> {
+        match self.target(id, name)? {
+            Some(at) => read(&self.reader.table(at, self.path.field(name), self.nesting - 1)?).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// The table field `id`, which must be present.
+    pub fn required<T>(
+        &self,
+        id: usize,
+        name: &'static str,
+        read: impl FnOnce(&Table<'_, 'a>) -> Result<T>,
+    ) -> Result<T> {
+        let found = self.table(id, name, read)?;
+        found.ok_or_else(|| self.error(ErrorKind::Structure, id, name, "a table", "nothing"))
+    }
+
+    /// The vector of tables field `id`, each read by `read`; absent is empty.
+    pub fn tables<T>(
+        &self,
+        id: usize,
+        name: &'static str,
+        mut read: impl FnMut(&Table<'_, 'a>) -> Result<T>,
+    ) -> Result<Vec<T>> {
+        let Some(at) = self.target(id, name)? else {
+            return Ok(Vec::new());
+        };
+        let path = self.path.field(name);
+        let (start, count) = self.reader.counted(at, 4, &path)?;
+        let mut all = Vec::with_capacity(count.min(4096));
+        for index in 0..count {
+            let path = path.index(index);
+            let item = self.reader.follow(start + 4 * index, &path)?;
+            all.push(read(&self.reader.table(item, path, self.nesting - 1)?)?);
+        }
+        Ok(all)
+    }
+
+    /// The union whose type is field `id` and whose table is field `id + 1`, read by `read`, which
+    /// is told the type. Its table keeps the path of this one. `None` if the type is NONE.
+    pub fn union<T>(
+        &self,
+        id: usize,
+        name: &'static str,
+        read: impl FnOnce(u8, &Table<'_, 'a>) -> Result<T>,
+    ) -> Result<Option<T>> {
+        let kind: u8 = self.get(id, name, 0)?;
+        if kind == 0 {
+            return Ok(None);
+        }
+        let Some(at) = self.target(id + 1, name)? else {
+            return Err(self.error(
+                ErrorKind::Structure,
+                id,
+                name,
+                "the table of a union",
+                format_args!("kind {kind} and no table"),
+            ));
+        };
+        read(kind, &self.reader.table(at, self.path, self.nesting - 1)?).map(Some)
+    }
+}

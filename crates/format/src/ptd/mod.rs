@@ -1,0 +1,65 @@
+//! `.ptd`: named tensors and blobs outside a program (FlatTensor).
+//!
+//! ```text
+//! 0    u32 offset of the flatbuffer's root
+//! 4    `FT01`
+//! 8    header, always: `FH01`, its length, flatbuffer offset, flatbuffer size,
+//!      segment base offset, segment data size
+//! ..   the tables
+//! ..   segments, each at the segment base plus its offset
+//! ```
+
+pub use crate::container::DataSegment;
+use tensor::ScalarType;
+
+/// The tables of a `.ptd` file (`FlatTensor`).
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct FlatTensor {
+    /// Version of the schema: 0 so far.
+    pub version: u32,
+    /// Runs of bytes behind the flatbuffer.
+    pub segments: Vec<DataSegment>,
+    /// The named entries, in the file's order.
+    pub named_data: Vec<NamedData>,
+}
+
+/// A name for a segment's bytes (`NamedData`). Several names may share a segment.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct NamedData {
+    /// The name.
+    pub key: String,
+    /// Into [`FlatTensor::segments`].
+    pub segment_index: u32,
+    /// Where the entry starts in its segment: 0 but in files of release 0.6.
+    pub segment_offset: u64,
+    /// What the bytes are, if they are a tensor and not an opaque blob.
+    pub tensor_layout: Option<TensorLayout>,
+}
+
+/// A tensor's type and shape (`TensorLayout`).
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct TensorLayout {
+    /// The element type's number.
+    pub scalar_type: i8,
+    /// Sizes, outermost dimension first.
+    pub sizes: Vec<i32>,
+    /// Dimensions from the outermost in memory to the innermost.
+    pub dim_order: Vec<u8>,
+}
+
+impl TensorLayout {
+    /// The element type, if the number stands for one.
+    pub fn dtype(&self) -> Option<ScalarType> {
+        ScalarType::from_i8(self.scalar_type).ok()
+    }
+
+    /// Number of elements; `None` if a size is negative or the product overflows.
+    pub fn numel(&self) -> Option<u64> {
+        self.sizes.iter().try_fold(1u64, |n, &size| n.checked_mul(u64::try_from(size).ok()?))
+    }
+
+    /// Number of bytes; `None` if it overflows or the element type is unknown.
+    pub fn nbytes(&self) -> Option<u64> {
+        self.numel()?.checked_mul(self.dtype()?.size() as u64)
+    }
+}

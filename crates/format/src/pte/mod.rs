@@ -1,0 +1,45 @@
+//! `.pte`: an ExecuTorch program.
+//!
+//! ```text
+//! 0    u32 offset of the flatbuffer's root
+//! 4    `ET12`
+//! 8    extended header, if there are segments: `eh00`, its length, program size,
+//!      segment base offset and, from a length of 32 on, segment data size
+//! ..   the tables, up to the program size
+//! ..   padding
+//! ..   segments, each at the segment base plus its offset
+//! ```
+//!
+//! Opening a file takes its first [`HEAD_BYTES`](crate::container::HEAD_BYTES), then exactly the
+//! program's bytes; segments are for whoever needs them:
+//!
+//! ```no_run
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! use format::pte;
+//! let file = std::fs::read("model.pte")?;
+//! let header = pte::Header::parse(&file, file.len() as u64)?;
+//! let tables = &file[..header.program_size as usize];
+//! let program = pte::read_program(tables)?;
+//! println!("{} methods", program.execution_plan.len());
+//! # Ok(()) }
+//! ```
+//!
+//! The structs are the tables of `program.fbs`, owned, with its names; an absent vector is an empty
+//! one. Bulk bytes inside the flatbuffer (inline constants and delegates) are ranges of the file.
+
+mod header;
+mod read;
+mod schema;
+mod value;
+
+pub use crate::container::DataSegment;
+pub use header::{EXTENDED_HEADER_LENGTH, ExtendedHeader, Header, IDENTIFIER, MIN_EXTENDED_HEADER_LENGTH};
+pub use read::{read_program, read_program_with};
+pub use schema::{
+    BackendDelegate, BackendDelegateDataReference, BackendDelegateInlineData, Buffer, Chain, CompileSpec,
+    ContainerMetadata, DataLocation, DeviceType, ExecutionPlan, Frame, FrameList, Instruction, NamedData,
+    NonConstBufferDevice, Operator, Program, SubsegmentOffsets,
+};
+pub use value::{
+    AllocationDetails, EValue, ExtraTensorInfo, Tensor, TensorDataLocation, TensorShapeDynamism,
+};

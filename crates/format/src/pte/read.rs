@@ -1,0 +1,215 @@
+use super::{
+    AllocationDetails, BackendDelegate, BackendDelegateDataReference, BackendDelegateInlineData, Buffer,
+    Chain, CompileSpec, ContainerMetadata, DataLocation, DataSegment, DeviceType, EValue, ExecutionPlan,
+    ExtraTensorInfo, Frame, FrameList, Instruction, NamedData, NonConstBufferDevice, Operator, Program,
+    SubsegmentOffsets, Tensor, TensorDataLocation, TensorShapeDynamism,
+};
+use crate::flatbuffer::{Reader, Table};
+use crate::{ErrorKind, Limits, Result};
+
+type In<'t, 'r, 'a> = &'t Table<'r, 'a>;
+
+/// Decodes the tables of a program under the default limits; see [`read_program_with`].
+pub fn read_program(program_bytes: &[u8]) -> Result<Program> {
+    read_program_with(program_bytes, &Limits::DEFAULT)
+}
+
+/// Decodes the tables of a program: the first [`Header::program_size`](super::Header::program_size)
+/// bytes of a file.
+///
+/// The flatbuffer's structure is checked, and that every union and enum is one this reader knows;
+/// what the values say is [`verify`](super::verify)'s.
+pub fn read_program_with(program_bytes: &[u8], limits: &Limits) -> Result<Program> {
+    let reader = Reader::new(program_bytes, 0, limits);
+    reader.root(program)
+}
+
+/// The file offset of the field that displays as `path`, found by reading again.
+pub(crate) fn locate(program_bytes: &[u8], limits: &Limits, path: &str) -> Option<u64> {
+    let reader = Reader::new(program_bytes, 0, limits).watching(path);
+    reader.root(program).ok()?;
+    reader.seen()
+}
+
+fn program(t: In<'_, '_, '_>) -> Result<Program> {
+    Ok(Program {
+        version: t.get(0, "version", 0)?,
+        execution_plan: t.tables(1, "execution_plan", execution_plan)?,
+        constant_buffer: t.tables(2, "constant_buffer", |t| {
+            Ok(Buffer { storage: t.bulk(0, "storage")?.unwrap_or_default() })
+        })?,
+        backend_delegate_data: t.tables(3, "backend_delegate_data", |t| {
+            Ok(BackendDelegateInlineData { data: t.bulk(0, "data")?.unwrap_or_default() })
+        })?,
+        segments: t.tables(4, "segments", data_segment)?,
+        constant_segment: t.table(5, "constant_segment", subsegment_offsets)?,
+        mutable_data_segments: t.tables(6, "mutable_data_segments", subsegment_offsets)?,
+        named_data: t.tables(7, "named_data", |t| {
+            Ok(NamedData { key: text(t, 0, "key")?, segment_index: t.get(1, "segment_index", 0)? })
+        })?,
+    })
+}
+
+pub(crate) fn data_segment(t: In<'_, '_, '_>) -> Result<DataSegment> {
+    Ok(DataSegment { offset: t.get(0, "offset", 0)?, size: t.get(1, "size", 0)? })
+}
+
+fn subsegment_offsets(t: In<'_, '_, '_>) -> Result<SubsegmentOffsets> {
+    Ok(SubsegmentOffsets { segment_index: t.get(0, "segment_index", 0)?, offsets: t.scalars(1, "offsets")? })
+}
+
+/// A string that must be there.
+pub(crate) fn text(t: In<'_, '_, '_>, id: usize, name: &'static str) -> Result<String> {
+    let found = t.string(id, name)?;
+    found.ok_or_else(|| t.error(ErrorKind::Structure, id, name, "a string", "nothing"))
+}
+
+fn enumerated<E: Default>(
+    t: In<'_, '_, '_>,
+    id: usize,
+    name: &'static str,
+    known: fn(i8) -> Option<E>,
+) -> Result<E> {
+    let number: i8 = t.get(id, name, 0)?;
+    known(number).ok_or_else(|| newer(t, id, name, number))
+}
+
+#[cold]
+fn newer(t: In<'_, '_, '_>, id: usize, name: &'static str, number: impl std::fmt::Display) -> crate::Error {
+    t.error(ErrorKind::Newer, id, name, "a kind known to this reader", format_args!("kind {number}"))
+        .hint("the file is newer than this reader, or damaged")
+}
+
+fn execution_plan(t: In<'_, '_, '_>) -> Result<ExecutionPlan> {
+    Ok(ExecutionPlan {
+        name: text(t, 0, "name")?,
+        container_meta_type: t.table(1, "container_meta_type", |t| {
+            Ok(ContainerMetadata {
+                encoded_inp_str: t.string(0, "encoded_inp_str")?,
+                encoded_out_str: t.string(1, "encoded_out_str")?,
+            })
+        })?,
+        values: t.tables(2, "values", evalue)?,
+        inputs: t.scalars(3, "inputs")?,
+        outputs: t.scalars(4, "outputs")?,
+        chains: t.tables(5, "chains", chain)?,
+        operators: t.tables(6, "operators", |t| {
+            Ok(Operator { name: text(t, 0, "name")?, overload: t.string(1, "overload")?.unwrap_or_default() })
+        })?,
+        delegates: t.tables(7, "delegates", backend_delegate)?,
+        non_const_buffer_sizes: t.scalars(8, "non_const_buffer_sizes")?,
+        non_const_buffer_device: t.tables(9, "non_const_buffer_device", |t| {
+            Ok(NonConstBufferDevice {
+                buffer_idx: t.get(0, "buffer_idx", 0)?,
+                device_type: enumerated(t, 1, "device_type", DeviceType::from_i8)?,
+                device_index: t.get(2, "device_index", 0)?,
+            })
+        })?,
+    })
+}
+
+fn evalue(t: In<'_, '_, '_>) -> Result<EValue> {
+    let value = t.union(0, "val", |kind, v| {
+        Ok(match kind {
+            1 => EValue::Null,
+            2 => EValue::Int(v.get(0, "int_val", 0)?),
+            3 => EValue::Bool(v.get(0, "bool_val", false)?),
+            4 => EValue::Double(v.get(0, "double_val", 0.0)?),
+            5 => EValue::Tensor(tensor(v)?),
+            6 => EValue::String(text(v, 0, "string_val")?),
+            7 => EValue::IntList(v.scalars(0, "items")?),
+            8 => EValue::DoubleList(v.scalars(0, "items")?),
+            9 => EValue::BoolList(v.scalars(0, "items")?),
+            10 => EValue::TensorList(v.scalars(0, "items")?),
+            11 => EValue::OptionalTensorList(v.scalars(0, "items")?),
+            other => return Err(newer(t, 0, "val", format_args!("{other} of value"))),
+        })
+    })?;
+    value.ok_or_else(|| t.error(ErrorKind::Structure, 0, "val", "a value", "nothing"))
+}
+
+fn tensor(t: In<'_, '_, '_>) -> Result<Tensor> {
+    Ok(Tensor {
+        scalar_type: t.get(0, "scalar_type", 0)?,
+        storage_offset: t.get(1, "storage_offset", 0)?,
+        sizes: t.scalars(2, "sizes")?,
+        dim_order: t.scalars(3, "dim_order")?,
+        requires_grad: t.get(4, "requires_grad", false)?,
+        data_buffer_idx: t.get(5, "data_buffer_idx", 0)?,
+        allocation_info: t.table(6, "allocation_info", |t| {
+            Ok(AllocationDetails {
+                memory_id: t.get(0, "memory_id", 0)?,
+                memory_offset_low: t.get(1, "memory_offset_low", 0)?,
+                memory_offset_high: t.get(2, "memory_offset_high", 0)?,
+            })
+        })?,
+        layout: t.get(7, "layout", 0)?,
+        shape_dynamism: enumerated(t, 8, "shape_dynamism", TensorShapeDynamism::from_i8)?,
+        extra_tensor_info: t.table(9, "extra_tensor_info", |t| {
+            Ok(ExtraTensorInfo {
+                mutable_data_segments_idx: t.get(0, "mutable_data_segments_idx", 0)?,
+                fully_qualified_name: t.string(1, "fully_qualified_name")?,
+                location: enumerated(t, 2, "location", TensorDataLocation::from_i8)?,
+                device_type: enumerated(t, 3, "device_type", DeviceType::from_i8)?,
+                device_index: t.get(4, "device_index", 0)?,
+            })
+        })?,
+    })
+}
+
+fn backend_delegate(t: In<'_, '_, '_>) -> Result<BackendDelegate> {
+    Ok(BackendDelegate {
+        id: text(t, 0, "id")?,
+        processed: t.required(1, "processed", |t| {
+            Ok(BackendDelegateDataReference {
+                location: enumerated(t, 0, "location", DataLocation::from_i8)?,
+                index: t.get(1, "index", 0)?,
+            })
+        })?,
+        compile_specs: t.tables(2, "compile_specs", |t| {
+            Ok(CompileSpec { key: text(t, 0, "key")?, value: t.scalars(1, "value")? })
+        })?,
+    })
+}
+
+fn chain(t: In<'_, '_, '_>) -> Result<Chain> {
+    Ok(Chain {
+        inputs: t.scalars(0, "inputs")?,
+        outputs: t.scalars(1, "outputs")?,
+        instructions: t.tables(2, "instructions", instruction)?,
+        stacktrace: t.tables(3, "stacktrace", |t| {
+            let items = t.tables(0, "items", |t| {
+                Ok(Frame {
+                    filename: t.string(0, "filename")?,
+                    lineno: t.get(1, "lineno", 0)?,
+                    name: t.string(2, "name")?,
+                    context: t.string(3, "context")?,
+                })
+            })?;
+            Ok(FrameList { items })
+        })?,
+    })
+}
+
+fn instruction(t: In<'_, '_, '_>) -> Result<Instruction> {
+    let instruction = t.union(0, "instr_args", |kind, i| {
+        Ok(match kind {
+            1 => Instruction::KernelCall { op_index: i.get(0, "op_index", 0)?, args: i.scalars(1, "args")? },
+            2 => Instruction::DelegateCall {
+                delegate_index: i.get(0, "delegate_index", 0)?,
+                args: i.scalars(1, "args")?,
+            },
+            3 => Instruction::MoveCall {
+                move_from: i.get(0, "move_from", 0)?,
+                move_to: i.get(1, "move_to", 0)?,
+            },
+            4 => Instruction::JumpFalseCall {
+                cond_value_index: i.get(0, "cond_value_index", 0)?,
+                destination_instruction: i.get(1, "destination_instruction", 0)?,
+            },
+            5 => Instruction::FreeCall { value_index: i.get(0, "value_index", 0)? },
+            other => return Err(newer(t, 0, "instr_args", format_args!("{other} of instruction"))),
+        })
+    })?;
+    instruction.ok_or_else(|| t.error(ErrorKind::Structure, 0, "instr_args", "an instruction", "nothing"))
+}

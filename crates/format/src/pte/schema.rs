@@ -1,0 +1,283 @@
+use super::EValue;
+use crate::container::DataSegment;
+use std::fmt;
+use std::ops::Range;
+
+/// An enum of the schema: its members, their numbers, and their names.
+macro_rules! schema_enum {
+    ($(#[$doc:meta])* $name:ident { $($(#[$vdoc:meta])* $variant:ident = $value:literal $text:literal,)* }) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+        #[repr(i8)]
+        pub enum $name { #[default] $($(#[$vdoc])* $variant = $value,)* }
+
+        impl $name {
+            /// The member that a file's number stands for.
+            pub const fn from_i8(value: i8) -> Option<Self> {
+                match value { $($value => Some(Self::$variant),)* _ => None }
+            }
+
+            /// The schema's name of this member.
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$variant => $text,)* }
+            }
+        }
+    };
+}
+pub(crate) use schema_enum;
+
+/// A whole program (`Program`).
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Program {
+    /// Version of the schema: 0 so far.
+    pub version: u32,
+    /// The methods.
+    pub execution_plan: Vec<ExecutionPlan>,
+    /// Inline constants of old files; entry 0 is a placeholder.
+    pub constant_buffer: Vec<Buffer>,
+    /// Payloads of delegates whose location is [`DataLocation::Inline`].
+    pub backend_delegate_data: Vec<BackendDelegateInlineData>,
+    /// Runs of bytes behind the flatbuffer.
+    pub segments: Vec<DataSegment>,
+    /// The segment that holds the constants; absent in files before release 0.4 and where
+    /// `constant_buffer` is used.
+    pub constant_segment: Option<SubsegmentOffsets>,
+    /// Segments of initial bytes of mutable tensors.
+    pub mutable_data_segments: Vec<SubsegmentOffsets>,
+    /// Names of segments that delegates look up.
+    pub named_data: Vec<NamedData>,
+}
+
+/// One method (`ExecutionPlan`).
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct ExecutionPlan {
+    /// The method's name, such as `forward`.
+    pub name: String,
+    /// Python's containers around inputs and outputs.
+    pub container_meta_type: Option<ContainerMetadata>,
+    /// The values that instructions work on; everything else refers to them by index.
+    pub values: Vec<EValue>,
+    /// Values that the caller sets.
+    pub inputs: Vec<i32>,
+    /// Values that the caller gets.
+    pub outputs: Vec<i32>,
+    /// Runs of instructions, executed one after the other.
+    pub chains: Vec<Chain>,
+    /// Operators that [`Instruction::KernelCall`] refers to.
+    pub operators: Vec<Operator>,
+    /// Delegates that [`Instruction::DelegateCall`] refers to.
+    pub delegates: Vec<BackendDelegate>,
+    /// Bytes of each planned arena; entry 0 is a placeholder.
+    pub non_const_buffer_sizes: Vec<i64>,
+    /// The devices of those arenas that are not on the CPU.
+    pub non_const_buffer_device: Vec<NonConstBufferDevice>,
+}
+
+/// Python's containers around a method's inputs and outputs, as pytree JSON (`ContainerMetadata`).
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ContainerMetadata {
+    /// Of the inputs.
+    pub encoded_inp_str: Option<String>,
+    /// Of the outputs.
+    pub encoded_out_str: Option<String>,
+}
+
+/// Instructions in order, with what they read and write (`Chain`).
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Chain {
+    /// Values read from outside; informative.
+    pub inputs: Vec<i32>,
+    /// Values left for outside; informative.
+    pub outputs: Vec<i32>,
+    /// The instructions.
+    pub instructions: Vec<Instruction>,
+    /// The source of each instruction, if it was recorded.
+    pub stacktrace: Vec<FrameList>,
+}
+
+/// A stack of source frames (`FrameList`).
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct FrameList {
+    /// Outermost first.
+    pub items: Vec<Frame>,
+}
+
+/// A place in source code (`Frame`).
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Frame {
+    /// The file.
+    pub filename: Option<String>,
+    /// The line, from 1.
+    pub lineno: i32,
+    /// The function.
+    pub name: Option<String>,
+    /// The line's text.
+    pub context: Option<String>,
+}
+
+/// One step of a chain (`Instruction`). Indices are into the execution plan's vectors.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Instruction {
+    /// Calls an operator.
+    KernelCall {
+        /// Into [`ExecutionPlan::operators`].
+        op_index: i32,
+        /// Values: the schema's arguments in order, then what is returned.
+        args: Vec<i32>,
+    },
+    /// Calls a delegate.
+    DelegateCall {
+        /// Into [`ExecutionPlan::delegates`].
+        delegate_index: i32,
+        /// Values: inputs, then outputs.
+        args: Vec<i32>,
+    },
+    /// Copies a value; of a tensor its handle, not its bytes.
+    MoveCall {
+        /// Value copied.
+        move_from: i32,
+        /// Value overwritten.
+        move_to: i32,
+    },
+    /// Jumps if a Bool, or any element of a bool tensor, is false.
+    JumpFalseCall {
+        /// Value tested.
+        cond_value_index: i32,
+        /// Instruction of this chain; one past the last ends it.
+        destination_instruction: i32,
+    },
+    /// Forgets a tensor's data.
+    FreeCall {
+        /// The tensor's value.
+        value_index: i32,
+    },
+}
+
+impl Instruction {
+    /// The schema's name of this kind of instruction.
+    pub const fn kind(&self) -> &'static str {
+        match self {
+            Self::KernelCall { .. } => "KernelCall",
+            Self::DelegateCall { .. } => "DelegateCall",
+            Self::MoveCall { .. } => "MoveCall",
+            Self::JumpFalseCall { .. } => "JumpFalseCall",
+            Self::FreeCall { .. } => "FreeCall",
+        }
+    }
+}
+
+/// An operator's name (`Operator`).
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+pub struct Operator {
+    /// Namespace and name: `aten::add`.
+    pub name: String,
+    /// Overload: `out`; may be empty.
+    pub overload: String,
+}
+
+impl Operator {
+    /// Name and overload as registries have it: `aten::add.out`, or `aten::copy_` without overload.
+    pub fn full_name(&self) -> String {
+        self.to_string()
+    }
+}
+
+impl fmt::Display for Operator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name)?;
+        if self.overload.is_empty() { Ok(()) } else { write!(f, ".{}", self.overload) }
+    }
+}
+
+/// A subgraph that a backend executes (`BackendDelegate`).
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct BackendDelegate {
+    /// The backend's name, such as `XnnpackBackend`.
+    pub id: String,
+    /// Where the payload is.
+    pub processed: BackendDelegateDataReference,
+    /// Settings given to the backend ahead of time.
+    pub compile_specs: Vec<CompileSpec>,
+}
+
+/// Where a delegate's payload is (`BackendDelegateDataReference`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct BackendDelegateDataReference {
+    /// Inline or in a segment.
+    pub location: DataLocation,
+    /// Into [`Program::backend_delegate_data`] or [`Program::segments`].
+    pub index: u32,
+}
+
+/// A setting of a delegate (`CompileSpec`).
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+pub struct CompileSpec {
+    /// Its name.
+    pub key: String,
+    /// Its value, meaningful to the backend.
+    pub value: Vec<u8>,
+}
+
+schema_enum! {
+    /// Where a delegate's payload is kept.
+    DataLocation {
+        /// In [`Program::backend_delegate_data`].
+        Inline = 0 "INLINE",
+        /// In [`Program::segments`].
+        Segment = 1 "SEGMENT",
+    }
+}
+
+schema_enum! {
+    /// The kind of device that memory is on.
+    DeviceType {
+        /// The host.
+        Cpu = 0 "CPU",
+        /// A CUDA device.
+        Cuda = 1 "CUDA",
+    }
+}
+
+/// The device of a planned arena (`NonConstBufferDevice`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct NonConstBufferDevice {
+    /// Into [`ExecutionPlan::non_const_buffer_sizes`], its placeholder counted.
+    pub buffer_idx: i32,
+    /// The kind of device.
+    pub device_type: DeviceType,
+    /// Which of its kind.
+    pub device_index: i8,
+}
+
+/// An inline constant (`Buffer`).
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+pub struct Buffer {
+    /// The bytes of the file that hold it.
+    pub storage: Range<u64>,
+}
+
+/// An inline delegate payload (`BackendDelegateInlineData`).
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+pub struct BackendDelegateInlineData {
+    /// The bytes of the file that hold it.
+    pub data: Range<u64>,
+}
+
+/// A segment that holds several tensors (`SubsegmentOffsets`).
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+pub struct SubsegmentOffsets {
+    /// Into [`Program::segments`].
+    pub segment_index: u32,
+    /// Where each tensor starts in the segment; entry 0 is a placeholder. A tensor's size is not
+    /// recorded here: it follows from its type and sizes.
+    pub offsets: Vec<u64>,
+}
+
+/// A segment with a name (`NamedData`).
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+pub struct NamedData {
+    /// The name.
+    pub key: String,
+    /// Into [`Program::segments`].
+    pub segment_index: u32,
+}
