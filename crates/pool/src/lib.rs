@@ -1,8 +1,18 @@
 //! The threads that kernels and the host executor share.
 //!
 //! A [`Pool`] is a value: whoever runs a program makes one and hands it down; nothing here is global.
-//! A pool of one thread runs everything on the caller and touches no atomics.
+//! A pool of one thread runs every loop on the caller and touches no atomics. The same threads run
+//! the tasks of a multi-threaded [`WorkQueue`], so that kernels and the executor above them never
+//! compete for cores.
 
+mod blocking;
+mod event;
+mod job;
+pub mod limits;
 mod parallel;
+mod queue;
+mod sync;
+mod workers;
 
 pub use parallel::Pool;
+pub use queue::{Refused, Task, WorkQueue};

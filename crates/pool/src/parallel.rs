@@ -1,19 +1,20 @@
+use crate::job::for_chunks;
+use crate::limits::{MAX_THREADS, RANGES_PER_THREAD};
+use crate::workers::Threads;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// A set of threads that split loops among themselves. Cloning shares the threads.
+/// A set of threads that split loops among themselves. Cloning shares the threads; dropping the last
+/// clone ends them.
 #[derive(Clone, Debug)]
-pub struct Pool(Arc<Inner>);
-
-#[derive(Debug)]
-struct Inner {
-    threads: usize,
-}
+pub struct Pool(pub(crate) Arc<Threads>);
 
 impl Pool {
     /// A pool in which `threads` threads work, the caller counted in. Zero means one.
+    ///
+    /// Threads that the system refuses to start are done without.
     pub fn new(threads: usize) -> Self {
-        Self(Arc::new(Inner { threads: threads.max(1) }))
+        Self(Arc::new(Threads::start(threads.clamp(1, MAX_THREADS) - 1)))
     }
 
     /// A pool of the caller alone.
@@ -23,15 +24,29 @@ impl Pool {
 
     /// The number of threads that work, the caller counted in.
     pub fn threads(&self) -> usize {
-        self.0.threads
+        self.0.workers() + 1
     }
 
     /// Calls `body` for disjoint ranges that together cover `0..items`, each of at least `grain`
     /// items except perhaps the last. Returns when all are done. Which thread gets which range is
     /// not said, so `body` must give the same results for any split.
+    ///
+    /// A call from inside a body, or while another thread's loop occupies the pool, runs on the
+    /// caller alone. If `body` panics, the remaining ranges are left out and the panic goes on in
+    /// the caller.
     pub fn parallel_for(&self, items: usize, grain: usize, body: &(dyn Fn(Range<usize>) + Sync)) {
-        let _ = grain;
-        if items > 0 {
+        if items == 0 {
+            return;
+        }
+        let grain = grain.max(1);
+        let workers = self.0.workers();
+        if workers == 0 || items <= grain || items > isize::MAX as usize / MAX_THREADS {
+            return body(0..items);
+        }
+        let ranges = items.div_ceil(grain).min((workers + 1) * RANGES_PER_THREAD);
+        let chunk = items.div_ceil(ranges).max(grain);
+        let shared = self.0.shared();
+        if !shared.slot.run(items, chunk, body, || shared.event.notify_all()) {
             body(0..items);
         }
     }
@@ -45,9 +60,12 @@ impl Pool {
         grain: usize,
         body: &(dyn Fn(usize, &mut [T]) + Sync),
     ) {
-        let _ = grain;
-        for (i, c) in data.chunks_mut(chunk.max(1)).enumerate() {
-            body(i, c);
+        let chunk = chunk.max(1);
+        let chunks = data.len().div_ceil(chunk);
+        if self.0.workers() == 0 || chunks <= grain.max(1) {
+            data.chunks_mut(chunk).enumerate().for_each(|(i, c)| body(i, c));
+        } else {
+            for_chunks(data, chunk, body, |each| self.parallel_for(chunks, grain, each));
         }
     }
 }
@@ -58,22 +76,25 @@ impl Default for Pool {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     #[test]
     fn every_item_is_visited_once() {
-        for threads in [1, 2, 3] {
+        for threads in [1, 2, 3, 8] {
             let pool = Pool::new(threads);
-            let hits: Vec<AtomicUsize> = (0..1000).map(|_| AtomicUsize::new(0)).collect();
-            pool.parallel_for(1000, 7, &|range| {
-                for i in range {
-                    hits[i].fetch_add(1, Ordering::Relaxed);
-                }
-            });
-            assert!(hits.iter().all(|h| h.load(Ordering::Relaxed) == 1));
+            for grain in [0, 1, 7, 999, 1000, 5000] {
+                let hits: Vec<AtomicUsize> = (0..1000).map(|_| AtomicUsize::new(0)).collect();
+                pool.parallel_for(1000, grain, &|range| {
+                    assert!(range.len() >= grain.min(1000) || range.end == 1000);
+                    for i in range {
+                        hits[i].fetch_add(1, Ordering::Relaxed);
+                    }
+                });
+                assert!(hits.iter().all(|h| h.load(Ordering::Relaxed) == 1));
+            }
         }
     }
 
@@ -83,5 +104,71 @@ mod tests {
         let mut data = vec![0usize; 1003];
         pool.parallel_chunks_mut(&mut data, 10, 1, &|i, c| c.fill(i + 1));
         assert!(data.iter().enumerate().all(|(i, &v)| v == i / 10 + 1));
+    }
+
+    #[test]
+    fn a_loop_inside_a_loop_runs_where_it_is() {
+        let pool = Pool::new(3);
+        let count = AtomicUsize::new(0);
+        pool.parallel_for(20, 1, &|outer| {
+            for _ in outer {
+                pool.parallel_for(50, 1, &|inner| {
+                    count.fetch_add(inner.len(), Ordering::Relaxed);
+                });
+            }
+        });
+        assert_eq!(count.load(Ordering::Relaxed), 1000);
+    }
+
+    #[test]
+    fn a_panic_reaches_the_caller_and_the_pool_goes_on() {
+        let pool = Pool::new(3);
+        for _ in 0..50 {
+            let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                pool.parallel_for(64, 1, &|range| {
+                    if range.contains(&40) {
+                        std::panic::panic_any("item 40");
+                    }
+                });
+            }));
+            assert_eq!(*caught.unwrap_err().downcast::<&str>().unwrap(), "item 40");
+        }
+        let count = AtomicUsize::new(0);
+        pool.parallel_for(64, 1, &|range| {
+            count.fetch_add(range.len(), Ordering::Relaxed);
+        });
+        assert_eq!(count.load(Ordering::Relaxed), 64);
+    }
+
+    #[test]
+    fn callers_on_several_threads_share_a_pool() {
+        let pool = Pool::new(2);
+        let count = AtomicUsize::new(0);
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..500 {
+                        pool.clone().parallel_for(16, 1, &|range| {
+                            count.fetch_add(range.len(), Ordering::Relaxed);
+                        });
+                    }
+                });
+            }
+        });
+        assert_eq!(count.load(Ordering::Relaxed), 4 * 500 * 16);
+    }
+
+    #[test]
+    fn many_short_loops_and_pools() {
+        for _ in 0..50 {
+            let pool = Pool::new(4);
+            for _ in 0..100 {
+                let count = AtomicUsize::new(0);
+                pool.parallel_for(8, 1, &|range| {
+                    count.fetch_add(range.len(), Ordering::Relaxed);
+                });
+                assert_eq!(count.load(Ordering::Relaxed), 8);
+            }
+        }
     }
 }

@@ -1,0 +1,210 @@
+//! A loop that several threads work on. The `unsafe` of this crate: a body borrowed by the caller
+//! is lent to other threads for as long as the caller stays in [`Slot::run`].
+
+use crate::event::Event;
+use crate::limits::SPIN;
+use crate::sync::{AtomicBool, AtomicU64, AtomicUsize, Mutex, Ordering, lock};
+use std::any::Any;
+use std::cell::UnsafeCell;
+use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::time::Instant;
+
+type Body<'a> = &'a (dyn Fn(Range<usize>) + Sync + 'a);
+
+/// A loop in progress.
+#[derive(Clone, Copy)]
+struct Job {
+    body: Body<'static>,
+    items: usize,
+    chunk: usize,
+}
+
+const OPEN: u64 = 1 << 31;
+const ACTIVE: u64 = OPEN - 1;
+
+/// The place where one loop at a time is offered to the threads of a pool.
+pub(crate) struct Slot {
+    /// Taken by the thread whose loop is in the slot.
+    busy: AtomicBool,
+    /// The loop's number (high half), whether threads may still join in, and how many have.
+    state: AtomicU64,
+    /// The first item that no thread has taken yet.
+    next: AtomicUsize,
+    job: UnsafeCell<Option<Job>>,
+    panic: Mutex<Option<Box<dyn Any + Send>>>,
+    /// Tells the owner that the last thread has left.
+    left: Event,
+}
+
+// SAFETY: `job` is written only by the thread that holds `busy`, at times when `state` says that the
+// loop is not open and no thread is active; it is read only by threads that have counted themselves
+// active in an open loop. `Job` itself holds a `Sync` body and numbers.
+unsafe impl Sync for Slot {}
+// SAFETY: the same reasons; nothing in a slot belongs to a particular thread.
+unsafe impl Send for Slot {}
+
+impl Slot {
+    pub(crate) fn new() -> Self {
+        Self {
+            busy: AtomicBool::new(false),
+            state: AtomicU64::new(0),
+            next: AtomicUsize::new(0),
+            job: UnsafeCell::new(None),
+            panic: Mutex::new(None),
+            left: Event::new(),
+        }
+    }
+
+    /// Runs a loop with whatever threads join in, woken by `offer`. Returns false without having
+    /// run anything when the slot is taken: by another thread, or by a loop that this call is
+    /// nested in. A panic of the body is raised again here, once no thread uses the body.
+    ///
+    /// `items` plus one `chunk` for every thread must fit a `usize`.
+    pub(crate) fn run(&self, items: usize, chunk: usize, body: Body<'_>, offer: impl FnOnce()) -> bool {
+        if self.busy.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_err() {
+            return false;
+        }
+        // SAFETY: the lifetime is extended only in name: this function does not return, nor unwind,
+        // before the loop is closed and every active thread has left, and a thread that is not
+        // active does not touch the job.
+        let body = unsafe { std::mem::transmute::<Body<'_>, Body<'static>>(body) };
+        let job = Job { body, items, chunk };
+        // SAFETY: this thread holds `busy`, and the loop before was closed with no thread active.
+        unsafe { *self.job.get() = Some(job) };
+        self.next.store(0, Ordering::Relaxed);
+        let number = (self.state.load(Ordering::Relaxed) >> 32).wrapping_add(1);
+        self.state.store((number << 32) | OPEN, Ordering::SeqCst);
+        offer();
+        self.work(&job);
+        self.state.fetch_and(!OPEN, Ordering::SeqCst);
+        self.wait_until_left();
+        let panic = lock(&self.panic).take();
+        self.busy.store(false, Ordering::Release);
+        if let Some(payload) = panic {
+            resume_unwind(payload);
+        }
+        true
+    }
+
+    /// Whether a loop is open that has items left to take.
+    pub(crate) fn is_open(&self) -> bool {
+        self.state.load(Ordering::SeqCst) & OPEN != 0
+    }
+
+    /// Joins in the open loop, if there is one, and works until its items are all taken.
+    pub(crate) fn join_in(&self) -> bool {
+        let mut state = self.state.load(Ordering::SeqCst);
+        loop {
+            if state & OPEN == 0 {
+                return false;
+            }
+            match self.state.compare_exchange_weak(state, state + 1, Ordering::SeqCst, Ordering::SeqCst) {
+                Ok(_) => break,
+                Err(now) => state = now,
+            }
+        }
+        // SAFETY: this thread is counted active in an open loop, so the owner leaves the job alone.
+        if let Some(job) = unsafe { *self.job.get() } {
+            self.work(&job);
+        }
+        // The loop has no items left: nobody else need join in.
+        self.state.fetch_and(!OPEN, Ordering::SeqCst);
+        let before = self.state.fetch_sub(1, Ordering::SeqCst);
+        if before & ACTIVE == 1 {
+            self.left.notify_all();
+        }
+        true
+    }
+
+    fn work(&self, job: &Job) {
+        loop {
+            let start = self.next.fetch_add(job.chunk, Ordering::Relaxed);
+            if start >= job.items {
+                return;
+            }
+            let end = job.items.min(start + job.chunk);
+            if let Err(payload) = catch_unwind(AssertUnwindSafe(|| (job.body)(start..end))) {
+                self.next.store(job.items, Ordering::Relaxed);
+                lock(&self.panic).get_or_insert(payload);
+                return;
+            }
+        }
+    }
+
+    fn wait_until_left(&self) {
+        let left = || self.state.load(Ordering::SeqCst) & ACTIVE == 0;
+        let mut began = None;
+        loop {
+            for _ in 0..32 {
+                if left() {
+                    return;
+                }
+                std::hint::spin_loop();
+            }
+            if began.get_or_insert_with(Instant::now).elapsed() < SPIN {
+                continue;
+            }
+            let key = self.left.listen();
+            if left() {
+                self.left.cancel();
+                return;
+            }
+            self.left.wait(key);
+        }
+    }
+}
+
+impl std::fmt::Debug for Slot {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Slot").field("open", &self.is_open()).finish_non_exhaustive()
+    }
+}
+
+/// The start of a slice whose disjoint parts several threads write.
+pub(crate) struct Parts<T> {
+    start: *mut T,
+    len: usize,
+}
+
+// SAFETY: `Parts` stands for a `&mut [T]` whose parts are handed out at most once each (the contract
+// of `Parts::part`), and moving a `&mut T` between threads needs `T: Send`.
+unsafe impl<T: Send> Sync for Parts<T> {}
+
+impl<T> Parts<T> {
+    pub(crate) fn new(data: &mut [T]) -> Self {
+        Self { start: data.as_mut_ptr(), len: data.len() }
+    }
+
+    /// The elements in `range`, cut off at the end of the slice.
+    ///
+    /// # Safety
+    /// The slice must still be mutably borrowed by the maker of this value, and no two calls may
+    /// name the same element.
+    #[expect(clippy::mut_from_ref, reason = "the caller promises disjoint ranges")]
+    pub(crate) unsafe fn part(&self, range: Range<usize>) -> &mut [T] {
+        let end = range.end.min(self.len);
+        let start = range.start.min(end);
+        // SAFETY: `start..end` lies within the slice, and the caller promises that no other
+        // reference to these elements exists.
+        unsafe { std::slice::from_raw_parts_mut(self.start.add(start), end - start) }
+    }
+}
+
+/// Calls `body` with the chunks of `data` whose numbers are in the ranges that `each` gives it. `each`
+/// must give every number at most once, as the loops of this crate do.
+pub(crate) fn for_chunks<T: Send>(
+    data: &mut [T],
+    chunk: usize,
+    body: &(dyn Fn(usize, &mut [T]) + Sync),
+    each: impl FnOnce(Body<'_>),
+) {
+    let parts = Parts::new(data);
+    each(&|numbers: Range<usize>| {
+        for i in numbers {
+            // SAFETY: `each` is one of this crate's loops, which gives every number to one call
+            // only; chunks of different numbers are disjoint; `data` is borrowed for the whole call.
+            body(i, unsafe { parts.part(i * chunk..(i + 1) * chunk) });
+        }
+    });
+}

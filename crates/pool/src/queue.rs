@@ -1,0 +1,331 @@
+use crate::Pool;
+use crate::event::Event;
+use crate::sync::{AtomicUsize, Ordering};
+use crossbeam_deque::{Injector, Steal};
+use std::fmt;
+use std::sync::Arc;
+
+/// A piece of work.
+pub type Task = Box<dyn FnOnce() + Send>;
+
+/// A blocking task that no thread can take now, given back.
+pub struct Refused(pub Task);
+
+impl fmt::Debug for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Refused(no thread is free for a blocking task)")
+    }
+}
+
+/// Where tasks wait to be run. Cloning shares the queue.
+///
+/// A task that holds the queue it waits in keeps it alive: run everything with
+/// [`WorkQueue::quiesce`] before letting go.
+#[derive(Clone)]
+pub struct WorkQueue(Kind);
+
+#[derive(Clone)]
+enum Kind {
+    Single(Arc<Single>),
+    Multi(Pool),
+}
+
+/// Tasks in the order they came, run by whoever waits.
+struct Single {
+    tasks: Injector<Task>,
+    queued: AtomicUsize,
+    event: Event,
+    pool: Pool,
+}
+
+impl Single {
+    fn next(&self) -> Option<Task> {
+        loop {
+            match self.tasks.steal() {
+                Steal::Success(task) => {
+                    self.queued.fetch_sub(1, Ordering::Relaxed);
+                    return Some(task);
+                }
+                Steal::Empty => return None,
+                Steal::Retry => {}
+            }
+        }
+    }
+}
+
+impl WorkQueue {
+    /// A queue without threads: tasks run first in, first out, on the thread that waits.
+    pub fn single_threaded() -> Self {
+        Self(Kind::Single(Arc::new(Single {
+            tasks: Injector::new(),
+            queued: AtomicUsize::new(0),
+            event: Event::new(),
+            pool: Pool::serial(),
+        })))
+    }
+
+    /// A queue whose tasks run on the threads of `pool`, in no particular order. The caller, which
+    /// the pool counts among its threads, runs tasks while it waits.
+    pub fn multi_threaded(pool: &Pool) -> Self {
+        Self(Kind::Multi(pool.clone()))
+    }
+
+    /// The pool whose threads run the tasks: of the caller alone, if the queue is single-threaded.
+    pub fn pool(&self) -> &Pool {
+        match &self.0 {
+            Kind::Single(q) => &q.pool,
+            Kind::Multi(pool) => pool,
+        }
+    }
+
+    /// Whether tasks run only on the thread that waits, in the order they came.
+    pub fn is_single_threaded(&self) -> bool {
+        matches!(self.0, Kind::Single(_))
+    }
+
+    /// The number of tasks that can run at the same time.
+    pub fn parallelism(&self) -> usize {
+        self.pool().threads()
+    }
+
+    /// Whether this thread is one of the queue's own.
+    pub fn is_worker(&self) -> bool {
+        match &self.0 {
+            Kind::Single(_) => false,
+            Kind::Multi(pool) => pool.0.shared().is_worker(),
+        }
+    }
+
+    /// The number of tasks that wait, where that is known: with a single-threaded queue.
+    pub fn queued(&self) -> Option<usize> {
+        match &self.0 {
+            Kind::Single(q) => Some(q.queued.load(Ordering::Relaxed)),
+            Kind::Multi(_) => None,
+        }
+    }
+
+    /// Adds a task that does not block.
+    pub fn add_task(&self, task: Task) {
+        match &self.0 {
+            Kind::Single(q) => {
+                q.queued.fetch_add(1, Ordering::Relaxed);
+                q.tasks.push(task);
+                q.event.notify_all();
+            }
+            Kind::Multi(pool) => pool.0.shared().add(task),
+        }
+    }
+
+    /// Adds a task that may block. It gets a thread of its own kind with a multi-threaded queue, and
+    /// waits among the others in a single-threaded one.
+    ///
+    /// # Errors
+    /// The task comes back when it would have to wait and `allow_queuing` is false.
+    pub fn add_blocking_task(&self, task: Task, allow_queuing: bool) -> Result<(), Refused> {
+        match &self.0 {
+            Kind::Single(_) if !allow_queuing => Err(Refused(task)),
+            Kind::Single(_) => {
+                self.add_task(task);
+                Ok(())
+            }
+            Kind::Multi(pool) => {
+                let shared = Arc::clone(pool.0.shared());
+                shared.began();
+                let run = Arc::clone(&shared);
+                // The task may have to be given back, so it travels in a cell of its own.
+                let cell = Arc::new(std::sync::Mutex::new(Some(task)));
+                let inner = Arc::clone(&cell);
+                let wrapped: Task = Box::new(move || {
+                    if let Some(task) = crate::sync::lock(&inner).take() {
+                        run.run(task);
+                    }
+                });
+                if shared.blocking.add(wrapped, allow_queuing).is_ok() {
+                    return Ok(());
+                }
+                shared.ended();
+                let task = crate::sync::lock(&cell).take();
+                task.map_or(Ok(()), |t| Err(Refused(t)))
+            }
+        }
+    }
+
+    /// Runs tasks on this thread until `done` is true. Whoever makes it true calls
+    /// [`WorkQueue::wake`] afterwards.
+    ///
+    /// # Panics
+    /// A panic of a task is raised again here.
+    pub fn wait_until(&self, done: &dyn Fn() -> bool) {
+        let q = match &self.0 {
+            Kind::Single(q) => q,
+            Kind::Multi(pool) => return pool.0.shared().wait_until(done),
+        };
+        while !done() {
+            if let Some(task) = q.next() {
+                task();
+                continue;
+            }
+            let key = q.event.listen();
+            if done() || !q.tasks.is_empty() {
+                q.event.cancel();
+            } else {
+                q.event.wait(key);
+            }
+        }
+    }
+
+    /// Lets threads in [`WorkQueue::wait_until`] look again.
+    pub fn wake(&self) {
+        match &self.0 {
+            Kind::Single(q) => q.event.notify_all(),
+            Kind::Multi(pool) => pool.0.shared().event.notify_all(),
+        }
+    }
+
+    /// Runs tasks until none is waiting or running.
+    ///
+    /// # Panics
+    /// A panic of a task is raised again here.
+    pub fn quiesce(&self) {
+        match &self.0 {
+            Kind::Single(q) => {
+                while let Some(task) = q.next() {
+                    task();
+                }
+            }
+            Kind::Multi(pool) => {
+                let shared = pool.0.shared();
+                shared.wait_until(&|| shared.is_quiet());
+            }
+        }
+    }
+}
+
+impl fmt::Debug for WorkQueue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Kind::Single(_) => f.write_str("WorkQueue(single-threaded)"),
+            Kind::Multi(pool) => write!(f, "WorkQueue({} threads)", pool.threads()),
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use std::sync::Mutex;
+    use std::sync::atomic::AtomicBool;
+    use std::time::Duration;
+
+    #[test]
+    fn the_single_threaded_queue_keeps_order_and_runs_only_when_waited_for() {
+        let queue = WorkQueue::single_threaded();
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        for i in 0..200 {
+            let (q, s) = (queue.clone(), Arc::clone(&seen));
+            queue.add_task(Box::new(move || {
+                s.lock().unwrap().push(i);
+                if i < 3 {
+                    q.add_task(Box::new(move || s.lock().unwrap().push(1000 + i)));
+                }
+            }));
+        }
+        assert!(seen.lock().unwrap().is_empty());
+        assert_eq!(queue.queued(), Some(200));
+        queue.wait_until(&|| seen.lock().unwrap().len() >= 10);
+        assert_eq!(*seen.lock().unwrap(), (0..10).collect::<Vec<_>>());
+        queue.quiesce();
+        let want: Vec<i32> = (0..200).chain([1000, 1001, 1002]).collect();
+        assert_eq!(*seen.lock().unwrap(), want);
+    }
+
+    #[test]
+    fn the_multi_threaded_queue_runs_tasks_that_add_tasks() {
+        for threads in [1, 2, 4] {
+            let queue = WorkQueue::multi_threaded(&Pool::new(threads));
+            let count = Arc::new(AtomicUsize::new(0));
+            fn tree(queue: &WorkQueue, count: &Arc<AtomicUsize>, depth: usize) {
+                count.fetch_add(1, Ordering::Relaxed);
+                for _ in 0..if depth > 0 { 2 } else { 0 } {
+                    let (q, c) = (queue.clone(), Arc::clone(count));
+                    queue.add_task(Box::new(move || tree(&q, &c, depth - 1)));
+                }
+            }
+            tree(&queue, &count, 12);
+            queue.quiesce();
+            assert_eq!(count.load(Ordering::Relaxed), (1 << 13) - 1);
+        }
+    }
+
+    #[test]
+    fn blocking_tasks_do_not_hold_up_the_others() {
+        let queue = WorkQueue::multi_threaded(&Pool::new(2));
+        let go = Arc::new(AtomicBool::new(false));
+        for _ in 0..3 {
+            let go = Arc::clone(&go);
+            queue
+                .add_blocking_task(
+                    Box::new(move || {
+                        while !go.load(Ordering::Acquire) {
+                            std::thread::sleep(Duration::from_millis(1));
+                        }
+                    }),
+                    false,
+                )
+                .unwrap();
+        }
+        let opener = Arc::clone(&go);
+        queue.add_task(Box::new(move || opener.store(true, Ordering::Release)));
+        queue.quiesce();
+        assert!(go.load(Ordering::Acquire));
+        assert!(WorkQueue::single_threaded().add_blocking_task(Box::new(|| ()), false).is_err());
+    }
+
+    #[test]
+    fn a_waiter_sleeps_until_it_is_woken() {
+        for queue in [WorkQueue::single_threaded(), WorkQueue::multi_threaded(&Pool::new(2))] {
+            let ready = AtomicBool::new(false);
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    std::thread::sleep(Duration::from_millis(5));
+                    ready.store(true, Ordering::Release);
+                    queue.wake();
+                });
+                queue.wait_until(&|| ready.load(Ordering::Acquire));
+            });
+        }
+    }
+
+    #[test]
+    fn a_task_that_panics_is_heard_of_by_the_waiter() {
+        let queue = WorkQueue::multi_threaded(&Pool::new(2));
+        queue.add_task(Box::new(|| std::panic::panic_any(7i32)));
+        let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| queue.quiesce()));
+        assert_eq!(*caught.unwrap_err().downcast::<i32>().unwrap(), 7);
+        queue.quiesce();
+    }
+
+    #[test]
+    fn loops_inside_tasks_and_a_pool_dropped_in_a_task() {
+        let pool = Pool::new(3);
+        let queue = WorkQueue::multi_threaded(&pool);
+        let count = Arc::new(AtomicUsize::new(0));
+        for _ in 0..20 {
+            let (p, c) = (pool.clone(), Arc::clone(&count));
+            queue.add_task(Box::new(move || {
+                p.parallel_for(100, 1, &|r| {
+                    c.fetch_add(r.len(), Ordering::Relaxed);
+                })
+            }));
+        }
+        queue.quiesce();
+        assert_eq!(count.load(Ordering::Relaxed), 2000);
+        let p = pool.clone();
+        queue.add_task(Box::new(move || {
+            std::thread::sleep(Duration::from_millis(5));
+            drop(p);
+        }));
+        drop(pool);
+        drop(queue);
+    }
+}

@@ -1,0 +1,219 @@
+use crate::blocking::Blocking;
+use crate::event::Event;
+use crate::job::Slot;
+use crate::limits::SPIN;
+use crate::queue::Task;
+use crate::sync::{AtomicBool, AtomicUsize, Mutex, Ordering, lock};
+use crossbeam_deque::{Injector, Steal, Stealer, Worker};
+use std::any::Any;
+use std::cell::RefCell;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::Instant;
+
+/// What the threads of a pool have in common.
+pub(crate) struct Shared {
+    /// The loop that threads may join in.
+    pub(crate) slot: Slot,
+    /// Work has come, or what somebody waits for.
+    pub(crate) event: Event,
+    pub(crate) blocking: Blocking,
+    injector: Injector<Task>,
+    stealers: Vec<Stealer<Task>>,
+    /// Tasks that were added and have not ended.
+    pending: AtomicUsize,
+    stop: AtomicBool,
+    panic: Mutex<Option<Box<dyn Any + Send>>>,
+}
+
+/// The deque of a worker thread, and the address of the [`Shared`] it belongs to.
+struct Local {
+    owner: usize,
+    deque: Worker<Task>,
+}
+
+thread_local! {
+    static LOCAL: RefCell<Option<Local>> = const { RefCell::new(None) };
+}
+
+impl Shared {
+    fn address(&self) -> usize {
+        std::ptr::from_ref(self).addr()
+    }
+
+    /// Calls `f` with this thread's deque if it is a worker of this pool.
+    fn with_local<R>(&self, f: impl FnOnce(&Worker<Task>) -> R) -> Option<R> {
+        LOCAL.with_borrow(|local| local.as_ref().filter(|l| l.owner == self.address()).map(|l| f(&l.deque)))
+    }
+
+    /// Whether this thread is one of the pool's.
+    pub(crate) fn is_worker(&self) -> bool {
+        self.with_local(|_| ()).is_some()
+    }
+
+    /// Counts a task in; [`Shared::ended`] counts it out.
+    pub(crate) fn began(&self) {
+        self.pending.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn ended(&self) {
+        if self.pending.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.event.notify_all();
+        }
+    }
+
+    /// Whether no task is waiting or running.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.pending.load(Ordering::Acquire) == 0
+    }
+
+    pub(crate) fn add(&self, task: Task) {
+        self.began();
+        let mut task = Some(task);
+        self.with_local(|deque| task.take().map(|t| deque.push(t)));
+        if let Some(task) = task {
+            self.injector.push(task);
+        }
+        self.event.notify_one();
+    }
+
+    /// Runs a task, keeping its panic for whoever waits.
+    pub(crate) fn run(&self, task: Task) {
+        if let Err(payload) = catch_unwind(AssertUnwindSafe(task)) {
+            lock(&self.panic).get_or_insert(payload);
+            self.event.notify_all();
+        }
+        self.ended();
+    }
+
+    fn find(&self) -> Option<Task> {
+        if let Some(Some(task)) = self.with_local(Worker::pop) {
+            return Some(task);
+        }
+        loop {
+            let mut retry = false;
+            let taken = self.with_local(|deque| self.injector.steal_batch_and_pop(deque));
+            let taken = taken.unwrap_or_else(|| self.injector.steal());
+            for steal in std::iter::once(taken).chain(self.stealers.iter().map(Stealer::steal)) {
+                match steal {
+                    Steal::Success(task) => return Some(task),
+                    Steal::Retry => retry = true,
+                    Steal::Empty => {}
+                }
+            }
+            if !retry {
+                return None;
+            }
+        }
+    }
+
+    fn has_task(&self) -> bool {
+        !self.injector.is_empty() || self.stealers.iter().any(|s| !s.is_empty())
+    }
+
+    fn work(&self, deque: Worker<Task>) {
+        LOCAL.set(Some(Local { owner: self.address(), deque }));
+        self.help_until(&|| self.stop.load(Ordering::Acquire), true);
+        LOCAL.take();
+    }
+
+    /// Runs tasks until `done`. A worker joins in loops, too.
+    fn help_until(&self, done: &dyn Fn() -> bool, worker: bool) {
+        let mut idle_since: Option<Instant> = None;
+        loop {
+            if done() {
+                return;
+            }
+            let joined = worker && self.slot.is_open() && self.slot.join_in();
+            if joined {
+                idle_since = None;
+            }
+            if let Some(task) = self.find() {
+                self.run(task);
+                idle_since = None;
+                continue;
+            }
+            let began = *idle_since.get_or_insert_with(Instant::now);
+            if began.elapsed() < SPIN {
+                for _ in 0..16 {
+                    std::hint::spin_loop();
+                }
+                continue;
+            }
+            let key = self.event.listen();
+            if done() || self.has_task() || (worker && self.slot.is_open()) {
+                self.event.cancel();
+            } else {
+                self.event.wait(key);
+            }
+            idle_since = None;
+        }
+    }
+
+    /// Runs tasks on this thread until `done`, then raises again what a task may have raised.
+    pub(crate) fn wait_until(&self, done: &dyn Fn() -> bool) {
+        self.help_until(&|| done() || lock(&self.panic).is_some(), false);
+        let panic = lock(&self.panic).take();
+        if let Some(payload) = panic {
+            resume_unwind(payload);
+        }
+    }
+}
+
+/// The threads of a pool; dropping ends them.
+pub(crate) struct Threads {
+    shared: Arc<Shared>,
+    handles: Vec<JoinHandle<()>>,
+}
+
+impl Threads {
+    /// Starts `workers` threads, or as many of them as the system lets us.
+    pub(crate) fn start(workers: usize) -> Self {
+        let deques: Vec<_> = (0..workers).map(|_| Worker::new_lifo()).collect();
+        let shared = Arc::new(Shared {
+            slot: Slot::new(),
+            event: Event::new(),
+            blocking: Blocking::new(),
+            injector: Injector::new(),
+            stealers: deques.iter().map(Worker::stealer).collect(),
+            pending: AtomicUsize::new(0),
+            stop: AtomicBool::new(false),
+            panic: Mutex::new(None),
+        });
+        let start = |(i, deque)| {
+            let shared = Arc::clone(&shared);
+            thread::Builder::new().name(format!("pool-{i}")).spawn(move || shared.work(deque)).ok()
+        };
+        let handles = deques.into_iter().enumerate().map_while(start).collect();
+        Self { shared, handles }
+    }
+
+    pub(crate) fn workers(&self) -> usize {
+        self.handles.len()
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+}
+
+impl Drop for Threads {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Ordering::Release);
+        self.shared.event.notify_all();
+        self.shared.blocking.stop();
+        // The last clone of a pool may go in a task: a thread does not wait for itself.
+        let here = thread::current().id();
+        for handle in self.handles.drain(..).filter(|h| h.thread().id() != here) {
+            // A worker's panics are kept in `Shared`; there is none to learn of here.
+            let _ = handle.join();
+        }
+    }
+}
+
+impl std::fmt::Debug for Threads {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Threads").field("workers", &self.workers()).finish_non_exhaustive()
+    }
+}
