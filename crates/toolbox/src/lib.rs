@@ -8,6 +8,7 @@ pub mod npy;
 pub mod picture;
 pub mod show;
 mod sniff;
+pub mod verify;
 
 pub use error::{Context, Error, Result, one_line};
 pub use sniff::{Format, SNIFF_BYTES};

@@ -1,0 +1,349 @@
+//! Conformance cases: `case.json`, one program with its runs, and `cases.json`, many small ones.
+
+use super::compare::{Scope, Tolerance};
+use crate::{Context, Error, Result};
+use operator::EValue;
+use serde::Deserialize;
+use std::collections::{BTreeMap, HashMap};
+use std::path::{Path, PathBuf};
+use tensor::{DimOrder, ScalarType, Tensor, TensorMeta};
+
+/// A program, or a file of named data, and what is known about it.
+#[derive(Debug, Clone)]
+pub struct Case {
+    /// What to call it in a report: its folder, and its number or file in a `cases.json`.
+    pub name: String,
+    /// The program. A case of named data alone has none.
+    pub program: Option<PathBuf>,
+    /// The `.ptd` files given to the runtime.
+    pub data: Vec<PathBuf>,
+    /// What the named data holds, for a case of named data alone.
+    pub entries: BTreeMap<String, Entry>,
+    /// The runs, in order, on one loaded instance.
+    pub runs: Vec<Run>,
+    /// Whether only shapes and types are compared, because the values are random.
+    pub random: bool,
+    /// How close the outputs must be.
+    pub tolerance: Tolerance,
+    /// The folder of the files that hold tensors.
+    folder: PathBuf,
+}
+
+/// One execution of a method.
+#[derive(Debug, Clone)]
+pub struct Run {
+    /// The method.
+    pub method: String,
+    /// The inputs.
+    pub inputs: Vec<Recorded>,
+    /// Outputs of which any is right: those of the reference first. None are known if empty.
+    pub outputs: Vec<Vec<Recorded>>,
+    /// Why a difference does not count, if it does not.
+    pub set_aside: Option<SetAside>,
+}
+
+/// Why a run that differs is set aside.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SetAside {
+    /// The reference departs from PyTorch there.
+    Departs,
+    /// The reference refused or failed, and said this.
+    Refused(String),
+}
+
+/// An entry of named data.
+#[derive(Debug, Clone)]
+pub enum Entry {
+    /// A tensor.
+    Tensor(Recorded),
+    /// Bytes without a type.
+    Bytes(String),
+    /// Something that the record only describes.
+    Described,
+}
+
+/// A value as it stands in a case.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(tag = "kind", rename_all = "lowercase")]
+pub enum Recorded {
+    /// A tensor, whose bytes are in a file in row-major order.
+    Tensor {
+        /// PyTorch's name of the scalar type.
+        dtype: String,
+        /// The sizes.
+        shape: Vec<usize>,
+        /// The layout that the caller's tensor had.
+        dim_order: Vec<u8>,
+        /// The file.
+        file: String,
+        /// Its first byte there.
+        offset: u64,
+        /// The number of bytes.
+        nbytes: u64,
+    },
+    /// An integer.
+    Int {
+        /// The value.
+        value: i64,
+    },
+    /// A boolean.
+    Bool {
+        /// The value.
+        value: bool,
+    },
+    /// A number.
+    Double {
+        /// The value.
+        value: Number,
+    },
+    /// A string.
+    String {
+        /// The value.
+        value: String,
+    },
+    /// No value.
+    None,
+}
+
+/// A number; one that is not finite stands as a string.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(untagged)]
+pub enum Number {
+    /// A finite number.
+    Finite(f64),
+    /// `inf`, `-inf`, `nan`.
+    Text(String),
+}
+
+#[derive(Deserialize)]
+struct CaseFile {
+    model: Option<String>,
+    #[serde(default)]
+    data_files: Vec<DataFile>,
+    #[serde(default)]
+    entries: BTreeMap<String, serde_json::Value>,
+    #[serde(default)]
+    runs: Vec<RunFile>,
+    tolerance: Option<Explicit>,
+    program: Option<Facts>,
+    channels_last_constant_bytes: Option<String>,
+    #[serde(default)]
+    nondeterministic: bool,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum DataFile {
+    Name(String),
+    Described { file: String },
+}
+
+#[derive(Deserialize)]
+struct CasesFile {
+    op: String,
+    #[serde(default)]
+    nondeterministic: bool,
+    cases: Vec<SmallCase>,
+}
+
+#[derive(Deserialize)]
+struct SmallCase {
+    pte: String,
+    #[serde(default)]
+    nondeterministic: bool,
+    tolerance: Option<Explicit>,
+    #[serde(default)]
+    runs: Vec<RunFile>,
+}
+
+#[derive(Deserialize)]
+struct RunFile {
+    method: Option<String>,
+    #[serde(default)]
+    inputs: Vec<Recorded>,
+    outputs: Option<Vec<Recorded>>,
+    eager_outputs: Option<Vec<Recorded>>,
+    #[serde(rename = "outputs_1.5.1")]
+    newest_outputs: Option<Vec<Recorded>>,
+    runtime_error: Option<String>,
+    #[serde(default)]
+    reference_departs: bool,
+}
+
+#[derive(Deserialize, Clone, Copy)]
+struct Explicit {
+    #[serde(default)]
+    atol: f64,
+    #[serde(default)]
+    rtol: f64,
+}
+
+#[derive(Deserialize, Default)]
+struct Facts {
+    #[serde(default)]
+    methods: BTreeMap<String, MethodFacts>,
+}
+
+#[derive(Deserialize)]
+struct MethodFacts {
+    #[serde(default)]
+    ops: BTreeMap<String, u64>,
+    #[serde(default)]
+    delegates: BTreeMap<String, u64>,
+}
+
+/// Reads the cases of a folder, or of a `case.json` or `cases.json` file.
+pub fn read(path: &Path) -> Result<Vec<Case>> {
+    let file = if path.is_dir() {
+        let found = ["case.json", "cases.json"].map(|n| path.join(n)).into_iter().find(|p| p.is_file());
+        found.ok_or_else(|| {
+            Error::bad_file(path, "the folder has neither a case.json nor a cases.json, so it is no case")
+        })?
+    } else {
+        path.to_owned()
+    };
+    let folder = file.parent().unwrap_or(Path::new("")).to_owned();
+    let name = match folder.as_os_str().is_empty() {
+        true => ".".to_owned(),
+        false => folder.display().to_string(),
+    };
+    let bytes = std::fs::read(&file).map_err(Error::read(&file))?;
+    let what = || format!("{} is no case", file.display());
+    if file.file_name().is_some_and(|n| n == "cases.json") {
+        let cases: CasesFile = serde_json::from_slice(&bytes).context(what)?;
+        Ok(cases.into_cases(&name, &folder))
+    } else {
+        let case: CaseFile = serde_json::from_slice(&bytes).context(what)?;
+        Ok(vec![case.into_case(name, folder)?])
+    }
+}
+
+impl CaseFile {
+    fn into_case(self, name: String, folder: PathBuf) -> Result<Case> {
+        let facts = self.program.unwrap_or_default();
+        let counts = |f: &MethodFacts| f.ops.values().chain(f.delegates.values()).sum::<u64>();
+        let network = facts.methods.values().any(|m| counts(m) > 1);
+        let names = || facts.methods.values().flat_map(|m| m.ops.keys());
+        let tolerance = Tolerance {
+            scope: if network { Scope::Network } else { Scope::Operator },
+            quantized: names().any(|n| n.starts_with("quantized_decomposed::")),
+            explicit: self.tolerance.map(|t| (t.atol, t.rtol)),
+        };
+        let bytes_rule = self.channels_last_constant_bytes.as_deref() == Some("NCHW");
+        let entries = self.entries.into_iter().map(|(key, v)| (key, Entry::read(v))).collect();
+        let data = self.data_files.into_iter().map(|d| match d {
+            DataFile::Name(file) | DataFile::Described { file } => folder.join(file),
+        });
+        Ok(Case {
+            name,
+            program: self.model.map(|m| folder.join(m)),
+            data: data.collect(),
+            entries,
+            runs: self.runs.into_iter().map(|r| r.into_run(bytes_rule)).collect(),
+            random: self.nondeterministic,
+            tolerance,
+            folder,
+        })
+    }
+}
+
+impl CasesFile {
+    fn into_cases(self, name: &str, folder: &Path) -> Vec<Case> {
+        let tolerance =
+            Tolerance { quantized: self.op.starts_with("quantized_decomposed::"), ..Tolerance::default() };
+        let of_case = |c: SmallCase| Case {
+            name: format!("{name}/{}", c.pte),
+            program: Some(folder.join(&c.pte)),
+            data: Vec::new(),
+            entries: BTreeMap::new(),
+            runs: c.runs.into_iter().map(|r| r.into_run(false)).collect(),
+            random: self.nondeterministic || c.nondeterministic,
+            tolerance: Tolerance { explicit: c.tolerance.map(|t| (t.atol, t.rtol)), ..tolerance },
+            folder: folder.to_owned(),
+        };
+        self.cases.into_iter().map(of_case).collect()
+    }
+}
+
+impl RunFile {
+    /// With `newest`, a program of an old release whose channels-last constants are stored as NCHW
+    /// bytes: what the newest reference computes of them is right.
+    fn into_run(self, newest: bool) -> Run {
+        let outputs = match (newest, self.newest_outputs) {
+            (true, Some(outputs)) => vec![outputs],
+            (_, other) => [self.outputs, other, self.eager_outputs].into_iter().flatten().collect(),
+        };
+        let set_aside = match self.runtime_error {
+            Some(error) => Some(SetAside::Refused(error)),
+            None => self.reference_departs.then_some(SetAside::Departs),
+        };
+        Run {
+            method: self.method.unwrap_or_else(|| "forward".to_owned()),
+            inputs: self.inputs,
+            outputs,
+            set_aside,
+        }
+    }
+}
+
+impl Entry {
+    fn read(value: serde_json::Value) -> Self {
+        if value["kind"] == "bytes" {
+            return Self::Bytes(value["text"].as_str().unwrap_or_default().to_owned());
+        }
+        serde_json::from_value(value).map_or(Self::Described, Self::Tensor)
+    }
+}
+
+/// Reads the values of a case, each file once.
+pub struct Values<'a> {
+    case: &'a Case,
+    files: HashMap<String, Vec<u8>>,
+}
+
+impl<'a> Values<'a> {
+    /// The values of a case.
+    pub fn new(case: &'a Case) -> Self {
+        Self { case, files: HashMap::new() }
+    }
+
+    /// Makes a value: a tensor in the layout that the caller's had.
+    pub fn value(&mut self, recorded: &Recorded) -> Result<EValue> {
+        Ok(match recorded {
+            Recorded::Int { value } => EValue::Int(*value),
+            Recorded::Bool { value } => EValue::Bool(*value),
+            Recorded::String { value } => EValue::String(value.clone()),
+            Recorded::None => EValue::None,
+            Recorded::Double { value: Number::Finite(v) } => EValue::Double(*v),
+            Recorded::Double { value: Number::Text(v) } => {
+                let wrong = || Error::bad_file(&self.case.folder, format!("`{v}` is no number"));
+                EValue::Double(v.parse().map_err(|_| wrong())?)
+            }
+            Recorded::Tensor { dtype, shape, dim_order, file, offset, nbytes } => {
+                let path = self.case.folder.join(file);
+                let wrong = |problem: String| Error::bad_file(&path, problem);
+                let dtype =
+                    ScalarType::parse(dtype).ok_or_else(|| wrong(format!("`{dtype}` is no scalar type")))?;
+                if !self.files.contains_key(file) {
+                    let bytes = std::fs::read(&path).map_err(Error::read(&path))?;
+                    self.files.insert(file.clone(), bytes);
+                }
+                let end = offset.saturating_add(*nbytes);
+                let range = usize::try_from(*offset).ok().zip(usize::try_from(end).ok());
+                let bytes = range.and_then(|(start, end)| self.files[file].get(start..end));
+                let bytes = bytes.ok_or_else(|| wrong(format!("it has no bytes {offset}..{end}")))?;
+                let mut bytes = bytes.to_vec();
+                if cfg!(target_endian = "big") {
+                    bytes.chunks_exact_mut(dtype.to_real().size()).for_each(<[u8]>::reverse);
+                }
+                let tensor = Tensor::from_bytes(TensorMeta::contiguous(dtype, shape)?, &bytes)?;
+                EValue::Tensor(tensor.to_dim_order(DimOrder::new(dim_order)?)?)
+            }
+        })
+    }
+
+    /// Makes several values.
+    pub fn values(&mut self, recorded: &[Recorded]) -> Result<Vec<EValue>> {
+        recorded.iter().map(|r| self.value(r)).collect()
+    }
+}

@@ -1,0 +1,340 @@
+//! How close a computed value must be to the recorded one.
+//!
+//! | element type | one operator | a whole network |
+//! | --- | --- | --- |
+//! | float32, float64, complex | 1e-5 + 1e-5·\|expected\| | 1e-4 of the largest output |
+//! | float16 | 2e-3 + 2e-3·\|expected\| | 2e-3 of the largest output |
+//! | bfloat16 | 2e-2 + 2e-2·\|expected\| | 2e-2 of the largest output |
+//! | integers, bool | equal | equal |
+//! | 8 and 16-bit integers of a quantized program | one step | one step |
+//!
+//! NaN equals NaN, an infinity equals itself only. A case may say its own `atol` and `rtol`, and so
+//! may whoever verifies.
+
+use crate::show;
+use operator::EValue;
+use std::fmt;
+use tensor::{Bool, Complex, DimOrder, ScalarType, Tensor, bf16, f16};
+
+/// What is compared: it decides how close floating-point results must be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Scope {
+    /// The result of one operator.
+    #[default]
+    Operator,
+    /// The result of several, whose roundings add up.
+    Network,
+}
+
+/// How close results must be.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Tolerance {
+    /// What is compared.
+    pub scope: Scope,
+    /// Whether integers of 8 and 16 bits are quantized values, which may be off by one.
+    pub quantized: bool,
+    /// `atol` and `rtol` that stand in the place of the table's, if given.
+    pub explicit: Option<(f64, f64)>,
+}
+
+/// The difference that is allowed at an element: `atol + rtol·|expected| + of_largest·|largest|`.
+#[derive(Debug, Clone, Copy)]
+struct Bound {
+    atol: f64,
+    rtol: f64,
+    of_largest: f64,
+}
+
+impl Tolerance {
+    fn bound(&self, dtype: ScalarType) -> Bound {
+        if let Some((atol, rtol)) = self.explicit {
+            return Bound { atol, rtol, of_largest: 0.0 };
+        }
+        let (one, network) = match dtype.to_real() {
+            ScalarType::Half => (2e-3, 2e-3),
+            ScalarType::BFloat16 => (2e-2, 2e-2),
+            _ => (1e-5, 1e-4),
+        };
+        match self.scope {
+            Scope::Operator => Bound { atol: one, rtol: one, of_largest: 0.0 },
+            Scope::Network => Bound { atol: 0.0, rtol: 0.0, of_largest: network },
+        }
+    }
+}
+
+/// How two values differ.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Difference {
+    /// They are of different kinds, types or sizes, or are no tensors and not equal.
+    Value {
+        /// What was computed.
+        found: String,
+        /// What is recorded.
+        expected: String,
+    },
+    /// Elements differ by more than is allowed.
+    Elements {
+        /// How many.
+        count: usize,
+        /// Of how many.
+        of: usize,
+        /// The index of the first.
+        first: Vec<usize>,
+        /// What was computed there.
+        found: String,
+        /// What is recorded there.
+        expected: String,
+        /// The largest difference of all elements; infinite where only one is finite.
+        largest: f64,
+        /// What is allowed at the first.
+        allowed: f64,
+    },
+}
+
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Value { found, expected } => write!(f, "got {found}, expected {expected}"),
+            Self::Elements { count, of, first, found, expected, largest, allowed } => {
+                write!(
+                    f,
+                    "{count} of {of} elements differ, first at {first:?}: got {found}, expected {expected}"
+                )?;
+                match (*allowed == 0.0, largest.is_finite()) {
+                    (true, _) => Ok(()),
+                    (_, true) => {
+                        write!(f, " (allowed ±{allowed:.2e}, the largest difference is {largest:.2e})")
+                    }
+                    (_, false) => write!(f, " (allowed ±{allowed:.2e})"),
+                }
+            }
+        }
+    }
+}
+
+/// Compares a computed value with the recorded one. Layouts may differ, logical order counts.
+pub fn compare(found: &EValue, expected: &EValue, tolerance: &Tolerance) -> Result<(), Difference> {
+    let different = || Err(Difference::Value { found: brief(found), expected: brief(expected) });
+    match (found, expected) {
+        (EValue::None, EValue::None) => Ok(()),
+        (EValue::Tensor(a), EValue::Tensor(b)) => {
+            if a.dtype() != b.dtype() || a.sizes() != b.sizes() {
+                return different();
+            }
+            compare_tensors(a, b, tolerance)
+        }
+        (EValue::Int(a), EValue::Int(b)) if a == b => Ok(()),
+        (EValue::Bool(a), EValue::Bool(b)) if a == b => Ok(()),
+        (EValue::String(a), EValue::String(b)) if a == b => Ok(()),
+        (EValue::Double(a), EValue::Double(b)) => {
+            let bound = tolerance.bound(ScalarType::Double);
+            match apart(*a, *b) <= bound.atol + (bound.rtol + bound.of_largest) * b.abs() {
+                true => Ok(()),
+                false => different(),
+            }
+        }
+        (EValue::ListInt(a), EValue::ListInt(b)) if a == b => Ok(()),
+        (EValue::ListBool(a), EValue::ListBool(b)) if a == b => Ok(()),
+        _ => different(),
+    }
+}
+
+/// A value in a few words.
+fn brief(value: &EValue) -> String {
+    match value {
+        EValue::Tensor(t) => t.meta().to_string(),
+        other => show::value(other),
+    }
+}
+
+/// `|a - b|`, where NaN equals NaN and each infinity itself.
+fn apart(a: f64, b: f64) -> f64 {
+    if a == b || (a.is_nan() && b.is_nan()) {
+        return 0.0;
+    }
+    let d = (a - b).abs();
+    if d.is_nan() { f64::INFINITY } else { d }
+}
+
+fn compare_tensors(found: &Tensor, expected: &Tensor, tolerance: &Tolerance) -> Result<(), Difference> {
+    let row_major = |t: &Tensor| t.to_dim_order(DimOrder::contiguous(t.rank()));
+    let (Ok(found), Ok(expected)) = (row_major(found), row_major(expected)) else {
+        return Err(Difference::Value { found: "too much for memory".into(), expected: "a tensor".into() });
+    };
+    let bound = tolerance.bound(expected.dtype());
+    let step = if tolerance.quantized { 1.0 } else { 0.0 };
+
+    macro_rules! floats {
+        ($type:ty, $to_f64:expr) => {
+            elements::<$type>(
+                &found,
+                &expected,
+                |a, b| apart($to_f64(a), $to_f64(b)),
+                |b, largest| bound.atol + bound.rtol * $to_f64(b).abs() + bound.of_largest * largest,
+                |v| $to_f64(v).abs(),
+            )
+        };
+    }
+    macro_rules! integers {
+        ($type:ty, $step:expr) => {
+            elements::<$type>(&found, &expected, |a, b| a.abs_diff(b) as f64, |_, _| $step, |_| 0.0)
+        };
+    }
+    macro_rules! complexes {
+        ($type:ty, $to_f64:expr) => {
+            elements::<Complex<$type>>(
+                &found,
+                &expected,
+                |a, b| apart($to_f64(a.re), $to_f64(b.re)).max(apart($to_f64(a.im), $to_f64(b.im))),
+                |b, largest| {
+                    let size = $to_f64(b.re).hypot($to_f64(b.im));
+                    bound.atol + bound.rtol * size + bound.of_largest * largest
+                },
+                |v| $to_f64(v.re).hypot($to_f64(v.im)),
+            )
+        };
+    }
+    match expected.dtype() {
+        ScalarType::Float => floats!(f32, f64::from),
+        ScalarType::Double => floats!(f64, f64::from),
+        ScalarType::Half => floats!(f16, f16::to_f64),
+        ScalarType::BFloat16 => floats!(bf16, bf16::to_f64),
+        ScalarType::ComplexFloat => complexes!(f32, f64::from),
+        ScalarType::ComplexDouble => complexes!(f64, f64::from),
+        ScalarType::ComplexHalf => complexes!(f16, f16::to_f64),
+        ScalarType::Byte => integers!(u8, step),
+        ScalarType::Char => integers!(i8, step),
+        ScalarType::Short => integers!(i16, step),
+        ScalarType::UInt16 => integers!(u16, step),
+        ScalarType::Int => integers!(i32, 0.0),
+        ScalarType::Long => integers!(i64, 0.0),
+        ScalarType::UInt32 => integers!(u32, 0.0),
+        ScalarType::UInt64 => integers!(u64, 0.0),
+        ScalarType::Bool => {
+            elements::<Bool>(&found, &expected, |a, b| f64::from(u8::from(a != b)), |_, _| 0.0, |_| 0.0)
+        }
+        _ if found.bytes() == expected.bytes() => Ok(()),
+        _ => Err(Difference::Value { found: "other bytes".into(), expected: expected.meta().to_string() }),
+    }
+}
+
+fn elements<T: tensor::Element>(
+    found: &Tensor,
+    expected: &Tensor,
+    apart: impl Fn(T, T) -> f64,
+    allowed: impl Fn(T, f64) -> f64,
+    size: impl Fn(T) -> f64,
+) -> Result<(), Difference> {
+    let (Ok(a), Ok(b)) = (found.as_slice::<T>(), expected.as_slice::<T>()) else { return Ok(()) };
+    let scale = b.iter().map(|&v| size(v)).filter(|v| v.is_finite()).fold(0.0, f64::max);
+    let mut first = None;
+    let (mut count, mut largest) = (0, 0.0f64);
+    for (i, (&x, &y)) in a.iter().zip(b).enumerate() {
+        let d = apart(x, y);
+        largest = largest.max(d);
+        let limit = allowed(y, scale);
+        // An infinite limit, of an infinite expected value, allows that value only.
+        if d > 0.0 && (d > limit || !limit.is_finite()) {
+            count += 1;
+            first.get_or_insert((i, if limit.is_finite() { limit } else { 0.0 }));
+        }
+    }
+    let Some((i, allowed)) = first else { return Ok(()) };
+    let text = |t| show::elements(t).map_or_else(String::new, |show| show(i));
+    let (mut at, mut rest) = (vec![0; expected.rank()], i);
+    for (d, slot) in at.iter_mut().enumerate().rev() {
+        *slot = rest % expected.sizes()[d];
+        rest /= expected.sizes()[d];
+    }
+    Err(Difference::Elements {
+        count,
+        of: expected.numel(),
+        first: at,
+        found: text(found),
+        expected: text(expected),
+        largest,
+        allowed,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn floats(v: &[f32]) -> EValue {
+        Tensor::from_slice(&[v.len()], v).unwrap().into()
+    }
+
+    fn check(a: EValue, b: EValue, tolerance: Tolerance) -> Result<(), String> {
+        compare(&a, &b, &tolerance).map_err(|d| d.to_string())
+    }
+
+    #[test]
+    fn nan_equals_nan_and_infinities_must_match() {
+        let t = Tolerance::default();
+        let special = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 0.0];
+        assert_eq!(check(floats(&special), floats(&special), t), Ok(()));
+        assert_eq!(check(floats(&[-0.0]), floats(&[0.0]), t), Ok(()));
+        for (a, b) in
+            [(f32::NAN, 1.0), (1.0, f32::NAN), (f32::INFINITY, f32::NEG_INFINITY), (1e30, f32::INFINITY)]
+        {
+            assert!(check(floats(&[a]), floats(&[b]), t).is_err(), "{a} {b}");
+        }
+    }
+
+    #[test]
+    fn an_operator_is_held_to_each_element_a_network_to_its_largest() {
+        let (a, b) = (floats(&[1000.0, 0.01]), floats(&[1000.0, 0.0]));
+        let e = check(a.clone(), b.clone(), Tolerance::default()).unwrap_err();
+        assert!(e.contains("1 of 2 elements differ, first at [1]: got 0.01, expected 0"), "{e}");
+        assert_eq!(check(a, b, Tolerance { scope: Scope::Network, ..Tolerance::default() }), Ok(()));
+        assert!(
+            check(
+                floats(&[1.0002]),
+                floats(&[1.0]),
+                Tolerance { scope: Scope::Network, ..Tolerance::default() }
+            )
+            .is_err()
+        );
+    }
+
+    #[test]
+    fn integers_are_exact_unless_quantized() {
+        let bytes = |v: &[i8]| EValue::from(Tensor::from_slice(&[1, v.len()], v).unwrap());
+        let e = check(bytes(&[1, -128]), bytes(&[1, 127]), Tolerance::default()).unwrap_err();
+        assert_eq!(e, "1 of 2 elements differ, first at [0, 1]: got -128, expected 127");
+        let quantized = Tolerance { quantized: true, ..Tolerance::default() };
+        assert_eq!(check(bytes(&[1, 2]), bytes(&[2, 1]), quantized), Ok(()));
+        assert!(check(bytes(&[3]), bytes(&[1]), quantized).is_err());
+        let longs = |v: i64| EValue::from(Tensor::scalar(v).unwrap());
+        assert!(check(longs(1), longs(2), quantized).is_err());
+    }
+
+    #[test]
+    fn explicit_tolerances_stand_in_the_place_of_all() {
+        let loose = Tolerance { explicit: Some((0.5, 0.0)), ..Tolerance::default() };
+        assert_eq!(check(floats(&[1.4]), floats(&[1.0]), loose), Ok(()));
+        assert!(check(floats(&[1.6]), floats(&[1.0]), loose).is_err());
+        assert!(check(EValue::Int(1), EValue::Int(2), loose).is_err());
+    }
+
+    #[test]
+    fn kinds_types_and_sizes_must_agree() {
+        let t = Tolerance::default();
+        assert_eq!(
+            check(floats(&[1.0]), EValue::Double(1.0), t).unwrap_err(),
+            "got float32[1], expected double 1"
+        );
+        assert_eq!(
+            check(floats(&[1.0]), floats(&[1.0, 2.0]), t).unwrap_err(),
+            "got float32[1], expected float32[2]"
+        );
+    }
+
+    #[test]
+    fn layouts_do_not_matter() {
+        let t = Tensor::from_slice(&[1, 2, 1, 2], &[1i32, 2, 3, 4]).unwrap();
+        let other = t.to_dim_order(DimOrder::channels_last(4)).unwrap();
+        assert_eq!(compare(&other.into(), &t.into(), &Tolerance::default()), Ok(()));
+    }
+}
