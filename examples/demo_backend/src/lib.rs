@@ -1,1 +1,2 @@
 //! The runtime half of `BackendWithCompilerDemo`.
+#![forbid(unsafe_code)]

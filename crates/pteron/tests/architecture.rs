@@ -1,0 +1,98 @@
+//! The walls of the house: which crate may use which, and where `unsafe` may stand. The table of
+//! floors in ARCHITECTURE.md says why.
+
+use serde_json::Value;
+use std::path::Path;
+use std::process::Command;
+
+/// The floor of every crate of the workspace. A crate uses crates of lower floors only.
+const FLOORS: &[(&str, u32)] = &[
+    ("pteron-tensor", 0),
+    ("pteron-trace", 0),
+    ("pteron-pool", 0),
+    ("pteron-format", 1),
+    ("pteron-bef", 1),
+    ("pteron-operator", 1),
+    ("pteron-kernels", 2),
+    ("pteron-host", 2),
+    ("pteron-graph", 3),
+    ("pteron-mlir", 3),
+    ("pteron-tfrt-kernels", 3),
+    ("pteron-runtime", 4),
+    ("pteron-ir", 4),
+    ("pteron-compiler", 5),
+    ("pteron-toolbox", 5),
+    ("demo-backend", 5),
+    ("pteron-backend-xnnpack", 5),
+    ("pteron-backend-bef", 5),
+    ("pteron", 6),
+    ("pteron-cli", 7),
+    ("pteron-python", 7),
+];
+
+/// The crates in which `unsafe` may stand, in small modules named for it.
+const MAY_BE_UNSAFE: &[&str] =
+    &["pteron-tensor", "pteron-pool", "pteron-kernels", "pteron-host", "pteron-tfrt-kernels", "pteron-python"];
+
+fn floor(package: &str) -> Option<u32> {
+    FLOORS.iter().find(|(name, _)| *name == package).map(|(_, floor)| *floor)
+}
+
+fn packages() -> Vec<Value> {
+    let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../Cargo.toml");
+    let output = Command::new(env!("CARGO"))
+        .args(["metadata", "--format-version=1", "--no-deps", "--offline", "--manifest-path"])
+        .arg(manifest)
+        .output()
+        .expect("cargo metadata runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let metadata: Value = serde_json::from_slice(&output.stdout).expect("cargo metadata is JSON");
+    metadata["packages"].as_array().expect("packages").clone()
+}
+
+#[test]
+fn crates_use_lower_floors_only() {
+    let mut wrong = Vec::new();
+    for package in packages() {
+        let name = package["name"].as_str().expect("a name");
+        let Some(own) = floor(name) else {
+            wrong.push(format!("{name} has no floor: give it one here and in ARCHITECTURE.md"));
+            continue;
+        };
+        for dependency in package["dependencies"].as_array().expect("dependencies") {
+            if dependency["path"].is_null() {
+                continue;
+            }
+            let used = dependency["name"].as_str().expect("a name");
+            match floor(used) {
+                Some(other) if other < own => {}
+                Some(other) => wrong.push(format!("{name} (floor {own}) uses {used} (floor {other})")),
+                None => wrong.push(format!("{name} uses {used}, which has no floor")),
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "the walls are broken:\n  {}", wrong.join("\n  "));
+}
+
+#[test]
+fn unsafe_stays_where_it_is_needed() {
+    let mut wrong = Vec::new();
+    for package in packages() {
+        let name = package["name"].as_str().expect("a name");
+        if MAY_BE_UNSAFE.contains(&name) {
+            continue;
+        }
+        for target in package["targets"].as_array().expect("targets") {
+            let kinds = target["kind"].as_array().expect("kinds");
+            if !kinds.iter().any(|k| k == "lib" || k == "bin" || k == "cdylib") {
+                continue;
+            }
+            let root = target["src_path"].as_str().expect("a path");
+            let text = std::fs::read_to_string(root).expect("a source file");
+            if !text.contains("#![forbid(unsafe_code)]") {
+                wrong.push(format!("{root} lacks #![forbid(unsafe_code)]"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
