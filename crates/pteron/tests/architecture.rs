@@ -31,8 +31,14 @@ const FLOORS: &[(&str, u32)] = &[
 ];
 
 /// The crates in which `unsafe` may stand, in small modules named for it.
-const MAY_BE_UNSAFE: &[&str] =
-    &["pteron-tensor", "pteron-pool", "pteron-kernels", "pteron-host", "pteron-tfrt-kernels", "pteron-python"];
+const MAY_BE_UNSAFE: &[&str] = &[
+    "pteron-tensor",
+    "pteron-pool",
+    "pteron-kernels",
+    "pteron-host",
+    "pteron-tfrt-kernels",
+    "pteron-python",
+];
 
 fn floor(package: &str) -> Option<u32> {
     FLOORS.iter().find(|(name, _)| *name == package).map(|(_, floor)| *floor)
