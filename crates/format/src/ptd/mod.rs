@@ -9,8 +9,10 @@
 //! ..   segments, each at the segment base plus its offset
 //! ```
 
+mod verify;
 pub use crate::container::DataSegment;
 use tensor::ScalarType;
+pub use verify::{Header, VerifiedFlatTensor};
 
 /// The tables of a `.ptd` file (`FlatTensor`).
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

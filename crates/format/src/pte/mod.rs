@@ -31,6 +31,7 @@ mod header;
 mod read;
 mod schema;
 mod value;
+mod verify;
 
 pub use crate::container::DataSegment;
 pub use header::{EXTENDED_HEADER_LENGTH, ExtendedHeader, Header, IDENTIFIER, MIN_EXTENDED_HEADER_LENGTH};
@@ -43,3 +44,4 @@ pub use schema::{
 pub use value::{
     AllocationDetails, EValue, ExtraTensorInfo, Tensor, TensorDataLocation, TensorShapeDynamism,
 };
+pub use verify::VerifiedProgram;

@@ -1,0 +1,235 @@
+//! Delegate backends at run time: what a backend implements, and where backends are found.
+
+use crate::{FreeableBuffer, NamedDataMap};
+use operator::{Arg, Out};
+use pool::Pool;
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use tensor::AlignedBuffer;
+use trace::Tracer;
+
+/// A number or text given to a backend: at load as a runtime spec, or later as an option.
+#[derive(Debug, Clone, PartialEq)]
+pub enum OptionValue {
+    /// A flag.
+    Bool(bool),
+    /// A number.
+    Int(i64),
+    /// A text.
+    Str(String),
+}
+
+/// Options by key.
+pub type BackendOptions = BTreeMap<String, OptionValue>;
+
+/// Why a backend refused or failed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct BackendError(String);
+
+impl BackendError {
+    /// An error with this message.
+    pub fn new(message: impl Into<String>) -> Self {
+        Self(message.into())
+    }
+}
+
+impl From<operator::Error> for BackendError {
+    fn from(e: operator::Error) -> Self {
+        Self(e.to_string())
+    }
+}
+
+impl From<tensor::Error> for BackendError {
+    fn from(e: tensor::Error) -> Self {
+        Self(e.to_string())
+    }
+}
+
+/// A key and bytes that the ahead-of-time half of a backend left in the program.
+#[derive(Debug, Clone, Copy)]
+pub struct CompileSpec<'a> {
+    /// The key.
+    pub key: &'a str,
+    /// The bytes.
+    pub value: &'a [u8],
+}
+
+/// The run-time half of a backend.
+pub trait Backend: Send + Sync {
+    /// The id by which programs name it.
+    fn id(&self) -> &str;
+
+    /// Whether it can run on this machine, now.
+    fn is_available(&self) -> bool {
+        true
+    }
+
+    /// Makes a delegate from its payload. Payload bytes live as long as a clone of `processed`
+    /// does; a backend that has copied what it needs lets go of it.
+    fn init(
+        &self,
+        ctx: &BackendInitContext<'_>,
+        processed: FreeableBuffer,
+        compile_specs: &[CompileSpec<'_>],
+    ) -> Result<Box<dyn Delegate>, BackendError>;
+
+    /// Changes an option of the whole backend.
+    fn set_option(&self, key: &str, value: &OptionValue) -> Result<(), BackendError> {
+        let _ = value;
+        Err(BackendError::new(format!("the backend `{}` has no option `{key}`", self.id())))
+    }
+
+    /// Reads an option of the whole backend.
+    fn get_option(&self, key: &str) -> Result<OptionValue, BackendError> {
+        Err(BackendError::new(format!("the backend `{}` has no option `{key}`", self.id())))
+    }
+}
+
+/// What a backend made of one payload: the handle that the reference calls `DelegateHandle`.
+/// Dropping it destroys it.
+pub trait Delegate: Send {
+    /// How many of a call's arguments, from the first on, are inputs. The rest are outputs.
+    fn num_inputs(&self) -> usize;
+
+    /// Computes the outputs. Outputs are resized by the delegate where they are dynamic. Inputs and
+    /// outputs never overlap.
+    fn execute(
+        &mut self,
+        ctx: &BackendExecutionContext<'_>,
+        inputs: &[Arg<'_>],
+        outputs: &mut [Out<'_>],
+    ) -> Result<(), BackendError>;
+}
+
+/// What a backend may use while it makes a delegate.
+pub struct BackendInitContext<'a> {
+    pub(crate) method: &'a str,
+    pub(crate) named_data: Option<&'a dyn NamedDataMap>,
+    pub(crate) specs: &'a BackendOptions,
+    pub(crate) tracer: Tracer<'a>,
+    pub(crate) pool: &'a Pool,
+    pub(crate) budget: Cell<usize>,
+}
+
+impl<'a> BackendInitContext<'a> {
+    /// The name of the method that is being loaded.
+    pub fn method_name(&self) -> &'a str {
+        self.method
+    }
+
+    /// Named data of the program and of the `.ptd` files, if there are any.
+    pub fn named_data(&self) -> Option<&'a dyn NamedDataMap> {
+        self.named_data
+    }
+
+    /// An option that the caller gave for this backend when loading the method.
+    pub fn runtime_spec(&self, key: &str) -> Option<&'a OptionValue> {
+        self.specs.get(key)
+    }
+
+    /// The listener for events.
+    pub fn tracer(&self) -> Tracer<'a> {
+        self.tracer
+    }
+
+    /// The threads that the delegate may split its work over; it may keep a clone.
+    pub fn pool(&self) -> &'a Pool {
+        self.pool
+    }
+
+    /// Zeroed memory to keep, counted against the limit for backends.
+    pub fn allocate(&self, bytes: usize) -> Result<AlignedBuffer, BackendError> {
+        allocate(&self.budget, bytes)
+    }
+}
+
+/// What a delegate may use while it executes.
+pub struct BackendExecutionContext<'a> {
+    pub(crate) method: &'a str,
+    pub(crate) tracer: Tracer<'a>,
+    pub(crate) pool: &'a Pool,
+    pub(crate) budget: Cell<usize>,
+}
+
+impl<'a> BackendExecutionContext<'a> {
+    /// The name of the method that is executed.
+    pub fn method_name(&self) -> &'a str {
+        self.method
+    }
+
+    /// The listener for events.
+    pub fn tracer(&self) -> Tracer<'a> {
+        self.tracer
+    }
+
+    /// The threads to split work over.
+    pub fn pool(&self) -> &'a Pool {
+        self.pool
+    }
+
+    /// Zeroed memory for this execution, counted against the limit for backends.
+    pub fn allocate(&self, bytes: usize) -> Result<AlignedBuffer, BackendError> {
+        allocate(&self.budget, bytes)
+    }
+}
+
+fn allocate(budget: &Cell<usize>, bytes: usize) -> Result<AlignedBuffer, BackendError> {
+    let left = budget.get().checked_sub(bytes).ok_or_else(|| {
+        BackendError::new(format!(
+            "the backend asked for {bytes} bytes, {} are left of `Limits::backend_bytes`",
+            budget.get()
+        ))
+    })?;
+    budget.set(left);
+    Ok(AlignedBuffer::zeroed(bytes)?)
+}
+
+/// Where backends are found by id. A value, as the kernel registry is.
+#[derive(Clone, Default)]
+pub struct BackendRegistry {
+    backends: BTreeMap<String, Arc<dyn Backend>>,
+}
+
+/// A second backend under an id that is taken.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("a backend `{id}` is registered already")]
+pub struct DuplicateBackend {
+    /// The backend's id.
+    pub id: String,
+}
+
+impl BackendRegistry {
+    /// A registry without backends.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a backend under its id.
+    pub fn register(&mut self, backend: impl Backend + 'static) -> Result<(), DuplicateBackend> {
+        let id = backend.id().to_owned();
+        if self.backends.contains_key(&id) {
+            return Err(DuplicateBackend { id });
+        }
+        self.backends.insert(id, Arc::new(backend));
+        Ok(())
+    }
+
+    /// The backend of an id.
+    pub fn get(&self, id: &str) -> Option<&Arc<dyn Backend>> {
+        self.backends.get(id)
+    }
+
+    /// The ids, sorted.
+    pub fn ids(&self) -> impl Iterator<Item = &str> {
+        self.backends.keys().map(String::as_str)
+    }
+}
+
+impl fmt::Debug for BackendRegistry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.ids()).finish()
+    }
+}

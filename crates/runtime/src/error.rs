@@ -1,0 +1,367 @@
+use operator::Tag;
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+use tensor::{DimOrder, ScalarType};
+
+/// What can go wrong from opening a file to reading an output. Every variant says where, and the
+/// frequent ones what to do.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The operating system refused.
+    #[error("cannot {action} {}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What was tried.
+        action: &'static str,
+        /// Why not.
+        source: io::Error,
+    },
+    /// A range that the file does not have.
+    #[error("{file}: bytes {offset}..{} are wanted, the file has {size}; it is truncated, or its header lies", offset.saturating_add(*len))]
+    OutOfFile {
+        /// The file's name.
+        file: String,
+        /// First byte.
+        offset: u64,
+        /// Number of bytes.
+        len: u64,
+        /// The size of the file.
+        size: u64,
+    },
+    /// The file is malformed.
+    #[error("{file} is not a valid program")]
+    Format {
+        /// The file's name.
+        file: String,
+        /// What is wrong, and where.
+        source: Box<format::Error>,
+    },
+    /// A bound of [`Limits`](crate::Limits) was met.
+    #[error("{what} needs {needed}, the limit is {limit}; raise `Limits::{field}` if that is intended")]
+    Limit {
+        /// What is limited.
+        what: String,
+        /// What is needed.
+        needed: u64,
+        /// What is allowed.
+        limit: u64,
+        /// The field of `Limits`.
+        field: &'static str,
+    },
+    /// No method of this name.
+    #[error("there is no method `{name}`; the program has {}", list(available))]
+    NoSuchMethod {
+        /// The name asked for.
+        name: String,
+        /// The names there are.
+        available: Vec<String>,
+    },
+    /// Operators or backends that the registries do not have. All of them, in one error.
+    #[error(transparent)]
+    Missing(#[from] Missing),
+    /// Two sources of named data hold the same key.
+    #[error("named data `{key}` stands both in {first} and in {second}; a key may come from one place only")]
+    DuplicateKey {
+        /// The key.
+        key: String,
+        /// The first source.
+        first: String,
+        /// The second source.
+        second: String,
+    },
+    /// A tensor whose data should be in a `.ptd` file.
+    #[error(
+        "method `{method}`: {count} tensor(s) are stored outside the program, and {problem}; first: `{key}`"
+    )]
+    ExternalData {
+        /// The method.
+        method: String,
+        /// How many tensors lack their data.
+        count: usize,
+        /// The first tensor's key.
+        key: String,
+        /// What is wrong, and what to do.
+        problem: String,
+    },
+    /// A part of the method that cannot be loaded.
+    #[error("method `{method}`, {place}: {problem}")]
+    Load {
+        /// The method.
+        method: String,
+        /// The value, instruction or delegate.
+        place: String,
+        /// What is wrong.
+        problem: String,
+    },
+    /// A backend could not make a delegate.
+    #[error("method `{method}`: the backend `{backend}` cannot load delegate {index}")]
+    BackendInit {
+        /// The method.
+        method: String,
+        /// The backend's id.
+        backend: String,
+        /// Index in the method's delegate table.
+        index: usize,
+        /// Why.
+        source: crate::BackendError,
+    },
+    /// The caller's inputs do not fit the method.
+    #[error("method `{method}`: {problem}")]
+    Input {
+        /// The method.
+        method: String,
+        /// Which input and why.
+        problem: InputProblem,
+    },
+    /// An instruction failed.
+    #[error("method `{method}`, instruction {}", at)]
+    Execute {
+        /// The method.
+        method: String,
+        /// The instruction.
+        at: Box<InstructionPlace>,
+        /// Why.
+        source: Box<ExecuteError>,
+    },
+    /// Memory could not be had, or a shape overflows.
+    #[error(transparent)]
+    Tensor(#[from] tensor::Error),
+    /// A named-data key that does not exist.
+    #[error("there is no named data `{key}` in {source_name}")]
+    NoSuchKey {
+        /// The key.
+        key: String,
+        /// Where it was looked for.
+        source_name: String,
+    },
+    /// An option that the chosen loading mode or method cannot have.
+    #[error("{0}")]
+    Unsupported(String),
+}
+
+/// The result of a runtime operation.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+impl Error {
+    pub(crate) fn format(file: &str, source: format::Error) -> Self {
+        Self::Format { file: file.to_owned(), source: Box::new(source) }
+    }
+}
+
+/// Why an instruction failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ExecuteError {
+    /// The kernel refused its arguments.
+    #[error(transparent)]
+    Kernel(#[from] operator::Error),
+    /// The delegate failed.
+    #[error(transparent)]
+    Backend(#[from] crate::BackendError),
+    /// A tensor error outside a kernel.
+    #[error(transparent)]
+    Tensor(#[from] tensor::Error),
+    /// The condition of a jump is neither a boolean nor a tensor of booleans.
+    #[error("the condition of the jump is {0}, not a boolean")]
+    Condition(String),
+    /// A tensor is used whose memory was freed or never given.
+    #[error("value {0} has no memory: it was freed, or it was never given any")]
+    NoMemory(usize),
+    /// Too many instructions were run.
+    #[error(
+        "{0} instructions have been executed, the limit; the program loops, or raise `Limits::instructions`"
+    )]
+    TooManyInstructions(u64),
+}
+
+/// Where an instruction stands, and what it calls.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InstructionPlace {
+    /// Index of the chain.
+    pub chain: usize,
+    /// Index of the instruction in the chain.
+    pub instruction: usize,
+    /// The operator or backend that it calls, or the kind of instruction.
+    pub what: String,
+    /// The line of the model's source that it came from, if the file records it.
+    pub source_frame: Option<String>,
+}
+
+impl fmt::Display for InstructionPlace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.chain != 0 {
+            write!(f, "{}:", self.chain)?;
+        }
+        write!(f, "{} ({})", self.instruction, self.what)?;
+        if let Some(frame) = &self.source_frame {
+            write!(f, ", from {frame}")?;
+        }
+        Ok(())
+    }
+}
+
+/// What is wrong with the inputs of a call.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum InputProblem {
+    /// Too few or too many.
+    #[error("it takes {expected} input(s), {found} were given")]
+    Count {
+        /// What the method takes.
+        expected: usize,
+        /// What was given.
+        found: usize,
+    },
+    /// No such input.
+    #[error("there is no input {index}; the method takes {count}")]
+    Index {
+        /// The index.
+        index: usize,
+        /// The number of inputs.
+        count: usize,
+    },
+    /// An input was never set.
+    #[error("input {index} has not been set")]
+    Unset {
+        /// The index.
+        index: usize,
+    },
+    /// A value of another kind.
+    #[error("input {index} is {expected}, {found} was given")]
+    Kind {
+        /// The index.
+        index: usize,
+        /// The kind in the program.
+        expected: Tag,
+        /// The kind given.
+        found: Tag,
+    },
+    /// A number, string or boolean other than the one that was traced.
+    #[error("input {index} was fixed to {expected} when the model was exported, {found} was given")]
+    Traced {
+        /// The index.
+        index: usize,
+        /// The value in the program.
+        expected: String,
+        /// The value given.
+        found: String,
+    },
+    /// A tensor of another scalar type.
+    #[error("input {index} is a tensor of {expected}, one of {found} was given")]
+    Dtype {
+        /// The index.
+        index: usize,
+        /// The type in the program.
+        expected: ScalarType,
+        /// The type given.
+        found: ScalarType,
+    },
+    /// A tensor of another shape.
+    #[error("input {index} has shape {expected}, a tensor of shape {found} was given{hint}")]
+    Shape {
+        /// The index.
+        index: usize,
+        /// The shape in the program, with its bounds.
+        expected: String,
+        /// The shape given.
+        found: String,
+        /// What to do.
+        hint: &'static str,
+    },
+    /// A tensor in another layout, where conversion is not wanted.
+    #[error("input {index} has dim order {expected}, a tensor of dim order {found} was given")]
+    DimOrder {
+        /// The index.
+        index: usize,
+        /// The order in the program.
+        expected: DimOrder,
+        /// The order given.
+        found: DimOrder,
+    },
+}
+
+/// Everything that a method needs and the registries lack.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Missing {
+    /// The method.
+    pub method: String,
+    /// Operators without a kernel.
+    pub operators: Vec<MissingOperator>,
+    /// Backends that are not registered or not available.
+    pub backends: Vec<MissingBackend>,
+}
+
+/// An operator without a kernel.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MissingOperator {
+    /// Its full name.
+    pub name: String,
+    /// How many instructions call it.
+    pub calls: usize,
+    /// Names in the registry that resemble it.
+    pub similar: Vec<String>,
+}
+
+/// A backend that cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MissingBackend {
+    /// Its id.
+    pub id: String,
+    /// How many delegates need it.
+    pub delegates: usize,
+    /// Bytes of their payloads.
+    pub payload_bytes: u64,
+    /// Whether it is registered, and says that it is not available.
+    pub unavailable: bool,
+}
+
+impl Missing {
+    /// Whether nothing is missing.
+    pub fn is_empty(&self) -> bool {
+        self.operators.is_empty() && self.backends.is_empty()
+    }
+}
+
+impl std::error::Error for Missing {}
+
+impl fmt::Display for Missing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "method `{}` cannot run here:", self.method)?;
+        for op in &self.operators {
+            write!(f, "\n  no kernel for the operator `{}` ({} calls)", op.name, op.calls)?;
+            if !op.similar.is_empty() {
+                write!(f, "; there is {}", list(&op.similar))?;
+            }
+        }
+        for b in &self.backends {
+            let why = if b.unavailable { "is not available on this machine" } else { "is not registered" };
+            write!(
+                f,
+                "\n  the backend `{}` {why} ({} delegates, {} bytes of payload)",
+                b.id, b.delegates, b.payload_bytes
+            )?;
+        }
+        if !self.operators.is_empty() {
+            f.write_str(
+                "\n  register the missing kernels in the `KernelRegistry`, or export without these operators",
+            )?;
+        }
+        if !self.backends.is_empty() {
+            f.write_str(
+                "\n  register the missing backends in the `BackendRegistry`, or export the model without \
+                 lowering it to them",
+            )?;
+        }
+        Ok(())
+    }
+}
+
+fn list(names: &[String]) -> String {
+    match names {
+        [] => "none".to_owned(),
+        names => names.iter().map(|n| format!("`{n}`")).collect::<Vec<_>>().join(", "),
+    }
+}

@@ -1,0 +1,212 @@
+//! Running a method: the ordered loop over its instructions.
+
+use crate::backend::{BackendExecutionContext, Delegate};
+use crate::call::{ArgList, Callee, OutList, State};
+use crate::error::{Error, ExecuteError};
+use crate::method::Method;
+use crate::step::{Chain, DelegateEntry, KernelStep, OutStep, Step};
+use crate::value::{Id, Storage, Value};
+use operator::{Args, Generator, KernelContext, Outs, Scratch};
+use pool::Pool;
+use std::cell::Cell;
+use tensor::{DimOrder, Tensor};
+use trace::{Place, SpanKind, Tracer};
+
+impl Method {
+    /// Runs every chain from its first instruction on.
+    pub(crate) fn run_chains(&mut self) -> crate::Result<()> {
+        let tracer = Tracer::from(self.tracer.as_deref());
+        let started = tracer.start();
+        let mut runner = Runner {
+            state: &mut self.state,
+            delegates: &mut self.delegates,
+            scratch: &self.scratch,
+            generator: &self.generator,
+            pool: &self.pool,
+            method: &self.name,
+            operators: &self.operators,
+            backend_bytes: self.limits.backend_bytes,
+            limit: self.limits.instructions,
+            left: self.limits.instructions,
+            tracer,
+        };
+        for (index, chain) in self.chains.iter().enumerate() {
+            if let Err((instruction, source)) = runner.chain(index, chain) {
+                let place = self.program.place(self.plan, index, instruction);
+                return Err(Error::Execute {
+                    method: self.name.to_string(),
+                    at: Box::new(place),
+                    source: Box::new(source),
+                });
+            }
+        }
+        tracer.end(started, SpanKind::Execute, &self.name, Place::default());
+        Ok(())
+    }
+}
+
+struct Runner<'a> {
+    state: &'a mut State,
+    delegates: &'a mut [DelegateEntry],
+    scratch: &'a Scratch,
+    generator: &'a Generator,
+    pool: &'a Pool,
+    method: &'a str,
+    operators: &'a [Box<str>],
+    backend_bytes: usize,
+    limit: u64,
+    left: u64,
+    tracer: Tracer<'a>,
+}
+
+impl Runner<'_> {
+    /// Runs one chain; an error comes with the index of the instruction.
+    fn chain(&mut self, index: usize, chain: &Chain) -> Result<(), (usize, ExecuteError)> {
+        let mut next = 0;
+        while let Some(step) = chain.steps.get(next) {
+            if self.left == 0 {
+                return Err((next, ExecuteError::TooManyInstructions(self.limit)));
+            }
+            self.left -= 1;
+            let place = Place::instruction(index as u32, next as u32);
+            next = match self.step(step, place).map_err(|e| (next, e))? {
+                Some(target) => target,
+                None => next + 1,
+            };
+        }
+        Ok(())
+    }
+
+    /// Runs one instruction; a jump taken gives its target.
+    fn step(&mut self, step: &Step, place: Place) -> Result<Option<usize>, ExecuteError> {
+        match step {
+            Step::Kernel(k) => {
+                let started = self.tracer.start();
+                let ctx = KernelContext::new(self.pool, self.scratch, self.generator);
+                let in_place = k.kernel.in_place();
+                self.state.call(&k.args, &k.outs, in_place, self.scratch, KernelCallee { step: k, ctx })?;
+                let name = &self.operators[k.operator];
+                self.tracer.end(started, SpanKind::Kernel, name, place);
+                self.report_values(name, place, &k.outs)?;
+            }
+            Step::Delegate(call) => {
+                let started = self.tracer.start();
+                let entry = &mut self.delegates[call.delegate];
+                let ctx = BackendExecutionContext {
+                    method: self.method,
+                    tracer: self.tracer,
+                    pool: self.pool,
+                    budget: Cell::new(self.backend_bytes),
+                };
+                let name = entry.backend.clone();
+                let callee = DelegateCallee { delegate: &mut *entry.delegate, ctx };
+                self.state.call(&call.args, &call.outs, &[], self.scratch, callee)?;
+                self.tracer.end(started, SpanKind::Delegate, &name, place);
+                self.report_values(&name, place, &call.outs)?;
+            }
+            Step::Move { from, to } => self.state.move_value(*from, *to),
+            Step::JumpFalse { condition, target } => {
+                if !self.state.truth(*condition)? {
+                    return Ok(Some(*target));
+                }
+            }
+            Step::Free(id) => {
+                if let Some(t) = self.state.values[*id].tensor_mut() {
+                    t.storage = Storage::Nowhere;
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// Tells the tracer what an instruction wrote, if it asks for that.
+    fn report_values(&self, name: &str, place: Place, outs: &[OutStep]) -> Result<(), ExecuteError> {
+        let Some(tracer) = self.tracer.get().filter(|t| t.wants_values()) else { return Ok(()) };
+        let mut output = 0;
+        for out in outs {
+            let ids: &[Id] = match out {
+                OutStep::Tensor(id) | OutStep::View { to: id, .. } => std::slice::from_ref(id),
+                OutStep::Tensors(ids) => ids,
+                OutStep::Scalar(_) => &[],
+            };
+            for &id in ids {
+                let tensor =
+                    self.state.read(id)?.to_dim_order(DimOrder::contiguous(self.state.view(id)?.rank()))?;
+                let dtype = tensor.dtype().name();
+                tracer.value(name, place, output, dtype, tensor.sizes(), tensor.bytes());
+                output += 1;
+            }
+        }
+        Ok(())
+    }
+}
+
+struct KernelCallee<'a> {
+    step: &'a KernelStep,
+    ctx: KernelContext<'a>,
+}
+
+impl Callee for KernelCallee<'_> {
+    fn call<'x>(self, args: ArgList<'x>, outs: OutList<'x>) -> Result<OutList<'x>, ExecuteError>
+    where
+        Self: 'x,
+    {
+        let args = Args::new(self.step.kernel.schema(), args);
+        let mut outs = Outs::new(outs);
+        match &self.step.prepared {
+            Some(prepared) => prepared.execute(&self.ctx, &args, &mut outs)?,
+            None => self.step.kernel.execute(&self.ctx, &args, &mut outs)?,
+        }
+        Ok(outs.into_inner())
+    }
+}
+
+struct DelegateCallee<'a> {
+    delegate: &'a mut dyn Delegate,
+    ctx: BackendExecutionContext<'a>,
+}
+
+impl Callee for DelegateCallee<'_> {
+    fn call<'x>(self, args: ArgList<'x>, mut outs: OutList<'x>) -> Result<OutList<'x>, ExecuteError>
+    where
+        Self: 'x,
+    {
+        self.delegate.execute(&self.ctx, &args, &mut outs)?;
+        Ok(outs)
+    }
+}
+
+impl State {
+    /// An owned copy of a tensor.
+    pub(crate) fn read(&self, id: Id) -> Result<Tensor, ExecuteError> {
+        Ok(self.view(id)?.to_tensor()?)
+    }
+
+    /// `to` becomes what `from` is. Tensors are not copied: both are the same bytes from now on.
+    fn move_value(&mut self, from: Id, to: Id) {
+        let mut value = self.values[from].clone();
+        if let (Value::Tensor(new), Some(old)) = (&mut value, self.values[to].tensor()) {
+            // The place in the plan, the bounds and the name belong to the entry, not to the bytes.
+            new.home = old.home;
+            new.bound = old.bound;
+            new.name = old.name.clone();
+            new.planned = old.planned;
+        }
+        self.values[to] = value;
+    }
+
+    /// A boolean, or whether all elements of a tensor of booleans are true.
+    fn truth(&self, id: Id) -> Result<bool, ExecuteError> {
+        match &self.values[id] {
+            Value::Bool(b) => Ok(*b),
+            Value::Tensor(_) => {
+                let view = self.view(id)?;
+                match view.as_slice::<tensor::Bool>() {
+                    Ok(elements) => Ok(elements.iter().all(|b| b.get())),
+                    Err(_) => Err(ExecuteError::Condition(format!("a tensor of {}", view.dtype()))),
+                }
+            }
+            other => Err(ExecuteError::Condition(other.kind().to_owned())),
+        }
+    }
+}

@@ -1,0 +1,70 @@
+use std::fmt;
+use std::ops::{Deref, Range};
+use std::sync::Arc;
+use tensor::{AlignedBuffer, MappedFile};
+
+/// Bytes that a [`DataLoader`](crate::DataLoader) gave. Cloning shares them; they go when the last
+/// clone goes, or is freed.
+#[derive(Clone, Default)]
+pub struct FreeableBuffer {
+    owner: Owner,
+    range: Range<usize>,
+}
+
+#[derive(Clone, Default)]
+enum Owner {
+    #[default]
+    Freed,
+    Read(Arc<AlignedBuffer>),
+    Mapped(Arc<MappedFile>),
+    Shared(Arc<dyn AsRef<[u8]> + Send + Sync>),
+}
+
+impl FreeableBuffer {
+    /// Bytes that were read into memory of their own.
+    pub fn read(buffer: AlignedBuffer) -> Self {
+        let range = 0..buffer.len();
+        Self { owner: Owner::Read(Arc::new(buffer)), range }
+    }
+
+    /// A range of a mapped file. The range lies within the file.
+    pub(crate) fn mapped(file: Arc<MappedFile>, range: Range<usize>) -> Self {
+        Self { owner: Owner::Mapped(file), range }
+    }
+
+    /// A range of bytes that someone else holds too. The range lies within them.
+    pub(crate) fn shared(bytes: Arc<dyn AsRef<[u8]> + Send + Sync>, range: Range<usize>) -> Self {
+        Self { owner: Owner::Shared(bytes), range }
+    }
+
+    /// A part of these bytes, sharing them; `None` if it is not within them.
+    pub fn slice(&self, range: Range<usize>) -> Option<Self> {
+        self.get(range.clone())?;
+        let start = self.range.start;
+        Some(Self { owner: self.owner.clone(), range: start + range.start..start + range.end })
+    }
+
+    /// Lets the bytes go. The buffer is empty from now on.
+    pub fn free(&mut self) {
+        *self = Self::default();
+    }
+}
+
+impl Deref for FreeableBuffer {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        let all: &[u8] = match &self.owner {
+            Owner::Freed => &[],
+            Owner::Read(b) => b,
+            Owner::Mapped(m) => m,
+            Owner::Shared(s) => (**s).as_ref(),
+        };
+        all.get(self.range.clone()).unwrap_or(&[])
+    }
+}
+
+impl fmt::Debug for FreeableBuffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "FreeableBuffer({} bytes)", self.len())
+    }
+}

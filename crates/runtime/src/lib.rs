@@ -1,0 +1,48 @@
+//! Programs and methods at run time: opening and verifying a file, loading a method into memory
+//! arenas, resolving its calls, executing its instructions.
+//!
+//! ```text
+//! DataLoader ── ranges ──► Program ── load_method ──► Method ── execute ──► outputs
+//!   file, mmap, bytes       verified    │               values, arenas, constants,
+//!                                       │               resolved instructions, delegates
+//!           KernelRegistry, BackendRegistry, NamedDataMap (.ptd), Limits
+//! ```
+//!
+//! [`Module`] is the simple face of all that. This crate names no concrete operator and no concrete
+//! backend: both come in registries that are passed as values.
+#![forbid(unsafe_code)]
+
+mod backend;
+mod call;
+mod error;
+mod execute;
+mod freeable;
+mod limits;
+mod load;
+mod loader;
+mod meta;
+mod method;
+mod module;
+mod named_data;
+mod options;
+mod prepare;
+mod program;
+mod step;
+mod value;
+
+pub use backend::{
+    Backend, BackendError, BackendExecutionContext, BackendInitContext, BackendOptions, BackendRegistry,
+    CompileSpec, Delegate, DuplicateBackend, OptionValue,
+};
+pub use error::{
+    Error, ExecuteError, InputProblem, InstructionPlace, Missing, MissingBackend, MissingOperator, Result,
+};
+pub use freeable::FreeableBuffer;
+pub use limits::Limits;
+pub use loader::{BytesLoader, DataLoader, FileLoader, MmapLoader, Purpose};
+pub use meta::{BackendUse, MethodMeta, OperatorUse, TensorInfo, ValueMeta};
+pub use method::Method;
+pub use module::Module;
+pub use named_data::{MergedDataMap, NamedDataMap, PtdDataMap, PteDataMap};
+pub use options::LoadOptions;
+pub use program::Program;

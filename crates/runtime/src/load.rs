@@ -1,0 +1,487 @@
+//! Loading a method: from the tables of a plan to values, memory, constants, delegates and resolved
+//! instructions. The tables were verified, so indices are in range; what a schema or another file has
+//! to say is checked here.
+
+use crate::backend::{BackendInitContext, CompileSpec};
+use crate::call::State;
+use crate::meta::{MethodMeta, tensor_meta};
+use crate::named_data::{MergedDataMap, PteDataMap};
+use crate::step::{ArgStep, Chain, DelegateEntry, DelegateStep, KernelStep, OutStep, Step};
+use crate::value::{Id, Storage, TensorValue, Value};
+use crate::{
+    BackendOptions, Error, FreeableBuffer, Limits, LoadOptions, Method, NamedDataMap, Program, Purpose,
+    Result,
+};
+use format::pte;
+use operator::{Generator, Kernel, Scratch};
+use std::cell::Cell;
+use std::sync::Arc;
+use tensor::{AlignedBuffer, Arenas, Extent, TensorMeta};
+use trace::{Place, SpanKind, Tracer};
+
+/// Loads a plan whose operators and backends are all present.
+pub(crate) fn method(program: &Program, plan: usize, options: LoadOptions) -> Result<Method> {
+    let tracer_owner = options.tracer.clone();
+    let tracer = Tracer::from(tracer_owner.as_deref());
+    let started = tracer.start();
+    let meta = MethodMeta::new(program, plan);
+    let mut loader = Loader::new(program, meta, options)?;
+    loader.values()?;
+    let delegates = loader.delegates(tracer)?;
+    let kernels = loader.kernels();
+    let chains = loader.chains(&kernels, &delegates)?;
+    let Loader { options, state, plan: tables, name, planned_arenas, .. } = loader;
+    let ids = |list: &[i32]| list.iter().map(|&i| i as Id).collect::<Vec<_>>();
+    let inputs = ids(&tables.inputs);
+    let mut method = Method {
+        program: program.clone(),
+        plan,
+        name,
+        input_set: inputs.iter().map(|&id| matches!(state.values[id], Value::None)).collect(),
+        inputs,
+        outputs: ids(&tables.outputs),
+        state,
+        chains,
+        delegates,
+        operators: tables.operators.iter().map(|op| op.full_name().into()).collect(),
+        planned_arenas,
+        scratch: Scratch::new(options.limits.scratch_bytes),
+        generator: Generator::new(options.seed),
+        pool: options.pool,
+        tracer: options.tracer,
+        limits: options.limits,
+    };
+    if !options.no_prepare {
+        let started = tracer.start();
+        crate::prepare::prepare(&mut method);
+        tracer.end(started, SpanKind::Prepare, &method.name, Place::default());
+    }
+    tracer.end(started, SpanKind::LoadMethod, &method.name, Place::default());
+    Ok(method)
+}
+
+struct Loader<'p> {
+    program: &'p Program,
+    meta: MethodMeta<'p>,
+    plan: &'p pte::ExecutionPlan,
+    name: Arc<str>,
+    options: LoadOptions,
+    state: State,
+    planned_arenas: usize,
+    /// Bytes of arenas taken so far.
+    arena_bytes: u64,
+}
+
+impl<'p> Loader<'p> {
+    fn new(program: &'p Program, meta: MethodMeta<'p>, mut options: LoadOptions) -> Result<Self> {
+        let given = std::mem::take(&mut options.memory);
+        let mut loader = Self {
+            program,
+            meta,
+            plan: meta.plan(),
+            name: meta.name().into(),
+            options,
+            state: State { values: Vec::new(), arenas: Arenas::new(), constants: Vec::new() },
+            planned_arenas: 0,
+            arena_bytes: 0,
+        };
+        loader.planned_arenas = meta.memory_arenas().count();
+        let mut given = given.into_iter();
+        for (i, size) in meta.memory_arenas().enumerate() {
+            let buffer = match given.next() {
+                Some(mut own) => {
+                    if (own.len() as u64) < size {
+                        return Err(loader.error(
+                            format!("arena {}", i + 1),
+                            format!("the plan needs {size} bytes, the buffer given has {}", own.len()),
+                        ));
+                    }
+                    own.fill(0);
+                    own
+                }
+                None => loader.allocate(size)?,
+            };
+            loader.state.arenas.push(buffer);
+        }
+        Ok(loader)
+    }
+
+    fn error(&self, place: impl Into<String>, problem: impl Into<String>) -> Error {
+        Error::Load { method: self.name.to_string(), place: place.into(), problem: problem.into() }
+    }
+
+    /// Zeroed memory for an arena, within the limit.
+    fn allocate(&mut self, size: u64) -> Result<AlignedBuffer> {
+        self.arena_bytes = self.arena_bytes.saturating_add(size);
+        let buffer = AlignedBuffer::zeroed(self.options.limits.arena(self.arena_bytes).and(usize_of(size))?)?;
+        Tracer::from(self.options.tracer.as_deref()).allocation("arena", buffer.len());
+        Ok(buffer)
+    }
+
+    fn values(&mut self) -> Result<()> {
+        self.check_external()?;
+        for (id, value) in self.plan.values.iter().enumerate() {
+            let ids = |list: &[i32]| list.iter().map(|&i| i as Id).collect();
+            let value = match value {
+                pte::EValue::Null => Value::None,
+                pte::EValue::Int(v) => Value::Int(*v),
+                pte::EValue::Bool(v) => Value::Bool(*v),
+                pte::EValue::Double(v) => Value::Double(*v),
+                pte::EValue::String(s) => Value::Str(s.as_str().into()),
+                pte::EValue::IntList(v) => Value::Ints(v.iter().map(|&i| i as Id).collect()),
+                pte::EValue::DoubleList(v) => Value::Doubles(v.as_slice().into()),
+                pte::EValue::BoolList(v) => Value::Bools(v.as_slice().into()),
+                pte::EValue::TensorList(v) => Value::Tensors(ids(v)),
+                pte::EValue::OptionalTensorList(v) => {
+                    Value::OptionalTensors(v.iter().map(|&i| usize::try_from(i).ok()).collect())
+                }
+                pte::EValue::Tensor(t) => Value::Tensor(Box::new(self.tensor(id, t)?)),
+            };
+            self.state.values.push(value);
+        }
+        Ok(())
+    }
+
+    /// Refuses a method whose external tensors have no data, with their number.
+    fn check_external(&self) -> Result<()> {
+        let external = self.plan.values.iter().filter_map(pte::EValue::as_tensor).filter(|t| t.is_external());
+        let mut lacking = Vec::new();
+        for t in external {
+            let key = t.fully_qualified_name().unwrap_or("");
+            if !self.options.data.as_ref().is_some_and(|d| d.contains(key)) {
+                lacking.push(key);
+            }
+        }
+        lacking.sort_unstable();
+        lacking.dedup();
+        let Some(first) = lacking.first() else { return Ok(()) };
+        let problem = match &self.options.data {
+            None => {
+                "no data file was given; give the `.ptd` file that was exported with the program".to_owned()
+            }
+            Some(data) => format!("{} does not hold them", data.name()),
+        };
+        Err(Error::ExternalData {
+            method: self.name.to_string(),
+            count: lacking.len(),
+            key: (*first).to_owned(),
+            problem,
+        })
+    }
+
+    fn tensor(&mut self, id: Id, t: &pte::Tensor) -> Result<TensorValue> {
+        let meta = tensor_meta(t)?;
+        let place = |what: &str| format!("value {id} ({what} {meta})");
+        let storage = if let Some(at) = &t.allocation_info {
+            let extent = Extent {
+                arena: at.memory_id.saturating_sub(1) as usize,
+                offset: usize_of(at.offset())?,
+                len: meta.nbytes(),
+            };
+            self.initialize(t, extent, &meta)
+                .map_err(|e| self.error(place("mutable tensor"), e.to_string()))?;
+            Storage::Arena(extent)
+        } else if t.is_external() {
+            let bytes =
+                self.external(t, &meta).map_err(|e| self.error(place("external tensor"), e.to_string()))?;
+            self.push_constant(bytes, &meta)?
+        } else if t.constant_idx().is_some() {
+            let bytes = self.constant(t, &meta)?;
+            self.push_constant(bytes, &meta)?
+        } else {
+            let buffer = self.allocate(meta.nbytes() as u64)?;
+            let arena = self.state.arenas.push(buffer);
+            Storage::Arena(Extent { arena, offset: 0, len: meta.nbytes() })
+        };
+        Ok(TensorValue {
+            bound: *meta.sizes(),
+            planned: t.allocation_info.is_some() || matches!(storage, Storage::Constant(_)),
+            name: t.fully_qualified_name().map(Into::into),
+            meta,
+            storage,
+            home: storage,
+        })
+    }
+
+    /// Writes the initial bytes of a mutable tensor, if it has any.
+    fn initialize(&mut self, t: &pte::Tensor, extent: Extent, meta: &TensorMeta) -> Result<()> {
+        if t.is_external() {
+            let bytes = self.external(t, meta)?;
+            self.state.arenas.bytes_mut(extent)?.copy_from_slice(&bytes);
+        } else if let Some(index) = t.initial_data_idx() {
+            let which = t.extra_tensor_info.as_ref().map_or(0, |x| x.mutable_data_segments_idx);
+            let tables = self.program.tables();
+            let offsets = usize::try_from(which).ok().and_then(|w| tables.mutable_data_segments.get(w));
+            if let Some(offsets) = offsets {
+                let offset = offsets.offsets.get(index as usize).copied().unwrap_or(0);
+                let start = self.program.segment_range(offsets.segment_index).start.saturating_add(offset);
+                let target = self.state.arenas.bytes_mut(extent)?;
+                self.program.loader().load_into(start, target, Purpose::Mutable)?;
+            }
+        }
+        from_little_endian(self.state.arenas.bytes_mut(extent)?, meta);
+        Ok(())
+    }
+
+    /// The bytes of an external tensor, whose layout must be the program's.
+    fn external(&self, t: &pte::Tensor, meta: &TensorMeta) -> Result<FreeableBuffer> {
+        let (Some(data), Some(key)) = (&self.options.data, t.fully_qualified_name()) else {
+            return Err(Error::Unsupported("an external tensor needs a name and a data file".to_owned()));
+        };
+        let layout = data.tensor_layout(key)?;
+        let same = layout.as_ref().is_none_or(|l| {
+            l.dtype() == meta.dtype()
+                && l.sizes() == meta.sizes()
+                && l.dim_order().same_layout(meta.dim_order(), meta.sizes())
+        });
+        if !same {
+            let found = layout.map_or_else(String::new, |l| l.to_string());
+            return Err(Error::Unsupported(format!(
+                "`{key}` is {meta} in the program and {found} in {}: the files do not belong together",
+                data.name()
+            )));
+        }
+        let bytes = data.data(key)?;
+        if bytes.len() != meta.nbytes() {
+            return Err(Error::Unsupported(format!(
+                "`{key}` is {} bytes in the program and {} in {}",
+                meta.nbytes(),
+                bytes.len(),
+                data.name()
+            )));
+        }
+        Ok(bytes)
+    }
+
+    /// The bytes of a constant of the program.
+    fn constant(&self, t: &pte::Tensor, meta: &TensorMeta) -> Result<FreeableBuffer> {
+        let tables = self.program.tables();
+        let index = t.data_buffer_idx as usize;
+        let len = meta.nbytes();
+        let in_segment = tables.constant_segment.as_ref().filter(|c| index < c.offsets.len());
+        let bytes = match in_segment {
+            Some(segment) => {
+                let all = self.program.shared_segment(segment.segment_index, Purpose::Constant)?;
+                let start = usize_of(segment.offsets[index])?;
+                start.checked_add(len).and_then(|end| all.slice(start..end))
+            }
+            None => {
+                let inline = tables.constant_buffer.get(index).map_or(0..0, |b| b.storage.clone());
+                let all = self.program.load_inline(&inline, Purpose::Constant)?;
+                all.slice(0..len)
+            }
+        };
+        bytes.ok_or_else(|| self.error(format!("constant {index}"), format!("it has fewer than {len} bytes")))
+    }
+
+    /// Adds a constant. Bytes that are misaligned for their type are copied.
+    fn push_constant(&mut self, bytes: FreeableBuffer, meta: &TensorMeta) -> Result<Storage> {
+        let misaligned = bytes.as_ptr().align_offset(meta.dtype().alignment()) != 0;
+        let bytes = if misaligned || cfg!(target_endian = "big") {
+            let mut copy = AlignedBuffer::from_slice(&bytes)?;
+            from_little_endian(&mut copy, meta);
+            FreeableBuffer::read(copy)
+        } else {
+            bytes
+        };
+        self.state.constants.push(bytes);
+        Ok(Storage::Constant(self.state.constants.len() - 1))
+    }
+
+    fn delegates(&self, tracer: Tracer<'_>) -> Result<Vec<DelegateEntry>> {
+        if self.plan.delegates.is_empty() {
+            return Ok(Vec::new());
+        }
+        let own = PteDataMap::new(self.program.clone());
+        let mut maps: Vec<Arc<dyn NamedDataMap>> = self.options.data.iter().cloned().collect();
+        if !self.program.tables().named_data.is_empty() {
+            maps.push(Arc::new(own));
+        }
+        let named_data = match maps.len() {
+            0 => None,
+            _ => Some(MergedDataMap::new(maps)?),
+        };
+        let no_specs = BackendOptions::new();
+        let mut entries = Vec::new();
+        for (index, delegate) in self.plan.delegates.iter().enumerate() {
+            let fail = |source| Error::BackendInit {
+                method: self.name.to_string(),
+                backend: delegate.id.clone(),
+                index,
+                source,
+            };
+            let backend = self
+                .options
+                .backends
+                .get(&delegate.id)
+                .ok_or_else(|| self.error(format!("delegate {index}"), "its backend has gone"))?;
+            let purpose = Purpose::Backend(&delegate.id);
+            let processed = match delegate.processed.location {
+                pte::DataLocation::Segment => self.program.load_segment(delegate.processed.index, purpose)?,
+                pte::DataLocation::Inline => {
+                    self.program.load_inline(&self.meta.payload_range(delegate), purpose)?
+                }
+            };
+            let specs: Vec<_> =
+                delegate.compile_specs.iter().map(|s| CompileSpec { key: &s.key, value: &s.value }).collect();
+            let ctx = BackendInitContext {
+                method: &self.name,
+                named_data: named_data.as_ref().map(|m| m as &dyn NamedDataMap),
+                specs: self.options.backend_options.get(&delegate.id).unwrap_or(&no_specs),
+                tracer,
+                pool: &self.options.pool,
+                budget: Cell::new(self.options.limits.backend_bytes),
+            };
+            let made = backend.init(&ctx, processed, &specs).map_err(fail)?;
+            entries.push(DelegateEntry { backend: delegate.id.as_str().into(), delegate: made });
+        }
+        Ok(entries)
+    }
+
+    /// The kernel of each entry of the operator table; none for entries that no instruction calls.
+    fn kernels(&self) -> Vec<Option<Arc<dyn Kernel>>> {
+        self.plan.operators.iter().map(|op| self.options.kernels.get(&op.full_name())).collect()
+    }
+
+    fn chains(&self, kernels: &[Option<Arc<dyn Kernel>>], delegates: &[DelegateEntry]) -> Result<Vec<Chain>> {
+        let chain = |(c, chain): (usize, &pte::Chain)| {
+            let step = |(i, instruction)| {
+                self.step(instruction, kernels, delegates).map_err(|problem| {
+                    let at = self.program.place(self.plan_index(), c, i);
+                    self.error(format!("instruction {at}"), problem)
+                })
+            };
+            let steps = chain.instructions.iter().enumerate().map(step).collect::<Result<_>>()?;
+            Ok(Chain { steps })
+        };
+        self.plan.chains.iter().enumerate().map(chain).collect()
+    }
+
+    fn plan_index(&self) -> usize {
+        self.program.method_names().position(|n| n == &*self.name).unwrap_or(0)
+    }
+
+    fn step(
+        &self,
+        instruction: &pte::Instruction,
+        kernels: &[Option<Arc<dyn Kernel>>],
+        delegates: &[DelegateEntry],
+    ) -> Result<Step, String> {
+        Ok(match instruction {
+            pte::Instruction::KernelCall { op_index, args } => {
+                let operator = *op_index as usize;
+                let kernel = kernels.get(operator).cloned().flatten().ok_or("its kernel has gone")?;
+                Step::Kernel(self.kernel_step(operator, kernel, args)?)
+            }
+            pte::Instruction::DelegateCall { delegate_index, args } => {
+                let delegate = *delegate_index as usize;
+                let entry = delegates.get(delegate).ok_or("its delegate has gone")?;
+                Step::Delegate(self.delegate_step(delegate, entry.delegate.num_inputs(), args)?)
+            }
+            pte::Instruction::MoveCall { move_from, move_to } => {
+                Step::Move { from: *move_from as Id, to: *move_to as Id }
+            }
+            pte::Instruction::JumpFalseCall { cond_value_index, destination_instruction } => {
+                Step::JumpFalse {
+                    condition: *cond_value_index as Id,
+                    target: *destination_instruction as usize,
+                }
+            }
+            pte::Instruction::FreeCall { value_index } => Step::Free(*value_index as Id),
+        })
+    }
+
+    fn kernel_step(
+        &self,
+        operator: usize,
+        kernel: Arc<dyn Kernel>,
+        args: &[i32],
+    ) -> Result<KernelStep, String> {
+        let schema = kernel.schema();
+        if args.len() != schema.instruction_args() {
+            return Err(format!(
+                "the instruction has {} arguments, the schema `{schema}` asks for {}",
+                args.len(),
+                schema.instruction_args()
+            ));
+        }
+        let mut steps = Vec::with_capacity(schema.args.len());
+        let mut outs = Vec::new();
+        for (declared, &arg) in schema.args.iter().zip(args) {
+            let id = arg as Id;
+            if !declared.written {
+                steps.push(ArgStep::Value(id));
+                continue;
+            }
+            steps.push(ArgStep::Out(outs.len()));
+            outs.push(match (&self.state.values[id], declared.list) {
+                (Value::Tensor(_), false) => OutStep::Tensor(id),
+                (Value::Tensors(ids), true) => OutStep::Tensors(ids.clone()),
+                (other, _) => {
+                    return Err(format!("the out `{}` is {}, value {id}", declared.name, other.kind()));
+                }
+            });
+        }
+        if schema.fresh_result().is_some() {
+            let to = args[schema.args.len()] as Id;
+            outs.push(match schema.viewed_arg() {
+                None => OutStep::Scalar(to),
+                Some(viewed) => {
+                    let of = args[viewed] as Id;
+                    if self.state.values[of].tensor().is_none() || self.state.values[to].tensor().is_none() {
+                        return Err(format!(
+                            "values {of} and {to}, a tensor and its view, are not both tensors"
+                        ));
+                    }
+                    OutStep::View { to, of }
+                }
+            });
+        }
+        Ok(KernelStep { operator, prepared: None, args: steps.into(), outs: outs.into(), kernel })
+    }
+
+    /// The first arguments are inputs; the rest is what the delegate writes.
+    fn delegate_step(&self, delegate: usize, inputs: usize, args: &[i32]) -> Result<DelegateStep, String> {
+        if inputs > args.len() {
+            return Err(format!("the delegate takes {inputs} inputs, the call has {} arguments", args.len()));
+        }
+        let (ins, outs) = args.split_at(inputs);
+        let out = |&id: &i32| match &self.state.values[id as Id] {
+            Value::Tensor(_) => OutStep::Tensor(id as Id),
+            Value::Tensors(ids) => OutStep::Tensors(ids.clone()),
+            _ => OutStep::Scalar(id as Id),
+        };
+        Ok(DelegateStep {
+            delegate,
+            args: ins.iter().map(|&id| ArgStep::Value(id as Id)).collect(),
+            outs: outs.iter().map(out).collect(),
+        })
+    }
+}
+
+impl Limits {
+    /// Checks the bytes of all arenas together.
+    pub(crate) fn arena(&self, needed: u64) -> Result<usize> {
+        if needed > self.arena_bytes {
+            return Err(Error::Limit {
+                what: "the memory plan".to_owned(),
+                needed,
+                limit: self.arena_bytes,
+                field: "arena_bytes",
+            });
+        }
+        usize_of(needed)
+    }
+}
+
+/// The one place where a size of a file becomes a size of this machine.
+pub(crate) fn usize_of(n: u64) -> Result<usize> {
+    usize::try_from(n).map_err(|_| tensor::Error::SizeOverflow { shape: format!("{n} bytes") }.into())
+}
+
+/// Turns elements as files hold them into elements as this machine does.
+fn from_little_endian(bytes: &mut [u8], meta: &TensorMeta) {
+    if cfg!(target_endian = "big") {
+        bytes.chunks_exact_mut(meta.dtype().alignment()).for_each(<[u8]>::reverse);
+    }
+}

@@ -1,0 +1,271 @@
+//! Where the bytes of a program come from.
+
+use crate::{Error, FreeableBuffer, Result};
+use std::fmt;
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use tensor::{AlignedBuffer, MappedFile};
+
+/// What a range of bytes is for. A loader may place or cache ranges by it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Purpose<'a> {
+    /// Header and flatbuffer.
+    Program,
+    /// A segment of constants.
+    Constant,
+    /// The payload of a delegate; the name is the backend's.
+    Backend(&'a str),
+    /// Initial values of mutable tensors.
+    Mutable,
+    /// Named data, of the program or of a `.ptd` file.
+    Named,
+}
+
+/// Hands out ranges of a file, or of what stands for one.
+pub trait DataLoader: Send + Sync {
+    /// The size of the whole in bytes.
+    fn size(&self) -> u64;
+
+    /// The bytes from `offset` on. A range of no bytes can always be had.
+    fn load(&self, offset: u64, len: u64, purpose: Purpose<'_>) -> Result<FreeableBuffer>;
+
+    /// Reads the bytes from `offset` on into `target`.
+    fn load_into(&self, offset: u64, target: &mut [u8], purpose: Purpose<'_>) -> Result<()> {
+        let bytes = self.load(offset, target.len() as u64, purpose)?;
+        target.copy_from_slice(&bytes);
+        Ok(())
+    }
+
+    /// Bytes handed out so far. For a mapped file these are addresses, not yet reads.
+    fn bytes_loaded(&self) -> u64;
+
+    /// What to call the source in messages.
+    fn name(&self) -> &str;
+}
+
+/// `offset..offset + len` as indices, if it lies within `size`.
+fn range(loader: &dyn DataLoader, offset: u64, len: u64) -> Result<std::ops::Range<usize>> {
+    match offset.checked_add(len) {
+        Some(end) if end <= loader.size() => {
+            if let (Ok(start), Ok(end)) = (usize::try_from(offset), usize::try_from(end)) {
+                return Ok(start..end);
+            }
+        }
+        _ => {}
+    }
+    Err(Error::OutOfFile { file: loader.name().to_owned(), offset, len, size: loader.size() })
+}
+
+/// Bytes in memory.
+pub struct BytesLoader {
+    bytes: Arc<dyn AsRef<[u8]> + Send + Sync>,
+    loaded: AtomicU64,
+}
+
+impl BytesLoader {
+    /// Serves anything that holds bytes: a `Vec<u8>`, a `&'static [u8]` from `include_bytes!`, a map.
+    pub fn new(bytes: impl AsRef<[u8]> + Send + Sync + 'static) -> Self {
+        Self { bytes: Arc::new(bytes), loaded: AtomicU64::new(0) }
+    }
+}
+
+impl DataLoader for BytesLoader {
+    fn size(&self) -> u64 {
+        (*self.bytes).as_ref().len() as u64
+    }
+
+    fn load(&self, offset: u64, len: u64, _: Purpose<'_>) -> Result<FreeableBuffer> {
+        let range = range(self, offset, len)?;
+        self.loaded.fetch_add(len, Ordering::Relaxed);
+        Ok(FreeableBuffer::shared(Arc::clone(&self.bytes), range))
+    }
+
+    fn bytes_loaded(&self) -> u64 {
+        self.loaded.load(Ordering::Relaxed)
+    }
+
+    fn name(&self) -> &str {
+        "bytes in memory"
+    }
+}
+
+/// A file of which ranges are read into aligned memory when they are asked for.
+pub struct FileLoader {
+    file: File,
+    path: PathBuf,
+    name: String,
+    size: u64,
+    loaded: AtomicU64,
+}
+
+impl FileLoader {
+    /// Opens a file to read.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self> {
+        let path = path.as_ref().to_owned();
+        let (file, size) = open(&path)?;
+        let name = path.display().to_string();
+        Ok(Self { file, path, name, size, loaded: AtomicU64::new(0) })
+    }
+
+    fn read(&self, offset: u64, target: &mut [u8]) -> Result<()> {
+        self.loaded.fetch_add(target.len() as u64, Ordering::Relaxed);
+        read_exact_at(&self.file, target, offset).map_err(|source| Error::Io {
+            path: self.path.clone(),
+            action: "read",
+            source,
+        })
+    }
+}
+
+impl DataLoader for FileLoader {
+    fn size(&self) -> u64 {
+        self.size
+    }
+
+    fn load(&self, offset: u64, len: u64, _: Purpose<'_>) -> Result<FreeableBuffer> {
+        let range = range(self, offset, len)?;
+        let mut buffer = AlignedBuffer::zeroed(range.len())?;
+        self.read(offset, &mut buffer)?;
+        Ok(FreeableBuffer::read(buffer))
+    }
+
+    fn load_into(&self, offset: u64, target: &mut [u8], _: Purpose<'_>) -> Result<()> {
+        range(self, offset, target.len() as u64)?;
+        self.read(offset, target)
+    }
+
+    fn bytes_loaded(&self) -> u64 {
+        self.loaded.load(Ordering::Relaxed)
+    }
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+/// A file mapped into memory: nothing is read before it is looked at, and what is read is shared
+/// with every process that maps the same file. See [`MappedFile`] for what that asks of the file.
+pub struct MmapLoader {
+    map: Arc<MappedFile>,
+    name: String,
+    loaded: AtomicU64,
+}
+
+impl MmapLoader {
+    /// Maps a file.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self> {
+        let path = path.as_ref();
+        let (file, size) = open(path)?;
+        if size > isize::MAX as u64 {
+            return Err(Error::Io {
+                path: path.to_owned(),
+                action: "map",
+                source: io::Error::from(io::ErrorKind::FileTooLarge),
+            });
+        }
+        let map = MappedFile::new(&file).map_err(|source| Error::Io {
+            path: path.to_owned(),
+            action: "map",
+            source,
+        })?;
+        Ok(Self { map: Arc::new(map), name: path.display().to_string(), loaded: AtomicU64::new(0) })
+    }
+}
+
+impl DataLoader for MmapLoader {
+    fn size(&self) -> u64 {
+        self.map.len() as u64
+    }
+
+    fn load(&self, offset: u64, len: u64, _: Purpose<'_>) -> Result<FreeableBuffer> {
+        let range = range(self, offset, len)?;
+        self.loaded.fetch_add(len, Ordering::Relaxed);
+        Ok(FreeableBuffer::mapped(Arc::clone(&self.map), range))
+    }
+
+    fn bytes_loaded(&self) -> u64 {
+        self.loaded.load(Ordering::Relaxed)
+    }
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+fn open(path: &Path) -> Result<(File, u64)> {
+    let fail = |source| Error::Io { path: path.to_owned(), action: "open", source };
+    let file = File::open(path).map_err(fail)?;
+    let meta = file.metadata().map_err(fail)?;
+    if meta.is_dir() {
+        return Err(fail(io::Error::from(io::ErrorKind::IsADirectory)));
+    }
+    Ok((file, meta.len()))
+}
+
+#[cfg(unix)]
+fn read_exact_at(file: &File, target: &mut [u8], offset: u64) -> io::Result<()> {
+    std::os::unix::fs::FileExt::read_exact_at(file, target, offset)
+}
+
+#[cfg(windows)]
+fn read_exact_at(file: &File, mut target: &mut [u8], mut offset: u64) -> io::Result<()> {
+    while !target.is_empty() {
+        match std::os::windows::fs::FileExt::seek_read(file, target, offset)? {
+            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+            n => {
+                target = &mut target[n..];
+                offset += n as u64;
+            }
+        }
+    }
+    Ok(())
+}
+
+impl fmt::Debug for dyn DataLoader {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "DataLoader({}, {} bytes)", self.name(), self.size())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(loader: &dyn DataLoader) {
+        assert_eq!(loader.size(), 5);
+        assert_eq!(&*loader.load(1, 3, Purpose::Program).unwrap(), b"ell");
+        assert_eq!(loader.load(5, 0, Purpose::Program).unwrap().len(), 0);
+        assert!(loader.load(3, 3, Purpose::Program).is_err());
+        assert!(loader.load(u64::MAX, 2, Purpose::Program).is_err());
+        let mut target = [0; 2];
+        loader.load_into(3, &mut target, Purpose::Constant).unwrap();
+        assert_eq!(&target, b"lo");
+        assert_eq!(loader.bytes_loaded(), 5);
+    }
+
+    #[test]
+    fn every_loader_serves_the_same_ranges() {
+        check(&BytesLoader::new(b"hello".as_slice()));
+        let path = std::env::temp_dir().join(format!("pteron-loader-{}", std::process::id()));
+        std::fs::write(&path, b"hello").unwrap();
+        check(&FileLoader::open(&path).unwrap());
+        check(&MmapLoader::open(&path).unwrap());
+        std::fs::remove_file(&path).unwrap();
+        let e = FileLoader::open(&path).err().unwrap().to_string();
+        assert!(e.contains("pteron-loader"), "{e}");
+    }
+
+    #[test]
+    fn slices_share_and_free() {
+        let loader = BytesLoader::new(vec![1u8, 2, 3, 4]);
+        let mut all = loader.load(0, 4, Purpose::Constant).unwrap();
+        let part = all.slice(1..3).unwrap();
+        assert!(all.slice(3..5).is_none());
+        all.free();
+        assert!(all.is_empty());
+        assert_eq!(&*part, [2, 3]);
+    }
+}

@@ -1,0 +1,186 @@
+use crate::Program;
+use format::pte;
+use operator::{EValue, Tag};
+use std::collections::BTreeMap;
+use tensor::{DimOrder, ScalarType, ShapeDynamism, TensorMeta};
+
+/// What a program says about one of its methods. Nothing of the method is loaded.
+#[derive(Clone, Copy)]
+pub struct MethodMeta<'p> {
+    program: &'p Program,
+    plan: usize,
+}
+
+/// An input or output of a method.
+#[derive(Debug, Clone)]
+pub struct ValueMeta {
+    /// Its kind.
+    pub tag: Tag,
+    /// What is known of it, if it is a tensor.
+    pub tensor: Option<TensorInfo>,
+    /// The value that the exporter fixed, if it is a number, a boolean or a string.
+    pub traced: Option<EValue>,
+}
+
+/// A tensor of a method.
+#[derive(Debug, Clone)]
+pub struct TensorInfo {
+    /// Type, sizes and layout. The sizes of a dynamic tensor are upper bounds.
+    pub meta: TensorMeta,
+    /// Whether the plan gives it memory, or it is a constant. A tensor that is not planned has
+    /// memory of its own here.
+    pub planned: bool,
+    /// Its name, where the exporter kept it.
+    pub name: Option<String>,
+}
+
+/// An operator that a method calls.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OperatorUse {
+    /// Its full name.
+    pub name: String,
+    /// How many instructions call it.
+    pub calls: usize,
+}
+
+/// A backend to which parts of a method are delegated.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BackendUse {
+    /// Its id.
+    pub id: String,
+    /// How many delegates it has in the method.
+    pub delegates: usize,
+    /// Bytes of their payloads.
+    pub payload_bytes: u64,
+}
+
+impl<'p> MethodMeta<'p> {
+    pub(crate) fn new(program: &'p Program, plan: usize) -> Self {
+        Self { program, plan }
+    }
+
+    /// The tables of the method.
+    pub fn plan(&self) -> &'p pte::ExecutionPlan {
+        &self.program.tables().execution_plan[self.plan]
+    }
+
+    /// The method's name.
+    pub fn name(&self) -> &'p str {
+        &self.plan().name
+    }
+
+    /// The inputs, in order.
+    pub fn inputs(&self) -> Vec<ValueMeta> {
+        self.values(&self.plan().inputs)
+    }
+
+    /// The outputs, in order.
+    pub fn outputs(&self) -> Vec<ValueMeta> {
+        self.values(&self.plan().outputs)
+    }
+
+    /// The tensors that the exporter named: mutable buffers, parameters, external constants.
+    pub fn attributes(&self) -> Vec<TensorInfo> {
+        let tensors = self.plan().values.iter().filter_map(pte::EValue::as_tensor);
+        tensors.filter_map(tensor_info).filter(|t| t.name.is_some()).collect()
+    }
+
+    /// Bytes of each memory arena, in the order of the memory ids, which start at 1.
+    pub fn memory_arenas(&self) -> impl Iterator<Item = u64> + 'p {
+        self.plan().non_const_buffer_sizes.iter().skip(1).map(|&n| u64::try_from(n).unwrap_or(0))
+    }
+
+    /// The operators it calls, with the number of calls, by name.
+    pub fn operators(&self) -> Vec<OperatorUse> {
+        let plan = self.plan();
+        let mut calls = BTreeMap::<String, usize>::new();
+        for instruction in plan.chains.iter().flat_map(|c| &c.instructions) {
+            if let pte::Instruction::KernelCall { op_index, .. } = instruction
+                && let Some(op) = plan.operators.get(*op_index as usize)
+            {
+                *calls.entry(op.full_name()).or_default() += 1;
+            }
+        }
+        calls.into_iter().map(|(name, calls)| OperatorUse { name, calls }).collect()
+    }
+
+    /// The backends it needs, by id.
+    pub fn backends(&self) -> Vec<BackendUse> {
+        let mut uses = BTreeMap::<&str, (usize, u64)>::new();
+        for delegate in &self.plan().delegates {
+            let entry = uses.entry(&delegate.id).or_default();
+            entry.0 += 1;
+            let range = self.payload_range(delegate);
+            entry.1 = entry.1.saturating_add(range.end - range.start);
+        }
+        uses.into_iter()
+            .map(|(id, (delegates, payload_bytes))| BackendUse {
+                id: id.to_owned(),
+                delegates,
+                payload_bytes,
+            })
+            .collect()
+    }
+
+    /// Where in the file the payload of a delegate lies.
+    pub fn payload_range(&self, delegate: &pte::BackendDelegate) -> std::ops::Range<u64> {
+        let index = delegate.processed.index;
+        match delegate.processed.location {
+            pte::DataLocation::Segment => self.program.segment_range(index),
+            pte::DataLocation::Inline => {
+                let inline = self.program.tables().backend_delegate_data.get(index as usize);
+                inline.map_or(0..0, |d| d.data.clone())
+            }
+        }
+    }
+
+    /// Whether any part of it is delegated to this backend.
+    pub fn uses_backend(&self, id: &str) -> bool {
+        self.plan().delegates.iter().any(|d| d.id == id)
+    }
+
+    /// The number of instructions.
+    pub fn num_instructions(&self) -> usize {
+        self.plan().chains.iter().map(|c| c.instructions.len()).sum()
+    }
+
+    fn values(&self, ids: &[i32]) -> Vec<ValueMeta> {
+        ids.iter().filter_map(|&id| self.plan().values.get(id as usize)).map(value_meta).collect()
+    }
+}
+
+fn value_meta(value: &pte::EValue) -> ValueMeta {
+    let (tag, traced) = match value {
+        pte::EValue::Null => (Tag::None, None),
+        pte::EValue::Int(v) => (Tag::Int, Some(EValue::Int(*v))),
+        pte::EValue::Bool(v) => (Tag::Bool, Some(EValue::Bool(*v))),
+        pte::EValue::Double(v) => (Tag::Double, Some(EValue::Double(*v))),
+        pte::EValue::String(v) => (Tag::String, Some(EValue::String(v.clone()))),
+        pte::EValue::Tensor(_) => (Tag::Tensor, None),
+        pte::EValue::IntList(_) => (Tag::ListInt, None),
+        pte::EValue::DoubleList(v) => (Tag::ListDouble, Some(EValue::ListDouble(v.clone()))),
+        pte::EValue::BoolList(v) => (Tag::ListBool, Some(EValue::ListBool(v.clone()))),
+        pte::EValue::TensorList(_) => (Tag::ListTensor, None),
+        pte::EValue::OptionalTensorList(_) => (Tag::ListOptionalTensor, None),
+    };
+    ValueMeta { tag, tensor: value.as_tensor().and_then(tensor_info), traced }
+}
+
+fn tensor_info(t: &pte::Tensor) -> Option<TensorInfo> {
+    Some(TensorInfo {
+        meta: tensor_meta(t).ok()?,
+        planned: t.allocation_info.is_some() || t.data_buffer_idx != 0 || t.is_external(),
+        name: t.fully_qualified_name().map(str::to_owned),
+    })
+}
+
+/// Type, bounds and layout of a tensor of the file.
+pub(crate) fn tensor_meta(t: &pte::Tensor) -> tensor::Result<TensorMeta> {
+    let dtype = ScalarType::from_i8(t.scalar_type)?;
+    let sizes: Vec<usize> = t.sizes.iter().map(|&s| usize::try_from(s).unwrap_or(usize::MAX)).collect();
+    let dynamism = match t.shape_dynamism {
+        pte::TensorShapeDynamism::Static => ShapeDynamism::Static,
+        _ => ShapeDynamism::DynamicBound,
+    };
+    Ok(TensorMeta::new(dtype, &sizes, DimOrder::new(&t.dim_order)?)?.with_dynamism(dynamism))
+}

@@ -1,0 +1,370 @@
+use crate::call::State;
+use crate::error::{Error, ExecuteError, InputProblem, InstructionPlace};
+use crate::meta::MethodMeta;
+use crate::program::Program;
+use crate::step::{Chain, DelegateEntry};
+use crate::value::{Id, Storage, Value};
+use crate::{Limits, Result};
+use operator::{EValue, Generator, Scratch, Tag};
+use pool::Pool;
+use std::sync::Arc;
+use tensor::{AlignedBuffer, ShapeDynamism, Tensor, TensorView};
+use trace::EventTracer;
+
+/// A method of a program, loaded and ready to execute: its values, its memory, its kernels.
+///
+/// A method keeps its mutable state (a cache, a counter, parameters in training) from one execution
+/// to the next. It can be sent to another thread; several methods of one [`Program`] run in several
+/// threads and share the program's constants.
+pub struct Method {
+    pub(crate) program: Program,
+    /// Index in the program's execution plans.
+    pub(crate) plan: usize,
+    pub(crate) name: Arc<str>,
+    pub(crate) state: State,
+    pub(crate) chains: Vec<Chain>,
+    pub(crate) delegates: Vec<DelegateEntry>,
+    pub(crate) operators: Vec<Box<str>>,
+    pub(crate) inputs: Vec<Id>,
+    pub(crate) outputs: Vec<Id>,
+    pub(crate) input_set: Vec<bool>,
+    /// How many of the arenas, from the first on, are the plan's.
+    pub(crate) planned_arenas: usize,
+    pub(crate) scratch: Scratch,
+    pub(crate) generator: Generator,
+    pub(crate) pool: Pool,
+    pub(crate) tracer: Option<Arc<dyn EventTracer>>,
+    pub(crate) limits: Limits,
+}
+
+impl Method {
+    /// The method's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The program it belongs to.
+    pub fn program(&self) -> &Program {
+        &self.program
+    }
+
+    /// What the program says about this method.
+    pub fn meta(&self) -> MethodMeta<'_> {
+        MethodMeta::new(&self.program, self.plan)
+    }
+
+    /// Sets every input, runs, and copies every output.
+    pub fn execute(&mut self, inputs: &[EValue]) -> Result<Vec<EValue>> {
+        if inputs.len() != self.inputs.len() {
+            return Err(
+                self.input_error(InputProblem::Count { expected: self.inputs.len(), found: inputs.len() })
+            );
+        }
+        for (i, value) in inputs.iter().enumerate() {
+            self.set_input(i, value)?;
+        }
+        self.run()?;
+        (0..self.outputs.len()).map(|i| self.output(i)).collect()
+    }
+
+    /// Runs with the inputs that were set. Inputs stay set for further runs, as far as the plan
+    /// does not reuse their memory: set them again for every run, as the reference demands, unless
+    /// it is known that it does not.
+    pub fn run(&mut self) -> Result<()> {
+        if let Some(index) = self.input_set.iter().position(|set| !set) {
+            return Err(self.input_error(InputProblem::Unset { index }));
+        }
+        self.run_chains()
+    }
+
+    /// Copies a value into an input.
+    ///
+    /// A tensor must have the scalar type of the input and a shape within its bounds; it is
+    /// converted if its dim order is another one. A number, boolean or string must be the one that
+    /// was traced, since the exporter fixed it.
+    pub fn set_input(&mut self, index: usize, value: &EValue) -> Result<()> {
+        let Some(&id) = self.inputs.get(index) else {
+            return Err(self.input_error(InputProblem::Index { index, count: self.inputs.len() }));
+        };
+        match value {
+            EValue::Tensor(tensor) => self.set_tensor(index, id, tensor.view())?,
+            other => check_traced(index, &self.state.values[id], other).map_err(|p| self.input_error(p))?,
+        }
+        self.input_set[index] = true;
+        Ok(())
+    }
+
+    /// As [`Self::set_input`], with a tensor that is only looked at.
+    pub fn set_input_tensor(&mut self, index: usize, tensor: TensorView<'_>) -> Result<()> {
+        let Some(&id) = self.inputs.get(index) else {
+            return Err(self.input_error(InputProblem::Index { index, count: self.inputs.len() }));
+        };
+        self.set_tensor(index, id, tensor)?;
+        self.input_set[index] = true;
+        Ok(())
+    }
+
+    fn set_tensor(&mut self, index: usize, id: Id, tensor: TensorView<'_>) -> Result<()> {
+        let Some(slot) = self.state.values[id].tensor_mut() else {
+            let expected = tag(&self.state.values[id]);
+            return Err(self.input_error(InputProblem::Kind { index, expected, found: Tag::Tensor }));
+        };
+        let problem = if slot.meta.dtype() != tensor.dtype() {
+            Some(InputProblem::Dtype { index, expected: slot.meta.dtype(), found: tensor.dtype() })
+        } else {
+            shape_problem(index, slot.meta.dynamism(), &slot.bound, tensor.sizes())
+        };
+        if let Some(problem) = problem {
+            return Err(self.input_error(problem));
+        }
+        slot.meta.resize(tensor.sizes())?;
+        slot.storage = slot.home;
+        let Storage::Arena(extent) = slot.storage else {
+            return Err(self.input_error(InputProblem::Traced {
+                index,
+                expected: "a constant".to_owned(),
+                found: "a tensor".to_owned(),
+            }));
+        };
+        let extent = tensor::Extent { len: slot.meta.nbytes(), ..extent };
+        let target = self.state.arenas.bytes_mut(extent)?;
+        tensor.relayout(&mut tensor::TensorViewMut::new(&mut slot.meta, target)?)?;
+        Ok(())
+    }
+
+    /// The number of inputs.
+    pub fn num_inputs(&self) -> usize {
+        self.inputs.len()
+    }
+
+    /// The number of outputs.
+    pub fn num_outputs(&self) -> usize {
+        self.outputs.len()
+    }
+
+    /// A copy of an output of the last run.
+    pub fn output(&self, index: usize) -> Result<EValue> {
+        let id = *self.outputs.get(index).ok_or_else(|| self.no_output(index))?;
+        self.copy_out(id)
+    }
+
+    /// A tensor output of the last run, where it lies in the method's memory.
+    pub fn output_tensor(&self, index: usize) -> Result<TensorView<'_>> {
+        let id = *self.outputs.get(index).ok_or_else(|| self.no_output(index))?;
+        self.state.view(id).map_err(|e| self.output_error(id, e))
+    }
+
+    fn copy_out(&self, id: Id) -> Result<EValue> {
+        let tensor = |id: Id| self.state.read(id).map_err(|e| self.output_error(id, e));
+        Ok(match &self.state.values[id] {
+            Value::None => EValue::None,
+            Value::Int(v) => EValue::Int(*v),
+            Value::Double(v) => EValue::Double(*v),
+            Value::Bool(v) => EValue::Bool(*v),
+            Value::Str(v) => EValue::String(v.to_string()),
+            Value::Ints(ids) => EValue::ListInt(
+                ids.iter()
+                    .map(|&id| match &self.state.values[id] {
+                        Value::Int(v) => *v,
+                        _ => 0,
+                    })
+                    .collect(),
+            ),
+            Value::Doubles(v) => EValue::ListDouble(v.to_vec()),
+            Value::Bools(v) => EValue::ListBool(v.to_vec()),
+            Value::Tensor(_) => EValue::Tensor(tensor(id)?),
+            Value::Tensors(ids) => {
+                EValue::ListTensor(ids.iter().map(|&id| tensor(id)).collect::<Result<_>>()?)
+            }
+            Value::OptionalTensors(ids) => EValue::ListOptionalTensor(
+                ids.iter().map(|id| id.map(tensor).transpose()).collect::<Result<_>>()?,
+            ),
+        })
+    }
+
+    /// The mutable tensors and external constants that the exporter named: key and present value.
+    pub fn attributes(&self) -> impl Iterator<Item = (&str, TensorView<'_>)> {
+        self.state.values.iter().enumerate().filter_map(|(id, v)| {
+            let name = v.tensor()?.name.as_deref()?;
+            Some((name, self.state.view(id).ok()?))
+        })
+    }
+
+    /// A named tensor of the method.
+    pub fn attribute(&self, name: &str) -> Option<TensorView<'_>> {
+        self.attributes().find(|(n, _)| *n == name).map(|(_, view)| view)
+    }
+
+    /// Overwrites a named mutable tensor.
+    pub fn set_attribute(&mut self, name: &str, tensor: TensorView<'_>) -> Result<()> {
+        let found = self
+            .state
+            .values
+            .iter_mut()
+            .find_map(|v| v.tensor_mut().filter(|t| t.name.as_deref() == Some(name)));
+        let Some(slot) = found else {
+            return Err(Error::NoSuchKey {
+                key: name.to_owned(),
+                source_name: format!("method `{}`", self.name),
+            });
+        };
+        let Storage::Arena(extent) = slot.home else {
+            return Err(Error::Unsupported(format!("`{name}` is a constant of method `{}`", self.name)));
+        };
+        if slot.meta.dtype() != tensor.dtype() || slot.meta.sizes() != tensor.sizes() {
+            return Err(Error::Unsupported(format!(
+                "`{name}` is a tensor {}, {} was given",
+                slot.meta,
+                tensor.meta()
+            )));
+        }
+        let target = self.state.arenas.bytes_mut(tensor::Extent { len: slot.meta.nbytes(), ..extent })?;
+        tensor.relayout(&mut tensor::TensorViewMut::new(&mut slot.meta, target)?)?;
+        Ok(())
+    }
+
+    /// Exchanges the first of the plan's arenas, as many as there are buffers or arenas, for
+    /// `buffers`: how a module lets its methods use the same memory in turn.
+    pub(crate) fn take_memory(&mut self, buffers: &mut [AlignedBuffer]) {
+        for (i, buffer) in buffers.iter_mut().enumerate().take(self.planned_arenas) {
+            if let Some(arena) = self.state.arenas.arena_mut(i) {
+                std::mem::swap(arena, buffer);
+            }
+        }
+    }
+
+    /// Seeds the generator of random operators.
+    pub fn seed(&mut self, seed: u64) {
+        self.generator = Generator::new(seed);
+    }
+
+    /// Sends events of further runs to `tracer`, or to nobody.
+    pub fn set_tracer(&mut self, tracer: Option<Arc<dyn EventTracer>>) {
+        self.tracer = tracer;
+    }
+
+    fn input_error(&self, problem: InputProblem) -> Error {
+        Error::Input { method: self.name.to_string(), problem }
+    }
+
+    fn no_output(&self, index: usize) -> Error {
+        Error::Unsupported(format!(
+            "method `{}` has {} outputs, there is no output {index}",
+            self.name,
+            self.outputs.len()
+        ))
+    }
+
+    fn output_error(&self, id: Id, source: ExecuteError) -> Error {
+        let what = format!("reading value {id}");
+        Error::Execute {
+            method: self.name.to_string(),
+            at: Box::new(InstructionPlace { chain: 0, instruction: 0, what, source_frame: None }),
+            source: Box::new(source),
+        }
+    }
+}
+
+impl std::fmt::Debug for Method {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Method(`{}`, {} inputs, {} outputs)", self.name, self.inputs.len(), self.outputs.len())
+    }
+}
+
+fn shape_problem(
+    index: usize,
+    dynamism: ShapeDynamism,
+    bound: &[usize],
+    found: &[usize],
+) -> Option<InputProblem> {
+    let problem = |hint| {
+        let dims: Vec<String> = bound
+            .iter()
+            .map(|d| if dynamism == ShapeDynamism::Static { d.to_string() } else { format!("<={d}") })
+            .collect();
+        Some(InputProblem::Shape {
+            index,
+            expected: format!("[{}]", dims.join(", ")),
+            found: format!("{found:?}"),
+            hint,
+        })
+    };
+    if bound.len() != found.len() {
+        return problem("; the rank of an input is fixed when the model is exported");
+    }
+    match dynamism {
+        ShapeDynamism::Static if bound != found => problem(
+            "; the shape was fixed when the model was exported: export with dynamic shapes to vary it",
+        ),
+        ShapeDynamism::DynamicBound if found.iter().zip(bound).any(|(f, b)| f > b) => {
+            problem("; export with a larger upper bound to allow more")
+        }
+        _ => None,
+    }
+}
+
+fn tag(value: &Value) -> Tag {
+    match value {
+        Value::None => Tag::None,
+        Value::Int(_) => Tag::Int,
+        Value::Double(_) => Tag::Double,
+        Value::Bool(_) => Tag::Bool,
+        Value::Str(_) => Tag::String,
+        Value::Ints(_) => Tag::ListInt,
+        Value::Doubles(_) => Tag::ListDouble,
+        Value::Bools(_) => Tag::ListBool,
+        Value::Tensors(_) => Tag::ListTensor,
+        Value::OptionalTensors(_) => Tag::ListOptionalTensor,
+        Value::Tensor(_) => Tag::Tensor,
+    }
+}
+
+/// A value that is no tensor must be the one that the exporter fixed. Doubles may differ by what
+/// printing and reading loses: the reference's 1e-4 absolute, 1e-5 relative.
+fn check_traced(index: usize, expected: &Value, found: &EValue) -> Result<(), InputProblem> {
+    let same = match (expected, found) {
+        (Value::None, EValue::None) => true,
+        (Value::Int(a), EValue::Int(b)) => a == b,
+        (Value::Bool(a), EValue::Bool(b)) => a == b,
+        (Value::Double(a), EValue::Double(b)) => {
+            a == b || (a.is_nan() && b.is_nan()) || (a - b).abs() <= 1e-4 + 1e-5 * b.abs()
+        }
+        (Value::Str(a), EValue::String(b)) => **a == **b,
+        (Value::Doubles(a), EValue::ListDouble(b)) => **a == **b,
+        (Value::Bools(a), EValue::ListBool(b)) => **a == **b,
+        _ => return Err(InputProblem::Kind { index, expected: tag(expected), found: found.tag() }),
+    };
+    if same {
+        return Ok(());
+    }
+    Err(InputProblem::Traced { index, expected: describe_traced(expected), found: describe(found) })
+}
+
+fn describe_traced(value: &Value) -> String {
+    match value {
+        Value::Int(v) => v.to_string(),
+        Value::Double(v) => format!("{v:?}"),
+        Value::Bool(v) => v.to_string(),
+        Value::Str(v) => format!("{v:?}"),
+        Value::Doubles(v) => format!("{v:?}"),
+        Value::Bools(v) => format!("{v:?}"),
+        other => other.kind().to_owned(),
+    }
+}
+
+fn describe(value: &EValue) -> String {
+    match value {
+        EValue::Int(v) => v.to_string(),
+        EValue::Double(v) => format!("{v:?}"),
+        EValue::Bool(v) => v.to_string(),
+        EValue::String(v) => format!("{v:?}"),
+        EValue::ListDouble(v) => format!("{v:?}"),
+        EValue::ListBool(v) => format!("{v:?}"),
+        EValue::Tensor(t) => describe_tensor(t),
+        other => other.tag().to_string(),
+    }
+}
+
+fn describe_tensor(t: &Tensor) -> String {
+    format!("a tensor {}", t.meta())
+}

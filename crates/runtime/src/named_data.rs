@@ -1,0 +1,238 @@
+//! Data by name: the entries of `.ptd` files and of a program's own named data.
+
+use crate::{DataLoader, Error, FileLoader, FreeableBuffer, Limits, MmapLoader, Program, Purpose, Result};
+use format::ptd;
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::Arc;
+use tensor::{DimOrder, ScalarType, TensorMeta};
+
+/// Named blobs and tensors.
+pub trait NamedDataMap: Send + Sync {
+    /// Type, sizes and layout of an entry. `Ok(None)` if the entry is a blob without them.
+    fn tensor_layout(&self, key: &str) -> Result<Option<TensorMeta>>;
+
+    /// The bytes of an entry.
+    fn data(&self, key: &str) -> Result<FreeableBuffer>;
+
+    /// Copies the bytes of an entry into `target`, which is exactly as long.
+    fn load_data_into(&self, key: &str, target: &mut [u8]) -> Result<()> {
+        let data = self.data(key)?;
+        if data.len() != target.len() {
+            return Err(tensor::Error::WrongByteCount { expected: target.len(), found: data.len() }.into());
+        }
+        target.copy_from_slice(&data);
+        Ok(())
+    }
+
+    /// Whether there is such an entry.
+    fn contains(&self, key: &str) -> bool;
+
+    /// The keys.
+    fn keys(&self) -> Box<dyn Iterator<Item = &str> + '_>;
+
+    /// What to call the map in messages.
+    fn name(&self) -> &str;
+}
+
+/// The entries of a `.ptd` file. Its bytes are read, or mapped, when they are asked for.
+pub struct PtdDataMap {
+    loader: Arc<dyn DataLoader>,
+    header: ptd::Header,
+    file: ptd::VerifiedFlatTensor,
+    index: HashMap<String, usize>,
+}
+
+impl PtdDataMap {
+    /// Opens a `.ptd` file, of which ranges are read when they are needed.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self> {
+        Self::load(Arc::new(FileLoader::open(path)?), &Limits::default())
+    }
+
+    /// Maps a `.ptd` file: its pages are shared with every process that maps it.
+    pub fn map(path: impl AsRef<Path>) -> Result<Self> {
+        Self::load(Arc::new(MmapLoader::open(path)?), &Limits::default())
+    }
+
+    /// Reads header and tables, not the data.
+    pub fn load(loader: Arc<dyn DataLoader>, limits: &Limits) -> Result<Self> {
+        let fail = |e| Error::format(loader.name(), e);
+        let head_len = loader.size().min(format::container::HEAD_BYTES as u64);
+        let head = loader.load(0, head_len, Purpose::Program)?;
+        let header = ptd::Header::parse(&head, loader.size()).map_err(fail)?;
+        let tables = loader.load(0, header.tables_range().end, Purpose::Program)?;
+        let file = ptd::VerifiedFlatTensor::read(&tables, &header, &limits.format).map_err(fail)?;
+        let index = file.named_data.iter().enumerate().map(|(i, n)| (n.key.clone(), i)).collect();
+        Ok(Self { loader, header, file, index })
+    }
+
+    /// What the file's header says.
+    pub fn header(&self) -> &ptd::Header {
+        &self.header
+    }
+
+    /// What the file's tables say.
+    pub fn tables(&self) -> &ptd::FlatTensor {
+        &self.file
+    }
+
+    /// Where the file's bytes come from.
+    pub fn loader(&self) -> &Arc<dyn DataLoader> {
+        &self.loader
+    }
+
+    fn entry(&self, key: &str) -> Result<&ptd::NamedData> {
+        match self.index.get(key) {
+            Some(&i) => Ok(&self.file.named_data[i]),
+            None => Err(no_key(key, self)),
+        }
+    }
+
+    /// Where in the file the bytes of an entry lie. A tensor's are as many as its layout asks for,
+    /// a blob's are all of its segment.
+    fn range(&self, entry: &ptd::NamedData) -> (u64, u64) {
+        let segment = self.file.segments.get(entry.segment_index as usize).copied().unwrap_or_default();
+        let start = self.header.segment_base_offset.saturating_add(segment.offset);
+        let rest = segment.size.saturating_sub(entry.segment_offset);
+        let len = entry.tensor_layout.as_ref().and_then(ptd::TensorLayout::nbytes).unwrap_or(rest);
+        (start.saturating_add(entry.segment_offset), len)
+    }
+}
+
+impl NamedDataMap for PtdDataMap {
+    fn tensor_layout(&self, key: &str) -> Result<Option<TensorMeta>> {
+        let Some(layout) = &self.entry(key)?.tensor_layout else { return Ok(None) };
+        let sizes: Vec<usize> =
+            layout.sizes.iter().map(|&s| usize::try_from(s).unwrap_or(usize::MAX)).collect();
+        let dtype = ScalarType::from_i8(layout.scalar_type)?;
+        Ok(Some(TensorMeta::new(dtype, &sizes, DimOrder::new(&layout.dim_order)?)?))
+    }
+
+    fn data(&self, key: &str) -> Result<FreeableBuffer> {
+        let (offset, len) = self.range(self.entry(key)?);
+        self.loader.load(offset, len, Purpose::Named)
+    }
+
+    fn load_data_into(&self, key: &str, target: &mut [u8]) -> Result<()> {
+        let (offset, len) = self.range(self.entry(key)?);
+        if len != target.len() as u64 {
+            let found = usize::try_from(len).unwrap_or(usize::MAX);
+            return Err(tensor::Error::WrongByteCount { expected: target.len(), found }.into());
+        }
+        self.loader.load_into(offset, target, Purpose::Named)
+    }
+
+    fn contains(&self, key: &str) -> bool {
+        self.index.contains_key(key)
+    }
+
+    fn keys(&self) -> Box<dyn Iterator<Item = &str> + '_> {
+        Box::new(self.file.named_data.iter().map(|n| n.key.as_str()))
+    }
+
+    fn name(&self) -> &str {
+        self.loader.name()
+    }
+}
+
+/// The named data of a program: blobs, which have no layout.
+pub struct PteDataMap {
+    program: Program,
+    name: String,
+}
+
+impl PteDataMap {
+    /// The named data of this program.
+    pub fn new(program: Program) -> Self {
+        let name = format!("the program {}", program.loader().name());
+        Self { program, name }
+    }
+
+    fn segment(&self, key: &str) -> Option<u32> {
+        self.program.tables().named_data.iter().find(|n| n.key == key).map(|n| n.segment_index)
+    }
+}
+
+impl NamedDataMap for PteDataMap {
+    fn tensor_layout(&self, key: &str) -> Result<Option<TensorMeta>> {
+        if self.contains(key) { Ok(None) } else { Err(no_key(key, self)) }
+    }
+
+    fn data(&self, key: &str) -> Result<FreeableBuffer> {
+        let segment = self.segment(key).ok_or_else(|| no_key(key, self))?;
+        self.program.load_segment(segment, Purpose::Named)
+    }
+
+    fn contains(&self, key: &str) -> bool {
+        self.segment(key).is_some()
+    }
+
+    fn keys(&self) -> Box<dyn Iterator<Item = &str> + '_> {
+        Box::new(self.program.tables().named_data.iter().map(|n| n.key.as_str()))
+    }
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+/// Several maps as one. No key stands in two of them.
+pub struct MergedDataMap {
+    maps: Vec<Arc<dyn NamedDataMap>>,
+    index: HashMap<String, usize>,
+    name: String,
+}
+
+impl MergedDataMap {
+    /// Merges maps; a key that two of them hold is an error that names both.
+    pub fn new(maps: Vec<Arc<dyn NamedDataMap>>) -> Result<Self> {
+        let mut index: HashMap<String, usize> = HashMap::new();
+        for (i, map) in maps.iter().enumerate() {
+            for key in map.keys() {
+                if let Some(first) = index.insert(key.to_owned(), i) {
+                    return Err(Error::DuplicateKey {
+                        key: key.to_owned(),
+                        first: maps[first].name().to_owned(),
+                        second: map.name().to_owned(),
+                    });
+                }
+            }
+        }
+        let name = maps.iter().map(|m| m.name()).collect::<Vec<_>>().join(" and ");
+        Ok(Self { maps, index, name })
+    }
+
+    fn owner(&self, key: &str) -> Result<&dyn NamedDataMap> {
+        self.index.get(key).map(|&i| &*self.maps[i]).ok_or_else(|| no_key(key, self))
+    }
+}
+
+impl NamedDataMap for MergedDataMap {
+    fn tensor_layout(&self, key: &str) -> Result<Option<TensorMeta>> {
+        self.owner(key)?.tensor_layout(key)
+    }
+
+    fn data(&self, key: &str) -> Result<FreeableBuffer> {
+        self.owner(key)?.data(key)
+    }
+
+    fn load_data_into(&self, key: &str, target: &mut [u8]) -> Result<()> {
+        self.owner(key)?.load_data_into(key, target)
+    }
+
+    fn contains(&self, key: &str) -> bool {
+        self.index.contains_key(key)
+    }
+
+    fn keys(&self) -> Box<dyn Iterator<Item = &str> + '_> {
+        Box::new(self.maps.iter().flat_map(|m| m.keys()))
+    }
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+fn no_key(key: &str, map: &dyn NamedDataMap) -> Error {
+    Error::NoSuchKey { key: key.to_owned(), source_name: map.name().to_owned() }
+}

@@ -1,0 +1,123 @@
+//! Preparing kernels: each call whose constant arguments are known is offered to its kernel once.
+
+use crate::call::State;
+use crate::method::Method;
+use crate::step::{ArgStep, KernelStep, OutStep, Step};
+use crate::value::{Id, Storage, Value};
+use operator::{Arg, Args};
+use smallvec::SmallVec;
+use tensor::TensorView;
+
+/// Lets every kernel prepare its calls. A call that its kernel cannot prepare, for whatever reason,
+/// runs as it stands, and tells then what is wrong with it.
+pub(crate) fn prepare(method: &mut Method) {
+    let fixed = FixedValues::of(method);
+    for step in method.chains.iter_mut().flat_map(|c| &mut c.steps) {
+        if let Step::Kernel(call) = step {
+            call.prepared = prepare_call(call, &method.state, &fixed).unwrap_or_default();
+        }
+    }
+}
+
+/// Which values no instruction changes.
+struct FixedValues(Vec<bool>);
+
+impl FixedValues {
+    fn of(method: &Method) -> Self {
+        let mut fixed = vec![true; method.state.values.len()];
+        let mut change = |id: Id| fixed[id] = false;
+        method.inputs.iter().for_each(|&id| change(id));
+        for step in method.chains.iter().flat_map(|c| &c.steps) {
+            let outs: &[OutStep] = match step {
+                Step::Kernel(k) => &k.outs,
+                Step::Delegate(d) => &d.outs,
+                Step::Move { to, .. } => {
+                    change(*to);
+                    &[]
+                }
+                Step::Free(id) => {
+                    change(*id);
+                    &[]
+                }
+                Step::JumpFalse { .. } => &[],
+            };
+            for out in outs {
+                match out {
+                    OutStep::Tensor(id) | OutStep::Scalar(id) | OutStep::View { to: id, .. } => change(*id),
+                    OutStep::Tensors(ids) => ids.iter().for_each(|&id| change(id)),
+                }
+            }
+        }
+        Self(fixed)
+    }
+
+    fn contains(&self, id: Id) -> bool {
+        self.0[id]
+    }
+}
+
+fn prepare_call(
+    call: &KernelStep,
+    state: &State,
+    fixed: &FixedValues,
+) -> operator::Result<Option<Box<dyn operator::PreparedKernel>>> {
+    let list: SmallVec<[Arg<'_>; 12]> = call
+        .args
+        .iter()
+        .map(|arg| match *arg {
+            ArgStep::Value(id) => known(id, state, fixed),
+            ArgStep::Out(out) => match &call.outs[out] {
+                OutStep::Tensor(id) => spec(*id, state),
+                _ => Arg::Unknown,
+            },
+        })
+        .collect();
+    call.kernel.prepare(&Args::new(call.kernel.schema(), list))
+}
+
+/// An argument as far as it is known before anything runs.
+fn known<'a>(id: Id, state: &'a State, fixed: &FixedValues) -> Arg<'a> {
+    match &state.values[id] {
+        Value::Tensor(t) if fixed.contains(id) && matches!(t.storage, Storage::Constant(_)) => {
+            state.view(id).map_or(Arg::Unknown, Arg::Tensor)
+        }
+        Value::Tensor(_) => spec(id, state),
+        Value::Ints(ids) => {
+            let ints = ids.iter().map(|&i| match &state.values[i] {
+                Value::Int(v) if fixed.contains(i) => Some(*v),
+                _ => None,
+            });
+            ints.collect::<Option<_>>().map_or(Arg::Unknown, Arg::Ints)
+        }
+        Value::Tensors(ids) => {
+            let views: Option<SmallVec<[TensorView<'_>; 4]>> =
+                ids.iter().map(|&i| constant(i, state, fixed)).collect();
+            views.map_or(Arg::Unknown, Arg::Tensors)
+        }
+        Value::OptionalTensors(ids) => {
+            let views = ids.iter().map(|i| match i {
+                Some(i) => constant(*i, state, fixed).map(Some),
+                None => Some(None),
+            });
+            views.collect::<Option<_>>().map_or(Arg::Unknown, Arg::OptionalTensors)
+        }
+        _ if !fixed.contains(id) => Arg::Unknown,
+        Value::None => Arg::None,
+        Value::Int(v) => Arg::Int(*v),
+        Value::Double(v) => Arg::Double(*v),
+        Value::Bool(v) => Arg::Bool(*v),
+        Value::Str(s) => Arg::Str(s),
+        Value::Doubles(v) => Arg::Doubles(v),
+        Value::Bools(v) => Arg::Bools(v),
+    }
+}
+
+fn constant<'a>(id: Id, state: &'a State, fixed: &FixedValues) -> Option<TensorView<'a>> {
+    let t = state.values[id].tensor()?;
+    let constant = fixed.contains(id) && matches!(t.storage, Storage::Constant(_));
+    if constant { state.view(id).ok() } else { None }
+}
+
+fn spec(id: Id, state: &State) -> Arg<'_> {
+    state.values[id].tensor().map_or(Arg::Unknown, |t| Arg::Spec(&t.meta))
+}

@@ -1,0 +1,238 @@
+use crate::error::{Error, InstructionPlace, Missing, MissingBackend, MissingOperator};
+use crate::load;
+use crate::meta::MethodMeta;
+use crate::{
+    BackendRegistry, DataLoader, FileLoader, FreeableBuffer, Limits, LoadOptions, Method, MmapLoader,
+    Purpose, Result,
+};
+use format::pte;
+use operator::KernelRegistry;
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+/// A verified program: header and tables of a `.pte` file, and the way to its segments.
+///
+/// Cloning shares everything. Methods loaded from clones share their constants, which are read once
+/// and let go when the last method that uses them goes.
+#[derive(Clone)]
+pub struct Program(Arc<Inner>);
+
+struct Inner {
+    loader: Arc<dyn DataLoader>,
+    header: pte::Header,
+    program: pte::VerifiedProgram,
+    /// Segments in memory, for as long as somebody uses them.
+    segments: Mutex<BTreeMap<u32, Weak<FreeableBuffer>>>,
+    limits: Limits,
+}
+
+impl Program {
+    /// Opens a file, of which ranges are read when they are needed, under the default limits.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self> {
+        Self::open_with(path, &Limits::default())
+    }
+
+    /// Opens a file, of which ranges are read when they are needed.
+    pub fn open_with(path: impl AsRef<Path>, limits: &Limits) -> Result<Self> {
+        Self::load(Arc::new(FileLoader::open(path)?), limits)
+    }
+
+    /// Maps a file, under the default limits.
+    pub fn map(path: impl AsRef<Path>) -> Result<Self> {
+        Self::map_with(path, &Limits::default())
+    }
+
+    /// Maps a file.
+    pub fn map_with(path: impl AsRef<Path>, limits: &Limits) -> Result<Self> {
+        Self::load(Arc::new(MmapLoader::open(path)?), limits)
+    }
+
+    /// Reads 64 bytes of head, then exactly the program's tables, and verifies all they say. No
+    /// segment is read.
+    pub fn load(loader: Arc<dyn DataLoader>, limits: &Limits) -> Result<Self> {
+        let fail = |e| Error::format(loader.name(), e);
+        let head_len = loader.size().min(format::container::HEAD_BYTES as u64);
+        let head = loader.load(0, head_len, Purpose::Program)?;
+        let header = pte::Header::parse(&head, loader.size()).map_err(fail)?;
+        if header.program_size > limits.format.program_bytes {
+            return Err(Error::Limit {
+                what: format!("the program of {}", loader.name()),
+                needed: header.program_size,
+                limit: limits.format.program_bytes,
+                field: "format.program_bytes",
+            });
+        }
+        let tables = loader.load(0, header.program_size, Purpose::Program)?;
+        let program = pte::VerifiedProgram::read(&tables, &header, &limits.format).map_err(fail)?;
+        Ok(Self(Arc::new(Inner {
+            loader,
+            header,
+            program,
+            segments: Mutex::default(),
+            limits: limits.clone(),
+        })))
+    }
+
+    /// What the file's header says.
+    pub fn header(&self) -> &pte::Header {
+        &self.0.header
+    }
+
+    /// The program's tables.
+    pub fn tables(&self) -> &pte::Program {
+        &self.0.program
+    }
+
+    /// Where the program's bytes come from.
+    pub fn loader(&self) -> &Arc<dyn DataLoader> {
+        &self.0.loader
+    }
+
+    /// The names of the methods, in the order of the file.
+    pub fn method_names(&self) -> impl Iterator<Item = &str> {
+        self.tables().execution_plan.iter().map(|p| p.name.as_str())
+    }
+
+    /// What the program says about a method. Nothing is loaded for it.
+    pub fn method_meta(&self, name: &str) -> Result<MethodMeta<'_>> {
+        Ok(MethodMeta::new(self, self.plan_index(name)?))
+    }
+
+    /// Every method's description, in the order of the file.
+    pub fn methods(&self) -> impl Iterator<Item = MethodMeta<'_>> {
+        (0..self.tables().execution_plan.len()).map(|i| MethodMeta::new(self, i))
+    }
+
+    /// Loads a method: memory, constants, kernels, delegates.
+    ///
+    /// Operators and backends that the registries lack are all named in one error, before anything
+    /// is read or run.
+    pub fn load_method(&self, name: &str, options: LoadOptions) -> Result<Method> {
+        let plan = self.plan_index(name)?;
+        let missing = self.missing(plan, &options.kernels, &options.backends);
+        if !missing.is_empty() {
+            return Err(missing.into());
+        }
+        load::method(self, plan, options)
+    }
+
+    /// What a method needs and the registries lack.
+    pub fn missing_in(
+        &self,
+        method: &str,
+        kernels: &KernelRegistry,
+        backends: &BackendRegistry,
+    ) -> Result<Missing> {
+        Ok(self.missing(self.plan_index(method)?, kernels, backends))
+    }
+
+    fn missing(&self, plan: usize, kernels: &KernelRegistry, backends: &BackendRegistry) -> Missing {
+        let meta = MethodMeta::new(self, plan);
+        let mut missing = Missing { method: meta.name().to_owned(), ..Missing::default() };
+        for op in meta.operators() {
+            if !kernels.contains(&op.name) {
+                let similar = kernels.similar(&op.name).into_iter().map(str::to_owned).collect();
+                missing.operators.push(MissingOperator { name: op.name, calls: op.calls, similar });
+            }
+        }
+        for backend in meta.backends() {
+            let found = backends.get(&backend.id);
+            if !found.is_some_and(|b| b.is_available()) {
+                missing.backends.push(MissingBackend {
+                    id: backend.id,
+                    delegates: backend.delegates,
+                    payload_bytes: backend.payload_bytes,
+                    unavailable: found.is_some(),
+                });
+            }
+        }
+        missing
+    }
+
+    pub(crate) fn no_such_method(&self, name: &str) -> Error {
+        Error::NoSuchMethod {
+            name: name.to_owned(),
+            available: self.method_names().map(str::to_owned).collect(),
+        }
+    }
+
+    fn plan_index(&self, name: &str) -> Result<usize> {
+        self.method_names().position(|n| n == name).ok_or_else(|| self.no_such_method(name))
+    }
+
+    /// Where an instruction stands and what it calls, for messages.
+    pub(crate) fn place(&self, plan: usize, chain: usize, instruction: usize) -> InstructionPlace {
+        let plan = &self.tables().execution_plan[plan];
+        let chain_tables = plan.chains.get(chain);
+        let step = chain_tables.and_then(|c| c.instructions.get(instruction));
+        let what = match step {
+            Some(pte::Instruction::KernelCall { op_index, .. }) => {
+                plan.operators.get(*op_index as usize).map_or_else(String::new, |op| op.full_name())
+            }
+            Some(pte::Instruction::DelegateCall { delegate_index, .. }) => {
+                let id = plan.delegates.get(*delegate_index as usize).map_or("", |d| d.id.as_str());
+                format!("delegate {delegate_index} of `{id}`")
+            }
+            Some(other) => other.kind().to_owned(),
+            None => String::new(),
+        };
+        let frame = chain_tables.and_then(|c| c.stacktrace.get(instruction)).and_then(|f| f.items.last());
+        let source_frame = frame.map(|f| {
+            format!(
+                "{}:{} in {}",
+                f.filename.as_deref().unwrap_or("?"),
+                f.lineno,
+                f.name.as_deref().unwrap_or("?")
+            )
+        });
+        InstructionPlace { chain, instruction, what, source_frame }
+    }
+
+    /// Where in the file a segment lies. The index is one that verification has seen.
+    pub fn segment_range(&self, index: u32) -> Range<u64> {
+        let segment = self.tables().segments.get(index as usize).copied().unwrap_or_default();
+        let start = self.header().segment_base_offset.saturating_add(segment.offset);
+        start..start.saturating_add(segment.size)
+    }
+
+    /// The bytes of a segment, for this one use.
+    pub fn load_segment(&self, index: u32, purpose: Purpose<'_>) -> Result<FreeableBuffer> {
+        let range = self.segment_range(index);
+        let len = range.end - range.start;
+        if len > self.0.limits.segment_bytes {
+            return Err(Error::Limit {
+                what: format!("segment {index} of {}", self.0.loader.name()),
+                needed: len,
+                limit: self.0.limits.segment_bytes,
+                field: "segment_bytes",
+            });
+        }
+        self.0.loader.load(range.start, len, purpose)
+    }
+
+    /// The bytes of a segment, shared with everyone who has asked for them and still holds them.
+    pub(crate) fn shared_segment(&self, index: u32, purpose: Purpose<'_>) -> Result<Arc<FreeableBuffer>> {
+        let mut segments = self.0.segments.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(present) = segments.get(&index).and_then(Weak::upgrade) {
+            return Ok(present);
+        }
+        let new = Arc::new(self.load_segment(index, purpose)?);
+        segments.insert(index, Arc::downgrade(&new));
+        Ok(new)
+    }
+
+    /// Bytes that stand inline among the program's tables.
+    pub fn load_inline(&self, range: &Range<u64>, purpose: Purpose<'_>) -> Result<FreeableBuffer> {
+        self.0.loader.load(range.start, range.end.saturating_sub(range.start), purpose)
+    }
+}
+
+impl std::fmt::Debug for Program {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Program({:?}, methods ", self.0.loader.name())?;
+        f.debug_list().entries(self.method_names()).finish()?;
+        f.write_str(")")
+    }
+}

@@ -1,0 +1,67 @@
+//! Instructions, resolved: what loading makes of a chain.
+
+use crate::backend::Delegate;
+use crate::value::Id;
+use operator::{Kernel, PreparedKernel};
+use std::sync::Arc;
+
+/// One instruction.
+pub(crate) enum Step {
+    Kernel(KernelStep),
+    Delegate(DelegateStep),
+    Move { from: Id, to: Id },
+    JumpFalse { condition: Id, target: usize },
+    Free(Id),
+}
+
+/// A kernel call with its arguments resolved.
+pub(crate) struct KernelStep {
+    /// Index in the operator table of the plan.
+    pub(crate) operator: usize,
+    pub(crate) kernel: Arc<dyn Kernel>,
+    pub(crate) prepared: Option<Box<dyn PreparedKernel>>,
+    /// What stands at each position of the schema.
+    pub(crate) args: Box<[ArgStep]>,
+    /// What the call writes, in the order of [`operator::Outs`].
+    pub(crate) outs: Box<[OutStep]>,
+}
+
+/// A delegate call with its arguments resolved.
+pub(crate) struct DelegateStep {
+    /// Index in the delegate table of the plan.
+    pub(crate) delegate: usize,
+    pub(crate) args: Box<[ArgStep]>,
+    pub(crate) outs: Box<[OutStep]>,
+}
+
+/// Where an argument comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ArgStep {
+    Value(Id),
+    /// The argument is this out.
+    Out(usize),
+}
+
+/// Where an out goes.
+#[derive(Debug, Clone)]
+pub(crate) enum OutStep {
+    Tensor(Id),
+    Tensors(Arc<[Id]>),
+    Scalar(Id),
+    /// The value becomes a view of the tensor `of`.
+    View {
+        to: Id,
+        of: Id,
+    },
+}
+
+/// A delegate with its id, for messages and events.
+pub(crate) struct DelegateEntry {
+    pub(crate) backend: Arc<str>,
+    pub(crate) delegate: Box<dyn Delegate>,
+}
+
+/// A sequence of instructions.
+pub(crate) struct Chain {
+    pub(crate) steps: Vec<Step>,
+}

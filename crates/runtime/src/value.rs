@@ -1,0 +1,89 @@
+//! The value table of a method: what every EValue of the program is at run time.
+
+use std::sync::Arc;
+use tensor::{Extent, Scalar, Shape, TensorMeta};
+
+/// Index of a value.
+pub(crate) type Id = usize;
+
+/// One entry of the table.
+#[derive(Debug, Clone)]
+pub(crate) enum Value {
+    None,
+    Int(i64),
+    Double(f64),
+    Bool(bool),
+    Str(Arc<str>),
+    /// The integers are values of their own, since they may be computed.
+    Ints(Arc<[Id]>),
+    Doubles(Arc<[f64]>),
+    Bools(Arc<[bool]>),
+    Tensors(Arc<[Id]>),
+    OptionalTensors(Arc<[Option<Id>]>),
+    Tensor(Box<TensorValue>),
+}
+
+/// A tensor of the table.
+#[derive(Debug, Clone)]
+pub(crate) struct TensorValue {
+    /// Type, present sizes, layout.
+    pub(crate) meta: TensorMeta,
+    /// Where its bytes are now.
+    pub(crate) storage: Storage,
+    /// Where the plan puts it, to which a value returns that was a view of another.
+    pub(crate) home: Storage,
+    /// The sizes of the file: the upper bounds of a dynamic tensor.
+    pub(crate) bound: Shape,
+    /// The name that the exporter gave it, for mutable and external tensors.
+    pub(crate) name: Option<Arc<str>>,
+    /// Whether the plan, a segment or a `.ptd` file gives it memory. Other tensors have some of
+    /// their own, which the reference would ask the caller for.
+    pub(crate) planned: bool,
+}
+
+/// Where the bytes of a tensor are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Storage {
+    /// In an arena; the length is what the tensor may grow to.
+    Arena(Extent),
+    /// Entry of the method's table of constants.
+    Constant(usize),
+    /// Nowhere: freed.
+    Nowhere,
+}
+
+impl Value {
+    pub(crate) fn tensor(&self) -> Option<&TensorValue> {
+        if let Self::Tensor(t) = self { Some(t) } else { None }
+    }
+
+    pub(crate) fn tensor_mut(&mut self) -> Option<&mut TensorValue> {
+        if let Self::Tensor(t) = self { Some(t) } else { None }
+    }
+
+    /// What to call the value in a message.
+    pub(crate) fn kind(&self) -> &'static str {
+        match self {
+            Self::None => "nothing",
+            Self::Int(_) => "an integer",
+            Self::Double(_) => "a number",
+            Self::Bool(_) => "a boolean",
+            Self::Str(_) => "a string",
+            Self::Ints(_) => "a list of integers",
+            Self::Doubles(_) => "a list of numbers",
+            Self::Bools(_) => "a list of booleans",
+            Self::Tensors(_) | Self::OptionalTensors(_) => "a list of tensors",
+            Self::Tensor(_) => "a tensor",
+        }
+    }
+}
+
+impl From<Scalar> for Value {
+    fn from(s: Scalar) -> Self {
+        match s {
+            Scalar::Int(v) => Self::Int(v),
+            Scalar::Double(v) => Self::Double(v),
+            Scalar::Bool(v) => Self::Bool(v),
+        }
+    }
+}
