@@ -1,2 +1,16 @@
 //! Plain functions over slices: GEMM, convolution, reductions, elementwise maths, quantization.
 //! They know shapes and strides, and neither operators nor files.
+//!
+//! Each function takes the [`Isa`] whose code is to run, and, if it may divide its work, the pool to
+//! divide it among. Results do not depend on the number of threads. Functions panic only where a
+//! caller's shapes or slices contradict each other: callers check what comes from files.
+
+mod gemm;
+mod isa;
+mod mat;
+mod scratch;
+mod simd;
+
+pub use gemm::{Activation, Bias, Epilogue, Lhs, PackedA, PackedB, Rhs, bmm, gemm};
+pub use isa::{Isa, Level, UnknownLevel};
+pub use mat::{MatMut, MatRef};

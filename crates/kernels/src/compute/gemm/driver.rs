@@ -1,0 +1,409 @@
+//! From a product to its tiles: how it is divided among threads, and into blocks that fit the caches.
+
+use super::super::isa::Isa;
+use super::super::scratch;
+use super::epilogue::{Bias, Epilogue};
+use super::pack;
+use super::tile::{self, Args, Finish, Rows};
+use super::{Lhs, Rhs, dot};
+use pool::Pool;
+use std::ops::Range;
+
+/// Inner dimension of a block: a panel of B of this many rows stays in the nearest cache.
+const KC: usize = 256;
+/// Rows of a block: as many rows of A stay in the second cache.
+const MC: usize = 168;
+/// Columns of a block of B that must be packed first.
+const NC: usize = 1024;
+/// Rows of A up to which B is read in place rather than packed.
+const DIRECT_ROWS: usize = 28;
+/// Multiplications below which a product is not divided among threads.
+pub(super) const SPLIT_WORK: usize = 1 << 20;
+
+/// Where C is. Tasks write disjoint rows and columns of it.
+#[derive(Clone, Copy)]
+pub(crate) struct RawC {
+    pub(crate) ptr: *mut f32,
+    pub(crate) rs: usize,
+    pub(crate) cs: usize,
+}
+
+// SAFETY: made from a `MatMut` that outlives the call; no two of its elements share a place, and no
+// two tasks of a product write the same element.
+unsafe impl Send for RawC {}
+// SAFETY: as above.
+unsafe impl Sync for RawC {}
+
+/// A product whose shapes were checked.
+pub(super) struct Job<'a> {
+    pub(super) isa: Isa,
+    pub(super) m: usize,
+    pub(super) n: usize,
+    pub(super) k: usize,
+    pub(super) a: Lhs<'a>,
+    pub(super) b: Rhs<'a>,
+    pub(super) c: RawC,
+    pub(super) epilogue: Epilogue<'a>,
+}
+
+enum Way {
+    /// Dot products of contiguous rows of A and columns of B.
+    Dots,
+    /// Tiles over blocks.
+    Blocks,
+}
+
+impl Job<'_> {
+    fn way(&self) -> Way {
+        match (self.a, self.b) {
+            (Lhs::Plain(a), Rhs::Plain(b))
+                if self.m <= dot::MAX_ROWS && b.row_stride() == 1 && (a.col_stride() == 1 || self.k == 1) =>
+            {
+                Way::Dots
+            }
+            _ => Way::Blocks,
+        }
+    }
+
+    /// Computes the product, divided among the threads of `pool` where that pays.
+    pub(super) fn run(&self, pool: &Pool) {
+        let (rows, cols) = (self.row_unit(), self.col_unit());
+        let work = self.m.saturating_mul(self.n).saturating_mul(self.k);
+        let threads = if work < SPLIT_WORK { 1 } else { pool.threads().min(work / (SPLIT_WORK / 2)) };
+        if threads == 1 {
+            return self.part(0..self.m, 0..self.n);
+        }
+        let (tm, tn) = grid(threads, self.m.div_ceil(rows), self.n.div_ceil(cols));
+        pool.parallel_for(tm * tn, 1, &|tasks| {
+            for t in tasks {
+                self.part(share(t / tn, tm, self.m, rows), share(t % tn, tn, self.n, cols));
+            }
+        });
+    }
+
+    /// The rows that a division must keep together.
+    fn row_unit(&self) -> usize {
+        match self.a {
+            Lhs::Packed(a) => a.height(),
+            Lhs::Plain(_) => tile::max_rows(self.isa.level()),
+        }
+    }
+
+    /// The columns that a division must keep together.
+    fn col_unit(&self) -> usize {
+        tile::panel_cols(self.isa.level())
+    }
+
+    /// Computes some rows and columns of the result.
+    pub(super) fn part(&self, rows: Range<usize>, cols: Range<usize>) {
+        if rows.is_empty() || cols.is_empty() {
+            return;
+        }
+        if self.k == 0 {
+            return self.no_product(rows, cols);
+        }
+        match self.way() {
+            Way::Dots => self.dots(rows, cols),
+            Way::Blocks => self.blocks(rows, cols),
+        }
+    }
+
+    fn no_product(&self, rows: Range<usize>, cols: Range<usize>) {
+        for i in rows {
+            for j in cols.clone() {
+                let c = self.c.ptr.wrapping_add(i * self.c.rs + j * self.c.cs);
+                // SAFETY: (i, j) is an element of C that only this task touches.
+                unsafe {
+                    let start = if self.epilogue.accumulate { *c } else { 0.0 };
+                    *c = self.epilogue.scalar(start, i, j);
+                }
+            }
+        }
+    }
+
+    fn dots(&self, rows: Range<usize>, cols: Range<usize>) {
+        let (Lhs::Plain(a), Rhs::Plain(b)) = (self.a, self.b) else { return };
+        let mut sums = [0.0; 32];
+        let m = rows.len();
+        for j in cols.clone().step_by(8) {
+            let n = 8.min(cols.end - j);
+            let pa = a.as_ptr().wrapping_add(rows.start * a.row_stride());
+            let pb = b.as_ptr().wrapping_add(j * b.col_stride());
+            // SAFETY: the rows and columns lie within the operands, and are contiguous (`way`).
+            unsafe {
+                dot::dots(self.isa, self.k, (pa, a.row_stride(), m), (pb, b.col_stride(), n), &mut sums)
+            };
+            for i in 0..m {
+                for (jj, &sum) in sums[i * n..][..n].iter().enumerate() {
+                    let (r, c) = (rows.start + i, j + jj);
+                    let p = self.c.ptr.wrapping_add(r * self.c.rs + c * self.c.cs);
+                    // SAFETY: (r, c) is an element of C that only this task touches.
+                    unsafe {
+                        let start = if self.epilogue.accumulate { *p } else { 0.0 };
+                        *p = self.epilogue.scalar(start + sum, r, c);
+                    }
+                }
+            }
+        }
+    }
+
+    fn blocks(&self, rows: Range<usize>, cols: Range<usize>) {
+        let level = self.isa.level();
+        let nr = tile::panel_cols(level);
+        let height = match self.a {
+            Lhs::Packed(a) => a.height(),
+            Lhs::Plain(_) => pack::panel_height(level, rows.len()),
+        };
+        let mc = (MC / height).max(1) * height;
+        let kc = KC.min(self.k);
+        let direct = matches!(self.b, Rhs::Plain(b) if b.col_stride() == 1 && self.m <= DIRECT_ROWS);
+        let nc = match self.b {
+            Rhs::Packed(_) => cols.len(),
+            Rhs::Plain(_) => NC.min(cols.len()),
+        };
+        let a_len = if matches!(self.a, Lhs::Plain(_)) { mc.min(rows.len()) * kc } else { 0 };
+        let b_len = match self.b {
+            Rhs::Packed(_) => 0,
+            Rhs::Plain(_) if direct => nr * kc,
+            Rhs::Plain(_) => nc.next_multiple_of(nr) * kc,
+        };
+        scratch::with(a_len + b_len, |scratch| {
+            let (a_scratch, b_scratch) = scratch.split_at_mut(a_len);
+            for jb in cols.clone().step_by(nc) {
+                let jcols = jb..cols.end.min(jb + nc);
+                for kb in (0..self.k).step_by(kc) {
+                    let ks = kb..self.k.min(kb + kc);
+                    let b = self.panels(ks.clone(), jcols.clone(), direct, b_scratch);
+                    for ib in rows.clone().step_by(mc) {
+                        let irows = ib..rows.end.min(ib + mc);
+                        let a = match self.a {
+                            Lhs::Packed(a) => ABlock {
+                                base: a.elements()[ib * self.k..].as_ptr(),
+                                k: self.k,
+                                skip: ks.start,
+                            },
+                            Lhs::Plain(a) => {
+                                pack::pack_a(a, irows.clone(), ks.clone(), height, a_scratch);
+                                ABlock { base: a_scratch.as_ptr(), k: ks.len(), skip: 0 }
+                            }
+                        };
+                        self.macro_tile(&a, &b, height, irows, jcols.clone(), ks.clone());
+                    }
+                }
+            }
+        });
+    }
+
+    /// Where the panels of B for these rows and columns are, packing them into `scratch` if need be.
+    fn panels(&self, ks: Range<usize>, cols: Range<usize>, direct: bool, scratch: &mut [f32]) -> BBlock {
+        let nr = tile::panel_cols(self.isa.level());
+        match self.b {
+            Rhs::Packed(b) => {
+                let base = &b.elements()[cols.start * self.k..];
+                BBlock {
+                    base: base.as_ptr().wrapping_add(ks.start * nr),
+                    step: nr,
+                    panel: self.k * nr,
+                    tail: None,
+                }
+            }
+            Rhs::Plain(b) if direct => {
+                let whole = cols.len() / nr * nr;
+                let tail = (whole < cols.len()).then(|| {
+                    pack::pack_b(b, ks.clone(), cols.start + whole..cols.end, nr, scratch);
+                    scratch.as_ptr()
+                });
+                let base = b.from(ks.start, cols.start).as_ptr();
+                BBlock { base, step: b.row_stride(), panel: nr, tail }
+            }
+            Rhs::Plain(b) => {
+                let k = ks.len();
+                pack::pack_b(b, ks, cols, nr, scratch);
+                BBlock { base: scratch.as_ptr(), step: nr, panel: k * nr, tail: None }
+            }
+        }
+    }
+
+    /// Every tile of a block.
+    fn macro_tile(
+        &self,
+        a: &ABlock,
+        b: &BBlock,
+        height: usize,
+        rows: Range<usize>,
+        cols: Range<usize>,
+        ks: Range<usize>,
+    ) {
+        let level = self.isa.level();
+        let nr = tile::panel_cols(level);
+        let at_once = tile::panels_at_once(level, height);
+        let panels = cols.len().div_ceil(nr);
+        // A tail of its own cannot be taken together with the panels before it.
+        let joined = panels - usize::from(b.tail.is_some());
+        let mut p = 0;
+        while p < panels {
+            let wide = if p + at_once <= joined { at_once } else { 1 };
+            let j = cols.start + p * nr;
+            let n = (wide * nr).min(cols.end - j);
+            let (base, step) = match b.tail {
+                Some(tail) if p == joined => (tail, nr),
+                _ => (b.base.wrapping_add(p * b.panel), b.step),
+            };
+            for i in rows.clone().step_by(height) {
+                let h = height.min(rows.end - i);
+                let a = a.base.wrapping_add((i - rows.start) * a.k + a.skip * h);
+                let args = Args {
+                    a: Rows::Packed(a),
+                    k: ks.len(),
+                    b: base,
+                    b_step: step,
+                    b_panel: b.panel,
+                    c: std::ptr::null_mut(),
+                    c_step: 0,
+                    n,
+                    accumulate: ks.start > 0 || self.epilogue.accumulate,
+                    finish: None,
+                };
+                if wide == 1 || tile::panels_at_once(level, h) == wide {
+                    // SAFETY: the operands of the tile lie within those of the product.
+                    unsafe { self.tile(h, wide, args, i, j, ks.end == self.k) };
+                } else {
+                    for q in 0..wide {
+                        let args = Args {
+                            b: base.wrapping_add(q * b.panel),
+                            n: nr.min(n - (q * nr).min(n)),
+                            ..args
+                        };
+                        // SAFETY: as above.
+                        unsafe { self.tile(h, 1, args, i, j + q * nr, ks.end == self.k) };
+                    }
+                }
+            }
+            p += wide;
+        }
+    }
+
+    /// Computes the tile of C at `(i, j)`; `args` lacks only C and the last step.
+    ///
+    /// # Safety
+    /// The operands in `args` are `rows` rows of A and `panels` panels of B; the tile is in C, and no
+    /// other task writes it.
+    unsafe fn tile(&self, rows: usize, panels: usize, args: Args, i: usize, j: usize, last: bool) {
+        // SAFETY: as the caller promises.
+        unsafe { run_tile(self.isa, rows, panels, args, self.c, &self.epilogue, i, j, last) }
+    }
+}
+
+/// Computes a tile of C at `(i, j)` and, if `last`, finishes it.
+///
+/// # Safety
+/// As [`tile::run`] says of `args`, which lacks only C and the last step; the tile is in C, and no
+/// other task writes it; the epilogue fits C.
+pub(crate) unsafe fn run_tile(
+    isa: Isa,
+    rows: usize,
+    panels: usize,
+    args: Args,
+    c: RawC,
+    epilogue: &Epilogue<'_>,
+    i: usize,
+    j: usize,
+    last: bool,
+) {
+    let simple =
+        epilogue.activation.is_simple() && epilogue.residual.is_none_or(|(_, r)| r.col_stride() == 1);
+    let finish = last.then(|| Finish {
+        alpha: epilogue.alpha,
+        col_bias: if let Bias::PerCol(b) = epilogue.bias { b[j..].as_ptr() } else { std::ptr::null() },
+        row_bias: if let Bias::PerRow(b) = epilogue.bias { b[i..].as_ptr() } else { std::ptr::null() },
+        beta: epilogue.residual.map_or(0.0, |(beta, _)| beta),
+        residual: match epilogue.residual {
+            Some((_, r)) if simple => r.from(i, j).as_ptr(),
+            _ => std::ptr::null(),
+        },
+        residual_step: epilogue.residual.map_or(0, |(_, r)| r.row_stride()),
+        bounds: if simple { epilogue.activation.bounds() } else { None },
+    });
+    let n = args.n;
+    let at = c.ptr.wrapping_add(i * c.rs + j * c.cs);
+    if c.cs == 1 || n == 1 {
+        let args = Args { c: at, c_step: c.rs, finish, ..args };
+        // SAFETY: as the caller promises.
+        unsafe { tile::run(isa, rows, panels, &args) };
+    } else {
+        let mut own = [0.0f32; tile::MAX_TILE];
+        let place = |r: usize, q: usize| at.wrapping_add(r * c.rs + q * c.cs);
+        if args.accumulate {
+            for r in 0..rows {
+                for q in 0..n {
+                    // SAFETY: an element of the tile.
+                    own[r * n + q] = unsafe { *place(r, q) };
+                }
+            }
+        }
+        let args = Args { c: own.as_mut_ptr(), c_step: n, finish, ..args };
+        // SAFETY: as the caller promises; `own` holds any tile.
+        unsafe { tile::run(isa, rows, panels, &args) };
+        for q in 0..n {
+            for r in 0..rows {
+                // SAFETY: an element of the tile.
+                unsafe { *place(r, q) = own[r * n + q] };
+            }
+        }
+    }
+    if last && !simple {
+        for r in 0..rows {
+            for q in 0..n {
+                let p = at.wrapping_add(r * c.rs + q * c.cs);
+                // SAFETY: an element of the tile.
+                unsafe {
+                    let mut x = *p;
+                    if let Some((beta, residual)) = epilogue.residual {
+                        x += beta * residual.at(i + r, j + q);
+                    }
+                    *p = epilogue.activation.scalar(x);
+                }
+            }
+        }
+    }
+}
+
+/// Packed rows of A: the panel of rows from `i` on starts `i * k` elements past `base`, and its first
+/// `skip` columns are not of this block.
+struct ABlock {
+    base: *const f32,
+    k: usize,
+    skip: usize,
+}
+
+struct BBlock {
+    base: *const f32,
+    step: usize,
+    panel: usize,
+    /// Where the last, partial panel is, if not after the others. Its rows lie close.
+    tail: Option<*const f32>,
+}
+
+/// The numbers of row and column tasks, for at most `threads` tasks of `rows x cols` units, that leave
+/// tasks nearest to square.
+fn grid(threads: usize, rows: usize, cols: usize) -> (usize, usize) {
+    let mut best = (1, 1);
+    let mut least = f64::INFINITY;
+    for tm in 1..=threads.min(rows) {
+        let tn = (threads / tm).min(cols).max(1);
+        let (r, c) = (rows.div_ceil(tm) as f64, cols.div_ceil(tn) as f64);
+        // The slowest task's work, then what tasks read.
+        let cost = r * c * 1000.0 + r + c;
+        if cost < least {
+            (least, best) = (cost, (tm, tn));
+        }
+    }
+    best
+}
+
+/// The `i`th of `parts` shares of `len` items, in whole units.
+fn share(i: usize, parts: usize, len: usize, unit: usize) -> Range<usize> {
+    let units = len.div_ceil(unit);
+    let at = |i: usize| (units * i / parts * unit).min(len);
+    at(i)..at(i + 1)
+}

@@ -1,0 +1,148 @@
+use super::super::mat::MatRef;
+
+/// A function applied to each element of a result before it is stored.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub enum Activation {
+    /// `x`
+    #[default]
+    Identity,
+    /// `max(x, 0)`; NaN stays.
+    Relu,
+    /// `min(max(x, low), high)`; NaN stays; `high` wins if `low > high`.
+    Clamp {
+        /// Least result.
+        low: f32,
+        /// Greatest result.
+        high: f32,
+    },
+}
+
+impl Activation {
+    /// The bounds that stand for this activation, if it is no more than bounds.
+    pub(crate) fn bounds(self) -> Option<(f32, f32)> {
+        match self {
+            Activation::Identity => None,
+            Activation::Relu => Some((0.0, f32::INFINITY)),
+            Activation::Clamp { low, high } => Some((low, high)),
+        }
+    }
+
+    /// Whether it is no more than bounds.
+    pub(crate) fn is_simple(self) -> bool {
+        matches!(self, Activation::Identity | Activation::Relu | Activation::Clamp { .. })
+    }
+}
+
+/// A vector added to a product.
+#[derive(Clone, Copy, Debug, Default)]
+pub enum Bias<'a> {
+    /// Nothing.
+    #[default]
+    None,
+    /// One value a column, added to every row.
+    PerCol(&'a [f32]),
+    /// One value a row, added to every column.
+    PerRow(&'a [f32]),
+}
+
+impl<'a> Bias<'a> {
+    /// One value a column, if there are any.
+    pub fn per_col(bias: Option<&'a [f32]>) -> Self {
+        bias.map_or(Bias::None, Bias::PerCol)
+    }
+}
+
+/// What happens to a product `p = a b` before it is stored:
+/// `activation(alpha * p + bias + beta * residual)`.
+#[derive(Clone, Copy, Debug)]
+pub struct Epilogue<'a> {
+    /// Factor of the product.
+    pub alpha: f32,
+    /// Vector to add.
+    pub bias: Bias<'a>,
+    /// Matrix to add, of the result's shape, and its factor.
+    pub residual: Option<(f32, MatRef<'a>)>,
+    /// Function to apply.
+    pub activation: Activation,
+    /// Whether the product's sum starts from what the result holds, rather than from zero.
+    pub accumulate: bool,
+}
+
+impl Epilogue<'_> {
+    /// Stores the product as it is.
+    pub const NONE: Epilogue<'static> = Epilogue {
+        alpha: 1.0,
+        bias: Bias::None,
+        residual: None,
+        activation: Activation::Identity,
+        accumulate: false,
+    };
+}
+
+impl<'a> Epilogue<'a> {
+    /// Adds a bias.
+    pub fn with_bias(self, bias: Bias<'a>) -> Self {
+        Self { bias, ..self }
+    }
+
+    /// Applies an activation.
+    pub fn with_activation(self, activation: Activation) -> Self {
+        Self { activation, ..self }
+    }
+
+    /// Adds `beta * residual`.
+    pub fn with_residual(self, beta: f32, residual: MatRef<'a>) -> Self {
+        Self { residual: Some((beta, residual)), ..self }
+    }
+
+    /// The epilogue of the transposed result.
+    pub(crate) fn t(self) -> Self {
+        let bias = match self.bias {
+            Bias::None => Bias::None,
+            Bias::PerCol(b) => Bias::PerRow(b),
+            Bias::PerRow(b) => Bias::PerCol(b),
+        };
+        Self { bias, residual: self.residual.map(|(beta, r)| (beta, r.t())), ..self }
+    }
+
+    /// Panics unless every part has the shape that an `m x n` result needs.
+    pub(crate) fn check(&self, m: usize, n: usize) {
+        match self.bias {
+            Bias::None => {}
+            Bias::PerCol(b) => assert_eq!(b.len(), n, "bias per column of {n} columns"),
+            Bias::PerRow(b) => assert_eq!(b.len(), m, "bias per row of {m} rows"),
+        }
+        if let Some((_, r)) = self.residual {
+            assert_eq!((r.rows(), r.cols()), (m, n), "residual of an {m}x{n} result");
+        }
+    }
+
+    /// The result at `(i, j)` for the product `p`.
+    #[inline]
+    pub(crate) fn scalar(&self, p: f32, i: usize, j: usize) -> f32 {
+        let bias = match self.bias {
+            Bias::None => 0.0,
+            Bias::PerCol(b) => b[j],
+            Bias::PerRow(b) => b[i],
+        };
+        let mut x = self.alpha * p + bias;
+        if let Some((beta, r)) = self.residual {
+            x += beta * r.at(i, j);
+        }
+        self.activation.scalar(x)
+    }
+}
+
+impl Activation {
+    /// The result for one element.
+    #[inline]
+    pub(crate) fn scalar(self, x: f32) -> f32 {
+        match self.bounds() {
+            Some((low, high)) => {
+                let x = if low > x { low } else { x };
+                if high < x { high } else { x }
+            }
+            None => x,
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! Matrix products in f32.
+//!
+//! `C = activation(alpha * A B + bias + beta * residual)`, with any strides, either operand packed
+//! ahead of time or not. The inner dimension is summed in one order that depends on the shapes, the
+//! forms of the operands and the level, never on the number of threads. Every multiplication is made:
+//! NaN and infinity propagate as IEEE 754 says.
+
+mod dot;
+mod driver;
+mod epilogue;
+mod pack;
+mod tile;
+
+pub use epilogue::{Activation, Bias, Epilogue};
+pub use pack::{PackedA, PackedB};
+
+use super::isa::Isa;
+use super::mat::{MatMut, MatRef};
+use driver::{Job, RawC};
+use pool::Pool;
+
+/// The left operand of a product.
+#[derive(Clone, Copy, Debug)]
+pub enum Lhs<'a> {
+    /// As it is.
+    Plain(MatRef<'a>),
+    /// Packed ahead of time.
+    Packed(&'a PackedA),
+}
+
+/// The right operand of a product.
+#[derive(Clone, Copy, Debug)]
+pub enum Rhs<'a> {
+    /// As it is.
+    Plain(MatRef<'a>),
+    /// Packed ahead of time.
+    Packed(&'a PackedB),
+}
+
+impl<'a> From<MatRef<'a>> for Lhs<'a> {
+    fn from(a: MatRef<'a>) -> Self {
+        Lhs::Plain(a)
+    }
+}
+
+impl<'a> From<&'a PackedA> for Lhs<'a> {
+    fn from(a: &'a PackedA) -> Self {
+        Lhs::Packed(a)
+    }
+}
+
+impl<'a> From<MatRef<'a>> for Rhs<'a> {
+    fn from(b: MatRef<'a>) -> Self {
+        Rhs::Plain(b)
+    }
+}
+
+impl<'a> From<&'a PackedB> for Rhs<'a> {
+    fn from(b: &'a PackedB) -> Self {
+        Rhs::Packed(b)
+    }
+}
+
+impl Lhs<'_> {
+    fn shape(&self) -> (usize, usize) {
+        match self {
+            Lhs::Plain(a) => (a.rows(), a.cols()),
+            Lhs::Packed(a) => (a.rows(), a.cols()),
+        }
+    }
+}
+
+impl Rhs<'_> {
+    fn shape(&self) -> (usize, usize) {
+        match self {
+            Rhs::Plain(b) => (b.rows(), b.cols()),
+            Rhs::Packed(b) => (b.rows(), b.cols()),
+        }
+    }
+}
+
+/// `c = epilogue(a b)`: `a` is `m x k`, `b` is `k x n`, `c` is `m x n`; any of them may be zero.
+/// Divided among the threads of `pool` if it is large enough.
+///
+/// # Panics
+/// If the shapes do not fit each other, or a packed operand was packed for another level.
+pub fn gemm<'a>(
+    pool: &Pool,
+    isa: Isa,
+    a: impl Into<Lhs<'a>>,
+    b: impl Into<Rhs<'a>>,
+    c: MatMut<'_>,
+    epilogue: &Epilogue<'a>,
+) {
+    if let Some(job) = job(isa, a.into(), b.into(), c, epilogue) {
+        job.run(pool);
+    }
+}
+
+/// `c[i] = epilogue(i)(a(i) b(i))` for `i` in `0..count`, where `c[i]` starts at `i * c_step` of `c` and is
+/// `m x n`, row-major and dense. Operands are asked for by number, which makes any broadcast of batches
+/// a matter of the caller's arithmetic. Divided among the threads of `pool` by results, and by rows
+/// and columns too if there are fewer results than threads.
+///
+/// # Panics
+/// As [`gemm`]; and if results overlap (`c_step < m * n`) or leave `c`.
+pub fn bmm<'a>(
+    pool: &Pool,
+    isa: Isa,
+    count: usize,
+    a: &(dyn Fn(usize) -> Lhs<'a> + Sync),
+    b: &(dyn Fn(usize) -> Rhs<'a> + Sync),
+    (c, c_step, m, n): (&mut [f32], usize, usize, usize),
+    epilogue: &(dyn Fn(usize) -> Epilogue<'a> + Sync),
+) {
+    let each = m.checked_mul(n).expect("a result has at most usize::MAX elements");
+    if count == 0 || each == 0 {
+        return;
+    }
+    let end = (count - 1).checked_mul(c_step).and_then(|s| s.checked_add(each));
+    assert!(count == 1 || c_step >= each, "results of {each} elements overlap at steps of {c_step}");
+    assert!(end.is_some_and(|e| e <= c.len()), "{count} results leave their {} elements", c.len());
+    if count < pool.threads() {
+        for i in 0..count {
+            gemm(pool, isa, a(i), b(i), MatMut::new(&mut c[i * c_step..][..each], m, n), &epilogue(i));
+        }
+        return;
+    }
+    let k = a(0).shape().1;
+    let grain = (driver::SPLIT_WORK / each.saturating_mul(k).max(1)).max(1);
+    let serial = Pool::serial();
+    pool.parallel_chunks_mut(&mut c[..end.unwrap_or(0)], c_step, grain, &|i, c| {
+        gemm(&serial, isa, a(i), b(i), MatMut::new(&mut c[..each], m, n), &epilogue(i));
+    });
+}
+
+/// Checks a product; `None` if there is nothing to compute.
+fn job<'a>(isa: Isa, a: Lhs<'a>, b: Rhs<'a>, mut c: MatMut<'_>, epilogue: &Epilogue<'a>) -> Option<Job<'a>> {
+    let ((m, k), (bk, n)) = (a.shape(), b.shape());
+    assert_eq!(k, bk, "inner dimensions of a {m}x{k} by {bk}x{n} product");
+    assert_eq!((c.rows(), c.cols()), (m, n), "result of a {m}x{k} by {k}x{n} product");
+    epilogue.check(m, n);
+    if let Lhs::Packed(a) = a {
+        assert_eq!(a.level(), isa.level(), "left operand packed for another level");
+    }
+    if let Rhs::Packed(b) = b {
+        assert_eq!(b.level(), isa.level(), "right operand packed for another level");
+    }
+    if m == 0 || n == 0 {
+        return None;
+    }
+    let c = RawC { rs: c.row_stride(), cs: c.col_stride(), ptr: c.as_mut_ptr() };
+    let job = Job { isa, m, n, k, a, b, c, epilogue: *epilogue };
+    Some(match (a, b) {
+        (Lhs::Plain(a), Rhs::Plain(b)) if transposing_pays(m, n, &job.c, a, b) => Job {
+            m: n,
+            n: m,
+            a: Lhs::Plain(b.t()),
+            b: Rhs::Plain(a.t()),
+            c: RawC { rs: c.cs, cs: c.rs, ..c },
+            epilogue: epilogue.t(),
+            ..job
+        },
+        _ => job,
+    })
+}
+
+/// Whether `C' = B' A'` is the better way: where C is contiguous down its columns, or there are too few
+/// columns for vectors.
+fn transposing_pays(m: usize, n: usize, c: &RawC, a: MatRef<'_>, b: MatRef<'_>) -> bool {
+    let down = c.cs != 1 && c.rs == 1 && n > 1;
+    let narrow = n <= dot::MAX_ROWS && m > n && a.col_stride() == 1 && b.row_stride() == 1;
+    down || narrow
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,167 @@
+//! Operands laid out as the tiles read them.
+
+use super::super::isa::{Isa, Level};
+use super::super::mat::MatRef;
+use super::tile;
+use std::ops::Range;
+use tensor::{AlignedBuffer, Result};
+
+/// The right operand of a product, laid out once for a level: panels of columns, each holding its
+/// rows one after another, the last padded with zero columns.
+#[derive(Clone, Debug)]
+pub struct PackedB {
+    data: AlignedBuffer,
+    k: usize,
+    n: usize,
+    level: Level,
+}
+
+impl PackedB {
+    /// Packs a `k x n` matrix of any strides: a weight of shape `[n, k]` as PyTorch's linear has it is
+    /// `MatRef::new(w, n, k).t()`. Fails if the memory cannot be had.
+    pub fn new(isa: Isa, b: MatRef<'_>) -> Result<Self> {
+        let (k, n, nr) = (b.rows(), b.cols(), tile::panel_cols(isa.level()));
+        let len = n.div_ceil(nr).checked_mul(nr).and_then(|c| c.checked_mul(k)).unwrap_or(usize::MAX / 64);
+        let mut data = AlignedBuffer::zeroed(len.saturating_mul(size_of::<f32>()).min(usize::MAX / 8))?;
+        pack_b(b, 0..k, 0..n, nr, bytemuck::cast_slice_mut(&mut data));
+        Ok(Self { data, k, n, level: isa.level() })
+    }
+
+    /// Rows of the matrix: the inner dimension of the product.
+    pub fn rows(&self) -> usize {
+        self.k
+    }
+
+    /// Columns of the matrix.
+    pub fn cols(&self) -> usize {
+        self.n
+    }
+
+    /// The level it was packed for; only that level can use it.
+    pub fn level(&self) -> Level {
+        self.level
+    }
+
+    /// Bytes held.
+    pub fn bytes(&self) -> usize {
+        self.data.len()
+    }
+
+    pub(crate) fn elements(&self) -> &[f32] {
+        bytemuck::cast_slice(&self.data)
+    }
+}
+
+/// The left operand of a product, laid out once for a level: panels of rows of even height, each
+/// holding its columns one after another.
+#[derive(Clone, Debug)]
+pub struct PackedA {
+    data: AlignedBuffer,
+    m: usize,
+    k: usize,
+    height: usize,
+    level: Level,
+}
+
+impl PackedA {
+    /// Packs an `m x k` matrix of any strides. Fails if the memory cannot be had.
+    pub fn new(isa: Isa, a: MatRef<'_>) -> Result<Self> {
+        let (m, k) = (a.rows(), a.cols());
+        let height = panel_height(isa.level(), m);
+        let len = m.checked_mul(k).and_then(|l| l.checked_mul(size_of::<f32>())).unwrap_or(usize::MAX / 8);
+        let mut data = AlignedBuffer::zeroed(len)?;
+        pack_a(a, 0..m, 0..k, height, bytemuck::cast_slice_mut(&mut data));
+        Ok(Self { data, m, k, height, level: isa.level() })
+    }
+
+    /// Rows of the matrix.
+    pub fn rows(&self) -> usize {
+        self.m
+    }
+
+    /// Columns of the matrix: the inner dimension of the product.
+    pub fn cols(&self) -> usize {
+        self.k
+    }
+
+    /// The level it was packed for; only that level can use it.
+    pub fn level(&self) -> Level {
+        self.level
+    }
+
+    /// Bytes held.
+    pub fn bytes(&self) -> usize {
+        self.data.len()
+    }
+
+    pub(crate) fn height(&self) -> usize {
+        self.height
+    }
+
+    pub(crate) fn elements(&self) -> &[f32] {
+        bytemuck::cast_slice(&self.data)
+    }
+}
+
+/// The height of row panels that divides `m` rows most evenly among the fewest panels.
+pub(crate) fn panel_height(level: Level, m: usize) -> usize {
+    let max = tile::max_rows(level);
+    m.div_ceil(m.div_ceil(max).max(1)).max(1)
+}
+
+/// Packs rows and columns of `a` into panels of `height` rows: the panel of rows `p * height..` starts
+/// at `p * height * k`.
+pub(crate) fn pack_a(a: MatRef<'_>, rows: Range<usize>, cols: Range<usize>, height: usize, out: &mut [f32]) {
+    let k = cols.len();
+    if k == 0 {
+        return;
+    }
+    let mut out = out;
+    for r in rows.clone().step_by(height) {
+        let h = height.min(rows.end - r);
+        let (panel, rest) = out.split_at_mut(h * k);
+        out = rest;
+        gather(a.t(), cols.start, r, k, h, h, panel);
+    }
+}
+
+/// Packs rows and columns of `b` into panels of `nr` columns: the panel of columns `p * nr..` starts
+/// at `p * nr * k`.
+pub(crate) fn pack_b(b: MatRef<'_>, rows: Range<usize>, cols: Range<usize>, nr: usize, out: &mut [f32]) {
+    let k = rows.len();
+    if k == 0 {
+        return;
+    }
+    for (c, panel) in cols.clone().step_by(nr).zip(out.chunks_exact_mut(nr * k)) {
+        gather(b, rows.start, c, k, nr.min(cols.end - c), nr, panel);
+    }
+}
+
+/// Copies the `k x n` block of `b` at `(r, c)` to rows of `step` elements, zero past the `n`th.
+fn gather(b: MatRef<'_>, r: usize, c: usize, k: usize, n: usize, step: usize, out: &mut [f32]) {
+    let (rs, cs) = (b.row_stride(), b.col_stride());
+    if n < step {
+        for row in out.chunks_exact_mut(step) {
+            row[n..].fill(0.0);
+        }
+    }
+    if cs == 1 {
+        for (i, row) in out.chunks_exact_mut(step).enumerate() {
+            row[..n].copy_from_slice(&b.from(r + i, c)[..n]);
+        }
+    } else if rs == 1 {
+        for j in 0..n {
+            let source = &b.from(r, c + j)[..k];
+            for (row, &x) in out.chunks_exact_mut(step).zip(source) {
+                row[j] = x;
+            }
+        }
+    } else {
+        for (i, row) in out.chunks_exact_mut(step).enumerate() {
+            let source = b.from(r + i, c);
+            for (j, x) in row[..n].iter_mut().enumerate() {
+                *x = source[j * cs];
+            }
+        }
+    }
+}

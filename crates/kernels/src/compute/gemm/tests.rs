@@ -1,0 +1,287 @@
+use super::*;
+use proptest::prelude::*;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// Numbers that repeat after no useful period, between -1 and 1.
+fn numbers(len: usize, seed: u32) -> Vec<f32> {
+    let mut state = seed.wrapping_mul(2_654_435_761).wrapping_add(12345);
+    (0..len)
+        .map(|_| {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (state >> 8) as f32 / (1 << 23) as f32 - 1.0
+        })
+        .collect()
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Form {
+    RowMajor,
+    ColMajor,
+    Spread,
+    Packed,
+}
+
+/// A matrix in a slice of its own, off any alignment.
+struct Held {
+    data: Vec<f32>,
+    rows: usize,
+    cols: usize,
+    strides: (usize, usize),
+}
+
+impl Held {
+    fn new(rows: usize, cols: usize, form: Form, seed: u32) -> Self {
+        let strides = match form {
+            Form::ColMajor => (1, rows.max(1) + 1),
+            Form::Spread => (cols * 2 + 1, 2),
+            Form::RowMajor | Form::Packed => (cols + 3, 1),
+        };
+        let len = 1 + rows * strides.0 + cols * strides.1;
+        Self { data: numbers(len, seed), rows, cols, strides }
+    }
+
+    fn view(&self) -> MatRef<'_> {
+        MatRef::strided(&self.data[1..], self.rows, self.cols, self.strides.0, self.strides.1)
+    }
+
+    fn at(&self, i: usize, j: usize) -> f64 {
+        f64::from(*self.view().at(i, j))
+    }
+}
+
+fn check(
+    isa: Isa,
+    threads: usize,
+    (m, n, k): (usize, usize, usize),
+    forms: (Form, Form, Form),
+    variant: u32,
+) {
+    let a = Held::new(m, k, forms.0, 1);
+    let b = Held::new(k, n, forms.1, 2);
+    let mut c = Held::new(m, n, forms.2, 3);
+    let before = Held::new(m, n, forms.2, 3);
+    let residual = Held::new(m, n, if variant & 64 != 0 { Form::ColMajor } else { Form::RowMajor }, 4);
+    let (per_col, per_row) = (numbers(n, 5), numbers(m, 6));
+    let mut ep = Epilogue { accumulate: variant & 1 != 0, ..Epilogue::NONE };
+    if variant & 2 != 0 {
+        ep.alpha = 0.5;
+    }
+    match variant >> 2 & 3 {
+        1 => ep.bias = Bias::PerCol(&per_col),
+        2 => ep.bias = Bias::PerRow(&per_row),
+        _ => {}
+    }
+    if variant & 16 != 0 {
+        ep.residual = Some((-2.0, residual.view()));
+    }
+    if variant & 32 != 0 {
+        ep.activation = Activation::Clamp { low: -1.5, high: 2.0 };
+    }
+    let pool = Pool::new(threads);
+    let (pa, pb);
+    let lhs = match forms.0 {
+        Form::Packed => {
+            pa = PackedA::new(isa, a.view()).unwrap();
+            Lhs::Packed(&pa)
+        }
+        _ => Lhs::Plain(a.view()),
+    };
+    let rhs = match forms.1 {
+        Form::Packed => {
+            pb = PackedB::new(isa, b.view()).unwrap();
+            Rhs::Packed(&pb)
+        }
+        _ => Rhs::Plain(b.view()),
+    };
+    let (rs, cs) = c.strides;
+    gemm(&pool, isa, lhs, rhs, MatMut::strided(&mut c.data[1..], m, n, rs, cs), &ep);
+
+    let mut touched = vec![false; c.data.len()];
+    for i in 0..m {
+        for j in 0..n {
+            let start = if ep.accumulate { before.at(i, j) } else { 0.0 };
+            let sum: f64 = start + (0..k).map(|p| a.at(i, p) * b.at(p, j)).sum::<f64>();
+            let bias = match ep.bias {
+                Bias::None => 0.0,
+                Bias::PerCol(b) => b[j],
+                Bias::PerRow(b) => b[i],
+            };
+            let mut want = f64::from(ep.alpha) * sum + f64::from(bias);
+            if ep.residual.is_some() {
+                want -= 2.0 * residual.at(i, j);
+            }
+            if variant & 32 != 0 {
+                want = want.clamp(-1.5, 2.0);
+            }
+            let got = c.at(i, j);
+            let tolerance = 1e-6 * (k as f64 + 4.0);
+            assert!(
+                (got - want).abs() <= tolerance,
+                "{isa:?} {m}x{n}x{k} {forms:?} variant {variant}: ({i}, {j}) is {got}, not {want}"
+            );
+            touched[1 + i * rs + j * cs] = true;
+        }
+    }
+    for (i, (x, y)) in c.data.iter().zip(&before.data).enumerate() {
+        assert!(touched[i] || x.to_bits() == y.to_bits(), "element {i} outside the result was written");
+    }
+}
+
+fn form() -> impl Strategy<Value = Form> {
+    prop_oneof![Just(Form::RowMajor), Just(Form::ColMajor), Just(Form::Spread), Just(Form::Packed)]
+}
+
+fn plain_form() -> impl Strategy<Value = Form> {
+    prop_oneof![Just(Form::RowMajor), Just(Form::ColMajor), Just(Form::Spread)]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
+    #[test]
+    fn products_match_f64(
+        m in 0usize..40, n in 0usize..80, k in 0usize..70, forms in (form(), form(), plain_form()), variant in 0u32..128,
+    ) {
+        for isa in Isa::available() {
+            check(isa, 1, (m, n, k), forms, variant);
+        }
+    }
+}
+
+#[test]
+fn edges_of_tiles_and_blocks() {
+    for isa in Isa::available() {
+        for m in [1, 2, 3, 6, 7, 13, 14, 15, 28, 29, 169] {
+            for n in [1, 4, 8, 15, 16, 31, 32, 33, 63, 65, 130] {
+                for (forms, variant) in [
+                    ((Form::RowMajor, Form::RowMajor, Form::RowMajor), 0),
+                    ((Form::RowMajor, Form::Packed, Form::RowMajor), 22),
+                    ((Form::Packed, Form::RowMajor, Form::RowMajor), 41),
+                    ((Form::RowMajor, Form::ColMajor, Form::ColMajor), 84),
+                ] {
+                    check(isa, 1, (m, n, 5), forms, variant);
+                }
+            }
+        }
+        for k in [255, 256, 257, 600] {
+            check(isa, 1, (17, 70, k), (Form::RowMajor, Form::RowMajor, Form::RowMajor), 23);
+            check(isa, 1, (40, 70, k), (Form::Packed, Form::ColMajor, Form::Spread), 55);
+            check(isa, 1, (40, 70, k), (Form::ColMajor, Form::Packed, Form::ColMajor), 86);
+        }
+        check(isa, 1, (30, 1100, 20), (Form::RowMajor, Form::RowMajor, Form::RowMajor), 0);
+    }
+}
+
+#[test]
+fn threads_do_not_change_a_bit() {
+    for isa in Isa::available() {
+        let (m, n, k) = (150, 200, 300);
+        let (a, b) = (numbers(m * k, 1), numbers(k * n, 2));
+        let (a, b) = (MatRef::new(&a, m, k), MatRef::new(&b, k, n));
+        let (pa, pb) = (PackedA::new(isa, a).unwrap(), PackedB::new(isa, b).unwrap());
+        let run = |threads: usize, lhs: Lhs<'_>, rhs: Rhs<'_>| {
+            let mut c = vec![0.0; m * n];
+            gemm(&Pool::new(threads), isa, lhs, rhs, MatMut::new(&mut c, m, n), &Epilogue::NONE);
+            c
+        };
+        let lhs = [Lhs::Plain(a), Lhs::Packed(&pa)];
+        let rhs = [Rhs::Plain(b), Rhs::Packed(&pb)];
+        let want = run(1, lhs[0], rhs[0]);
+        for threads in [1, 2, 3, 5, 16] {
+            for l in lhs {
+                for r in rhs {
+                    assert!(run(threads, l, r) == want, "{isa:?} with {threads} threads");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn nan_and_infinity_propagate() {
+    for isa in Isa::available() {
+        for n in [1, 5, 40] {
+            for (k, packed) in [(3, false), (3, true)] {
+                let a = [0.0, f32::NAN, 0.0];
+                let mut b = vec![1.0; k * n];
+                b[0] = f32::INFINITY;
+                let b = MatRef::new(&b, k, n);
+                let pb = PackedB::new(isa, b).unwrap();
+                let rhs = if packed { Rhs::Packed(&pb) } else { Rhs::Plain(b) };
+                let mut c = vec![0.0; 2 * n];
+                let rows = MatRef::strided(&a, 2, k, 0, 1);
+                let ep = Epilogue::NONE.with_activation(Activation::Relu);
+                gemm(&Pool::serial(), isa, rows, rhs, MatMut::new(&mut c, 2, n), &ep);
+                assert!(c.iter().all(|x| x.is_nan()), "{isa:?} n {n}: {c:?}");
+                let zeros = [0.0; 3];
+                gemm(
+                    &Pool::serial(),
+                    isa,
+                    MatRef::strided(&zeros, 2, k, 0, 1),
+                    rhs,
+                    MatMut::new(&mut c, 2, n),
+                    &ep,
+                );
+                assert!(c[0].is_nan() && c[n].is_nan(), "zero times infinity");
+                assert!(n == 1 || c[1] == 0.0);
+            }
+        }
+    }
+}
+
+#[test]
+fn batches_are_products() {
+    for isa in Isa::available() {
+        let (count, m, n, k) = (6, 5, 7, 9);
+        let (a, b) = (numbers(count * m * k, 1), numbers(2 * k * n, 2));
+        let mut c = vec![7.0; count * 40];
+        bmm(
+            &Pool::new(2),
+            isa,
+            count,
+            &|i| MatRef::new(&a[i * m * k..], m, k).into(),
+            &|i| MatRef::new(&b[i % 2 * k * n..], k, n).into(),
+            (&mut c, 40, m, n),
+            &|_| Epilogue::NONE,
+        );
+        for i in 0..count {
+            let mut one = vec![0.0; m * n];
+            let (a, b) = (MatRef::new(&a[i * m * k..], m, k), MatRef::new(&b[i % 2 * k * n..], k, n));
+            gemm(&Pool::serial(), isa, a, b, MatMut::new(&mut one, m, n), &Epilogue::NONE);
+            assert_eq!(c[i * 40..][..m * n], one);
+            assert!(c[i * 40..][m * n..40].iter().all(|&x| x == 7.0));
+        }
+    }
+}
+
+#[test]
+fn shapes_that_do_not_fit_are_refused() {
+    let refuse = |body: &mut dyn FnMut()| catch_unwind(AssertUnwindSafe(body)).is_err();
+    let (isa, pool) = (Isa::detect(), Pool::serial());
+    let x = [0.0; 12];
+    let mut c = [0.0; 12];
+    assert!(refuse(&mut || gemm(
+        &pool,
+        isa,
+        MatRef::new(&x, 3, 4),
+        MatRef::new(&x, 3, 4),
+        MatMut::new(&mut c, 3, 4),
+        &Epilogue::NONE
+    )));
+    assert!(refuse(&mut || gemm(
+        &pool,
+        isa,
+        MatRef::new(&x, 3, 4),
+        MatRef::new(&x, 4, 3),
+        MatMut::new(&mut c, 3, 4),
+        &Epilogue::NONE
+    )));
+    let bias = [0.0; 2];
+    assert!(refuse(&mut || gemm(
+        &pool,
+        isa,
+        MatRef::new(&x, 3, 4),
+        MatRef::new(&x, 4, 3),
+        MatMut::new(&mut c, 3, 3),
+        &Epilogue::NONE.with_bias(Bias::PerCol(&bias))
+    )));
+}

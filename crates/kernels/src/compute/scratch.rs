@@ -1,0 +1,27 @@
+//! Memory that a thread keeps for packing blocks. Its size is bounded by the block sizes of the
+//! callers, not by the problem, and after a thread's first call nothing is allocated.
+
+use std::cell::RefCell;
+use tensor::AlignedBuffer;
+
+thread_local! {
+    static SCRATCH: RefCell<AlignedBuffer> = RefCell::new(AlignedBuffer::default());
+}
+
+/// Lends `len` elements of the thread's scratch, holding whatever was left there. A use within a use
+/// gets memory of its own.
+pub(crate) fn with<R>(len: usize, body: impl FnOnce(&mut [f32]) -> R) -> R {
+    let bytes = len * size_of::<f32>();
+    SCRATCH.with(|cell| match cell.try_borrow_mut() {
+        Ok(mut buffer) => {
+            if buffer.len() < bytes {
+                *buffer = AlignedBuffer::zeroed(bytes).expect("memory for packing blocks");
+            }
+            body(&mut bytemuck::cast_slice_mut(&mut buffer[..bytes])[..len])
+        }
+        Err(_) => {
+            let mut own = AlignedBuffer::zeroed(bytes).expect("memory for packing blocks");
+            body(bytemuck::cast_slice_mut(&mut own))
+        }
+    })
+}

@@ -1,0 +1,85 @@
+use super::{Level, Op, Simd};
+use std::arch::x86_64::*;
+
+/// AVX-512 F, BW, DQ and VL. Made only by [`enter`], whose caller vouches for the machine.
+#[derive(Clone, Copy)]
+pub(crate) struct Avx512(());
+
+/// Compiles `op` for AVX-512 and runs it.
+///
+/// # Safety
+/// The machine has AVX2, FMA and AVX-512 F, BW, DQ and VL.
+#[target_feature(enable = "avx2,fma,avx512f,avx512bw,avx512dq,avx512vl")]
+pub(super) unsafe fn enter<O: Op>(op: O) -> O::Out {
+    op.run(Avx512(()))
+}
+
+/// The mask whose first `n` lanes are set.
+#[inline(always)]
+fn first(n: usize) -> __mmask16 {
+    ((1u32 << n.min(16)) - 1) as __mmask16
+}
+
+impl Simd for Avx512 {
+    type F = __m512;
+    const LANES: usize = 16;
+    const MAX_ROWS: usize = 14;
+    const FUSED: bool = true;
+    const LEVEL: Level = Level::Avx512;
+
+    #[inline(always)]
+    fn splat(self, x: f32) -> Self::F {
+        // SAFETY: AVX-512 is there: `self` proves it. The same holds for every block below.
+        unsafe { _mm512_set1_ps(x) }
+    }
+    #[inline(always)]
+    fn mul_add(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F {
+        // SAFETY: `self` proves AVX-512.
+        unsafe { _mm512_fmadd_ps(a, b, c) }
+    }
+    #[inline(always)]
+    fn add(self, a: Self::F, b: Self::F) -> Self::F {
+        // SAFETY: `self` proves AVX-512.
+        unsafe { _mm512_add_ps(a, b) }
+    }
+    #[inline(always)]
+    fn mul(self, a: Self::F, b: Self::F) -> Self::F {
+        // SAFETY: `self` proves AVX-512.
+        unsafe { _mm512_mul_ps(a, b) }
+    }
+    #[inline(always)]
+    fn max(self, a: Self::F, b: Self::F) -> Self::F {
+        // SAFETY: `self` proves AVX-512.
+        unsafe { _mm512_max_ps(a, b) }
+    }
+    #[inline(always)]
+    fn min(self, a: Self::F, b: Self::F) -> Self::F {
+        // SAFETY: `self` proves AVX-512.
+        unsafe { _mm512_min_ps(a, b) }
+    }
+    #[inline(always)]
+    fn sum(self, a: Self::F) -> f32 {
+        // SAFETY: `self` proves AVX-512.
+        unsafe { _mm512_reduce_add_ps(a) }
+    }
+    #[inline(always)]
+    unsafe fn load(self, p: *const f32) -> Self::F {
+        // SAFETY: the caller lets 16 elements be read.
+        unsafe { _mm512_loadu_ps(p) }
+    }
+    #[inline(always)]
+    unsafe fn store(self, p: *mut f32, a: Self::F) {
+        // SAFETY: the caller lets 16 elements be written.
+        unsafe { _mm512_storeu_ps(p, a) }
+    }
+    #[inline(always)]
+    unsafe fn load_first(self, p: *const f32, n: usize) -> Self::F {
+        // SAFETY: a masked load touches only the lanes that the caller allows.
+        unsafe { _mm512_maskz_loadu_ps(first(n), p) }
+    }
+    #[inline(always)]
+    unsafe fn store_first(self, p: *mut f32, n: usize, a: Self::F) {
+        // SAFETY: a masked store touches only the lanes that the caller allows.
+        unsafe { _mm512_mask_storeu_ps(p, first(n), a) }
+    }
+}

@@ -1,0 +1,95 @@
+//! One body of code for every instruction set. An [`Op`] is written once over a [`Simd`];
+//! [`dispatch`] runs the copy of it that was compiled for the level of an [`Isa`].
+//!
+//! Bodies must be `#[inline(always)]` down to the intrinsics: only what is inlined into the
+//! dispatcher is compiled with the level's instructions.
+
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
+mod portable;
+
+use super::isa::{Isa, Level};
+
+pub(crate) use portable::Portable;
+
+/// The vectors of f32 of an instruction set. A value of such a type is proof that the machine has it.
+pub(crate) trait Simd: Copy {
+    /// A vector.
+    type F: Copy;
+    /// Elements in a vector.
+    const LANES: usize;
+    /// Rows of the largest GEMM tile: with two vectors a row it leaves no register unused.
+    const MAX_ROWS: usize;
+    /// Whether multiply-add rounds once, in one instruction.
+    const FUSED: bool;
+    /// The level.
+    const LEVEL: Level;
+
+    /// A vector of one value.
+    fn splat(self, x: f32) -> Self::F;
+    /// `a * b + c`; rounded once if [`Simd::FUSED`].
+    fn mul_add(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F;
+    /// `a + b`.
+    fn add(self, a: Self::F, b: Self::F) -> Self::F;
+    /// `a * b`.
+    fn mul(self, a: Self::F, b: Self::F) -> Self::F;
+    /// The greater; `b` where either is NaN.
+    fn max(self, a: Self::F, b: Self::F) -> Self::F;
+    /// The lesser; `b` where either is NaN.
+    fn min(self, a: Self::F, b: Self::F) -> Self::F;
+    /// The sum of the lanes, in an order fixed for the level.
+    fn sum(self, a: Self::F) -> f32;
+
+    /// Loads a vector from any address.
+    ///
+    /// # Safety
+    /// `LANES` elements can be read at `p`.
+    unsafe fn load(self, p: *const f32) -> Self::F;
+    /// Stores a vector to any address.
+    ///
+    /// # Safety
+    /// `LANES` elements can be written at `p`.
+    unsafe fn store(self, p: *mut f32, a: Self::F);
+    /// Loads the first `n.min(LANES)` elements; the rest are zero.
+    ///
+    /// # Safety
+    /// So many elements can be read at `p`.
+    unsafe fn load_first(self, p: *const f32, n: usize) -> Self::F;
+    /// Stores the first `n.min(LANES)` elements.
+    ///
+    /// # Safety
+    /// So many elements can be written at `p`.
+    unsafe fn store_first(self, p: *mut f32, n: usize, a: Self::F);
+
+    /// `a * b + c` of scalars, rounded as [`Simd::mul_add`] rounds.
+    #[inline(always)]
+    fn mul_add1(self, a: f32, b: f32, c: f32) -> f32 {
+        if Self::FUSED { a.mul_add(b, c) } else { a * b + c }
+    }
+}
+
+/// Code written once for every instruction set. `run` must be `#[inline(always)]`.
+pub(crate) trait Op {
+    /// What it gives.
+    type Out;
+    /// The body.
+    fn run<S: Simd>(self, s: S) -> Self::Out;
+}
+
+/// Runs the copy of `op` that was compiled for the level of `isa`.
+#[inline]
+pub(crate) fn dispatch<O: Op>(isa: Isa, op: O) -> O::Out {
+    match isa.level() {
+        Level::Portable => op.run(Portable),
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: an `Isa` of this level exists only where the machine has AVX2 and FMA.
+        Level::Avx2 => unsafe { avx2::enter(op) },
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: an `Isa` of this level exists only where the machine has AVX-512 F, BW, DQ, VL.
+        Level::Avx512 => unsafe { avx512::enter(op) },
+        #[cfg(not(target_arch = "x86_64"))]
+        _ => op.run(Portable),
+    }
+}

@@ -1,0 +1,67 @@
+use super::{Level, Simd};
+use std::array::from_fn;
+
+/// Arrays of lanes, in plain Rust.
+#[derive(Clone, Copy)]
+pub(crate) struct Portable;
+
+const LANES: usize = 4;
+
+impl Simd for Portable {
+    type F = [f32; LANES];
+    const LANES: usize = LANES;
+    const MAX_ROWS: usize = if cfg!(target_arch = "aarch64") { 12 } else { 6 };
+    const FUSED: bool = cfg!(any(target_arch = "aarch64", target_feature = "fma"));
+    const LEVEL: Level = Level::Portable;
+
+    #[inline(always)]
+    fn splat(self, x: f32) -> Self::F {
+        [x; LANES]
+    }
+    #[inline(always)]
+    fn mul_add(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F {
+        from_fn(|i| if Self::FUSED { a[i].mul_add(b[i], c[i]) } else { a[i] * b[i] + c[i] })
+    }
+    #[inline(always)]
+    fn add(self, a: Self::F, b: Self::F) -> Self::F {
+        from_fn(|i| a[i] + b[i])
+    }
+    #[inline(always)]
+    fn mul(self, a: Self::F, b: Self::F) -> Self::F {
+        from_fn(|i| a[i] * b[i])
+    }
+    #[inline(always)]
+    fn max(self, a: Self::F, b: Self::F) -> Self::F {
+        from_fn(|i| if a[i] > b[i] { a[i] } else { b[i] })
+    }
+    #[inline(always)]
+    fn min(self, a: Self::F, b: Self::F) -> Self::F {
+        from_fn(|i| if a[i] < b[i] { a[i] } else { b[i] })
+    }
+    #[inline(always)]
+    fn sum(self, a: Self::F) -> f32 {
+        (a[0] + a[2]) + (a[1] + a[3])
+    }
+    #[inline(always)]
+    unsafe fn load(self, p: *const f32) -> Self::F {
+        // SAFETY: the caller lets LANES elements be read; an array has the alignment of its elements.
+        unsafe { p.cast::<Self::F>().read() }
+    }
+    #[inline(always)]
+    unsafe fn store(self, p: *mut f32, a: Self::F) {
+        // SAFETY: the caller lets LANES elements be written.
+        unsafe { p.cast::<Self::F>().write(a) }
+    }
+    #[inline(always)]
+    unsafe fn load_first(self, p: *const f32, n: usize) -> Self::F {
+        // SAFETY: only elements below n are read, as the caller allows.
+        from_fn(|i| if i < n { unsafe { p.add(i).read() } } else { 0.0 })
+    }
+    #[inline(always)]
+    unsafe fn store_first(self, p: *mut f32, n: usize, a: Self::F) {
+        for (i, &x) in a.iter().enumerate().take(n) {
+            // SAFETY: only elements below n are written, as the caller allows.
+            unsafe { p.add(i).write(x) }
+        }
+    }
+}
