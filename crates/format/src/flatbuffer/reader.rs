@@ -154,7 +154,7 @@ impl<'a> Reader<'a> {
         };
         let vtable_len: u16 = self.scalar(vtable, "a vtable", &path)?;
         let len: u16 = self.scalar(vtable.saturating_add(2), "a vtable", &path)?;
-        if vtable_len < 4 || vtable_len % 2 != 0 || len < 4 {
+        if vtable_len < 4 || !vtable_len.is_multiple_of(2) || len < 4 {
             return Err(Error::new(
                 ErrorKind::Structure,
                 path.to_string(),

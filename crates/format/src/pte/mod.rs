@@ -15,11 +15,11 @@
 //!
 //! ```no_run
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! use format::pte;
+//! use format::{Limits, pte};
 //! let file = std::fs::read("model.pte")?;
 //! let header = pte::Header::parse(&file, file.len() as u64)?;
 //! let tables = &file[..header.program_size as usize];
-//! let program = pte::read_program(tables)?;
+//! let program = pte::VerifiedProgram::read(tables, &header, &Limits::default())?;
 //! println!("{} methods", program.execution_plan.len());
 //! # Ok(()) }
 //! ```
@@ -28,6 +28,7 @@
 //! one. Bulk bytes inside the flatbuffer (inline constants and delegates) are ranges of the file.
 
 mod header;
+mod layout;
 mod read;
 mod schema;
 mod value;
@@ -44,4 +45,4 @@ pub use schema::{
 pub use value::{
     AllocationDetails, EValue, ExtraTensorInfo, Tensor, TensorDataLocation, TensorShapeDynamism,
 };
-pub use verify::VerifiedProgram;
+pub use verify::{TensorData, VerifiedProgram, verify, verify_all};

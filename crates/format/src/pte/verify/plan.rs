@@ -1,0 +1,225 @@
+use super::Verifier;
+use crate::ErrorKind;
+use crate::flatbuffer::Path;
+use crate::pte::{
+    BackendDelegate, Chain, DataLocation, EValue, ExecutionPlan, Instruction, NonConstBufferDevice,
+};
+use tensor::ScalarType;
+
+impl Verifier<'_> {
+    /// What an execution plan says, except its name.
+    pub(super) fn plan(&mut self, plan: &ExecutionPlan, path: Path<'_>) {
+        let count = plan.values.len();
+        if count as u64 > self.limits.values {
+            self.over(path.field("values"), self.limits.values, "values", count);
+            return;
+        }
+        self.arenas(plan, path);
+        self.indices(path.field("inputs"), &plan.inputs, count);
+        self.indices(path.field("outputs"), &plan.outputs, count);
+        let values = path.field("values");
+        for (index, value) in plan.values.iter().enumerate() {
+            if self.full() {
+                return;
+            }
+            self.value(plan, value, values.index(index));
+        }
+        for (index, operator) in plan.operators.iter().enumerate() {
+            if operator.name.is_empty() {
+                let path = path.field("operators");
+                self.invalid(path.index(index).field("name"), "an operator's name", "an empty one");
+            }
+        }
+        let delegates = path.field("delegates");
+        for (index, delegate) in plan.delegates.iter().enumerate() {
+            self.delegate(delegate, delegates.index(index));
+        }
+        let chains = path.field("chains");
+        if plan.chains.is_empty() {
+            self.invalid(chains, "at least one chain of instructions", "none");
+        }
+        for (index, chain) in plan.chains.iter().enumerate() {
+            self.chain(plan, chain, chains.index(index));
+        }
+    }
+
+    fn arenas(&mut self, plan: &ExecutionPlan, path: Path<'_>) {
+        let sizes = path.field("non_const_buffer_sizes");
+        let mut total = 0u64;
+        for (index, &size) in plan.non_const_buffer_sizes.iter().enumerate() {
+            match u64::try_from(size) {
+                Ok(0) => {}
+                Ok(_) if index == 0 => self.invalid(sizes.index(0), "0, as the entry is reserved", size),
+                Ok(size) => total = total.saturating_add(size),
+                Err(_) => self.invalid(sizes.index(index), "a size of 0 or more bytes", size),
+            }
+        }
+        if total > self.limits.arena_bytes {
+            self.over(sizes, self.limits.arena_bytes, "bytes of arenas in a plan", total);
+        }
+        let devices = path.field("non_const_buffer_device");
+        for (index, entry) in plan.non_const_buffer_device.iter().enumerate() {
+            let NonConstBufferDevice { buffer_idx, .. } = *entry;
+            let device = devices.index(index);
+            let path = device.field("buffer_idx");
+            let found = self.index(path, buffer_idx, plan.non_const_buffer_sizes.len(), "planned buffers");
+            if found == Some(0) {
+                self.invalid(path, "a planned buffer; entry 0 is reserved", 0);
+            }
+            let earlier = &plan.non_const_buffer_device[..index];
+            if let Some(first) = earlier.iter().position(|other| other.buffer_idx == buffer_idx) {
+                let expected = format!("a buffer other than that of non_const_buffer_device[{first}]");
+                self.invalid(path, expected, buffer_idx);
+                return;
+            }
+        }
+    }
+
+    fn value(&mut self, plan: &ExecutionPlan, value: &EValue, path: Path<'_>) {
+        match value {
+            EValue::Tensor(tensor) => self.tensor(plan, tensor, path),
+            EValue::IntList(items) => {
+                let is_int = |value: &EValue| matches!(value, EValue::Int(_));
+                self.items(plan, path, items.iter().copied(), "Int", is_int);
+            }
+            EValue::TensorList(items) => {
+                let is_tensor = |value: &EValue| matches!(value, EValue::Tensor(_));
+                self.items(plan, path, items.iter().copied().map(i64::from), "Tensor", is_tensor);
+            }
+            EValue::OptionalTensorList(items) => {
+                // -1 is None; it keeps its place in the numbering of the items.
+                let is_tensor = |value: &EValue| matches!(value, EValue::Tensor(_) | EValue::Null);
+                let some = items.iter().map(|&item| (item != -1).then_some(i64::from(item)));
+                self.optional_items(plan, path, some, "Tensor", is_tensor);
+            }
+            EValue::Null
+            | EValue::Int(_)
+            | EValue::Bool(_)
+            | EValue::Double(_)
+            | EValue::String(_)
+            | EValue::DoubleList(_)
+            | EValue::BoolList(_) => {}
+        }
+    }
+
+    fn items(
+        &mut self,
+        plan: &ExecutionPlan,
+        path: Path<'_>,
+        items: impl Iterator<Item = i64>,
+        kind: &'static str,
+        is_kind: impl Fn(&EValue) -> bool,
+    ) {
+        self.optional_items(plan, path, items.map(Some), kind, is_kind);
+    }
+
+    fn optional_items(
+        &mut self,
+        plan: &ExecutionPlan,
+        path: Path<'_>,
+        items: impl Iterator<Item = Option<i64>>,
+        kind: &'static str,
+        is_kind: impl Fn(&EValue) -> bool,
+    ) {
+        let field = path.field("items");
+        for (i, item) in items.enumerate() {
+            let Some(item) = item else { continue };
+            if self.full() {
+                return;
+            }
+            let Some(index) = self.index(field.index(i), item, plan.values.len(), "values of the plan")
+            else {
+                continue;
+            };
+            if !is_kind(&plan.values[index]) {
+                let found = format_args!("values[{index}], of kind {}", plan.values[index].kind());
+                self.invalid(field.index(i), format!("the index of a value of kind {kind}"), found);
+            }
+        }
+    }
+
+    fn delegate(&mut self, delegate: &BackendDelegate, path: Path<'_>) {
+        if delegate.id.is_empty() {
+            self.invalid(path.field("id"), "a backend's name", "an empty one");
+        }
+        let (len, what) = match delegate.processed.location {
+            DataLocation::Inline => (self.program.backend_delegate_data.len(), "inline delegate payloads"),
+            DataLocation::Segment => (self.program.segments.len(), "segments"),
+        };
+        self.index(path.field("processed").field("index"), delegate.processed.index, len, what);
+    }
+
+    fn chain(&mut self, plan: &ExecutionPlan, chain: &Chain, path: Path<'_>) {
+        let (values, count) = (plan.values.len(), chain.instructions.len());
+        self.indices(path.field("inputs"), &chain.inputs, values);
+        self.indices(path.field("outputs"), &chain.outputs, values);
+        let instructions = path.field("instructions");
+        if count as u64 > self.limits.instructions {
+            self.over(instructions, self.limits.instructions, "instructions in a chain", count);
+            return;
+        }
+        const VALUES: &str = "values of the plan";
+        for (i, instruction) in chain.instructions.iter().enumerate() {
+            if self.full() {
+                return;
+            }
+            let path = instructions.index(i);
+            match *instruction {
+                Instruction::KernelCall { op_index, ref args } => {
+                    self.index(
+                        path.field("op_index"),
+                        op_index,
+                        plan.operators.len(),
+                        "operators of the plan",
+                    );
+                    self.indices(path.field("args"), args, values);
+                }
+                Instruction::DelegateCall { delegate_index, ref args } => {
+                    let field = path.field("delegate_index");
+                    self.index(field, delegate_index, plan.delegates.len(), "delegates of the plan");
+                    self.indices(path.field("args"), args, values);
+                }
+                Instruction::MoveCall { move_from, move_to } => {
+                    self.index(path.field("move_from"), move_from, values, VALUES);
+                    self.index(path.field("move_to"), move_to, values, VALUES);
+                }
+                Instruction::JumpFalseCall { cond_value_index, destination_instruction } => {
+                    let field = path.field("cond_value_index");
+                    if let Some(index) = self.index(field, cond_value_index, values, VALUES) {
+                        self.condition(&plan.values[index], index, field);
+                    }
+                    if usize::try_from(destination_instruction).is_ok_and(|to| to <= count) {
+                        continue;
+                    }
+                    let expected = format!("one of the chain's {count} instructions, or {count} for its end");
+                    self.invalid(path.field("destination_instruction"), expected, destination_instruction);
+                }
+                Instruction::FreeCall { value_index } => {
+                    let field = path.field("value_index");
+                    if let Some(index) = self.index(field, value_index, values, VALUES)
+                        && plan.values[index].as_tensor().is_none()
+                    {
+                        let found = format_args!("values[{index}], of kind {}", plan.values[index].kind());
+                        self.invalid(field, "the index of a value of kind Tensor", found);
+                    }
+                }
+            }
+        }
+    }
+
+    fn condition(&mut self, value: &EValue, index: usize, path: Path<'_>) {
+        let expected = "the index of a Bool or of a tensor of bool";
+        match value {
+            EValue::Bool(_) => {}
+            EValue::Tensor(tensor) if tensor.dtype() == Some(ScalarType::Bool) => {}
+            EValue::Tensor(tensor) => {
+                let dtype = tensor.dtype().map_or("unknown type", ScalarType::name);
+                self.invalid(path, expected, format_args!("values[{index}], a tensor of {dtype}"));
+            }
+            other => {
+                let found = format_args!("values[{index}], of kind {}", other.kind());
+                self.fail(ErrorKind::Invalid, path, expected, found);
+            }
+        }
+    }
+}

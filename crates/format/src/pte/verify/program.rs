@@ -1,0 +1,84 @@
+use super::Verifier;
+use crate::ErrorKind;
+use crate::container::check_segments;
+use crate::flatbuffer::Path;
+use crate::pte::SubsegmentOffsets;
+use std::collections::HashMap;
+
+impl Verifier<'_> {
+    /// What the program's root table says.
+    pub(super) fn program(&mut self) {
+        let program = self.program;
+        let root = Path::ROOT;
+        if program.version > 0 {
+            self.fail(
+                ErrorKind::Newer,
+                root.field("version"),
+                "0, the schema version this reader supports",
+                program.version,
+            );
+        }
+        let (space, limits) = (self.header.segment_space(), self.limits);
+        check_segments(&program.segments, &space, limits, |error| self.push(error));
+
+        let plans = root.field("execution_plan");
+        if program.execution_plan.is_empty() {
+            self.invalid(plans, "at least one method", "none");
+        }
+        let mut names = HashMap::new();
+        for (index, plan) in program.execution_plan.iter().enumerate() {
+            if let Some(first) = names.insert(plan.name.as_str(), index) {
+                let expected = format!("a name other than that of execution_plan[{first}]");
+                self.invalid(plans.index(index).field("name"), expected, format_args!("`{}`", plan.name));
+            }
+        }
+
+        let inline = program.constant_buffer.iter().map(|buffer| buffer.storage.end - buffer.storage.start);
+        if let Some(constants) = &program.constant_segment {
+            let path = root.field("constant_segment");
+            self.subsegments(path, constants);
+            if !constants.offsets.is_empty() && inline.clone().any(|bytes| bytes > 0) {
+                let found =
+                    format_args!("{} beside {}", program.constant_buffer.len(), constants.offsets.len());
+                let path = root.field("constant_buffer");
+                self.invalid(path, "inline constants or a constant segment, not both", found);
+            }
+        }
+        let path = root.field("mutable_data_segments");
+        for (index, mutable) in program.mutable_data_segments.iter().enumerate() {
+            self.subsegments(path.index(index), mutable);
+        }
+
+        let path = root.field("named_data");
+        let mut keys = HashMap::new();
+        for (index, entry) in program.named_data.iter().enumerate() {
+            let path = path.index(index);
+            if let Some(first) = keys.insert(entry.key.as_str(), index) {
+                let expected = format!("a key other than that of named_data[{first}]");
+                self.invalid(path.field("key"), expected, format_args!("`{}`", entry.key));
+            }
+            self.index(path.field("segment_index"), entry.segment_index, program.segments.len(), "segments");
+        }
+    }
+
+    /// A segment of several tensors: the segment exists and every tensor starts in it.
+    fn subsegments(&mut self, path: Path<'_>, subsegments: &SubsegmentOffsets) {
+        let segments = &self.program.segments;
+        // A table without entries refers to nothing; old files have it beside inline constants.
+        if subsegments.offsets.is_empty() {
+            return;
+        }
+        let index =
+            self.index(path.field("segment_index"), subsegments.segment_index, segments.len(), "segments");
+        let Some(index) = index else {
+            return;
+        };
+        let size = segments[index].size;
+        for (i, &offset) in subsegments.offsets.iter().enumerate() {
+            if offset > size {
+                let expected = format!("an offset into the {size} bytes of segments[{index}]");
+                self.invalid(path.field("offsets").index(i), expected, offset);
+            }
+        }
+    }
+}

@@ -1,0 +1,150 @@
+use super::Verifier;
+use crate::ErrorKind;
+use crate::flatbuffer::Path;
+use crate::pte::{AllocationDetails, ExecutionPlan, Tensor, TensorShapeDynamism};
+use tensor::{DimOrder, MAX_RANK, ScalarType};
+
+impl Verifier<'_> {
+    /// What a tensor says about itself and where its bytes are.
+    pub(super) fn tensor(&mut self, plan: &ExecutionPlan, tensor: &Tensor, path: Path<'_>) {
+        let shape =
+            Shape { scalar_type: tensor.scalar_type, sizes: &tensor.sizes, dim_order: &tensor.dim_order };
+        let checked = self.shape(shape, path);
+        if tensor.storage_offset != 0 {
+            let field = path.field("storage_offset");
+            self.fail(ErrorKind::Unsupported, field, "0", tensor.storage_offset);
+        }
+        if tensor.layout != 0 {
+            self.fail(ErrorKind::Unsupported, path.field("layout"), "0, strided", tensor.layout);
+        }
+        if tensor.shape_dynamism == TensorShapeDynamism::DynamicUnbound {
+            let expected = "STATIC or DYNAMIC_BOUND";
+            self.fail(ErrorKind::Unsupported, path.field("shape_dynamism"), expected, "DYNAMIC_UNBOUND");
+        }
+        let Some((dtype, nbytes)) = checked else {
+            return;
+        };
+        if let Some(place) = &tensor.allocation_info {
+            self.place(plan, place, dtype, nbytes, path.field("allocation_info"));
+        }
+        if tensor.is_external() {
+            // Its buffer index means nothing: the bytes are found by name.
+            if tensor.fully_qualified_name().is_none() {
+                let info = path.field("extra_tensor_info");
+                let expected = "the name of a tensor outside the program";
+                self.invalid(info.field("fully_qualified_name"), expected, "nothing");
+            }
+            return;
+        }
+        let located = match (tensor.constant_idx(), tensor.initial_data_idx()) {
+            (Some(index), _) => self.program.constant_range(self.header, index, nbytes).map(drop),
+            (_, Some(index)) => {
+                let which =
+                    tensor.extra_tensor_info.as_ref().map_or(0, |info| info.mutable_data_segments_idx);
+                self.program.initial_data_range(self.header, which, index, nbytes).map(drop)
+            }
+            (None, None) => Ok(()),
+        };
+        if let Err((expected, found)) = located {
+            self.invalid(path.field("data_buffer_idx"), expected, found);
+        }
+    }
+
+    fn place(
+        &mut self,
+        plan: &ExecutionPlan,
+        place: &AllocationDetails,
+        dtype: ScalarType,
+        nbytes: u64,
+        path: Path<'_>,
+    ) {
+        let arenas = plan.non_const_buffer_sizes.len();
+        let field = path.field("memory_id");
+        if place.memory_id == 0 {
+            self.invalid(field, "an arena, counted from 1", 0);
+            return;
+        }
+        let Some(arena) =
+            self.index(field, place.memory_id, arenas, "planned buffers, of which 0 is reserved")
+        else {
+            return;
+        };
+        let offset = place.offset();
+        let size = u64::try_from(plan.non_const_buffer_sizes[arena]).unwrap_or(0);
+        if offset.checked_add(nbytes).is_none_or(|end| end > size) {
+            let expected = format!("a place for {nbytes} bytes within the {size} of arena {arena}");
+            self.invalid(path.field("memory_offset_low"), expected, format_args!("offset {offset}"));
+        }
+        if nbytes > 0 && !offset.is_multiple_of(dtype.alignment() as u64) {
+            let expected = format!("a multiple of {}, the alignment of {dtype}", dtype.alignment());
+            self.invalid(path.field("memory_offset_low"), expected, offset);
+        }
+    }
+
+    /// Checks type, sizes and dim order; tells the type and the number of bytes if all are sound.
+    fn shape(&mut self, shape: Shape<'_>, path: Path<'_>) -> Option<(ScalarType, u64)> {
+        let mut errors = Vec::new();
+        let found = shape.check(self.limits.tensor_bytes, path, |error| errors.push(error));
+        for error in errors {
+            self.push(error);
+        }
+        found
+    }
+}
+
+/// Type, sizes and dim order, as `.pte` and `.ptd` alike have them.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Shape<'s> {
+    pub(crate) scalar_type: i8,
+    pub(crate) sizes: &'s [i32],
+    pub(crate) dim_order: &'s [u8],
+}
+
+impl Shape<'_> {
+    /// Checks type, sizes and dim order; tells the type and the number of bytes if all are sound.
+    pub(crate) fn check(
+        &self,
+        most_bytes: u64,
+        path: Path<'_>,
+        mut report: impl FnMut(crate::Error),
+    ) -> Option<(ScalarType, u64)> {
+        let mut sound = true;
+        let mut fail = |kind, path: Path<'_>, expected: String, found: &dyn std::fmt::Display| {
+            sound = false;
+            report(crate::Error::new(kind, path.to_string(), expected, found));
+        };
+        let dtype = ScalarType::from_i8(self.scalar_type).ok();
+        if dtype.is_none() {
+            let expected = "a scalar type known to this reader".to_owned();
+            fail(ErrorKind::Newer, path.field("scalar_type"), expected, &self.scalar_type);
+        }
+        let sizes = path.field("sizes");
+        if self.sizes.len() > MAX_RANK {
+            fail(ErrorKind::Unsupported, sizes, format!("at most {MAX_RANK} dimensions"), &self.sizes.len());
+            return None;
+        }
+        let negative = self.sizes.iter().position(|&size| size < 0);
+        if let Some(i) = negative {
+            fail(ErrorKind::Invalid, sizes.index(i), "a size of 0 or more".to_owned(), &self.sizes[i]);
+        }
+        if self.dim_order.len() != self.sizes.len() {
+            let expected = format!("an order of the {} dimensions", self.sizes.len());
+            let found = format_args!("one of {}", self.dim_order.len()).to_string();
+            fail(ErrorKind::Invalid, path.field("dim_order"), expected, &found);
+        } else if DimOrder::new(self.dim_order).is_err() {
+            let expected = format!("each of the dimensions 0 to {} once", self.sizes.len().saturating_sub(1));
+            let found = format!("{:?}", self.dim_order);
+            fail(ErrorKind::Invalid, path.field("dim_order"), expected, &found);
+        }
+        let numel = self.sizes.iter().try_fold(1u64, |n, &size| n.checked_mul(u64::try_from(size).ok()?));
+        let nbytes = dtype.and_then(|dtype| numel?.checked_mul(dtype.size() as u64));
+        if negative.is_none() && dtype.is_some() && nbytes.is_none() {
+            let found = format!("{:?}", self.sizes);
+            fail(ErrorKind::Invalid, sizes, "sizes whose product does not overflow".to_owned(), &found);
+        }
+        if let Some(nbytes) = nbytes.filter(|&nbytes| nbytes > most_bytes) {
+            fail(ErrorKind::Limit, sizes, format!("at most {most_bytes} bytes in a tensor"), &nbytes);
+        }
+        if sound { dtype.zip(nbytes) } else { None }
+    }
+}

@@ -1,0 +1,174 @@
+use super::{verify, verify_all};
+use crate::pte::read::{locate, read_program_with};
+use crate::pte::{BackendDelegate, ExecutionPlan, Header, Program, SubsegmentOffsets, Tensor};
+use crate::{Error, Limits, Result};
+use std::ops::{Deref, Range};
+
+/// A program of which everything that [`verify`] checks is true.
+///
+/// Derefs to [`Program`], which cannot be changed through it.
+#[derive(Debug, Clone)]
+pub struct VerifiedProgram {
+    program: Program,
+    header: Header,
+}
+
+/// Where a tensor's bytes come from. Ranges are of the file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TensorData<'p> {
+    /// Constant bytes in the file.
+    Constant(Range<u64>),
+    /// Planned memory, to which these bytes of the file are copied when the method is loaded.
+    Initial(Range<u64>),
+    /// Constant bytes outside the program, under this key.
+    External(&'p str),
+    /// Planned memory, to which the bytes outside the program under this key are copied.
+    ExternalInitial(&'p str),
+    /// Planned memory that starts as zeros.
+    Planned,
+    /// Memory that the caller supplies.
+    Unplanned,
+}
+
+impl VerifiedProgram {
+    /// Decodes and verifies a program. `program_bytes` are the bytes of
+    /// [`Header::program_range`]. Errors name the byte of the file and the field.
+    pub fn read(program_bytes: &[u8], header: &Header, limits: &Limits) -> Result<Self> {
+        check_length(program_bytes, header, limits)?;
+        let program = read_program_with(program_bytes, limits)?;
+        match verify(&program, header, limits) {
+            Ok(()) => Ok(Self { program, header: header.clone() }),
+            Err(error) => Err(place(error, program_bytes, limits)),
+        }
+    }
+
+    /// Everything that [`read`](Self::read) would refuse the program for, up to [`Limits::errors`].
+    /// An error in the flatbuffer's structure hides what would come after it.
+    pub fn errors(program_bytes: &[u8], header: &Header, limits: &Limits) -> Vec<Error> {
+        let program = check_length(program_bytes, header, limits)
+            .and_then(|()| read_program_with(program_bytes, limits));
+        match program {
+            Ok(program) => verify_all(&program, header, limits)
+                .into_iter()
+                .map(|error| place(error, program_bytes, limits))
+                .collect(),
+            Err(error) => vec![error],
+        }
+    }
+
+    /// Verifies a program that is already decoded. Errors name the field.
+    pub fn new(program: Program, header: Header, limits: &Limits) -> Result<Self> {
+        verify(&program, &header, limits)?;
+        Ok(Self { program, header })
+    }
+
+    /// The tables.
+    pub fn program(&self) -> &Program {
+        &self.program
+    }
+
+    /// The header.
+    pub fn header(&self) -> &Header {
+        &self.header
+    }
+
+    /// The tables and the header, to be changed.
+    pub fn into_parts(self) -> (Program, Header) {
+        (self.program, self.header)
+    }
+
+    /// The method of this name.
+    pub fn plan(&self, name: &str) -> Option<&ExecutionPlan> {
+        self.program.execution_plan.iter().find(|plan| plan.name == name)
+    }
+
+    /// The bytes of the file that segment `index` takes. Empty for a segment without bytes, wherever
+    /// it claims to be; `None` if there is no such segment.
+    pub fn segment(&self, index: u32) -> Option<Range<u64>> {
+        let segment = self.program.segments.get(index as usize)?;
+        if segment.size == 0 {
+            return Some(0..0);
+        }
+        self.program.segment_range(&self.header, index)
+    }
+
+    /// The bytes of the file that hold all constants, if they are in a segment.
+    pub fn constant_segment(&self) -> Option<Range<u64>> {
+        self.program
+            .constant_segment
+            .as_ref()
+            .filter(|constants| constants.offsets.len() > 1)
+            .and_then(|SubsegmentOffsets { segment_index, .. }| self.segment(*segment_index))
+    }
+
+    /// Where the bytes of a tensor of this program come from.
+    pub fn tensor_data<'p>(&self, tensor: &'p Tensor) -> TensorData<'p> {
+        let planned = tensor.allocation_info.is_some();
+        if tensor.is_external() {
+            let key = tensor.fully_qualified_name().unwrap_or_default();
+            return if planned { TensorData::ExternalInitial(key) } else { TensorData::External(key) };
+        }
+        let nbytes = tensor.nbytes().unwrap_or(0);
+        if let Some(index) = tensor.constant_idx()
+            && let Ok(range) = self.program.constant_range(&self.header, index, nbytes)
+        {
+            return TensorData::Constant(range);
+        }
+        let which = tensor.extra_tensor_info.as_ref().map_or(0, |info| info.mutable_data_segments_idx);
+        if let Some(index) = tensor.initial_data_idx()
+            && let Ok(range) = self.program.initial_data_range(&self.header, which, index, nbytes)
+        {
+            return TensorData::Initial(range);
+        }
+        if planned { TensorData::Planned } else { TensorData::Unplanned }
+    }
+
+    /// The bytes of the file that hold the payload of a delegate of this program.
+    pub fn delegate_data(&self, delegate: &BackendDelegate) -> Range<u64> {
+        self.program.delegate_range(&self.header, &delegate.processed).unwrap_or_default()
+    }
+
+    /// The bytes of the file that a named entry stands for.
+    pub fn named_data(&self, key: &str) -> Option<Range<u64>> {
+        let entry = self.program.named_data.iter().find(|entry| entry.key == key)?;
+        self.segment(entry.segment_index)
+    }
+}
+
+impl Deref for VerifiedProgram {
+    type Target = Program;
+    fn deref(&self) -> &Program {
+        &self.program
+    }
+}
+
+fn check_length(program_bytes: &[u8], header: &Header, limits: &Limits) -> Result<()> {
+    use crate::ErrorKind;
+    let (expected, found) = (header.program_size, program_bytes.len() as u64);
+    if expected != found {
+        let expected = format!("the {expected} bytes of the program");
+        return Err(Error::new(ErrorKind::Truncated, "", expected, found).at(found));
+    }
+    if expected > limits.program_bytes {
+        let most = format!("at most {} bytes of tables", limits.program_bytes);
+        return Err(Error::new(ErrorKind::Limit, "header.program_size", most, expected).at(16));
+    }
+    Ok(())
+}
+
+/// Adds the byte offset of the field an error is about, or of what holds it.
+fn place(error: Error, program_bytes: &[u8], limits: &Limits) -> Error {
+    if error.offset().is_some() {
+        return error;
+    }
+    let mut path = error.path();
+    loop {
+        if let Some(offset) = locate(program_bytes, limits, path) {
+            return error.at(offset);
+        }
+        match path.rfind(['.', '[']) {
+            Some(end) => path = &path[..end],
+            None => return error,
+        }
+    }
+}
