@@ -1,3 +1,87 @@
 //! The operator library in families, on a compute core of plain functions over slices.
+//!
+//! # How to add an operator
+//!
+//! 1. Find its family (one file each), or make one: a module with a doc line, a `pub(crate) const
+//!    OPERATORS` table, the functions in the order of the table, unit tests; and a line in
+//!    [`FAMILIES`].
+//! 2. Add a row: the schema as PyTorch writes it (the single source of name and arguments), the scalar
+//!    types of its main input, the function. `.in_place(&[0])` where an argument may share its bytes
+//!    with the first out: the elementwise mechanism can do that, others must read
+//!    [`Arg::InPlace`](operator::Arg) themselves.
+//! 3. Write the function: read the arguments ([`Args`](operator::Args), at the schema's positions),
+//!    check them, resize the outs, loop. The loop is nearly always one of the mechanisms below. A
+//!    function of one line is good; more than twenty lines want a mechanism.
+//! 4. Test what is particular to it with `support::call` (dtypes, layouts, empty, NaN, negative dims).
+//!    `hostile.rs` calls every operator with random arguments by itself.
+//!
+//! | mechanism | for |
+//! | --- | --- |
+//! | `support::map` | elementwise: promotion, broadcasting, any layout, in place, threads; `elementwise!` makes the loops |
+//! | `support::reduce` | reductions over any dims, and loops over lanes along one dim (softmax, cumsum, sort) |
+//! | `support::copy` and `support::layout` | shape operators: make a `Layout` of the input by slice, permute, expand, ..., and copy it |
+//! | `support::convert` | copies that change the type; tensors brought into scratch memory in a wanted type |
+//! | `support::dims` | dimensions, indices, sizes: wrapped, checked, inferred, broadcast |
+//! | `support::dtype` | `dispatch!` from a scalar type to a Rust type; `Cast` and `Compute` |
+//!
+//! Rules: PyTorch's meaning, for every type, layout and empty tensor that it allows. Compute in f32
+//! (float16, bfloat16, float32), f64, i64 (integers, bool) or complex128, which keeps the number of
+//! loops small. Results do not depend on the number of threads. No argument, however hostile, panics,
+//! hangs or allocates without bound: sizes go through `support::dims`, temporary memory comes from
+//! [`KernelContext::scratch`](operator::KernelContext::scratch), errors name the argument.
+#![deny(unsafe_code)]
 
 pub mod compute;
+
+mod binary;
+mod compare;
+mod copy;
+mod fill;
+mod support;
+mod unary;
+mod view;
+
+use operator::{KernelRegistry, Operator};
+
+/// The operator tables.
+static FAMILIES: &[&[Operator]] = &[
+    binary::OPERATORS,
+    compare::OPERATORS,
+    copy::OPERATORS,
+    fill::OPERATORS,
+    unary::OPERATORS,
+    view::OPERATORS,
+];
+
+/// Every operator of the library, family by family.
+pub fn operators() -> impl Iterator<Item = &'static Operator> {
+    FAMILIES.iter().copied().flatten()
+}
+
+/// Adds every operator of the library to a registry.
+pub fn register_all(registry: &mut KernelRegistry) -> Result<(), operator::DuplicateKernel> {
+    FAMILIES.iter().try_for_each(|family| registry.register_table(family))
+}
+
+/// A registry of every operator of the library.
+pub fn registry() -> KernelRegistry {
+    let mut registry = KernelRegistry::new();
+    register_all(&mut registry).expect("a name stands in the tables once, as a test checks");
+    registry
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn names_are_unique_and_schemas_well_formed() {
+        let registry = super::registry();
+        assert_eq!(registry.len(), super::operators().count());
+        for op in super::operators() {
+            let kernel = registry.get(op.name()).unwrap();
+            assert_eq!(kernel.schema().name, op.name());
+            for &i in kernel.in_place() {
+                assert!(!kernel.schema().args[i].written, "{}", op.name());
+            }
+        }
+    }
+}

@@ -106,6 +106,11 @@ impl<'a> TensorViewMut<'a> {
         self.data.len()
     }
 
+    /// The bytes, and those beyond them that the tensor may grow to.
+    pub fn storage(&self) -> &[u8] {
+        self.data
+    }
+
     /// Gives the tensor other sizes of the same rank, within its dynamism and its capacity.
     pub fn resize(&mut self, sizes: &[usize]) -> Result<()> {
         if **self.sizes() == *sizes {
@@ -212,7 +217,7 @@ impl Tensor {
 
     /// The bytes, in storage order.
     pub fn bytes(&self) -> &[u8] {
-        &self.data
+        &self.data[..self.meta.nbytes()]
     }
 
     /// The elements, in storage order.
@@ -223,15 +228,16 @@ impl Tensor {
     /// The elements, in storage order, to write.
     pub fn as_mut_slice<T: Element>(&mut self) -> Result<&mut [T]> {
         typed::<T>(self.meta.dtype())?;
-        bytemuck::try_cast_slice_mut(&mut self.data).map_err(|_| Error::Misaligned { dtype: T::DTYPE })
+        bytemuck::try_cast_slice_mut(&mut self.data[..self.meta.nbytes()])
+            .map_err(|_| Error::Misaligned { dtype: T::DTYPE })
     }
 
     /// The tensor, to read.
     pub fn view(&self) -> TensorView<'_> {
-        TensorView { meta: &self.meta, data: &self.data }
+        TensorView { meta: &self.meta, data: self.bytes() }
     }
 
-    /// The tensor, to write.
+    /// The tensor, to write. It may grow to what it was made for.
     pub fn view_mut(&mut self) -> TensorViewMut<'_> {
         TensorViewMut { meta: &mut self.meta, data: &mut self.data }
     }

@@ -1,0 +1,420 @@
+//! Arithmetic of two operands.
+
+use crate::support::dtype::float_type;
+use crate::support::map::{Input, elementwise, map, map_as, promote};
+use operator::{Arg, Args, DtypeSet, Error, KernelContext, Operator, Outs, Result, ensure};
+use tensor::{Scalar, ScalarType};
+
+macro_rules! row {
+    ($args:literal, $dtypes:ident, $f:ident) => {
+        Operator::new(concat!("aten::", $args, ", Tensor(a!) out) -> Tensor(a!)"), DtypeSet::$dtypes, $f)
+            .in_place(&[0, 1])
+    };
+    (scalar $args:literal, $dtypes:ident, $f:ident) => {
+        Operator::new(concat!("aten::", $args, ", Tensor(a!) out) -> Tensor(a!)"), DtypeSet::$dtypes, $f)
+            .in_place(&[0])
+    };
+}
+
+pub(crate) const OPERATORS: &[Operator] = &[
+    row!("add.out(Tensor self, Tensor other, *, Scalar alpha=1", ALL, add),
+    row!(scalar "add.Scalar_out(Tensor self, Scalar other, Scalar alpha=1, *", ALL, add),
+    row!("sub.out(Tensor self, Tensor other, *, Scalar alpha=1", ALL, sub),
+    row!(scalar "sub.Scalar_out(Tensor self, Scalar other, Scalar alpha=1, *", ALL, sub),
+    row!("rsub.Tensor_out(Tensor self, Tensor other, *, Scalar alpha=1", ALL, rsub),
+    row!(scalar "rsub.Scalar_out(Tensor self, Scalar other, Scalar alpha=1, *", ALL, rsub),
+    row!("mul.out(Tensor self, Tensor other, *", ALL, mul),
+    row!(scalar "mul.Scalar_out(Tensor self, Scalar other, *", ALL, mul),
+    row!("div.out(Tensor self, Tensor other, *", ALL, div),
+    row!(scalar "div.Scalar_out(Tensor self, Scalar other, *", ALL, div),
+    row!("div.out_mode(Tensor self, Tensor other, *, str? rounding_mode", ALL, div_mode),
+    row!(scalar "div.Scalar_mode_out(Tensor self, Scalar other, *, str? rounding_mode", ALL, div_mode),
+    row!("floor_divide.out(Tensor self, Tensor other, *", REAL_BOOL, floor_divide),
+    row!(scalar "floor_divide.Scalar_out(Tensor self, Scalar other, *", REAL_BOOL, floor_divide),
+    row!("remainder.Tensor_out(Tensor self, Tensor other, *", REAL_BOOL, remainder),
+    row!(scalar "remainder.Scalar_out(Tensor self, Scalar other, *", REAL_BOOL, remainder),
+    Operator::new(
+        "aten::remainder.Scalar_Tensor_out(Scalar self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL_BOOL,
+        remainder,
+    )
+    .in_place(&[1]),
+    row!("fmod.Tensor_out(Tensor self, Tensor other, *", REAL_BOOL, fmod),
+    row!(scalar "fmod.Scalar_out(Tensor self, Scalar other, *", REAL_BOOL, fmod),
+    row!("pow.Tensor_Tensor_out(Tensor self, Tensor exponent, *", ALL, pow),
+    row!(scalar "pow.Tensor_Scalar_out(Tensor self, Scalar exponent, *", ALL, pow),
+    Operator::new(
+        "aten::pow.Scalar_out(Scalar self, Tensor exponent, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::ALL,
+        pow,
+    )
+    .in_place(&[1]),
+    row!("atan2.out(Tensor self, Tensor other, *", REAL_BOOL, atan2),
+    row!("hypot.out(Tensor self, Tensor other, *", FLOATING, hypot),
+    row!("maximum.out(Tensor self, Tensor other, *", REAL_BOOL, maximum),
+    row!("minimum.out(Tensor self, Tensor other, *", REAL_BOOL, minimum),
+    row!("fmax.out(Tensor self, Tensor other, *", REAL_BOOL, fmax),
+    row!("fmin.out(Tensor self, Tensor other, *", REAL_BOOL, fmin),
+];
+
+/// Arguments 0 and 1, tensors or numbers.
+fn operands(args: &Args<'_>) -> Result<[Input; 2]> {
+    Ok([Input::of(args, 0)?, Input::of(args, 1)?])
+}
+
+/// Argument 2, by which `other` is multiplied; it must not be of a higher category than the result.
+fn alpha(args: &Args<'_>, dtype: ScalarType) -> Result<Scalar> {
+    let alpha = args.scalar(2)?;
+    ensure!(
+        !alpha.is_floating() || dtype.is_floating() || dtype.is_complex(),
+        "alpha: {alpha} is not an integer, but the result is of {dtype}"
+    );
+    Ok(alpha)
+}
+
+/// `self + alpha * other`
+fn add(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    let inputs = operands(args)?;
+    let alpha = alpha(args, promote(args, &inputs)?)?;
+    if alpha.to_f64() == 1.0 {
+        let fns = elementwise!(float | a, b | a + b, int | a, b | a.wrapping_add(b), complex | a, b | a + b);
+        return map(ctx, args, outs, inputs, &fns);
+    }
+    let (k, n) = (alpha.to_f64(), alpha.to_i64());
+    let fns = elementwise!(
+        float | a,
+        b | a + k as F * b,
+        int | a,
+        b | a.wrapping_add(n.wrapping_mul(b)),
+        complex | a,
+        b | a + b * k
+    );
+    map(ctx, args, outs, inputs, &fns)
+}
+
+/// `self - alpha * other`
+fn sub(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    let inputs = operands(args)?;
+    let dtype = promote(args, &inputs)?;
+    ensure!(dtype != ScalarType::Bool, "self: bool tensors cannot be subtracted; use logical_xor");
+    let alpha = alpha(args, dtype)?;
+    let (k, n) = (alpha.to_f64(), alpha.to_i64());
+    let fns = elementwise!(
+        float | a,
+        b | a - k as F * b,
+        int | a,
+        b | a.wrapping_sub(n.wrapping_mul(b)),
+        complex | a,
+        b | a - b * k
+    );
+    map(ctx, args, outs, inputs, &fns)
+}
+
+/// `other - alpha * self`
+fn rsub(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    let inputs = operands(args)?;
+    let dtype = promote(args, &inputs)?;
+    ensure!(dtype != ScalarType::Bool, "self: bool tensors cannot be subtracted; use logical_xor");
+    let alpha = alpha(args, dtype)?;
+    let (k, n) = (alpha.to_f64(), alpha.to_i64());
+    let fns = elementwise!(
+        float | a,
+        b | b - k as F * a,
+        int | a,
+        b | b.wrapping_sub(n.wrapping_mul(a)),
+        complex | a,
+        b | b - a * k
+    );
+    map(ctx, args, outs, inputs, &fns)
+}
+
+fn mul(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    let fns = elementwise!(float | a, b | a * b, int | a, b | a.wrapping_mul(b), complex | a, b | a * b);
+    map(ctx, args, outs, operands(args)?, &fns)
+}
+
+/// True division: integers are divided as float32.
+fn div(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    let inputs = operands(args)?;
+    let dtype = float_type(promote(args, &inputs)?);
+    map_as(ctx, args, outs, inputs, dtype, dtype, &elementwise!(float | a, b | a / b, complex | a, b | a / b))
+}
+
+/// Division without rounding, toward zero (`trunc`) or down (`floor`); rounded, integers stay integers.
+fn div_mode(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    match args.optional_str(2)? {
+        None => div(ctx, args, outs),
+        Some("floor") => floor_divide(ctx, args, outs),
+        Some("trunc") => {
+            let inputs = operands(args)?;
+            divisible(args, outs, &inputs)?;
+            let fns = elementwise!(float | a, b | (a / b).trunc(), int | a, b | quotient(a, b));
+            map(ctx, args, outs, inputs, &fns)
+        }
+        Some(other) => Err(Error::invalid(format!("rounding_mode: {other:?} is not `floor` or `trunc`"))),
+    }
+}
+
+/// Refuses an integer division in which the divisor has a zero, as PyTorch does.
+fn divisible(args: &Args<'_>, outs: &Outs<'_>, inputs: &[Input; 2]) -> Result<()> {
+    let dtype = promote(args, inputs)?;
+    if dtype.is_floating() || dtype.is_complex() {
+        return Ok(());
+    }
+    let zero = match inputs[1] {
+        Input::Scalar(s) => s.to_i64() == 0,
+        Input::Arg(i) => {
+            let size = args.meta(i)?.dtype().size();
+            let any = |bytes: &[u8]| bytes.chunks_exact(size).any(|e| e.iter().all(|&b| b == 0));
+            match args.get(i) {
+                Arg::InPlace { out, .. } => any(outs.read(*out)?.bytes()),
+                _ => any(args.tensor(i)?.bytes()),
+            }
+        }
+    };
+    ensure!(!zero, "{}: division of integers by zero", args.name(1));
+    Ok(())
+}
+
+/// Integer division that [`divisible`] has vouched for; a scalar may still wrap to zero.
+fn quotient(a: i64, b: i64) -> i64 {
+    if b == 0 { 0 } else { a.wrapping_div(b) }
+}
+
+/// What [`quotient`] leaves.
+fn rest(a: i64, b: i64) -> i64 {
+    if b == 0 { 0 } else { a.wrapping_rem(b) }
+}
+
+/// Floating-point floor division as PyTorch computes it: from the remainder, so that it agrees with
+/// `remainder` where the quotient rounds.
+macro_rules! floor_div {
+    ($a:ident, $b:ident, $F:ty) => {
+        if $b == 0.0 {
+            $a / $b
+        } else {
+            let rem = $a % $b;
+            let mut q = ($a - rem) / $b;
+            if rem != 0.0 && ($b < 0.0) != (rem < 0.0) {
+                q -= 1.0;
+            }
+            if q == 0.0 {
+                (0.0 as $F).copysign($a / $b)
+            } else {
+                let down = q.floor();
+                if q - down > 0.5 { down + 1.0 } else { down }
+            }
+        }
+    };
+}
+
+/// The quotient rounded down, as Python's `//`.
+fn floor_divide(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    let inputs = operands(args)?;
+    divisible(args, outs, &inputs)?;
+    let fns = elementwise!(
+        float | a,
+        b | floor_div!(a, b, F),
+        int | a,
+        b | {
+            let q = quotient(a, b);
+            if rest(a, b) != 0 && (a < 0) != (b < 0) { q - 1 } else { q }
+        }
+    );
+    map(ctx, args, outs, inputs, &fns)
+}
+
+/// The remainder with the sign of the divisor, as Python's `%`.
+fn remainder(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    let inputs = operands(args)?;
+    divisible(args, outs, &inputs)?;
+    let fns = elementwise!(
+        float | a,
+        b | {
+            let r = a % b;
+            if r != 0.0 && (b < 0.0) != (r < 0.0) { r + b } else { r }
+        },
+        int | a,
+        b | {
+            let r = rest(a, b);
+            if r != 0 && (b < 0) != (r < 0) { r + b } else { r }
+        }
+    );
+    map(ctx, args, outs, inputs, &fns)
+}
+
+/// The remainder with the sign of the dividend, as C's `fmod`.
+fn fmod(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    let inputs = operands(args)?;
+    divisible(args, outs, &inputs)?;
+    map(ctx, args, outs, inputs, &elementwise!(float | a, b | a % b, int | a, b | rest(a, b)))
+}
+
+/// Powers. An integer to a negative power is 0, or 1 or -1 where the base is.
+fn pow(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    let inputs = operands(args)?;
+    if let (Input::Arg(_), Input::Scalar(Scalar::Int(e))) = (inputs[0], inputs[1]) {
+        let dtype = promote(args, &inputs)?;
+        ensure!(
+            e >= 0 || dtype.is_floating() || dtype.is_complex(),
+            "exponent: integers cannot be raised to the negative power {e}"
+        );
+    }
+    if let Input::Scalar(Scalar::Double(2.0) | Scalar::Int(2)) = inputs[1] {
+        let fns =
+            elementwise!(float | a, _b | a * a, int | a, _b | a.wrapping_mul(a), complex | a, _b | a * a);
+        return map(ctx, args, outs, inputs, &fns);
+    }
+    let fns = elementwise!(float | a, b | a.powf(b), int | a, b | int_pow(a, b), complex | a, b | a.powc(b));
+    map(ctx, args, outs, inputs, &fns)
+}
+
+fn int_pow(mut base: i64, exponent: i64) -> i64 {
+    if exponent < 0 {
+        return match base {
+            1 => 1,
+            -1 if exponent % 2 == 0 => 1,
+            -1 => -1,
+            _ => 0,
+        };
+    }
+    let (mut e, mut result) = (exponent as u64, 1i64);
+    while e > 0 {
+        if e & 1 == 1 {
+            result = result.wrapping_mul(base);
+        }
+        base = base.wrapping_mul(base);
+        e >>= 1;
+    }
+    result
+}
+
+/// The angle of the point (other, self).
+fn atan2(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    let inputs = operands(args)?;
+    let dtype = float_type(promote(args, &inputs)?);
+    map_as(ctx, args, outs, inputs, dtype, dtype, &elementwise!(float | a, b | a.atan2(b)))
+}
+
+fn hypot(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    map(ctx, args, outs, operands(args)?, &elementwise!(float | a, b | a.hypot(b)))
+}
+
+/// The greater; NaN if either is.
+fn maximum(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    let fns = elementwise!(float | a, b | if a > b || a.is_nan() { a } else { b }, int | a, b | a.max(b));
+    map(ctx, args, outs, operands(args)?, &fns)
+}
+
+/// The lesser; NaN if either is.
+fn minimum(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    let fns = elementwise!(float | a, b | if a < b || a.is_nan() { a } else { b }, int | a, b | a.min(b));
+    map(ctx, args, outs, operands(args)?, &fns)
+}
+
+/// The greater; NaN only if both are.
+fn fmax(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    map(ctx, args, outs, operands(args)?, &elementwise!(real | a, b | a.max(b)))
+}
+
+/// The lesser; NaN only if both are.
+fn fmin(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    map(ctx, args, outs, operands(args)?, &elementwise!(real | a, b | a.min(b)))
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::support::call::{a, call, out, s, t};
+    use operator::Arg;
+    use tensor::ScalarType::{Bool, Byte, Double, Float, Half, Int, Long, Short};
+    use tensor::{DimOrder, Tensor, f16};
+
+    #[test]
+    fn operands_promote_and_broadcast() {
+        let (x, y) = (t(&[2, 1], &[200u8, 100]), t(&[3], &[100u8, 1, 2]));
+        let sum = call("aten::add.out", &[a(&x), a(&y)], out(Byte, &[2, 3])).unwrap();
+        assert_eq!(sum.as_slice::<u8>().unwrap(), &[44, 201, 202, 200, 101, 102]);
+        // The sum wraps in its own type before it is stored in a wider one.
+        let sum = call("aten::add.out", &[a(&x), a(&y)], out(Float, &[2, 3])).unwrap();
+        assert_eq!(sum.as_slice::<f32>().unwrap()[0], 44.0);
+        let mixed = t(&[2, 1], &[-1i8, 5]);
+        let sum = call("aten::add.out", &[a(&mixed), a(&y)], out(Short, &[2, 3])).unwrap();
+        assert_eq!(sum.as_slice::<i16>().unwrap(), &[99, 0, 1, 105, 6, 7]);
+        let h = t(&[1], &[f16::from_f32(1.0)]);
+        let sum = call("aten::add.Scalar_out", &[a(&h), Arg::Double(0.5)], out(Half, &[1])).unwrap();
+        assert_eq!(sum.as_slice::<f16>().unwrap()[0].to_f32(), 1.5);
+        assert!(call("aten::add.Scalar_out", &[a(&y), Arg::Double(0.5)], out(Byte, &[3])).is_err());
+        let sum = call("aten::add.Scalar_out", &[a(&y), Arg::Double(0.5)], out(Float, &[3])).unwrap();
+        assert_eq!(sum.as_slice::<f32>().unwrap(), &[100.5, 1.5, 2.5]);
+    }
+
+    #[test]
+    fn any_layouts_meet() {
+        let x: Vec<f32> = (0..24).map(|i| i as f32).collect();
+        let rows = t(&[1, 2, 3, 4], &x);
+        let last = rows.to_dim_order(DimOrder::channels_last(4)).unwrap();
+        let bias = t(&[2, 1, 1], &[100f32, 200.0]);
+        let want = call("aten::add.out", &[a(&rows), a(&bias)], out(Float, &[1, 2, 3, 4])).unwrap();
+        let into = want.to_dim_order(DimOrder::channels_last(4)).unwrap();
+        for (x, o) in [(&last, &want), (&rows, &into), (&last, &into)] {
+            let sum = call("aten::add.out", &[a(x), a(&bias)], o.clone()).unwrap();
+            assert_eq!(sum.to_dim_order(DimOrder::contiguous(4)).unwrap().bytes(), want.bytes());
+        }
+        let sum = call("aten::add.out", &[a(&rows), a(&last)], want.clone()).unwrap();
+        assert_eq!(sum.as_slice::<f32>().unwrap(), x.iter().map(|v| v * 2.0).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn zero_dim_operands_and_alpha() {
+        let (x, y) = (s(2.0f64), t(&[2], &[1f32, 2.0]));
+        let r = call("aten::add.out", &[a(&x), a(&y), Arg::Int(3)], out(Float, &[2])).unwrap();
+        assert_eq!(r.as_slice::<f32>().unwrap(), &[5.0, 8.0]);
+        let r = call("aten::sub.out", &[a(&x), a(&x)], out(Double, &[])).unwrap();
+        assert_eq!(r.as_slice::<f64>().unwrap(), &[0.0]);
+        let n = t(&[2], &[1i32, 2]);
+        assert!(call("aten::add.out", &[a(&n), a(&n), Arg::Double(0.5)], out(Int, &[2])).is_err());
+        let b = t(&[1], &[tensor::Bool::from(true)]);
+        assert!(call("aten::sub.out", &[a(&b), a(&b)], out(Bool, &[1])).is_err());
+        let empty = call("aten::mul.out", &[a(&t::<f32>(&[0, 2], &[])), a(&y)], out(Float, &[0, 2])).unwrap();
+        assert_eq!(empty.numel(), 0);
+    }
+
+    fn ints(name: &str, x: &[i64], y: &[i64], mode: Option<&str>) -> Vec<i64> {
+        let (x, y) = (t(&[x.len()], x), t(&[y.len()], y));
+        let mut args = vec![a(&x), a(&y)];
+        args.extend(mode.map(Arg::Str));
+        call(name, &args, out(Long, &[x.numel()])).unwrap().as_slice::<i64>().unwrap().to_vec()
+    }
+
+    #[test]
+    fn integer_division_rounds_as_asked() {
+        let (x, y) = (&[7, -7, 7, -7, i64::MIN], &[2, 2, -2, -2, -1]);
+        assert_eq!(ints("aten::div.out_mode", x, y, Some("trunc")), [3, -3, -3, 3, i64::MIN]);
+        assert_eq!(ints("aten::div.out_mode", x, y, Some("floor")), [3, -4, -4, 3, i64::MIN]);
+        assert_eq!(ints("aten::remainder.Tensor_out", x, y, None), [1, 1, -1, -1, 0]);
+        assert_eq!(ints("aten::fmod.Tensor_out", x, y, None), [1, -1, 1, -1, 0]);
+        assert_eq!(
+            ints("aten::pow.Tensor_Tensor_out", &[2, -1, 3, 2], &[62, -3, -1, 64], None),
+            [1 << 62, -1, 0, 0]
+        );
+        let zero = t(&[1], &[0i32]);
+        let e = call("aten::floor_divide.out", &[a(&zero), a(&zero)], out(Int, &[1])).unwrap_err();
+        assert!(e.to_string().contains("other"), "{e}");
+    }
+
+    #[test]
+    fn float_division_and_extremes() {
+        let x = t(&[4], &[5.5f32, -5.5, f32::NAN, 1.0]);
+        let y = t(&[4], &[2f32, 2.0, 1.0, 0.0]);
+        let go = |name: &str| -> Tensor { call(name, &[a(&x), a(&y)], out(Float, &[4])).unwrap() };
+        let is = |t: Tensor, want: [f32; 4]| {
+            let same = |(a, b): (&f32, &f32)| a == b || (a.is_nan() && b.is_nan());
+            assert!(t.as_slice::<f32>().unwrap().iter().zip(&want).all(same), "{t:?} {want:?}");
+        };
+        is(go("aten::floor_divide.out"), [2.0, -3.0, f32::NAN, f32::INFINITY]);
+        is(go("aten::remainder.Tensor_out"), [1.5, 0.5, f32::NAN, f32::NAN]);
+        is(go("aten::maximum.out"), [5.5, 2.0, f32::NAN, 1.0]);
+        is(go("aten::fmax.out"), [5.5, 2.0, 1.0, 1.0]);
+        is(go("aten::div.out"), [2.75, -2.75, f32::NAN, f32::INFINITY]);
+    }
+}

@@ -1,0 +1,166 @@
+//! Comparison, logic and bits.
+
+use crate::support::dtype::Compute;
+use crate::support::map::{Input, elementwise, map, map_bool, promote};
+use operator::{Args, DtypeSet, Error, KernelContext, Operator, Outs, Result};
+use tensor::ScalarType;
+
+/// Integers and bool.
+const BITS: DtypeSet = DtypeSet::INTEGRAL.and(DtypeSet::BOOL);
+
+macro_rules! row {
+    (tensor $name:literal, $dtypes:expr, $f:ident) => {
+        Operator::new(
+            concat!("aten::", $name, "(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)"),
+            $dtypes,
+            $f,
+        )
+        .in_place(&[0, 1])
+    };
+    (scalar $name:literal, $dtypes:expr, $f:ident) => {
+        Operator::new(
+            concat!("aten::", $name, "(Tensor self, Scalar other, *, Tensor(a!) out) -> Tensor(a!)"),
+            $dtypes,
+            $f,
+        )
+        .in_place(&[0])
+    };
+}
+
+pub(crate) const OPERATORS: &[Operator] = &[
+    row!(tensor "eq.Tensor_out", DtypeSet::ALL, eq),
+    row!(scalar "eq.Scalar_out", DtypeSet::ALL, eq),
+    row!(tensor "ne.Tensor_out", DtypeSet::ALL, ne),
+    row!(scalar "ne.Scalar_out", DtypeSet::ALL, ne),
+    row!(tensor "lt.Tensor_out", DtypeSet::REAL_BOOL, lt),
+    row!(scalar "lt.Scalar_out", DtypeSet::REAL_BOOL, lt),
+    row!(tensor "le.Tensor_out", DtypeSet::REAL_BOOL, le),
+    row!(scalar "le.Scalar_out", DtypeSet::REAL_BOOL, le),
+    row!(tensor "gt.Tensor_out", DtypeSet::REAL_BOOL, gt),
+    row!(scalar "gt.Scalar_out", DtypeSet::REAL_BOOL, gt),
+    row!(tensor "ge.Tensor_out", DtypeSet::REAL_BOOL, ge),
+    row!(scalar "ge.Scalar_out", DtypeSet::REAL_BOOL, ge),
+    row!(tensor "logical_and.out", DtypeSet::ALL, logical_and),
+    row!(tensor "logical_or.out", DtypeSet::ALL, logical_or),
+    row!(tensor "logical_xor.out", DtypeSet::ALL, logical_xor),
+    row!(tensor "bitwise_and.Tensor_out", BITS, bitwise_and),
+    row!(scalar "bitwise_and.Scalar_out", BITS, bitwise_and),
+    row!(tensor "bitwise_or.Tensor_out", BITS, bitwise_or),
+    row!(scalar "bitwise_or.Scalar_out", BITS, bitwise_or),
+    row!(tensor "bitwise_xor.Tensor_out", BITS, bitwise_xor),
+    row!(scalar "bitwise_xor.Scalar_out", BITS, bitwise_xor),
+    row!(tensor "bitwise_left_shift.Tensor_out", DtypeSet::INTEGRAL, left_shift),
+    row!(scalar "bitwise_left_shift.Tensor_Scalar_out", DtypeSet::INTEGRAL, left_shift),
+    row!(tensor "bitwise_right_shift.Tensor_out", DtypeSet::INTEGRAL, right_shift),
+    row!(scalar "bitwise_right_shift.Tensor_Scalar_out", DtypeSet::INTEGRAL, right_shift),
+];
+
+/// Arguments 0 and 1, tensors or numbers.
+fn operands(args: &Args<'_>) -> Result<[Input; 2]> {
+    Ok([Input::of(args, 0)?, Input::of(args, 1)?])
+}
+
+macro_rules! comparisons {
+    ($($name:ident = |$a:ident, $b:ident| $f:expr $(, complex $c:expr)?;)*) => { $(
+        fn $name(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+            let fns = elementwise!(real |$a, $b| F::truth($f) $(, complex |$a, $b| F::truth($c))?);
+            map_bool(ctx, args, outs, operands(args)?, &fns)
+        }
+    )* };
+}
+
+comparisons! {
+    eq = |a, b| a == b, complex a == b;
+    ne = |a, b| a != b, complex a != b;
+    lt = |a, b| a < b;
+    le = |a, b| a <= b;
+    gt = |a, b| a > b;
+    ge = |a, b| a >= b;
+    logical_and = |a, b| a.is_true() && b.is_true(), complex a.is_true() && b.is_true();
+    logical_or = |a, b| a.is_true() || b.is_true(), complex a.is_true() || b.is_true();
+    logical_xor = |a, b| a.is_true() != b.is_true(), complex a.is_true() != b.is_true();
+}
+
+macro_rules! bits {
+    ($($(#[$doc:meta])* $name:ident = |$a:ident, $b:ident| $f:expr;)*) => { $(
+        $(#[$doc])*
+        fn $name(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+            map(ctx, args, outs, operands(args)?, &elementwise!(int |$a, $b| $f))
+        }
+    )* };
+}
+
+bits! {
+    bitwise_and = |a, b| a & b;
+    bitwise_or = |a, b| a | b;
+    bitwise_xor = |a, b| a ^ b;
+}
+
+/// The bits of the type in which the operands meet, an integer.
+fn width(args: &Args<'_>, inputs: &[Input; 2]) -> Result<i64> {
+    match promote(args, inputs)? {
+        ScalarType::Bool => Err(Error::invalid(format!("{}: bool cannot be shifted", args.name(0)))),
+        dtype => Ok(dtype.size() as i64 * 8),
+    }
+}
+
+/// Bits that leave the type are lost; a shift by its width, more, or less than nothing, gives 0.
+fn left_shift(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    let inputs = operands(args)?;
+    let width = width(args, &inputs)?;
+    let fns = elementwise!(int | a, b | if (0..width).contains(&b) { a << b } else { 0 });
+    map(ctx, args, outs, inputs, &fns)
+}
+
+/// Signed types keep their sign; a shift by the width, more, or less than nothing, leaves only that.
+fn right_shift(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    let inputs = operands(args)?;
+    let width = width(args, &inputs)?;
+    let fns = elementwise!(int | a, b | a >> if (0..width).contains(&b) { b } else { 63 });
+    map(ctx, args, outs, inputs, &fns)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::support::call::{a, call, out, t};
+    use operator::Arg;
+    use tensor::ScalarType::{Bool, Byte, Char, Float, Int, Long};
+
+    fn truths(t: &tensor::Tensor) -> Vec<bool> {
+        t.as_slice::<tensor::Bool>().unwrap().iter().map(|b| b.get()).collect()
+    }
+
+    #[test]
+    fn comparisons_promote_and_know_nan() {
+        let (x, y) = (t(&[3], &[1i32, 2, 3]), t(&[3], &[1.5f32, 2.0, f32::NAN]));
+        let go = |name: &str| truths(&call(name, &[a(&x), a(&y)], out(Bool, &[3])).unwrap());
+        assert_eq!(go("aten::lt.Tensor_out"), [true, false, false]);
+        assert_eq!(go("aten::ne.Tensor_out"), [true, false, true]);
+        assert_eq!(go("aten::ge.Tensor_out"), [false, true, false]);
+        assert_eq!(go("aten::logical_and.out"), [true, true, true]);
+        let r = call("aten::eq.Scalar_out", &[a(&x), Arg::Double(2.0)], out(Float, &[3])).unwrap();
+        assert_eq!(r.as_slice::<f32>().unwrap(), &[0.0, 1.0, 0.0]);
+        let big = t(&[1], &[i64::MAX]);
+        let r = call("aten::eq.Scalar_out", &[a(&big), Arg::Int(i64::MAX - 1)], out(Bool, &[1])).unwrap();
+        assert_eq!(truths(&r), [false]);
+    }
+
+    #[test]
+    fn bits_and_shifts() {
+        let (x, n) = (t(&[4], &[0b1100u8, 1, 255, 128]), t(&[4], &[1i8, 8, -1, 7]));
+        let r = call("aten::bitwise_xor.Scalar_out", &[a(&x), Arg::Int(0b1010)], out(Byte, &[4])).unwrap();
+        assert_eq!(r.as_slice::<u8>().unwrap(), &[0b0110, 11, 0xf5, 0x8a]);
+        let y = t(&[4], &[1u8, 8, 200, 7]);
+        let r = call("aten::bitwise_left_shift.Tensor_out", &[a(&x), a(&y)], out(Byte, &[4])).unwrap();
+        assert_eq!(r.as_slice::<u8>().unwrap(), &[24, 0, 0, 0]);
+        let m = t(&[4], &[-8i8, -8, -8, 64]);
+        let r = call("aten::bitwise_right_shift.Tensor_out", &[a(&m), a(&n)], out(Char, &[4])).unwrap();
+        assert_eq!(r.as_slice::<i8>().unwrap(), &[-4, -1, -1, 0]);
+        let b = t(&[2], &[tensor::Bool::from(true), false.into()]);
+        let r = call("aten::bitwise_and.Scalar_out", &[a(&b), Arg::Int(3)], out(Long, &[2])).unwrap();
+        assert_eq!(r.as_slice::<i64>().unwrap(), &[1, 0]);
+        let f = t(&[1], &[1f32]);
+        let e = call("aten::bitwise_and.Tensor_out", &[a(&f), a(&f)], out(Int, &[1])).unwrap_err();
+        assert!(e.to_string().contains("float32"), "{e}");
+    }
+}

@@ -1,0 +1,120 @@
+//! Copies of whole tensors: clones, casts, changes of dim order.
+
+use crate::support::convert::convert;
+use operator::{Args, DtypeSet, KernelContext, Operator, Outs, Result, ensure};
+use tensor::{DimOrder, Shape};
+
+macro_rules! row {
+    ($schema:literal, $f:ident) => {
+        Operator::new(concat!($schema, "Tensor(a!) out) -> Tensor(a!)"), DtypeSet::ALL, $f)
+    };
+}
+
+pub(crate) const OPERATORS: &[Operator] = &[
+    row!("aten::clone.out(Tensor self, *, MemoryFormat? memory_format=None, ", clone),
+    row!("aten::alias_copy.out(Tensor self, *, ", clone),
+    row!("aten::detach_copy.out(Tensor self, *, ", clone),
+    row!("aten::lift_fresh_copy.out(Tensor self, *, ", clone),
+    row!("aten::contiguous.out(Tensor self, *, MemoryFormat memory_format=0, ", clone),
+    row!(
+        "aten::_to_copy.out(Tensor self, *, bool non_blocking=False, MemoryFormat? memory_format=None, ",
+        to_copy
+    ),
+    row!("aten::copy.out(Tensor self, Tensor src, bool non_blocking=False, *, ", copy),
+    Operator::new(
+        "aten::copy_(Tensor(a!) self, Tensor src, bool non_blocking=False) -> Tensor(a!)",
+        DtypeSet::ALL,
+        copy_in_place,
+    ),
+    row!(
+        "dim_order_ops::_to_dim_order_copy.out(Tensor self, *, bool non_blocking=False, int[]? dim_order=None, ",
+        to_dim_order
+    ),
+    row!(
+        "dim_order_ops::_clone_dim_order.out(Tensor self, *, bool non_blocking=False, int[]? dim_order=None, ",
+        to_dim_order
+    ),
+    row!("et_copy::_h2d_copy.out(Tensor self, *, ", clone),
+    row!("et_copy::_d2h_copy.out(Tensor self, *, ", clone),
+];
+
+/// A copy of the same type in the out's layout.
+fn clone(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    let meta = args.meta(0)?;
+    let out = outs.tensor(0)?.dtype();
+    ensure!(meta.dtype() == out, "out: expected a tensor of {}, as self is, found {out}", meta.dtype());
+    convert(ctx, args, outs, 0, meta.sizes())
+}
+
+/// A copy in the out's type and layout.
+fn to_copy(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    convert(ctx, args, outs, 0, args.meta(0)?.sizes())
+}
+
+/// `src` in the sizes of `self`.
+fn copy(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    convert(ctx, args, outs, 1, args.meta(0)?.sizes())
+}
+
+/// Copies `src`, broadcast and converted, over `self`.
+fn copy_in_place(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    let sizes = *outs.tensor(0)?.sizes();
+    convert(ctx, args, outs, 1, &sizes)
+}
+
+/// A copy in the out's type and dim order, which is the one asked for, or that of `self` where none
+/// is. What the program says of the out decides; the argument is only checked to be an order.
+fn to_dim_order(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    let sizes: &Shape = args.meta(0)?.sizes();
+    if let Some(order) = args.optional_ints(2)?
+        && !order.is_empty()
+    {
+        let order: Vec<u8> = order.iter().map(|&d| u8::try_from(d).unwrap_or(u8::MAX)).collect();
+        let order = DimOrder::new(&order)?;
+        ensure!(order.len() == sizes.rank(), "dim_order: {order} is no order of {} dimensions", sizes.rank());
+    }
+    convert(ctx, args, outs, 0, sizes)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::support::call::{a, call, out, s, t};
+    use operator::Arg;
+    use tensor::ScalarType::{Bool, Byte, Float, Half, Int, Long};
+    use tensor::{Complex, DimOrder};
+
+    #[test]
+    fn casts() {
+        let x = t(&[4], &[1.9f32, -1.9, 300.0, f32::NAN]);
+        let r = call("aten::_to_copy.out", &[a(&x)], out(Int, &[4])).unwrap();
+        assert_eq!(r.as_slice::<i32>().unwrap(), &[1, -1, 300, i32::MIN]);
+        let r = call("aten::_to_copy.out", &[a(&x)], out(Bool, &[4])).unwrap();
+        assert_eq!(r.bytes(), &[1; 4]);
+        let big = t(&[1], &[i64::MAX - 1]);
+        let r = call("aten::_to_copy.out", &[a(&big)], out(Long, &[1])).unwrap();
+        assert_eq!(r.as_slice::<i64>().unwrap(), &[i64::MAX - 1]);
+        let z = t(&[1], &[Complex::new(2.5f32, 1.0)]);
+        let r = call("aten::_to_copy.out", &[a(&z)], out(Half, &[1])).unwrap();
+        assert_eq!(r.as_slice::<tensor::f16>().unwrap()[0].to_f32(), 2.5);
+        assert!(call("aten::clone.out", &[a(&x)], out(Int, &[4])).is_err());
+    }
+
+    #[test]
+    fn dim_orders_and_broadcast() {
+        let x: Vec<u8> = (0..24).collect();
+        let rows = t(&[1, 2, 3, 4], &x);
+        let last = rows.to_dim_order(DimOrder::channels_last(4)).unwrap();
+        let name = "dim_order_ops::_to_dim_order_copy.out";
+        let into = out(Float, &[1, 2, 3, 4]).to_dim_order(DimOrder::channels_last(4)).unwrap();
+        let order = Arg::Ints(smallvec::smallvec![0, 2, 3, 1]);
+        let r = call(name, &[a(&rows), Arg::Bool(false), order], into).unwrap();
+        assert_eq!(r.as_slice::<f32>().unwrap()[..4], [0.0, 12.0, 1.0, 13.0]);
+        let r = call(name, &[a(&last)], out(Byte, &[1, 2, 3, 4])).unwrap();
+        assert_eq!(r.bytes(), x);
+        let bad = Arg::Ints(smallvec::smallvec![0, 2, 2, 1]);
+        assert!(call(name, &[a(&rows), Arg::Bool(false), bad], out(Byte, &[1, 2, 3, 4])).is_err());
+        let r = call("aten::copy_", &[a(&s(7i64))], t(&[2], &[0f32, 0.0])).unwrap();
+        assert_eq!(r.as_slice::<f32>().unwrap(), &[7.0, 7.0]);
+        assert!(call("aten::copy_", &[a(&rows)], t(&[2], &[0f32, 0.0])).is_err());
+    }
+}

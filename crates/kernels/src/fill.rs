@@ -1,0 +1,229 @@
+//! Tensors made from numbers.
+
+use crate::support::convert::{fill, fill_scalar};
+use crate::support::dims::to_shape;
+use operator::{Args, DtypeSet, Error, KernelContext, Operator, Outs, Result, ensure};
+use tensor::{Scalar, TensorViewMut};
+
+macro_rules! row {
+    ($schema:literal, $f:ident) => {
+        Operator::new(concat!($schema, "Tensor(a!) out) -> Tensor(a!)"), DtypeSet::ALL, $f)
+    };
+}
+
+pub(crate) const OPERATORS: &[Operator] = &[
+    row!("aten::full.out(SymInt[] size, Scalar fill_value, *, ", full),
+    row!(
+        "aten::full_like.out(Tensor self, Scalar fill_value, *, MemoryFormat? memory_format=None, ",
+        full_like
+    ),
+    row!("aten::zeros.out(SymInt[] size, *, ", zeros),
+    row!("aten::zeros_like.out(Tensor self, *, MemoryFormat? memory_format=None, ", zeros_like),
+    row!("aten::ones.out(SymInt[] size, *, ", ones),
+    row!("aten::ones_like.out(Tensor self, *, MemoryFormat? memory_format=None, ", ones_like),
+    row!("aten::empty.out(SymInt[] size, *, MemoryFormat? memory_format=None, ", zeros),
+    row!("aten::empty_like.out(Tensor self, *, MemoryFormat? memory_format=None, ", zeros_like),
+    row!("aten::empty_strided.out(SymInt[] size, SymInt[] stride, *, ", zeros),
+    row!("dim_order_ops::_empty_dim_order.out(int[] size, *, int[]? dim_order=None, ", zeros),
+    row!("aten::fill.Scalar_out(Tensor self, Scalar value, *, ", full_like),
+    row!("aten::fill.Tensor_out(Tensor self, Tensor value, *, ", fill_tensor),
+    row!("aten::scalar_tensor.out(Scalar s, *, ", scalar_tensor),
+    row!("aten::arange.out(Scalar end, *, ", arange),
+    row!("aten::arange.start_out(Scalar start, Scalar end, Scalar step=1, *, ", arange_start),
+    row!("aten::linspace.out(Scalar start, Scalar end, int steps, *, ", linspace),
+    row!("aten::eye.out(SymInt n, *, ", eye),
+    row!("aten::eye.m_out(SymInt n, SymInt m, *, ", eye),
+];
+
+/// Resizes the out to the sizes at argument 0.
+fn sized<'o, 'a>(args: &Args<'_>, outs: &'o mut Outs<'a>) -> Result<&'o mut TensorViewMut<'a>> {
+    let out = outs.tensor(0)?;
+    out.resize(&to_shape(args.name(0), args.ints(0)?)?)?;
+    Ok(out)
+}
+
+/// Resizes the out to the sizes of the tensor at argument 0.
+fn sized_like<'o, 'a>(args: &Args<'_>, outs: &'o mut Outs<'a>) -> Result<&'o mut TensorViewMut<'a>> {
+    let out = outs.tensor(0)?;
+    out.resize(args.meta(0)?.sizes())?;
+    Ok(out)
+}
+
+fn full(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    fill_scalar(sized(args, outs)?, args.scalar(1)?)
+}
+
+fn full_like(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    fill_scalar(sized_like(args, outs)?, args.scalar(1)?)
+}
+
+/// Zeros; also what the `empty` operators give, which promise nothing.
+fn zeros(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    sized(args, outs)?.bytes_mut().fill(0);
+    Ok(())
+}
+
+fn zeros_like(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    sized_like(args, outs)?.bytes_mut().fill(0);
+    Ok(())
+}
+
+fn ones(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    fill(sized(args, outs)?, 1i64)
+}
+
+fn ones_like(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    fill(sized_like(args, outs)?, 1i64)
+}
+
+/// `self` with every element replaced by the one of `value`.
+fn fill_tensor(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    let value = args.meta(1)?;
+    ensure!(value.numel() == 1, "value: expected one element, found a tensor {value}");
+    // More than one dimension of size one would not broadcast to fewer.
+    ensure!(
+        value.rank() == 0 || args.meta(0)?.rank() >= value.rank(),
+        "value: {value} has too many dimensions"
+    );
+    crate::support::convert::convert(ctx, args, outs, 1, args.meta(0)?.sizes())
+}
+
+/// A zero-dim tensor.
+fn scalar_tensor(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    let out = outs.tensor(0)?;
+    out.resize(&[])?;
+    fill_scalar(out, args.scalar(0)?)
+}
+
+fn arange(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    count(ctx, Scalar::Int(0), args.scalar(0)?, Scalar::Int(1), outs)
+}
+
+fn arange_start(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    count(ctx, args.scalar(0)?, args.scalar(1)?, args.scalar(2)?, outs)
+}
+
+/// `start`, `start + step`, ... up to but not including `end`.
+fn count(
+    ctx: &KernelContext<'_>,
+    start: Scalar,
+    end: Scalar,
+    step: Scalar,
+    outs: &mut Outs<'_>,
+) -> Result<()> {
+    let (a, b, d) = (start.to_f64(), end.to_f64(), step.to_f64());
+    ensure!(
+        a.is_finite() && b.is_finite() && d.is_finite(),
+        "arange from {start} to {end} by {step} is not finite"
+    );
+    ensure!(d != 0.0 && (b - a) / d >= 0.0, "arange cannot go from {start} to {end} by {step}");
+    let out = outs.tensor(0)?;
+    let whole = ![start, end, step].iter().any(|s| s.is_floating());
+    let len = if whole {
+        let distance = end.to_i64().abs_diff(start.to_i64());
+        usize::try_from(distance.div_ceil(step.to_i64().unsigned_abs())).ok()
+    } else {
+        let n = ((b - a) / d).ceil();
+        (n < usize::MAX as f64).then_some(n as usize)
+    };
+    let len =
+        len.ok_or_else(|| Error::invalid(format!("arange from {start} to {end} by {step} is too long")))?;
+    out.resize(&[len])?;
+    if whole && !out.dtype().is_floating() {
+        let (a, d) = (start.to_i64(), step.to_i64());
+        return sequence::<i64>(ctx, out, |i| a.wrapping_add(d.wrapping_mul(i as i64)));
+    }
+    sequence::<f64>(ctx, out, |i| a + d * i as f64)
+}
+
+/// `steps` numbers from `start` to `end`, both included, at even distances.
+fn linspace(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    let (a, b) = (args.scalar(0)?.to_f64(), args.scalar(1)?.to_f64());
+    let n = crate::support::dims::to_size(args.name(2), args.int(2)?)?;
+    let out = outs.tensor(0)?;
+    out.resize(&[n])?;
+    let step = (b - a) / (n.max(2) - 1) as f64;
+    // From the nearer end, so that both are exact.
+    sequence::<f64>(ctx, out, |i| {
+        if i < n.div_ceil(2) { a + step * i as f64 } else { b - step * (n - 1 - i) as f64 }
+    })
+}
+
+/// Sets a one-dimensional out to `f(0)`, `f(1)`, ...
+fn sequence<C: crate::support::dtype::Compute>(
+    _: &KernelContext<'_>,
+    out: &mut TensorViewMut<'_>,
+    f: impl Fn(usize) -> C,
+) -> Result<()> {
+    let (dtype, size) = (out.dtype(), out.dtype().size());
+    crate::support::map::aligned(out.bytes(), dtype)?;
+    let store = C::storer(dtype)?;
+    let mut block = [C::default(); 256];
+    for (b, bytes) in out.bytes_mut().chunks_mut(256 * size).enumerate() {
+        let n = bytes.len() / size;
+        block[..n].iter_mut().enumerate().for_each(|(i, x)| *x = f(b * 256 + i));
+        store(&block[..n], bytes);
+    }
+    Ok(())
+}
+
+/// Ones where row and column are equal, zeros elsewhere.
+fn eye(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    let n = args.int(0)?;
+    let m = if args.schema().args.len() > 2 { args.int(1)? } else { n };
+    let sizes = to_shape("n", &[n, m])?;
+    let out = outs.tensor(0)?;
+    out.resize(&sizes)?;
+    fill(out, 1i64)?;
+    let (size, strides) = (out.dtype().size(), *out.strides());
+    let bytes = out.bytes_mut();
+    for i in 0..sizes[0] {
+        for j in (0..sizes[1]).filter(|&j| j != i) {
+            bytes[(i * strides[0] + j * strides[1]) * size..][..size].fill(0);
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::support::call::{a, call, ints, out, s, t};
+    use operator::Arg;
+    use tensor::ScalarType::{Bool, Float, Half, Int, Long};
+
+    #[test]
+    fn filled_tensors() {
+        let r = call("aten::full.out", &[ints(&[2]), Arg::Double(1.5)], out(Float, &[3])).unwrap();
+        assert_eq!(r.as_slice::<f32>().unwrap(), &[1.5, 1.5]);
+        let r = call("aten::full.out", &[ints(&[]), Arg::Int(i64::MAX)], out(Long, &[])).unwrap();
+        assert_eq!(r.as_slice::<i64>().unwrap(), &[i64::MAX]);
+        let r = call("aten::ones.out", &[ints(&[2])], out(Bool, &[2])).unwrap();
+        assert_eq!(r.bytes(), &[1, 1]);
+        let x = t(&[2], &[1i32, 2]);
+        let r = call("aten::fill.Tensor_out", &[a(&x), a(&s(2.9f32))], out(Int, &[2])).unwrap();
+        assert_eq!(r.as_slice::<i32>().unwrap(), &[2, 2]);
+        assert!(call("aten::zeros.out", &[ints(&[-1])], out(Float, &[3])).is_err());
+        assert!(call("aten::zeros.out", &[ints(&[1 << 40, 1 << 40])], out(Float, &[3, 1])).is_err());
+        let r = call("aten::eye.m_out", &[Arg::Int(2), Arg::Int(3)], out(Half, &[2, 3])).unwrap();
+        assert_eq!(r.bytes()[1], 0x3c);
+        assert_eq!(r.bytes().iter().filter(|&&b| b != 0).count(), 2);
+    }
+
+    #[test]
+    fn ranges() {
+        let args = [Arg::Int(5), Arg::Int(-2), Arg::Int(-3)];
+        let r = call("aten::arange.start_out", &args, out(Int, &[3])).unwrap();
+        assert_eq!(r.as_slice::<i32>().unwrap(), &[5, 2, -1]);
+        let args = [Arg::Double(0.0), Arg::Double(1.0), Arg::Double(0.3)];
+        let r = call("aten::arange.start_out", &args, out(Float, &[4])).unwrap();
+        assert_eq!(r.as_slice::<f32>().unwrap()[3], (0.3f64 * 3.0) as f32);
+        assert_eq!(call("aten::arange.out", &[Arg::Int(0)], out(Int, &[3])).unwrap().numel(), 0);
+        for bad in [[0, 1, 0], [0, 1, -1], [i64::MIN, i64::MAX, 1]] {
+            let args: Vec<_> = bad.iter().map(|&v| Arg::Int(v)).collect();
+            assert!(call("aten::arange.start_out", &args, out(Int, &[3])).is_err());
+        }
+        let args = [Arg::Int(0), Arg::Int(1), Arg::Int(3)];
+        let r = call("aten::linspace.out", &args, out(Float, &[3])).unwrap();
+        assert_eq!(r.as_slice::<f32>().unwrap(), &[0.0, 0.5, 1.0]);
+    }
+}

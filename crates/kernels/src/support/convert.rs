@@ -1,0 +1,145 @@
+//! Copies that change the type, and tensors brought into memory of a wanted type.
+
+use crate::support::copy::{copy_bytes, copy_view};
+use crate::support::dtype::{Compute, conversion_type};
+use crate::support::layout::Layout;
+use crate::support::map::{Input, aligned, elementwise, map_sized};
+use operator::{Arg, Args, KernelContext, Outs, Result, ScratchBuffer, ensure};
+use std::ops::Deref;
+use tensor::{Element, ScalarType, Shape, TensorView, TensorViewMut};
+
+/// Makes the first out a copy of argument `index`, broadcast to `sizes`, whatever the types.
+pub(crate) fn convert(
+    ctx: &KernelContext<'_>,
+    args: &Args<'_>,
+    outs: &mut Outs<'_>,
+    index: usize,
+    sizes: &Shape,
+) -> Result<()> {
+    let (from, to) = (args.meta(index)?.dtype(), outs.tensor(0)?.dtype());
+    if from == to && index == 0 && matches!(args.get(0), Arg::Tensor(_)) {
+        return copy_view(args, outs, |x| x.expand(sizes));
+    }
+    let fns = elementwise!(real | x | x, complex | z | z);
+    map_sized(ctx, args, outs, [Input::Arg(index)], *sizes, conversion_type(from, to), to, &fns)
+}
+
+/// Elements in row-major order: a tensor's own, or a copy in scratch memory.
+pub(crate) enum Values<'a, C> {
+    /// The tensor's own.
+    Own(&'a [C]),
+    /// Converted or gathered.
+    Copy(ScratchBuffer<'a, C>),
+}
+
+impl<C: Element> Deref for Values<'_, C> {
+    type Target = [C];
+    fn deref(&self) -> &[C] {
+        match self {
+            Self::Own(all) => all,
+            Self::Copy(all) => all,
+        }
+    }
+}
+
+/// The elements of a view of a tensor in row-major order, as `C`.
+pub(crate) fn values<'a, C: Compute>(
+    ctx: &KernelContext<'a>,
+    tensor: &TensorView<'a>,
+    view: &Layout,
+) -> Result<Values<'a, C>> {
+    let numel = view.numel()?;
+    let walk = view.walk();
+    if tensor.dtype() == C::DTYPE
+        && let Some(at) = walk.dense()
+        && numel > 0
+    {
+        return Ok(Values::Own(&tensor.as_slice::<C>()?[at..at + numel]));
+    }
+    let mut all = ctx.scratch::<C>(numel)?;
+    read(tensor, view, &mut all)?;
+    Ok(Values::Copy(all))
+}
+
+/// Reads the elements of a view of a tensor in row-major order.
+pub(crate) fn read<C: Compute>(tensor: &TensorView<'_>, view: &Layout, into: &mut [C]) -> Result<()> {
+    aligned(tensor.bytes(), tensor.dtype())?;
+    let load = C::loader(tensor.dtype())?;
+    let mut done = 0;
+    view.walk().runs(0..into.len(), |at, stride, n| {
+        load(tensor.bytes(), at, stride, &mut into[done..done + n]);
+        done += n;
+    });
+    Ok(())
+}
+
+/// A whole tensor's elements in row-major order, as `C`.
+pub(crate) fn all_values<'a, C: Compute>(
+    ctx: &KernelContext<'a>,
+    tensor: &TensorView<'a>,
+) -> Result<Values<'a, C>> {
+    values(ctx, tensor, &Layout::of(tensor.meta()))
+}
+
+/// The integers of an index tensor, in row-major order.
+pub(crate) fn indices<'a>(
+    ctx: &KernelContext<'a>,
+    name: &str,
+    tensor: &TensorView<'a>,
+) -> Result<Values<'a, i64>> {
+    ensure!(
+        tensor.dtype().is_integral(),
+        "{name}: expected a tensor of integers, found one of {}",
+        tensor.dtype()
+    );
+    all_values(ctx, tensor)
+}
+
+/// Writes elements, in row-major order, to a view of an out, converted to its type.
+pub(crate) fn write<C: Compute>(
+    ctx: &KernelContext<'_>,
+    from: &[C],
+    out: &mut TensorViewMut<'_>,
+    into: &Layout,
+) -> Result<()> {
+    let numel = into.numel()?;
+    ensure!(numel == from.len(), "{} elements for a view of shape {}", from.len(), into.sizes);
+    if numel == 0 {
+        return Ok(());
+    }
+    let (dtype, size) = (out.dtype(), out.dtype().size());
+    let store = C::storer(dtype)?;
+    aligned(out.bytes(), dtype)?;
+    if let Some(at) = into.walk().dense() {
+        store(from, &mut out.bytes_mut()[at * size..(at + numel) * size]);
+        return Ok(());
+    }
+    let rows = Layout::contiguous(&into.sizes);
+    if dtype == C::DTYPE {
+        return copy_bytes(size, bytemuck::cast_slice(from), &rows, out.bytes_mut(), into);
+    }
+    let mut converted = ctx.scratch::<u8>(numel * size)?;
+    store(from, &mut converted);
+    copy_bytes(size, &converted, &rows, out.bytes_mut(), into)
+}
+
+/// Fills an out with a number.
+pub(crate) fn fill<C: Compute>(out: &mut TensorViewMut<'_>, value: C) -> Result<()> {
+    let (dtype, size) = (out.dtype(), out.dtype().size());
+    aligned(out.bytes(), dtype)?;
+    let store = C::storer(dtype)?;
+    let block = [value; 256];
+    for bytes in out.bytes_mut().chunks_mut(256 * size) {
+        store(&block[..bytes.len() / size], bytes);
+    }
+    Ok(())
+}
+
+/// Fills an out with a scalar.
+pub(crate) fn fill_scalar(out: &mut TensorViewMut<'_>, value: tensor::Scalar) -> Result<()> {
+    match value {
+        tensor::Scalar::Double(v) if out.dtype() != ScalarType::Float => fill(out, v),
+        tensor::Scalar::Double(v) => fill(out, v as f32),
+        other => fill(out, other.to_i64()),
+    }
+}

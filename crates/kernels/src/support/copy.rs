@@ -1,0 +1,239 @@
+//! Copies between layouts: what every shape operator ends in.
+
+use crate::support::layout::Layout;
+use operator::{Args, Error, Outs, Result, ensure};
+use smallvec::SmallVec;
+use tensor::{TensorView, TensorViewMut};
+
+/// Makes the first out a copy of a view of argument 0: `view` says which, as a layout of it.
+pub(crate) fn copy_view(
+    args: &Args<'_>,
+    outs: &mut Outs<'_>,
+    view: impl FnOnce(Layout) -> Result<Layout>,
+) -> Result<()> {
+    let from = args.tensor(0)?;
+    let layout = view(Layout::of(from.meta()))?;
+    copy_to(&from, &layout, outs.tensor(0)?)
+}
+
+/// Resizes `out` to the sizes of a view of `from` and copies that.
+pub(crate) fn copy_to(from: &TensorView<'_>, view: &Layout, out: &mut TensorViewMut<'_>) -> Result<()> {
+    out.resize(&view.sizes)?;
+    let into = Layout::of(out.meta());
+    copy_into(from, view, out, &into)
+}
+
+/// Copies a view of `from` to a view of `out`, which has the same type and as many elements, both in
+/// row-major order.
+pub(crate) fn copy_into(
+    from: &TensorView<'_>,
+    view: &Layout,
+    out: &mut TensorViewMut<'_>,
+    into: &Layout,
+) -> Result<()> {
+    ensure!(
+        from.dtype() == out.dtype(),
+        "out: expected a tensor of {}, as the input is, found {}",
+        from.dtype(),
+        out.dtype()
+    );
+    let size = from.dtype().size();
+    copy_bytes(size, from.bytes(), view, out.bytes_mut(), into)
+}
+
+/// Copies elements of `size` bytes from one layout to another with as many elements, both taken in
+/// row-major order. No two elements of `into` may be in the same place.
+pub(crate) fn copy_bytes(
+    size: usize,
+    src: &[u8],
+    from: &Layout,
+    dst: &mut [u8],
+    into: &Layout,
+) -> Result<()> {
+    let numel = from.numel()?;
+    ensure!(
+        numel == into.numel()?,
+        "a tensor of shape {} has another number of elements than one of shape {}",
+        from.sizes,
+        into.sizes
+    );
+    if numel == 0 {
+        return Ok(());
+    }
+    if let (Some(a), Some(b)) = (from.walk().dense(), into.walk().dense()) {
+        dst[b * size..(b + numel) * size].copy_from_slice(&src[a * size..(a + numel) * size]);
+        return Ok(());
+    }
+    match size {
+        1 => copy_elements::<1>(src, from, dst, into),
+        2 => copy_elements::<2>(src, from, dst, into),
+        4 => copy_elements::<4>(src, from, dst, into),
+        8 => copy_elements::<8>(src, from, dst, into),
+        16 => copy_elements::<16>(src, from, dst, into),
+        _ => return Err(Error::invalid(format!("elements of {size} bytes cannot be copied"))),
+    }
+    Ok(())
+}
+
+/// A loop of a copy: how often, and the steps on either side.
+#[derive(Clone, Copy)]
+struct Loop {
+    size: usize,
+    from: isize,
+    into: isize,
+}
+
+fn copy_elements<const S: usize>(src: &[u8], from: &Layout, dst: &mut [u8], into: &Layout) {
+    let src: &[[u8; S]] = bytemuck::cast_slice(src);
+    let dst: &mut [[u8; S]] = bytemuck::cast_slice_mut(dst);
+    let (from, into) = if from.sizes == into.sizes {
+        (*from, *into)
+    } else if let Some(view) = from.reshape(&into.sizes) {
+        (view, *into)
+    } else if let Some(view) = into.reshape(&from.sizes) {
+        (*from, view)
+    } else {
+        let (a, b) = (from.walk(), into.walk());
+        let numel = from.sizes.iter().product();
+        (0..numel).for_each(|i| dst[b.at(i)] = src[a.at(i)]);
+        return;
+    };
+    let mut loops: SmallVec<[Loop; 8]> = (0..from.rank())
+        .filter(|&d| from.sizes[d] != 1)
+        .map(|d| Loop { size: from.sizes[d], from: from.strides()[d], into: into.strides()[d] })
+        .collect();
+    // Innermost, that is last, what is nearest in the destination.
+    loops.sort_by_key(|l| std::cmp::Reverse(l.into.unsigned_abs()));
+    merge(&mut loops);
+    let (mut a, mut b) = (from.offset as isize, into.offset as isize);
+    let Some(inner) = loops.pop() else {
+        dst[b as usize] = src[a as usize];
+        return;
+    };
+    // A loop along which the source is contiguous is walked together with the innermost, in tiles.
+    let across = match loops.iter().rposition(|l| l.from == 1) {
+        Some(i) if inner.from != 1 => loops.remove(i),
+        _ => Loop { size: 1, from: 0, into: 0 },
+    };
+    let mut index: SmallVec<[usize; 8]> = SmallVec::from_elem(0, loops.len());
+    loop {
+        copy_tiles(src, a, dst, b, inner, across);
+        let mut d = loops.len();
+        loop {
+            if d == 0 {
+                return;
+            }
+            d -= 1;
+            let l = loops[d];
+            index[d] += 1;
+            a += l.from;
+            b += l.into;
+            if index[d] < l.size {
+                break;
+            }
+            a -= l.from * l.size as isize;
+            b -= l.into * l.size as isize;
+            index[d] = 0;
+        }
+    }
+}
+
+/// Joins loops, outermost first, that together are one.
+fn merge(loops: &mut SmallVec<[Loop; 8]>) {
+    let mut i = loops.len();
+    while i > 1 {
+        i -= 1;
+        let (outer, inner) = (loops[i - 1], loops[i]);
+        let n = inner.size as isize;
+        if outer.from == inner.from.wrapping_mul(n) && outer.into == inner.into.wrapping_mul(n) {
+            loops[i - 1] = Loop { size: outer.size * inner.size, ..inner };
+            loops.remove(i);
+        }
+    }
+}
+
+/// Two loops, cut into squares that stay in the cache where one side is read against its grain.
+fn copy_tiles<T: Copy>(src: &[T], a: isize, dst: &mut [T], b: isize, inner: Loop, across: Loop) {
+    const TILE: usize = 32;
+    if across.size == 1 {
+        return copy_line(src, a, dst, b, inner);
+    }
+    for i in (0..across.size).step_by(TILE) {
+        for j in (0..inner.size).step_by(TILE) {
+            let line = Loop { size: TILE.min(inner.size - j), ..inner };
+            for i in i..(i + TILE).min(across.size) {
+                let at = |l: isize, m: isize| j as isize * l + i as isize * m;
+                copy_line(src, a + at(inner.from, across.from), dst, b + at(inner.into, across.into), line);
+            }
+        }
+    }
+}
+
+#[inline]
+fn copy_line<T: Copy>(src: &[T], a: isize, dst: &mut [T], b: isize, l: Loop) {
+    let (start, end) = (b as usize, b as usize + l.size);
+    match (l.from, l.into) {
+        (1, 1) => dst[start..end].copy_from_slice(&src[a as usize..][..l.size]),
+        (0, 1) => dst[start..end].fill(src[a as usize]),
+        (step, 1) => {
+            let mut at = a;
+            for d in &mut dst[start..end] {
+                *d = src[at as usize];
+                at += step;
+            }
+        }
+        (step, to) => {
+            let (mut at, mut put) = (a, b);
+            for _ in 0..l.size {
+                dst[put as usize] = src[at as usize];
+                at += step;
+                put += to;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tensor::{DimOrder, ScalarType, Shape, TensorMeta};
+
+    fn layout(sizes: &[usize], order: &[u8]) -> Layout {
+        Layout::of(&TensorMeta::new(ScalarType::Short, sizes, DimOrder::new(order).unwrap()).unwrap())
+    }
+
+    /// Copies numbered elements and checks each against the two walks.
+    fn check(from: Layout, into: Layout, capacity: usize) {
+        let src: Vec<u16> = (0..capacity as u16).collect();
+        let mut dst = vec![u16::MAX; capacity];
+        copy_bytes(2, bytemuck::cast_slice(&src), &from, bytemuck::cast_slice_mut(&mut dst), &into).unwrap();
+        for i in 0..from.numel().unwrap() {
+            assert_eq!(dst[into.walk().at(i)] as usize, from.walk().at(i), "element {i}");
+        }
+    }
+
+    #[test]
+    fn every_pair_of_layouts() {
+        let orders: [&[u8]; 4] = [&[0, 1, 2, 3], &[0, 2, 3, 1], &[3, 2, 1, 0], &[1, 0, 3, 2]];
+        let sizes = [2, 33, 5, 40];
+        for a in orders {
+            for b in orders {
+                check(layout(&sizes, a), layout(&sizes, b), 13200);
+            }
+            check(layout(&sizes, a), layout(&[66, 200], &[1, 0]), 13200);
+            check(layout(&sizes, a).flip(3).flip(1), layout(&sizes, &[0, 1, 2, 3]), 13200);
+            let part = layout(&sizes, a).slice(3, 1, 20, 2).slice(1, 3, 30, 1);
+            check(part, layout(&[2, 30, 5, 20], &[0, 2, 3, 1]), 13200);
+        }
+        let row = layout(&[1, 40], &[0, 1]).expand(&Shape::new(&[3, 40]).unwrap()).unwrap();
+        check(row, layout(&[3, 40], &[1, 0]), 120);
+        check(layout(&[], &[]), layout(&[1, 1], &[0, 1]), 1);
+        check(layout(&[0, 4], &[0, 1]), layout(&[4, 0], &[0, 1]), 0);
+    }
+
+    #[test]
+    fn counts_must_agree() {
+        let r = copy_bytes(1, &[0; 4], &layout(&[4], &[0]), &mut [0; 3], &layout(&[3], &[0]));
+        assert!(r.unwrap_err().to_string().contains("[4]"));
+    }
+}

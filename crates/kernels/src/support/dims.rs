@@ -1,0 +1,204 @@
+//! Dimensions, indices and sizes as arguments: checked, wrapped and inferred.
+
+use operator::{Error, Result, ensure};
+use smallvec::SmallVec;
+use tensor::{MAX_RANK, Shape};
+
+/// A dimension that may be negative, of a tensor of `rank` dimensions. A zero-dim tensor counts as
+/// having one.
+pub(crate) fn wrap_dim(name: &str, dim: i64, rank: usize) -> Result<usize> {
+    let n = rank.max(1) as i64;
+    ensure!(
+        (-n..n).contains(&dim),
+        "{name}: dimension {dim} is out of range, a tensor of rank {rank} has dimensions {} to {}",
+        -n,
+        n - 1
+    );
+    Ok(if dim < 0 { dim + n } else { dim } as usize)
+}
+
+/// A set of dimensions.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct DimSet(u32);
+
+impl DimSet {
+    /// Every dimension of a tensor of this rank.
+    pub(crate) fn all(rank: usize) -> Self {
+        Self(((1u64 << rank.min(MAX_RANK)) - 1) as u32)
+    }
+
+    /// One dimension.
+    pub(crate) fn one(dim: usize) -> Self {
+        Self(1 << dim)
+    }
+
+    /// The dimensions listed, each once.
+    pub(crate) fn of(name: &str, dims: &[i64], rank: usize) -> Result<Self> {
+        let mut set = 0;
+        for &d in dims {
+            let bit = 1 << wrap_dim(name, d, rank)?;
+            ensure!(set & bit == 0, "{name}: dimension {d} appears twice in {dims:?}");
+            set |= bit;
+        }
+        Ok(Self(set))
+    }
+
+    /// The dimensions to reduce over: those listed, or all if the list is absent or empty.
+    pub(crate) fn reduced(name: &str, dims: Option<&[i64]>, rank: usize) -> Result<Self> {
+        match dims {
+            None | Some([]) => Ok(Self::all(rank)),
+            Some(dims) => Self::of(name, dims, rank),
+        }
+    }
+
+    pub(crate) fn contains(self, dim: usize) -> bool {
+        self.0 & (1 << dim) != 0
+    }
+
+    /// The sizes of a tensor after these dimensions are reduced: to one if kept, else gone.
+    pub(crate) fn reduce(self, sizes: &Shape, keepdim: bool) -> Shape {
+        let mut out = *sizes;
+        for d in (0..sizes.rank()).rev().filter(|&d| self.contains(d)) {
+            if keepdim {
+                out[d] = 1;
+            } else {
+                out.remove(d);
+            }
+        }
+        out
+    }
+}
+
+/// An index that may be negative, into `size` elements.
+pub(crate) fn wrap_index(name: &str, index: i64, size: usize) -> Result<usize> {
+    let n = size as i64;
+    ensure!((-n..n).contains(&index), "{name}: index {index} is out of range for a dimension of size {size}");
+    Ok(if index < 0 { index + n } else { index } as usize)
+}
+
+/// A size: not negative.
+pub(crate) fn to_size(name: &str, size: i64) -> Result<usize> {
+    usize::try_from(size).map_err(|_| Error::invalid(format!("{name}: {size} is negative")))
+}
+
+/// A size of at least one.
+pub(crate) fn to_positive(name: &str, size: i64) -> Result<usize> {
+    ensure!(size > 0, "{name}: {size} is not positive");
+    Ok(size as usize)
+}
+
+/// Sizes, none negative, whose product does not overflow.
+pub(crate) fn to_shape(name: &str, sizes: &[i64]) -> Result<Shape> {
+    let list: SmallVec<[usize; 8]> = sizes.iter().map(|&s| to_size(name, s)).collect::<Result<_>>()?;
+    let shape = Shape::new(&list)?;
+    shape.numel()?;
+    Ok(shape)
+}
+
+/// Sizes for `numel` elements, one of which may be -1 and is then what remains.
+pub(crate) fn infer_shape(name: &str, sizes: &[i64], numel: usize) -> Result<Shape> {
+    let unknown = sizes.iter().position(|&s| s == -1);
+    let mut known: SmallVec<[i64; 8]> = sizes.into();
+    if let Some(d) = unknown {
+        known[d] = 1;
+    }
+    let mut shape = to_shape(name, &known)?;
+    let product = shape.numel()?;
+    let fits = match unknown {
+        None => product == numel,
+        Some(d) => {
+            let fits = product != 0 && numel.is_multiple_of(product);
+            if fits {
+                shape[d] = numel / product;
+            }
+            fits
+        }
+    };
+    ensure!(fits, "{name}: {sizes:?} does not fit a tensor of {numel} elements");
+    Ok(shape)
+}
+
+/// The common shape of two operands: dimensions are added in front, those of size one repeated.
+pub(crate) fn broadcast(a: &Shape, b: &Shape) -> Result<Shape> {
+    let (mut long, short) = if a.rank() >= b.rank() { (*a, b) } else { (*b, a) };
+    let front = long.rank() - short.rank();
+    for (l, &s) in long[front..].iter_mut().zip(short.iter()) {
+        match (*l, s) {
+            (x, y) if x == y => {}
+            (1, y) => *l = y,
+            (_, 1) => {}
+            _ => return Err(Error::invalid(format!("the shapes {a} and {b} cannot be broadcast together"))),
+        }
+    }
+    Ok(long)
+}
+
+/// Where `start..end` by `step` begins in a dimension and how many elements it has, as Python slices:
+/// ends may be absent, negative or beyond.
+pub(crate) fn slice_range(
+    start: Option<i64>,
+    end: Option<i64>,
+    step: i64,
+    size: usize,
+) -> Result<(usize, usize)> {
+    ensure!(step > 0, "step: {step} is not positive");
+    let n = size as i64;
+    let wrap = |at: i64| if at < 0 { at.saturating_add(n) } else { at }.clamp(0, n);
+    let start = wrap(start.unwrap_or(0));
+    let end = wrap(end.unwrap_or(n)).max(start);
+    let len = (end - start).unsigned_abs().div_ceil(step as u64);
+    // An empty slice starts nowhere.
+    Ok((if len == 0 { 0 } else { start as usize }, len as usize))
+}
+
+/// `N` numbers of an `int[N]` argument, which may give one for all of them.
+pub(crate) fn per_dim<const N: usize>(name: &str, list: &[i64]) -> Result<[i64; N]> {
+    match list {
+        [one] => Ok([*one; N]),
+        many => many
+            .try_into()
+            .map_err(|_| Error::invalid(format!("{name}: expected 1 or {N} numbers, found {}", many.len()))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dims_and_indices_wrap() {
+        assert_eq!(wrap_dim("dim", -1, 3).unwrap(), 2);
+        assert_eq!(wrap_dim("dim", -1, 0).unwrap(), 0);
+        assert!(wrap_dim("dim", 3, 3).unwrap_err().to_string().contains("-3 to 2"));
+        assert!(wrap_dim("dim", i64::MIN, 3).is_err());
+        assert!(wrap_index("index", 0, 0).is_err());
+        assert_eq!(wrap_index("index", -2, 5).unwrap(), 3);
+        assert!(DimSet::of("dim", &[0, -3], 3).is_err());
+        let set = DimSet::of("dim", &[0, -1], 3).unwrap();
+        let s = Shape::new(&[2, 3, 4]).unwrap();
+        assert_eq!(&*set.reduce(&s, true), &[1, 3, 1]);
+        assert_eq!(&*set.reduce(&s, false), &[3]);
+    }
+
+    #[test]
+    fn shapes_are_inferred() {
+        assert_eq!(&*infer_shape("size", &[2, -1], 6).unwrap(), &[2, 3]);
+        assert!(infer_shape("size", &[4, -1], 6).is_err());
+        assert!(infer_shape("size", &[-1, -1], 6).is_err());
+        assert!(infer_shape("size", &[0, -1], 0).is_err());
+        assert!(to_shape("size", &[i64::MAX, i64::MAX]).is_err());
+        let s = |d: &[usize]| Shape::new(d).unwrap();
+        assert_eq!(&*broadcast(&s(&[3, 1]), &s(&[2, 1, 4])).unwrap(), &[2, 3, 4]);
+        assert_eq!(&*broadcast(&s(&[0]), &s(&[1])).unwrap(), &[0]);
+        assert!(broadcast(&s(&[2]), &s(&[3])).is_err());
+    }
+
+    #[test]
+    fn slices_are_pythons() {
+        assert_eq!(slice_range(Some(-3), None, 1, 5).unwrap(), (2, 3));
+        assert_eq!(slice_range(Some(1), Some(i64::MAX), 2, 6).unwrap(), (1, 3));
+        assert_eq!(slice_range(Some(4), Some(2), 1, 5).unwrap(), (0, 0));
+        assert_eq!(slice_range(Some(i64::MIN), Some(i64::MIN), i64::MAX, 5).unwrap(), (0, 0));
+        assert!(slice_range(None, None, 0, 5).is_err());
+    }
+}

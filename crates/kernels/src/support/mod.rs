@@ -1,0 +1,10 @@
+//! The mechanisms that operators share.
+
+#[cfg(test)]
+pub(crate) mod call;
+pub(crate) mod convert;
+pub(crate) mod copy;
+pub(crate) mod dims;
+pub(crate) mod dtype;
+pub(crate) mod layout;
+pub(crate) mod map;

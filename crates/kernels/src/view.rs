@@ -1,0 +1,312 @@
+//! Copies of views: the elements of one tensor in another shape, order or choice.
+
+use crate::support::copy::copy_view;
+use crate::support::dims::{
+    DimSet, infer_shape, slice_range, to_positive, to_shape, to_size, wrap_dim, wrap_index,
+};
+use crate::support::layout::Layout;
+use operator::{Args, DtypeSet, Error, KernelContext, Operator, Outs, Result, ensure};
+use smallvec::SmallVec;
+use tensor::Shape;
+
+macro_rules! row {
+    ($schema:literal, $f:ident) => {
+        Operator::new(concat!("aten::", $schema, ", *, Tensor(a!) out) -> Tensor(a!)"), DtypeSet::ALL, $f)
+    };
+}
+
+pub(crate) const OPERATORS: &[Operator] = &[
+    row!("view_copy.out(Tensor self, SymInt[] size", view),
+    row!("_unsafe_view.out(Tensor self, SymInt[] size", view),
+    row!("_reshape_alias_copy.out(Tensor self, SymInt[] size, SymInt[] stride", view),
+    row!("permute_copy.out(Tensor self, int[] dims", permute),
+    row!("transpose_copy.int_out(Tensor self, int dim0, int dim1", transpose),
+    row!("t_copy.out(Tensor self", t),
+    Operator::new(
+        "aten::expand_copy.out(Tensor self, SymInt[] size, *, bool implicit=False, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::ALL,
+        expand,
+    ),
+    row!("select_copy.int_out(Tensor self, int dim, SymInt index", select),
+    row!(
+        "slice_copy.Tensor_out(Tensor self, int dim=0, SymInt? start=None, SymInt? end=None, SymInt step=1",
+        slice
+    ),
+    row!("narrow_copy.out(Tensor self, int dim, SymInt start, SymInt length", narrow),
+    row!("unsqueeze_copy.out(Tensor self, int dim", unsqueeze),
+    row!("squeeze_copy.out(Tensor self", squeeze_all),
+    row!("squeeze_copy.dim_out(Tensor self, int dim", squeeze),
+    row!("squeeze_copy.dims_out(Tensor self, int[] dim", squeeze),
+    row!("diagonal_copy.out(Tensor self, int offset=0, int dim1=0, int dim2=1", diagonal),
+    row!("unfold_copy.out(Tensor self, int dimension, int size, int step", unfold),
+    row!(
+        "as_strided_copy.out(Tensor self, SymInt[] size, SymInt[] stride, SymInt? storage_offset=None",
+        as_strided
+    ),
+    row!("flip.out(Tensor self, int[] dims", flip),
+];
+
+/// The elements in row-major order in other sizes, one of which may be -1.
+fn view(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    let from = args.tensor(0)?;
+    let sizes = infer_shape(args.name(1), args.ints(1)?, from.numel())?;
+    let out = outs.tensor(0)?;
+    out.resize(&sizes)?;
+    let into = Layout::of(out.meta());
+    crate::support::copy::copy_into(&from, &Layout::of(from.meta()), out, &into)
+}
+
+/// The dimensions in another order.
+fn permute(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    let dims = args.ints(1)?;
+    copy_view(args, outs, |x| {
+        let rank = x.rank();
+        DimSet::of(args.name(1), dims, rank)?;
+        ensure!(dims.len() == rank, "{}: {dims:?} for a tensor of rank {rank}", args.name(1));
+        let order: SmallVec<[usize; 8]> =
+            dims.iter().map(|&d| wrap_dim(args.name(1), d, rank)).collect::<Result<_>>()?;
+        Ok(x.permute(&order))
+    })
+}
+
+/// Two dimensions exchanged; a zero-dim tensor stays.
+fn transpose(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    copy_view(args, outs, |x| {
+        let a = wrap_dim(args.name(1), args.int(1)?, x.rank())?;
+        let b = wrap_dim(args.name(2), args.int(2)?, x.rank())?;
+        Ok(if x.rank() == 0 { x } else { x.transpose(a, b) })
+    })
+}
+
+/// A matrix transposed; tensors of fewer dimensions stay.
+fn t(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    copy_view(args, outs, |x| {
+        ensure!(x.rank() <= 2, "self: expected at most two dimensions, found the shape {}", x.sizes);
+        Ok(if x.rank() == 2 { x.transpose(0, 1) } else { x })
+    })
+}
+
+/// Dimensions of size one repeated to other sizes; -1 keeps a size.
+fn expand(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    let size = args.ints(1)?;
+    copy_view(args, outs, |x| {
+        let front = size.len().checked_sub(x.rank()).ok_or_else(|| {
+            Error::invalid(format!("size: {size:?} has fewer dimensions than the shape {}", x.sizes))
+        })?;
+        let mut sizes = Shape::filled(size.len(), 0)?;
+        for (d, &s) in size.iter().enumerate() {
+            sizes[d] = if s == -1 && d >= front { x.sizes[d - front] } else { to_size("size", s)? };
+        }
+        x.expand(&sizes)
+    })
+}
+
+/// One element of a dimension, which goes away.
+fn select(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    copy_view(args, outs, |x| {
+        let dim = dim_of(args, 1, &x)?;
+        Ok(x.select(dim, wrap_index(args.name(2), args.int(2)?, x.sizes[dim])?))
+    })
+}
+
+/// The dimension at an argument, of a tensor that has one.
+fn dim_of(args: &Args<'_>, index: usize, x: &Layout) -> Result<usize> {
+    ensure!(x.rank() > 0, "self: a zero-dim tensor has no dimension to take from");
+    wrap_dim(args.name(index), args.int(index)?, x.rank())
+}
+
+/// Some elements of a dimension, as Python slices.
+fn slice(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    copy_view(args, outs, |x| {
+        let dim = dim_of(args, 1, &x)?;
+        let step = args.int(4)?;
+        let (start, len) = slice_range(args.optional_int(2)?, args.optional_int(3)?, step, x.sizes[dim])?;
+        Ok(x.slice(dim, start, len, if len > 1 { step as isize } else { 1 }))
+    })
+}
+
+/// `length` elements of a dimension from `start` on.
+fn narrow(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    copy_view(args, outs, |x| {
+        let dim = dim_of(args, 1, &x)?;
+        let (start, length, size) = (args.int(2)?, to_size(args.name(3), args.int(3)?)?, x.sizes[dim]);
+        let start = if start == size as i64 { size } else { wrap_index(args.name(2), start, size)? };
+        ensure!(length <= size - start, "length: {start} + {length} is beyond the dimension's size {size}");
+        Ok(x.slice(dim, if length == 0 { 0 } else { start }, length, 1))
+    })
+}
+
+/// A dimension of size one before `dim`.
+fn unsqueeze(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    copy_view(args, outs, |x| x.insert(wrap_dim(args.name(1), args.int(1)?, x.rank() + 1)?, 1, 0))
+}
+
+/// Without dimensions of size one.
+fn squeeze_all(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    copy_view(args, outs, |x| Ok(remove_ones(x, DimSet::all(x.rank()))))
+}
+
+/// Without those of the dimensions listed that have size one.
+fn squeeze(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    copy_view(args, outs, |x| Ok(remove_ones(x, DimSet::of(args.name(1), args.ints(1)?, x.rank())?)))
+}
+
+fn remove_ones(x: Layout, dims: DimSet) -> Layout {
+    (0..x.rank()).rev().filter(|&d| dims.contains(d) && x.sizes[d] == 1).fold(x, |v, d| v.remove(d))
+}
+
+/// The diagonal of two dimensions, as the last dimension; `offset` above it, or below if negative.
+fn diagonal(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    copy_view(args, outs, |x| {
+        let (a, b) = (dim_of(args, 2, &x)?, dim_of(args, 3, &x)?);
+        ensure!(a != b, "dim1 and dim2 are the same dimension {a}");
+        let offset = args.int(1)?;
+        let skip = usize::try_from(offset.unsigned_abs()).unwrap_or(usize::MAX);
+        let (down, right) = if offset < 0 { (skip, 0) } else { (0, skip) };
+        let len = x.sizes[a].saturating_sub(down).min(x.sizes[b].saturating_sub(right));
+        let start = |n| if len == 0 { 0 } else { n };
+        let stride = x.strides()[a] + x.strides()[b];
+        let x = x.slice(a, start(down), 1.min(len), 1).slice(b, start(right), 1.min(len), 1);
+        let (first, second) = (a.max(b), a.min(b));
+        let x = x.remove(first).remove(second);
+        x.insert(x.rank(), len, stride)
+    })
+}
+
+/// Windows of `size` elements of a dimension, `step` apart, as a new last dimension.
+fn unfold(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    copy_view(args, outs, |x| {
+        let dim = wrap_dim(args.name(1), args.int(1)?, x.rank())?;
+        let size = to_size(args.name(2), args.int(2)?)?;
+        let step = to_positive(args.name(3), args.int(3)?)?;
+        let have = if x.rank() == 0 { 1 } else { x.sizes[dim] };
+        ensure!(size <= have, "size: windows of {size} do not fit a dimension of size {have}");
+        if x.rank() == 0 {
+            return x.insert(0, size, 1);
+        }
+        let (stride, count) = (x.strides()[dim], (have - size) / step + 1);
+        let x = x.slice(dim, 0, count, if count > 1 { step as isize } else { 1 });
+        x.insert(x.rank(), size, stride)
+    })
+}
+
+/// Elements at given strides of the storage, all of which must lie within it.
+fn as_strided(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    let (size, stride) = (to_shape(args.name(1), args.ints(1)?)?, args.ints(2)?);
+    let offset = to_size(args.name(3), args.optional_int(3)?.unwrap_or(0))?;
+    ensure!(stride.len() == size.rank(), "stride: {stride:?} for the sizes {size}");
+    copy_view(args, outs, |x| {
+        let numel = x.numel()?;
+        let stride: SmallVec<[usize; 8]> =
+            stride.iter().map(|&s| to_size(args.name(2), s)).collect::<Result<_>>()?;
+        if size.numel()? > 0 {
+            let last = size
+                .iter()
+                .zip(&stride)
+                .try_fold(offset, |at, (&n, &s)| at.checked_add((n - 1).checked_mul(s)?))
+                .filter(|&last| last < numel);
+            ensure!(
+                last.is_some(),
+                "sizes {size} at strides {stride:?} from {offset} on reach beyond {numel} elements"
+            );
+        }
+        let storage = Layout::contiguous(&Shape::new(&[numel])?);
+        // Every element was shown to lie within the storage.
+        let first = if size.numel()? == 0 { 0 } else { offset };
+        let mut view = storage.slice(0, first.min(numel.saturating_sub(1)), 1.min(numel), 1).remove(0);
+        for (d, (&n, &s)) in size.iter().zip(&stride).enumerate() {
+            view = view.insert(d, n, if n > 1 { s as isize } else { 0 })?;
+        }
+        Ok(view)
+    })
+}
+
+/// The elements of some dimensions in reverse.
+fn flip(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    copy_view(args, outs, |x| {
+        let dims = DimSet::of(args.name(1), args.ints(1)?, x.rank())?;
+        Ok((0..x.rank()).filter(|&d| dims.contains(d)).fold(x, |v, d| v.flip(d)))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::support::call::{a, call, int, ints, out, s, t};
+    use operator::{Arg, Result};
+    use tensor::ScalarType::{Float, Int};
+    use tensor::{DimOrder, Tensor};
+
+    fn numbered(sizes: &[usize]) -> Tensor {
+        let n = sizes.iter().product::<usize>() as i32;
+        t(sizes, &(0..n).collect::<Vec<_>>())
+    }
+
+    /// The result's elements; its sizes must be these.
+    fn of<'a>(name: &str, x: &'a Tensor, args: &[Arg<'a>], sizes: &[usize]) -> Vec<i32> {
+        go(name, x, args, sizes).unwrap().as_slice().unwrap().to_vec()
+    }
+
+    fn go<'a>(name: &str, x: &'a Tensor, args: &[Arg<'a>], sizes: &[usize]) -> Result<Tensor> {
+        let args: Vec<_> = [a(x)].into_iter().chain(args.iter().cloned()).collect();
+        let r = call(name, &args, out(Int, sizes))?;
+        assert_eq!(&**r.sizes(), sizes);
+        Ok(r)
+    }
+
+    #[test]
+    fn shapes_and_orders() {
+        let x = numbered(&[2, 3]);
+        assert_eq!(of("aten::view_copy.out", &x, &[ints(&[3, -1])], &[3, 2]), [0, 1, 2, 3, 4, 5]);
+        assert_eq!(of("aten::permute_copy.out", &x, &[ints(&[-1, 0])], &[3, 2]), [0, 3, 1, 4, 2, 5]);
+        assert_eq!(of("aten::t_copy.out", &x, &[], &[3, 2]), [0, 3, 1, 4, 2, 5]);
+        assert!(go("aten::permute_copy.out", &x, &[ints(&[0, 0])], &[2, 2]).is_err());
+        assert!(go("aten::permute_copy.out", &x, &[ints(&[0])], &[2]).is_err());
+        assert_eq!(
+            of("aten::expand_copy.out", &numbered(&[2, 1]), &[ints(&[2, -1, 2])], &[2, 2, 2])[..4],
+            [0, 0, 1, 1]
+        );
+        assert!(go("aten::expand_copy.out", &x, &[ints(&[-1, 2, 3])], &[2, 2, 3]).is_err());
+        assert_eq!(of("aten::unsqueeze_copy.out", &x, &[int(-1)], &[2, 3, 1]).len(), 6);
+        assert_eq!(
+            of("aten::squeeze_copy.dims_out", &numbered(&[1, 2, 1]), &[ints(&[0, 1])], &[2, 1]),
+            [0, 1]
+        );
+        assert_eq!(of("aten::squeeze_copy.dim_out", &s(5i32), &[int(-1)], &[]), [5]);
+        assert_eq!(of("aten::flip.out", &x, &[ints(&[1])], &[2, 3]), [2, 1, 0, 5, 4, 3]);
+        assert!(call("aten::t_copy.out", &[a(&x)], out(Float, &[3, 2])).is_err());
+    }
+
+    #[test]
+    fn a_view_counts_in_row_major_order_whatever_the_layout() {
+        let x = numbered(&[1, 2, 2, 3]).to_dim_order(DimOrder::channels_last(4)).unwrap();
+        assert_eq!(of("aten::view_copy.out", &x, &[ints(&[12])], &[12]), (0..12).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn choices() {
+        let x = numbered(&[3, 4]);
+        assert_eq!(of("aten::select_copy.int_out", &x, &[int(1), int(-1)], &[3]), [3, 7, 11]);
+        assert!(go("aten::select_copy.int_out", &x, &[int(1), int(4)], &[3]).is_err());
+        assert_eq!(
+            of("aten::slice_copy.Tensor_out", &x, &[int(1), int(1), int(i64::MAX), int(2)], &[3, 2]),
+            [1, 3, 5, 7, 9, 11]
+        );
+        assert_eq!(of("aten::slice_copy.Tensor_out", &x, &[int(0), int(5)], &[0, 4]), []);
+        assert_eq!(of("aten::narrow_copy.out", &x, &[int(0), int(-1), int(1)], &[1, 4]), [8, 9, 10, 11]);
+        assert!(go("aten::narrow_copy.out", &x, &[int(0), int(2), int(2)], &[2, 4]).is_err());
+        assert_eq!(of("aten::diagonal_copy.out", &x, &[int(1)], &[3]), [1, 6, 11]);
+        assert_eq!(of("aten::diagonal_copy.out", &x, &[int(-5)], &[0]), []);
+        assert_eq!(
+            of("aten::unfold_copy.out", &numbered(&[5]), &[int(0), int(3), int(2)], &[2, 3]),
+            [0, 1, 2, 2, 3, 4]
+        );
+        let args = [ints(&[2, 2]), ints(&[3, 1]), int(2)];
+        assert_eq!(of("aten::as_strided_copy.out", &x, &args, &[2, 2]), [2, 3, 5, 6]);
+        for (size, stride, offset) in
+            [([2, 2], [9, 1], 2), ([2, 2], [i64::MAX, 1], 2), ([2, 2], [1, 1], i64::MAX)]
+        {
+            let args = [ints(&size), ints(&stride), int(offset)];
+            assert!(go("aten::as_strided_copy.out", &x, &args, &[2, 2]).is_err());
+        }
+    }
+}
