@@ -4,7 +4,7 @@
 //!
 //! 1. Find its family (one file each), or make one: a module with a doc line, a `pub(crate) const
 //!    OPERATORS` table, the functions in the order of the table, unit tests; and a line in
-//!    [`FAMILIES`].
+//!    `FAMILIES`.
 //! 2. Add a row: the schema as PyTorch writes it (the single source of name and arguments), the scalar
 //!    types of its main input, the function. `.in_place(&[0])` where an argument may share its bytes
 //!    with the first out: the elementwise mechanism can do that, others must read
@@ -31,6 +31,7 @@
 //! [`KernelContext::scratch`](operator::KernelContext::scratch), errors name the argument.
 #![deny(unsafe_code)]
 
+#[allow(unsafe_code)]
 pub mod compute;
 
 mod binary;
