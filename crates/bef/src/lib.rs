@@ -1,2 +1,91 @@
-//! See ARCHITECTURE.md.
+//! TFRT's Binary Executable Format: a reader, a verifier, a model of programs, and a writer.
+//!
+//! # A file
+//!
+//! ```text
+//! 0B EF 00                                   magic, version 0
+//! ┌────┬──────────────────────┬─────────┬────────────┐
+//! │ id │ VBR(len << 1 | flag) │ align   │ data[len]  │   a section; `align` and its CC bytes
+//! │ u8 │                      │ u8 CC*  │            │   are there if the flag is set
+//! └────┴──────────────────────┴─────────┴────────────┘
+//!   0 Strings          "tfrt.add.i32\0" ...    ◄─── names: byte offsets into here
+//!   1 Attributes       values at their alignment ◄── byte offsets (32 bits in kernels)
+//!   2 Kernels          name of each kernel code
+//!   3 Types            name of each type index
+//!   4 FunctionIndex    kind, offset, name, argument and result types of each function
+//!   5 Functions        ┌ location, registers with use counts, kernel table, result registers
+//!                      └ kernels: code, location, args, attrs, funcs, results, used_bys
+//!   6 LocationStrings  names that locations use
+//!   7 Locations        trees of five kinds of nodes
+//!   8 AttributeTypes   ┐
+//!   9 AttributeNames   │ optional: only translation back to text needs them
+//!  10 RegisterTypes    ┘
+//! ```
+//!
+//! Integers are VBR (base 128, most significant group first, see [`vbr`]) except in attributes and kernels, which are
+//! little-endian words. A function's kernel 0 is the pseudo kernel, which defines the arguments and names the kernels
+//! without operands as its users. Each module of [`section`] describes its section's bytes.
+//!
+//! # Reading
+//!
+//! [`File::open`] finds the sections and decodes nothing. [`File::verify`] checks everything that an untrusted file can
+//! say, once, and answers with [`Verified`], from which functions, kernels, attributes and locations are read in place.
+//!
+//! ```
+//! # fn run(bytes: &[u8]) -> bef::Result<()> {
+//! let program = bef::File::open(bytes)?.verify()?;
+//! let Some(main) = program.functions().find("main") else { return Ok(()) };
+//! if let Some(function) = program.function(main)? {
+//!     for kernel in function.kernels().skip(1) {
+//!         let kernel = kernel?;
+//!         println!("{}", program.kernel_name(bef::KernelCode(kernel.code())));
+//!         let registers: Vec<u32> = kernel.arguments().iter().collect();
+//!         let place = program.location(kernel.location())?;
+//!     }
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Writing
+//!
+//! A [`Module`] is a program in memory. [`FunctionBuilder`] fills one from Rust, a converter from text fills one in the
+//! order in which it meets things, and [`Verified::to_module`] fills one from a file. [`Module::to_bytes`] lays it out as
+//! the reference converter would.
+//!
+//! # Trust
+//!
+//! Bytes may stand at any address: alignment is that of file offsets, and numbers are converted explicitly, so that
+//! hosts of either endianness read the same values. No file makes a reader panic, overflow the stack, loop, or allocate
+//! more than a small multiple of its size.
 #![forbid(unsafe_code)]
+
+pub mod attribute;
+mod buffer;
+mod error;
+mod file;
+mod framing;
+mod ids;
+pub mod limits;
+pub mod model;
+mod region;
+pub mod section;
+pub mod stream_analysis;
+pub mod vbr;
+mod verify;
+
+pub use attribute::{
+    Aggregate, Array, Attribute, AttributeRef, AttributeType, Complex, DType, Dense, ElementType, Shape,
+    SymbolRef,
+};
+pub use error::{Error, ErrorKind, Fault, Result};
+pub use file::File;
+pub use framing::{HEADER, PAD, Section, SectionId};
+pub use ids::{AttributeId, FunctionId, KernelCode, Register, TypeId};
+pub use limits::Limits;
+pub use model::{Body, Function, FunctionBuilder, Kernel, KernelBuilder, Module, NamedAttribute};
+pub use region::Region;
+pub use section::function_index::{FunctionEntry, FunctionIndex, FunctionKind};
+pub use section::functions::{FunctionRecord, KernelEntry, KernelRecord, PSEUDO_KERNEL_CODE, Words};
+pub use section::locations::Location;
+pub use verify::Verified;

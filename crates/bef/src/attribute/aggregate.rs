@@ -1,0 +1,172 @@
+//! Aggregates: base, `u32 n`, `u32 offsets[n]`, then the elements.
+//!
+//! Offsets count from the aggregate's first byte. The byte before each element is its [`AttributeType`]. Elements
+//! come in order and share no bytes, which bounds the work of reading one by its size. An empty aggregate is `u32 0`.
+
+use super::base::{Base, check_aligned, narrow};
+use super::{Attribute, AttributeRef, AttributeType};
+use crate::buffer::Buffer;
+use crate::error::{Error, ErrorKind, Result, Within};
+use crate::framing::PAD;
+use crate::region::Region;
+
+/// An aggregate in a file; its elements are read when asked for.
+#[derive(Clone, Copy, Debug)]
+pub struct Aggregate<'a> {
+    /// From the aggregate's first byte to its last.
+    region: Region<'a>,
+    count: u32,
+    nesting_left: u32,
+}
+
+fn prefix(count: u32) -> u64 {
+    Base::SIZE + 4 + 4 * u64::from(count)
+}
+
+impl<'a> Aggregate<'a> {
+    /// The aggregate at `offset`; its table, but no element, is checked.
+    pub(super) fn read(region: Region<'a>, offset: u64, nesting_left: u32) -> Result<Self> {
+        check_aligned(region, offset, 4, 0)?;
+        if region.u32(offset)? == 0 {
+            return Ok(Aggregate { region: region.slice(offset, 4)?, count: 0, nesting_left });
+        }
+        if nesting_left == 0 {
+            return Err(Error::new(
+                ErrorKind::Limit,
+                region.start() + offset,
+                "one more aggregate inside another",
+                "no deeper nesting (Limits::attribute_nesting)",
+            ));
+        }
+        let count = region.u32(offset + Base::SIZE).within(|| "count")?;
+        region.slice(offset, prefix(count)).within(|| "offsets")?;
+        let base = Base::read(region, offset, prefix(count))?;
+        let whole = region.slice(offset, u64::from(base.byte_size))?;
+        whole.slice(0, prefix(count)).within(|| "offsets")?;
+        Ok(Aggregate { region: whole, count, nesting_left })
+    }
+
+    /// Number of elements.
+    pub fn len(&self) -> u32 {
+        self.count
+    }
+
+    /// Whether there are no elements.
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// The type of element `index`, and the element.
+    ///
+    /// # Errors
+    /// When there is no such element, it lies outside the aggregate, or its type byte names no type.
+    pub fn get(&self, index: u32) -> Result<(AttributeType, AttributeRef<'a>)> {
+        self.element(index).within(|| format!("elements[{index}]"))
+    }
+
+    fn element(&self, index: u32) -> Result<(AttributeType, AttributeRef<'a>)> {
+        let start = self.region.start();
+        if index >= self.count {
+            return Err(Error::new(
+                ErrorKind::OutOfRange,
+                start,
+                format!("element {index}"),
+                format!("one below {}", self.count),
+            ));
+        }
+        let entry = Base::SIZE + 4 + 4 * u64::from(index);
+        let offset = u64::from(self.region.u32(entry)?);
+        if offset <= prefix(self.count) || offset >= self.region.len() {
+            return Err(Error::new(
+                ErrorKind::OutOfRange,
+                start + entry,
+                format!("element offset {offset}"),
+                format!("one between {} and {}", prefix(self.count) + 1, self.region.len()),
+            ));
+        }
+        let number = self.region.u8(offset - 1)?;
+        let kind = AttributeType::new(number).ok_or_else(|| {
+            Error::new(
+                ErrorKind::UnknownTag,
+                start + offset - 1,
+                format!("attribute type {number}"),
+                "a type that an attribute can have",
+            )
+        })?;
+        let nesting_left = self.nesting_left - 1;
+        Ok((kind, AttributeRef { region: self.region, offset, nesting_left }))
+    }
+
+    /// Hands every element to `visit`, which answers where the element ends, relative to the aggregate; checks
+    /// that they are in order and fill the aggregate. The aggregate's size.
+    pub(super) fn walk(
+        &self,
+        mut visit: impl FnMut(AttributeType, AttributeRef<'a>) -> Result<u64>,
+    ) -> Result<u64> {
+        if self.count == 0 {
+            return Ok(4);
+        }
+        let mut end = prefix(self.count);
+        for index in 0..self.count {
+            let (kind, element) = self.get(index)?;
+            if element.offset <= end {
+                return Err(Error::new(
+                    ErrorKind::Overlap,
+                    element.file_offset(),
+                    format!("an element at offset {}", element.offset),
+                    format!("one past {end}, where what comes before it (and its type byte) ends"),
+                ))
+                .within(|| format!("elements[{index}]"));
+            }
+            end = visit(kind, element).within(|| format!("elements[{index}]"))?;
+        }
+        if end != self.region.len() {
+            return Err(Error::new(
+                ErrorKind::Mismatch,
+                self.region.start() + 4,
+                format!("byte size {}", self.region.len()),
+                format!("{end}, where the last element ends"),
+            ));
+        }
+        Ok(end)
+    }
+}
+
+/// The alignment that an element asks of the aggregate around it. Not always what it needs: the reference converter
+/// counts bools as 1, unranked shapes as 1 and every list as 8.
+fn alignment(value: &Attribute<'_>) -> u64 {
+    match value.attribute_type() {
+        AttributeType::Scalar(dtype) => dtype.element_alignment().unwrap_or(1),
+        AttributeType::Type | AttributeType::SymbolRef => 1,
+        AttributeType::String | AttributeType::Func => 4,
+        AttributeType::Shape if *value == Attribute::Shape(super::Shape::Unranked) => 1,
+        AttributeType::Shape | AttributeType::Dense | AttributeType::Array(_) | AttributeType::Aggregate => 8,
+    }
+}
+
+/// Appends an aggregate; its offset.
+pub(super) fn write<'m>(elements: &'m [Attribute<'_>], out: &mut Buffer<'m>) -> Result<u64> {
+    if elements.is_empty() {
+        out.align(4);
+        let offset = out.len();
+        out.bytes(&[0; 4]);
+        return Ok(offset);
+    }
+    let count = narrow(elements.len() as u64, "element count")?;
+    let alignment = elements.iter().map(alignment).fold(4, u64::max) as u8;
+    let offset = Base { alignment, element_type: 0, byte_size: 0 }.write(prefix(count), out);
+    out.bytes(&count.to_le_bytes());
+    let table = out.len();
+    elements.iter().for_each(|_| out.bytes(&[0; 4]));
+    for (index, element) in elements.iter().enumerate() {
+        // Room for the type byte; the element's own padding may come between, and the type goes right before it.
+        out.byte(PAD);
+        let start = super::write(element, out).within(|| format!("elements[{index}]"))?;
+        out.overwrite(start - 1, &[element.attribute_type().number()]);
+        let relative = narrow(start - offset, "element offset")?;
+        out.overwrite(table + 4 * index as u64, &relative.to_le_bytes());
+    }
+    let size = narrow(out.len() - offset, "byte size")?;
+    out.overwrite(offset + 4, &size.to_le_bytes());
+    Ok(offset)
+}

@@ -1,0 +1,165 @@
+//! Arrays of fixed-width elements: `u32 count`, then the elements.
+//!
+//! The count stands at a multiple of 4; before elements of alignment 8 it stands 4 bytes in front of a multiple
+//! of 8. An empty array is just its count.
+
+use std::borrow::Cow;
+
+use super::base::{check_aligned, narrow};
+use super::{DType, ElementType, scalar};
+use crate::buffer::Buffer;
+use crate::error::{Error, ErrorKind, Result, Within};
+use crate::region::Region;
+
+/// Numbers or types, all of one type, as the file's little-endian bytes.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Array<'a> {
+    element_type: ElementType,
+    bytes: Cow<'a, [u8]>,
+}
+
+macro_rules! elements {
+    ($($from:ident, $to:ident, $type:ty, $dtypes:pat, $dtype:ident, $name:literal;)*) => {$(
+        #[doc = concat!("An array of ", $name, ".")]
+        pub fn $from(values: &[$type]) -> Array<'static> {
+            let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+            Array { element_type: ElementType::Data(DType::$dtype), bytes: bytes.into() }
+        }
+
+        #[doc = concat!("The elements, if they are ", $name, ".")]
+        pub fn $to(&self) -> Option<impl ExactSizeIterator<Item = $type> + '_> {
+            const SIZE: usize = size_of::<$type>();
+            let ElementType::Data($dtypes) = self.element_type else { return None };
+            Some(self.bytes.as_chunks::<SIZE>().0.iter().map(|&chunk| <$type>::from_le_bytes(chunk)))
+        }
+    )*};
+}
+
+impl<'a> Array<'a> {
+    /// An empty array: recorded as one of `i32`, whatever it was meant to hold.
+    pub fn empty() -> Array<'static> {
+        Array { element_type: ElementType::Data(DType::I32), bytes: Cow::Borrowed(&[]) }
+    }
+
+    /// An array from little-endian bytes.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Mismatch`] when they are no whole number of elements, [`ErrorKind::Value`] when such elements
+    /// do not exist (bools other than 0 and 1, unknown types, or a data type that cannot be an element).
+    pub fn from_bytes(element_type: ElementType, bytes: impl Into<Cow<'a, [u8]>>) -> Result<Self> {
+        let bytes = bytes.into();
+        if let ElementType::Data(dtype) = element_type
+            && dtype.element_size().is_none()
+        {
+            return Err(Error::model(ErrorKind::Value, format!("an array of {dtype}"), "numbers or types"));
+        }
+        if !(bytes.len() as u64).is_multiple_of(element_type.size()) {
+            return Err(Error::model(
+                ErrorKind::Mismatch,
+                format!("{} bytes", bytes.len()),
+                format!("a multiple of {}", element_type.size()),
+            ));
+        }
+        check_elements(element_type, Region::new(&bytes, 0))?;
+        Ok(Array { element_type, bytes })
+    }
+
+    /// An array of data types.
+    pub fn from_types(types: &[DType]) -> Array<'static> {
+        let bytes: Vec<u8> = types.iter().map(|dtype| dtype.number()).collect();
+        Array { element_type: ElementType::Type, bytes: bytes.into() }
+    }
+
+    /// An array of bools.
+    pub fn from_bools(values: &[bool]) -> Array<'static> {
+        let bytes: Vec<u8> = values.iter().map(|&value| u8::from(value)).collect();
+        Array { element_type: ElementType::Data(DType::I1), bytes: bytes.into() }
+    }
+
+    /// What the elements are.
+    pub fn element_type(&self) -> ElementType {
+        self.element_type
+    }
+
+    /// Number of elements.
+    pub fn len(&self) -> u64 {
+        self.bytes.len() as u64 / self.element_type.size()
+    }
+
+    /// Whether there are no elements.
+    pub fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    /// The elements as little-endian bytes.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// The elements, if they are types.
+    pub fn types(&self) -> Option<impl ExactSizeIterator<Item = DType> + '_> {
+        let types = self.element_type == ElementType::Type;
+        types.then(|| self.bytes.iter().map(|&number| DType::new(number).unwrap_or(DType::I32)))
+    }
+
+    /// The elements, if they are bools.
+    pub fn bools(&self) -> Option<impl ExactSizeIterator<Item = bool> + '_> {
+        let bools = self.element_type == ElementType::Data(DType::I1);
+        bools.then(|| self.bytes.iter().map(|&byte| byte == 1))
+    }
+
+    elements! {
+        from_u8s, u8s, u8, DType::UI8, UI8, "`u8`";
+        from_u16s, u16s, u16, DType::UI16, UI16, "`u16`";
+        from_u32s, u32s, u32, DType::UI32, UI32, "`u32`";
+        from_u64s, u64s, u64, DType::UI64, UI64, "`u64`";
+        from_i8s, i8s, i8, DType::I8, I8, "`i8`";
+        from_i16s, i16s, i16, DType::I16, I16, "`i16`";
+        from_i32s, i32s, i32, DType::I32, I32, "`i32`";
+        from_i64s, i64s, i64, DType::I64, I64, "`i64`";
+        from_f32s, f32s, f32, DType::F32, F32, "`f32`";
+        from_f64s, f64s, f64, DType::F64, F64, "`f64`";
+        from_f16_bits, f16_bits, u16, DType::F16, F16, "`f16`, as raw bits";
+        from_bf16_bits, bf16_bits, u16, DType::BF16, BF16, "`bf16`, as raw bits";
+    }
+
+    /// A copy that borrows nothing.
+    pub fn into_owned(self) -> Array<'static> {
+        Array { element_type: self.element_type, bytes: Cow::Owned(self.bytes.into_owned()) }
+    }
+}
+
+fn check_elements(element_type: ElementType, elements: Region<'_>) -> Result<()> {
+    match element_type {
+        ElementType::Data(DType::I1) => scalar::check_bools(elements),
+        ElementType::Type => {
+            (0..elements.len()).try_for_each(|index| scalar::dtype(elements, index).map(drop))
+        }
+        ElementType::Data(_) => Ok(()),
+    }
+}
+
+/// The array at `offset`, and where it ends.
+pub(super) fn read(region: Region<'_>, offset: u64, element_type: ElementType) -> Result<(Array<'_>, u64)> {
+    let count = u64::from(region.u32(offset).within(|| "count")?);
+    let alignment = if count == 0 { 1 } else { element_type.alignment() };
+    check_aligned(region, offset, 4, 0)?;
+    check_aligned(region, offset, alignment, 4)?;
+    let size = count * element_type.size();
+    let elements = region.slice(offset + 4, size)?;
+    check_elements(element_type, elements)?;
+    Ok((Array { element_type, bytes: elements.bytes().into() }, offset + 4 + size))
+}
+
+/// Appends an array; its offset.
+pub(super) fn write<'m>(array: &'m Array<'_>, out: &mut Buffer<'m>) -> Result<u64> {
+    let count = narrow(array.len(), "element count")?;
+    match array.element_type.alignment() {
+        alignment if alignment > 4 && count > 0 => out.align_for(alignment, 4),
+        _ => out.align(4),
+    }
+    let offset = out.len();
+    out.bytes(&count.to_le_bytes());
+    out.payload(&array.bytes);
+    Ok(offset)
+}

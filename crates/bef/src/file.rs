@@ -1,0 +1,196 @@
+//! An opened file: where its sections are, and the readers of each.
+
+use crate::error::{Error, ErrorKind, Result, Within};
+use crate::framing::{Section, SectionId, Sections};
+use crate::ids::FunctionId;
+use crate::limits::Limits;
+use crate::region::Region;
+use crate::section::attribute_names::AttributeNames;
+use crate::section::attribute_types::AttributeTypes;
+use crate::section::attributes::Attributes;
+use crate::section::function_index::{FunctionIndex, FunctionKind};
+use crate::section::functions::FunctionRecord;
+use crate::section::location_strings::LocationStrings;
+use crate::section::locations::Locations;
+use crate::section::register_types::RegisterTypes;
+use crate::section::strings::Strings;
+use crate::section::{kernels, types};
+
+/// A BEF file of which nothing but the section headers has been read.
+///
+/// Each section is decoded when it is asked for. Readers check what they touch, so that no file can make them read
+/// out of bounds, panic or allocate more than a small multiple of its size; only
+/// [`verify`](File::verify) checks that the parts agree with one another.
+#[derive(Clone, Debug)]
+pub struct File<'a> {
+    bytes: &'a [u8],
+    sections: [Option<Region<'a>>; SectionId::ALL.len()],
+    /// The alignment byte of the Attributes section.
+    attributes_alignment: Option<u8>,
+    limits: Limits,
+}
+
+impl<'a> File<'a> {
+    /// Finds the sections. The bytes may stand at any address; unknown sections are skipped.
+    ///
+    /// # Errors
+    /// When the header is not BEF version 0, a section header is malformed or promises more than there is, or a
+    /// known section occurs twice.
+    pub fn open(bytes: &'a [u8]) -> Result<Self> {
+        Self::open_with(bytes, Limits::default())
+    }
+
+    /// [`open`](File::open) with other limits than the default ones.
+    ///
+    /// # Errors
+    /// As [`open`](File::open).
+    pub fn open_with(bytes: &'a [u8], limits: Limits) -> Result<Self> {
+        let mut file = File { bytes, sections: [None; 11], attributes_alignment: None, limits };
+        for section in Sections::new(bytes)? {
+            let section = section?;
+            let Some(id) = SectionId::new(section.id) else { continue };
+            let slot = &mut file.sections[id as usize];
+            if slot.is_some() {
+                return Err(Error::new(
+                    ErrorKind::DuplicateSection,
+                    section.header_start,
+                    format!("another {} section", id.name()),
+                    "each section once",
+                ));
+            }
+            *slot = Some(section.data);
+            if id == SectionId::Attributes {
+                file.attributes_alignment = section.alignment;
+            }
+        }
+        Ok(file)
+    }
+
+    /// The whole file.
+    pub fn bytes(&self) -> &'a [u8] {
+        self.bytes
+    }
+
+    /// The limits that readers keep.
+    pub fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    /// Every section as framed, unknown ones too, in file order.
+    pub fn sections(&self) -> impl Iterator<Item = Section<'a>> + use<'a> {
+        Sections::new(self.bytes).into_iter().flatten().map_while(Result::ok)
+    }
+
+    /// The contents of a section.
+    pub fn section(&self, id: SectionId) -> Option<Region<'a>> {
+        self.sections[id as usize]
+    }
+
+    /// A section whose absence means the same as emptiness.
+    fn or_empty(&self, id: SectionId) -> Region<'a> {
+        self.section(id).unwrap_or_else(|| Region::new(&[], self.bytes.len() as u64))
+    }
+
+    fn required(&self, id: SectionId) -> Result<Region<'a>> {
+        self.section(id).ok_or_else(|| {
+            Error::new(
+                ErrorKind::MissingSection,
+                self.bytes.len() as u64,
+                format!("no {} section", id.name()),
+                "one: even an empty program says so",
+            )
+        })
+    }
+
+    pub(crate) fn attributes_alignment(&self) -> Option<u8> {
+        self.attributes_alignment
+    }
+
+    /// The strings.
+    pub fn strings(&self) -> Strings<'a> {
+        Strings::new(self.or_empty(SectionId::Strings))
+    }
+
+    /// The attributes.
+    pub fn attributes(&self) -> Attributes<'a> {
+        Attributes::new(self.or_empty(SectionId::Attributes), &self.limits)
+    }
+
+    /// Kernel names by kernel code.
+    ///
+    /// # Errors
+    /// When the section is absent or malformed.
+    pub fn kernel_names(&self) -> Result<Vec<&'a str>> {
+        kernels::read(self.required(SectionId::Kernels)?, self.strings())
+    }
+
+    /// Type names by type index.
+    ///
+    /// # Errors
+    /// When the section is absent or malformed.
+    pub fn type_names(&self) -> Result<Vec<&'a str>> {
+        types::read(self.required(SectionId::Types)?, self.strings())
+    }
+
+    /// Names, signatures and places of the functions.
+    ///
+    /// # Errors
+    /// When the section is absent or malformed.
+    pub fn function_index(&self) -> Result<FunctionIndex<'a>> {
+        FunctionIndex::read(self.required(SectionId::FunctionIndex)?, self.strings())
+    }
+
+    /// The record of function `id`; `None` if it is native and has none.
+    ///
+    /// # Errors
+    /// When there is no such function, or the record's tables are malformed.
+    pub fn function(&self, index: &FunctionIndex<'_>, id: FunctionId) -> Result<Option<FunctionRecord<'a>>> {
+        let Some(entry) = index.get(id) else {
+            return Err(Error::new(
+                ErrorKind::OutOfRange,
+                self.or_empty(SectionId::FunctionIndex).start(),
+                format!("function {id}"),
+                format!("one below {}", index.len()),
+            ));
+        };
+        if entry.kind == FunctionKind::Native {
+            return Ok(None);
+        }
+        FunctionRecord::read(self.or_empty(SectionId::Functions), &entry, &self.limits)
+            .map(Some)
+            .within(|| format!("functions[{id}]"))
+    }
+
+    /// The locations.
+    pub fn locations(&self) -> Locations<'a> {
+        let strings = LocationStrings::new(self.or_empty(SectionId::LocationStrings));
+        Locations::new(self.or_empty(SectionId::Locations), strings, &self.limits)
+    }
+
+    /// Types of the attributes; `None` if the file does not record them.
+    ///
+    /// # Errors
+    /// When the section is malformed.
+    pub fn attribute_types(&self) -> Result<Option<AttributeTypes>> {
+        self.section(SectionId::AttributeTypes).map(AttributeTypes::read).transpose()
+    }
+
+    /// A reader of attribute names, to be used in step with the functions; `None` if the file does not record them.
+    ///
+    /// # Errors
+    /// When the section is about another number of functions.
+    pub fn attribute_names(&self, functions: usize) -> Result<Option<AttributeNames<'a>>> {
+        let section = self.section(SectionId::AttributeNames);
+        section.map(|section| AttributeNames::read(section, self.strings(), functions)).transpose()
+    }
+
+    /// A reader of register types, to be used in step with the functions; `None` if the file does not record them.
+    ///
+    /// # Errors
+    /// When the section is about another number of functions.
+    pub fn register_types(&self, functions: usize) -> Result<Option<RegisterTypes<'a>>> {
+        self.section(SectionId::RegisterTypes)
+            .map(|section| RegisterTypes::read(section, functions))
+            .transpose()
+    }
+}

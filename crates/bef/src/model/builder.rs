@@ -1,0 +1,219 @@
+//! Building functions from Rust: registers, use counts and streams take care of themselves.
+
+use std::borrow::Cow;
+
+use super::{Body, Function, Kernel, Module, NamedAttribute};
+use crate::attribute::Attribute;
+use crate::error::{Error, ErrorKind, Result, Within};
+use crate::ids::{FunctionId, Register};
+use crate::section::function_index::FunctionKind;
+use crate::section::locations::Location;
+use crate::stream_analysis::{self, Options};
+
+/// The spelling of the type of chains.
+const CHAIN: &str = "!tfrt.chain";
+
+/// Builds one function of a [`Module`].
+///
+/// ```
+/// # fn main() -> Result<(), bef::Error> {
+/// use bef::{Attribute, FunctionBuilder, Module};
+///
+/// let mut module = Module::new(true);
+/// let mut function = FunctionBuilder::new(&mut module, "add_two", &["i32"]);
+/// let x = function.argument(0);
+/// let two = function.kernel("tfrt.constant.i32").attribute("value", Attribute::I32(2)).result("i32");
+/// let sum = function.kernel("tfrt.add.i32").arguments(&[x, two]).result("i32");
+/// function.finish(&[sum])?;
+/// let bytes = module.to_bytes()?;
+/// bef::File::open(&bytes)?.verify()?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct FunctionBuilder<'m, 'a> {
+    module: &'m mut Module<'a>,
+    name: Cow<'a, str>,
+    kind: FunctionKind,
+    arguments: Vec<Cow<'a, str>>,
+    body: Body<'a>,
+    options: Options,
+    costs: Vec<Option<i64>>,
+}
+
+impl<'m, 'a> FunctionBuilder<'m, 'a> {
+    /// A function called `name` (a region, if that is empty) with arguments of these types. It becomes part of the
+    /// module when it is [finished](Self::finish).
+    pub fn new(module: &'m mut Module<'a>, name: impl Into<Cow<'a, str>>, arguments: &[&'a str]) -> Self {
+        let body = Body { registers: vec![None; arguments.len()], ..Body::default() };
+        FunctionBuilder {
+            module,
+            name: name.into(),
+            kind: FunctionKind::Async,
+            arguments: arguments.iter().map(|&name| name.into()).collect(),
+            body,
+            options: Options::default(),
+            costs: Vec::new(),
+        }
+    }
+
+    /// Makes it a sync function, whose kernels run in order.
+    #[must_use]
+    pub fn sync(mut self) -> Self {
+        self.kind = FunctionKind::Sync;
+        self
+    }
+
+    /// Says where it comes from.
+    #[must_use]
+    pub fn location(mut self, location: Location<'a>) -> Self {
+        self.body.location = Some(location);
+        self
+    }
+
+    /// How streams are assigned.
+    #[must_use]
+    pub fn stream_options(mut self, options: Options) -> Self {
+        self.options = options;
+        self
+    }
+
+    /// The register of argument number `index`. One that does not exist shows when the function is finished or
+    /// written.
+    pub fn argument(&self, index: u32) -> Register {
+        Register(index)
+    }
+
+    /// Adds a kernel, once the returned builder is told the kernel's results.
+    pub fn kernel(&mut self, name: impl Into<Cow<'a, str>>) -> KernelBuilder<'_, 'm, 'a> {
+        KernelBuilder {
+            function: self,
+            name: name.into(),
+            location: None,
+            arguments: Vec::new(),
+            attributes: Vec::new(),
+            functions: Vec::new(),
+            cost: None,
+        }
+    }
+
+    /// Ends the function, which returns `results`, and adds it to the module.
+    ///
+    /// # Errors
+    /// When a result is no register of the function.
+    pub fn finish(mut self, results: &[Register]) -> Result<FunctionId> {
+        let arguments: Vec<_> = self.arguments.drain(..).map(|name| self.module.intern_type(name)).collect();
+        for (register, &kind) in self.body.registers.iter_mut().zip(&arguments) {
+            *register = Some(kind);
+        }
+        let types = results.iter().enumerate().map(|(index, register)| {
+            let kind = self.body.registers.get(register.index()).copied().flatten();
+            let error = || {
+                let registers = format!("one below {}", self.body.registers.len());
+                Error::model(ErrorKind::OutOfRange, format!("register {register}"), registers)
+            };
+            kind.ok_or_else(error).within(|| format!("results[{index}]"))
+        });
+        let types = types.collect::<Result<Vec<_>>>().within(|| format!("function {:?}", self.name))?;
+        self.body.results = results.to_vec();
+        let chain = self.module.type_names().position(|name| name == CHAIN);
+        let kinds = self.body.registers.clone();
+        let is_chain = |register: Register| {
+            let kind = kinds.get(register.index()).copied().flatten();
+            kind.is_some_and(|kind| Some(kind.index()) == chain)
+        };
+        stream_analysis::assign(&mut self.body, &self.options, |kernel| self.costs[kernel], is_chain);
+        Ok(self.module.push_function(Function {
+            name: self.name,
+            kind: self.kind,
+            arguments,
+            results: types,
+            body: Some(self.body),
+        }))
+    }
+}
+
+/// Builds one kernel of a function; [`results`](Self::results), [`result`](Self::result) or
+/// [`no_results`](Self::no_results) ends it.
+#[derive(Debug)]
+#[must_use = "a kernel is only added when its results are told"]
+pub struct KernelBuilder<'f, 'm, 'a> {
+    function: &'f mut FunctionBuilder<'m, 'a>,
+    name: Cow<'a, str>,
+    location: Option<Location<'a>>,
+    arguments: Vec<Register>,
+    attributes: Vec<(Cow<'a, str>, Attribute<'a>)>,
+    functions: Vec<FunctionId>,
+    cost: Option<i64>,
+}
+
+impl<'a> KernelBuilder<'_, '_, 'a> {
+    /// Registers that it reads, after those given before.
+    pub fn arguments(mut self, registers: &[Register]) -> Self {
+        self.arguments.extend_from_slice(registers);
+        self
+    }
+
+    /// An attribute. Attributes are stored by rising name, whatever the order of calls.
+    pub fn attribute(mut self, name: impl Into<Cow<'a, str>>, value: Attribute<'a>) -> Self {
+        self.attributes.push((name.into(), value));
+        self
+    }
+
+    /// A function that it is given, after those given before.
+    pub fn function(mut self, function: FunctionId) -> Self {
+        self.functions.push(function);
+        self
+    }
+
+    /// Where it comes from.
+    pub fn location(mut self, location: Location<'a>) -> Self {
+        self.location = Some(location);
+        self
+    }
+
+    /// What it costs, for the stream analysis; from 1.
+    pub fn cost(mut self, cost: i64) -> Self {
+        self.cost = Some(cost);
+        self
+    }
+
+    /// Adds the kernel, which defines registers of these types.
+    pub fn results(mut self, types: &[&'a str]) -> Vec<Register> {
+        let module = &mut *self.function.module;
+        let body = &mut self.function.body;
+        let first = body.registers.len() as u32;
+        body.registers.extend(types.iter().map(|&name| Some(module.intern_type(name))));
+        let results: Vec<Register> = (first..body.registers.len() as u32).map(Register).collect();
+        let code = module.intern_kernel(self.name);
+        self.attributes.sort_by(|left, right| left.0.cmp(&right.0));
+        let attributes = self.attributes.into_iter().map(|(name, value)| {
+            if module.optional_sections {
+                module.intern_attribute_types(&value);
+            }
+            NamedAttribute { name: Some(name), value: module.intern_attribute(value) }
+        });
+        let attributes = attributes.collect();
+        body.kernels.push(Kernel {
+            code,
+            location: self.location,
+            stream: 0,
+            arguments: self.arguments,
+            attributes,
+            functions: self.functions,
+            results: results.clone(),
+        });
+        self.function.costs.push(self.cost);
+        results
+    }
+
+    /// Adds the kernel, which defines one register of this type.
+    pub fn result(self, kind: &'a str) -> Register {
+        self.results(&[kind])[0]
+    }
+
+    /// Adds the kernel, which defines nothing.
+    pub fn no_results(self) {
+        self.results(&[]);
+    }
+}

@@ -1,0 +1,328 @@
+//! A program in memory: what a converter collects, what a writer lays out, and what an editor changes.
+//!
+//! A [`Module`] holds tables in the order in which they will be written (kernel names, types, attributes,
+//! functions), and functions that refer to them by index. Everything that can be computed is: use counts, used-by
+//! lists, byte offsets, the order of strings. Filled in the order in which the reference converter walks a program,
+//! it writes the bytes that the reference writes; see [`Module`].
+
+mod builder;
+mod read;
+mod write;
+
+use std::borrow::Cow;
+use std::collections::{BTreeSet, HashMap};
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+pub use builder::{FunctionBuilder, KernelBuilder};
+
+use crate::attribute::{Attribute, AttributeType, DType, ElementType};
+use crate::ids::{AttributeId, FunctionId, KernelCode, Register, TypeId};
+use crate::section::function_index::FunctionKind;
+use crate::section::locations::Location;
+
+/// A whole program.
+///
+/// # The reference's order
+///
+/// Its converter walks operations in post-order: those inside an operation's regions come before the operation.
+/// At each one it
+///
+/// 1. interns the types of the results,
+/// 2. interns the kernel's name,
+/// 3. for each attribute by rising name (but for `_tfrt_cost` and symbols of functions): with optional sections,
+///    adds the name ([`add_string`](Module::add_string)) and interns the types of numbers, also of those in lists;
+///    then, unless it is a list of symbols, interns the value,
+/// 4. adds the operation's regions as functions named `""`, interning the types of their arguments.
+///
+/// A `func.func` is added when it is visited, interning the types of its arguments; a native one interns the types
+/// of its results too. `tfrt.return` is skipped.
+#[derive(Clone, Debug, Default)]
+pub struct Module<'a> {
+    kernels: Table<Cow<'a, str>>,
+    types: Table<Cow<'a, str>>,
+    /// By hash of the value, so that large values are held once.
+    known_attributes: HashMap<u64, Vec<AttributeId>>,
+    strings: BTreeSet<Cow<'a, str>>,
+    /// The attributes of all kernels.
+    pub attributes: AttributeTable<'a>,
+    /// The functions, in index order.
+    pub functions: Vec<Function<'a>>,
+    /// Whether sections 8 to 10, which only translation back to text needs, are written.
+    pub optional_sections: bool,
+}
+
+/// Values in first-seen order, each once.
+#[derive(Clone, Debug)]
+struct Table<T> {
+    values: Vec<T>,
+    index: HashMap<T, u32>,
+}
+
+impl<T> Default for Table<T> {
+    fn default() -> Self {
+        Table { values: Vec::new(), index: HashMap::new() }
+    }
+}
+
+impl<T: Clone + Eq + Hash> Table<T> {
+    fn intern(&mut self, value: T) -> u32 {
+        let next = self.values.len() as u32;
+        *self.index.entry(value).or_insert_with_key(|value| {
+            self.values.push(value.clone());
+            next
+        })
+    }
+
+    /// Appends without looking for an equal value; a later `intern` finds the first.
+    fn push(&mut self, value: T) {
+        let next = self.values.len() as u32;
+        self.index.entry(value.clone()).or_insert(next);
+        self.values.push(value);
+    }
+}
+
+/// The attributes of a module.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AttributeTable<'a> {
+    /// Values; an [`AttributeId`] is a position in the list.
+    Typed(Vec<Attribute<'a>>),
+    /// Read from a file without the AttributeTypes section: nobody knows what the bytes mean, so they are kept as
+    /// they are.
+    Untyped(UntypedAttributes<'a>),
+}
+
+impl Default for AttributeTable<'_> {
+    fn default() -> Self {
+        AttributeTable::Typed(Vec::new())
+    }
+}
+
+impl<'a> AttributeTable<'a> {
+    /// The values, if they are known.
+    pub fn typed(&self) -> Option<&[Attribute<'a>]> {
+        match self {
+            AttributeTable::Typed(values) => Some(values),
+            AttributeTable::Untyped(_) => None,
+        }
+    }
+}
+
+/// The bytes of an Attributes section whose types are not known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UntypedAttributes<'a> {
+    /// The section.
+    pub bytes: Cow<'a, [u8]>,
+    /// What the section's start must be a multiple of: 1, 2, 4 or 8.
+    pub alignment: u8,
+    /// Where kernels refer to; an [`AttributeId`] is a position in this list.
+    pub offsets: Vec<u64>,
+}
+
+/// A function or a region of a kernel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Function<'a> {
+    /// Its name; empty for regions.
+    pub name: Cow<'a, str>,
+    /// How it runs.
+    pub kind: FunctionKind,
+    /// Types of its arguments.
+    pub arguments: Vec<TypeId>,
+    /// Types of its results.
+    pub results: Vec<TypeId>,
+    /// What it does; `None` for native functions only.
+    pub body: Option<Body<'a>>,
+}
+
+/// What a function does.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Body<'a> {
+    /// Where it comes from; `None` is written as an offset that means "no location".
+    pub location: Option<Location<'a>>,
+    /// Types of the registers: arguments first, then the results of kernels. A type may be missing only in a module
+    /// without optional sections.
+    pub registers: Vec<Option<TypeId>>,
+    /// Stream of the pseudo kernel.
+    pub root_stream: u64,
+    /// Kernels in program order, without the pseudo kernel; a register is used only after it was defined.
+    pub kernels: Vec<Kernel<'a>>,
+    /// Registers that are returned.
+    pub results: Vec<Register>,
+}
+
+/// One kernel call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Kernel<'a> {
+    /// Its name, as [`Module::intern_kernel`] numbered it.
+    pub code: KernelCode,
+    /// Where it comes from.
+    pub location: Option<Location<'a>>,
+    /// Its stream; see [`crate::stream_analysis`].
+    pub stream: u64,
+    /// Registers that it reads.
+    pub arguments: Vec<Register>,
+    /// Its attributes, by rising name; functions are not among them.
+    pub attributes: Vec<NamedAttribute<'a>>,
+    /// Functions that it is given: those of symbol attributes by rising attribute name, then its regions.
+    pub functions: Vec<FunctionId>,
+    /// Registers that it defines.
+    pub results: Vec<Register>,
+}
+
+/// An attribute of a kernel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamedAttribute<'a> {
+    /// Its name; may be missing only in a module without optional sections.
+    pub name: Option<Cow<'a, str>>,
+    /// Its value.
+    pub value: AttributeId,
+}
+
+impl<'a> Module<'a> {
+    /// An empty program; `optional_sections` says whether sections 8 to 10 will be written.
+    pub fn new(optional_sections: bool) -> Self {
+        Module { optional_sections, ..Module::default() }
+    }
+
+    /// The code of the kernel called `name`.
+    pub fn intern_kernel(&mut self, name: impl Into<Cow<'a, str>>) -> KernelCode {
+        KernelCode(self.kernels.intern(name.into()))
+    }
+
+    /// The index of the type spelled `name`.
+    pub fn intern_type(&mut self, name: impl Into<Cow<'a, str>>) -> TypeId {
+        TypeId(self.types.intern(name.into()))
+    }
+
+    /// The attribute with this value; equal values are stored once.
+    ///
+    /// In a module whose attributes are [untyped](AttributeTable::Untyped) there is nothing to add to: the table is
+    /// replaced by an empty typed one, and the kernels of existing functions lose their attributes' meaning.
+    pub fn intern_attribute(&mut self, value: Attribute<'a>) -> AttributeId {
+        let mut hasher = DefaultHasher::new();
+        value.hash(&mut hasher);
+        let hash = hasher.finish();
+        let same_hash = self.known_attributes.get(&hash).map_or(&[][..], Vec::as_slice);
+        if let Some(&id) = same_hash.iter().find(|&&id| self.attribute(id) == Some(&value)) {
+            return id;
+        }
+        let id = self.push_attribute(value);
+        self.known_attributes.entry(hash).or_default().push(id);
+        id
+    }
+
+    /// Interns the types of a number, or of the numbers in a list, as the reference converter does for files with
+    /// optional sections.
+    pub fn intern_attribute_types(&mut self, value: &Attribute<'a>) {
+        match value {
+            Attribute::Aggregate(elements) => {
+                elements.iter().for_each(|element| self.intern_attribute_types(element));
+            }
+            Attribute::Array(array) if array.is_empty() => {}
+            other => {
+                if let Some(name) = number_type(other.attribute_type()) {
+                    self.intern_type(name);
+                }
+            }
+        }
+    }
+
+    /// A new attribute, even if an equal one exists: for callers whose notion of identity is finer than the value,
+    /// such as MLIR's, where `1 : i32` and `1 : si32` differ.
+    pub fn push_attribute(&mut self, value: Attribute<'a>) -> AttributeId {
+        if !matches!(self.attributes, AttributeTable::Typed(_)) {
+            self.attributes = AttributeTable::default();
+        }
+        let AttributeTable::Typed(values) = &mut self.attributes else { return AttributeId(0) };
+        values.push(value);
+        AttributeId(values.len() as u32 - 1)
+    }
+
+    /// A string that the Strings section holds though nothing refers to it, such as the name of an attribute that
+    /// lists functions.
+    pub fn add_string(&mut self, string: impl Into<Cow<'a, str>>) {
+        self.strings.insert(string.into());
+    }
+
+    /// Adds a function; its index.
+    pub fn push_function(&mut self, function: Function<'a>) -> FunctionId {
+        self.functions.push(function);
+        FunctionId(self.functions.len() as u32 - 1)
+    }
+
+    /// Kernel names by code.
+    pub fn kernel_names(&self) -> impl ExactSizeIterator<Item = &str> {
+        self.kernels.values.iter().map(|name| &**name)
+    }
+
+    /// Type names by index.
+    pub fn type_names(&self) -> impl ExactSizeIterator<Item = &str> {
+        self.types.values.iter().map(|name| &**name)
+    }
+
+    /// The name of a kernel.
+    pub fn kernel_name(&self, code: KernelCode) -> Option<&str> {
+        self.kernels.values.get(code.index()).map(|name| &**name)
+    }
+
+    /// The spelling of a type.
+    pub fn type_name(&self, id: TypeId) -> Option<&str> {
+        self.types.values.get(id.index()).map(|name| &**name)
+    }
+
+    /// The value of an attribute, if it is known.
+    pub fn attribute(&self, id: AttributeId) -> Option<&Attribute<'a>> {
+        self.attributes.typed()?.get(id.index())
+    }
+
+    /// Strings that were added though nothing refers to them.
+    pub fn extra_strings(&self) -> impl Iterator<Item = &str> {
+        self.strings.iter().map(|string| &**string)
+    }
+
+    /// The functions that have bodies, with their positions.
+    pub fn bodies(&self) -> impl Iterator<Item = (usize, &Body<'a>)> {
+        let functions = self.functions.iter().enumerate();
+        functions.filter_map(|(index, function)| Some((index, function.body.as_ref()?)))
+    }
+
+    /// The first function called `name`.
+    pub fn find_function(&self, name: &str) -> Option<FunctionId> {
+        self.functions.iter().position(|function| function.name == name).map(|index| FunctionId(index as u32))
+    }
+}
+
+impl PartialEq for Module<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        self.kernels.values == other.kernels.values
+            && self.types.values == other.types.values
+            && self.strings == other.strings
+            && self.attributes == other.attributes
+            && self.functions == other.functions
+            && self.optional_sections == other.optional_sections
+    }
+}
+
+impl Eq for Module<'_> {}
+
+/// How MLIR spells the type of a number, or of an array's numbers.
+fn number_type(kind: AttributeType) -> Option<&'static str> {
+    let (AttributeType::Scalar(dtype) | AttributeType::Array(ElementType::Data(dtype))) = kind else {
+        return None;
+    };
+    Some(match dtype {
+        DType::UI8 => "ui8",
+        DType::UI16 => "ui16",
+        DType::UI32 => "ui32",
+        DType::UI64 => "ui64",
+        DType::I1 => "i1",
+        DType::I8 => "i8",
+        DType::I16 => "i16",
+        DType::I32 => "i32",
+        DType::I64 => "i64",
+        DType::F16 => "f16",
+        DType::BF16 => "bf16",
+        DType::F32 => "f32",
+        DType::F64 => "f64",
+        _ => return None,
+    })
+}

@@ -1,0 +1,54 @@
+//! Module to bytes.
+
+use std::io;
+
+use super::Module;
+use crate::error::Result;
+use crate::framing::{SectionId, SectionWriter};
+use crate::section::locations::LocationsWriter;
+use crate::section::{
+    attribute_names, attribute_types, attributes, function_index, functions, kernels, register_types,
+    strings, types,
+};
+
+impl Module<'_> {
+    /// The program as a file.
+    ///
+    /// # Errors
+    /// A located error for what the format cannot say, and for indices of the model that lead nowhere. What it
+    /// writes for a model without such faults [verifies](crate::File::verify), provided that registers are defined
+    /// once and before their use.
+    pub fn to_bytes(&self) -> Result<Vec<u8>> {
+        let mut out = Vec::new();
+        self.write_to(&mut out)?;
+        Ok(out)
+    }
+
+    /// Writes the program to `sink`, without holding large attributes twice; the number of bytes.
+    ///
+    /// # Errors
+    /// As [`to_bytes`](Self::to_bytes), and what the sink answers.
+    pub fn write_to(&self, sink: &mut dyn io::Write) -> Result<u64> {
+        let (strings_section, strings) = strings::write(self)?;
+        let (attributes_section, offsets) = attributes::write(&self.attributes)?;
+        let mut locations = LocationsWriter::new();
+        let (functions_section, records) = functions::write(self, &offsets, &mut locations)?;
+        let mut out = SectionWriter::new(sink)?;
+        out.section(SectionId::Strings, &strings_section)?;
+        out.section(SectionId::Attributes, &attributes_section)?;
+        out.section(SectionId::Kernels, &kernels::write(self, &strings))?;
+        out.section(SectionId::Types, &types::write(self, &strings))?;
+        out.section(SectionId::FunctionIndex, &function_index::write(self, &strings, &records))?;
+        out.section(SectionId::Functions, &functions_section)?;
+        if let Some((strings, locations)) = locations.finish() {
+            out.section(SectionId::LocationStrings, &strings)?;
+            out.section(SectionId::Locations, &locations)?;
+        }
+        if self.optional_sections {
+            out.section(SectionId::AttributeTypes, &attribute_types::write(self, &offsets)?)?;
+            out.section(SectionId::AttributeNames, &attribute_names::write(self, &strings)?)?;
+            out.section(SectionId::RegisterTypes, &register_types::write(self)?)?;
+        }
+        Ok(out.position())
+    }
+}

@@ -1,0 +1,220 @@
+//! Bounded reading: bytes that know where in the file they stand.
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::vbr::{self, VbrError};
+
+/// A part of the file and its place in it. All reads are checked, little-endian and independent of the address of
+/// the bytes in memory.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Region<'a> {
+    bytes: &'a [u8],
+    start: u64,
+}
+
+impl<'a> Region<'a> {
+    /// `bytes`, which stand at absolute file offset `start`.
+    pub(crate) fn new(bytes: &'a [u8], start: u64) -> Self {
+        Region { bytes, start }
+    }
+
+    /// The bytes themselves.
+    pub fn bytes(&self) -> &'a [u8] {
+        self.bytes
+    }
+
+    /// Absolute file offset of the first byte.
+    pub fn start(&self) -> u64 {
+        self.start
+    }
+
+    /// Length in bytes.
+    pub fn len(&self) -> u64 {
+        self.bytes.len() as u64
+    }
+
+    /// Whether there are no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    /// The bytes from `offset` (relative to this region) to its end.
+    pub(crate) fn from(&self, offset: u64) -> Result<Region<'a>> {
+        match usize::try_from(offset).ok().and_then(|offset| self.bytes.get(offset..)) {
+            Some(bytes) => Ok(Region::new(bytes, self.start + offset)),
+            None => Err(self.past_end(offset, 0)),
+        }
+    }
+
+    /// `len` bytes from `offset` (relative to this region).
+    #[inline]
+    pub(crate) fn slice(&self, offset: u64, len: u64) -> Result<Region<'a>> {
+        // The one place where a size from a file becomes a usize: only after it is known to lie inside the bytes.
+        let inside = offset.checked_add(len).is_some_and(|end| end <= self.len());
+        if !inside {
+            return Err(self.past_end(offset, len));
+        }
+        let (offset, len) = (offset as usize, len as usize);
+        Ok(Region::new(&self.bytes[offset..offset + len], self.start + offset as u64))
+    }
+
+    #[cold]
+    fn past_end(&self, offset: u64, len: u64) -> Error {
+        Error::new(
+            ErrorKind::Truncated,
+            self.start.saturating_add(offset.min(self.len())),
+            format!("{len} bytes from offset {offset}"),
+            format!("no more than the {} bytes that are there", self.len()),
+        )
+    }
+
+    /// `N` bytes at `offset`.
+    #[inline]
+    pub(crate) fn array<const N: usize>(&self, offset: u64) -> Result<[u8; N]> {
+        let region = self.slice(offset, N as u64)?;
+        let mut array = [0; N];
+        array.copy_from_slice(region.bytes);
+        Ok(array)
+    }
+
+    pub(crate) fn u8(&self, offset: u64) -> Result<u8> {
+        Ok(self.array::<1>(offset)?[0])
+    }
+
+    pub(crate) fn u32(&self, offset: u64) -> Result<u32> {
+        self.array(offset).map(u32::from_le_bytes)
+    }
+
+    pub(crate) fn u64(&self, offset: u64) -> Result<u64> {
+        self.array(offset).map(u64::from_le_bytes)
+    }
+
+    /// A cursor at the first byte.
+    pub(crate) fn cursor(&self) -> Cursor<'a> {
+        Cursor { region: *self, at: 0 }
+    }
+}
+
+/// A position in a [`Region`] that moves forward as things are read.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Cursor<'a> {
+    region: Region<'a>,
+    at: usize,
+}
+
+impl<'a> Cursor<'a> {
+    /// Absolute file offset of the next byte.
+    pub(crate) fn offset(&self) -> u64 {
+        self.region.start + self.at as u64
+    }
+
+    /// Position relative to the region.
+    pub(crate) fn position(&self) -> u64 {
+        self.at as u64
+    }
+
+    /// Bytes not read yet.
+    pub(crate) fn remaining(&self) -> u64 {
+        (self.region.bytes.len() - self.at) as u64
+    }
+
+    #[inline]
+    pub(crate) fn vbr(&mut self) -> Result<u64> {
+        match vbr::decode(&self.region.bytes[self.at..]) {
+            Ok((value, len)) => {
+                self.at += len;
+                Ok(value)
+            }
+            Err(why) => Err(self.vbr_error(why)),
+        }
+    }
+
+    #[cold]
+    fn vbr_error(&self, why: VbrError) -> Error {
+        match why {
+            VbrError::Truncated => Error::new(
+                ErrorKind::Truncated,
+                self.region.start + self.region.len(),
+                "the end of the section inside an integer",
+                "a last byte with bit 7 clear",
+            ),
+            VbrError::Overflow => Error::new(
+                ErrorKind::VbrOverflow,
+                self.offset(),
+                "an integer of 65 bits or more",
+                "at most 64 bits",
+            ),
+        }
+    }
+
+    /// A VBR integer that must fit 32 bits, because the reader's tables count with 32.
+    #[inline]
+    pub(crate) fn vbr32(&mut self, what: &str) -> Result<u32> {
+        let offset = self.offset();
+        let value = self.vbr()?;
+        u32::try_from(value).map_err(|_| {
+            Error::new(
+                ErrorKind::VbrOverflow,
+                offset,
+                format!("{what} {value}"),
+                "at most 4294967295: kernels refer to it by 32-bit words",
+            )
+        })
+    }
+
+    /// A count of things that take at least `min_bytes` bytes each; refused before anything is allocated when so
+    /// many cannot follow.
+    pub(crate) fn count(&mut self, what: &str, min_bytes: u64) -> Result<u64> {
+        let offset = self.offset();
+        let count = self.vbr()?;
+        if count > self.remaining() / min_bytes.max(1) {
+            return Err(Error::new(
+                ErrorKind::Truncated,
+                offset,
+                format!("a count of {count} {what}"),
+                format!("no more than the {} bytes that follow can hold", self.remaining()),
+            ));
+        }
+        Ok(count)
+    }
+
+    pub(crate) fn u8(&mut self) -> Result<u8> {
+        let value = self.region.u8(self.position())?;
+        self.at += 1;
+        Ok(value)
+    }
+
+    /// The next `len` bytes.
+    pub(crate) fn take(&mut self, len: u64) -> Result<Region<'a>> {
+        let region = self.region.slice(self.position(), len)?;
+        self.at += region.bytes.len();
+        Ok(region)
+    }
+
+    /// Skips `0xCC` bytes until the absolute file offset is a multiple of `alignment`, a power of two.
+    pub(crate) fn align(&mut self, alignment: u64) -> Result<()> {
+        let gap = self.offset().wrapping_neg() & (alignment - 1);
+        let padding = self.take(gap)?;
+        match padding.bytes.iter().position(|&byte| byte != crate::framing::PAD) {
+            None => Ok(()),
+            Some(index) => Err(Error::new(
+                ErrorKind::Padding,
+                padding.start + index as u64,
+                format!("{:#04x}", padding.bytes[index]),
+                format!("0xCC up to a multiple of {alignment}"),
+            )),
+        }
+    }
+
+    /// Fails unless everything was read.
+    pub(crate) fn finish(&self) -> Result<()> {
+        if self.remaining() == 0 {
+            return Ok(());
+        }
+        Err(Error::new(
+            ErrorKind::TrailingBytes,
+            self.offset(),
+            format!("{} more bytes", self.remaining()),
+            "the end of the section after its last entry",
+        ))
+    }
+}

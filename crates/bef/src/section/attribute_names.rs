@@ -1,0 +1,79 @@
+//! Section 9, AttributeNames: `VBR number of functions`, then for each function with a body `VBR nkernels` (the
+//! pseudo kernel counted) and the names of the attributes of all its kernels, one after another.
+//!
+//! Optional. How many names belong to a kernel is only known from the kernel. Native functions are counted but have
+//! no entry, contrary to the published grammar.
+
+use super::strings::{StringOffsets, Strings};
+use crate::buffer::Buffer;
+use crate::error::{Error, ErrorKind, Result, Within};
+use crate::model::Module;
+use crate::region::{Cursor, Region};
+
+/// Reads the section in step with the functions.
+#[derive(Clone, Debug)]
+pub struct AttributeNames<'a> {
+    cursor: Cursor<'a>,
+    strings: Strings<'a>,
+}
+
+impl<'a> AttributeNames<'a> {
+    /// `functions` is the length of the FunctionIndex.
+    pub(crate) fn read(region: Region<'a>, strings: Strings<'a>, functions: usize) -> Result<Self> {
+        let mut cursor = region.cursor();
+        expect_count(&mut cursor, functions as u64, "functions").within(|| "attribute_names")?;
+        Ok(AttributeNames { cursor, strings })
+    }
+
+    /// Starts the next function that has a body, with `kernels` kernels, the pseudo kernel counted.
+    ///
+    /// # Errors
+    /// When the section says another number of kernels.
+    pub fn next_function(&mut self, kernels: usize) -> Result<()> {
+        expect_count(&mut self.cursor, kernels as u64, "kernels").within(|| "attribute_names")
+    }
+
+    /// The next name.
+    ///
+    /// # Errors
+    /// When the section ends, or no string starts where it says.
+    pub fn next_name(&mut self) -> Result<&'a str> {
+        self.cursor.vbr().and_then(|offset| self.strings.get(offset)).within(|| "attribute_names")
+    }
+
+    pub(crate) fn finish(&self) -> Result<()> {
+        self.cursor.finish().within(|| "attribute_names")
+    }
+}
+
+/// A count that another section has given already.
+pub(super) fn expect_count(cursor: &mut Cursor<'_>, expected: u64, what: &str) -> Result<()> {
+    let at = cursor.offset();
+    let found = cursor.vbr()?;
+    if found == expected {
+        return Ok(());
+    }
+    Err(Error::new(ErrorKind::Mismatch, at, format!("{found} {what}"), format!("{expected}, as elsewhere")))
+}
+
+pub(crate) fn write(module: &Module<'_>, strings: &StringOffsets<'_>) -> Result<Buffer<'static>> {
+    let mut out = Buffer::new();
+    out.vbr(module.functions.len() as u64);
+    for (function, body) in module.bodies() {
+        out.vbr(body.kernels.len() as u64 + 1);
+        for (index, kernel) in body.kernels.iter().enumerate() {
+            for (number, attribute) in kernel.attributes.iter().enumerate() {
+                let name = attribute.name.as_deref().ok_or_else(|| {
+                    Error::model(
+                        ErrorKind::Mismatch,
+                        "no name",
+                        "a name, or a module without optional sections",
+                    )
+                });
+                let place = || format!("functions[{function}].kernels[{}].attributes[{number}]", index + 1);
+                out.vbr(strings.of(name.within(place)?));
+            }
+        }
+    }
+    Ok(out)
+}

@@ -1,0 +1,176 @@
+//! Section 4, FunctionIndex: `VBR n`, then for each function
+//! `u8 kind, VBR offset, VBR name, VBR nargs, VBR type * nargs, VBR nresults, VBR type * nresults`.
+
+use super::strings::{StringOffsets, Strings};
+use crate::buffer::Buffer;
+use crate::error::{Error, ErrorKind, Result, Within};
+use crate::ids::{FunctionId, TypeId};
+use crate::model::Module;
+use crate::region::{Cursor, Region};
+
+/// How a function runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum FunctionKind {
+    /// Kernels run when their operands are available.
+    Async = 0,
+    /// No body here: found by name in a registry.
+    Native = 1,
+    /// Kernels run in the order of the file.
+    Sync = 2,
+}
+
+impl FunctionKind {
+    /// The kind numbered `number`.
+    pub fn new(number: u8) -> Option<Self> {
+        [FunctionKind::Async, FunctionKind::Native, FunctionKind::Sync].get(usize::from(number)).copied()
+    }
+}
+
+/// Name, signature and place of one function.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FunctionEntry<'i> {
+    /// How it runs.
+    pub kind: FunctionKind,
+    /// Where its record starts in the Functions section; means nothing for native functions.
+    pub offset: u64,
+    /// Its name; empty for regions of kernels.
+    pub name: &'i str,
+    /// Types of its arguments.
+    pub arguments: &'i [TypeId],
+    /// Types of its results.
+    pub results: &'i [TypeId],
+}
+
+/// The decoded section.
+#[derive(Clone, Debug, Default)]
+pub struct FunctionIndex<'a> {
+    entries: Vec<Entry<'a>>,
+    /// Argument and result types of all functions, one after another.
+    types: Vec<TypeId>,
+}
+
+#[derive(Clone, Debug)]
+struct Entry<'a> {
+    kind: FunctionKind,
+    offset: u64,
+    name: &'a str,
+    /// Absolute file offset of the entry.
+    at: u64,
+    arguments: usize,
+    results: usize,
+    end: usize,
+}
+
+/// Kind, offset, name and two counts.
+const MIN_ENTRY: u64 = 5;
+
+impl<'a> FunctionIndex<'a> {
+    pub(crate) fn read(region: Region<'a>, strings: Strings<'a>) -> Result<Self> {
+        let mut cursor = region.cursor();
+        let mut index = FunctionIndex::default();
+        let mut read = || {
+            let count = cursor.count("functions", MIN_ENTRY)?;
+            index.entries.reserve_exact(count as usize);
+            for number in 0..count {
+                index.read_entry(&mut cursor, strings).within(|| format!("[{number}]"))?;
+            }
+            cursor.finish()
+        };
+        read().within(|| "function_index")?;
+        Ok(index)
+    }
+
+    fn read_entry(&mut self, cursor: &mut Cursor<'a>, strings: Strings<'a>) -> Result<()> {
+        let at = cursor.offset();
+        let number = cursor.u8().within(|| "kind")?;
+        let kind = FunctionKind::new(number).ok_or_else(|| {
+            Error::new(
+                ErrorKind::UnknownTag,
+                at,
+                format!("function kind {number}"),
+                "0 (async), 1 (native) or 2 (sync)",
+            )
+        })?;
+        let offset = cursor.vbr().within(|| "offset")?;
+        let name = cursor.vbr().and_then(|name| strings.get(name)).within(|| "name")?;
+        let arguments = self.types.len();
+        self.read_types(cursor).within(|| "arguments")?;
+        let results = self.types.len();
+        self.read_types(cursor).within(|| "results")?;
+        let end = self.types.len();
+        self.entries.push(Entry { kind, offset, name, at, arguments, results, end });
+        Ok(())
+    }
+
+    fn read_types(&mut self, cursor: &mut Cursor<'a>) -> Result<()> {
+        let count = cursor.count("types", 1)?;
+        self.types.reserve(count as usize);
+        for index in 0..count {
+            self.types.push(TypeId(cursor.vbr32("type index").within(|| format!("[{index}]"))?));
+        }
+        Ok(())
+    }
+
+    /// Number of functions.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether there are no functions.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// The function with index `id`.
+    pub fn get(&self, id: FunctionId) -> Option<FunctionEntry<'_>> {
+        self.entries.get(id.index()).map(|entry| self.entry(entry))
+    }
+
+    fn entry<'i>(&'i self, entry: &'i Entry<'a>) -> FunctionEntry<'i> {
+        FunctionEntry {
+            kind: entry.kind,
+            offset: entry.offset,
+            name: entry.name,
+            arguments: &self.types[entry.arguments..entry.results],
+            results: &self.types[entry.results..entry.end],
+        }
+    }
+
+    /// All functions in index order.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = FunctionEntry<'_>> {
+        self.entries.iter().map(|entry| self.entry(entry))
+    }
+
+    /// The name of function `id`, which borrows from the file rather than from the index.
+    pub fn name(&self, id: FunctionId) -> Option<&'a str> {
+        self.entries.get(id.index()).map(|entry| entry.name)
+    }
+
+    /// The first function called `name`. The empty name belongs to regions and finds nothing.
+    pub fn find(&self, name: &str) -> Option<FunctionId> {
+        let named = |entry: &Entry<'_>| !name.is_empty() && entry.name == name;
+        self.entries.iter().position(named).map(|index| FunctionId(index as u32))
+    }
+
+    /// Absolute file offset of the entry of function number `index`.
+    pub(crate) fn place(&self, index: usize) -> u64 {
+        self.entries.get(index).map_or(0, |entry| entry.at)
+    }
+}
+
+/// `offsets` are those of the function records, in index order.
+pub(crate) fn write(module: &Module<'_>, strings: &StringOffsets<'_>, offsets: &[u64]) -> Buffer<'static> {
+    let mut out = Buffer::new();
+    out.vbr(module.functions.len() as u64);
+    for (function, &offset) in module.functions.iter().zip(offsets) {
+        out.byte(function.kind as u8);
+        out.vbr(offset);
+        out.vbr(strings.of(&function.name));
+        for types in [&function.arguments, &function.results] {
+            out.vbr(types.len() as u64);
+            types.iter().for_each(|id| out.vbr(u64::from(id.0)));
+        }
+    }
+    out
+}

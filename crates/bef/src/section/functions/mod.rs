@@ -1,0 +1,310 @@
+//! Section 5, Functions: one record for each function that has a body.
+//!
+//! ```text
+//! VBR location
+//! VBR nregs    VBR uses[nregs]
+//! VBR nkernels (VBR kernel_offset, VBR num_operands, VBR stream_id)[nkernels]
+//! VBR result_register[nresults]            nresults comes from the FunctionIndex
+//! CC* up to a multiple of 4
+//! kernels                                  kernel_offset counts from here
+//! ```
+//!
+//! A kernel is little-endian 32-bit words:
+//!
+//! ```text
+//! code  location  nargs  nattrs  nfuncs  nresults
+//! num_used_bys[nresults]
+//! args[nargs]  attrs[nattrs]  funcs[nfuncs]  results[nresults]  used_bys, result after result
+//! ```
+//!
+//! Kernel 0 is the pseudo kernel. Its results are a register that does not exist (numbered `nregs`), whose users are
+//! the kernels without operands, and then the function's arguments.
+
+use super::function_index::FunctionEntry;
+use crate::error::{Error, ErrorKind, Result, Within};
+use crate::ids::Register;
+use crate::limits::Limits;
+use crate::region::{Cursor, Region};
+
+mod write;
+
+pub(crate) use write::write;
+
+/// The code of kernel 0, which starts every function.
+pub const PSEUDO_KERNEL_CODE: u32 = 0xABAB_ABAB;
+
+/// The location of kernel 0.
+pub const PSEUDO_KERNEL_LOCATION: u32 = 0xCDCD_CDCD;
+
+/// Kernels, and so the section, stand at multiples of this.
+pub const KERNEL_ALIGNMENT: u64 = 4;
+
+/// What the kernel table says about a kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KernelEntry {
+    /// Where it starts, counted from the first kernel.
+    pub offset: u64,
+    /// Operands that must be available before it runs.
+    pub num_operands: u32,
+    /// Kernels of one stream run one after another on one thread.
+    pub stream_id: u64,
+}
+
+/// A function's tables, decoded; its kernels are read when asked for.
+#[derive(Clone, Debug)]
+pub struct FunctionRecord<'a> {
+    start: u64,
+    location: u64,
+    register_uses: Vec<u32>,
+    kernels: Vec<KernelEntry>,
+    results: Vec<Register>,
+    /// From the first kernel to the end of the section.
+    kernel_list: Region<'a>,
+}
+
+impl<'a> FunctionRecord<'a> {
+    /// The record of `entry`, which is not native, in the Functions section.
+    pub(crate) fn read(section: Region<'a>, entry: &FunctionEntry<'_>, limits: &Limits) -> Result<Self> {
+        let mut cursor = section.from(entry.offset).within(|| "offset")?.cursor();
+        let start = cursor.offset();
+        let location = cursor.vbr().within(|| "location")?;
+        let register_uses =
+            read_list(&mut cursor, "registers", |cursor| cursor.vbr32("use count")).within(|| "registers")?;
+        let at = cursor.offset();
+        let count = cursor.count("kernels", 3).within(|| "kernels")?;
+        if count > limits.max_kernels {
+            return Err(Error::new(
+                ErrorKind::Limit,
+                at,
+                format!("{count} kernels"),
+                format!("at most {} (Limits::max_kernels)", limits.max_kernels),
+            ));
+        }
+        let mut kernels = Vec::with_capacity(count as usize);
+        for index in 0..count {
+            kernels.push(read_kernel_entry(&mut cursor).within(|| format!("kernels[{index}]"))?);
+        }
+        let mut results = Vec::with_capacity(entry.results.len());
+        for index in 0..entry.results.len() {
+            let register = cursor.vbr32("register").within(|| format!("results[{index}]"))?;
+            results.push(Register(register));
+        }
+        cursor.align(KERNEL_ALIGNMENT).within(|| "kernels")?;
+        let kernel_list = cursor.take(cursor.remaining())?;
+        Ok(FunctionRecord { start, location, register_uses, kernels, results, kernel_list })
+    }
+
+    /// Absolute file offset of the record.
+    pub fn start(&self) -> u64 {
+        self.start
+    }
+
+    /// Absolute file offset of the first kernel.
+    pub fn kernels_start(&self) -> u64 {
+        self.kernel_list.start()
+    }
+
+    /// Offset of the function's location in the Locations section.
+    pub fn location(&self) -> u64 {
+        self.location
+    }
+
+    /// How often each register is used: by kernels, and by the function's results.
+    pub fn register_uses(&self) -> &[u32] {
+        &self.register_uses
+    }
+
+    /// The kernel table; entry 0 is the pseudo kernel.
+    pub fn kernel_table(&self) -> &[KernelEntry] {
+        &self.kernels
+    }
+
+    /// The registers that the function returns.
+    pub fn results(&self) -> &[Register] {
+        &self.results
+    }
+
+    /// Kernel number `index`; 0 is the pseudo kernel.
+    ///
+    /// # Errors
+    /// When there is no such kernel, or it runs past the section.
+    pub fn kernel(&self, index: usize) -> Result<KernelRecord<'a>> {
+        let Some(entry) = self.kernels.get(index) else {
+            return Err(Error::new(
+                ErrorKind::OutOfRange,
+                self.start,
+                format!("kernel {index}"),
+                format!("one below {}", self.kernels.len()),
+            ));
+        };
+        KernelRecord::read(self.kernel_list, entry.offset).within(|| format!("kernels[{index}]"))
+    }
+
+    /// The function's kernels in file order, the pseudo kernel first.
+    pub fn kernels(&self) -> impl ExactSizeIterator<Item = Result<KernelRecord<'a>>> + '_ {
+        (0..self.kernels.len()).map(|index| self.kernel(index))
+    }
+
+    /// The kernels' bytes, from the first kernel to the end of the section.
+    pub(crate) fn kernel_list(&self) -> Region<'a> {
+        self.kernel_list
+    }
+}
+
+fn read_list<T>(
+    cursor: &mut Cursor<'_>,
+    what: &str,
+    mut read: impl FnMut(&mut Cursor<'_>) -> Result<T>,
+) -> Result<Vec<T>> {
+    let count = cursor.count(what, 1)?;
+    let mut list = Vec::with_capacity(count as usize);
+    for index in 0..count {
+        list.push(read(cursor).within(|| format!("[{index}]"))?);
+    }
+    Ok(list)
+}
+
+fn read_kernel_entry(cursor: &mut Cursor<'_>) -> Result<KernelEntry> {
+    let at = cursor.offset();
+    let offset = cursor.vbr().within(|| "offset")?;
+    if !offset.is_multiple_of(KERNEL_ALIGNMENT) {
+        return Err(Error::new(ErrorKind::Misaligned, at, format!("offset {offset}"), "a multiple of 4"));
+    }
+    let num_operands = cursor.vbr32("operand count").within(|| "num_operands")?;
+    let stream_id = cursor.vbr().within(|| "stream_id")?;
+    Ok(KernelEntry { offset, num_operands, stream_id })
+}
+
+/// Little-endian 32-bit words in the file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Words<'a>(&'a [[u8; 4]]);
+
+impl<'a> Words<'a> {
+    /// Number of words.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether there are no words.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Word number `index`.
+    #[inline]
+    pub fn get(&self, index: usize) -> Option<u32> {
+        self.0.get(index).map(|&word| u32::from_le_bytes(word))
+    }
+
+    /// The words in order.
+    #[inline]
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = u32> + DoubleEndedIterator + Clone + use<'a> {
+        self.0.iter().map(|&word| u32::from_le_bytes(word))
+    }
+
+    fn split(&mut self, count: usize) -> Words<'a> {
+        let (front, back) = self.0.split_at(count);
+        self.0 = back;
+        Words(front)
+    }
+}
+
+/// One kernel, its lists still in the file. Every list is known to lie inside the section; the indices in it are
+/// only checked by [verification](crate::File::verify).
+#[derive(Clone, Copy, Debug)]
+pub struct KernelRecord<'a> {
+    start: u64,
+    code: u32,
+    location: u32,
+    arguments: Words<'a>,
+    attributes: Words<'a>,
+    functions: Words<'a>,
+    results: Words<'a>,
+    num_used_bys: Words<'a>,
+    used_bys: Words<'a>,
+}
+
+const HEADER_WORDS: u64 = 6;
+
+impl<'a> KernelRecord<'a> {
+    fn read(list: Region<'a>, offset: u64) -> Result<Self> {
+        let header = list.slice(offset, HEADER_WORDS * 4).within(|| "header")?;
+        let word = |index: usize| {
+            let bytes = header.bytes().as_chunks::<4>().0[index];
+            u32::from_le_bytes(bytes)
+        };
+        let (code, location) = (word(0), word(1));
+        let [arguments, attributes, functions, results] = [2, 3, 4, 5].map(|index| word(index) as usize);
+        let table = list.slice(offset + HEADER_WORDS * 4, 4 * results as u64).within(|| "num_used_bys")?;
+        let num_used_bys = Words(table.bytes().as_chunks().0);
+        let lists = [arguments, attributes, functions, results];
+        let body_words = lists.iter().map(|&count| count as u64).sum::<u64>()
+            + num_used_bys.iter().map(u64::from).sum::<u64>();
+        let body = list.slice(offset + HEADER_WORDS * 4 + table.len(), 4 * body_words).within(|| "body")?;
+        let mut body = Words(body.bytes().as_chunks().0);
+        let [arguments, attributes, functions, results] = lists.map(|count| body.split(count));
+        Ok(KernelRecord {
+            start: header.start(),
+            code,
+            location,
+            arguments,
+            attributes,
+            functions,
+            results,
+            num_used_bys,
+            used_bys: body,
+        })
+    }
+
+    /// Absolute file offset of the kernel.
+    pub fn start(&self) -> u64 {
+        self.start
+    }
+
+    /// Position of the kernel's name in the Kernels section, or [`PSEUDO_KERNEL_CODE`].
+    pub fn code(&self) -> u32 {
+        self.code
+    }
+
+    /// Offset of the kernel's location in the Locations section.
+    pub fn location(&self) -> u32 {
+        self.location
+    }
+
+    /// Registers that the kernel reads.
+    pub fn arguments(&self) -> Words<'a> {
+        self.arguments
+    }
+
+    /// Offsets of the kernel's attributes in the Attributes section.
+    pub fn attributes(&self) -> Words<'a> {
+        self.attributes
+    }
+
+    /// Indices of the functions that the kernel is given: symbols first, then regions.
+    pub fn functions(&self) -> Words<'a> {
+        self.functions
+    }
+
+    /// Registers that the kernel defines.
+    pub fn results(&self) -> Words<'a> {
+        self.results
+    }
+
+    /// For each result, the kernels that use it; one that uses it twice is there twice.
+    pub fn used_bys(&self) -> impl ExactSizeIterator<Item = Words<'a>> + use<'a> {
+        let mut rest = self.used_bys;
+        self.num_used_bys.iter().map(move |count| rest.split(count as usize))
+    }
+
+    /// Length of the kernel in bytes.
+    pub fn len(&self) -> u64 {
+        let words = self.arguments.len() + self.attributes.len() + self.functions.len() + self.used_bys.len();
+        4 * (HEADER_WORDS + words as u64 + 2 * self.results.len() as u64)
+    }
+
+    /// Never: a kernel has a header.
+    pub fn is_empty(&self) -> bool {
+        false
+    }
+}

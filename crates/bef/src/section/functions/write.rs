@@ -1,0 +1,202 @@
+//! The writer of function records.
+
+use super::{KERNEL_ALIGNMENT, PSEUDO_KERNEL_CODE, PSEUDO_KERNEL_LOCATION};
+use crate::buffer::Buffer;
+use crate::error::{Error, ErrorKind, Result, Within};
+use crate::ids::{AttributeId, FunctionId, Register};
+use crate::model::{Body, Kernel, Module};
+use crate::section::locations::LocationsWriter;
+
+/// Appends the record of every function that has a body; the section, and the offset of each function's record. A
+/// native function gets the offset where the next record will start.
+///
+/// `attributes` are the offsets of the module's attributes.
+pub(crate) fn write<'m>(
+    module: &'m Module<'_>,
+    attributes: &[u64],
+    locations: &mut LocationsWriter<'m>,
+) -> Result<(Buffer<'static>, Vec<u64>)> {
+    let mut out = Buffer::new();
+    let mut offsets = Vec::with_capacity(module.functions.len());
+    for (index, function) in module.functions.iter().enumerate() {
+        offsets.push(out.len());
+        let place = || format!("functions[{index}]");
+        if let Some(body) = &function.body {
+            if body.results.len() != function.results.len() {
+                return Err(mismatch("result registers", body.results.len(), function.results.len()))
+                    .within(place);
+            }
+            let functions = module.functions.len();
+            let mut writer = BodyWriter { body, arguments: function.arguments.len(), attributes, functions };
+            writer.write(&mut out, locations).within(place)?;
+        }
+    }
+    Ok((out, offsets))
+}
+
+#[cold]
+fn mismatch(what: &str, found: usize, expected: usize) -> Error {
+    Error::model(ErrorKind::Mismatch, format!("{found} {what}"), format!("{expected}, by the signature"))
+}
+
+#[cold]
+fn out_of_range(what: &str, index: u32, count: usize) -> Error {
+    Error::model(ErrorKind::OutOfRange, format!("{what} {index}"), format!("one below {count}"))
+}
+
+struct BodyWriter<'m, 'w> {
+    body: &'m Body<'m>,
+    arguments: usize,
+    attributes: &'w [u64],
+    functions: usize,
+}
+
+/// For each register, the kernels that use it: last user first, and one that uses it twice is there twice.
+struct Users {
+    starts: Vec<usize>,
+    users: Vec<u32>,
+}
+
+impl Users {
+    fn of(&self, register: Register) -> &[u32] {
+        &self.users[self.starts[register.index()]..self.starts[register.index() + 1]]
+    }
+}
+
+impl<'m> BodyWriter<'m, '_> {
+    fn write(&mut self, out: &mut Buffer<'static>, locations: &mut LocationsWriter<'m>) -> Result<()> {
+        let body = self.body;
+        if body.registers.len() < self.arguments {
+            return Err(mismatch("registers", body.registers.len(), self.arguments));
+        }
+        let users = self.users()?;
+        out.vbr(u64::from(locations.offset(body.location.as_ref()).within(|| "location")?));
+        self.register_table(&users, out)?;
+        out.vbr(body.kernels.len() as u64 + 1);
+        let mut list = Buffer::new();
+        put_entry(&list, 0, body.root_stream, out);
+        self.pseudo_kernel(&users, &mut list);
+        for (index, kernel) in body.kernels.iter().enumerate() {
+            put_entry(&list, kernel.arguments.len(), kernel.stream, out);
+            self.kernel(kernel, &users, &mut list, locations).within(|| format!("kernels[{}]", index + 1))?;
+        }
+        body.results.iter().for_each(|register| out.vbr(u64::from(register.0)));
+        out.align(KERNEL_ALIGNMENT);
+        out.append(list);
+        Ok(())
+    }
+
+    /// Checks every register on the way.
+    fn users(&self) -> Result<Users> {
+        let registers = self.body.registers.len();
+        let check = |register: &Register| match register.index() < registers {
+            true => Ok(register.index()),
+            false => Err(out_of_range("register", register.0, registers)),
+        };
+        let mut starts = vec![0; registers + 1];
+        for (index, kernel) in self.body.kernels.iter().enumerate() {
+            let place = || format!("kernels[{}]", index + 1);
+            for register in &kernel.arguments {
+                starts[check(register).within(place)? + 1] += 1;
+            }
+            kernel.results.iter().try_for_each(|register| check(register).map(drop)).within(place)?;
+        }
+        self.body.results.iter().try_for_each(|register| check(register).map(drop)).within(|| "results")?;
+        for register in 0..registers {
+            starts[register + 1] += starts[register];
+        }
+        let mut next = starts.clone();
+        let mut users = vec![0; starts[registers]];
+        for (index, kernel) in self.body.kernels.iter().enumerate().rev() {
+            for register in &kernel.arguments {
+                users[next[register.index()]] = index as u32 + 1;
+                next[register.index()] += 1;
+            }
+        }
+        Ok(Users { starts, users })
+    }
+
+    /// Use counts include those by the function's results.
+    fn register_table(&self, users: &Users, out: &mut Buffer<'static>) -> Result<()> {
+        let mut returned = vec![0u64; self.body.registers.len()];
+        self.body.results.iter().for_each(|register| returned[register.index()] += 1);
+        let count = u32::try_from(returned.len()).map_err(|_| {
+            Error::model(ErrorKind::Unaddressable, format!("{} registers", returned.len()), "less than 2^32")
+        })?;
+        out.vbr(u64::from(count));
+        for (register, returned) in (0..).map(Register).zip(returned) {
+            out.vbr(returned + users.of(register).len() as u64);
+        }
+        Ok(())
+    }
+
+    fn pseudo_kernel(&self, users: &Users, list: &mut Buffer<'static>) {
+        let idle = self.body.kernels.iter().zip(1u32..).filter(|(kernel, _)| kernel.arguments.is_empty());
+        let idle: Vec<u32> = idle.map(|(_, index)| index).collect();
+        let arguments = || (0..self.arguments as u32).map(Register);
+        [PSEUDO_KERNEL_CODE, PSEUDO_KERNEL_LOCATION, 0, 0, 0].into_iter().for_each(|word| list.u32(word));
+        list.u32(self.arguments as u32 + 1);
+        list.u32(idle.len() as u32);
+        arguments().for_each(|register| list.u32(users.of(register).len() as u32));
+        list.u32(self.body.registers.len() as u32);
+        arguments().for_each(|register| list.u32(register.0));
+        idle.into_iter().for_each(|user| list.u32(user));
+        arguments().for_each(|register| users.of(register).iter().for_each(|&user| list.u32(user)));
+    }
+
+    fn kernel(
+        &self,
+        kernel: &'m Kernel<'m>,
+        users: &Users,
+        list: &mut Buffer<'static>,
+        locations: &mut LocationsWriter<'m>,
+    ) -> Result<()> {
+        list.u32(kernel.code.0);
+        list.u32(locations.offset(kernel.location.as_ref()).within(|| "location")?);
+        let counts =
+            [kernel.arguments.len(), kernel.attributes.len(), kernel.functions.len(), kernel.results.len()];
+        for count in counts {
+            list.u32(u32::try_from(count).map_err(|_| {
+                Error::model(ErrorKind::Unaddressable, format!("a list of {count}"), "less than 2^32")
+            })?);
+        }
+        kernel.results.iter().for_each(|&register| list.u32(users.of(register).len() as u32));
+        kernel.arguments.iter().for_each(|register| list.u32(register.0));
+        for (index, attribute) in kernel.attributes.iter().enumerate() {
+            list.u32(self.attribute(attribute.value).within(|| format!("attributes[{index}]"))?);
+        }
+        for (index, &FunctionId(function)) in kernel.functions.iter().enumerate() {
+            if function as usize >= self.functions {
+                let error = out_of_range("function", function, self.functions);
+                return Err(error).within(|| format!("functions[{index}]"));
+            }
+            list.u32(function);
+        }
+        kernel.results.iter().for_each(|register| list.u32(register.0));
+        kernel
+            .results
+            .iter()
+            .for_each(|&register| users.of(register).iter().for_each(|&user| list.u32(user)));
+        Ok(())
+    }
+
+    fn attribute(&self, id: AttributeId) -> Result<u32> {
+        let offset = *self
+            .attributes
+            .get(id.index())
+            .ok_or_else(|| out_of_range("attribute", id.0, self.attributes.len()))?;
+        u32::try_from(offset).map_err(|_| {
+            Error::model(
+                ErrorKind::Unaddressable,
+                format!("attribute {id} at offset {offset} of the Attributes section"),
+                "an offset below 4 GiB: kernels refer to attributes by 32-bit offsets (put large ones last)",
+            )
+        })
+    }
+}
+
+fn put_entry(list: &Buffer<'_>, operands: usize, stream: u64, out: &mut Buffer<'_>) {
+    out.vbr(list.len());
+    out.vbr(operands as u64);
+    out.vbr(stream);
+}

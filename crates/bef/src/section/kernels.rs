@@ -1,0 +1,17 @@
+//! Section 2, Kernels: the names of the kernels, whose positions are the kernel codes that functions use.
+
+use super::name_table;
+use super::strings::{StringOffsets, Strings};
+use crate::buffer::Buffer;
+use crate::error::Result;
+use crate::model::Module;
+use crate::region::Region;
+
+/// Kernel names by kernel code.
+pub(crate) fn read<'a>(region: Region<'a>, strings: Strings<'a>) -> Result<Vec<&'a str>> {
+    name_table::read(region, strings, "kernels")
+}
+
+pub(crate) fn write(module: &Module<'_>, strings: &StringOffsets<'_>) -> Buffer<'static> {
+    name_table::write(module.kernel_names(), strings)
+}

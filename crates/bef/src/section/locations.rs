@@ -1,0 +1,408 @@
+//! Section 7, Locations: trees, stored in preorder, each node a tag byte and its fields.
+//!
+//! | tag | node |
+//! | --- | --- |
+//! | `00` | unknown |
+//! | `01` | `VBR file, VBR line, VBR column` |
+//! | `02` | `VBR name`, child |
+//! | `03` | callee, caller |
+//! | `04` | `VBR n`, `n` locations |
+//!
+//! An offset at or past the end of the section means "no location".
+
+use std::borrow::Cow;
+use std::fmt;
+
+use super::location_strings::{LocationStrings, LocationStringsWriter};
+use crate::buffer::Buffer;
+use crate::error::{Error, ErrorKind, Result, Within};
+use crate::limits::Limits;
+use crate::region::{Cursor, Region};
+
+/// Where something comes from.
+///
+/// Displays as the reference executor names locations: `file:line:col` for a whole location of that kind,
+/// `file;line;col` for one inside others, `child(name)`, `callee<-caller`, `a,b`, `(unknown)`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Location<'a> {
+    /// Nobody knows.
+    Unknown,
+    /// A place in a file.
+    FileLineCol {
+        /// The file, as the compiler was given it.
+        file: Cow<'a, str>,
+        /// Line, from 1.
+        line: u64,
+        /// Column, from 1.
+        column: u64,
+    },
+    /// A name, and the location that it names.
+    Name {
+        /// The name.
+        name: Cow<'a, str>,
+        /// What it names; [`Location::Unknown`] if nothing.
+        child: Box<Location<'a>>,
+    },
+    /// A call that was inlined.
+    CallSite {
+        /// Inside the callee.
+        callee: Box<Location<'a>>,
+        /// Where it was called.
+        caller: Box<Location<'a>>,
+    },
+    /// Several locations that became one thing.
+    Fused(Vec<Location<'a>>),
+}
+
+impl<'a> Location<'a> {
+    /// A place in a file.
+    pub fn file(file: impl Into<Cow<'a, str>>, line: u64, column: u64) -> Self {
+        Location::FileLineCol { file: file.into(), line, column }
+    }
+
+    /// A copy that borrows nothing.
+    pub fn into_owned(self) -> Location<'static> {
+        let owned = |text: Cow<'a, str>| Cow::Owned(text.into_owned());
+        match self {
+            Location::Unknown => Location::Unknown,
+            Location::FileLineCol { file, line, column } => {
+                Location::FileLineCol { file: owned(file), line, column }
+            }
+            Location::Name { name, child } => {
+                Location::Name { name: owned(name), child: Box::new(child.into_owned()) }
+            }
+            Location::CallSite { callee, caller } => Location::CallSite {
+                callee: Box::new(callee.into_owned()),
+                caller: Box::new(caller.into_owned()),
+            },
+            Location::Fused(parts) => Location::Fused(parts.into_iter().map(Location::into_owned).collect()),
+        }
+    }
+
+    fn show(&self, separator: char, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Location::Unknown => f.write_str("(unknown)"),
+            Location::FileLineCol { file, line, column } => {
+                write!(f, "{file}{separator}{line}{separator}{column}")
+            }
+            Location::Name { name, child } if **child == Location::Unknown => f.write_str(name),
+            Location::Name { name, child } => {
+                child.show(';', f)?;
+                write!(f, "({name})")
+            }
+            Location::CallSite { callee, caller } => {
+                callee.show(';', f)?;
+                f.write_str("<-")?;
+                caller.show(';', f)
+            }
+            Location::Fused(parts) => parts.iter().enumerate().try_for_each(|(index, part)| {
+                f.write_str(if index == 0 { "" } else { "," })?;
+                part.show(';', f)
+            }),
+        }
+    }
+}
+
+impl fmt::Display for Location<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.show(':', f)
+    }
+}
+
+/// The locations of a file.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Locations<'a> {
+    region: Region<'a>,
+    strings: LocationStrings<'a>,
+    nesting: usize,
+}
+
+/// One node without its children.
+enum Node<'a> {
+    Leaf(Location<'a>),
+    Name(&'a str),
+    CallSite,
+    Fused(u64),
+}
+
+/// A node that waits for more children.
+enum Open<'a> {
+    Name(&'a str),
+    CallSite(Option<Location<'a>>),
+    Fused { missing: u64, parts: Vec<Location<'a>> },
+}
+
+impl<'a> Open<'a> {
+    /// Adds a child: the finished location, or what waits for another child.
+    fn add(self, child: Location<'a>) -> Result<Location<'a>, Open<'a>> {
+        match self {
+            Open::Name(name) => Ok(Location::Name { name: name.into(), child: child.into() }),
+            Open::CallSite(None) => Err(Open::CallSite(Some(child))),
+            Open::CallSite(Some(callee)) => {
+                Ok(Location::CallSite { callee: callee.into(), caller: child.into() })
+            }
+            Open::Fused { missing, mut parts } => {
+                parts.push(child);
+                match missing {
+                    0 | 1 => Ok(Location::Fused(parts)),
+                    _ => Err(Open::Fused { missing: missing - 1, parts }),
+                }
+            }
+        }
+    }
+}
+
+impl<'a> Locations<'a> {
+    pub(crate) fn new(region: Region<'a>, strings: LocationStrings<'a>, limits: &Limits) -> Self {
+        Locations { region, strings, nesting: limits.locations() }
+    }
+
+    /// The section's bytes.
+    pub fn region(&self) -> Region<'a> {
+        self.region
+    }
+
+    /// The location at `offset`; `None` when the offset is at or past the end of the section.
+    ///
+    /// # Errors
+    /// When the bytes there are no location, or it nests deeper than the limits allow.
+    pub fn get(&self, offset: u64) -> Result<Option<Location<'a>>> {
+        if offset >= self.region.len() {
+            return Ok(None);
+        }
+        self.decode(offset).map(Some).within(|| format!("locations[{offset}]"))
+    }
+
+    fn decode(&self, offset: u64) -> Result<Location<'a>> {
+        let mut cursor = self.region.from(offset)?.cursor();
+        let mut open: Vec<Open<'a>> = Vec::new();
+        'nodes: loop {
+            let mut location = match self.node(&mut cursor, open.len())? {
+                Node::Leaf(location) => location,
+                Node::Name(name) => {
+                    open.push(Open::Name(name));
+                    continue;
+                }
+                Node::CallSite => {
+                    open.push(Open::CallSite(None));
+                    continue;
+                }
+                Node::Fused(missing) => {
+                    open.push(Open::Fused { missing, parts: Vec::new() });
+                    continue;
+                }
+            };
+            while let Some(parent) = open.pop() {
+                match parent.add(location) {
+                    Ok(finished) => location = finished,
+                    Err(waiting) => {
+                        open.push(waiting);
+                        continue 'nodes;
+                    }
+                }
+            }
+            return Ok(location);
+        }
+    }
+
+    /// Checks the location at `offset`, which lies inside the section; where it ends.
+    pub(crate) fn check(&self, offset: u64) -> Result<u64> {
+        let check = || {
+            let mut cursor = self.region.from(offset)?.cursor();
+            // How many children each open node still waits for, outermost first.
+            let mut missing: Vec<u64> = Vec::new();
+            'nodes: loop {
+                match self.node(&mut cursor, missing.len())? {
+                    Node::Leaf(_) => {}
+                    Node::Name(_) => {
+                        missing.push(1);
+                        continue;
+                    }
+                    Node::CallSite => {
+                        missing.push(2);
+                        continue;
+                    }
+                    Node::Fused(count) => {
+                        missing.push(count);
+                        continue;
+                    }
+                }
+                while let Some(parent) = missing.last_mut() {
+                    *parent -= 1;
+                    if *parent > 0 {
+                        continue 'nodes;
+                    }
+                    missing.pop();
+                }
+                return Ok(offset + cursor.position());
+            }
+        };
+        check().within(|| format!("locations[{offset}]"))
+    }
+
+    fn node(&self, cursor: &mut Cursor<'a>, depth: usize) -> Result<Node<'a>> {
+        let at = cursor.offset();
+        if depth >= self.nesting {
+            return Err(Error::new(
+                ErrorKind::Limit,
+                at,
+                format!("a location {} deep", depth + 1),
+                format!("at most {} (Limits::location_nesting)", self.nesting),
+            ));
+        }
+        Ok(match cursor.u8()? {
+            0 => Node::Leaf(Location::Unknown),
+            1 => {
+                let file = cursor.vbr().and_then(|file| self.strings.get(file)).within(|| "file")?;
+                let line = cursor.vbr().within(|| "line")?;
+                let column = cursor.vbr().within(|| "column")?;
+                Node::Leaf(Location::FileLineCol { file: file.into(), line, column })
+            }
+            2 => Node::Name(cursor.vbr().and_then(|name| self.strings.get(name)).within(|| "name")?),
+            3 => Node::CallSite,
+            4 => match cursor.count("fused locations", 1)? {
+                0 => Node::Leaf(Location::Fused(Vec::new())),
+                count => Node::Fused(count),
+            },
+            tag => {
+                return Err(Error::new(
+                    ErrorKind::UnknownTag,
+                    at,
+                    format!("location kind {tag}"),
+                    "0 (unknown), 1 (file), 2 (name), 3 (call site) or 4 (fused)",
+                ));
+            }
+        })
+    }
+}
+
+/// Writes locations as functions and kernels ask for them; equal ones are written again each time.
+#[derive(Debug)]
+pub(crate) struct LocationsWriter<'m> {
+    out: Buffer<'m>,
+    strings: LocationStringsWriter<'m>,
+    /// Offsets from here on stand for "no location".
+    absent: u32,
+}
+
+impl<'m> LocationsWriter<'m> {
+    pub(crate) fn new() -> Self {
+        LocationsWriter { out: Buffer::new(), strings: LocationStringsWriter::new(), absent: u32::MAX }
+    }
+
+    /// The offset of `location`, which is appended. Each missing location gets an offset of its own, counted down
+    /// from 2^32 - 2.
+    pub(crate) fn offset(&mut self, location: Option<&'m Location<'_>>) -> Result<u32> {
+        let Some(location) = location else {
+            self.absent -= 1;
+            return Ok(self.absent);
+        };
+        let offset = self.out.len();
+        let mut rest = vec![location];
+        while let Some(location) = rest.pop() {
+            match location {
+                Location::Unknown => self.out.byte(0),
+                Location::FileLineCol { file, line, column } => {
+                    self.out.byte(1);
+                    self.out.vbr(self.strings.offset(file)?);
+                    self.out.vbr(*line);
+                    self.out.vbr(*column);
+                }
+                Location::Name { name, child } => {
+                    self.out.byte(2);
+                    self.out.vbr(self.strings.offset(name)?);
+                    rest.push(child);
+                }
+                Location::CallSite { callee, caller } => {
+                    self.out.byte(3);
+                    rest.extend([&**caller, callee]);
+                }
+                Location::Fused(parts) => {
+                    self.out.byte(4);
+                    self.out.vbr(parts.len() as u64);
+                    rest.extend(parts.iter().rev());
+                }
+            }
+        }
+        match u32::try_from(offset) {
+            Ok(offset) if offset < self.absent => Ok(offset),
+            _ => Err(Error::model(
+                ErrorKind::Unaddressable,
+                format!("a location at offset {offset}"),
+                "one below 4 GiB: kernels refer to locations by 32-bit offsets",
+            )),
+        }
+    }
+
+    /// LocationStrings and Locations; `None` when no location was written, and both sections are left out.
+    pub(crate) fn finish(self) -> Option<(Buffer<'m>, Buffer<'m>)> {
+        (self.out.len() > 0).then(|| (self.strings.finish(), self.out))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample() -> Location<'static> {
+        let name = |name: &'static str, child| Location::Name { name: name.into(), child: Box::new(child) };
+        Location::Fused(vec![
+            Location::CallSite {
+                callee: Box::new(name("inner", Location::file("a.mlir", 3, 7))),
+                caller: Box::new(Location::Fused(vec![Location::Unknown])),
+            },
+            name("outer", Location::Unknown),
+            Location::file("a.mlir", 300, 1),
+        ])
+    }
+
+    fn written(locations: &[Option<&'static Location<'static>>]) -> (Vec<u32>, Vec<u8>, Vec<u8>) {
+        let mut writer = LocationsWriter::new();
+        let offsets = locations.iter().map(|location| writer.offset(*location).unwrap()).collect();
+        let bytes = |buffer: Buffer<'_>| {
+            let mut out = Vec::new();
+            buffer.write_to(&mut out).unwrap();
+            out
+        };
+        let (strings, locations) = writer.finish().unwrap();
+        (offsets, bytes(strings), bytes(locations))
+    }
+
+    #[test]
+    fn trees_round_trip_and_strings_are_shared() {
+        let sample: &'static Location<'static> = Box::leak(Box::new(sample()));
+        let (offsets, strings, bytes) = written(&[None, Some(sample), None, Some(sample)]);
+        assert_eq!(strings, b"inner\0a.mlir\0outer\0");
+        assert_eq!((offsets[0], offsets[1], offsets[2]), (0xFFFF_FFFE, 0, 0xFFFF_FFFD));
+        let strings = LocationStrings::new(Region::new(&strings, 0));
+        let locations = Locations::new(Region::new(&bytes, 0), strings, &Limits::default());
+        for offset in [offsets[1], offsets[3]] {
+            assert_eq!(locations.get(offset.into()).unwrap().as_ref(), Some(sample));
+        }
+        assert_eq!(locations.check(0).unwrap(), u64::from(offsets[3]));
+        assert_eq!(locations.check(offsets[3].into()).unwrap(), bytes.len() as u64);
+        assert_eq!(locations.get(0xFFFF_FFFE).unwrap(), None);
+    }
+
+    #[test]
+    fn locations_display_as_the_reference_names_them() {
+        assert_eq!(Location::file("a.mlir", 3, 7).to_string(), "a.mlir:3:7");
+        assert_eq!(sample().to_string(), "a.mlir;3;7(inner)<-(unknown),outer,a.mlir;300;1");
+    }
+
+    #[test]
+    fn nesting_is_bounded_and_bad_trees_are_located() {
+        let limits = Limits { location_nesting: 3, ..Limits::default() };
+        let read = |bytes: &[u8]| {
+            let locations = Locations::new(Region::new(bytes, 50), LocationStrings::default(), &limits);
+            assert_eq!(locations.get(0).map(drop), locations.check(0).map(drop));
+            locations.get(0).map(|location| location.map(Location::into_owned))
+        };
+        let error = read(&[3, 0, 3, 0, 3, 0, 0]).unwrap_err();
+        assert_eq!((error.kind, error.offset), (ErrorKind::Limit, Some(55)));
+        assert_eq!(read(&[3, 0, 3, 0, 9]).unwrap_err().kind, ErrorKind::UnknownTag);
+        assert_eq!(read(&[4, 5, 0]).unwrap_err().kind, ErrorKind::Truncated);
+        assert_eq!(read(&[1, 0, 1, 1]).unwrap_err().kind, ErrorKind::OutOfRange);
+        assert_eq!(read(&[4, 0]).unwrap(), Some(Location::Fused(vec![])));
+    }
+}

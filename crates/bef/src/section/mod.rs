@@ -1,0 +1,14 @@
+//! One file per section, its reader beside its writer.
+
+pub mod attribute_names;
+pub mod attribute_types;
+pub mod attributes;
+pub mod function_index;
+pub mod functions;
+pub mod kernels;
+pub mod location_strings;
+pub mod locations;
+mod name_table;
+pub mod register_types;
+pub mod strings;
+pub mod types;

@@ -1,0 +1,64 @@
+//! Section 10, RegisterTypes: `VBR number of functions`, then for each function with a body
+//! `VBR nregs, VBR type index * nregs`.
+//!
+//! Optional. Native functions are counted but have no entry, contrary to the published grammar.
+
+use super::attribute_names::expect_count;
+use crate::buffer::Buffer;
+use crate::error::{Error, ErrorKind, Result, Within};
+use crate::ids::TypeId;
+use crate::model::Module;
+use crate::region::{Cursor, Region};
+
+/// Reads the section in step with the functions.
+#[derive(Clone, Debug)]
+pub struct RegisterTypes<'a> {
+    cursor: Cursor<'a>,
+}
+
+impl<'a> RegisterTypes<'a> {
+    /// `functions` is the length of the FunctionIndex.
+    pub(crate) fn read(region: Region<'a>, functions: usize) -> Result<Self> {
+        let mut cursor = region.cursor();
+        expect_count(&mut cursor, functions as u64, "functions").within(|| "register_types")?;
+        Ok(RegisterTypes { cursor })
+    }
+
+    /// The register types of the next function that has a body, with `registers` registers.
+    ///
+    /// # Errors
+    /// When the section says another number of registers, or ends.
+    pub fn next_function(&mut self, registers: usize) -> Result<Vec<TypeId>> {
+        self.read_function(registers).within(|| "register_types")
+    }
+
+    fn read_function(&mut self, registers: usize) -> Result<Vec<TypeId>> {
+        expect_count(&mut self.cursor, registers as u64, "registers")?;
+        let read = |index| self.cursor.vbr32("type index").map(TypeId).within(|| format!("[{index}]"));
+        (0..registers).map(read).collect()
+    }
+
+    /// Absolute file offset of what comes next.
+    pub(crate) fn offset(&self) -> u64 {
+        self.cursor.offset()
+    }
+
+    pub(crate) fn finish(&self) -> Result<()> {
+        self.cursor.finish().within(|| "register_types")
+    }
+}
+
+pub(crate) fn write(module: &Module<'_>) -> Result<Buffer<'static>> {
+    let mut out = Buffer::new();
+    out.vbr(module.functions.len() as u64);
+    for (function, body) in module.bodies() {
+        out.vbr(body.registers.len() as u64);
+        for (register, kind) in body.registers.iter().enumerate() {
+            let kind = kind.ok_or_else(|| {
+                Error::model(ErrorKind::Mismatch, "no type", "a type, or a module without optional sections")
+            });
+            out.vbr(u64::from(kind.within(|| format!("functions[{function}].registers[{register}]"))?.0));
+        }
+    }
+    Ok(out)
+}

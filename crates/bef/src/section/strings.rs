@@ -1,0 +1,144 @@
+//! Section 0, Strings: NUL-terminated names, referred to by byte offset.
+//!
+//! Writers sort them bytewise and write each once: names of kernels, types and functions, and those of attributes
+//! when the optional sections are written.
+
+use std::collections::{BTreeSet, HashMap};
+
+use crate::buffer::Buffer;
+use crate::error::{Error, ErrorKind, Result, Within};
+use crate::model::Module;
+use crate::region::Region;
+
+/// The strings of a Strings or LocationStrings section.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Strings<'a> {
+    region: Region<'a>,
+}
+
+impl<'a> Strings<'a> {
+    pub(crate) fn new(region: Region<'a>) -> Self {
+        Strings { region }
+    }
+
+    /// The string that starts at `offset`.
+    ///
+    /// # Errors
+    /// When no string starts there, it has no end, or it is not UTF-8.
+    pub fn get(&self, offset: u64) -> Result<&'a str> {
+        self.find(offset).within(|| format!("strings[{offset}]"))
+    }
+
+    fn find(&self, offset: u64) -> Result<&'a str> {
+        let bytes = self.region.bytes();
+        let at = self.region.start().saturating_add(offset);
+        let start = match usize::try_from(offset) {
+            Ok(start) if start < bytes.len() => start,
+            _ => {
+                return Err(Error::new(
+                    ErrorKind::OutOfRange,
+                    self.region.start(),
+                    format!("string offset {offset}"),
+                    format!("one below {}, the size of the section's strings", bytes.len()),
+                ));
+            }
+        };
+        if start > 0 && bytes[start - 1] != 0 {
+            return Err(Error::new(ErrorKind::NotAStart, at, "the middle of a string", "the start of one"));
+        }
+        let tail = &bytes[start..];
+        let Some(length) = tail.iter().position(|&byte| byte == 0) else {
+            return Err(Error::new(ErrorKind::String, at, "no NUL up to the end of the section", "a NUL"));
+        };
+        std::str::from_utf8(&tail[..length]).map_err(|error| {
+            let bad = at + error.valid_up_to() as u64;
+            Error::new(ErrorKind::String, bad, "bytes that are not UTF-8", "a name in UTF-8")
+        })
+    }
+
+    /// All strings with their offsets, in file order. Stops after the first malformed one.
+    pub fn iter(&self) -> impl Iterator<Item = Result<(u64, &'a str)>> + use<'a> {
+        let strings = *self;
+        let mut next = Some(0);
+        std::iter::from_fn(move || {
+            let offset = next.take().filter(|&offset| offset < strings.region.len())?;
+            let string = strings.get(offset);
+            if let Ok(string) = string {
+                next = Some(offset + string.len() as u64 + 1);
+            }
+            Some(string.map(|string| (offset, string)))
+        })
+    }
+}
+
+/// Where each string of a file being written stands.
+pub(crate) struct StringOffsets<'m> {
+    offsets: HashMap<&'m str, u64>,
+}
+
+impl StringOffsets<'_> {
+    /// Every string that the module uses is there, because [`write`] collected it from the same module.
+    pub(crate) fn of(&self, string: &str) -> u64 {
+        self.offsets.get(string).copied().unwrap_or_default()
+    }
+}
+
+/// Collects the module's strings and lays them out.
+pub(crate) fn write<'m>(module: &'m Module<'_>) -> Result<(Buffer<'m>, StringOffsets<'m>)> {
+    let mut strings: BTreeSet<&str> = module.extra_strings().collect();
+    strings.extend(module.kernel_names());
+    strings.extend(module.type_names());
+    for function in &module.functions {
+        strings.insert(&function.name);
+        if module.optional_sections {
+            let kernels = function.body.iter().flat_map(|body| &body.kernels);
+            strings.extend(kernels.flat_map(|kernel| &kernel.attributes).filter_map(|a| a.name.as_deref()));
+        }
+    }
+    let mut out = Buffer::new();
+    let mut offsets = HashMap::with_capacity(strings.len());
+    for string in strings {
+        offsets.insert(string, out.len());
+        put(string, &mut out)?;
+    }
+    Ok((out, StringOffsets { offsets }))
+}
+
+/// Appends a NUL-terminated string.
+pub(super) fn put(string: &str, out: &mut Buffer<'_>) -> Result<()> {
+    if string.contains('\0') {
+        return Err(Error::model(
+            ErrorKind::String,
+            format!("the name {string:?}"),
+            "a name without NUL: names are NUL-terminated in the file",
+        ));
+    }
+    out.bytes(string.as_bytes());
+    out.byte(0);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn strings_are_found_by_the_offset_of_their_first_byte() {
+        let strings = Strings::new(Region::new(b"\0add\0i32\0", 100));
+        let all: Vec<_> = strings.iter().map(Result::unwrap).collect();
+        assert_eq!(all, [(0, ""), (1, "add"), (5, "i32")]);
+        let error = strings.get(2).unwrap_err();
+        assert_eq!((error.kind, error.offset), (ErrorKind::NotAStart, Some(102)));
+        assert_eq!(strings.get(9).unwrap_err().kind, ErrorKind::OutOfRange);
+        assert_eq!(strings.get(u64::MAX).unwrap_err().kind, ErrorKind::OutOfRange);
+    }
+
+    #[test]
+    fn unterminated_and_foreign_text_is_refused() {
+        let strings = Strings::new(Region::new(b"\xFF\0add", 7));
+        assert_eq!(strings.get(0).unwrap_err().kind, ErrorKind::String);
+        let error = strings.get(2).unwrap_err();
+        assert_eq!((error.kind, error.offset), (ErrorKind::String, Some(9)));
+        assert_eq!(error.path, "strings[2]");
+    }
+}

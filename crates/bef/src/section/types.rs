@@ -1,0 +1,18 @@
+//! Section 3, Types: the spellings of the types, whose positions are the type indices that signatures and
+//! registers use.
+
+use super::name_table;
+use super::strings::{StringOffsets, Strings};
+use crate::buffer::Buffer;
+use crate::error::Result;
+use crate::model::Module;
+use crate::region::Region;
+
+/// Type names by type index.
+pub(crate) fn read<'a>(region: Region<'a>, strings: Strings<'a>) -> Result<Vec<&'a str>> {
+    name_table::read(region, strings, "types")
+}
+
+pub(crate) fn write(module: &Module<'_>, strings: &StringOffsets<'_>) -> Buffer<'static> {
+    name_table::write(module.type_names(), strings)
+}

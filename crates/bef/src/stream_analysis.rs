@@ -1,0 +1,347 @@
+//! Which kernels run one after another on one thread.
+//!
+//! Every operation gets a stream id. The executor runs a kernel that becomes ready inline if it belongs to the stream
+//! that runs already, and may start a task for it otherwise. This is the analysis of TFRT's
+//! `lib/compiler/stream_analysis.cc` as of January 2023, on which the bytes of converted programs depend:
+//!
+//! 1. Forward, each operation hangs under that one of its operands' definers which is dearest to reach from the root
+//!    (the first such; the function's arguments, and having no operands, count as the root).
+//! 2. Backward, each operation merges the cheap streams that hang under it, as long as they stay below the
+//!    threshold, and joins the dearest stream (the first such). One without any opens a new stream.
+//!
+//! An operation without a cost costs as much as the threshold, so by default nothing is merged.
+
+use std::collections::{BTreeSet, HashSet};
+
+use crate::ids::Register;
+use crate::model::Body;
+
+/// An operation of a function in program order, `tfrt.return` included.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Operation {
+    /// What it costs, from 1; `None` is as much as the threshold. `tfrt.return` and `tfrt.merge.chains` cost 1.
+    pub cost: Option<i64>,
+    /// Where its operands come from.
+    pub operands: Vec<Operand>,
+}
+
+/// An operand of an [`Operation`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Operand {
+    /// Position of the operation that defines it, which comes earlier; `None` for arguments of the function.
+    pub definer: Option<usize>,
+    /// Whether it is a chain, which carries no data.
+    pub chain: bool,
+}
+
+/// The attributes of a function, or of the module around it, that steer the analysis.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// `tfrt.cost_threshold`: streams cheaper than this are merged. Values below 1 count as 1.
+    pub cost_threshold: i64,
+    /// `tfrt.upper_cost_threshold`: operations do not join streams of this cost or more. Negative is "no limit".
+    pub upper_cost_threshold: i64,
+    /// `tfrt.merge_inter_dependent_streams`: streams that exchange data are merged first.
+    pub merge_inter_dependent_streams: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options { cost_threshold: 1, upper_cost_threshold: -1, merge_inter_dependent_streams: false }
+    }
+}
+
+/// The outcome: small numbers in no particular order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Streams {
+    /// Stream in which the function starts.
+    pub root: u64,
+    /// Stream of each operation.
+    pub operations: Vec<u64>,
+}
+
+/// Assigns streams to operations. An operand that claims to come from its own or a later operation counts as an
+/// argument.
+pub fn analyze(operations: &[Operation], options: &Options) -> Streams {
+    let mut analysis = Analysis::new(operations, options);
+    analysis.schedule();
+    (0..operations.len()).rev().for_each(|op| analysis.build_stream(op));
+    analysis.build_stream(operations.len());
+    let mut stream = |op| analysis.stream_of(op).unwrap_or_default() as u64;
+    Streams { root: stream(operations.len()), operations: (0..operations.len()).map(stream).collect() }
+}
+
+/// Runs the analysis on a function and stores its outcome. `cost` is asked for each kernel by position, and
+/// `is_chain` for registers.
+pub fn assign(
+    body: &mut Body<'_>,
+    options: &Options,
+    cost: impl Fn(usize) -> Option<i64>,
+    is_chain: impl Fn(Register) -> bool,
+) {
+    let mut definers = vec![None; body.registers.len()];
+    let mut operations = Vec::with_capacity(body.kernels.len() + 1);
+    let operand = |definers: &[Option<usize>], register: Register| Operand {
+        definer: definers.get(register.index()).copied().flatten(),
+        chain: is_chain(register),
+    };
+    for (index, kernel) in body.kernels.iter().enumerate() {
+        let operands = kernel.arguments.iter().map(|&register| operand(&definers, register)).collect();
+        operations.push(Operation { cost: cost(index), operands });
+        for register in &kernel.results {
+            if let Some(definer) = definers.get_mut(register.index()) {
+                *definer = Some(index);
+            }
+        }
+    }
+    let operands = body.results.iter().map(|&register| operand(&definers, register)).collect();
+    operations.push(Operation { cost: Some(1), operands });
+    let streams = analyze(&operations, options);
+    body.root_stream = streams.root;
+    for (kernel, stream) in body.kernels.iter_mut().zip(streams.operations) {
+        kernel.stream = stream;
+    }
+}
+
+#[derive(Clone, Debug, Default)]
+struct Stream {
+    cost: i64,
+    merged_into: Option<usize>,
+    /// Operations whose data the stream needs besides that of its parent.
+    side_deps: BTreeSet<usize>,
+}
+
+struct Analysis<'o> {
+    operations: &'o [Operation],
+    options: Options,
+    /// Per operation, the root last, like the two lists below.
+    costs: Vec<i64>,
+    /// Operations that hang under this one, in program order.
+    scheduled_users: Vec<Vec<usize>>,
+    /// Definers of data operands other than the parent. Only kept when streams that exchange data are merged.
+    side_defs: Vec<BTreeSet<usize>>,
+    assigned: Vec<Option<usize>>,
+    streams: Vec<Stream>,
+}
+
+impl<'o> Analysis<'o> {
+    fn new(operations: &'o [Operation], options: &Options) -> Self {
+        let threshold = options.cost_threshold.max(1);
+        let nodes = operations.len() + 1;
+        let costs = operations.iter().map(|operation| operation.cost.unwrap_or(threshold)).chain([1]);
+        Analysis {
+            operations,
+            options: Options { cost_threshold: threshold, ..*options },
+            costs: costs.collect(),
+            scheduled_users: vec![Vec::new(); nodes],
+            side_defs: vec![BTreeSet::new(); nodes],
+            assigned: vec![None; nodes],
+            streams: Vec::new(),
+        }
+    }
+
+    fn is_cheap(&self, stream: usize) -> bool {
+        self.streams[stream].cost < self.options.cost_threshold
+    }
+
+    /// Finds each operation's parent.
+    fn schedule(&mut self) {
+        let root = self.operations.len();
+        let mut cost_from_root = vec![0i64; root + 1];
+        cost_from_root[root] = self.costs[root];
+        for (op, operation) in self.operations.iter().enumerate() {
+            let definer = |operand: &Operand| operand.definer.filter(|&definer| definer < op).unwrap_or(root);
+            let mut parent = root;
+            let mut parent_cost = 0;
+            for definer in operation.operands.iter().map(definer) {
+                if cost_from_root[definer] > parent_cost {
+                    (parent, parent_cost) = (definer, cost_from_root[definer]);
+                }
+            }
+            if self.options.merge_inter_dependent_streams {
+                let data = operation.operands.iter().filter(|operand| !operand.chain);
+                self.side_defs[op] = data.map(definer).filter(|&definer| definer != parent).collect();
+            }
+            self.scheduled_users[parent].push(op);
+            cost_from_root[op] = self.costs[op].wrapping_add(parent_cost);
+        }
+    }
+
+    /// The stream an operation is in now, after all merges; `None` while it has none.
+    fn stream_of(&mut self, op: usize) -> Option<usize> {
+        let mut stream = self.assigned[op]?;
+        while let Some(next) = self.streams[stream].merged_into {
+            stream = next;
+        }
+        self.assigned[op] = Some(stream);
+        Some(stream)
+    }
+
+    fn open_stream(&mut self) -> usize {
+        self.streams.push(Stream::default());
+        self.streams.len() - 1
+    }
+
+    fn join(&mut self, op: usize, stream: usize) {
+        self.assigned[op] = Some(stream);
+        let joined = &mut self.streams[stream];
+        joined.cost = joined.cost.wrapping_add(self.costs[op]);
+        joined.side_deps.remove(&op);
+        joined.side_deps.append(&mut self.side_defs[op]);
+    }
+
+    fn merge(&mut self, from: usize, into: usize) {
+        let mut kept = std::mem::take(&mut self.streams[into].side_deps);
+        kept.retain(|&op| self.stream_of(op) != Some(from));
+        let added = std::mem::take(&mut self.streams[from].side_deps);
+        kept.extend(added.into_iter().filter(|&op| self.stream_of(op) != Some(into)));
+        self.streams[into].side_deps = kept;
+        self.streams[into].cost = self.streams[into].cost.wrapping_add(self.streams[from].cost);
+        self.streams[from].merged_into = Some(into);
+    }
+
+    /// Merges those of an operation's child streams that need one another's data.
+    fn merge_inter_dependent(&mut self, children: &mut Vec<usize>) {
+        let candidates: HashSet<usize> = children.iter().copied().collect();
+        for &child in children.iter() {
+            if self.streams[child].merged_into.is_some() {
+                continue;
+            }
+            let needed: Vec<usize> = self.streams[child].side_deps.iter().copied().collect();
+            let mut mergeable: Vec<usize> = needed.into_iter().filter_map(|op| self.stream_of(op)).collect();
+            mergeable.retain(|&stream| candidates.contains(&stream) && self.is_cheap(stream));
+            mergeable.sort_unstable();
+            mergeable.dedup();
+            in_hash_order(&mut mergeable);
+            for stream in mergeable {
+                self.merge(stream, child);
+                if !self.is_cheap(child) {
+                    break;
+                }
+            }
+        }
+        children.retain(|&child| self.streams[child].merged_into.is_none());
+    }
+
+    /// Merges the streams under `op` and puts it into one of them.
+    fn build_stream(&mut self, op: usize) {
+        let users = std::mem::take(&mut self.scheduled_users[op]);
+        let mut children: Vec<usize> = users.into_iter().filter_map(|user| self.stream_of(user)).collect();
+        if self.options.merge_inter_dependent_streams {
+            self.merge_inter_dependent(&mut children);
+        }
+        // Cheap children are merged in order, each heap until it reaches the threshold; only the last can stay cheap.
+        let mut heap: Option<usize> = None;
+        let mut dearest: Option<usize> = None;
+        let mut highest_cost = 0;
+        for child in children {
+            let stream = if !self.is_cheap(child) {
+                child
+            } else {
+                match heap {
+                    Some(heap) if self.is_cheap(heap) => {
+                        self.merge(child, heap);
+                        heap
+                    }
+                    _ => *heap.insert(child),
+                }
+            };
+            let (cost, limit) = (self.streams[stream].cost, self.options.upper_cost_threshold);
+            if (limit < 0 || cost < limit) && cost > highest_cost {
+                (dearest, highest_cost) = (Some(stream), cost);
+            }
+        }
+        let Some(dearest) = dearest else {
+            let stream = self.open_stream();
+            return self.join(op, stream);
+        };
+        self.join(op, dearest);
+        if let Some(heap) = heap
+            && heap != dearest
+            && self.is_cheap(heap)
+        {
+            self.merge(heap, dearest);
+        }
+    }
+}
+
+/// Sorts stream ids, which rise, as the reference visits them: in the bucket order of LLVM's hash set of `int`s, which
+/// has 64 buckets at first and doubles when three quarters are taken. Where merging stops at the threshold, the
+/// order shows in the outcome.
+fn in_hash_order(ids: &mut [usize]) {
+    let mut buckets = 64;
+    while ids.len() * 4 >= buckets * 3 {
+        buckets *= 2;
+    }
+    ids.sort_by_key(|&id| (id as u32).wrapping_mul(37) as usize & (buckets - 1));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn op(cost: i64, definers: &[Option<usize>]) -> Operation {
+        let operands = definers.iter().map(|&definer| Operand { definer, chain: false }).collect();
+        Operation { cost: Some(cost), operands }
+    }
+
+    fn streams(operations: &[Operation], options: Options) -> (u64, Vec<u64>) {
+        let streams = analyze(operations, &options);
+        (streams.root, streams.operations)
+    }
+
+    #[test]
+    fn without_options_a_chain_is_one_stream_and_branches_are_not_merged() {
+        let chain = [op(1, &[]), op(1, &[Some(0)]), op(1, &[Some(1)])];
+        assert_eq!(streams(&chain, Options::default()), (0, vec![0, 0, 0]));
+        // Two branches; the last operation hangs under the first of equally dear operands.
+        let diamond = [op(1, &[None]), op(1, &[Some(0)]), op(1, &[Some(0)]), op(1, &[Some(1), Some(2)])];
+        assert_eq!(streams(&diamond, Options::default()), (0, vec![0, 0, 1, 0]));
+    }
+
+    #[test]
+    fn streams_below_the_threshold_are_merged() {
+        let options = Options { cost_threshold: 6, ..Options::default() };
+        let operations = [
+            op(2, &[None]),
+            op(2, &[None]),
+            op(2, &[None]),
+            op(9, &[Some(0), Some(1), Some(2)]),
+            op(1, &[Some(3)]),
+        ];
+        let (root, ids) = streams(&operations, options);
+        assert_eq!((root, ids), (0, vec![0, 0, 0, 0, 0]));
+    }
+
+    #[test]
+    fn operations_do_not_join_streams_above_the_upper_threshold() {
+        let options = Options { cost_threshold: 100, upper_cost_threshold: 150, ..Options::default() };
+        let operations = [
+            op(120, &[None]),
+            op(130, &[None]),
+            op(40, &[Some(0)]),
+            op(5, &[Some(1), Some(2)]),
+            op(1, &[Some(3)]),
+        ];
+        // The heavy path costs 166, too much to join: the root goes with the other branch, of 130.
+        assert_eq!(streams(&operations, options), (1, vec![0, 1, 0, 0, 0]));
+        let unlimited = Options { upper_cost_threshold: -1, ..options };
+        assert_eq!(streams(&operations, unlimited), (0, vec![0, 1, 0, 0, 0]));
+        // With every branch above the limit, the root opens a stream of its own.
+        let limited = Options { upper_cost_threshold: 50, ..options };
+        assert_eq!(streams(&operations, limited), (2, vec![0, 1, 0, 0, 0]));
+    }
+
+    #[test]
+    fn operands_from_nowhere_count_as_arguments() {
+        assert_eq!(streams(&[op(1, &[Some(7)])], Options::default()), (0, vec![0]));
+    }
+
+    #[test]
+    fn hash_order_is_that_of_the_bucket() {
+        let mut ids = [0, 1, 2, 5];
+        in_hash_order(&mut ids);
+        // 37 * (0, 1, 2, 5) modulo 64 is 0, 37, 10, 57.
+        assert_eq!(ids, [0, 2, 1, 5]);
+    }
+}

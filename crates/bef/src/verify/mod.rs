@@ -1,0 +1,279 @@
+//! Verification: everything that an untrusted file can say is checked once.
+
+mod function;
+
+use std::borrow::Cow;
+
+use crate::attribute::{AttributeRef, AttributeType};
+use crate::error::{Error, ErrorKind, Result, Within};
+use crate::file::File;
+use crate::framing::SectionId;
+use crate::ids::{FunctionId, KernelCode, TypeId};
+use crate::region::Region;
+use crate::section::attribute_types::AttributeTypes;
+use crate::section::function_index::{FunctionIndex, FunctionKind};
+use crate::section::functions::{FunctionRecord, KERNEL_ALIGNMENT};
+use crate::section::locations::{Location, Locations};
+use crate::section::strings::Strings;
+
+/// A file whose parts are known to agree, with its tables decoded.
+///
+/// Holds for every function: registers are defined exactly once, arguments first, and before their use; use counts,
+/// operand counts and used-by lists say what the kernels' arguments say; every index and offset leads where it
+/// should; kernel codes, types and functions are below the lengths of their tables. Sync functions return neither
+/// arguments nor a register twice. Attributes are well-formed as far as their types are recorded.
+///
+/// Reading records and attributes still answers with a `Result`, because it still checks: a mapped file can change
+/// under its reader, and a kernel may take an attribute for something that it is not.
+#[derive(Clone, Debug)]
+pub struct Verified<'a> {
+    file: File<'a>,
+    kernel_names: Vec<&'a str>,
+    type_names: Vec<&'a str>,
+    functions: FunctionIndex<'a>,
+    attribute_types: Option<AttributeTypes>,
+}
+
+impl<'a> File<'a> {
+    /// Checks the whole file.
+    ///
+    /// # Errors
+    /// The first fault found, with its place.
+    pub fn verify(&self) -> Result<Verified<'a>> {
+        let file = self.clone();
+        for id in [SectionId::Strings, SectionId::LocationStrings] {
+            if let Some(section) = file.section(id) {
+                Strings::new(section).iter().try_for_each(|string| string.map(drop)).within(|| id.name())?;
+            }
+        }
+        let verified = Verified {
+            kernel_names: file.kernel_names()?,
+            type_names: file.type_names()?,
+            functions: file.function_index()?,
+            attribute_types: file.attribute_types()?,
+            file,
+        };
+        verified.check_signatures()?;
+        verified.check_attributes()?;
+        let locations = LocationStarts::check(verified.file.locations())?;
+        verified.check_functions(&locations)?;
+        Ok(verified)
+    }
+}
+
+/// Which offsets of the Locations section start a location.
+struct LocationStarts {
+    len: u64,
+    bits: Vec<u64>,
+}
+
+impl LocationStarts {
+    /// Checks all locations, which follow one another without gaps.
+    fn check(locations: Locations<'_>) -> Result<Self> {
+        let len = locations.region().len();
+        let mut bits = vec![0u64; (len / 64 + 1) as usize];
+        let mut offset = 0;
+        while offset < len {
+            bits[(offset / 64) as usize] |= 1 << (offset % 64);
+            offset = locations.check(offset)?;
+        }
+        Ok(LocationStarts { len, bits })
+    }
+
+    /// Whether `offset` is where a location starts, or stands for "no location".
+    fn contains(&self, offset: u64) -> bool {
+        offset >= self.len || self.bits[(offset / 64) as usize] >> (offset % 64) & 1 == 1
+    }
+}
+
+impl<'a> Verified<'a> {
+    /// The file.
+    pub fn file(&self) -> &File<'a> {
+        &self.file
+    }
+
+    /// Kernel names by kernel code.
+    pub fn kernel_names(&self) -> &[&'a str] {
+        &self.kernel_names
+    }
+
+    /// Type names by type index.
+    pub fn type_names(&self) -> &[&'a str] {
+        &self.type_names
+    }
+
+    /// Names, signatures and places of the functions.
+    pub fn functions(&self) -> &FunctionIndex<'a> {
+        &self.functions
+    }
+
+    /// The name of a kernel; empty for codes that the file does not define.
+    pub fn kernel_name(&self, code: KernelCode) -> &'a str {
+        self.kernel_names.get(code.index()).copied().unwrap_or_default()
+    }
+
+    /// The spelling of a type; empty for indices that the file does not define.
+    pub fn type_name(&self, id: TypeId) -> &'a str {
+        self.type_names.get(id.index()).copied().unwrap_or_default()
+    }
+
+    /// The record of function `id`; `None` if it is native and has none.
+    ///
+    /// # Errors
+    /// When there is no such function.
+    pub fn function(&self, id: FunctionId) -> Result<Option<FunctionRecord<'a>>> {
+        self.file.function(&self.functions, id)
+    }
+
+    /// The attribute at `offset`, as a kernel gives it.
+    pub fn attribute(&self, offset: u32) -> AttributeRef<'a> {
+        self.file.attributes().at(u64::from(offset))
+    }
+
+    /// What the attribute at `offset` is; `None` where the file does not record it.
+    pub fn attribute_type(&self, offset: u32) -> Option<AttributeType> {
+        self.attribute_types.as_ref()?.get(u64::from(offset))
+    }
+
+    /// Types of the attributes; `None` if the file does not record them.
+    pub fn attribute_types(&self) -> Option<&AttributeTypes> {
+        self.attribute_types.as_ref()
+    }
+
+    /// The location at `offset`, as functions and kernels give it; `None` if that means "no location".
+    ///
+    /// # Errors
+    /// When no location starts there.
+    pub fn location(&self, offset: impl Into<u64>) -> Result<Option<Location<'a>>> {
+        self.file.locations().get(offset.into())
+    }
+
+    fn check_signatures(&self) -> Result<()> {
+        let types = self.type_names.len();
+        for (index, function) in self.functions.iter().enumerate() {
+            for (name, list) in [("arguments", function.arguments), ("results", function.results)] {
+                if let Some(number) = list.iter().position(|id| id.index() >= types) {
+                    return Err(Error::new(
+                        ErrorKind::OutOfRange,
+                        self.functions.place(index),
+                        format!("type {}", list[number]),
+                        format!("one below {types}"),
+                    ))
+                    .within(|| format!("function_index[{index}].{name}[{number}]"));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks the attributes whose types are recorded. They must not overlap, which also bounds the work.
+    fn check_attributes(&self) -> Result<()> {
+        let Some(types) = &self.attribute_types else { return Ok(()) };
+        let attributes = self.file.attributes();
+        let mut end = 0;
+        for (index, (offset, kind)) in types.iter().enumerate() {
+            let attribute = attributes.at(offset);
+            if offset < end {
+                return Err(Error::new(
+                    ErrorKind::Overlap,
+                    attribute.file_offset(),
+                    format!("an attribute at offset {offset}"),
+                    format!("one from {end} on, where the one before it ends"),
+                ))
+                .within(|| format!("attributes[{index}]"));
+            }
+            end = attribute.check(kind).within(|| format!("attributes[{index}]"))?;
+        }
+        Ok(())
+    }
+
+    fn check_functions(&self, locations: &LocationStarts) -> Result<()> {
+        let section = self.file.section(SectionId::Functions).unwrap_or_default();
+        let extents = self.extents(section)?;
+        let count = self.functions.len();
+        let mut checker = function::Checker::new(
+            self,
+            locations,
+            self.file.attribute_names(count)?,
+            self.file.register_types(count)?,
+        );
+        for (index, (entry, end)) in self.functions.iter().zip(extents).enumerate() {
+            if entry.kind == FunctionKind::Native {
+                continue;
+            }
+            // A record ends where the next one starts, so that no byte is read for two functions.
+            let record = section
+                .slice(0, end)
+                .and_then(|section| FunctionRecord::read(section, &entry, self.file.limits()));
+            record
+                .and_then(|record| checker.check(&record, &entry))
+                .within(|| format!("functions[{index}]"))?;
+        }
+        checker.finish()
+    }
+
+    /// Where the record of each function ends: records fill the section, in any order.
+    fn extents(&self, section: Region<'_>) -> Result<Vec<u64>> {
+        let mut starts: Vec<(u64, usize)> = Vec::with_capacity(self.functions.len());
+        for (index, entry) in self.functions.iter().enumerate() {
+            if entry.offset > section.len() {
+                return Err(Error::new(
+                    ErrorKind::OutOfRange,
+                    self.functions.place(index),
+                    format!("offset {}", entry.offset),
+                    format!("one up to {}, the size of the Functions section", section.len()),
+                ))
+                .within(|| format!("function_index[{index}]"));
+            }
+            if entry.kind != FunctionKind::Native {
+                starts.push((entry.offset, index));
+            }
+        }
+        if !starts.is_sorted() {
+            starts.sort_unstable();
+        }
+        let first = starts.first().map_or(section.len(), |&(start, _)| start);
+        if first != 0 {
+            let expected = "function records that fill the section from its start";
+            return Err(Error::new(
+                ErrorKind::TrailingBytes,
+                section.start(),
+                format!("{first} bytes"),
+                expected,
+            ))
+            .within(|| "functions");
+        }
+        if !starts.is_empty() && !section.start().is_multiple_of(KERNEL_ALIGNMENT) {
+            return Err(Error::new(
+                ErrorKind::Misaligned,
+                section.start(),
+                format!("the Functions section at file offset {}", section.start()),
+                "a multiple of 4",
+            ))
+            .within(|| "functions");
+        }
+        let mut ends = vec![section.len(); self.functions.len()];
+        for pair in starts.windows(2) {
+            ends[pair[0].1] = pair[1].0;
+        }
+        Ok(ends)
+    }
+
+    /// The program as a model that can be changed and written again.
+    ///
+    /// Strings and large attributes are borrowed from the file. Unknown sections, and the used-by lists' order where
+    /// it differs from the reference converter's, are not part of the model.
+    ///
+    /// # Errors
+    /// None for bytes that did not change since they were verified.
+    pub fn to_module(&self) -> Result<crate::model::Module<'a>> {
+        crate::model::Module::read(self)
+    }
+
+    /// The Attributes section and the alignment that its start keeps, for files that do not say what is in it.
+    pub(crate) fn untyped_attributes(&self) -> (Cow<'a, [u8]>, u8) {
+        let region = self.file.attributes().region();
+        let implied = 1 << region.start().trailing_zeros().min(3);
+        (region.bytes().into(), self.file.attributes_alignment().unwrap_or(implied))
+    }
+}
