@@ -190,7 +190,6 @@ impl State {
             new.home = old.home;
             new.bound = old.bound;
             new.name = old.name.clone();
-            new.planned = old.planned;
         }
         self.values[to] = value;
     }

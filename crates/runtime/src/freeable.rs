@@ -18,6 +18,7 @@ enum Owner {
     Read(Arc<AlignedBuffer>),
     Mapped(Arc<MappedFile>),
     Shared(Arc<dyn AsRef<[u8]> + Send + Sync>),
+    Part(Arc<FreeableBuffer>),
 }
 
 impl FreeableBuffer {
@@ -35,6 +36,11 @@ impl FreeableBuffer {
     /// A range of bytes that someone else holds too. The range lies within them.
     pub(crate) fn shared(bytes: Arc<dyn AsRef<[u8]> + Send + Sync>, range: Range<usize>) -> Self {
         Self { owner: Owner::Shared(bytes), range }
+    }
+
+    /// A part of a buffer that is held, and counted, as a whole.
+    pub(crate) fn part(whole: Arc<FreeableBuffer>, range: Range<usize>) -> Self {
+        Self { owner: Owner::Part(whole), range }
     }
 
     /// A part of these bytes, sharing them; `None` if it is not within them.
@@ -58,6 +64,7 @@ impl Deref for FreeableBuffer {
             Owner::Read(b) => b,
             Owner::Mapped(m) => m,
             Owner::Shared(s) => (**s).as_ref(),
+            Owner::Part(whole) => whole,
         };
         all.get(self.range.clone()).unwrap_or(&[])
     }

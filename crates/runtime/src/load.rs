@@ -12,7 +12,7 @@ use crate::{
     BackendOptions, Error, FreeableBuffer, Limits, LoadOptions, Method, NamedDataMap, Program, Purpose,
     Result,
 };
-use format::pte;
+use format::pte::{self, TensorData};
 use operator::{Generator, Kernel, Scratch};
 use std::cell::Cell;
 use std::sync::Arc;
@@ -171,31 +171,43 @@ impl<'p> Loader<'p> {
 
     fn tensor(&mut self, id: Id, t: &pte::Tensor) -> Result<TensorValue> {
         let meta = tensor_meta(t)?;
-        let place = |what: &str| format!("value {id} ({what} {meta})");
-        let storage = if let Some(at) = &t.allocation_info {
-            let extent = Extent {
-                arena: at.memory_id.saturating_sub(1) as usize,
-                offset: usize_of(at.offset())?,
-                len: meta.nbytes(),
-            };
-            self.initialize(t, extent, &meta)
-                .map_err(|e| self.error(place("mutable tensor"), e.to_string()))?;
-            Storage::Arena(extent)
-        } else if t.is_external() {
-            let bytes =
-                self.external(t, &meta).map_err(|e| self.error(place("external tensor"), e.to_string()))?;
-            self.push_constant(bytes, &meta)?
-        } else if t.constant_idx().is_some() {
-            let bytes = self.constant(t, &meta)?;
-            self.push_constant(bytes, &meta)?
-        } else {
-            let buffer = self.allocate(meta.nbytes() as u64)?;
-            let arena = self.state.arenas.push(buffer);
-            Storage::Arena(Extent { arena, offset: 0, len: meta.nbytes() })
+        let extern_error = |loader: &Self, e: Error| {
+            loader.error(format!("value {id} ({meta}, stored outside the program)"), e.to_string())
+        };
+        let source = self.program.tables().tensor_data(t);
+        let storage = match source {
+            TensorData::Planned => Storage::Arena(planned(t, &meta)?),
+            TensorData::Initial(range) => {
+                let extent = planned(t, &meta)?;
+                let target = self.state.arenas.bytes_mut(extent)?;
+                self.program.loader().load_into(range.start, target, Purpose::Mutable)?;
+                from_little_endian(target, &meta);
+                Storage::Arena(extent)
+            }
+            TensorData::ExternalInitial(key) => {
+                let extent = planned(t, &meta)?;
+                let bytes = self.external(key, &meta).map_err(|e| extern_error(self, e))?;
+                let target = self.state.arenas.bytes_mut(extent)?;
+                target.copy_from_slice(&bytes);
+                from_little_endian(target, &meta);
+                Storage::Arena(extent)
+            }
+            TensorData::External(key) => {
+                let bytes = self.external(key, &meta).map_err(|e| extern_error(self, e))?;
+                self.push_constant(bytes, &meta)?
+            }
+            TensorData::Constant(range) => {
+                let bytes = self.program.load_constant(range)?;
+                self.push_constant(bytes, &meta)?
+            }
+            TensorData::Unplanned => {
+                let buffer = self.allocate(meta.nbytes() as u64)?;
+                let arena = self.state.arenas.push(buffer);
+                Storage::Arena(Extent { arena, offset: 0, len: meta.nbytes() })
+            }
         };
         Ok(TensorValue {
             bound: *meta.sizes(),
-            planned: t.allocation_info.is_some() || matches!(storage, Storage::Constant(_)),
             name: t.fully_qualified_name().map(Into::into),
             meta,
             storage,
@@ -203,30 +215,10 @@ impl<'p> Loader<'p> {
         })
     }
 
-    /// Writes the initial bytes of a mutable tensor, if it has any.
-    fn initialize(&mut self, t: &pte::Tensor, extent: Extent, meta: &TensorMeta) -> Result<()> {
-        if t.is_external() {
-            let bytes = self.external(t, meta)?;
-            self.state.arenas.bytes_mut(extent)?.copy_from_slice(&bytes);
-        } else if let Some(index) = t.initial_data_idx() {
-            let which = t.extra_tensor_info.as_ref().map_or(0, |x| x.mutable_data_segments_idx);
-            let tables = self.program.tables();
-            let offsets = usize::try_from(which).ok().and_then(|w| tables.mutable_data_segments.get(w));
-            if let Some(offsets) = offsets {
-                let offset = offsets.offsets.get(index as usize).copied().unwrap_or(0);
-                let start = self.program.segment_range(offsets.segment_index).start.saturating_add(offset);
-                let target = self.state.arenas.bytes_mut(extent)?;
-                self.program.loader().load_into(start, target, Purpose::Mutable)?;
-            }
-        }
-        from_little_endian(self.state.arenas.bytes_mut(extent)?, meta);
-        Ok(())
-    }
-
     /// The bytes of an external tensor, whose layout must be the program's.
-    fn external(&self, t: &pte::Tensor, meta: &TensorMeta) -> Result<FreeableBuffer> {
-        let (Some(data), Some(key)) = (&self.options.data, t.fully_qualified_name()) else {
-            return Err(Error::Unsupported("an external tensor needs a name and a data file".to_owned()));
+    fn external(&self, key: &str, meta: &TensorMeta) -> Result<FreeableBuffer> {
+        let Some(data) = &self.options.data else {
+            return Err(Error::Unsupported("no data file was given".to_owned()));
         };
         let layout = data.tensor_layout(key)?;
         let same = layout.as_ref().is_none_or(|l| {
@@ -251,27 +243,6 @@ impl<'p> Loader<'p> {
             )));
         }
         Ok(bytes)
-    }
-
-    /// The bytes of a constant of the program.
-    fn constant(&self, t: &pte::Tensor, meta: &TensorMeta) -> Result<FreeableBuffer> {
-        let tables = self.program.tables();
-        let index = t.data_buffer_idx as usize;
-        let len = meta.nbytes();
-        let in_segment = tables.constant_segment.as_ref().filter(|c| index < c.offsets.len());
-        let bytes = match in_segment {
-            Some(segment) => {
-                let all = self.program.shared_segment(segment.segment_index, Purpose::Constant)?;
-                let start = usize_of(segment.offsets[index])?;
-                start.checked_add(len).and_then(|end| all.slice(start..end))
-            }
-            None => {
-                let inline = tables.constant_buffer.get(index).map_or(0..0, |b| b.storage.clone());
-                let all = self.program.load_inline(&inline, Purpose::Constant)?;
-                all.slice(0..len)
-            }
-        };
-        bytes.ok_or_else(|| self.error(format!("constant {index}"), format!("it has fewer than {len} bytes")))
     }
 
     /// Adds a constant. Bytes that are misaligned for their type are copied.
@@ -315,13 +286,8 @@ impl<'p> Loader<'p> {
                 .backends
                 .get(&delegate.id)
                 .ok_or_else(|| self.error(format!("delegate {index}"), "its backend has gone"))?;
-            let purpose = Purpose::Backend(&delegate.id);
-            let processed = match delegate.processed.location {
-                pte::DataLocation::Segment => self.program.load_segment(delegate.processed.index, purpose)?,
-                pte::DataLocation::Inline => {
-                    self.program.load_inline(&self.meta.payload_range(delegate), purpose)?
-                }
-            };
+            let range = self.meta.payload_range(delegate);
+            let processed = self.program.load_range(range, Purpose::Backend(&delegate.id))?;
             let specs: Vec<_> =
                 delegate.compile_specs.iter().map(|s| CompileSpec { key: &s.key, value: &s.value }).collect();
             let ctx = BackendInitContext {
@@ -472,6 +438,16 @@ impl Limits {
         }
         usize_of(needed)
     }
+}
+
+/// The place that the plan gives a tensor.
+fn planned(t: &pte::Tensor, meta: &TensorMeta) -> Result<Extent> {
+    let at = t.allocation_info.unwrap_or_default();
+    Ok(Extent {
+        arena: at.memory_id.saturating_sub(1) as usize,
+        offset: usize_of(at.offset())?,
+        len: meta.nbytes(),
+    })
 }
 
 /// The one place where a size of a file becomes a size of this machine.

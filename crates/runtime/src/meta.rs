@@ -122,16 +122,9 @@ impl<'p> MethodMeta<'p> {
             .collect()
     }
 
-    /// Where in the file the payload of a delegate lies.
+    /// Where in the file the payload of a delegate of this method lies.
     pub fn payload_range(&self, delegate: &pte::BackendDelegate) -> std::ops::Range<u64> {
-        let index = delegate.processed.index;
-        match delegate.processed.location {
-            pte::DataLocation::Segment => self.program.segment_range(index),
-            pte::DataLocation::Inline => {
-                let inline = self.program.tables().backend_delegate_data.get(index as usize);
-                inline.map_or(0..0, |d| d.data.clone())
-            }
-        }
+        self.program.tables().delegate_data(delegate)
     }
 
     /// Whether any part of it is delegated to this backend.

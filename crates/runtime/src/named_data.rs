@@ -3,6 +3,7 @@
 use crate::{DataLoader, Error, FileLoader, FreeableBuffer, Limits, MmapLoader, Program, Purpose, Result};
 use format::ptd;
 use std::collections::HashMap;
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 use tensor::{DimOrder, ScalarType, TensorMeta};
@@ -148,8 +149,8 @@ impl PteDataMap {
         Self { program, name }
     }
 
-    fn segment(&self, key: &str) -> Option<u32> {
-        self.program.tables().named_data.iter().find(|n| n.key == key).map(|n| n.segment_index)
+    fn range(&self, key: &str) -> Option<Range<u64>> {
+        self.program.tables().named_data(key)
     }
 }
 
@@ -159,12 +160,12 @@ impl NamedDataMap for PteDataMap {
     }
 
     fn data(&self, key: &str) -> Result<FreeableBuffer> {
-        let segment = self.segment(key).ok_or_else(|| no_key(key, self))?;
-        self.program.load_segment(segment, Purpose::Named)
+        let range = self.range(key).ok_or_else(|| no_key(key, self))?;
+        self.program.load_range(range, Purpose::Named)
     }
 
     fn contains(&self, key: &str) -> bool {
-        self.segment(key).is_some()
+        self.range(key).is_some()
     }
 
     fn keys(&self) -> Box<dyn Iterator<Item = &str> + '_> {

@@ -1,5 +1,5 @@
 use crate::error::{Error, InstructionPlace, Missing, MissingBackend, MissingOperator};
-use crate::load;
+use crate::load::{self, usize_of};
 use crate::meta::MethodMeta;
 use crate::{
     BackendRegistry, DataLoader, FileLoader, FreeableBuffer, Limits, LoadOptions, Method, MmapLoader,
@@ -7,7 +7,6 @@ use crate::{
 };
 use format::pte;
 use operator::KernelRegistry;
-use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -21,10 +20,9 @@ pub struct Program(Arc<Inner>);
 
 struct Inner {
     loader: Arc<dyn DataLoader>,
-    header: pte::Header,
     program: pte::VerifiedProgram,
-    /// Segments in memory, for as long as somebody uses them.
-    segments: Mutex<BTreeMap<u32, Weak<FreeableBuffer>>>,
+    /// The segment of constants, for as long as somebody uses it.
+    constants: Mutex<Weak<FreeableBuffer>>,
     limits: Limits,
 }
 
@@ -66,22 +64,16 @@ impl Program {
         }
         let tables = loader.load(0, header.program_size, Purpose::Program)?;
         let program = pte::VerifiedProgram::read(&tables, &header, &limits.format).map_err(fail)?;
-        Ok(Self(Arc::new(Inner {
-            loader,
-            header,
-            program,
-            segments: Mutex::default(),
-            limits: limits.clone(),
-        })))
+        Ok(Self(Arc::new(Inner { loader, program, constants: Mutex::default(), limits: limits.clone() })))
     }
 
     /// What the file's header says.
     pub fn header(&self) -> &pte::Header {
-        &self.0.header
+        self.0.program.header()
     }
 
-    /// The program's tables.
-    pub fn tables(&self) -> &pte::Program {
+    /// The program's tables, which were verified.
+    pub fn tables(&self) -> &pte::VerifiedProgram {
         &self.0.program
     }
 
@@ -190,20 +182,12 @@ impl Program {
         InstructionPlace { chain, instruction, what, source_frame }
     }
 
-    /// Where in the file a segment lies. The index is one that verification has seen.
-    pub fn segment_range(&self, index: u32) -> Range<u64> {
-        let segment = self.tables().segments.get(index as usize).copied().unwrap_or_default();
-        let start = self.header().segment_base_offset.saturating_add(segment.offset);
-        start..start.saturating_add(segment.size)
-    }
-
-    /// The bytes of a segment, for this one use.
-    pub fn load_segment(&self, index: u32, purpose: Purpose<'_>) -> Result<FreeableBuffer> {
-        let range = self.segment_range(index);
-        let len = range.end - range.start;
+    /// Bytes of the file, for this one use.
+    pub fn load_range(&self, range: Range<u64>, purpose: Purpose<'_>) -> Result<FreeableBuffer> {
+        let len = range.end.saturating_sub(range.start);
         if len > self.0.limits.segment_bytes {
             return Err(Error::Limit {
-                what: format!("segment {index} of {}", self.0.loader.name()),
+                what: format!("bytes {range:?} of {}", self.0.loader.name()),
                 needed: len,
                 limit: self.0.limits.segment_bytes,
                 field: "segment_bytes",
@@ -212,20 +196,26 @@ impl Program {
         self.0.loader.load(range.start, len, purpose)
     }
 
-    /// The bytes of a segment, shared with everyone who has asked for them and still holds them.
-    pub(crate) fn shared_segment(&self, index: u32, purpose: Purpose<'_>) -> Result<Arc<FreeableBuffer>> {
-        let mut segments = self.0.segments.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(present) = segments.get(&index).and_then(Weak::upgrade) {
-            return Ok(present);
+    /// The bytes of a constant. A constant of the constant segment shares the segment's bytes, which
+    /// are read once for all who hold any of them.
+    pub(crate) fn load_constant(&self, range: Range<u64>) -> Result<FreeableBuffer> {
+        let Some(segment) = self.0.program.constant_segment() else {
+            return self.load_range(range, Purpose::Constant);
+        };
+        if range.start < segment.start || range.end > segment.end {
+            return self.load_range(range, Purpose::Constant);
         }
-        let new = Arc::new(self.load_segment(index, purpose)?);
-        segments.insert(index, Arc::downgrade(&new));
-        Ok(new)
-    }
-
-    /// Bytes that stand inline among the program's tables.
-    pub fn load_inline(&self, range: &Range<u64>, purpose: Purpose<'_>) -> Result<FreeableBuffer> {
-        self.0.loader.load(range.start, range.end.saturating_sub(range.start), purpose)
+        let mut constants = self.0.constants.lock().unwrap_or_else(PoisonError::into_inner);
+        let all = match constants.upgrade() {
+            Some(present) => present,
+            None => {
+                let new = Arc::new(self.load_range(segment.clone(), Purpose::Constant)?);
+                *constants = Arc::downgrade(&new);
+                new
+            }
+        };
+        let within = usize_of(range.start - segment.start)?..usize_of(range.end - segment.start)?;
+        Ok(FreeableBuffer::part(all, within))
     }
 }
 

@@ -36,9 +36,6 @@ pub(crate) struct TensorValue {
     pub(crate) bound: Shape,
     /// The name that the exporter gave it, for mutable and external tensors.
     pub(crate) name: Option<Arc<str>>,
-    /// Whether the plan, a segment or a `.ptd` file gives it memory. Other tensors have some of
-    /// their own, which the reference would ask the caller for.
-    pub(crate) planned: bool,
 }
 
 /// Where the bytes of a tensor are.
