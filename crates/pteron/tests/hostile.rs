@@ -1,0 +1,283 @@
+//! Files that lie: every truncation and many mutations of real programs are opened, verified, loaded
+//! and run under strict limits. Nothing may panic, hang, or allocate more than the limits allow.
+//!
+//! `PTERON_MUTATIONS` sets the number of mutations (default 3,000), `PTERON_SEED` the first seed. A
+//! failure names the file and the seed that made it.
+
+use pteron::format::ptd;
+use pteron::{
+    BackendRegistry, BytesLoader, EValue, Limits, LoadOptions, NamedDataMap, Program, PtdDataMap, Tensor,
+    TensorMeta,
+};
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::panic::AssertUnwindSafe;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+/// The largest single allocation that the strict limits can explain: the arenas of one method.
+const LARGEST_ALLOCATION: usize = (64 << 20) + (1 << 20);
+/// How long one file may take. The slowest real one takes milliseconds.
+const LONGEST: Duration = Duration::from_secs(20);
+
+struct Watching;
+
+static LARGEST: AtomicUsize = AtomicUsize::new(0);
+
+// SAFETY: every call is passed on to the system's allocator unchanged.
+unsafe impl GlobalAlloc for Watching {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        LARGEST.fetch_max(layout.size(), Ordering::Relaxed);
+        // SAFETY: the caller's promises are those that the system's allocator asks for.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        LARGEST.fetch_max(layout.size(), Ordering::Relaxed);
+        // SAFETY: as in `alloc`.
+        unsafe { System.alloc_zeroed(layout) }
+    }
+
+    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        LARGEST.fetch_max(size, Ordering::Relaxed);
+        // SAFETY: as in `alloc`.
+        unsafe { System.realloc(pointer, layout, size) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: as in `alloc`.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Watching = Watching;
+
+/// The folders of real programs in the repository.
+fn cases() -> Vec<PathBuf> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/corpus/tiny");
+    let mut cases: Vec<PathBuf> =
+        std::fs::read_dir(&root).expect("testdata/corpus/tiny").map(|e| e.unwrap().path()).collect();
+    cases.retain(|c| c.join("model.pte").exists());
+    cases.sort();
+    assert!(cases.len() > 50, "only {} cases in {}", cases.len(), root.display());
+    cases
+}
+
+fn data_file(case: &Path) -> Option<Vec<u8>> {
+    let files = std::fs::read_dir(case).ok()?.flatten().map(|e| e.path());
+    let ptd = files.into_iter().find(|p| p.extension().is_some_and(|e| e == "ptd"))?;
+    std::fs::read(ptd).ok()
+}
+
+fn options(data: Option<Arc<dyn NamedDataMap>>) -> LoadOptions {
+    let mut backends = BackendRegistry::new();
+    backends.register(demo_backend::DemoBackend).unwrap();
+    LoadOptions { data, ..pteron::load_options().backends(backends).limits(Limits::strict()) }
+}
+
+/// Opens, verifies, loads and runs whatever the bytes are. Errors are fine; everything else is not.
+/// Says whether every method ran.
+fn exercise(program: &[u8], data: Option<&[u8]>) -> bool {
+    let limits = Limits::strict();
+    let data = data.and_then(|bytes| {
+        let map = PtdDataMap::load(Arc::new(BytesLoader::new(bytes.to_vec())), &limits).ok()?;
+        for key in map.keys().map(str::to_owned).collect::<Vec<_>>() {
+            let _ = map.tensor_layout(&key);
+            let _ = map.data(&key);
+        }
+        Some(Arc::new(map) as Arc<dyn NamedDataMap>)
+    });
+    let Ok(program) = Program::load(Arc::new(BytesLoader::new(program.to_vec())), &limits) else {
+        return false;
+    };
+    let names: Vec<String> = program.method_names().map(str::to_owned).collect();
+    names.iter().fold(true, |all, name| run(&program, name, data.clone()) && all)
+}
+
+fn run(program: &Program, name: &str, data: Option<Arc<dyn NamedDataMap>>) -> bool {
+    let Ok(meta) = program.method_meta(name) else { return false };
+    let _ = (meta.outputs(), meta.attributes(), meta.operators(), meta.backends());
+    let inputs: Option<Vec<EValue>> = meta
+        .inputs()
+        .into_iter()
+        .map(|input| match (input.tensor, input.traced) {
+            (Some(t), _) if t.meta.nbytes() <= 1 << 20 => {
+                let meta = TensorMeta::new(t.meta.dtype(), t.meta.sizes(), *t.meta.dim_order()).ok()?;
+                Some(EValue::Tensor(Tensor::zeros(meta).ok()?))
+            }
+            (Some(_), _) => None,
+            (None, Some(traced)) => Some(traced),
+            (None, None) => Some(EValue::None),
+        })
+        .collect();
+    let Ok(mut method) = program.load_method(name, options(data)) else { return false };
+    let Some(inputs) = inputs else { return false };
+    (0..2).all(|_| method.execute(&inputs).is_ok())
+}
+
+/// Watches over files that take too long: a hang cannot be reported after the fact.
+struct Watchdog(Arc<Mutex<Option<(Instant, String)>>>);
+
+impl Watchdog {
+    fn new() -> Self {
+        let current: Arc<Mutex<Option<(Instant, String)>>> = Arc::default();
+        let watched = Arc::downgrade(&current);
+        std::thread::spawn(move || {
+            while let Some(current) = watched.upgrade() {
+                if let Some((since, what)) = &*current.lock().unwrap()
+                    && since.elapsed() > LONGEST
+                {
+                    eprintln!("hang: {what}");
+                    std::process::abort();
+                }
+                drop(current);
+                std::thread::sleep(Duration::from_millis(100));
+            }
+        });
+        Self(current)
+    }
+
+    /// Exercises one file; a panic or an allocation over the limit fails with its name.
+    fn check(&self, what: &dyn Fn() -> String, program: &[u8], data: Option<&[u8]>) -> bool {
+        *self.0.lock().unwrap() = Some((Instant::now(), what()));
+        let result = std::panic::catch_unwind(AssertUnwindSafe(|| exercise(program, data)));
+        *self.0.lock().unwrap() = None;
+        let largest = LARGEST.swap(0, Ordering::Relaxed);
+        assert!(largest <= LARGEST_ALLOCATION, "{}: an allocation of {largest} bytes", what());
+        match result {
+            Ok(ran) => ran,
+            Err(_) => panic!("{} panicked", what()),
+        }
+    }
+}
+
+/// SplitMix64.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ (z >> 31)
+    }
+
+    fn below(&mut self, n: usize) -> usize {
+        (self.next() % n.max(1) as u64) as usize
+    }
+}
+
+/// Changes a few bytes in one of the ways in which files go wrong or are made to.
+fn mutate(bytes: &mut Vec<u8>, random: &mut Random) {
+    const ODD: [u64; 12] =
+        [0, 1, 2, 7, 16, 0x7f, 0xff, 0x7fff_ffff, 0x8000_0000, 0xffff_ffff, i64::MAX as u64, u64::MAX];
+    for _ in 0..1 + random.below(4) {
+        let at = random.below(bytes.len());
+        match random.below(8) {
+            0 => bytes[at] ^= 1 << random.below(8),
+            1 => bytes[at] = random.next() as u8,
+            kind @ 2..=4 => {
+                let width = [2, 4, 8][kind - 2];
+                let value = if random.below(2) == 0 { ODD[random.below(ODD.len())] } else { random.next() };
+                let end = (at + width).min(bytes.len());
+                bytes[at..end].copy_from_slice(&value.to_le_bytes()[..end - at]);
+            }
+            5 => {
+                let small = (random.below(64) as u32).to_le_bytes();
+                let at = at & !3;
+                let end = (at + 4).min(bytes.len());
+                bytes[at..end].copy_from_slice(&small[..end - at]);
+            }
+            6 => {
+                let (len, to) = (1 + random.below(32), random.below(bytes.len()));
+                let len = len.min(bytes.len() - at).min(bytes.len() - to);
+                bytes.copy_within(at..at + len, to);
+            }
+            _ => {
+                if random.below(8) == 0 {
+                    bytes.truncate(at.max(1));
+                } else {
+                    let end = (at + 1 + random.below(16)).min(bytes.len());
+                    bytes[at..end].fill(0);
+                }
+            }
+        }
+    }
+}
+
+fn setting(name: &str, default: u64) -> u64 {
+    std::env::var(name).ok().and_then(|v| v.parse().ok()).unwrap_or(default)
+}
+
+#[test]
+fn whole_files_run() {
+    let watchdog = Watchdog::new();
+    let cases = cases();
+    let ran = cases.iter().filter(|case| {
+        let program = std::fs::read(case.join("model.pte")).unwrap();
+        watchdog.check(&|| case.display().to_string(), &program, data_file(case).as_deref())
+    });
+    let ran = ran.count();
+    assert!(ran * 10 >= cases.len() * 8, "only {ran} of {} programs ran", cases.len());
+}
+
+#[test]
+fn truncations_fail_cleanly() {
+    let watchdog = Watchdog::new();
+    for case in cases() {
+        let program = std::fs::read(case.join("model.pte")).unwrap();
+        let data = data_file(&case);
+        // Every length of the tables, and a sample of the rest.
+        let lengths = (0..program.len()).filter(|&n| n < 512 || n % 61 == 0 || n + 64 > program.len());
+        for len in lengths {
+            let what = || format!("{} cut to {len} bytes", case.display());
+            watchdog.check(&what, &program[..len], data.as_deref());
+        }
+        for len in data.iter().flat_map(|d| 0..d.len()) {
+            let what = || format!("the .ptd of {} cut to {len} bytes", case.display());
+            watchdog.check(&what, &program, data.as_ref().map(|d| &d[..len]));
+        }
+    }
+}
+
+#[test]
+fn mutations_fail_cleanly_or_run() {
+    static RAN: AtomicU64 = AtomicU64::new(0);
+    let watchdog = Watchdog::new();
+    let cases: Vec<_> = cases()
+        .into_iter()
+        .map(|case| {
+            let program = std::fs::read(case.join("model.pte")).unwrap();
+            let data = data_file(&case);
+            (case, program, data)
+        })
+        .collect();
+    let first = setting("PTERON_SEED", 1);
+    let count = setting("PTERON_MUTATIONS", 3_000);
+    for seed in first..first + count {
+        let mut random = Random(seed);
+        let (case, program, data) = &cases[random.below(cases.len())];
+        let (mut program, mut data) = (program.clone(), data.clone());
+        match &mut data {
+            Some(data) if random.below(3) == 0 => mutate(data, &mut random),
+            _ => mutate(&mut program, &mut random),
+        }
+        let what = || format!("{} mutated with seed {seed}", case.display());
+        if watchdog.check(&what, &program, data.as_deref()) {
+            RAN.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+    let ran = RAN.load(Ordering::Relaxed);
+    println!("{count} mutations, {ran} of which still ran");
+    assert!(ran > 0, "no mutated program ran: the mutations are too wild to test anything past the reader");
+}
+
+#[test]
+fn the_empty_file_and_noise_are_refused() {
+    for bytes in [&b""[..], b"ET12", &[0; 64], &[0xff; 4096]] {
+        assert!(!exercise(bytes, None));
+        assert!(ptd::Header::parse(&bytes[..bytes.len().min(64)], bytes.len() as u64).is_err());
+    }
+}
