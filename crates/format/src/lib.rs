@@ -19,6 +19,7 @@ pub mod flatbuffer;
 pub mod limits;
 pub mod ptd;
 pub mod pte;
+mod shape;
 mod sniff;
 
 pub use error::{Error, ErrorKind, Result};

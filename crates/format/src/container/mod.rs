@@ -3,8 +3,10 @@
 
 mod head;
 mod segments;
+mod tables;
 
 pub use head::{HEAD_BYTES, align_up};
 pub(crate) use head::{Head, Magic};
 pub use segments::DataSegment;
-pub(crate) use segments::{SegmentSpace, check_segments, segment_range};
+pub(crate) use segments::{SegmentSpace, check_segments, read_segment, segment_range};
+pub(crate) use tables::{check_tables, place_error};

@@ -1,4 +1,5 @@
-use crate::{Error, ErrorKind, Limits};
+use crate::flatbuffer::In;
+use crate::{Error, ErrorKind, Limits, Result};
 use std::ops::Range;
 
 /// A run of raw bytes behind the flatbuffer (`DataSegment`).
@@ -8,6 +9,11 @@ pub struct DataSegment {
     pub offset: u64,
     /// Bytes of the segment, padding not included.
     pub size: u64,
+}
+
+/// Decodes a segment's table.
+pub(crate) fn read_segment(t: In<'_, '_, '_>) -> Result<DataSegment> {
+    Ok(DataSegment { offset: t.get(0, "offset", 0)?, size: t.get(1, "size", 0)? })
 }
 
 /// Where in the file a segment lies, if that can be said without overflow.

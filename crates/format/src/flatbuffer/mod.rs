@@ -15,3 +15,6 @@ mod reader;
 
 pub use path::Path;
 pub use reader::{Reader, Scalar, Table};
+
+/// A table being read by a function that decodes it.
+pub(crate) type In<'t, 'r, 'a> = &'t Table<'r, 'a>;

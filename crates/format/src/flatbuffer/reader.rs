@@ -323,6 +323,12 @@ impl<'a> Table<'_, 'a> {
         }
     }
 
+    /// The string field `id`, which must be present.
+    pub fn text(&self, id: usize, name: &'static str) -> Result<String> {
+        let found = self.string(id, name)?;
+        found.ok_or_else(|| self.error(ErrorKind::Structure, id, name, "a string", "nothing"))
+    }
+
     /// The vector of numbers field `id`; absent is empty.
     pub fn scalars<S: Scalar>(&self, id: usize, name: &'static str) -> Result<Vec<S>> {
         let Some(at) = self.target(id, name)? else {

@@ -9,10 +9,34 @@
 //! ..   segments, each at the segment base plus its offset
 //! ```
 
+//!
+//! Files of release 0.6 have another root table under the same magic: the shapes stand in a list of
+//! their own, and several tensors share a segment. They are told by the fields of the root's vtable,
+//! and decode to the same structs.
+//!
+//! ```no_run
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! use format::{Limits, ptd};
+//! let file = std::fs::read("weights.ptd")?;
+//! let header = ptd::Header::parse(&file, file.len() as u64)?;
+//! let tables = &file[..header.tables_size as usize];
+//! let tables = ptd::VerifiedFlatTensor::read(tables, &header, &Limits::default())?;
+//! let range = tables.data("linear.weight").ok_or("no such tensor")?;
+//! println!("linear.weight takes {} bytes", range.end - range.start);
+//! # Ok(()) }
+//! ```
+
+mod header;
+mod read;
 mod verify;
+
 pub use crate::container::DataSegment;
+pub use header::{HEADER_LENGTH, Header, IDENTIFIER};
+pub use read::{read_flat_tensor, read_flat_tensor_with};
+pub use verify::{VerifiedFlatTensor, verify, verify_all};
+
+use crate::shape;
 use tensor::ScalarType;
-pub use verify::{Header, VerifiedFlatTensor};
 
 /// The tables of a `.ptd` file (`FlatTensor`).
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -57,11 +81,11 @@ impl TensorLayout {
 
     /// Number of elements; `None` if a size is negative or the product overflows.
     pub fn numel(&self) -> Option<u64> {
-        self.sizes.iter().try_fold(1u64, |n, &size| n.checked_mul(u64::try_from(size).ok()?))
+        shape::numel(&self.sizes)
     }
 
     /// Number of bytes; `None` if it overflows or the element type is unknown.
     pub fn nbytes(&self) -> Option<u64> {
-        self.numel()?.checked_mul(self.dtype()?.size() as u64)
+        shape::nbytes(self.scalar_type, &self.sizes)
     }
 }

@@ -1,41 +1,186 @@
-use super::FlatTensor;
+use super::read::{locate, read_flat_tensor_with};
+use super::{FlatTensor, Header, NamedData};
+use crate::container::{check_segments, check_tables, place_error, segment_range};
+use crate::flatbuffer::Path;
+use crate::shape::Shape;
 use crate::{Error, ErrorKind, Limits, Result};
+use std::collections::HashMap;
+use std::ops::{Deref, Range};
 
-/// Where the parts of a `.ptd` file lie.
+/// Checks everything that the tables of a `.ptd` file say: schema version, segments within the file,
+/// every segment index, tensor layouts, tensors within their segments, duplicate keys.
+///
+/// Returns the first error. It has a path; the byte offset is added by [`VerifiedFlatTensor::read`],
+/// which has the bytes.
+pub fn verify(tables: &FlatTensor, header: &Header, limits: &Limits) -> Result<()> {
+    run(tables, header, limits, 1).into_iter().next().map_or(Ok(()), Err)
+}
+
+/// All errors that [`verify`] would report one at a time, up to [`Limits::errors`].
+pub fn verify_all(tables: &FlatTensor, header: &Header, limits: &Limits) -> Vec<Error> {
+    run(tables, header, limits, limits.errors)
+}
+
+fn run(tables: &FlatTensor, header: &Header, limits: &Limits, most: usize) -> Vec<Error> {
+    let mut errors = Vec::new();
+    let mut push = |error| {
+        if errors.len() < most {
+            errors.push(error);
+        }
+        errors.len() < most
+    };
+    let root = Path::ROOT;
+    if tables.version > 0 {
+        let expected = "0, the schema version this reader supports";
+        push(Error::new(ErrorKind::Newer, "version", expected, tables.version));
+    }
+    check_segments(&tables.segments, &header.segment_space(), limits, &mut push);
+    let named_data = root.field("named_data");
+    let mut keys = HashMap::new();
+    for (index, entry) in tables.named_data.iter().enumerate() {
+        let path = named_data.index(index);
+        if let Some(first) = keys.insert(entry.key.as_str(), index) {
+            let expected = format!("a key other than that of named_data[{first}]");
+            let path = path.field("key").to_string();
+            push(Error::new(ErrorKind::Invalid, path, expected, format_args!("`{}`", entry.key)));
+        }
+        let Some(segment) = tables.segments.get(entry.segment_index as usize) else {
+            let expected = format!("an index into the {} segments", tables.segments.len());
+            let path = path.field("segment_index").to_string();
+            if !push(Error::new(ErrorKind::Invalid, path, expected, entry.segment_index)) {
+                break;
+            }
+            continue;
+        };
+        let mut more = true;
+        let nbytes = match &entry.tensor_layout {
+            None => Some(0),
+            Some(layout) => {
+                let shape = Shape {
+                    scalar_type: layout.scalar_type,
+                    sizes: &layout.sizes,
+                    dim_order: &layout.dim_order,
+                };
+                let report = |error| more = push(error);
+                shape
+                    .check(limits.tensor_bytes, path.field("tensor_layout"), report)
+                    .map(|(_, nbytes)| nbytes)
+            }
+        };
+        let end = nbytes.map(|nbytes| entry.segment_offset.checked_add(nbytes));
+        if let Some(end) = end
+            && end.is_none_or(|end| end > segment.size)
+        {
+            let found = format!("segments[{}] of {} bytes", entry.segment_index, segment.size);
+            let expected = format!(
+                "a segment that holds the {} bytes of `{}`, from its byte {} on",
+                nbytes.unwrap_or_default(),
+                entry.key.escape_debug(),
+                entry.segment_offset
+            );
+            more = push(Error::new(
+                ErrorKind::Invalid,
+                path.field("segment_index").to_string(),
+                expected,
+                found,
+            ));
+        }
+        if !more {
+            break;
+        }
+    }
+    errors
+}
+
+/// The tables of a `.ptd` file of which everything that [`verify`] checks is true.
+///
+/// Derefs to [`FlatTensor`], which cannot be changed through it.
 #[derive(Debug, Clone)]
-pub struct Header {
-    /// Where segments start.
-    pub segment_base_offset: u64,
-    /// Bytes of the tables from the start of the file.
-    pub tables_size: u64,
+pub struct VerifiedFlatTensor {
+    tables: FlatTensor,
+    header: Header,
+    /// Entries in the order of their keys.
+    order: Vec<usize>,
 }
-
-impl Header {
-    /// Reads the header.
-    pub fn parse(_head: &[u8], _file_len: u64) -> Result<Self> {
-        Err(Error::new(ErrorKind::Unsupported, "", "a reader of .ptd files", "none yet"))
-    }
-
-    /// Where the tables lie.
-    pub fn tables_range(&self) -> std::ops::Range<u64> {
-        0..self.tables_size
-    }
-}
-
-/// The tables of a `.ptd` file, every index, range and size of which was checked.
-#[derive(Debug)]
-pub struct VerifiedFlatTensor(FlatTensor);
 
 impl VerifiedFlatTensor {
-    /// Decodes and verifies the tables of a file.
-    pub fn read(_tables: &[u8], _header: &Header, _limits: &Limits) -> Result<Self> {
-        Err(Error::new(ErrorKind::Unsupported, "", "a reader of .ptd files", "none yet"))
+    /// Decodes and verifies the tables of a file. `tables` are the bytes of
+    /// [`Header::tables_range`]. Errors name the byte of the file and the field.
+    pub fn read(tables: &[u8], header: &Header, limits: &Limits) -> Result<Self> {
+        check_tables(tables, header.tables_size, limits)?;
+        Self::new(read_flat_tensor_with(tables, limits)?, header.clone(), limits)
+            .map_err(|error| place_error(error, |path| locate(tables, limits, path)))
+    }
+
+    /// Everything that [`read`](Self::read) would refuse the file for, up to [`Limits::errors`].
+    /// An error in the flatbuffer's structure hides what would come after it.
+    pub fn errors(tables: &[u8], header: &Header, limits: &Limits) -> Vec<Error> {
+        match check_tables(tables, header.tables_size, limits)
+            .and_then(|()| read_flat_tensor_with(tables, limits))
+        {
+            Ok(decoded) => verify_all(&decoded, header, limits)
+                .into_iter()
+                .map(|error| place_error(error, |path| locate(tables, limits, path)))
+                .collect(),
+            Err(error) => vec![error],
+        }
+    }
+
+    /// Verifies tables that are already decoded. Errors name the field.
+    pub fn new(tables: FlatTensor, header: Header, limits: &Limits) -> Result<Self> {
+        verify(&tables, &header, limits)?;
+        let mut order: Vec<usize> = (0..tables.named_data.len()).collect();
+        order.sort_by(|&a, &b| tables.named_data[a].key.cmp(&tables.named_data[b].key));
+        Ok(Self { tables, header, order })
+    }
+
+    /// The tables.
+    pub fn tables(&self) -> &FlatTensor {
+        &self.tables
+    }
+
+    /// The header.
+    pub fn header(&self) -> &Header {
+        &self.header
+    }
+
+    /// The tables and the header, to be changed.
+    pub fn into_parts(self) -> (FlatTensor, Header) {
+        (self.tables, self.header)
+    }
+
+    /// The entry of this key.
+    pub fn get(&self, key: &str) -> Option<&NamedData> {
+        let entries = &self.tables.named_data;
+        let found = self.order.binary_search_by(|&index| entries[index].key.as_str().cmp(key)).ok()?;
+        Some(&entries[self.order[found]])
+    }
+
+    /// The bytes of the file that the entry of this key stands for.
+    pub fn data(&self, key: &str) -> Option<Range<u64>> {
+        self.get(key).map(|entry| self.data_range(entry))
+    }
+
+    /// The bytes of the file that an entry of these tables stands for: of a tensor as many as its
+    /// layout asks for, of a blob all of its segment. `0..0` if there are none.
+    pub fn data_range(&self, entry: &NamedData) -> Range<u64> {
+        let segment = self.tables.segments.get(entry.segment_index as usize);
+        let whole = segment.and_then(|segment| segment_range(segment, self.header.segment_base_offset));
+        let Some(whole) = whole else {
+            return 0..0;
+        };
+        let start = whole.start.saturating_add(entry.segment_offset);
+        let end = match &entry.tensor_layout {
+            Some(layout) => start.saturating_add(layout.nbytes().unwrap_or(0)),
+            None => whole.end,
+        };
+        if start < end { start..end } else { 0..0 }
     }
 }
 
-impl std::ops::Deref for VerifiedFlatTensor {
+impl Deref for VerifiedFlatTensor {
     type Target = FlatTensor;
     fn deref(&self) -> &FlatTensor {
-        &self.0
+        &self.tables
     }
 }

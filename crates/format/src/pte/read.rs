@@ -1,13 +1,12 @@
 use super::{
     AllocationDetails, BackendDelegate, BackendDelegateDataReference, BackendDelegateInlineData, Buffer,
-    Chain, CompileSpec, ContainerMetadata, DataLocation, DataSegment, DeviceType, EValue, ExecutionPlan,
-    ExtraTensorInfo, Frame, FrameList, Instruction, NamedData, NonConstBufferDevice, Operator, Program,
-    SubsegmentOffsets, Tensor, TensorDataLocation, TensorShapeDynamism,
+    Chain, CompileSpec, ContainerMetadata, DataLocation, DeviceType, EValue, ExecutionPlan, ExtraTensorInfo,
+    Frame, FrameList, Instruction, NamedData, NonConstBufferDevice, Operator, Program, SubsegmentOffsets,
+    Tensor, TensorDataLocation, TensorShapeDynamism,
 };
-use crate::flatbuffer::{Reader, Table};
+use crate::container::read_segment;
+use crate::flatbuffer::{In, Reader};
 use crate::{ErrorKind, Limits, Result};
-
-type In<'t, 'r, 'a> = &'t Table<'r, 'a>;
 
 /// Decodes the tables of a program under the default limits; see [`read_program_with`].
 pub fn read_program(program_bytes: &[u8]) -> Result<Program> {
@@ -41,27 +40,17 @@ fn program(t: In<'_, '_, '_>) -> Result<Program> {
         backend_delegate_data: t.tables(3, "backend_delegate_data", |t| {
             Ok(BackendDelegateInlineData { data: t.bulk(0, "data")?.unwrap_or_default() })
         })?,
-        segments: t.tables(4, "segments", data_segment)?,
+        segments: t.tables(4, "segments", read_segment)?,
         constant_segment: t.table(5, "constant_segment", subsegment_offsets)?,
         mutable_data_segments: t.tables(6, "mutable_data_segments", subsegment_offsets)?,
         named_data: t.tables(7, "named_data", |t| {
-            Ok(NamedData { key: text(t, 0, "key")?, segment_index: t.get(1, "segment_index", 0)? })
+            Ok(NamedData { key: t.text(0, "key")?, segment_index: t.get(1, "segment_index", 0)? })
         })?,
     })
 }
 
-pub(crate) fn data_segment(t: In<'_, '_, '_>) -> Result<DataSegment> {
-    Ok(DataSegment { offset: t.get(0, "offset", 0)?, size: t.get(1, "size", 0)? })
-}
-
 fn subsegment_offsets(t: In<'_, '_, '_>) -> Result<SubsegmentOffsets> {
     Ok(SubsegmentOffsets { segment_index: t.get(0, "segment_index", 0)?, offsets: t.scalars(1, "offsets")? })
-}
-
-/// A string that must be there.
-pub(crate) fn text(t: In<'_, '_, '_>, id: usize, name: &'static str) -> Result<String> {
-    let found = t.string(id, name)?;
-    found.ok_or_else(|| t.error(ErrorKind::Structure, id, name, "a string", "nothing"))
 }
 
 fn enumerated<E: Default>(
@@ -82,7 +71,7 @@ fn newer(t: In<'_, '_, '_>, id: usize, name: &'static str, number: impl std::fmt
 
 fn execution_plan(t: In<'_, '_, '_>) -> Result<ExecutionPlan> {
     Ok(ExecutionPlan {
-        name: text(t, 0, "name")?,
+        name: t.text(0, "name")?,
         container_meta_type: t.table(1, "container_meta_type", |t| {
             Ok(ContainerMetadata {
                 encoded_inp_str: t.string(0, "encoded_inp_str")?,
@@ -94,7 +83,7 @@ fn execution_plan(t: In<'_, '_, '_>) -> Result<ExecutionPlan> {
         outputs: t.scalars(4, "outputs")?,
         chains: t.tables(5, "chains", chain)?,
         operators: t.tables(6, "operators", |t| {
-            Ok(Operator { name: text(t, 0, "name")?, overload: t.string(1, "overload")?.unwrap_or_default() })
+            Ok(Operator { name: t.text(0, "name")?, overload: t.string(1, "overload")?.unwrap_or_default() })
         })?,
         delegates: t.tables(7, "delegates", backend_delegate)?,
         non_const_buffer_sizes: t.scalars(8, "non_const_buffer_sizes")?,
@@ -116,7 +105,7 @@ fn evalue(t: In<'_, '_, '_>) -> Result<EValue> {
             3 => EValue::Bool(v.get(0, "bool_val", false)?),
             4 => EValue::Double(v.get(0, "double_val", 0.0)?),
             5 => EValue::Tensor(tensor(v)?),
-            6 => EValue::String(text(v, 0, "string_val")?),
+            6 => EValue::String(v.text(0, "string_val")?),
             7 => EValue::IntList(v.scalars(0, "items")?),
             8 => EValue::DoubleList(v.scalars(0, "items")?),
             9 => EValue::BoolList(v.scalars(0, "items")?),
@@ -159,7 +148,7 @@ fn tensor(t: In<'_, '_, '_>) -> Result<Tensor> {
 
 fn backend_delegate(t: In<'_, '_, '_>) -> Result<BackendDelegate> {
     Ok(BackendDelegate {
-        id: text(t, 0, "id")?,
+        id: t.text(0, "id")?,
         processed: t.required(1, "processed", |t| {
             Ok(BackendDelegateDataReference {
                 location: enumerated(t, 0, "location", DataLocation::from_i8)?,
@@ -167,7 +156,7 @@ fn backend_delegate(t: In<'_, '_, '_>) -> Result<BackendDelegate> {
             })
         })?,
         compile_specs: t.tables(2, "compile_specs", |t| {
-            Ok(CompileSpec { key: text(t, 0, "key")?, value: t.scalars(1, "value")? })
+            Ok(CompileSpec { key: t.text(0, "key")?, value: t.scalars(1, "value")? })
         })?,
     })
 }

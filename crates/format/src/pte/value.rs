@@ -1,5 +1,6 @@
 use super::DeviceType;
 use super::schema::schema_enum;
+use crate::shape;
 use tensor::ScalarType;
 
 /// A value of an execution plan (`EValue`). Indices are into
@@ -95,12 +96,12 @@ impl Tensor {
 
     /// Number of elements; `None` if a size is negative or the product overflows.
     pub fn numel(&self) -> Option<u64> {
-        self.sizes.iter().try_fold(1u64, |n, &size| n.checked_mul(u64::try_from(size).ok()?))
+        shape::numel(&self.sizes)
     }
 
     /// Number of bytes; `None` if it overflows or the element type is unknown.
     pub fn nbytes(&self) -> Option<u64> {
-        self.numel()?.checked_mul(self.dtype()?.size() as u64)
+        shape::nbytes(self.scalar_type, &self.sizes)
     }
 
     /// Whether the bytes are looked up by name outside the program.

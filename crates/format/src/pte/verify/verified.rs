@@ -1,4 +1,5 @@
 use super::{verify, verify_all};
+use crate::container::{check_tables, place_error};
 use crate::pte::read::{locate, read_program_with};
 use crate::pte::{BackendDelegate, ExecutionPlan, Header, Program, SubsegmentOffsets, Tensor};
 use crate::{Error, Limits, Result};
@@ -34,23 +35,23 @@ impl VerifiedProgram {
     /// Decodes and verifies a program. `program_bytes` are the bytes of
     /// [`Header::program_range`]. Errors name the byte of the file and the field.
     pub fn read(program_bytes: &[u8], header: &Header, limits: &Limits) -> Result<Self> {
-        check_length(program_bytes, header, limits)?;
+        check_tables(program_bytes, header.program_size, limits)?;
         let program = read_program_with(program_bytes, limits)?;
         match verify(&program, header, limits) {
             Ok(()) => Ok(Self { program, header: header.clone() }),
-            Err(error) => Err(place(error, program_bytes, limits)),
+            Err(error) => Err(place_error(error, |path| locate(program_bytes, limits, path))),
         }
     }
 
     /// Everything that [`read`](Self::read) would refuse the program for, up to [`Limits::errors`].
     /// An error in the flatbuffer's structure hides what would come after it.
     pub fn errors(program_bytes: &[u8], header: &Header, limits: &Limits) -> Vec<Error> {
-        let program = check_length(program_bytes, header, limits)
+        let program = check_tables(program_bytes, header.program_size, limits)
             .and_then(|()| read_program_with(program_bytes, limits));
         match program {
             Ok(program) => verify_all(&program, header, limits)
                 .into_iter()
-                .map(|error| place(error, program_bytes, limits))
+                .map(|error| place_error(error, |path| locate(program_bytes, limits, path)))
                 .collect(),
             Err(error) => vec![error],
         }
@@ -139,36 +140,5 @@ impl Deref for VerifiedProgram {
     type Target = Program;
     fn deref(&self) -> &Program {
         &self.program
-    }
-}
-
-fn check_length(program_bytes: &[u8], header: &Header, limits: &Limits) -> Result<()> {
-    use crate::ErrorKind;
-    let (expected, found) = (header.program_size, program_bytes.len() as u64);
-    if expected != found {
-        let expected = format!("the {expected} bytes of the program");
-        return Err(Error::new(ErrorKind::Truncated, "", expected, found).at(found));
-    }
-    if expected > limits.program_bytes {
-        let most = format!("at most {} bytes of tables", limits.program_bytes);
-        return Err(Error::new(ErrorKind::Limit, "header.program_size", most, expected).at(16));
-    }
-    Ok(())
-}
-
-/// Adds the byte offset of the field an error is about, or of what holds it.
-fn place(error: Error, program_bytes: &[u8], limits: &Limits) -> Error {
-    if error.offset().is_some() {
-        return error;
-    }
-    let mut path = error.path();
-    loop {
-        if let Some(offset) = locate(program_bytes, limits, path) {
-            return error.at(offset);
-        }
-        match path.rfind(['.', '[']) {
-            Some(end) => path = &path[..end],
-            None => return error,
-        }
     }
 }

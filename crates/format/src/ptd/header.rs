@@ -1,0 +1,169 @@
+use crate::container::{Head, Magic, SegmentSpace};
+use crate::{Error, ErrorKind, FileKind, Result};
+use std::ops::Range;
+
+/// The file identifier at byte 4.
+pub const IDENTIFIER: [u8; 4] = *b"FT01";
+/// Bytes of the header that current writers make, counted from its magic; the fewest there can be.
+pub const HEADER_LENGTH: u32 = 40;
+
+const MAGIC: Magic = Magic { identifier: IDENTIFIER, kind: FileKind::Ptd };
+const HEADER_MAGIC: Magic = Magic { identifier: *b"FH01", kind: FileKind::Ptd };
+/// Where the header starts.
+const HEADER_AT: usize = 8;
+
+/// Where the parts of a `.ptd` file lie.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Header {
+    /// Bytes of the whole file.
+    pub file_len: u64,
+    /// Bytes of the header, counted from its magic. What a longer one holds beyond the known fields is ignored.
+    pub length: u32,
+    /// Bytes of the header with its padding: how far it pushed the flatbuffer back.
+    pub flatbuffer_offset: u64,
+    /// Bytes of the flatbuffer, the header not counted.
+    pub flatbuffer_size: u64,
+    /// Bytes of the tables, header included, from byte 0: both of the above.
+    pub tables_size: u64,
+    /// Where segments start.
+    pub segment_base_offset: u64,
+    /// Bytes of segment data.
+    pub segment_data_size: u64,
+}
+
+impl Header {
+    /// Reads the header from `head`, the first 64 bytes of a file of `file_len` bytes, or all of a
+    /// shorter one. More bytes do no harm.
+    ///
+    /// Afterwards the tables' range and the segment data lie in the file.
+    pub fn parse(head: &[u8], file_len: u64) -> Result<Self> {
+        let head = Head::new(head, file_len, FileKind::Ptd)?;
+        head.check_magic(4, MAGIC)?;
+        head.check_magic(HEADER_AT, HEADER_MAGIC).map_err(|error| error.within("header"))?;
+        let length: u32 = head.number(12, "length")?;
+        if length < HEADER_LENGTH {
+            let expected = format!("at least {HEADER_LENGTH} bytes");
+            return Err(Error::new(ErrorKind::Invalid, "header.length", expected, length).at(12));
+        }
+        let (flatbuffer_offset, flatbuffer_size): (u64, u64) =
+            (head.number(16, "flatbuffer_offset")?, head.number(24, "flatbuffer_size")?);
+        let header = Self {
+            file_len,
+            length,
+            flatbuffer_offset,
+            flatbuffer_size,
+            tables_size: flatbuffer_offset.checked_add(flatbuffer_size).ok_or_else(|| {
+                let found = format!("{flatbuffer_size} from {flatbuffer_offset} on");
+                Error::new(
+                    ErrorKind::Invalid,
+                    "header.flatbuffer_size",
+                    "a size that does not overflow",
+                    found,
+                )
+                .at(24)
+            })?,
+            segment_base_offset: head.number(32, "segment_base_offset")?,
+            segment_data_size: head.number(40, "segment_data_size")?,
+        };
+        header.check()?;
+        Ok(header)
+    }
+
+    fn check(&self) -> Result<()> {
+        let invalid = |field: &str, at, expected: String, found: u64| {
+            Err(Error::new(ErrorKind::Invalid, format!("header.{field}"), expected, found).at(at))
+        };
+        let too_small = |field: &str, at, needed| {
+            let expected = format!("a file of at least {needed} bytes, as the header says");
+            let found = format!("one of {}", self.file_len);
+            Err(Error::new(ErrorKind::Truncated, format!("header.{field}"), expected, found)
+                .at(at)
+                .hint("the file is cut off; copy or write it again"))
+        };
+        if self.flatbuffer_offset < u64::from(self.length) {
+            let expected = format!("at least {}, the header's length", self.length);
+            return invalid("flatbuffer_offset", 16, expected, self.flatbuffer_offset);
+        }
+        if self.flatbuffer_size < 8 {
+            return invalid("flatbuffer_size", 24, "at least 8 bytes".to_owned(), self.flatbuffer_size);
+        }
+        if self.tables_size > self.file_len {
+            return too_small("flatbuffer_size", 24, self.tables_size);
+        }
+        let (base, size) = (self.segment_base_offset, self.segment_data_size);
+        if size == 0 {
+            return Ok(());
+        }
+        if base < self.tables_size {
+            let expected = format!("a place behind the tables' {} bytes", self.tables_size);
+            return invalid("segment_base_offset", 32, expected, base);
+        }
+        match base.checked_add(size) {
+            Some(end) if end <= self.file_len => Ok(()),
+            Some(end) => too_small("segment_data_size", 40, end),
+            None => invalid("segment_data_size", 40, "a size that does not overflow".to_owned(), size),
+        }
+    }
+
+    /// The bytes of the file that are the tables: what [`read_flat_tensor`](super::read_flat_tensor) takes.
+    pub fn tables_range(&self) -> Range<u64> {
+        0..self.tables_size
+    }
+
+    pub(crate) fn segment_space(&self) -> SegmentSpace {
+        SegmentSpace {
+            base: (self.segment_data_size > 0).then_some(self.segment_base_offset),
+            data_size: Some(self.segment_data_size),
+            program_end: self.tables_size,
+            file_len: self.file_len,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(length: u32, fields: [u64; 4]) -> Vec<u8> {
+        let mut bytes = b"\x44\0\0\0FT01FH01".to_vec();
+        bytes.extend(length.to_le_bytes());
+        fields.iter().for_each(|field| bytes.extend(field.to_le_bytes()));
+        bytes.resize(512, 0);
+        bytes
+    }
+
+    fn parse(bytes: &[u8]) -> Result<Header> {
+        Header::parse(&bytes[..bytes.len().min(64)], bytes.len() as u64)
+    }
+
+    fn refused(bytes: &[u8]) -> String {
+        parse(bytes).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_header_of_each_writer() {
+        let python = parse(&file(40, [48, 200, 256, 256])).unwrap();
+        assert_eq!(python.tables_range(), 0..248);
+        let cpp = parse(&file(40, [40, 200, 240, 1])).unwrap();
+        assert_eq!(cpp.tables_range(), 0..240);
+        let longer = parse(&file(64, [64, 200, 264, 0])).unwrap();
+        assert_eq!(longer.tables_range(), 0..264);
+    }
+
+    #[test]
+    fn headers_that_are_refused() {
+        assert!(refused(b"\x44\0\0\0FT02FH01").contains("expected `FT01`"));
+        assert!(refused(b"\x44\0\0\0FT01FH02").starts_with("header.identifier: expected `FH01`"));
+        assert!(refused(b"\x44\0\0\0FT01........").contains("header.identifier"));
+        assert!(refused(b"\x44\0\0\0ET12........").ends_with("this looks like a pte file"));
+        assert!(refused(&file(39, [48, 200, 256, 256])).contains("at least 40 bytes"));
+        assert!(refused(&file(40, [39, 200, 256, 256])).contains("the header's length"));
+        assert!(refused(&file(40, [48, 7, 256, 256])).contains("at least 8 bytes"));
+        assert!(refused(&file(40, [48, u64::MAX, 256, 256])).contains("does not overflow"));
+        assert!(refused(&file(40, [48, 465, 256, 0])).contains("at least 513 bytes"));
+        assert!(refused(&file(40, [48, 200, 256, 257])).contains("at least 513 bytes"));
+        assert!(refused(&file(40, [48, 200, 247, 1])).contains("behind the tables' 248 bytes"));
+        assert!(refused(&file(40, [48, 200, 256, u64::MAX])).contains("does not overflow"));
+        assert!(refused(&file(40, [48, 200, 256, 256])[..30]).contains("end of the file at its byte 30"));
+    }
+}

@@ -1,0 +1,80 @@
+use super::{FlatTensor, NamedData, TensorLayout};
+use crate::container::read_segment;
+use crate::flatbuffer::{In, Reader};
+use crate::{Limits, Result};
+
+/// Decodes the tables of a `.ptd` file under the default limits; see [`read_flat_tensor_with`].
+pub fn read_flat_tensor(tables: &[u8]) -> Result<FlatTensor> {
+    read_flat_tensor_with(tables, &Limits::DEFAULT)
+}
+
+/// Decodes the tables of a `.ptd` file: its first [`Header::tables_size`](super::Header::tables_size)
+/// bytes. The flatbuffer's structure is checked; what the values say is [`verify`](super::verify)'s.
+pub fn read_flat_tensor_with(tables: &[u8], limits: &Limits) -> Result<FlatTensor> {
+    Reader::new(tables, 0, limits).root(flat_tensor)
+}
+
+/// The file offset of the field that displays as `path`, found by reading again.
+pub(super) fn locate(tables: &[u8], limits: &Limits, path: &str) -> Option<u64> {
+    let reader = Reader::new(tables, 0, limits).watching(path);
+    reader.root(flat_tensor).ok()?;
+    reader.seen()
+}
+
+fn flat_tensor(t: In<'_, '_, '_>) -> Result<FlatTensor> {
+    if is_release_0_6(t)? {
+        return flat_tensor_0_6(t);
+    }
+    Ok(FlatTensor {
+        version: t.get(0, "version", 0)?,
+        segments: t.tables(1, "segments", read_segment)?,
+        named_data: t.tables(2, "named_data", |t| {
+            Ok(NamedData {
+                key: t.text(0, "key")?,
+                segment_index: t.get(1, "segment_index", 0)?,
+                segment_offset: 0,
+                tensor_layout: t.table(2, "tensor_layout", |t| {
+                    Ok(TensorLayout {
+                        scalar_type: t.get(0, "scalar_type", 0)?,
+                        sizes: t.scalars(1, "sizes")?,
+                        dim_order: t.scalars(2, "dim_order")?,
+                    })
+                })?,
+            })
+        })?,
+    })
+}
+
+/// Whether the root is `version, tensor_alignment, tensors, segments, named_data`, whose second
+/// field is a power of two, and not `version, segments, named_data`.
+fn is_release_0_6(t: In<'_, '_, '_>) -> Result<bool> {
+    Ok(matches!(t.field_slots(), 4 | 5) && t.get(1, "tensor_alignment", 0u32)?.is_power_of_two())
+}
+
+fn flat_tensor_0_6(t: In<'_, '_, '_>) -> Result<FlatTensor> {
+    let mut named_data = t.tables(2, "tensors", |t| {
+        Ok(NamedData {
+            key: t.text(0, "fully_qualified_name")?,
+            segment_index: t.get(4, "segment_index", 0)?,
+            segment_offset: t.get(5, "offset", 0)?,
+            tensor_layout: Some(TensorLayout {
+                scalar_type: t.get(1, "scalar_type", 0)?,
+                sizes: t.scalars(2, "sizes")?,
+                dim_order: t.scalars(3, "dim_order")?,
+            }),
+        })
+    })?;
+    named_data.extend(t.tables(4, "named_data", |t| {
+        Ok(NamedData {
+            key: t.text(0, "key")?,
+            segment_index: t.get(1, "segment_index", 0)?,
+            segment_offset: 0,
+            tensor_layout: None,
+        })
+    })?);
+    Ok(FlatTensor {
+        version: t.get(0, "version", 0)?,
+        segments: t.tables(3, "segments", read_segment)?,
+        named_data,
+    })
+}

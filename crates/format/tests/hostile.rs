@@ -1,0 +1,138 @@
+//! No bytes, however broken, make a reader panic or take more than its share of memory.
+
+mod support;
+
+use format::{Limits, ptd, pte};
+
+/// A small generator (splitmix64), so that a run can be repeated from its seed.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    fn below(&mut self, n: usize) -> usize {
+        (self.next() % n as u64) as usize
+    }
+
+    /// Changes one to eight places: a flipped bit, a random byte, or a number that likes to overflow.
+    fn mutate(&mut self, bytes: &mut [u8]) {
+        for _ in 0..=self.below(8) {
+            let at = self.below(bytes.len());
+            match self.below(4) {
+                0 => bytes[at] ^= 1 << self.below(8),
+                1 => bytes[at] = self.next() as u8,
+                _ => {
+                    const NUMBERS: [u32; 8] =
+                        [0, 1, 4, 0x7fff_ffff, 0x8000_0000, 0xffff_ffff, 0xffff, 0x0100_0000];
+                    let number = NUMBERS[self.below(NUMBERS.len())].to_le_bytes();
+                    let at = at & !3;
+                    let end = bytes.len().min(at + 4);
+                    bytes[at..end].copy_from_slice(&number[..end - at]);
+                }
+            }
+        }
+    }
+}
+
+fn read_program(file: &[u8]) -> bool {
+    let head = &file[..file.len().min(64)];
+    let Ok(header) = pte::Header::parse(head, file.len() as u64) else { return false };
+    let tables = &file[..usize::try_from(header.program_size).unwrap()];
+    let limits = Limits::default();
+    match pte::VerifiedProgram::read(tables, &header, &limits) {
+        Ok(program) => {
+            assert!(pte::VerifiedProgram::errors(tables, &header, &limits).is_empty());
+            check_ranges(&program, file.len() as u64);
+            true
+        }
+        Err(error) => {
+            assert!(!error.to_string().is_empty());
+            false
+        }
+    }
+}
+
+/// Whatever a verified program points at is in the file.
+fn check_ranges(program: &pte::VerifiedProgram, file_len: u64) {
+    let inside =
+        |range: std::ops::Range<u64>| assert!(range.start <= range.end && range.end <= file_len, "{range:?}");
+    (0..program.segments.len()).for_each(|i| inside(program.segment(i as u32).unwrap()));
+    program.named_data.iter().for_each(|entry| inside(program.named_data(&entry.key).unwrap()));
+    for plan in &program.execution_plan {
+        plan.delegates.iter().for_each(|delegate| inside(program.delegate_data(delegate)));
+        for tensor in plan.values.iter().filter_map(pte::EValue::as_tensor) {
+            if let pte::TensorData::Constant(range) | pte::TensorData::Initial(range) =
+                program.tensor_data(tensor)
+            {
+                inside(range.clone());
+                assert_eq!(range.end - range.start, tensor.nbytes().unwrap());
+            }
+        }
+    }
+}
+
+fn read_data(file: &[u8]) -> bool {
+    let head = &file[..file.len().min(64)];
+    let Ok(header) = ptd::Header::parse(head, file.len() as u64) else { return false };
+    let tables = &file[..usize::try_from(header.tables_size).unwrap()];
+    match ptd::VerifiedFlatTensor::read(tables, &header, &Limits::default()) {
+        Ok(data) => {
+            for entry in &data.named_data {
+                let range = data.data(&entry.key).unwrap();
+                assert!(range.start <= range.end && range.end <= file.len() as u64);
+            }
+            true
+        }
+        Err(error) => {
+            assert!(!error.to_string().is_empty());
+            false
+        }
+    }
+}
+
+fn every_truncation(files: &[(std::path::PathBuf, Vec<u8>)], read: fn(&[u8]) -> bool) {
+    for (path, file) in files {
+        assert!(read(file), "{}", path.display());
+        for len in 0..file.len() {
+            read(&file[..len]);
+        }
+    }
+}
+
+fn mutations(files: &[(std::path::PathBuf, Vec<u8>)], read: fn(&[u8]) -> bool, seed: u64, count: usize) {
+    let mut random = Random(seed);
+    let mut accepted = 0;
+    for i in 0..count {
+        let mut file = files[i % files.len()].1.clone();
+        random.mutate(&mut file);
+        accepted += usize::from(read(&file));
+    }
+    eprintln!("{accepted} of {count} mutated files still verify");
+    assert!(accepted > 0 && accepted < count);
+}
+
+#[test]
+fn truncated_programs() {
+    every_truncation(&support::tiny("pte"), read_program);
+}
+
+#[test]
+fn truncated_data() {
+    every_truncation(&support::tiny("ptd"), read_data);
+}
+
+#[test]
+fn mutated_programs() {
+    mutations(&support::tiny("pte")[..40], read_program, 1, 20_000);
+}
+
+#[test]
+fn mutated_data() {
+    mutations(&support::tiny("ptd"), read_data, 2, 20_000);
+}
