@@ -5,12 +5,14 @@
 //! divide it among. Results do not depend on the number of threads. Functions panic only where a
 //! caller's shapes or slices contradict each other: callers check what comes from files.
 
+mod conv;
 mod gemm;
 mod isa;
 mod mat;
 mod scratch;
 mod simd;
 
+pub use conv::{Conv, ConvEpilogue, ConvFrame, ConvParams, Layout, conv};
 pub use gemm::{Activation, Bias, Epilogue, Lhs, PackedA, PackedB, Rhs, bmm, gemm};
 pub use isa::{Isa, Level, UnknownLevel};
 pub use mat::{MatMut, MatRef};

@@ -3,7 +3,7 @@
 use super::super::isa::Isa;
 use super::super::scratch;
 use super::epilogue::{Bias, Epilogue};
-use super::pack;
+use super::pack::{self, PackedB};
 use super::tile::{self, Args, Finish, Rows};
 use super::{Lhs, Rhs, dot};
 use pool::Pool;
@@ -187,7 +187,23 @@ impl Job<'_> {
                                 ABlock { base: a_scratch.as_ptr(), k: ks.len(), skip: 0 }
                             }
                         };
-                        self.macro_tile(&a, &b, height, irows, jcols.clone(), ks.clone());
+                        let sweep = Sweep {
+                            isa: self.isa,
+                            c: self.c,
+                            epilogue: &self.epilogue,
+                            rows: irows,
+                            cols: jcols.clone(),
+                            height,
+                            k: ks.len(),
+                            b,
+                            accumulate: kb > 0 || self.epilogue.accumulate,
+                            last: ks.end == self.k,
+                        };
+                        // SAFETY: the operands of every tile lie within those of the product, and this
+                        // task alone writes these rows and columns.
+                        unsafe {
+                            sweep.run(|i, h| Rows::Packed(a.base.wrapping_add(i * a.k + a.skip * h)));
+                        }
                     }
                 }
             }
@@ -198,15 +214,7 @@ impl Job<'_> {
     fn panels(&self, ks: Range<usize>, cols: Range<usize>, direct: bool, scratch: &mut [f32]) -> BBlock {
         let nr = tile::panel_cols(self.isa.level());
         match self.b {
-            Rhs::Packed(b) => {
-                let base = &b.elements()[cols.start * self.k..];
-                BBlock {
-                    base: base.as_ptr().wrapping_add(ks.start * nr),
-                    step: nr,
-                    panel: self.k * nr,
-                    tail: None,
-                }
-            }
+            Rhs::Packed(b) => BBlock::of_packed(b, cols.start, ks.start),
             Rhs::Plain(b) if direct => {
                 let whole = cols.len() / nr * nr;
                 let tail = (whole < cols.len()).then(|| {
@@ -223,74 +231,79 @@ impl Job<'_> {
             }
         }
     }
+}
 
-    /// Every tile of a block.
-    fn macro_tile(
-        &self,
-        a: &ABlock,
-        b: &BBlock,
-        height: usize,
-        rows: Range<usize>,
-        cols: Range<usize>,
-        ks: Range<usize>,
-    ) {
+/// A block of a product: some rows and columns of C, and a part of the inner dimension.
+pub(crate) struct Sweep<'a> {
+    pub(crate) isa: Isa,
+    pub(crate) c: RawC,
+    pub(crate) epilogue: &'a Epilogue<'a>,
+    pub(crate) rows: Range<usize>,
+    pub(crate) cols: Range<usize>,
+    /// Rows of a tile; the last may have fewer.
+    pub(crate) height: usize,
+    /// Inner dimension (of each tap).
+    pub(crate) k: usize,
+    pub(crate) b: BBlock,
+    /// Whether the sums start from C.
+    pub(crate) accumulate: bool,
+    /// Whether this ends the inner dimension.
+    pub(crate) last: bool,
+}
+
+impl Sweep<'_> {
+    /// Computes every tile of the block. `a` says where the `h` rows are that begin `i` rows after the
+    /// block's first.
+    ///
+    /// # Safety
+    /// `a` and `b` give operands that reach as far as the block says; rows and columns are in C, which the
+    /// epilogue fits, and no other task writes them.
+    pub(crate) unsafe fn run(&self, a: impl Fn(usize, usize) -> Rows) {
         let level = self.isa.level();
         let nr = tile::panel_cols(level);
-        let at_once = tile::panels_at_once(level, height);
-        let panels = cols.len().div_ceil(nr);
+        let at_once = tile::panels_at_once(level, self.height);
+        let panels = self.cols.len().div_ceil(nr);
         // A tail of its own cannot be taken together with the panels before it.
-        let joined = panels - usize::from(b.tail.is_some());
+        let joined = panels - usize::from(self.b.tail.is_some());
         let mut p = 0;
         while p < panels {
             let wide = if p + at_once <= joined { at_once } else { 1 };
-            let j = cols.start + p * nr;
-            let n = (wide * nr).min(cols.end - j);
-            let (base, step) = match b.tail {
+            let j = self.cols.start + p * nr;
+            let n = (wide * nr).min(self.cols.end - j);
+            let (base, step) = match self.b.tail {
                 Some(tail) if p == joined => (tail, nr),
-                _ => (b.base.wrapping_add(p * b.panel), b.step),
+                _ => (self.b.base.wrapping_add(p * self.b.panel), self.b.step),
             };
-            for i in rows.clone().step_by(height) {
-                let h = height.min(rows.end - i);
-                let a = a.base.wrapping_add((i - rows.start) * a.k + a.skip * h);
+            for i in self.rows.clone().step_by(self.height) {
+                let h = self.height.min(self.rows.end - i);
                 let args = Args {
-                    a: Rows::Packed(a),
-                    k: ks.len(),
+                    a: a(i - self.rows.start, h),
+                    k: self.k,
                     b: base,
                     b_step: step,
-                    b_panel: b.panel,
+                    b_panel: self.b.panel,
                     c: std::ptr::null_mut(),
                     c_step: 0,
                     n,
-                    accumulate: ks.start > 0 || self.epilogue.accumulate,
+                    accumulate: self.accumulate,
                     finish: None,
                 };
                 if wide == 1 || tile::panels_at_once(level, h) == wide {
-                    // SAFETY: the operands of the tile lie within those of the product.
-                    unsafe { self.tile(h, wide, args, i, j, ks.end == self.k) };
+                    // SAFETY: as the caller promises.
+                    unsafe { run_tile(self.isa, h, wide, args, self.c, self.epilogue, i, j, self.last) };
                 } else {
                     for q in 0..wide {
-                        let args = Args {
-                            b: base.wrapping_add(q * b.panel),
-                            n: nr.min(n - (q * nr).min(n)),
-                            ..args
+                        let args =
+                            Args { b: base.wrapping_add(q * self.b.panel), n: nr.min(n - q * nr), ..args };
+                        // SAFETY: as the caller promises.
+                        unsafe {
+                            run_tile(self.isa, h, 1, args, self.c, self.epilogue, i, j + q * nr, self.last)
                         };
-                        // SAFETY: as above.
-                        unsafe { self.tile(h, 1, args, i, j + q * nr, ks.end == self.k) };
                     }
                 }
             }
             p += wide;
         }
-    }
-
-    /// Computes the tile of C at `(i, j)`; `args` lacks only C and the last step.
-    ///
-    /// # Safety
-    /// The operands in `args` are `rows` rows of A and `panels` panels of B; the tile is in C, and no
-    /// other task writes it.
-    unsafe fn tile(&self, rows: usize, panels: usize, args: Args, i: usize, j: usize, last: bool) {
-        // SAFETY: as the caller promises.
-        unsafe { run_tile(self.isa, rows, panels, args, self.c, &self.epilogue, i, j, last) }
     }
 }
 
@@ -376,17 +389,30 @@ struct ABlock {
     skip: usize,
 }
 
-struct BBlock {
-    base: *const f32,
-    step: usize,
-    panel: usize,
+/// Panels of B.
+#[derive(Clone, Copy)]
+pub(crate) struct BBlock {
+    pub(crate) base: *const f32,
+    /// Elements from one row of a panel to the next.
+    pub(crate) step: usize,
+    /// Elements from one panel to the next.
+    pub(crate) panel: usize,
     /// Where the last, partial panel is, if not after the others. Its rows lie close.
-    tail: Option<*const f32>,
+    pub(crate) tail: Option<*const f32>,
+}
+
+impl BBlock {
+    /// The panels of columns from `col` on, and their rows from `k` on.
+    pub(crate) fn of_packed(b: &PackedB, col: usize, k: usize) -> Self {
+        let nr = tile::panel_cols(b.level());
+        let base = b.elements()[col * b.rows()..].as_ptr();
+        BBlock { base: base.wrapping_add(k * nr), step: nr, panel: b.rows() * nr, tail: None }
+    }
 }
 
 /// The numbers of row and column tasks, for at most `threads` tasks of `rows x cols` units, that leave
 /// tasks nearest to square.
-fn grid(threads: usize, rows: usize, cols: usize) -> (usize, usize) {
+pub(crate) fn grid(threads: usize, rows: usize, cols: usize) -> (usize, usize) {
     let mut best = (1, 1);
     let mut least = f64::INFINITY;
     for tm in 1..=threads.min(rows) {
@@ -402,7 +428,7 @@ fn grid(threads: usize, rows: usize, cols: usize) -> (usize, usize) {
 }
 
 /// The `i`th of `parts` shares of `len` items, in whole units.
-fn share(i: usize, parts: usize, len: usize, unit: usize) -> Range<usize> {
+pub(crate) fn share(i: usize, parts: usize, len: usize, unit: usize) -> Range<usize> {
     let units = len.div_ceil(unit);
     let at = |i: usize| (units * i / parts * unit).min(len);
     at(i)..at(i + 1)

@@ -6,10 +6,10 @@
 //! NaN and infinity propagate as IEEE 754 says.
 
 mod dot;
-mod driver;
+pub(crate) mod driver;
 mod epilogue;
-mod pack;
-mod tile;
+pub(crate) mod pack;
+pub(crate) mod tile;
 
 pub use epilogue::{Activation, Bias, Epilogue};
 pub use pack::{PackedA, PackedB};

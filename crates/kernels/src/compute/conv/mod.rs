@@ -1,0 +1,113 @@
+//! Convolution in f32, in one, two or three dimensions, and its transpose.
+//!
+//! A [`Conv`] holds the weights in the form that suits its parameters and layouts. No matrix of
+//! patches is ever made: rows of patches are read in place, or gathered for a block at a time.
+
+mod params;
+mod rows;
+
+#[cfg(test)]
+mod tests;
+
+pub use params::{ConvFrame, ConvParams, Layout};
+
+use super::gemm::Activation;
+use super::isa::Isa;
+use pool::Pool;
+use rows::RowsConv;
+use tensor::Result;
+
+/// What happens to a convolution's sums before they are stored: `activation(sum + bias + residual)`.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ConvEpilogue<'a> {
+    /// One value an output channel.
+    pub bias: Option<&'a [f32]>,
+    /// An image of the output's size and layout.
+    pub residual: Option<&'a [f32]>,
+    /// Function to apply.
+    pub activation: Activation,
+}
+
+/// A convolution with its weights laid out for a level and for the layouts of its images.
+#[derive(Debug)]
+pub struct Conv {
+    isa: Isa,
+    params: ConvParams,
+    form: Form,
+}
+
+#[derive(Debug)]
+enum Form {
+    Rows(RowsConv),
+}
+
+impl Conv {
+    /// Lays out weights of shape `[out, in / groups, depth, height, width]`, or if transposed
+    /// `[in, out / groups, depth, height, width]`, dense. Fails if the memory cannot be had.
+    ///
+    /// # Panics
+    /// If the parameters contradict each other, or there are not so many weights.
+    pub fn new(isa: Isa, params: ConvParams, weights: &[f32], input: Layout, output: Layout) -> Result<Self> {
+        params.check();
+        assert_eq!(weights.len(), params.weights(), "weights of {params:?}");
+        let form = Form::Rows(RowsConv::new(isa, &params, weights, input, output)?);
+        Ok(Self { isa, params, form })
+    }
+
+    /// What it is.
+    pub fn params(&self) -> &ConvParams {
+        &self.params
+    }
+
+    /// Convolves `frame.batch` images of `x` into `out`. Divided among the threads of `pool` if it is
+    /// large enough.
+    ///
+    /// # Panics
+    /// If a slice has not the size that the frame says.
+    pub fn run(
+        &self,
+        pool: &Pool,
+        frame: &ConvFrame,
+        x: &[f32],
+        out: &mut [f32],
+        epilogue: &ConvEpilogue<'_>,
+    ) {
+        let p = &self.params;
+        let elements = |pixels: [usize; 3], channels: usize| {
+            pixels.iter().chain([&channels, &frame.batch]).try_fold(1usize, |n, &d| n.checked_mul(d))
+        };
+        assert_eq!(Some(x.len()), elements(frame.input, p.in_channels), "input of {p:?} for {frame:?}");
+        assert_eq!(Some(out.len()), elements(frame.output, p.out_channels), "output of {p:?} for {frame:?}");
+        if let Some(b) = epilogue.bias {
+            assert_eq!(b.len(), p.out_channels, "bias of {p:?}");
+        }
+        if let Some(r) = epilogue.residual {
+            assert_eq!(r.len(), out.len(), "residual of {p:?} for {frame:?}");
+        }
+        if out.is_empty() {
+            return;
+        }
+        match &self.form {
+            Form::Rows(form) => form.run(self.isa, pool, p, frame, x, out, epilogue),
+        }
+    }
+}
+
+/// Convolves once with weights that were not laid out ahead of time: [`Conv::new`], then
+/// [`Conv::run`]. Fails if the memory for the weights cannot be had.
+///
+/// # Panics
+/// As those do.
+pub fn conv(
+    pool: &Pool,
+    isa: Isa,
+    params: ConvParams,
+    frame: &ConvFrame,
+    (x, input): (&[f32], Layout),
+    weights: &[f32],
+    (out, output): (&mut [f32], Layout),
+    epilogue: &ConvEpilogue<'_>,
+) -> Result<()> {
+    Conv::new(isa, params, weights, input, output)?.run(pool, frame, x, out, epilogue);
+    Ok(())
+}

@@ -1,0 +1,130 @@
+/// The order of an image's dimensions in memory, dense in that order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Layout {
+    /// Batch, channels, then space: NCHW, as PyTorch's default.
+    ChannelsFirst,
+    /// Batch, space, then channels: NHWC, as PyTorch's `channels_last`.
+    ChannelsLast,
+}
+
+impl Layout {
+    /// Elements between neighbouring (channels, pixels) of an image.
+    pub(crate) fn strides(self, channels: usize, pixels: usize) -> (usize, usize) {
+        match self {
+            Layout::ChannelsFirst => (pixels, 1),
+            Layout::ChannelsLast => (1, channels),
+        }
+    }
+}
+
+/// What a convolution is, but for the sizes of its images. Space has three dimensions, depth, height
+/// and width; those that an operator lacks have kernel, stride and dilation 1 and padding 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConvParams {
+    /// Channels of the input.
+    pub in_channels: usize,
+    /// Channels of the output.
+    pub out_channels: usize,
+    /// Groups; they divide both numbers of channels.
+    pub groups: usize,
+    /// Taps of the kernel.
+    pub kernel: [usize; 3],
+    /// Input pixels (of a transposed convolution: output pixels) from one application to the next.
+    pub stride: [usize; 3],
+    /// Zeros before the first pixel; those after the last follow from the size of the output.
+    pub padding: [usize; 3],
+    /// Pixels from one tap to the next.
+    pub dilation: [usize; 3],
+    /// Whether it is the transpose of a convolution.
+    pub transposed: bool,
+}
+
+impl ConvParams {
+    /// A plain 2-D convolution with a kernel of `[height, width]`: one group, stride and dilation 1, no
+    /// padding.
+    pub fn conv2d(in_channels: usize, out_channels: usize, kernel: [usize; 2]) -> Self {
+        Self {
+            in_channels,
+            out_channels,
+            groups: 1,
+            kernel: [1, kernel[0], kernel[1]],
+            stride: [1; 3],
+            padding: [0; 3],
+            dilation: [1; 3],
+            transposed: false,
+        }
+    }
+
+    /// The number of taps.
+    pub fn taps(&self) -> usize {
+        self.kernel.iter().product()
+    }
+
+    /// The size of the output for an input and, past the last pixel, as much padding as before the
+    /// first; of a transposed convolution, with `output_padding` more pixels. `None` if the kernel does not
+    /// fit, or a size overflows.
+    pub fn output_size(&self, input: [usize; 3], output_padding: [usize; 3]) -> Option<[usize; 3]> {
+        let mut size = [0; 3];
+        for d in 0..3 {
+            let reach = self.dilation[d].checked_mul(self.kernel[d].checked_sub(1)?)?.checked_add(1)?;
+            let pad = self.padding[d].checked_mul(2)?;
+            size[d] = if self.transposed {
+                let spread = input[d].checked_sub(1)?.checked_mul(self.stride[d])?;
+                spread.checked_add(reach)?.checked_add(output_padding[d])?.checked_sub(pad)?
+            } else {
+                input[d].checked_add(pad)?.checked_sub(reach)? / self.stride[d].max(1) + 1
+            };
+        }
+        Some(size)
+    }
+
+    /// The number of weights: `[out, in / groups, kernel]`, transposed `[in, out / groups, kernel]`.
+    pub fn weights(&self) -> usize {
+        self.in_channels * self.out_channels / self.groups.max(1) * self.taps()
+    }
+
+    /// Panics if the parameters contradict each other.
+    pub(crate) fn check(&self) {
+        assert!(self.groups > 0, "a convolution has at least one group");
+        assert!(
+            self.in_channels.is_multiple_of(self.groups) && self.out_channels.is_multiple_of(self.groups),
+            "{} groups do not divide {} and {} channels",
+            self.groups,
+            self.in_channels,
+            self.out_channels
+        );
+        assert!(self.stride.iter().all(|&s| s > 0), "a stride is at least 1");
+        assert!(self.dilation.iter().all(|&d| d > 0), "a dilation is at least 1");
+        let small = |v: [usize; 3]| v.iter().all(|&x| x <= 1 << 30);
+        assert!(
+            small(self.kernel) && small(self.stride) && small(self.padding) && small(self.dilation),
+            "kernel, stride, padding and dilation are at most 2^30"
+        );
+    }
+
+    /// Whether each channel has its own filter and gives one channel.
+    pub(crate) fn is_depthwise(&self) -> bool {
+        !self.transposed && self.groups == self.in_channels && self.groups == self.out_channels
+    }
+}
+
+/// The sizes of one run of a convolution.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConvFrame {
+    /// Number of images.
+    pub batch: usize,
+    /// Depth, height, width of an input image.
+    pub input: [usize; 3],
+    /// Depth, height, width of an output image. Pixels that the input does not reach are zero before
+    /// the epilogue.
+    pub output: [usize; 3],
+}
+
+impl ConvFrame {
+    pub(crate) fn in_pixels(&self) -> usize {
+        self.input.iter().product()
+    }
+    pub(crate) fn out_pixels(&self) -> usize {
+        self.output.iter().product()
+    }
+}

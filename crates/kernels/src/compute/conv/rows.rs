@@ -1,0 +1,374 @@
+//! Convolution as a product of rows of patches by a matrix of weights: each output pixel is a row.
+//! Where channels are contiguous the rows are read in place, through a table of pointers; else they
+//! are gathered, a block at a time.
+//!
+//! A transposed convolution of stride `s` is `s` ordinary ones a dimension, its phases: the output
+//! pixels of one phase all meet the same taps.
+
+use super::super::gemm::driver::{BBlock, RawC, Sweep, grid, share};
+use super::super::gemm::tile::{self, Rows};
+use super::super::gemm::{Bias, Epilogue, PackedB, pack};
+use super::super::isa::Isa;
+use super::super::mat::MatRef;
+use super::super::scratch;
+use super::{ConvEpilogue, ConvFrame, ConvParams, Layout};
+use pool::Pool;
+use std::ops::Range;
+use tensor::{AlignedBuffer, Result};
+
+/// Most inner elements of a block.
+const KC: usize = 512;
+/// Most rows of a block.
+const MC: usize = 112;
+/// Channels from which rows are read in place.
+const IN_PLACE_CHANNELS: usize = 8;
+/// Multiplications below which a convolution is not divided among threads.
+const SPLIT_WORK: usize = 1 << 20;
+
+/// What a row reads where the image has no pixel.
+static ZEROS: [f32; KC] = [0.0; KC];
+
+#[derive(Debug)]
+pub(super) struct RowsConv {
+    phases: Vec<Phase>,
+    input: Layout,
+    output: Layout,
+}
+
+/// The output pixels `first + q * step`, which read the input pixels `q * scale + tap`.
+#[derive(Debug)]
+struct Phase {
+    first: [usize; 3],
+    step: [usize; 3],
+    scale: [usize; 3],
+    taps: Vec<[isize; 3]>,
+    /// For each group, `taps * channels` rows by its output channels.
+    weights: Vec<PackedB>,
+}
+
+/// A part of the inner dimension: some taps, and of each some channels.
+#[derive(Clone)]
+struct Chunk {
+    taps: Range<usize>,
+    channels: Range<usize>,
+}
+
+impl RowsConv {
+    pub(super) fn new(
+        isa: Isa,
+        p: &ConvParams,
+        weights: &[f32],
+        input: Layout,
+        output: Layout,
+    ) -> Result<Self> {
+        let mut phases = Vec::new();
+        if p.transposed {
+            for z in 0..p.stride[0] {
+                for y in 0..p.stride[1] {
+                    for x in 0..p.stride[2] {
+                        phases.push(Phase::new(isa, p, weights, [z, y, x])?);
+                    }
+                }
+            }
+        } else {
+            phases.push(Phase::new(isa, p, weights, [0; 3])?);
+        }
+        Ok(Self { phases, input, output })
+    }
+
+    pub(super) fn run(
+        &self,
+        isa: Isa,
+        pool: &Pool,
+        p: &ConvParams,
+        frame: &ConvFrame,
+        x: &[f32],
+        out: &mut [f32],
+        epilogue: &ConvEpilogue<'_>,
+    ) {
+        let out = RawOut(out.as_mut_ptr());
+        for phase in &self.phases {
+            let count = phase.count(frame.output);
+            let rows: usize = count.iter().product();
+            let cols = p.out_channels / p.groups;
+            if rows == 0 {
+                continue;
+            }
+            let run = Run { isa, p, frame, x, out, epilogue, phase, count, conv: self };
+            let units = frame.batch * p.groups;
+            let k = phase.taps.len() * (p.in_channels / p.groups);
+            let work = units.saturating_mul(rows).saturating_mul(cols).saturating_mul(k);
+            let threads = if work < SPLIT_WORK { 1 } else { pool.threads() };
+            let (row_unit, col_unit) = (tile::max_rows_in_place(isa.level()), tile::panel_cols(isa.level()));
+            let (tm, tn) =
+                grid(threads.div_ceil(units.max(1)), rows.div_ceil(row_unit), cols.div_ceil(col_unit));
+            let part = |t: usize| {
+                let (unit, t) = (t / (tm * tn), t % (tm * tn));
+                let rows = share(t / tn, tm, rows, row_unit);
+                let cols = share(t % tn, tn, cols, col_unit);
+                run.part(unit / p.groups, unit % p.groups, rows, cols);
+            };
+            if threads == 1 {
+                (0..units * tm * tn).for_each(part);
+            } else {
+                pool.parallel_for(units * tm * tn, 1, &|tasks| tasks.for_each(part));
+            }
+        }
+    }
+}
+
+impl Phase {
+    fn new(isa: Isa, p: &ConvParams, weights: &[f32], first: [usize; 3]) -> Result<Self> {
+        let mut taps = Vec::new();
+        let mut numbers = Vec::new();
+        for z in 0..p.kernel[0] {
+            for y in 0..p.kernel[1] {
+                for x in 0..p.kernel[2] {
+                    let at = [z, y, x];
+                    let mut tap = [0; 3];
+                    let meets = (0..3).all(|d| {
+                        let reach = (at[d] * p.dilation[d]) as isize;
+                        let pad = p.padding[d] as isize;
+                        if !p.transposed {
+                            tap[d] = reach - pad;
+                            return true;
+                        }
+                        let distance = first[d] as isize + pad - reach;
+                        tap[d] = distance.div_euclid(p.stride[d] as isize);
+                        distance.rem_euclid(p.stride[d] as isize) == 0
+                    });
+                    if meets {
+                        taps.push(tap);
+                        numbers.push((z * p.kernel[1] + y) * p.kernel[2] + x);
+                    }
+                }
+            }
+        }
+        let (ci, co) = (p.in_channels / p.groups, p.out_channels / p.groups);
+        let mut matrix = AlignedBuffer::zeroed(taps.len() * ci * co * size_of::<f32>())?;
+        let matrix: &mut [f32] = bytemuck::cast_slice_mut(&mut matrix);
+        let mut packed = Vec::with_capacity(p.groups);
+        for g in 0..p.groups {
+            if co > 0 {
+                for ((row, dst), (t, c)) in matrix
+                    .chunks_exact_mut(co)
+                    .enumerate()
+                    .zip(numbers.iter().flat_map(|&t| (0..ci).map(move |c| (t, c))))
+                {
+                    debug_assert!(row < taps.len() * ci);
+                    for (o, w) in dst.iter_mut().enumerate() {
+                        let (major, minor) = if p.transposed { (g * ci + c, o) } else { (g * co + o, c) };
+                        let width = if p.transposed { co } else { ci };
+                        *w = weights[(major * width + minor) * p.taps() + t];
+                    }
+                }
+            }
+            packed.push(PackedB::new(isa, MatRef::new(matrix, taps.len() * ci, co))?);
+        }
+        let (step, scale) = if p.transposed { (p.stride, [1; 3]) } else { ([1; 3], p.stride) };
+        Ok(Self { first, step, scale, taps, weights: packed })
+    }
+
+    /// The number of output pixels of the phase along each dimension.
+    fn count(&self, out: [usize; 3]) -> [usize; 3] {
+        std::array::from_fn(|d| out[d].saturating_sub(self.first[d]).div_ceil(self.step[d]))
+    }
+
+    /// The inner dimension in parts of at most `KC` elements, where a tap has fewer channels.
+    fn chunks(&self, channels: usize) -> impl Iterator<Item = Chunk> {
+        let taps = self.taps.len();
+        let some = (KC / channels.max(1)).max(1);
+        (0..taps).step_by(some).flat_map(move |t| {
+            let taps = t..taps.min(t + some);
+            (0..channels)
+                .step_by(KC)
+                .map(move |c| Chunk { taps: taps.clone(), channels: c..channels.min(c + KC) })
+        })
+    }
+}
+
+#[derive(Clone, Copy)]
+struct RawOut(*mut f32);
+
+// SAFETY: made from a slice that outlives the call; no two tasks write the same element.
+unsafe impl Send for RawOut {}
+// SAFETY: as above.
+unsafe impl Sync for RawOut {}
+
+/// One phase of one run.
+struct Run<'a> {
+    isa: Isa,
+    p: &'a ConvParams,
+    frame: &'a ConvFrame,
+    x: &'a [f32],
+    out: RawOut,
+    epilogue: &'a ConvEpilogue<'a>,
+    phase: &'a Phase,
+    count: [usize; 3],
+    conv: &'a RowsConv,
+}
+
+impl Run<'_> {
+    /// Computes some pixels and channels of image `n`, group `g`.
+    fn part(&self, n: usize, g: usize, rows: Range<usize>, cols: Range<usize>) {
+        let width = self.count[2];
+        let mut row = rows.start;
+        while row < rows.end {
+            // Rows a fixed distance apart in the output: all of them, or those of a line.
+            let end =
+                if self.phase.step == [1; 3] { rows.end } else { rows.end.min((row / width + 1) * width) };
+            let end = end.min(row + MC);
+            self.block(n, g, row..end, cols.clone());
+            row = end;
+        }
+    }
+
+    fn block(&self, n: usize, g: usize, rows: Range<usize>, cols: Range<usize>) {
+        let (p, frame) = (self.p, self.frame);
+        let (ci, co) = (p.in_channels / p.groups, p.out_channels / p.groups);
+        let out_pixels = frame.out_pixels();
+        let (channel, pixel) = self.conv.output.strides(p.out_channels, out_pixels);
+        let base = n * p.out_channels * out_pixels + g * co * channel;
+        let first = base + self.out_pixel(rows.start) * pixel;
+        let rs = self.phase.step[2] * pixel;
+        let epilogue = Epilogue {
+            bias: Bias::per_col(self.epilogue.bias.map(|b| &b[g * co..][..co])),
+            residual: self
+                .epilogue
+                .residual
+                .map(|r| (1.0, MatRef::strided(&r[first..], rows.len(), co, rs, channel))),
+            activation: self.epilogue.activation,
+            ..Epilogue::NONE
+        };
+        let c = RawC { ptr: self.out.0.wrapping_add(first), rs, cs: channel };
+        let weights = &self.phase.weights[g];
+        let level = self.isa.level();
+        let in_place = self.conv.input == Layout::ChannelsLast && ci >= IN_PLACE_CHANNELS;
+        let most = if in_place { tile::max_rows_in_place(level) } else { tile::max_rows(level) };
+        let height = rows.len().div_ceil(rows.len().div_ceil(most));
+        let sweep = |k: usize, row: usize, accumulate: bool, last: bool| Sweep {
+            isa: self.isa,
+            c,
+            epilogue: &epilogue,
+            rows: 0..rows.len(),
+            cols: cols.clone(),
+            height,
+            k,
+            b: BBlock::of_packed(weights, cols.start, row),
+            accumulate,
+            last,
+        };
+        if ci == 0 || self.phase.taps.is_empty() {
+            // SAFETY: nothing is read; rows and columns are in the output and this task's own.
+            return unsafe { sweep(0, 0, false, true).run(|_, _| Rows::Packed(std::ptr::null())) };
+        }
+        let places: Vec<[isize; 3]> = rows.clone().map(|r| self.place(r)).collect();
+        let end = (self.phase.taps.len(), ci);
+        for chunk in self.phase.chunks(ci) {
+            let row = chunk.taps.start * ci + chunk.channels.start;
+            let last = (chunk.taps.end, chunk.channels.end) == end;
+            if in_place {
+                let table = self.table(n, g, &places, height, &chunk);
+                let taps = chunk.taps.len();
+                // SAFETY: the table holds `taps` pointers for each row, to as many elements as the chunk
+                // has channels; the weights have the chunk's rows; the output rows are this task's own.
+                unsafe {
+                    sweep(chunk.channels.len(), row, row > 0, last)
+                        .run(|i, _| Rows::InPlace(table[i * taps..].as_ptr(), taps));
+                }
+            } else {
+                let k = chunk.taps.len() * chunk.channels.len();
+                scratch::with(2 * k * places.len(), |s| {
+                    let (plain, packed) = s.split_at_mut(k * places.len());
+                    self.gather(n, g, &places, &chunk, plain);
+                    pack::pack_a(MatRef::new(plain, places.len(), k), 0..places.len(), 0..k, height, packed);
+                    let a = packed.as_ptr();
+                    // SAFETY: the panel of the rows from i on starts `i * k` elements into `packed`.
+                    unsafe {
+                        sweep(k, row, row > 0, last).run(|i, _| Rows::Packed(a.wrapping_add(i * k)));
+                    }
+                });
+            }
+        }
+    }
+
+    /// The index of a row's pixel in the output image.
+    fn out_pixel(&self, row: usize) -> usize {
+        let q = self.split(row);
+        let o: [usize; 3] = std::array::from_fn(|d| self.phase.first[d] + q[d] * self.phase.step[d]);
+        (o[0] * self.frame.output[1] + o[1]) * self.frame.output[2] + o[2]
+    }
+
+    /// The input pixel that a row's taps count from.
+    fn place(&self, row: usize) -> [isize; 3] {
+        let q = self.split(row);
+        std::array::from_fn(|d| (q[d] * self.phase.scale[d]) as isize)
+    }
+
+    fn split(&self, row: usize) -> [usize; 3] {
+        let [_, h, w] = self.count;
+        [row / (h * w), row / w % h, row % w]
+    }
+
+    /// The index of the input pixel at `place + tap`, if the image has it.
+    #[inline]
+    fn in_pixel(&self, place: &[isize; 3], tap: &[isize; 3]) -> Option<usize> {
+        let mut pixel = 0;
+        for d in 0..3 {
+            let i = place[d].wrapping_add(tap[d]) as usize;
+            if i >= self.frame.input[d] {
+                return None;
+            }
+            pixel = pixel * self.frame.input[d] + i;
+        }
+        Some(pixel)
+    }
+
+    /// For each `height` rows, for each tap of the chunk, pointers to their channels.
+    fn table(
+        &self,
+        n: usize,
+        g: usize,
+        places: &[[isize; 3]],
+        height: usize,
+        chunk: &Chunk,
+    ) -> Vec<*const f32> {
+        let (p, ci) = (self.p, self.p.in_channels / self.p.groups);
+        let image = &self.x[n * self.frame.in_pixels() * p.in_channels..];
+        let channel = g * ci + chunk.channels.start;
+        let len = chunk.channels.len();
+        let mut table = Vec::with_capacity(places.len() * chunk.taps.len());
+        for places in places.chunks(height) {
+            for tap in &self.phase.taps[chunk.taps.clone()] {
+                table.extend(places.iter().map(|place| match self.in_pixel(place, tap) {
+                    Some(pixel) => image[pixel * p.in_channels + channel..][..len].as_ptr(),
+                    None => ZEROS[..len].as_ptr(),
+                }));
+            }
+        }
+        table
+    }
+
+    /// The chunk's elements of each row, row after row.
+    fn gather(&self, n: usize, g: usize, places: &[[isize; 3]], chunk: &Chunk, rows: &mut [f32]) {
+        let (p, ci) = (self.p, self.p.in_channels / self.p.groups);
+        let pixels = self.frame.in_pixels();
+        let image = &self.x[n * pixels * p.in_channels..][..pixels * p.in_channels];
+        let (channel, pixel) = self.conv.input.strides(p.in_channels, pixels);
+        let first = (g * ci + chunk.channels.start) * channel;
+        let taps = &self.phase.taps[chunk.taps.clone()];
+        let len = chunk.channels.len();
+        for (row, place) in rows.chunks_exact_mut(taps.len() * len).zip(places) {
+            for (dst, tap) in row.chunks_exact_mut(len).zip(taps) {
+                match self.in_pixel(place, tap) {
+                    Some(at) => {
+                        for (c, x) in dst.iter_mut().enumerate() {
+                            *x = image[first + at * pixel + c * channel];
+                        }
+                    }
+                    None => dst.fill(0.0),
+                }
+            }
+        }
+    }
+}

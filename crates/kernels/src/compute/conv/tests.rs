@@ -1,0 +1,193 @@
+use super::*;
+use proptest::prelude::*;
+
+fn numbers(len: usize, seed: u32) -> Vec<f32> {
+    let mut state = seed.wrapping_mul(2_654_435_761).wrapping_add(99);
+    (0..len)
+        .map(|_| {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (state >> 8) as f32 / (1 << 23) as f32 - 1.0
+        })
+        .collect()
+}
+
+fn index(layout: Layout, channels: usize, size: [usize; 3], n: usize, c: usize, at: [usize; 3]) -> usize {
+    let pixels: usize = size.iter().product();
+    let pixel = (at[0] * size[1] + at[1]) * size[2] + at[2];
+    let (cs, ps) = layout.strides(channels, pixels);
+    n * channels * pixels + c * cs + pixel * ps
+}
+
+/// The sums of a convolution, scattered from its definition: every input pixel meets every tap.
+fn naive(p: &ConvParams, f: &ConvFrame, x: &[f32], w: &[f32], layouts: (Layout, Layout)) -> Vec<f64> {
+    let mut out = vec![0.0; f.batch * p.out_channels * f.out_pixels()];
+    let (ci, co) = (p.in_channels / p.groups, p.out_channels / p.groups);
+    let points = |s: [usize; 3]| {
+        (0..s[0]).flat_map(move |z| (0..s[1]).flat_map(move |y| (0..s[2]).map(move |x| [z, y, x])))
+    };
+    for n in 0..f.batch {
+        for (tap, t) in points(p.kernel).enumerate() {
+            // The image whose pixels are `stride` apart in the other.
+            let coarse = if p.transposed { f.input } else { f.output };
+            let fine = if p.transposed { f.output } else { f.input };
+            for q in points(coarse) {
+                let r: [isize; 3] = std::array::from_fn(|d| {
+                    (q[d] * p.stride[d] + t[d] * p.dilation[d]) as isize - p.padding[d] as isize
+                });
+                if (0..3).any(|d| r[d] < 0 || r[d] as usize >= fine[d]) {
+                    continue;
+                }
+                let r = r.map(|v| v as usize);
+                let (i_at, o_at) = if p.transposed { (q, r) } else { (r, q) };
+                for g in 0..p.groups {
+                    for i in 0..ci {
+                        for o in 0..co {
+                            let weight = if p.transposed {
+                                w[((g * ci + i) * co + o) * p.taps() + tap]
+                            } else {
+                                w[((g * co + o) * ci + i) * p.taps() + tap]
+                            };
+                            let xi = x[index(layouts.0, p.in_channels, f.input, n, g * ci + i, i_at)];
+                            out[index(layouts.1, p.out_channels, f.output, n, g * co + o, o_at)] +=
+                                f64::from(xi) * f64::from(weight);
+                        }
+                    }
+                }
+            }
+        }
+    }
+    out
+}
+
+fn check(p: ConvParams, f: ConvFrame, layouts: (Layout, Layout), variant: u32) {
+    let x = numbers(f.batch * p.in_channels * f.in_pixels(), 1);
+    let w = numbers(p.weights(), 2);
+    let len = f.batch * p.out_channels * f.out_pixels();
+    let (bias, residual) = (numbers(p.out_channels, 3), numbers(len, 4));
+    let sums = naive(&p, &f, &x, &w, layouts);
+    let epilogue = ConvEpilogue {
+        bias: (variant & 1 != 0).then_some(&bias[..]),
+        residual: (variant & 2 != 0).then_some(&residual[..]),
+        activation: if variant & 4 != 0 { Activation::Relu } else { Activation::Identity },
+    };
+    let channel_of = |i: usize| match layouts.1 {
+        Layout::ChannelsFirst => i / f.out_pixels() % p.out_channels,
+        Layout::ChannelsLast => i % p.out_channels,
+    };
+    let tolerance = 1e-6 * (p.in_channels / p.groups * p.taps() + 4) as f64;
+    for isa in Isa::available() {
+        let conv = Conv::new(isa, p, &w, layouts.0, layouts.1).unwrap();
+        let mut first: Option<Vec<f32>> = None;
+        for threads in [1, 3] {
+            let mut out = vec![f32::NAN; len];
+            conv.run(&Pool::new(threads), &f, &x, &mut out, &epilogue);
+            for (i, (&got, &sum)) in out.iter().zip(&sums).enumerate() {
+                let mut want = sum;
+                if epilogue.bias.is_some() {
+                    want += f64::from(bias[channel_of(i)]);
+                }
+                if epilogue.residual.is_some() {
+                    want += f64::from(residual[i]);
+                }
+                if variant & 4 != 0 {
+                    want = want.max(0.0);
+                }
+                assert!(
+                    (f64::from(got) - want).abs() <= tolerance,
+                    "{isa:?} {p:?} {f:?} {layouts:?} variant {variant}: {i} is {got}, not {want}"
+                );
+            }
+            assert!(first.get_or_insert_with(|| out.clone()) == &out, "threads change results: {p:?}");
+        }
+    }
+}
+
+fn layout() -> impl Strategy<Value = Layout> {
+    prop_oneof![Just(Layout::ChannelsFirst), Just(Layout::ChannelsLast)]
+}
+
+prop_compose! {
+    fn params()(
+        groups in 1usize..4, ci in 1usize..12, co in 1usize..12, kernel in prop::array::uniform3(1usize..4),
+        stride in prop::array::uniform3(1usize..4), padding in prop::array::uniform3(0usize..3),
+        dilation in prop::array::uniform3(1usize..3), transposed: bool, flat in 0u8..3,
+    ) -> ConvParams {
+        let mut p = ConvParams {
+            in_channels: groups * ci, out_channels: groups * co, groups, kernel, stride, padding, dilation, transposed,
+        };
+        for d in 0..usize::from(flat) {
+            (p.kernel[d], p.stride[d], p.padding[d], p.dilation[d]) = (1, 1, 0, 1);
+        }
+        p
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 150, failure_persistence: None, ..ProptestConfig::default() })]
+    #[test]
+    fn convolutions_match_their_definition(
+        p in params(), batch in 1usize..3, input in prop::array::uniform3(1usize..8),
+        more in prop::array::uniform3(0usize..2), layouts in (layout(), layout()), variant in 0u32..8,
+    ) {
+        if let Some(mut output) = p.output_size(input, [0; 3]) {
+            for d in 0..3 {
+                output[d] += more[d];
+            }
+            check(p, ConvFrame { batch, input, output }, layouts, variant);
+        }
+    }
+
+    #[test]
+    fn depthwise_matches_its_definition(
+        p in params(), channels in 1usize..70, input in prop::array::uniform2(1usize..20), layout in layout(),
+        variant in 0u32..8,
+    ) {
+        let mut p = ConvParams { in_channels: channels, out_channels: channels, groups: channels, transposed: false, ..p };
+        (p.kernel[0], p.padding[0]) = (1, 0);
+        let input = [1, input[0], input[1]];
+        if let Some(output) = p.output_size(input, [0; 3]) {
+            check(p, ConvFrame { batch: 1, input, output }, (layout, layout), variant);
+        }
+    }
+}
+
+#[test]
+fn usual_shapes() {
+    let both = [Layout::ChannelsFirst, Layout::ChannelsLast];
+    for (ci, co, k, s, size) in [
+        (3, 32, 3, 2, 33),
+        (32, 64, 1, 1, 14),
+        (20, 40, 3, 1, 9),
+        (64, 33, 3, 2, 15),
+        (3, 16, 7, 2, 30),
+        (600, 24, 1, 1, 7),
+        (530, 10, 3, 1, 5),
+    ] {
+        let pad = k / 2;
+        let p =
+            ConvParams { stride: [1, s, s], padding: [0, pad, pad], ..ConvParams::conv2d(ci, co, [k, k]) };
+        let input = [1, size, size];
+        let output = p.output_size(input, [0; 3]).unwrap();
+        for layouts in both.into_iter().flat_map(|a| both.map(|b| (a, b))) {
+            check(p, ConvFrame { batch: 2, input, output }, layouts, 7);
+        }
+    }
+}
+
+#[test]
+fn sizes_follow_the_field() {
+    let p = ConvParams { stride: [1, 2, 2], padding: [0, 1, 1], ..ConvParams::conv2d(3, 8, [3, 3]) };
+    assert_eq!(p.output_size([1, 224, 224], [0; 3]), Some([1, 112, 112]));
+    let t = ConvParams { transposed: true, ..p };
+    assert_eq!(t.output_size([1, 112, 112], [0, 1, 1]), Some([1, 224, 224]));
+    assert_eq!(p.output_size([1, 0, 5], [0; 3]), None);
+    assert_eq!(ConvParams { kernel: [1, 0, 3], ..p }.output_size([1, 5, 5], [0; 3]), None);
+}
+
+#[test]
+fn no_input_channels_leave_the_bias() {
+    let p = ConvParams::conv2d(0, 2, [3, 3]);
+    let f = ConvFrame { batch: 1, input: [1, 3, 3], output: [1, 1, 1] };
+    check(p, f, (Layout::ChannelsLast, Layout::ChannelsLast), 1);
+    check(p, f, (Layout::ChannelsFirst, Layout::ChannelsFirst), 1);
+}
