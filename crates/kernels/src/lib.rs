@@ -18,7 +18,8 @@
 //! | mechanism | for |
 //! | --- | --- |
 //! | `support::map` | elementwise: promotion, broadcasting, any layout, in place, threads; `elementwise!` makes the loops |
-//! | `support::reduce` | reductions over any dims, and loops over lanes along one dim (softmax, cumsum, sort) |
+//! | `support::reduce` | reductions over any dims: a `Reducer` says how |
+//! | `support::lanes` | functions of the rows along one dim (softmax, cumsum), in any layout |
 //! | `support::copy` and `support::layout` | shape operators: make a `Layout` of the input by slice, permute, expand, ..., and copy it |
 //! | `support::convert` | copies that change the type; tensors brought into scratch memory in a wanted type |
 //! | `support::dims` | dimensions, indices, sizes: wrapped, checked, inferred, broadcast |
@@ -38,6 +39,8 @@ mod binary;
 mod compare;
 mod copy;
 mod fill;
+mod reduce;
+mod softmax;
 mod support;
 mod unary;
 mod view;
@@ -50,6 +53,8 @@ static FAMILIES: &[&[Operator]] = &[
     compare::OPERATORS,
     copy::OPERATORS,
     fill::OPERATORS,
+    reduce::OPERATORS,
+    softmax::OPERATORS,
     unary::OPERATORS,
     view::OPERATORS,
 ];

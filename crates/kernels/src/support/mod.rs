@@ -6,5 +6,7 @@ pub(crate) mod convert;
 pub(crate) mod copy;
 pub(crate) mod dims;
 pub(crate) mod dtype;
+pub(crate) mod lanes;
 pub(crate) mod layout;
 pub(crate) mod map;
+pub(crate) mod reduce;

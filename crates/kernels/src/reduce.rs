@@ -1,0 +1,661 @@
+//! Reductions: sums, products, extremes, truth, statistics.
+
+use crate::support::dims::DimSet;
+use crate::support::dtype::{C64, Cast, Compute, compute_type, dispatch, expect_dtype};
+use crate::support::map::expect_out;
+use crate::support::reduce::{Reducer, reduce};
+use operator::{Args, DtypeSet, KernelContext, Operator, Outs, Result, ensure};
+use std::marker::PhantomData;
+use tensor::ScalarType;
+
+macro_rules! row {
+    ($schema:literal, $dtypes:ident, $f:ident) => {
+        Operator::new(concat!("aten::", $schema, "Tensor(a!) out) -> Tensor(a!)"), DtypeSet::$dtypes, $f)
+    };
+}
+
+pub(crate) const OPERATORS: &[Operator] = &[
+    row!(
+        "sum.IntList_out(Tensor self, int[1]? dim, bool keepdim=False, *, ScalarType? dtype=None, ",
+        ALL,
+        sum
+    ),
+    row!("sum.out(Tensor self, *, ScalarType? dtype=None, ", ALL, sum_all),
+    row!("mean.out(Tensor self, int[1]? dim, bool keepdim=False, *, ScalarType? dtype=None, ", ALL, mean),
+    row!("mean.dtype_out(Tensor self, *, ScalarType? dtype=None, ", ALL, mean_all),
+    row!("prod.int_out(Tensor self, int dim, bool keepdim=False, *, ScalarType? dtype=None, ", ALL, prod),
+    row!("prod.out(Tensor self, *, ScalarType? dtype=None, ", ALL, prod_all),
+    row!("amax.out(Tensor self, int[1] dim=[], bool keepdim=False, *, ", REAL_BOOL, amax),
+    row!("amin.out(Tensor self, int[1] dim=[], bool keepdim=False, *, ", REAL_BOOL, amin),
+    row!("max.unary_out(Tensor self, *, ", REAL_BOOL, max_all),
+    row!("min.unary_out(Tensor self, *, ", REAL_BOOL, min_all),
+    Operator::new(
+        "aten::max.dim_max(Tensor self, int dim, bool keepdim=False, *, Tensor(a!) max, Tensor(b!) max_values) \
+         -> (Tensor(a!) values, Tensor(b!) indices)",
+        DtypeSet::REAL_BOOL,
+        max_dim,
+    ),
+    Operator::new(
+        "aten::min.dim_min(Tensor self, int dim, bool keepdim=False, *, Tensor(a!) min, Tensor(b!) min_indices) \
+         -> (Tensor(a!) values, Tensor(b!) indices)",
+        DtypeSet::REAL_BOOL,
+        min_dim,
+    ),
+    Operator::new(
+        "aten::aminmax.out(Tensor self, *, int? dim=None, bool keepdim=False, Tensor(a!) min, Tensor(b!) max) \
+         -> (Tensor(a!) min, Tensor(b!) max)",
+        DtypeSet::REAL_BOOL,
+        aminmax,
+    ),
+    row!("argmax.out(Tensor self, int? dim=None, bool keepdim=False, *, ", REAL_BOOL, argmax),
+    row!("argmin.out(Tensor self, int? dim=None, bool keepdim=False, *, ", REAL_BOOL, argmin),
+    row!("any.all_out(Tensor self, *, ", ALL, any_all),
+    row!("any.out(Tensor self, int dim, bool keepdim=False, *, ", ALL, any),
+    row!("any.dims_out(Tensor self, int[]? dim=None, bool keepdim=False, *, ", ALL, any),
+    row!("all.all_out(Tensor self, *, ", ALL, all_all),
+    row!("all.out(Tensor self, int dim, bool keepdim=False, *, ", ALL, all),
+    row!("all.dims_out(Tensor self, int[]? dim=None, bool keepdim=False, *, ", ALL, all),
+    row!("count_nonzero.dim_IntList_out(Tensor self, int[] dim, *, ", ALL, count_nonzero),
+    row!("count_nonzero.out(Tensor self, int? dim=None, *, ", ALL, count_nonzero),
+    row!("var.out(Tensor self, int[1]? dim, bool unbiased=True, bool keepdim=False, *, ", FLOATING, var),
+    row!(
+        "var.correction_out(Tensor self, int[1]? dim=None, *, Scalar? correction=None, bool keepdim=False, ",
+        FLOATING,
+        var
+    ),
+    row!("std.out(Tensor self, int[1]? dim, bool unbiased=True, bool keepdim=False, *, ", FLOATING, std),
+    row!(
+        "std.correction_out(Tensor self, int[1]? dim=None, *, Scalar? correction=None, bool keepdim=False, ",
+        FLOATING,
+        std
+    ),
+    Operator::new(
+        "aten::var_mean.correction_out(Tensor self, int[1]? dim=None, *, Scalar? correction=None, \
+         bool keepdim=False, Tensor(a!) out0, Tensor(b!) out1) -> (Tensor(a!), Tensor(b!))",
+        DtypeSet::FLOATING,
+        var_mean,
+    ),
+    Operator::new(
+        "aten::std_mean.correction_out(Tensor self, int[1]? dim=None, *, Scalar? correction=None, \
+         bool keepdim=False, Tensor(a!) out0, Tensor(b!) out1) -> (Tensor(a!), Tensor(b!))",
+        DtypeSet::FLOATING,
+        std_mean,
+    ),
+    row!("logsumexp.out(Tensor self, int[1] dim, bool keepdim=False, *, ", REAL_BOOL, logsumexp),
+];
+
+/// The dimensions at an argument, all of them where it is absent or empty.
+fn dims_at(args: &Args<'_>, index: usize) -> Result<DimSet> {
+    DimSet::reduced(args.name(index), args.optional_ints(index)?, args.meta(0)?.rank())
+}
+
+/// The type that elements are converted to before they are summed: that asked for, or else int64 for
+/// integers and bool.
+fn sum_type(args: &Args<'_>, dtype: usize, outs: &mut Outs<'_>) -> Result<ScalarType> {
+    let own = args.meta(0)?.dtype();
+    let out = outs.tensor(0)?.dtype();
+    let wide = if own.is_floating() || own.is_complex() { own } else { ScalarType::Long };
+    let result = args.optional_dtype(dtype)?.unwrap_or(wide);
+    expect_out(result, out)?;
+    Ok(result)
+}
+
+/// The type that sums of `Self` are kept in.
+trait Wide: Compute {
+    type Sum: Compute;
+    fn widen(self) -> Self::Sum;
+    fn add(a: Self::Sum, b: Self::Sum) -> Self::Sum;
+    fn mul(a: Self::Sum, b: Self::Sum) -> Self::Sum;
+    fn over(a: Self::Sum, count: usize) -> Self::Sum;
+}
+
+macro_rules! wide {
+    ($($type:ty => $sum:ty, $widen:expr, $add:expr, $mul:expr, $over:expr;)*) => { $(
+        impl Wide for $type {
+            type Sum = $sum;
+            #[inline] fn widen(self) -> $sum { $widen(self) }
+            #[inline] fn add(a: $sum, b: $sum) -> $sum { $add(a, b) }
+            #[inline] fn mul(a: $sum, b: $sum) -> $sum { $mul(a, b) }
+            #[inline] fn over(a: $sum, count: usize) -> $sum { $over(a, count) }
+        }
+    )* };
+}
+
+wide! {
+    f32 => f64, |x| x as f64, |a, b| a + b, |a, b| a * b, |a, n| a / n as f64;
+    f64 => f64, |x| x, |a, b| a + b, |a, b| a * b, |a, n| a / n as f64;
+    i64 => i64, |x| x, i64::wrapping_add, i64::wrapping_mul, |a: i64, n: usize| a.checked_div(n as i64).unwrap_or(0);
+    C64 => C64, |x| x, |a, b| a + b, |a, b| a * b, |a, n| a / n as f64;
+}
+
+struct Sum {
+    mean: bool,
+}
+
+impl<C: Wide> Reducer<C> for Sum {
+    type Acc = C::Sum;
+    type Out = C::Sum;
+    fn start(&self) -> C::Sum {
+        C::Sum::default()
+    }
+    #[inline]
+    fn step(&self, acc: C::Sum, x: C, _: usize) -> C::Sum {
+        C::add(acc, x.widen())
+    }
+    fn merge(&self, a: C::Sum, b: C::Sum) -> C::Sum {
+        C::add(a, b)
+    }
+    fn finish(&self, acc: C::Sum, count: usize) -> C::Sum {
+        if self.mean { C::over(acc, count) } else { acc }
+    }
+}
+
+fn sum_over(
+    ctx: &KernelContext<'_>,
+    args: &Args<'_>,
+    outs: &mut Outs<'_>,
+    dims: DimSet,
+    keepdim: bool,
+    dtype: ScalarType,
+    mean: bool,
+) -> Result<()> {
+    let (x, out) = (args.tensor(0)?, outs.tensor(0)?);
+    dispatch!("dtype", compute_type(dtype), COMPUTE, C => reduce::<C, _>(ctx, &x, dims, keepdim, out, &Sum { mean }))
+}
+
+fn sum(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    let dtype = sum_type(args, 3, outs)?;
+    sum_over(ctx, args, outs, dims_at(args, 1)?, args.bool(2)?, dtype, false)
+}
+
+fn sum_all(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    let dtype = sum_type(args, 1, outs)?;
+    sum_over(ctx, args, outs, DimSet::all(args.meta(0)?.rank()), false, dtype, false)
+}
+
+/// The type of a mean, which cannot be an integer.
+fn mean_type(args: &Args<'_>, dtype: usize, outs: &mut Outs<'_>) -> Result<ScalarType> {
+    let result = args.optional_dtype(dtype)?.unwrap_or(args.meta(0)?.dtype());
+    expect_dtype("the mean", result, DtypeSet::FLOATING.and(DtypeSet::COMPLEX))?;
+    expect_out(result, outs.tensor(0)?.dtype())?;
+    Ok(result)
+}
+
+fn mean(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    let dtype = mean_type(args, 3, outs)?;
+    sum_over(ctx, args, outs, dims_at(args, 1)?, args.bool(2)?, dtype, true)
+}
+
+fn mean_all(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    let dtype = mean_type(args, 1, outs)?;
+    sum_over(ctx, args, outs, DimSet::all(args.meta(0)?.rank()), false, dtype, true)
+}
+
+struct Product;
+
+impl<C: Wide> Reducer<C> for Product {
+    type Acc = C::Sum;
+    type Out = C::Sum;
+    fn start(&self) -> C::Sum {
+        C::Sum::from_i64(1)
+    }
+    #[inline]
+    fn step(&self, acc: C::Sum, x: C, _: usize) -> C::Sum {
+        C::mul(acc, x.widen())
+    }
+    fn merge(&self, a: C::Sum, b: C::Sum) -> C::Sum {
+        C::mul(a, b)
+    }
+    fn finish(&self, acc: C::Sum, _: usize) -> C::Sum {
+        acc
+    }
+}
+
+fn prod(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    let dtype = sum_type(args, 3, outs)?;
+    let (x, out) = (args.tensor(0)?, outs.tensor(0)?);
+    let (dims, keepdim) = (DimSet::of(args.name(1), args.ints(1)?, x.rank())?, args.bool(2)?);
+    dispatch!("dtype", compute_type(dtype), COMPUTE, C => reduce::<C, _>(ctx, &x, dims, keepdim, out, &Product))
+}
+
+fn prod_all(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    let dtype = sum_type(args, 1, outs)?;
+    let (x, out) = (args.tensor(0)?, outs.tensor(0)?);
+    let dims = DimSet::all(x.rank());
+    dispatch!("dtype", compute_type(dtype), COMPUTE, C => reduce::<C, _>(ctx, &x, dims, false, out, &Product))
+}
+
+/// Types with an order, in which NaN comes before everything.
+trait Ordered: Compute {
+    /// Whether `self` is a greater (or, if `least`, a lesser) extreme than `other`.
+    fn beats(self, other: Self, least: bool) -> bool;
+    fn same(self, other: Self) -> bool;
+}
+
+macro_rules! ordered {
+    ($($type:ty, $is_nan:expr;)*) => { $(
+        impl Ordered for $type {
+            #[inline]
+            fn beats(self, other: Self, least: bool) -> bool {
+                let better = if least { self < other } else { self > other };
+                better || ($is_nan(self) && !$is_nan(other))
+            }
+            #[inline]
+            fn same(self, other: Self) -> bool {
+                self == other || ($is_nan(self) && $is_nan(other))
+            }
+        }
+    )* };
+}
+
+ordered! {
+    f32, f32::is_nan;
+    f64, f64::is_nan;
+    i64, |_| false;
+}
+
+/// The greatest element or the least, and the first place where it stands.
+struct Extreme<O> {
+    least: bool,
+    /// Whether the place is wanted, or the value.
+    place: bool,
+    out: PhantomData<fn() -> O>,
+}
+
+/// An element and its place; nothing where no element was seen.
+type Found<C> = Option<(C, usize)>;
+
+impl<O: Compute, C: Ordered> Reducer<C> for Extreme<O> {
+    type Acc = Found<C>;
+    type Out = O;
+    fn start(&self) -> Found<C> {
+        None
+    }
+    #[inline]
+    fn step(&self, acc: Found<C>, x: C, index: usize) -> Found<C> {
+        match acc {
+            Some((best, _)) if !x.beats(best, self.least) => acc,
+            _ => Some((x, index)),
+        }
+    }
+    fn merge(&self, a: Found<C>, b: Found<C>) -> Found<C> {
+        match (a, b) {
+            (Some((x, i)), Some((y, j))) => {
+                if y.beats(x, self.least) || (y.same(x) && j < i) {
+                    b
+                } else {
+                    a
+                }
+            }
+            (a, b) => a.or(b),
+        }
+    }
+    fn finish(&self, acc: Found<C>, _: usize) -> O {
+        let (value, index) = acc.unwrap_or_default();
+        if self.place { O::from_i64(index as i64) } else { O::of(value) }
+    }
+}
+
+/// Sets out `index` to the extremes of argument 0, or to where they are.
+fn extreme(
+    ctx: &KernelContext<'_>,
+    args: &Args<'_>,
+    outs: &mut Outs<'_>,
+    index: usize,
+    dims: DimSet,
+    keepdim: bool,
+    least: bool,
+    place: bool,
+) -> Result<()> {
+    let (x, out) = (args.tensor(0)?, outs.tensor(index)?);
+    let empty = (0..x.rank()).any(|d| dims.contains(d) && x.sizes()[d] == 0);
+    ensure!(!empty, "self: a reduction over no elements of the shape {} has no extreme", x.sizes());
+    if place {
+        ensure!(
+            out.dtype() == ScalarType::Long,
+            "out {index}: expected int64 for indices, found {}",
+            out.dtype()
+        );
+    } else {
+        expect_out(x.dtype(), out.dtype())?;
+    }
+    expect_dtype(args.name(0), x.dtype(), DtypeSet::REAL_BOOL)?;
+    dispatch!("self", compute_type(x.dtype()), COMPUTE_REAL, C => if place {
+        reduce::<C, _>(ctx, &x, dims, keepdim, out, &Extreme::<i64> { least, place, out: PhantomData })
+    } else {
+        reduce::<C, _>(ctx, &x, dims, keepdim, out, &Extreme::<C> { least, place, out: PhantomData })
+    })
+}
+
+fn amax(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    extreme(ctx, args, outs, 0, dims_at(args, 1)?, args.bool(2)?, false, false)
+}
+
+fn amin(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    extreme(ctx, args, outs, 0, dims_at(args, 1)?, args.bool(2)?, true, false)
+}
+
+fn max_all(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    extreme(ctx, args, outs, 0, DimSet::all(args.meta(0)?.rank()), false, false, false)
+}
+
+fn min_all(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    extreme(ctx, args, outs, 0, DimSet::all(args.meta(0)?.rank()), false, true, false)
+}
+
+/// The greatest elements along a dimension, and where they are.
+fn max_dim(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    let (dims, keepdim) = (DimSet::of(args.name(1), args.ints(1)?, args.meta(0)?.rank())?, args.bool(2)?);
+    extreme(ctx, args, outs, 0, dims, keepdim, false, false)?;
+    extreme(ctx, args, outs, 1, dims, keepdim, false, true)
+}
+
+/// The least elements along a dimension, and where they are.
+fn min_dim(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    let (dims, keepdim) = (DimSet::of(args.name(1), args.ints(1)?, args.meta(0)?.rank())?, args.bool(2)?);
+    extreme(ctx, args, outs, 0, dims, keepdim, true, false)?;
+    extreme(ctx, args, outs, 1, dims, keepdim, true, true)
+}
+
+fn aminmax(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    let (dims, keepdim) = (dims_at(args, 1)?, args.bool(2)?);
+    extreme(ctx, args, outs, 0, dims, keepdim, true, false)?;
+    extreme(ctx, args, outs, 1, dims, keepdim, false, false)
+}
+
+/// Where the greatest element is: along a dimension, or among all in row-major order.
+fn argmax(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    arg_extreme(ctx, args, outs, false)
+}
+
+/// Where the least element is.
+fn argmin(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    arg_extreme(ctx, args, outs, true)
+}
+
+fn arg_extreme(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>, least: bool) -> Result<()> {
+    extreme(ctx, args, outs, 0, dims_at(args, 1)?, args.bool(2)?, least, true)
+}
+
+/// Counts of the elements that are other than zero, or what they say.
+enum Truth {
+    Any,
+    All,
+    Count,
+}
+
+impl<C: Compute> Reducer<C> for Truth {
+    type Acc = usize;
+    type Out = i64;
+    fn start(&self) -> usize {
+        0
+    }
+    #[inline]
+    fn step(&self, acc: usize, x: C, _: usize) -> usize {
+        acc + x.is_true() as usize
+    }
+    fn merge(&self, a: usize, b: usize) -> usize {
+        a + b
+    }
+    fn finish(&self, acc: usize, count: usize) -> i64 {
+        match self {
+            Self::Any => (acc > 0) as i64,
+            Self::All => (acc == count) as i64,
+            Self::Count => acc as i64,
+        }
+    }
+}
+
+fn truth(
+    ctx: &KernelContext<'_>,
+    args: &Args<'_>,
+    outs: &mut Outs<'_>,
+    dims: DimSet,
+    keepdim: bool,
+    what: Truth,
+) -> Result<()> {
+    let (x, out) = (args.tensor(0)?, outs.tensor(0)?);
+    expect_dtype(args.name(0), x.dtype(), DtypeSet::ALL)?;
+    dispatch!("self", compute_type(x.dtype()), COMPUTE, C => reduce::<C, _>(ctx, &x, dims, keepdim, out, &what))
+}
+
+fn any_all(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    truth(ctx, args, outs, DimSet::all(args.meta(0)?.rank()), false, Truth::Any)
+}
+
+fn any(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    truth(ctx, args, outs, dims_at(args, 1)?, args.bool(2)?, Truth::Any)
+}
+
+fn all_all(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    truth(ctx, args, outs, DimSet::all(args.meta(0)?.rank()), false, Truth::All)
+}
+
+fn all(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    truth(ctx, args, outs, dims_at(args, 1)?, args.bool(2)?, Truth::All)
+}
+
+fn count_nonzero(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    truth(ctx, args, outs, dims_at(args, 1)?, false, Truth::Count)
+}
+
+/// Number, mean and sum of squared distances from it: Welford's method, which does not cancel.
+#[derive(Clone, Copy, Default)]
+struct Moments {
+    n: f64,
+    mean: f64,
+    m2: f64,
+}
+
+struct Variance {
+    correction: f64,
+    root: bool,
+}
+
+impl<C: Compute> Reducer<C> for Variance {
+    type Acc = Moments;
+    type Out = f64;
+    fn start(&self) -> Moments {
+        Moments::default()
+    }
+    #[inline]
+    fn step(&self, acc: Moments, x: C, _: usize) -> Moments {
+        let x: f64 = x.to_f64();
+        let n = acc.n + 1.0;
+        let mean = acc.mean + (x - acc.mean) / n;
+        Moments { n, mean, m2: acc.m2 + (x - acc.mean) * (x - mean) }
+    }
+    fn merge(&self, a: Moments, b: Moments) -> Moments {
+        let n = a.n + b.n;
+        if a.n == 0.0 || b.n == 0.0 {
+            return if b.n == 0.0 { a } else { b };
+        }
+        let d = b.mean - a.mean;
+        Moments { n, mean: a.mean + d * b.n / n, m2: a.m2 + b.m2 + d * d * a.n * b.n / n }
+    }
+    fn finish(&self, acc: Moments, _: usize) -> f64 {
+        let var = acc.m2 / (acc.n - self.correction).max(0.0);
+        if self.root { var.sqrt() } else { var }
+    }
+}
+
+/// The arguments after `self` of the variance operators, in either of their forms.
+struct Spread {
+    dims: DimSet,
+    correction: f64,
+    keepdim: bool,
+}
+
+impl Spread {
+    fn read(args: &Args<'_>) -> Result<Self> {
+        let correction = match args.name(2) {
+            "unbiased" => args.bool(2)? as u8 as f64,
+            _ => args.optional_scalar(2)?.map_or(1.0, |s| s.to_f64()),
+        };
+        Ok(Self { dims: dims_at(args, 1)?, correction, keepdim: args.bool(3)? })
+    }
+
+    fn set(
+        &self,
+        ctx: &KernelContext<'_>,
+        args: &Args<'_>,
+        outs: &mut Outs<'_>,
+        index: usize,
+        root: bool,
+    ) -> Result<()> {
+        let (x, out) = (args.tensor(0)?, outs.tensor(index)?);
+        expect_dtype(args.name(0), x.dtype(), DtypeSet::FLOATING)?;
+        expect_out(x.dtype(), out.dtype())?;
+        let reducer = Variance { correction: self.correction, root };
+        dispatch!("self", compute_type(x.dtype()), COMPUTE_FLOAT, C => {
+            reduce::<C, _>(ctx, &x, self.dims, self.keepdim, out, &reducer)
+        })
+    }
+
+    fn set_mean(
+        &self,
+        ctx: &KernelContext<'_>,
+        args: &Args<'_>,
+        outs: &mut Outs<'_>,
+        index: usize,
+    ) -> Result<()> {
+        let (x, out) = (args.tensor(0)?, outs.tensor(index)?);
+        expect_out(x.dtype(), out.dtype())?;
+        dispatch!("self", compute_type(x.dtype()), COMPUTE_FLOAT, C => {
+            reduce::<C, _>(ctx, &x, self.dims, self.keepdim, out, &Sum { mean: true })
+        })
+    }
+}
+
+fn var(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    Spread::read(args)?.set(ctx, args, outs, 0, false)
+}
+
+fn std(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    Spread::read(args)?.set(ctx, args, outs, 0, true)
+}
+
+fn var_mean(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    let spread = Spread::read(args)?;
+    spread.set(ctx, args, outs, 0, false)?;
+    spread.set_mean(ctx, args, outs, 1)
+}
+
+fn std_mean(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    let spread = Spread::read(args)?;
+    spread.set(ctx, args, outs, 0, true)?;
+    spread.set_mean(ctx, args, outs, 1)
+}
+
+/// The logarithm of a sum of exponentials, kept as the greatest element and the sum relative to it.
+struct LogSumExp;
+
+impl<C: Compute> Reducer<C> for LogSumExp {
+    type Acc = (f64, f64);
+    type Out = f64;
+    fn start(&self) -> (f64, f64) {
+        (f64::NEG_INFINITY, 0.0)
+    }
+    fn step(&self, (max, sum): (f64, f64), x: C, _: usize) -> (f64, f64) {
+        self.join((max, sum), (x.to_f64(), 1.0))
+    }
+    fn merge(&self, a: (f64, f64), b: (f64, f64)) -> (f64, f64) {
+        self.join(a, b)
+    }
+    fn finish(&self, (max, sum): (f64, f64), _: usize) -> f64 {
+        max + sum.ln()
+    }
+}
+
+impl LogSumExp {
+    fn join(&self, (a, p): (f64, f64), (b, q): (f64, f64)) -> (f64, f64) {
+        if a.is_nan() || b.is_nan() {
+            return (f64::NAN, 1.0);
+        }
+        let max = a.max(b);
+        let of = |x: f64, s: f64| if x == max { s } else { s * (x - max).exp() };
+        (max, of(a, p) + of(b, q))
+    }
+}
+
+fn logsumexp(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    let (x, out) = (args.tensor(0)?, outs.tensor(0)?);
+    expect_dtype(args.name(0), x.dtype(), DtypeSet::REAL_BOOL)?;
+    expect_out(crate::support::dtype::float_type(x.dtype()), out.dtype())?;
+    let (dims, keepdim) = (dims_at(args, 1)?, args.bool(2)?);
+    dispatch!("self", compute_type(x.dtype()), COMPUTE_REAL, C => {
+        reduce::<C, _>(ctx, &x, dims, keepdim, out, &LogSumExp)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::support::call::{a, call, call_many, int, ints, out, s, t};
+    use operator::Arg;
+    use tensor::ScalarType::{Bool, Double, Float, Half, Int, Long};
+
+    #[test]
+    fn sums_and_means() {
+        let x = t(&[2, 3], &[1f32, 2.0, 3.0, 4.0, 5.0, 6.0]);
+        let r = call("aten::sum.IntList_out", &[a(&x), ints(&[-1])], out(Float, &[2])).unwrap();
+        assert_eq!(r.as_slice::<f32>().unwrap(), &[6.0, 15.0]);
+        let r = call("aten::mean.out", &[a(&x), ints(&[0]), Arg::Bool(true)], out(Half, &[1, 3])).unwrap();
+        assert_eq!(r.as_slice::<tensor::f16>().unwrap()[2].to_f32(), 4.5);
+        let r = call("aten::sum.IntList_out", &[a(&x), Arg::None], out(Double, &[])).unwrap();
+        assert_eq!(r.as_slice::<f64>().unwrap(), &[21.0]);
+        let n = t(&[2], &[i64::MAX, 1]);
+        let r = call("aten::sum.out", &[a(&n)], out(Long, &[])).unwrap();
+        assert_eq!(r.as_slice::<i64>().unwrap(), &[i64::MIN]);
+        let r = call("aten::sum.out", &[a(&n), int(6)], out(Float, &[])).unwrap();
+        assert_eq!(r.as_slice::<f32>().unwrap(), &[9.223372e18]);
+        assert!(call("aten::mean.dtype_out", &[a(&n)], out(Float, &[])).is_err());
+        let none = t::<f32>(&[0, 3], &[]);
+        let r = call("aten::mean.out", &[a(&none), ints(&[0])], out(Float, &[3])).unwrap();
+        assert!(r.as_slice::<f32>().unwrap().iter().all(|v| v.is_nan()));
+        let r = call("aten::prod.int_out", &[a(&none), int(0)], out(Float, &[3])).unwrap();
+        assert_eq!(r.as_slice::<f32>().unwrap(), &[1.0; 3]);
+        assert!(call("aten::sum.IntList_out", &[a(&x), ints(&[0, -2])], out(Float, &[3])).is_err());
+    }
+
+    #[test]
+    fn extremes_and_their_places() {
+        let x = t(&[2, 3], &[1f32, f32::NAN, f32::NAN, 4.0, 9.0, 9.0]);
+        let outs = [out(Float, &[2]), out(Long, &[2])];
+        let [v, i] = call_many("aten::max.dim_max", &[a(&x), int(1)], outs).unwrap();
+        assert!(v.as_slice::<f32>().unwrap()[0].is_nan() && v.as_slice::<f32>().unwrap()[1] == 9.0);
+        assert_eq!(i.as_slice::<i64>().unwrap(), &[1, 1]);
+        let r =
+            call("aten::argmin.out", &[a(&t(&[4], &[3i8, -1, 5, -1])), Arg::None], out(Long, &[])).unwrap();
+        assert_eq!(r.as_slice::<i64>().unwrap(), &[1]);
+        let r = call("aten::amin.out", &[a(&s(7i32))], out(Int, &[])).unwrap();
+        assert_eq!(r.as_slice::<i32>().unwrap(), &[7]);
+        let inf = t(&[2], &[f32::NEG_INFINITY; 2]);
+        let r = call("aten::argmax.out", &[a(&inf), int(0)], out(Long, &[])).unwrap();
+        assert_eq!(r.as_slice::<i64>().unwrap(), &[0]);
+        let e = call("aten::amax.out", &[a(&t::<f32>(&[0], &[]))], out(Float, &[])).unwrap_err();
+        assert!(e.to_string().contains("no elements"), "{e}");
+    }
+
+    #[test]
+    fn truth_and_spread() {
+        let x = t(&[2, 2], &[0f32, f32::NAN, 0.0, 0.0]);
+        let r = call("aten::any.dims_out", &[a(&x), ints(&[1])], out(Bool, &[2])).unwrap();
+        assert_eq!(r.bytes(), &[1, 0]);
+        let r = call("aten::all.all_out", &[a(&t::<i32>(&[0], &[]))], out(Bool, &[])).unwrap();
+        assert_eq!(r.bytes(), &[1]);
+        let x = t(&[4], &[1e8f32, 1e8 + 8.0, 1e8 + 16.0, 1e8 + 24.0]);
+        let [v, m] = call_many(
+            "aten::var_mean.correction_out",
+            &[a(&x), Arg::None],
+            [out(Float, &[]), out(Float, &[])],
+        )
+        .unwrap();
+        assert!((v.as_slice::<f32>().unwrap()[0] - 320.0 / 3.0).abs() < 1e-4);
+        assert_eq!(m.as_slice::<f32>().unwrap(), &[1e8 + 12.0]);
+        let r = call("aten::var.out", &[a(&s(1f32)), Arg::None], out(Float, &[])).unwrap();
+        assert!(r.as_slice::<f32>().unwrap()[0].is_nan());
+        let x = t(&[3], &[1000f32, 1000.0, f32::NEG_INFINITY]);
+        let r = call("aten::logsumexp.out", &[a(&x), ints(&[0])], out(Float, &[])).unwrap();
+        assert!((r.as_slice::<f32>().unwrap()[0] - 1000.6931).abs() < 1e-3);
+    }
+}

@@ -1,0 +1,168 @@
+//! Functions along one dimension: softmax, cumulative sums.
+
+use crate::support::dims::wrap_dim;
+use crate::support::dtype::{Compute, compute_type, expect_dtype};
+use crate::support::lanes::map_lanes;
+use crate::support::map::expect_out;
+use num_traits::Float;
+use operator::{Args, DtypeSet, KernelContext, Operator, Outs, Result};
+use tensor::ScalarType;
+
+pub(crate) const OPERATORS: &[Operator] = &[
+    Operator::new(
+        "aten::_softmax.out(Tensor self, int dim, bool half_to_float, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::FLOATING,
+        softmax,
+    ),
+    Operator::new(
+        "aten::_log_softmax.out(Tensor self, int dim, bool half_to_float, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::FLOATING,
+        log_softmax,
+    ),
+    Operator::new(
+        "aten::cumsum.out(Tensor self, int dim, *, ScalarType? dtype=None, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::ALL,
+        cumsum,
+    ),
+    Operator::new(
+        "aten::cumprod.out(Tensor self, int dim, *, ScalarType? dtype=None, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::ALL,
+        cumprod,
+    ),
+];
+
+/// A function of lanes in either floating-point type.
+struct LaneFns<'f> {
+    f32: &'f (dyn Fn(&[f32], &mut [f32]) + Sync),
+    f64: &'f (dyn Fn(&[f64], &mut [f64]) + Sync),
+}
+
+fn float_lanes(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>, f: LaneFns<'_>) -> Result<()> {
+    let (x, out) = (args.tensor(0)?, outs.tensor(0)?);
+    let dim = wrap_dim(args.name(1), args.int(1)?, x.rank())?;
+    expect_dtype(args.name(0), x.dtype(), DtypeSet::FLOATING)?;
+    expect_out(x.dtype(), out.dtype())?;
+    out.resize(x.sizes())?;
+    match x.dtype() {
+        ScalarType::Double => map_lanes(ctx, &x, dim, out, f.f64),
+        _ => map_lanes(ctx, &x, dim, out, f.f32),
+    }
+}
+
+/// `exp(x - max) / sum(exp(x - max))`
+fn softmax(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    fn lane<F: Float>(x: &[F], out: &mut [F]) {
+        let max = x.iter().fold(F::neg_infinity(), |m, &v| if v > m { v } else { m });
+        let mut sum = 0.0;
+        for (o, &v) in out.iter_mut().zip(x) {
+            *o = (v - max).exp();
+            sum += o.to_f64().unwrap_or(f64::NAN);
+        }
+        let scale = F::from(1.0 / sum).unwrap_or_else(F::nan);
+        out.iter_mut().for_each(|o| *o = *o * scale);
+    }
+    float_lanes(ctx, args, outs, LaneFns { f32: &lane, f64: &lane })
+}
+
+/// `x - max - log(sum(exp(x - max)))`
+fn log_softmax(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    fn lane<F: Float>(x: &[F], out: &mut [F]) {
+        let max = x.iter().fold(F::neg_infinity(), |m, &v| if v > m { v } else { m });
+        let sum: f64 = x.iter().map(|&v| (v - max).exp().to_f64().unwrap_or(f64::NAN)).sum();
+        let log = F::from(sum.ln()).unwrap_or_else(F::nan);
+        out.iter_mut().zip(x).for_each(|(o, &v)| *o = v - max - log);
+    }
+    float_lanes(ctx, args, outs, LaneFns { f32: &lane, f64: &lane })
+}
+
+/// The type that elements are converted to before they are accumulated.
+fn scan_type(args: &Args<'_>, outs: &mut Outs<'_>) -> Result<ScalarType> {
+    let own = args.meta(0)?.dtype();
+    let wide = if own.is_floating() || own.is_complex() { own } else { ScalarType::Long };
+    let dtype = args.optional_dtype(2)?.unwrap_or(wide);
+    expect_out(dtype, outs.tensor(0)?.dtype())?;
+    // Sums of float32 and narrower are kept in float64.
+    Ok(match compute_type(dtype) {
+        ScalarType::Float => ScalarType::Double,
+        other => other,
+    })
+}
+
+fn scan<C: Compute>(
+    ctx: &KernelContext<'_>,
+    args: &Args<'_>,
+    outs: &mut Outs<'_>,
+    f: impl Fn(C, C) -> C + Sync,
+) -> Result<()> {
+    let (x, out) = (args.tensor(0)?, outs.tensor(0)?);
+    let dim = wrap_dim(args.name(1), args.int(1)?, x.rank())?;
+    out.resize(x.sizes())?;
+    map_lanes::<C, C>(ctx, &x, dim, out, &|x, out| {
+        let mut rest = x.iter().zip(out);
+        if let Some((&first, o)) = rest.next() {
+            *o = first;
+            rest.fold(first, |acc, (&x, o)| {
+                *o = f(acc, x);
+                *o
+            });
+        }
+    })
+}
+
+fn cumsum(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    match scan_type(args, outs)? {
+        ScalarType::Double => scan::<f64>(ctx, args, outs, |a, b| a + b),
+        ScalarType::Long => scan::<i64>(ctx, args, outs, i64::wrapping_add),
+        _ => scan::<crate::support::dtype::C64>(ctx, args, outs, |a, b| a + b),
+    }
+}
+
+fn cumprod(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    match scan_type(args, outs)? {
+        ScalarType::Double => scan::<f64>(ctx, args, outs, |a, b| a * b),
+        ScalarType::Long => scan::<i64>(ctx, args, outs, i64::wrapping_mul),
+        _ => scan::<crate::support::dtype::C64>(ctx, args, outs, |a, b| a * b),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::support::call::{a, call, int, out, s, t};
+    use operator::Arg;
+    use tensor::ScalarType::{Float, Half, Int, Long};
+
+    #[test]
+    fn softmax_along_any_dim() {
+        let x = t(&[2, 3], &[1f32, 2.0, 3.0, 1000.0, 1000.0, f32::NEG_INFINITY]);
+        let go = |name: &str, dim| {
+            let r = call(name, &[a(&x), int(dim), Arg::Bool(false)], out(Float, &[2, 3])).unwrap();
+            r.as_slice::<f32>().unwrap().to_vec()
+        };
+        let p = go("aten::_softmax.out", -1);
+        assert!((p[2] - 0.665_240_94).abs() < 1e-6);
+        assert_eq!(p[3..], [0.5, 0.5, 0.0]);
+        let q = go("aten::_softmax.out", 0);
+        assert_eq!(q, [0.0, 0.0, 1.0, 1.0, 1.0, 0.0]);
+        let l = go("aten::_log_softmax.out", 1);
+        assert!((l[0] + 2.407_605_9).abs() < 1e-6 && l[5] == f32::NEG_INFINITY);
+        let r =
+            call("aten::_softmax.out", &[a(&s(3f32)), int(0), Arg::Bool(false)], out(Float, &[])).unwrap();
+        assert_eq!(r.as_slice::<f32>().unwrap(), &[1.0]);
+        let none = t::<f32>(&[2, 0], &[]);
+        assert!(
+            call("aten::_log_softmax.out", &[a(&none), int(0), Arg::Bool(false)], out(Float, &[2, 0]))
+                .is_ok()
+        );
+        assert!(call("aten::_softmax.out", &[a(&x), int(2), Arg::Bool(false)], out(Float, &[2, 3])).is_err());
+    }
+
+    #[test]
+    fn cumulative_sums() {
+        let x = t(&[2, 2], &[1i32, 2, 3, 4]);
+        let r = call("aten::cumsum.out", &[a(&x), int(0)], out(Long, &[2, 2])).unwrap();
+        assert_eq!(r.as_slice::<i64>().unwrap(), &[1, 2, 4, 6]);
+        let r = call("aten::cumprod.out", &[a(&x), int(1), int(5)], out(Half, &[2, 2])).unwrap();
+        assert_eq!(r.as_slice::<tensor::f16>().unwrap()[3].to_f32(), 12.0);
+        assert!(call("aten::cumsum.out", &[a(&t(&[1], &[0.5f32])), int(0)], out(Int, &[1])).is_err());
+    }
+}

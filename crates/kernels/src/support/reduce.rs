@@ -1,0 +1,211 @@
+//! Reductions of a tensor over any of its dimensions.
+
+use crate::support::dims::DimSet;
+use crate::support::dtype::{Compute, Load};
+use crate::support::layout::{Layout, Walk};
+use crate::support::map::aligned;
+use operator::{KernelContext, Result};
+use tensor::{TensorView, TensorViewMut};
+
+/// What a reduction does to elements read as `C`.
+pub(crate) trait Reducer<C: Compute>: Sync {
+    /// What is known of the elements seen so far.
+    type Acc: Copy;
+    /// The result, converted to the out's type when it is stored.
+    type Out: Compute;
+    /// Of no elements.
+    fn start(&self) -> Self::Acc;
+    /// After one more: the `index`th in row-major order of the dimensions reduced.
+    fn step(&self, acc: Self::Acc, x: C, index: usize) -> Self::Acc;
+    /// Of the elements of both.
+    fn merge(&self, a: Self::Acc, b: Self::Acc) -> Self::Acc;
+    /// The result over `count` elements.
+    fn finish(&self, acc: Self::Acc, count: usize) -> Self::Out;
+}
+
+/// Accumulators that run beside each other over one row, so that the loop vectorises. Fixed, so that
+/// results depend on nothing but the input.
+const LANES: usize = 8;
+/// Elements read at a time.
+const BLOCK: usize = 512;
+/// Columns reduced together where the dimension kept is the innermost.
+const COLUMNS: usize = 64;
+/// Elements below which a thread is not worth waking.
+const GRAIN: usize = 1 << 15;
+
+/// Resizes `out` to the sizes of `x` without `dims`, or with size one there if `keepdim`, and sets it
+/// to the reductions over them.
+pub(crate) fn reduce<C: Compute, R: Reducer<C>>(
+    ctx: &KernelContext<'_>,
+    x: &TensorView<'_>,
+    dims: DimSet,
+    keepdim: bool,
+    out: &mut TensorViewMut<'_>,
+    reducer: &R,
+) -> Result<()> {
+    out.resize(&dims.reduce(x.sizes(), keepdim))?;
+    aligned(x.bytes(), x.dtype())?;
+    aligned(out.bytes(), out.dtype())?;
+    let rank = x.rank();
+    let from = Layout::of(x.meta());
+    let one = |d: usize| (x.sizes()[d], from.strides()[d]);
+    let reduced = Walk::new((0..rank).rev().filter(|&d| dims.contains(d)).map(one), 0);
+    let count = (0..rank).filter(|&d| dims.contains(d)).map(|d| x.sizes()[d]).product();
+    // The dimensions of x that those of the out are, in the order in which the out is stored.
+    let same: Vec<usize> = (0..rank).filter(|&d| keepdim || !dims.contains(d)).collect();
+    let order = out.dim_order().iter().rev().map(|&d| same[d as usize]);
+    let kept = Walk::new(order.filter(|&d| !dims.contains(d)).map(one), 0);
+
+    let store = R::Out::storer(out.dtype())?;
+    let size = out.dtype().size();
+    let job = Job { bytes: x.bytes(), load: C::loader(x.dtype())?, reduced, count, reducer };
+    let piece = (GRAIN / job.count.max(1)).max(1);
+    ctx.pool().parallel_chunks_mut(out.bytes_mut(), piece * size, 1, &|number, bytes| {
+        let start = number * piece;
+        let mut results = [R::Out::default(); COLUMNS];
+        let mut done = 0;
+        kept.runs(start..start + bytes.len() / size, |at, stride, n| {
+            for first in (0..n).step_by(COLUMNS) {
+                let results = &mut results[..COLUMNS.min(n - first)];
+                let at = (at as isize + first as isize * stride) as usize;
+                job.run(at, stride, results);
+                store(results, &mut bytes[done * size..(done + results.len()) * size]);
+                done += results.len();
+            }
+        });
+    });
+    Ok(())
+}
+
+struct Job<'a, C, R> {
+    bytes: &'a [u8],
+    load: Load<C>,
+    reduced: Walk,
+    count: usize,
+    reducer: &'a R,
+}
+
+impl<C: Compute, R: Reducer<C>> Job<'_, C, R> {
+    /// The reductions of neighbours that start at `at` and lie `stride` apart.
+    fn run(&self, at: usize, stride: isize, results: &mut [R::Out]) {
+        if stride == 1 && results.len() > 1 && self.reduced.inner().1 != 1 {
+            return self.columns(at, results);
+        }
+        for (i, result) in results.iter_mut().enumerate() {
+            *result = self.row((at as isize + i as isize * stride) as usize);
+        }
+    }
+
+    /// One reduction, read along the dimensions reduced.
+    fn row(&self, base: usize) -> R::Out {
+        let mut lanes = [self.reducer.start(); LANES];
+        let mut block = [C::default(); BLOCK];
+        let mut index = 0;
+        self.reduced.runs(0..self.count, |at, stride, n| {
+            for first in (0..n).step_by(BLOCK) {
+                let block = &mut block[..BLOCK.min(n - first)];
+                (self.load)(
+                    self.bytes,
+                    (base + at).wrapping_add_signed(first as isize * stride),
+                    stride,
+                    block,
+                );
+                let (groups, rest) = block.as_chunks::<LANES>();
+                for (g, group) in groups.iter().enumerate() {
+                    for (l, acc) in lanes.iter_mut().enumerate() {
+                        *acc = self.reducer.step(*acc, group[l], index + g * LANES + l);
+                    }
+                }
+                let done = index + groups.len() * LANES;
+                for (l, (acc, &x)) in lanes.iter_mut().zip(rest).enumerate() {
+                    *acc = self.reducer.step(*acc, x, done + l);
+                }
+                index += block.len();
+            }
+        });
+        let acc = lanes.into_iter().reduce(|a, b| self.reducer.merge(a, b));
+        self.reducer.finish(acc.unwrap_or(lanes[0]), self.count)
+    }
+
+    /// Reductions of elements side by side, read row by row.
+    fn columns(&self, base: usize, results: &mut [R::Out]) {
+        let n = results.len();
+        let mut columns = [self.reducer.start(); COLUMNS];
+        let mut block = [C::default(); COLUMNS];
+        let mut index = 0;
+        self.reduced.runs(0..self.count, |at, stride, rows| {
+            for i in 0..rows {
+                let at = (base + at).wrapping_add_signed(i as isize * stride);
+                (self.load)(self.bytes, at, 1, &mut block[..n]);
+                for (acc, &x) in columns[..n].iter_mut().zip(&block) {
+                    *acc = self.reducer.step(*acc, x, index);
+                }
+                index += 1;
+            }
+        });
+        for (result, acc) in results.iter_mut().zip(columns) {
+            *result = self.reducer.finish(acc, self.count);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use operator::{Generator, Scratch};
+    use pool::Pool;
+    use tensor::{DimOrder, ScalarType, Tensor, TensorMeta};
+
+    struct Sum;
+    impl Reducer<f32> for Sum {
+        type Acc = f64;
+        type Out = f64;
+        fn start(&self) -> f64 {
+            0.0
+        }
+        fn step(&self, acc: f64, x: f32, index: usize) -> f64 {
+            // The index makes the order of the elements matter.
+            acc + x as f64 * (index + 1) as f64
+        }
+        fn merge(&self, a: f64, b: f64) -> f64 {
+            a + b
+        }
+        fn finish(&self, acc: f64, count: usize) -> f64 {
+            acc + count as f64
+        }
+    }
+
+    #[test]
+    fn every_set_of_dims_in_every_layout() {
+        let sizes = [3, 20, 2, 70];
+        let numel = sizes.iter().product::<usize>();
+        let data: Vec<f32> = (0..numel).map(|i| (i * 7 % 101) as f32).collect();
+        let rows = Tensor::from_slice(&sizes, &data).unwrap();
+        let (scratch, generator) = (Scratch::new(0), Generator::new(0));
+        for order in [[0, 1, 2, 3], [0, 2, 3, 1], [3, 1, 0, 2]] {
+            let x = rows.to_dim_order(DimOrder::new(&order).unwrap()).unwrap();
+            for mask in 0..16i64 {
+                let list: Vec<i64> = (0..4).filter(|d| mask >> d & 1 == 1).collect();
+                let dims = DimSet::of("dim", &list, 4).unwrap();
+                let mut want = std::collections::BTreeMap::new();
+                let mut seen = std::collections::BTreeMap::new();
+                for (i, &v) in data.iter().enumerate() {
+                    let index = [i / 2800, i / 140 % 20, i / 70 % 2, i % 70];
+                    let key: Vec<usize> = (0..4).filter(|&d| !dims.contains(d)).map(|d| index[d]).collect();
+                    let n: &mut f64 = seen.entry(key.clone()).or_default();
+                    *n += 1.0;
+                    *want.entry(key).or_insert(0.0) += v as f64 * *n + 1.0;
+                }
+                let want: Vec<f64> = want.into_values().collect();
+                for (keepdim, threads) in [(false, 1), (true, 3)] {
+                    let meta = TensorMeta::contiguous(ScalarType::Double, &dims.reduce(x.sizes(), keepdim));
+                    let mut out = Tensor::zeros(meta.unwrap()).unwrap();
+                    let pool = Pool::new(threads);
+                    let ctx = KernelContext::new(&pool, &scratch, &generator);
+                    reduce(&ctx, &x.view(), dims, keepdim, &mut out.view_mut(), &Sum).unwrap();
+                    assert_eq!(out.as_slice::<f64>().unwrap(), want, "dims {list:?} of order {order:?}");
+                }
+            }
+        }
+    }
+}
