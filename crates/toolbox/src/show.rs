@@ -154,6 +154,25 @@ pub fn bytes(n: u64) -> String {
     format!("{value:.1} {}", UNITS[unit])
 }
 
+/// Rows in columns, each line indented. `align` has a `<` or `>` for each column.
+pub fn table(rows: Vec<Vec<String>>, align: &str, indent: usize) -> String {
+    let align: Vec<char> = align.chars().collect();
+    let width = |c: usize| rows.iter().filter_map(|r| r.get(c)).map(|s| s.chars().count()).max();
+    let widths: Vec<usize> = (0..align.len()).map(|c| width(c).unwrap_or(0)).collect();
+    let mut out = String::new();
+    for row in &rows {
+        let mut line = " ".repeat(indent);
+        for ((cell, &width), &side) in row.iter().zip(&widths).zip(&align) {
+            let gap = width - cell.chars().count().min(width);
+            let (left, right) = if side == '>' { (gap, 0) } else { (0, gap) };
+            let _ = write!(line, "{:left$}{cell}{:right$}  ", "", "");
+        }
+        out.push_str(line.trim_end());
+        out.push('\n');
+    }
+    out
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
