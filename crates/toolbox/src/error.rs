@@ -38,6 +38,9 @@ pub enum Error {
     /// An input given by the user that the program cannot take.
     #[error("{0}")]
     Input(String),
+    /// The runtime refused or failed.
+    #[error(transparent)]
+    Runtime(#[from] runtime::Error),
     /// A tensor error.
     #[error(transparent)]
     Tensor(#[from] tensor::Error),

@@ -8,13 +8,13 @@ use runtime::{DataLoader, Purpose};
 const HEAD_BYTES: u64 = 64;
 
 /// The kind of file that a loader serves; `None` if its magic is none that is known.
-pub fn of(loader: &dyn DataLoader) -> Result<Option<FileKind>> {
+pub(crate) fn of(loader: &dyn DataLoader) -> Result<Option<FileKind>> {
     let head = loader.load(0, loader.size().min(HEAD_BYTES), Purpose::Program)?;
     Ok(format::sniff(&head))
 }
 
 /// The error that says that a verb has no use for a file of this kind.
-pub fn wrong(
+pub(crate) fn wrong(
     loader: &dyn DataLoader,
     found: Option<FileKind>,
     verb: &'static str,

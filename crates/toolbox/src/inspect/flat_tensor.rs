@@ -1,6 +1,6 @@
 use super::REPORT_VERSION;
 use crate::Result;
-use runtime::{DataLoader, NamedDataMap, PtdDataMap};
+use runtime::{DataLoader, Limits, NamedDataMap, PtdDataMap};
 use serde::Serialize;
 use std::sync::Arc;
 
@@ -40,9 +40,9 @@ pub struct EntryReport {
     pub dim_order: Option<Vec<u8>>,
 }
 
-pub(super) fn report(loader: &Arc<dyn DataLoader>) -> Result<FlatTensorReport> {
-    let map = PtdDataMap::load(Arc::clone(loader))?;
-    let file = map.flat_tensor();
+pub(super) fn report(loader: &Arc<dyn DataLoader>, limits: &Limits) -> Result<FlatTensorReport> {
+    let map = PtdDataMap::load(Arc::clone(loader), limits)?;
+    let file = map.tables();
     let entries = file.named_data.iter().map(|e| {
         let layout = e.tensor_layout.as_ref();
         let segment = file.segments.get(e.segment_index as usize).map_or(0, |s| s.size);

@@ -47,10 +47,8 @@ pub fn inspect(
     limits: &Limits,
 ) -> Result<Report> {
     match kind::of(&**loader)? {
-        Some(FileKind::Pte) => {
-            Ok(Report::Pte(Box::new(program::report(loader, kernels, backends, limits)?)))
-        }
-        Some(FileKind::Ptd) => Ok(Report::Ptd(flat_tensor::report(loader)?)),
+        Some(FileKind::Pte) => Ok(Report::Pte(Box::new(program::report(loader, kernels, backends, limits)?))),
+        Some(FileKind::Ptd) => Ok(Report::Ptd(flat_tensor::report(loader, limits)?)),
         other => Err(kind::wrong(&**loader, other, "inspect", "programs (.pte) and named data (.ptd)")),
     }
 }

@@ -288,8 +288,7 @@ fn method(
     for (index, d) in plan.delegates.iter().enumerate() {
         let range = meta.payload_range(d);
         let bytes = range.end - range.start;
-        let head =
-            program.loader().load(range.start, bytes.min(PAYLOAD_HEAD), Purpose::Backend(&d.id))?;
+        let head = program.loader().load(range.start, bytes.min(PAYLOAD_HEAD), Purpose::Backend(&d.id))?;
         let specs = d.compile_specs.iter().map(|s| (s.key.clone(), s.value.len() as u64));
         delegates.push(DelegateReport {
             index,

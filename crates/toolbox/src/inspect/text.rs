@@ -192,7 +192,13 @@ fn few(out: &mut String, rows: Vec<Vec<String>>, all: bool, align: &str) -> fmt:
 }
 
 /// A table, cut after a few rows.
-fn few_at(out: &mut String, mut rows: Vec<Vec<String>>, all: bool, align: &str, indent: usize) -> fmt::Result {
+fn few_at(
+    out: &mut String,
+    mut rows: Vec<Vec<String>>,
+    all: bool,
+    align: &str,
+    indent: usize,
+) -> fmt::Result {
     let more = rows.len().saturating_sub(FEW);
     if !all && more > 1 {
         rows.truncate(FEW);
