@@ -31,6 +31,14 @@ pub fn open(path: &Path, mode: LoadMode) -> Result<Arc<dyn DataLoader>> {
     })
 }
 
+/// Fails if the file is no program, saying what it is instead.
+pub fn expect_program(loader: &dyn DataLoader) -> Result<()> {
+    match crate::kind::of(loader)? {
+        Some(format::FileKind::Pte) => Ok(()),
+        other => Err(crate::kind::wrong(loader, other, "run", "programs (.pte)")),
+    }
+}
+
 /// Opens `.ptd` files as one map; `None` if there are none.
 pub fn open_data(files: &[PathBuf], mode: LoadMode) -> Result<Option<Arc<dyn NamedDataMap>>> {
     let mut maps: Vec<Arc<dyn NamedDataMap>> = Vec::new();

@@ -79,10 +79,7 @@ fn program(loader: &dyn DataLoader, limits: &Limits) -> Result<Vec<format::Error
         Err(e) => return Ok(vec![e]),
     };
     let tables = loader.load(0, header.program_size, Purpose::Program)?;
-    Ok(match pte::read_program_with(&tables, &limits.format) {
-        Ok(program) => pte::verify_all(&program, &header, &limits.format),
-        Err(e) => vec![e],
-    })
+    Ok(pte::VerifiedProgram::errors(&tables, &header, &limits.format))
 }
 
 /// The first problem of a `.ptd` file.

@@ -234,11 +234,11 @@ pub(super) fn report(
         .map(|meta| method(&program, meta, kernels, backends))
         .collect::<Result<Vec<_>>>()?;
     let segments = (0..tables.segments.len() as u32).map(|i| {
-        let range = program.segment_range(i);
+        let range = tables.segment(i).unwrap_or(0..0);
         SegmentReport { offset: range.start, bytes: range.end - range.start, holds: holds(tables, i) }
     });
     let named_data = tables.named_data.iter().map(|n| {
-        let range = program.segment_range(n.segment_index);
+        let range = tables.segment(n.segment_index).unwrap_or(0..0);
         NamedDataReport { key: n.key.clone(), segment: n.segment_index, bytes: range.end - range.start }
     });
     Ok(ProgramReport {
