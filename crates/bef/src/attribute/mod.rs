@@ -4,7 +4,7 @@
 //! | --- | --- | --- |
 //! | [`scalar`] | numbers, bool, type | the value at its natural alignment |
 //! | [`string`] | string, func | `u32 length`, bytes |
-//! | [`array`] | array | `u32 count`, elements |
+//! | [`mod@array`] | array | `u32 count`, elements |
 //! | [`shape`] | shape | 8-byte base, `u32 rank`, `i64 dims[rank]`; unranked is `u32 0` |
 //! | [`dense`] | dense | 8-byte base, offset, count, rank, dims, elements |
 //! | [`aggregate`] | aggregate | 8-byte base, `u32 n`, `u32 offsets[n]`, elements each behind its type byte |
