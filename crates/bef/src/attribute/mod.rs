@@ -78,7 +78,7 @@ pub enum Attribute<'a> {
     /// Attributes of any types. A list of attributes of one fixed-width type is an [`Attribute::Array`], and an
     /// empty one is [`Array::empty`]; nothing enforces this but the reference converter always does it.
     Aggregate(Vec<Attribute<'a>>),
-    SymbolRef(SymbolRef<'a>),
+    SymbolRef(Box<SymbolRef<'a>>),
 }
 
 impl<'a> Attribute<'a> {
@@ -158,7 +158,7 @@ impl<'a> Attribute<'a> {
             Attribute::Aggregate(v) => {
                 Attribute::Aggregate(v.into_iter().map(Attribute::into_owned).collect())
             }
-            Attribute::SymbolRef(v) => Attribute::SymbolRef(v.into_owned()),
+            Attribute::SymbolRef(v) => Attribute::SymbolRef(Box::new(v.into_owned())),
         }
     }
 }

@@ -16,6 +16,8 @@ pub(super) struct Checker<'v, 'a> {
     defined: Vec<bool>,
     /// Kernels' uses of each register, then where each register's part of `users` starts.
     uses: Vec<u32>,
+    /// How often the function returns each register.
+    returned: Vec<u32>,
     users: Vec<u32>,
     sorted: Vec<u32>,
     /// Arguments of all kernels, one after another: the register, and the kernel that reads it. A kernel without any
@@ -41,8 +43,20 @@ impl<'v, 'a> Checker<'v, 'a> {
         names: Option<AttributeNames<'a>>,
         types: Option<RegisterTypes<'a>>,
     ) -> Self {
-        let (defined, uses, users, sorted, arguments) = Default::default();
-        Checker { file, locations, names, types, defined, uses, users, sorted, arguments, last_attribute: 0 }
+        let (defined, uses, returned, users, sorted, arguments) = Default::default();
+        Checker {
+            file,
+            locations,
+            names,
+            types,
+            defined,
+            uses,
+            returned,
+            users,
+            sorted,
+            arguments,
+            last_attribute: 0,
+        }
     }
 
     /// Fails if the names and types sections hold more than the functions took.
@@ -307,10 +321,11 @@ impl<'v, 'a> Checker<'v, 'a> {
     /// function allows.
     fn check_uses(&mut self, record: &FunctionRecord<'a>, entry: &FunctionEntry<'_>) -> Result<()> {
         let registers = self.defined.len();
-        let mut returned = vec![0u32; if record.results().is_empty() { 0 } else { registers }];
+        self.returned.clear();
+        self.returned.resize(registers, 0);
         for (index, register) in record.results().iter().enumerate() {
             let fail = |error: Error| Err(error).within(|| format!("results[{index}]"));
-            let Some(count) = returned.get_mut(register.index()) else {
+            let Some(count) = self.returned.get_mut(register.index()) else {
                 return fail(out_of_range(record.start(), "register", register.0, registers));
             };
             *count += 1;
@@ -324,7 +339,7 @@ impl<'v, 'a> Checker<'v, 'a> {
             }
         }
         for (register, &expected) in record.register_uses().iter().enumerate() {
-            let found = self.uses[register] + returned.get(register).copied().unwrap_or_default();
+            let found = self.uses[register] + self.returned[register];
             let error = if !self.defined[register] {
                 Error::new(ErrorKind::Definition, record.start(), "no definition", "a kernel that defines it")
             } else if found != expected {
