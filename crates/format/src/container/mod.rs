@@ -1,12 +1,18 @@
 //! What the file formats share around their flatbuffer: a header spliced in after the first eight
 //! bytes, and segments of raw bytes behind it.
 
+mod assemble;
+mod blob;
 mod head;
 mod segments;
 mod tables;
 
+pub(crate) use assemble::{Layout, splice};
+pub use assemble::{Place, Prepared, Segment};
+pub(crate) use blob::pack;
+pub use blob::{Blob, Digest};
 pub use head::{HEAD_BYTES, align_up};
 pub(crate) use head::{Head, Magic};
 pub use segments::DataSegment;
-pub(crate) use segments::{SegmentSpace, check_segments, read_segment, segment_range};
+pub(crate) use segments::{SegmentSpace, check_segments, read_segment, segment_range, write_data_segments};
 pub(crate) use tables::{check_tables, place_error};

@@ -1,4 +1,4 @@
-use crate::flatbuffer::In;
+use crate::flatbuffer::{Field, In, Ref, Writer};
 use crate::{Error, ErrorKind, Limits, Result};
 use std::ops::Range;
 
@@ -14,6 +14,13 @@ pub struct DataSegment {
 /// Decodes a segment's table.
 pub(crate) fn read_segment(t: In<'_, '_, '_>) -> Result<DataSegment> {
     Ok(DataSegment { offset: t.get(0, "offset", 0)?, size: t.get(1, "size", 0)? })
+}
+
+/// Writes the segments' tables.
+pub(crate) fn write_data_segments(w: &mut Writer, segments: &[DataSegment]) -> Ref {
+    w.tables(segments, |w, segment| {
+        w.table(&[Field::number(segment.offset, 0), Field::number(segment.size, 0)])
+    })
 }
 
 /// Where in the file a segment lies, if that can be said without overflow.

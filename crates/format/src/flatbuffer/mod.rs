@@ -12,9 +12,11 @@
 
 mod path;
 mod reader;
+mod writer;
 
 pub use path::Path;
 pub use reader::{Reader, Scalar, Table};
+pub use writer::{Field, Finished, Ref, Writer};
 
 /// A table being read by a function that decodes it.
 pub(crate) type In<'t, 'r, 'a> = &'t Table<'r, 'a>;

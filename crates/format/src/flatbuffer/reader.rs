@@ -22,6 +22,8 @@ pub trait Scalar: Copy {
     const SIZE: usize;
     /// The number that these little-endian bytes, `SIZE` of them, stand for.
     fn from_le_slice(bytes: &[u8]) -> Self;
+    /// Its little-endian bytes.
+    fn to_le(self) -> impl AsRef<[u8]>;
 }
 
 macro_rules! scalars {
@@ -33,6 +35,9 @@ macro_rules! scalars {
                 le.copy_from_slice(bytes);
                 <$t>::from_le_bytes(le)
             }
+            fn to_le(self) -> impl AsRef<[u8]> {
+                self.to_le_bytes()
+            }
         }
     )*};
 }
@@ -42,6 +47,9 @@ impl Scalar for bool {
     const SIZE: usize = 1;
     fn from_le_slice(bytes: &[u8]) -> Self {
         bytes != [0]
+    }
+    fn to_le(self) -> impl AsRef<[u8]> {
+        [u8::from(self)]
     }
 }
 

@@ -29,11 +29,13 @@
 mod header;
 mod read;
 mod verify;
+mod write;
 
 pub use crate::container::DataSegment;
 pub use header::{HEADER_LENGTH, Header, IDENTIFIER};
 pub use read::{read_flat_tensor, read_flat_tensor_with};
 pub use verify::{VerifiedFlatTensor, verify, verify_all};
+pub use write::{Builder, DEFAULT_SEGMENT_ALIGNMENT, Entry, Prepared};
 
 use crate::shape;
 use tensor::ScalarType;

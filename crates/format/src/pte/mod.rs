@@ -33,6 +33,7 @@ mod read;
 mod schema;
 mod value;
 mod verify;
+mod write;
 
 pub use crate::container::DataSegment;
 pub use header::{EXTENDED_HEADER_LENGTH, ExtendedHeader, Header, IDENTIFIER, MIN_EXTENDED_HEADER_LENGTH};
@@ -46,3 +47,4 @@ pub use value::{
     AllocationDetails, EValue, ExtraTensorInfo, Tensor, TensorDataLocation, TensorShapeDynamism,
 };
 pub use verify::{TensorData, VerifiedProgram, verify, verify_all};
+pub use write::{Builder, DEFAULT_CONSTANT_ALIGNMENT, DEFAULT_SEGMENT_ALIGNMENT, Draft, NamedBlob, Prepared};

@@ -1,0 +1,194 @@
+use super::blob::{too_long, write_zeros};
+use super::{Blob, DataSegment, align_up};
+use crate::flatbuffer::Finished;
+use crate::{Error, ErrorKind, Result};
+use std::io::Write;
+
+/// A segment to be written.
+#[derive(Debug, Clone, Default)]
+pub struct Segment<'d> {
+    /// Its bytes.
+    pub blob: Blob<'d>,
+    /// Where it starts.
+    pub place: Place,
+}
+
+/// Where a segment is put.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// At the next multiple of the file's segment alignment and of this one.
+    Aligned(u64),
+    /// At this many bytes from the segment base.
+    At(u64),
+}
+
+impl Default for Place {
+    fn default() -> Self {
+        Self::Aligned(1)
+    }
+}
+
+impl<'d> Segment<'d> {
+    /// A segment that the file's segment alignment is enough for.
+    pub fn new(blob: Blob<'d>) -> Self {
+        Self { blob, place: Place::default() }
+    }
+
+    /// A segment that starts at a multiple of `alignment`.
+    pub fn aligned(blob: Blob<'d>, alignment: u64) -> Self {
+        Self { blob, place: Place::Aligned(alignment) }
+    }
+}
+
+/// Where the segments of a file come to lie.
+#[derive(Debug)]
+pub(crate) struct Layout {
+    /// Each segment, counted from the segment base.
+    pub(crate) placed: Vec<DataSegment>,
+    /// Bytes of all of them together, padding included.
+    pub(crate) data_size: u64,
+    /// To what the segment base must be aligned for every segment to be.
+    base_alignment: u64,
+}
+
+impl Layout {
+    /// Puts segments one after the other; nothing is padded behind the last.
+    pub(crate) fn new(segments: &[Segment<'_>], alignment: u64) -> Result<Self> {
+        let mut layout = Self { placed: Vec::new(), data_size: 0, base_alignment: alignment };
+        for segment in segments {
+            let size = segment.blob.len();
+            let offset = match segment.place {
+                Place::At(offset) => offset,
+                Place::Aligned(own) => {
+                    layout.base_alignment = lcm(layout.base_alignment, own).ok_or_else(too_long)?;
+                    let both = lcm(alignment, own).ok_or_else(too_long)?;
+                    align_up(layout.data_size, both).ok_or_else(too_long)?
+                }
+            };
+            // An empty segment may be anywhere and pushes nothing back.
+            if size > 0 {
+                let end = offset.checked_add(size).ok_or_else(too_long)?;
+                layout.data_size = layout.data_size.max(end);
+            }
+            layout.placed.push(DataSegment { offset, size });
+        }
+        Ok(layout)
+    }
+
+    /// Where segments start behind `tables_size` bytes of tables, and where the file ends.
+    pub(crate) fn base(&self, tables_size: u64) -> Result<(u64, u64)> {
+        let base = align_up(tables_size, self.base_alignment).ok_or_else(too_long)?;
+        Ok((base, base.checked_add(self.data_size).ok_or_else(too_long)?))
+    }
+}
+
+/// Least common multiple; `None` if it overflows or one is zero.
+fn lcm(a: u64, b: u64) -> Option<u64> {
+    let (mut x, mut y) = (a, b);
+    while y != 0 {
+        (x, y) = (y, x % y);
+    }
+    (a / x.max(1)).checked_mul(b).filter(|&lcm| lcm != 0)
+}
+
+/// Makes room for a header of `len` bytes, rounded up to what the tables' alignment needs, after the
+/// first eight bytes of a flatbuffer, and moves its root offset by as much. Returns the room made.
+pub(crate) fn splice(tables: &mut Finished, len: usize) -> usize {
+    let len = len.next_multiple_of(tables.alignment.max(16));
+    let mut root = [0; 4];
+    root.copy_from_slice(&tables.bytes[..4]);
+    let root = u32::from_le_bytes(root) + len as u32;
+    tables.bytes[..4].copy_from_slice(&root.to_le_bytes());
+    tables.bytes.splice(8..8, std::iter::repeat_n(0, len));
+    len
+}
+
+/// A file whose tables are made and verified, ready to be written. `H` is its header.
+#[derive(Debug)]
+pub struct Prepared<'d, H> {
+    pub(crate) tables: Vec<u8>,
+    pub(crate) header: H,
+    pub(crate) base: u64,
+    pub(crate) segments: Vec<Segment<'d>>,
+    pub(crate) placed: Vec<DataSegment>,
+}
+
+impl<H> Prepared<'_, H> {
+    /// Where the parts of the file will lie; its `file_len` bytes will be written.
+    pub fn header(&self) -> &H {
+        &self.header
+    }
+
+    /// Writes the file, front to back: the tables, then zeros up to each segment and the segment.
+    ///
+    /// Segments that are the very same range are written once, and must be the very same bytes.
+    pub fn write_to(&self, out: &mut dyn Write) -> Result<()> {
+        out.write_all(&self.tables)?;
+        let (segments, placed) = (&self.segments, &self.placed);
+        let mut order: Vec<usize> = (0..segments.len()).filter(|&i| placed[i].size > 0).collect();
+        order.sort_by_key(|&i| (placed[i].offset, i));
+        for pair in order.windows(2) {
+            let (first, second) = (pair[0], pair[1]);
+            if placed[first] == placed[second]
+                && segments[first].blob.digest()? != segments[second].blob.digest()?
+            {
+                let path = format!("segments[{second}]");
+                let expected = format!("the bytes of segments[{first}], whose place it has");
+                return Err(Error::new(ErrorKind::Invalid, path, expected, "other bytes"));
+            }
+        }
+        order.dedup_by_key(|i| placed[*i]);
+        let mut at = self.tables.len() as u64;
+        for index in order {
+            let start = self.base.checked_add(placed[index].offset).ok_or_else(too_long)?;
+            let Some(gap) = start.checked_sub(at) else {
+                let path = format!("segments[{index}]");
+                let expected = format!("a start at byte {at} or later");
+                return Err(Error::new(ErrorKind::Invalid, path, expected, start));
+            };
+            write_zeros(out, gap)?;
+            segments[index].blob.copy_to(out).map_err(|error| error.within(&format!("segments[{index}]")))?;
+            at = start + placed[index].size;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn segment(len: usize, place: Place) -> Segment<'static> {
+        Segment { blob: Blob::bytes(vec![7; len]), place }
+    }
+
+    #[test]
+    fn segments_start_aligned_and_are_not_padded_at_the_end() {
+        let segments =
+            [segment(0, Place::default()), segment(5, Place::default()), segment(3, Place::Aligned(96))];
+        let layout = Layout::new(&segments, 128).unwrap();
+        let places: Vec<_> = layout.placed.iter().map(|s| (s.offset, s.size)).collect();
+        assert_eq!((places, layout.data_size), (vec![(0, 0), (0, 5), (384, 3)], 387));
+        let (base, end) = layout.base(100).unwrap();
+        assert_eq!((base, end), (384, 384 + 387));
+        let prepared = Prepared {
+            tables: vec![1; 100],
+            header: (),
+            base,
+            segments: segments.to_vec(),
+            placed: layout.placed,
+        };
+        let mut out = Vec::new();
+        prepared.write_to(&mut out).unwrap();
+        assert_eq!(out.len() as u64, end);
+        assert_eq!((&out[..100], &out[384..389], &out[768..]), (&[1; 100][..], &[7; 5][..], &[7; 3][..]));
+    }
+
+    #[test]
+    fn alignments_that_make_no_sense() {
+        assert!(Layout::new(&[segment(1, Place::default())], 0).is_err());
+        assert!(Layout::new(&[segment(1, Place::Aligned(0))], 128).is_err());
+        assert!(Layout::new(&[segment(1, Place::Aligned(u64::MAX))], 128).is_err());
+        assert!(Layout::new(&[segment(1, Place::At(u64::MAX))], 128).is_err());
+    }
+}

@@ -1,0 +1,221 @@
+use super::align_up;
+use crate::{Error, ErrorKind, Result};
+use std::borrow::Cow;
+use std::fmt;
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::io::{self, Write};
+use std::sync::{Arc, LazyLock};
+
+type Copy<'d> = dyn Fn(&mut dyn Write) -> io::Result<()> + Send + Sync + 'd;
+
+/// Bytes to be written: in memory, or copied from somewhere when their turn comes, so that a file
+/// much larger than memory can be written.
+#[derive(Clone)]
+pub struct Blob<'d> {
+    len: u64,
+    source: Source<'d>,
+}
+
+#[derive(Clone)]
+enum Source<'d> {
+    Bytes(Arc<Cow<'d, [u8]>>),
+    Stream(Arc<Copy<'d>>),
+    /// Blobs with their offsets, in order; zeros between them.
+    Parts(Arc<Vec<(u64, Blob<'d>)>>),
+}
+
+/// A fingerprint of a blob's bytes, comparable within one process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Digest {
+    len: u64,
+    halves: [u64; 2],
+}
+
+impl<'d> Blob<'d> {
+    /// Bytes in memory, owned or borrowed.
+    pub fn bytes(bytes: impl Into<Cow<'d, [u8]>>) -> Self {
+        let bytes = bytes.into();
+        Self { len: bytes.len() as u64, source: Source::Bytes(Arc::new(bytes)) }
+    }
+
+    /// `len` bytes that `copy` writes, the same ones whenever it is called. It is called once to
+    /// write them, and once before if they are compared with others.
+    pub fn stream(len: u64, copy: impl Fn(&mut dyn Write) -> io::Result<()> + Send + Sync + 'd) -> Self {
+        Self { len, source: Source::Stream(Arc::new(copy)) }
+    }
+
+    /// Blobs at these offsets, in ascending order and without overlap, with zeros between them.
+    /// The length is the last one's end.
+    pub fn parts(parts: Vec<(u64, Blob<'d>)>) -> Self {
+        let len = parts.last().map_or(0, |(offset, blob)| offset.saturating_add(blob.len));
+        Self { len, source: Source::Parts(Arc::new(parts)) }
+    }
+
+    /// Number of bytes.
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Writes the bytes. An error if the source gives more or fewer than it said.
+    pub fn copy_to(&self, out: &mut dyn Write) -> Result<()> {
+        match &self.source {
+            Source::Bytes(bytes) => Ok(out.write_all(bytes)?),
+            Source::Stream(copy) => {
+                let mut counted = Counted { out, left: self.len, excess: false };
+                let copied = copy(&mut counted);
+                if counted.excess {
+                    return Err(self.wrong_length("more"));
+                }
+                copied?;
+                if counted.left > 0 {
+                    return Err(self.wrong_length(&format!("{}", self.len - counted.left)));
+                }
+                Ok(())
+            }
+            Source::Parts(parts) => {
+                let mut at = 0;
+                for (offset, blob) in parts.iter() {
+                    let Some(gap) = offset.checked_sub(at) else {
+                        let found = format!("one from {offset} on, behind one up to {at}");
+                        return Err(Error::new(ErrorKind::Invalid, "", "parts that do not overlap", found));
+                    };
+                    write_zeros(out, gap)?;
+                    blob.copy_to(out)?;
+                    at = offset + blob.len;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    #[cold]
+    fn wrong_length(&self, found: &str) -> Error {
+        Error::new(ErrorKind::Io, "", format!("{} bytes of data, as announced", self.len), found)
+    }
+
+    /// All bytes in memory. Meant for blobs known to be small.
+    pub fn to_vec(&self) -> Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        self.copy_to(&mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// A fingerprint by which equal blobs are found: two independent keyed hashes, the keys drawn
+    /// at random for each process, so that no file can be made to collide.
+    pub fn digest(&self) -> Result<Digest> {
+        static KEYS: LazyLock<[RandomState; 2]> = LazyLock::new(|| [RandomState::new(), RandomState::new()]);
+        let mut hash = Hash(KEYS.each_ref().map(BuildHasher::build_hasher));
+        self.copy_to(&mut hash)?;
+        Ok(Digest { len: self.len, halves: hash.0.each_ref().map(Hasher::finish) })
+    }
+}
+
+impl Default for Blob<'_> {
+    fn default() -> Self {
+        Self::bytes(Vec::new())
+    }
+}
+
+impl fmt::Debug for Blob<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Blob").field("len", &self.len).finish_non_exhaustive()
+    }
+}
+
+struct Hash<H>([H; 2]);
+
+impl<H: Hasher> Write for Hash<H> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.iter_mut().for_each(|hasher| hasher.write(bytes));
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Passes on as many bytes as were announced.
+struct Counted<'o> {
+    out: &'o mut dyn Write,
+    left: u64,
+    excess: bool,
+}
+
+impl Write for Counted<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if bytes.len() as u64 > self.left {
+            self.excess = true;
+            return Err(io::Error::other("more bytes than announced"));
+        }
+        let written = self.out.write(bytes)?;
+        self.left -= written as u64;
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
+}
+
+/// Writes `count` zero bytes.
+pub(crate) fn write_zeros(out: &mut dyn Write, mut count: u64) -> Result<()> {
+    const ZEROS: [u8; 4096] = [0; 4096];
+    while count > 0 {
+        let now = count.min(ZEROS.len() as u64);
+        out.write_all(&ZEROS[..now as usize])?;
+        count -= now;
+    }
+    Ok(())
+}
+
+/// Puts blobs one after the other, each start rounded up to `alignment`: their offsets.
+pub(crate) fn pack(blobs: &[Blob<'_>], alignment: u64) -> Result<Vec<u64>> {
+    let mut end = 0u64;
+    let mut offsets = Vec::with_capacity(blobs.len());
+    for blob in blobs {
+        let start = align_up(end, alignment).ok_or_else(too_long)?;
+        end = start.checked_add(blob.len).ok_or_else(too_long)?;
+        offsets.push(start);
+    }
+    Ok(offsets)
+}
+
+#[cold]
+pub(crate) fn too_long() -> Error {
+    Error::new(ErrorKind::Invalid, "segments", "lengths whose sum, aligned, does not overflow", "more")
+        .hint("alignments must not be 0")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stream_must_keep_its_word() {
+        let of = |len| Blob::stream(len, |out| out.write_all(b"abc"));
+        assert_eq!(of(3).to_vec().unwrap(), b"abc");
+        assert!(of(4).to_vec().unwrap_err().to_string().contains("expected 4 bytes of data"));
+        assert!(of(2).to_vec().unwrap_err().to_string().contains("found more"));
+    }
+
+    #[test]
+    fn parts_are_padded_with_zeros() {
+        let part = |text: &'static [u8]| Blob::bytes(text);
+        let blob = Blob::parts(vec![(0, part(b"ab")), (4, part(b"c")), (5, part(b""))]);
+        assert_eq!((blob.len(), blob.to_vec().unwrap()), (5, b"ab\0\0c".to_vec()));
+        assert!(Blob::parts(vec![(0, part(b"ab")), (1, part(b"c"))]).to_vec().is_err());
+    }
+
+    #[test]
+    fn equal_bytes_have_equal_digests() {
+        let stream = Blob::stream(4, |out| out.write_all(b"ab").and_then(|()| out.write_all(b"cd")));
+        assert_eq!(stream.digest().unwrap(), Blob::bytes(&b"abcd"[..]).digest().unwrap());
+        assert_ne!(stream.digest().unwrap(), Blob::bytes(&b"abce"[..]).digest().unwrap());
+    }
+}

@@ -1,0 +1,150 @@
+use super::{
+    FlatTensor, HEADER_LENGTH, Header, IDENTIFIER, NamedData, TensorLayout, VerifiedFlatTensor, verify,
+};
+use crate::container::{Blob, Digest, Layout, Segment, splice, write_data_segments};
+use crate::flatbuffer::{Field, Finished, Writer};
+use crate::{Error, ErrorKind, Limits, Result};
+use std::collections::HashMap;
+use std::io::Write;
+use std::ops::Range;
+
+/// To what a segment's start is aligned unless asked otherwise, as the reference has it.
+pub const DEFAULT_SEGMENT_ALIGNMENT: u64 = 128;
+
+/// Puts a `.ptd` file together.
+///
+/// Every distinct blob becomes a segment, in the order in which it first appears; entries with equal
+/// bytes share one. Files are written in the current edition of the format.
+#[derive(Debug, Clone)]
+pub struct Builder<'d> {
+    /// The entries, in the order in which they are written.
+    pub entries: Vec<Entry<'d>>,
+    /// To what segments are aligned: a power of two.
+    pub segment_alignment: u64,
+}
+
+/// A named tensor or blob to be written.
+#[derive(Debug, Clone, Default)]
+pub struct Entry<'d> {
+    /// The name.
+    pub key: String,
+    /// What the bytes are, if they are a tensor.
+    pub layout: Option<TensorLayout>,
+    /// The bytes.
+    pub blob: Blob<'d>,
+    /// To what they are aligned besides the segment alignment; 1 if that is enough.
+    pub alignment: u64,
+}
+
+/// A file whose tables are made and verified, ready to be written.
+pub type Prepared<'d> = crate::container::Prepared<'d, Header>;
+
+impl Default for Builder<'_> {
+    fn default() -> Self {
+        Self { entries: Vec::new(), segment_alignment: DEFAULT_SEGMENT_ALIGNMENT }
+    }
+}
+
+impl<'d> Builder<'d> {
+    /// A file without entries.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a tensor.
+    pub fn tensor(&mut self, key: impl Into<String>, layout: TensorLayout, blob: Blob<'d>) -> &mut Self {
+        self.entries.push(Entry { key: key.into(), layout: Some(layout), blob, alignment: 1 });
+        self
+    }
+
+    /// Adds an opaque blob.
+    pub fn blob(&mut self, key: impl Into<String>, blob: Blob<'d>) -> &mut Self {
+        self.entries.push(Entry { key: key.into(), layout: None, blob, alignment: 1 });
+        self
+    }
+
+    /// Takes a file apart. `source` gives the bytes of a range of the file it was read from.
+    pub fn from_flat_tensor(file: &VerifiedFlatTensor, source: impl Fn(Range<u64>) -> Blob<'d>) -> Self {
+        let entry = |entry: &NamedData| Entry {
+            key: entry.key.clone(),
+            layout: entry.tensor_layout.clone(),
+            blob: source(file.data_range(entry)),
+            alignment: 1,
+        };
+        Self { entries: file.named_data.iter().map(entry).collect(), ..Self::default() }
+    }
+
+    /// Makes the tables and verifies them: whatever is written can be read.
+    ///
+    /// Every blob is read once, to find those that are equal.
+    pub fn prepare(self) -> Result<Prepared<'d>> {
+        self.prepare_with(&Limits::DEFAULT)
+    }
+
+    /// Like [`prepare`](Self::prepare), under other limits.
+    pub fn prepare_with(self, limits: &Limits) -> Result<Prepared<'d>> {
+        let alignment = self.segment_alignment;
+        if !alignment.is_power_of_two() {
+            return Err(Error::new(ErrorKind::Invalid, "segment_alignment", "a power of two", alignment));
+        }
+        let mut tables = FlatTensor::default();
+        let mut segments: Vec<Segment<'d>> = Vec::new();
+        let mut seen: HashMap<(Digest, u64), u32> = HashMap::new();
+        for entry in self.entries {
+            let own = entry.alignment.max(1);
+            let digest = entry.blob.digest().map_err(|error| error.within(&format!("`{}`", entry.key)))?;
+            let segment_index = *seen.entry((digest, own)).or_insert(segments.len() as u32);
+            if segment_index as usize == segments.len() {
+                segments.push(Segment::aligned(entry.blob, own));
+            }
+            tables.named_data.push(NamedData {
+                key: entry.key,
+                segment_index,
+                segment_offset: 0,
+                tensor_layout: entry.layout,
+            });
+        }
+        let layout = Layout::new(&segments, alignment)?;
+        tables.segments = layout.placed.clone();
+        let mut flatbuffer = flatbuffer(&tables)?;
+        let flatbuffer_size = flatbuffer.bytes.len() as u64;
+        let flatbuffer_offset = splice(&mut flatbuffer, HEADER_LENGTH as usize) as u64;
+        let bytes = &mut flatbuffer.bytes;
+        let (base, file_len) = layout.base(bytes.len() as u64)?;
+        let mut header = b"FH01".to_vec();
+        header.extend(HEADER_LENGTH.to_le_bytes());
+        for field in [flatbuffer_offset, flatbuffer_size, base, layout.data_size] {
+            header.extend(field.to_le_bytes());
+        }
+        bytes[8..8 + header.len()].copy_from_slice(&header);
+        // A file without data ends with its tables, padded so that the header tells the truth.
+        if layout.data_size == 0 {
+            bytes.resize(base as usize, 0);
+        }
+        let header = Header::parse(bytes, file_len)?;
+        verify(&tables, &header, limits)?;
+        Ok(Prepared { tables: flatbuffer.bytes, header, base, segments, placed: layout.placed })
+    }
+
+    /// Writes the file, front to back; the blobs pass through and are never all in memory.
+    pub fn write(self, out: &mut dyn Write) -> Result<Header> {
+        let prepared = self.prepare()?;
+        prepared.write_to(out)?;
+        Ok(prepared.header)
+    }
+}
+
+fn flatbuffer(tables: &FlatTensor) -> Result<Finished> {
+    let mut w = Writer::new();
+    let named_data = w.tables(&tables.named_data, |w, entry: &NamedData| {
+        let layout = entry.tensor_layout.as_ref().map(|layout: &TensorLayout| {
+            let (dim_order, sizes) = (w.scalars(&layout.dim_order), w.scalars(&layout.sizes));
+            w.table(&[Field::number(layout.scalar_type, 0), sizes.into(), dim_order.into()])
+        });
+        let key = w.string(&entry.key);
+        w.table(&[key.into(), Field::number(entry.segment_index, 0), layout.into()])
+    });
+    let segments = write_data_segments(&mut w, &tables.segments);
+    let root = w.table(&[Field::number(tables.version, 0), segments.into(), named_data.into()]);
+    w.finish(root, IDENTIFIER)
+}

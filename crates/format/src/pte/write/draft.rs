@@ -1,0 +1,124 @@
+use super::tables::tables;
+use crate::container::{Blob, Layout, Place, Segment, splice};
+use crate::pte::{
+    BackendDelegateInlineData, Buffer, EXTENDED_HEADER_LENGTH, Header, Program, VerifiedProgram, verify,
+};
+use crate::{Error, ErrorKind, Limits, Result};
+use std::io::Write;
+use std::ops::Range;
+
+/// To what a segment's start is aligned unless asked otherwise, as the reference has it.
+pub const DEFAULT_SEGMENT_ALIGNMENT: u64 = 128;
+
+/// A program as it is to be written: tables that are complete, and the bytes they refer to.
+///
+/// What refers to segments and inline data by index is written as it stands; [`Builder`](super::Builder)
+/// makes a draft from loose parts.
+#[derive(Debug, Clone, Default)]
+pub struct Draft<'d> {
+    /// The tables. `segments`, `constant_buffer` and `backend_delegate_data` are filled in from the
+    /// fields below when the draft is written.
+    pub program: Program,
+    /// The segments, in the order of their indices.
+    pub segments: Vec<Segment<'d>>,
+    /// Inline constants, entry 0 a placeholder; empty if constants are in a segment.
+    pub inline_constants: Vec<Blob<'d>>,
+    /// Inline delegate payloads.
+    pub inline_delegates: Vec<Blob<'d>>,
+    /// To what the segments' base and starts are aligned: a power of two. 0 stands for
+    /// [`DEFAULT_SEGMENT_ALIGNMENT`].
+    pub segment_alignment: u64,
+    /// To what inline data is aligned: a power of two, at least 16.
+    pub inline_alignment: usize,
+}
+
+/// A draft whose tables are made and verified, ready to be written.
+pub type Prepared<'d> = crate::container::Prepared<'d, Header>;
+
+impl<'d> Draft<'d> {
+    /// The draft that writes `program` again: the same tables, every segment at its place. `source`
+    /// gives the bytes of a range of the file it was read from.
+    ///
+    /// The header is written in its current length whatever it was.
+    pub fn rewrite(program: &VerifiedProgram, source: impl Fn(Range<u64>) -> Blob<'d>) -> Self {
+        let indices = 0..program.segments.len() as u32;
+        let segment = |index: u32| {
+            let range = program.segment(index).unwrap_or_default();
+            let offset = program.segments.get(index as usize).map_or(0, |segment| segment.offset);
+            Segment { blob: source(range), place: Place::At(offset) }
+        };
+        Self {
+            segments: indices.map(segment).collect(),
+            inline_constants: program.constant_buffer.iter().map(|b| source(b.storage.clone())).collect(),
+            inline_delegates: program.backend_delegate_data.iter().map(|b| source(b.data.clone())).collect(),
+            segment_alignment: alignment_of(program),
+            inline_alignment: 16,
+            program: program.program().clone(),
+        }
+    }
+
+    /// Makes the tables and verifies them: whatever is written can be read.
+    pub fn prepare(self) -> Result<Prepared<'d>> {
+        self.prepare_with(&Limits::DEFAULT)
+    }
+
+    /// Like [`prepare`](Self::prepare), under other limits.
+    pub fn prepare_with(mut self, limits: &Limits) -> Result<Prepared<'d>> {
+        let alignment = match self.segment_alignment {
+            0 => DEFAULT_SEGMENT_ALIGNMENT,
+            alignment => alignment,
+        };
+        check_alignment("segment_alignment", alignment)?;
+        check_alignment("inline_alignment", self.inline_alignment.max(1) as u64)?;
+        let layout = Layout::new(&self.segments, alignment)?;
+        let program = &mut self.program;
+        program.segments = layout.placed.clone();
+        let range = |blob: &Blob<'_>| 0..blob.len();
+        program.constant_buffer =
+            self.inline_constants.iter().map(|b| Buffer { storage: range(b) }).collect();
+        program.backend_delegate_data =
+            self.inline_delegates.iter().map(|b| BackendDelegateInlineData { data: range(b) }).collect();
+
+        let mut tables =
+            tables(program, &self.inline_constants, &self.inline_delegates, self.inline_alignment)?;
+        let has_header = layout.data_size > 0;
+        if has_header {
+            splice(&mut tables, EXTENDED_HEADER_LENGTH as usize);
+        }
+        let program_size = tables.bytes.len() as u64;
+        let (base, file_len) = if has_header { layout.base(program_size)? } else { (0, program_size) };
+        if has_header {
+            let mut header = b"eh00".to_vec();
+            header.extend(EXTENDED_HEADER_LENGTH.to_le_bytes());
+            [program_size, base, layout.data_size]
+                .iter()
+                .for_each(|field| header.extend(field.to_le_bytes()));
+            tables.bytes[8..8 + header.len()].copy_from_slice(&header);
+        }
+        let header = Header::parse(&tables.bytes, file_len)?;
+        verify(program, &header, limits)?;
+        Ok(Prepared { tables: tables.bytes, header, base, segments: self.segments, placed: layout.placed })
+    }
+
+    /// Writes the file, front to back; the segments pass through and are never all in memory.
+    pub fn write(self, out: &mut dyn Write) -> Result<Header> {
+        let prepared = self.prepare()?;
+        prepared.write_to(out)?;
+        Ok(prepared.header)
+    }
+}
+
+/// A power of two to which the segments of a file are aligned: at least 16, at most a page.
+fn alignment_of(program: &VerifiedProgram) -> u64 {
+    const PAGE: u64 = 4096;
+    let starts = program.segments.iter().filter(|segment| segment.size > 0).map(|segment| segment.offset);
+    let all = starts.fold(program.header().segment_base_offset, |all, start| all | start);
+    if all == 0 { DEFAULT_SEGMENT_ALIGNMENT } else { (1 << all.trailing_zeros().min(12)).clamp(16, PAGE) }
+}
+
+fn check_alignment(name: &'static str, alignment: u64) -> Result<()> {
+    if alignment.is_power_of_two() && alignment <= 1 << 30 {
+        return Ok(());
+    }
+    Err(Error::new(ErrorKind::Invalid, name, "a power of two, at most 1 GiB", alignment))
+}
