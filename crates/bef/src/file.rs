@@ -8,7 +8,7 @@ use crate::region::Region;
 use crate::section::attribute_names::AttributeNames;
 use crate::section::attribute_types::AttributeTypes;
 use crate::section::attributes::Attributes;
-use crate::section::function_index::{FunctionIndex, FunctionKind};
+use crate::section::function_index::{FunctionEntry, FunctionIndex, FunctionKind};
 use crate::section::functions::FunctionRecord;
 use crate::section::location_strings::LocationStrings;
 use crate::section::locations::Locations;
@@ -156,9 +156,15 @@ impl<'a> File<'a> {
         if entry.kind == FunctionKind::Native {
             return Ok(None);
         }
-        FunctionRecord::read(self.or_empty(SectionId::Functions), &entry, &self.limits)
-            .map(Some)
-            .within(|| format!("functions[{id}]"))
+        self.record(&entry).map(Some).within(|| format!("functions[{id}]"))
+    }
+
+    /// The record of a function that is not native.
+    ///
+    /// # Errors
+    /// When its tables are malformed.
+    pub fn record(&self, entry: &FunctionEntry<'_>) -> Result<FunctionRecord<'a>> {
+        FunctionRecord::read(self.or_empty(SectionId::Functions), entry, &self.limits)
     }
 
     /// The locations.

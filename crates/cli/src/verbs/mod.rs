@@ -25,10 +25,5 @@ macro_rules! verbs {
 }
 
 verbs! {
-    run => Run,
-    inspect => Inspect,
-    validate => Validate,
-    verify => Verify,
-    ops => Ops,
     completion => Completion,
 }

@@ -1,0 +1,283 @@
+//! A value that will be there later. The `unsafe` here: the cell that the value is put into, once, by
+//! the only [`Promise`], and the list of those who wait, which is a stack of boxes.
+
+use crate::error::{ErrorCode, ErrorValue};
+use crate::stack;
+use crate::sync::{Arc, AtomicPtr, Ordering, UnsafeCell};
+use crate::value::Value;
+use std::fmt;
+use std::ptr;
+
+/// Called when a value has become available.
+type Waiter = Box<dyn FnOnce() + Send>;
+
+struct Node {
+    waiter: Waiter,
+    next: *mut Node,
+}
+
+struct Inner {
+    /// Those who wait, last come first; [`available`] once the value is there.
+    waiters: AtomicPtr<Node>,
+    value: UnsafeCell<Value>,
+}
+
+// SAFETY: `value` is written by the only promise, before `waiters` becomes `available` (release), and
+// read only after that has been seen (acquire). The nodes belong to whoever takes the list, which the
+// atomic exchange gives to one thread only. `Value` and `Waiter` are `Send`, `Value` is `Sync`.
+unsafe impl Sync for Inner {}
+// SAFETY: as for `Sync`; nothing here belongs to a particular thread.
+unsafe impl Send for Inner {}
+
+/// What `waiters` points to once the value is there: no node, only an address that none has.
+fn available() -> *mut Node {
+    ptr::without_provenance_mut(1)
+}
+
+/// A value that may not be there yet. It becomes, once, a concrete value or an error, perhaps by
+/// forwarding another asynchronous value. Cloning shares it; counting its references and waiting for
+/// it take no lock.
+#[derive(Clone)]
+pub struct AsyncValue(Arc<Inner>);
+
+/// The right, and the duty, to make an [`AsyncValue`] available. A promise that is dropped makes it an
+/// error, so that nobody waits for ever.
+pub struct Promise(Option<AsyncValue>);
+
+impl AsyncValue {
+    /// An unavailable value, and the promise to make it available.
+    pub fn new() -> (Promise, Self) {
+        let value = Self(Arc::new(Inner {
+            waiters: AtomicPtr::new(ptr::null_mut()),
+            value: UnsafeCell::new(Value::Empty),
+        }));
+        (Promise(Some(value.clone())), value)
+    }
+
+    /// Whether the value, or the error in its place, is there.
+    #[inline]
+    pub fn is_available(&self) -> bool {
+        self.0.waiters.load(Ordering::Acquire) == available()
+    }
+
+    /// The value, if it is there: never empty or asynchronous itself.
+    #[inline]
+    pub fn get(&self) -> Option<&Value> {
+        // SAFETY: once available, the cell is never written again, and the acquire load in
+        // `is_available` has seen the write; the value lives as long as `self`.
+        self.is_available().then(|| self.0.value.with(|value| unsafe { &*value }))
+    }
+
+    /// Calls `waiter` as soon as the value is there: now, if it is; else on the thread that makes it
+    /// available.
+    pub fn and_then(&self, waiter: impl FnOnce() + Send + 'static) {
+        if self.is_available() {
+            return waiter();
+        }
+        let node = Box::into_raw(Box::new(Node { waiter: Box::new(waiter), next: ptr::null_mut() }));
+        let mut head = self.0.waiters.load(Ordering::Acquire);
+        loop {
+            if head == available() {
+                // SAFETY: the node was made above and never got into the list.
+                let node = unsafe { Box::from_raw(node) };
+                return (node.waiter)();
+            }
+            // SAFETY: the node is not in the list yet, so it is this thread's alone.
+            unsafe { (*node).next = head };
+            // Release publishes the node; acquire on failure may learn that the value is there.
+            match self.0.waiters.compare_exchange_weak(head, node, Ordering::Release, Ordering::Acquire) {
+                Ok(_) => return,
+                Err(now) => head = now,
+            }
+        }
+    }
+
+    fn resolve(&self, value: Value) {
+        // SAFETY: called once, by the promise, which is consumed: nobody else writes, and nobody
+        // reads before the list becomes `available`.
+        self.0.value.with_mut(|cell| unsafe { *cell = value });
+        let list = self.0.waiters.swap(available(), Ordering::AcqRel);
+        // Those who wait may drop this value: nothing of it is used from here on.
+        Waiters(list).run();
+    }
+}
+
+impl Promise {
+    /// Makes the value available. An asynchronous value is forwarded: this value becomes available
+    /// when that one does.
+    pub fn set(mut self, value: Value) {
+        let Some(target) = self.0.take() else { return };
+        match value.settle() {
+            Value::Async(source) => {
+                let next = source.clone();
+                let promise = Promise(Some(target));
+                source.and_then(move || promise.set(Value::Async(next)));
+            }
+            Value::Empty => target.resolve(Value::Error(broken())),
+            value => target.resolve(value),
+        }
+    }
+
+    /// Gives up the promise without a word, because the value is known to nobody else.
+    pub(crate) fn discard(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Promise {
+    fn drop(&mut self) {
+        if let Some(target) = self.0.take() {
+            target.resolve(Value::Error(broken()));
+        }
+    }
+}
+
+fn broken() -> ErrorValue {
+    ErrorValue::new(ErrorCode::Internal, "the task that was to make this value ended without it")
+}
+
+/// A list of those who wait, taken out of its value.
+struct Waiters(*mut Node);
+
+// SAFETY: the nodes belong to this list alone, and their waiters are `Send`.
+unsafe impl Send for Waiters {}
+
+impl Waiters {
+    fn pop(&mut self) -> Option<Waiter> {
+        if self.0.is_null() || self.0 == available() {
+            return None;
+        }
+        // SAFETY: every node in the list came from `Box::into_raw`, and the list is this one's alone.
+        let node = unsafe { Box::from_raw(self.0) };
+        self.0 = node.next;
+        Some(node.waiter)
+    }
+
+    /// Calls the waiters, last come first as the reference does. Deep inside other waiters they are
+    /// put off until the stack has unwound.
+    fn run(mut self) {
+        if self.0.is_null() {
+            return;
+        }
+        if stack::is_deep() {
+            stack::put_off(Box::new(move || self.run_all()));
+        } else {
+            stack::scope(|| self.run_all());
+        }
+    }
+
+    fn run_all(&mut self) {
+        while let Some(waiter) = self.pop() {
+            waiter();
+        }
+    }
+}
+
+impl Drop for Waiters {
+    fn drop(&mut self) {
+        while self.pop().is_some() {}
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        drop(Waiters(self.waiters.load(Ordering::Acquire)));
+    }
+}
+
+impl fmt::Debug for AsyncValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.get() {
+            Some(value) => write!(f, "Async({value:?})"),
+            None => f.write_str("Async(unavailable)"),
+        }
+    }
+}
+
+impl fmt::Debug for Promise {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Promise")
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicUsize;
+    use std::sync::{Arc as StdArc, Mutex};
+
+    fn int(value: &AsyncValue) -> Option<i32> {
+        if let Some(Value::I32(v)) = value.get() { Some(*v) } else { None }
+    }
+
+    #[test]
+    fn waiters_run_last_come_first_and_late_ones_at_once() {
+        let (promise, value) = AsyncValue::new();
+        let seen = StdArc::new(Mutex::new(Vec::new()));
+        let wait = |i| {
+            let seen = StdArc::clone(&seen);
+            value.and_then(move || seen.lock().unwrap().push(i));
+        };
+        wait(1);
+        wait(2);
+        assert!(!value.is_available() && value.get().is_none());
+        promise.set(Value::I32(5));
+        wait(3);
+        assert_eq!(*seen.lock().unwrap(), [2, 1, 3]);
+        assert_eq!(int(&value), Some(5));
+    }
+
+    #[test]
+    fn forwarding_waits_for_the_source() {
+        let (outer_promise, outer) = AsyncValue::new();
+        let (inner_promise, inner) = AsyncValue::new();
+        outer_promise.set(Value::Async(inner));
+        assert!(!outer.is_available());
+        inner_promise.set(Value::I32(7));
+        assert_eq!(int(&outer), Some(7));
+    }
+
+    #[test]
+    fn a_dropped_promise_is_an_error() {
+        let (promise, value) = AsyncValue::new();
+        drop(promise);
+        assert!(value.get().unwrap().is_error());
+    }
+
+    #[test]
+    fn a_long_chain_of_forwards_does_not_use_the_stack() {
+        let (first, mut value) = AsyncValue::new();
+        for _ in 0..100_000 {
+            let (promise, next) = AsyncValue::new();
+            promise.set(Value::Async(value));
+            value = next;
+        }
+        first.set(Value::I32(1));
+        assert_eq!(int(&value), Some(1));
+    }
+
+    #[test]
+    fn everything_is_dropped_once_whether_or_not_it_is_resolved() {
+        struct Counted(StdArc<AtomicUsize>);
+        impl Drop for Counted {
+            fn drop(&mut self) {
+                self.0.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        let drops = StdArc::new(AtomicUsize::new(0));
+        let counted = || Counted(StdArc::clone(&drops));
+        let (promise, value) = AsyncValue::new();
+        let held = counted();
+        value.and_then(move || drop(held));
+        promise.set(Value::object(counted()));
+        assert_eq!(drops.load(Ordering::Relaxed), 1);
+        drop(value);
+        assert_eq!(drops.load(Ordering::Relaxed), 2);
+        let (promise, value) = AsyncValue::new();
+        let held = counted();
+        value.and_then(move || drop(held));
+        promise.discard();
+        drop(value);
+        assert_eq!(drops.load(Ordering::Relaxed), 3);
+    }
+}

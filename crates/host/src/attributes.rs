@@ -1,0 +1,162 @@
+use crate::function::Module;
+use bef::attribute::{Array, Attribute, AttributeType, DType, Dense, Shape};
+use std::borrow::Cow;
+use std::sync::OnceLock;
+
+/// An attribute of a kernel at its place in a function, read from the file when first looked at.
+///
+/// A file without optional sections does not say what its attributes are; there the kernel's first
+/// look decides.
+pub(crate) struct SiteAttribute {
+    value: OnceLock<Attribute<'static>>,
+    /// Where in the file the attribute stands, and what it is if the file says so.
+    source: Option<(u64, Option<AttributeType>)>,
+}
+
+impl SiteAttribute {
+    pub(crate) fn known(value: Attribute<'static>) -> Self {
+        Self { value: OnceLock::from(value), source: None }
+    }
+
+    pub(crate) fn recorded(offset: u64, kind: Option<AttributeType>) -> Self {
+        Self { value: OnceLock::new(), source: Some((offset, kind)) }
+    }
+
+    pub(crate) fn get<'a, T: AttributeValue<'a>>(&'a self, module: &Module) -> Result<T, String> {
+        if let Some(value) = self.value.get() {
+            return T::from_attribute(value)
+                .ok_or_else(|| format!("found {:?}, expected {}", value.attribute_type(), T::EXPECTED));
+        }
+        let Some((offset, kind)) = self.source else { return Err("it has no value".into()) };
+        let mut problem = format!("the file does not say what it is, expected {}", T::EXPECTED);
+        for &kind in kind.as_slice().iter().chain(T::TYPES.iter().filter(|_| kind.is_none())) {
+            match module.attribute(offset, kind) {
+                Ok(value) => {
+                    let value = self.value.get_or_init(|| value);
+                    return T::from_attribute(value).ok_or_else(|| {
+                        format!("found {:?}, expected {}", value.attribute_type(), T::EXPECTED)
+                    });
+                }
+                Err(e) => problem = e,
+            }
+        }
+        Err(problem)
+    }
+}
+
+/// A Rust type that a kernel can take an attribute as.
+pub trait AttributeValue<'a>: Sized {
+    /// What the attribute must be, for messages.
+    const EXPECTED: &'static str;
+    /// What to read an attribute as where the file does not say its type.
+    const TYPES: &'static [AttributeType];
+    /// The attribute as this type, or `None` if it is another.
+    fn from_attribute(attribute: &'a Attribute<'static>) -> Option<Self>;
+}
+
+macro_rules! scalars {
+    ($($ty:ty, $variant:ident, $dtype:ident, $v:ident => $e:expr, $expected:literal;)*) => {$(
+        impl AttributeValue<'_> for $ty {
+            const EXPECTED: &'static str = $expected;
+            const TYPES: &'static [AttributeType] = &[AttributeType::Scalar(DType::$dtype)];
+            #[inline]
+            fn from_attribute(attribute: &Attribute<'static>) -> Option<Self> {
+                if let Attribute::$variant($v) = attribute { Some($e) } else { None }
+            }
+        }
+    )*};
+}
+
+scalars! {
+    u8, UI8, UI8, v => *v, "ui8";
+    u16, UI16, UI16, v => *v, "ui16";
+    u32, UI32, UI32, v => *v, "ui32";
+    u64, UI64, UI64, v => *v, "ui64";
+    bool, I1, I1, v => *v, "i1";
+    i8, I8, I8, v => *v, "i8";
+    i16, I16, I16, v => *v, "i16";
+    i32, I32, I32, v => *v, "i32";
+    i64, I64, I64, v => *v, "i64";
+    f32, F32, F32, v => f32::from_bits(*v), "f32";
+    f64, F64, F64, v => f64::from_bits(*v), "f64";
+}
+
+/// Raw bits of an `f16` attribute.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct F16Bits(pub u16);
+
+/// Raw bits of a `bf16` attribute.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Bf16Bits(pub u16);
+
+scalars! {
+    F16Bits, F16, F16, v => F16Bits(*v), "f16";
+    Bf16Bits, BF16, BF16, v => Bf16Bits(*v), "bf16";
+}
+
+impl<'a> AttributeValue<'a> for &'a str {
+    const EXPECTED: &'static str = "a string of UTF-8";
+    const TYPES: &'static [AttributeType] = &[AttributeType::String];
+    fn from_attribute(attribute: &'a Attribute<'static>) -> Option<Self> {
+        if let Attribute::String(Cow::Owned(bytes)) = attribute {
+            std::str::from_utf8(bytes).ok()
+        } else {
+            None
+        }
+    }
+}
+
+impl<'a> AttributeValue<'a> for &'a [u8] {
+    const EXPECTED: &'static str = "a string";
+    const TYPES: &'static [AttributeType] = &[AttributeType::String];
+    fn from_attribute(attribute: &'a Attribute<'static>) -> Option<Self> {
+        if let Attribute::String(bytes) = attribute { Some(bytes) } else { None }
+    }
+}
+
+impl AttributeValue<'_> for String {
+    const EXPECTED: &'static str = "a string";
+    const TYPES: &'static [AttributeType] = &[AttributeType::String];
+    fn from_attribute(attribute: &Attribute<'static>) -> Option<Self> {
+        if let Attribute::String(bytes) = attribute {
+            Some(String::from_utf8_lossy(bytes).into())
+        } else {
+            None
+        }
+    }
+}
+
+impl AttributeValue<'_> for DType {
+    const EXPECTED: &'static str = "a type";
+    const TYPES: &'static [AttributeType] = &[AttributeType::Type];
+    fn from_attribute(attribute: &Attribute<'static>) -> Option<Self> {
+        if let Attribute::Type(v) = attribute { Some(*v) } else { None }
+    }
+}
+
+macro_rules! references {
+    ($($ty:ty, $variant:ident, $types:expr, $expected:literal;)*) => {$(
+        impl<'a> AttributeValue<'a> for &'a $ty {
+            const EXPECTED: &'static str = $expected;
+            const TYPES: &'static [AttributeType] = $types;
+            fn from_attribute(attribute: &'a Attribute<'static>) -> Option<Self> {
+                if let Attribute::$variant(v) = attribute { Some(v) } else { None }
+            }
+        }
+    )*};
+}
+
+references! {
+    Shape, Shape, &[AttributeType::Shape], "a shape";
+    Dense<'static>, Dense, &[AttributeType::Dense], "a dense attribute";
+    Array<'static>, Array, &[], "an array of numbers whose type the file records";
+    [Attribute<'static>], Aggregate, &[AttributeType::Aggregate], "an aggregate";
+}
+
+impl<'a> AttributeValue<'a> for &'a Attribute<'static> {
+    const EXPECTED: &'static str = "an attribute whose type the file records";
+    const TYPES: &'static [AttributeType] = &[];
+    fn from_attribute(attribute: &'a Attribute<'static>) -> Option<Self> {
+        Some(attribute)
+    }
+}

@@ -1,0 +1,219 @@
+//! Functions from a BEF file: kernels are resolved when the file is opened, a function's record is
+//! read when it is first called.
+
+use crate::attributes::SiteAttribute;
+use crate::body::{Body, BodyParts, NodeParts, Order};
+use crate::error::{Error, Result, SourceLocation, UnknownKernel};
+use crate::function::{Entry, FunctionKind, Module};
+use crate::kernel::{Kernel, Location, Site};
+use crate::registry::KernelRegistry;
+use bef::attribute::{Attribute, AttributeType};
+use bef::section::attribute_types::AttributeTypes;
+use bef::section::function_index::{FunctionEntry, FunctionIndex, FunctionKind as BefKind};
+use bef::section::functions::{FunctionRecord, KernelRecord};
+use bef::{FunctionId, TypeId};
+use std::sync::{Arc, OnceLock};
+
+/// The bytes of a file, kept alive by whatever owns them.
+pub type Bytes = Arc<dyn AsRef<[u8]> + Send + Sync>;
+
+/// A file that functions are read from.
+pub(crate) struct Source {
+    bytes: Bytes,
+    /// Kernels by code.
+    kernels: Vec<(Arc<str>, Arc<dyn Kernel>)>,
+    /// Where the records of functions stand, and the types of their results.
+    records: Vec<(BefKind, u64, Vec<TypeId>)>,
+    attribute_types: OnceLock<Option<AttributeTypes>>,
+}
+
+impl Module {
+    /// Verifies a BEF file and resolves its kernels.
+    ///
+    /// # Errors
+    /// [`Error::Bef`] when the file is malformed; [`Error::UnknownKernels`] and
+    /// [`Error::UnknownNative`] when the registry lacks something that it uses.
+    pub fn open(bytes: Bytes, registry: &KernelRegistry) -> Result<Arc<Self>> {
+        bef::File::open((*bytes).as_ref())?.verify()?;
+        Self::open_lazily(bytes, registry)
+    }
+
+    /// Opens a BEF file that has been verified, or that is checked function by function as they are
+    /// called: then a malformed function fails when it is called.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn open_lazily(bytes: Bytes, registry: &KernelRegistry) -> Result<Arc<Self>> {
+        let file = bef::File::open((*bytes).as_ref())?;
+        let index = file.function_index()?;
+        let kernels = resolve(&file, &index, registry)?;
+        let mut functions = Vec::with_capacity(index.len());
+        let mut records = Vec::with_capacity(index.len());
+        for entry in index.iter() {
+            let native = match entry.kind {
+                BefKind::Native => Some(
+                    registry.native(entry.name).ok_or_else(|| Error::UnknownNative(entry.name.to_owned()))?,
+                ),
+                _ => None,
+            };
+            records.push((entry.kind, entry.offset, entry.results.to_vec()));
+            functions.push(Entry {
+                name: entry.name.to_owned(),
+                kind: match entry.kind {
+                    BefKind::Async => FunctionKind::Async,
+                    BefKind::Sync => FunctionKind::Sync,
+                    BefKind::Native => FunctionKind::Native,
+                },
+                arguments: entry.arguments.len() as u32,
+                results: entry.results.len() as u32,
+                types: entry.arguments.iter().chain(entry.results).map(|t| t.0).collect(),
+                native: native.cloned(),
+                body: OnceLock::new(),
+            });
+        }
+        let type_names = file.type_names()?.into_iter().map(str::to_owned).collect();
+        drop(index);
+        let source = Source { bytes, kernels, records, attribute_types: OnceLock::new() };
+        Ok(Arc::new(Self { functions, type_names, source: Some(source) }))
+    }
+}
+
+fn resolve(
+    file: &bef::File<'_>,
+    index: &FunctionIndex<'_>,
+    registry: &KernelRegistry,
+) -> Result<Vec<(Arc<str>, Arc<dyn Kernel>)>> {
+    let names = file.kernel_names()?;
+    let mut kernels = Vec::with_capacity(names.len());
+    let mut unknown = Vec::new();
+    for (code, name) in (0u32..).zip(names) {
+        match registry.kernel(name) {
+            Some(kernel) => kernels.push((name.into(), Arc::clone(kernel))),
+            None => {
+                unknown.push(UnknownKernel { name: name.to_owned(), location: first_use(file, index, code) })
+            }
+        }
+    }
+    if unknown.is_empty() { Ok(kernels) } else { Err(Error::UnknownKernels(unknown)) }
+}
+
+/// The location of the first kernel of a code.
+fn first_use(file: &bef::File<'_>, index: &FunctionIndex<'_>, code: u32) -> Option<SourceLocation> {
+    for id in (0..index.len() as u32).map(FunctionId) {
+        let Ok(Some(record)) = file.function(index, id) else { continue };
+        let found = record.kernels().skip(1).flatten().find(|k| k.code() == code);
+        if let Some(kernel) = found {
+            return file.locations().get(kernel.location().into()).ok()?.map(source_location);
+        }
+    }
+    None
+}
+
+fn source_location(location: bef::section::locations::Location<'_>) -> SourceLocation {
+    use bef::section::locations::Location::FileLineCol;
+    match location {
+        FileLineCol { file, line, column } => SourceLocation::File { file: file.into(), line, column },
+        other => SourceLocation::Opaque(other.to_string()),
+    }
+}
+
+impl Source {
+    fn file(&self) -> bef::Result<bef::File<'_>> {
+        bef::File::open((*self.bytes).as_ref())
+    }
+
+    pub(crate) fn location(&self, offset: u64) -> Option<SourceLocation> {
+        self.file().ok()?.locations().get(offset).ok()?.map(source_location)
+    }
+
+    pub(crate) fn attribute(&self, offset: u64, kind: AttributeType) -> bef::Result<Attribute<'static>> {
+        Ok(self.file()?.attributes().at(offset).decode(kind)?.into_owned())
+    }
+
+    fn attribute_type(&self, offset: u64) -> Option<AttributeType> {
+        let types = self.attribute_types.get_or_init(|| self.file().ok()?.attribute_types().ok()?);
+        types.as_ref()?.get(offset)
+    }
+
+    /// Reads the record of a function.
+    pub(crate) fn body(&self, function: u32) -> Result<Body, String> {
+        let (kind, offset, results) = self.records.get(function as usize).ok_or("it is not in the file")?;
+        if *kind == BefKind::Native {
+            return Err("it is native and has no kernels".into());
+        }
+        let entry = FunctionEntry { kind: *kind, offset: *offset, name: "", arguments: &[], results };
+        let file = self.file().map_err(|e| e.to_string())?;
+        let record = file.record(&entry).map_err(|e| e.to_string())?;
+        let ordered = *kind == BefKind::Async;
+        Body::new(self.parts(&record, ordered).map_err(|e| e.to_string())?)
+    }
+
+    fn parts(&self, record: &FunctionRecord<'_>, ordered: bool) -> Result<BodyParts, String> {
+        let text = |e: bef::Error| e.to_string();
+        let registers = record.register_uses().len();
+        let mut order = Order { start: Vec::new(), users: vec![Vec::new(); registers] };
+        let mut parts = BodyParts {
+            registers: u32::try_from(registers).map_err(|_| "it has more than 2^32 registers")?,
+            results: record.results().iter().map(|r| r.0).collect(),
+            ..BodyParts::default()
+        };
+        for (i, (kernel, table)) in record.kernels().zip(record.kernel_table()).enumerate() {
+            let kernel = kernel.map_err(text)?;
+            let stream = u32::try_from(table.stream_id).map_err(|_| {
+                format!("kernel {i} is in stream {}: at most {} expected", table.stream_id, u32::MAX)
+            })?;
+            let users = |words: bef::section::functions::Words<'_>| {
+                let kernels = words.iter().map(|k| k.checked_sub(1));
+                kernels.collect::<Option<Vec<u32>>>().ok_or("the pseudo kernel uses a register")
+            };
+            let mut results = kernel.results().iter();
+            let mut used_bys = kernel.used_bys();
+            if i == 0 {
+                parts.root_stream = stream;
+                order.start = users(used_bys.next().ok_or("the pseudo kernel starts nothing")?)?;
+                results.next();
+                parts.arguments = results.clone().count() as u32;
+                if !results.clone().eq(0..parts.arguments) {
+                    return Err("the pseudo kernel does not set the arguments".into());
+                }
+            } else {
+                parts.nodes.push(self.node(&kernel, stream)?);
+            }
+            for (register, list) in results.zip(used_bys) {
+                if let Some(slot) = order.users.get_mut(register as usize) {
+                    *slot = users(list)?;
+                }
+            }
+        }
+        if ordered {
+            parts.order = Some(order);
+        }
+        Ok(parts)
+    }
+
+    fn node(&self, kernel: &KernelRecord<'_>, stream: u32) -> Result<NodeParts, String> {
+        let code = kernel.code();
+        let Some((name, implementation)) = self.kernels.get(code as usize) else {
+            return Err(format!("kernel code {code} is not in the file's Kernels section"));
+        };
+        let functions: Box<[u32]> = kernel.functions().iter().collect();
+        if let Some(f) = functions.iter().find(|&&f| f as usize >= self.records.len()) {
+            return Err(format!("kernel `{name}` is given function {f}, which does not exist"));
+        }
+        let attribute =
+            |offset: u32| SiteAttribute::recorded(offset.into(), self.attribute_type(offset.into()));
+        Ok(NodeParts {
+            kernel: Arc::clone(implementation),
+            site: Site {
+                name: Arc::clone(name),
+                attributes: kernel.attributes().iter().map(attribute).collect(),
+                functions,
+                location: Location::Recorded(kernel.location().into()),
+            },
+            arguments: kernel.arguments().iter().collect(),
+            results: kernel.results().iter().collect(),
+            after: Vec::new(),
+            stream,
+        })
+    }
+}

@@ -1,0 +1,269 @@
+use crate::body::Body;
+use crate::context::ExecutionContext;
+use crate::decode::Source;
+use crate::error::{Error, ErrorCode, ErrorValue, Result, SourceLocation};
+use crate::registry::NativeFunction;
+use crate::value::Value;
+use crate::{dataflow, ordered, stack};
+use bef::attribute::{Attribute, AttributeType};
+use smallvec::SmallVec;
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+
+/// The results of a call.
+pub type Results = SmallVec<[Value; 2]>;
+
+/// How a function runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum FunctionKind {
+    /// Kernels run when their operands are available, on as many threads as there are.
+    Async,
+    /// Kernels run one after another, in the order given.
+    Sync,
+    /// The function is written in Rust.
+    Native,
+}
+
+/// Functions that can call one another.
+#[derive(Default)]
+pub struct Module {
+    pub(crate) functions: Vec<Entry>,
+    pub(crate) type_names: Vec<String>,
+    pub(crate) source: Option<Source>,
+}
+
+pub(crate) struct Entry {
+    pub(crate) name: String,
+    pub(crate) kind: FunctionKind,
+    pub(crate) arguments: u32,
+    pub(crate) results: u32,
+    /// Indices into the module's type names, of arguments and then results; empty where they are
+    /// not known.
+    pub(crate) types: Vec<u32>,
+    pub(crate) native: Option<NativeFunction>,
+    /// Read from the file when first asked for.
+    pub(crate) body: OnceLock<Result<Body, String>>,
+}
+
+impl Module {
+    /// The functions, in order. Regions of kernels are among them, without a name.
+    pub fn functions(self: &Arc<Self>) -> impl ExactSizeIterator<Item = Function> {
+        (0..self.functions.len()).map(|index| Function { module: Arc::clone(self), index: index as u32 })
+    }
+
+    /// The first function of this name.
+    pub fn find(self: &Arc<Self>, name: &str) -> Option<Function> {
+        let index = self.functions.iter().position(|f| f.name == name)?;
+        Function::new(self, index)
+    }
+
+    /// The function of this name.
+    ///
+    /// # Errors
+    /// [`Error::NoFunction`].
+    pub fn function(self: &Arc<Self>, name: &str) -> Result<Function> {
+        self.find(name).ok_or_else(|| Error::NoFunction(name.to_owned()))
+    }
+
+    pub(crate) fn location(&self, offset: u64) -> Option<SourceLocation> {
+        self.source.as_ref()?.location(offset)
+    }
+
+    pub(crate) fn attribute(&self, offset: u64, kind: AttributeType) -> Result<Attribute<'static>, String> {
+        match &self.source {
+            Some(source) => source.attribute(offset, kind).map_err(|e| e.to_string()),
+            None => Err("the function comes from no file".into()),
+        }
+    }
+}
+
+impl fmt::Debug for Module {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.functions.iter().map(|e| &e.name)).finish()
+    }
+}
+
+/// A function of a module: a value that kernels can be given and call. Cloning shares the module.
+#[derive(Clone)]
+pub struct Function {
+    module: Arc<Module>,
+    index: u32,
+}
+
+impl Function {
+    pub(crate) fn new(module: &Arc<Module>, index: usize) -> Option<Self> {
+        (index < module.functions.len()).then(|| Self { module: Arc::clone(module), index: index as u32 })
+    }
+
+    fn entry(&self) -> &Entry {
+        &self.module.functions[self.index as usize]
+    }
+
+    /// The module that the function belongs to.
+    pub fn module(&self) -> &Arc<Module> {
+        &self.module
+    }
+
+    /// The function's number in its module.
+    pub fn index(&self) -> usize {
+        self.index as usize
+    }
+
+    /// The name; empty for a region of a kernel.
+    pub fn name(&self) -> &str {
+        &self.entry().name
+    }
+
+    /// How it runs.
+    pub fn kind(&self) -> FunctionKind {
+        self.entry().kind
+    }
+
+    /// The number of arguments.
+    pub fn arguments(&self) -> usize {
+        self.entry().arguments as usize
+    }
+
+    /// The number of results.
+    pub fn results(&self) -> usize {
+        self.entry().results as usize
+    }
+
+    fn type_name(&self, index: usize) -> Option<&str> {
+        let id = *self.entry().types.get(index)?;
+        self.module.type_names.get(id as usize).map(String::as_str)
+    }
+
+    /// The spelling of an argument's type, if the program records it.
+    pub fn argument_type(&self, index: usize) -> Option<&str> {
+        (index < self.arguments()).then(|| self.type_name(index)).flatten()
+    }
+
+    /// The spelling of a result's type, if the program records it.
+    pub fn result_type(&self, index: usize) -> Option<&str> {
+        self.type_name(self.arguments() + index)
+    }
+
+    /// The number of kernels.
+    ///
+    /// # Errors
+    /// When the function's record cannot be read, or it is native.
+    pub fn kernels(&self) -> Result<usize> {
+        self.body().map(|b| b.nodes.len())
+    }
+
+    /// The kernels, read from the file if this is the first look.
+    #[inline]
+    pub(crate) fn body(&self) -> Result<&Body> {
+        let entry = self.entry();
+        let body = match entry.body.get() {
+            Some(body) => body,
+            None => entry.body.get_or_init(|| match &self.module.source {
+                Some(source) => source.body(self.index),
+                None => Err("it is declared but not defined".into()),
+            }),
+        };
+        body.as_ref()
+            .map_err(|problem| Error::Malformed { function: entry.name.clone(), problem: problem.clone() })
+    }
+
+    fn check_arguments(&self, found: usize) -> Result<()> {
+        if found == self.arguments() {
+            return Ok(());
+        }
+        Err(Error::WrongArguments { function: self.name().to_owned(), expected: self.arguments(), found })
+    }
+
+    /// Starts the function and gives its results, of which some may not be there yet. What can run at
+    /// once runs on this thread before this returns; the rest becomes tasks of the work queue.
+    /// Failures are results, too.
+    pub fn execute(&self, context: &ExecutionContext, arguments: &[Value]) -> Results {
+        if let Err(error) = self.check_arguments(arguments.len()) {
+            return self.all(invalid(&error));
+        }
+        match self.kind() {
+            FunctionKind::Native => self.execute_native(context, arguments),
+            FunctionKind::Sync => self.execute_sync(context, arguments),
+            FunctionKind::Async if stack::is_deep() => {
+                dataflow::execute_later(self, context, arguments.iter().cloned().collect())
+            }
+            FunctionKind::Async => dataflow::execute(self, context, arguments.iter().cloned().collect()),
+        }
+    }
+
+    /// As [`Self::execute`], but everything runs as a task of the work queue.
+    pub fn execute_later(&self, context: &ExecutionContext, arguments: &[Value]) -> Results {
+        if let Err(error) = self.check_arguments(arguments.len()) {
+            return self.all(invalid(&error));
+        }
+        dataflow::execute_later(self, context, arguments.iter().cloned().collect())
+    }
+
+    /// Runs the function and waits for its results on this thread.
+    ///
+    /// # Errors
+    /// The first failure among the results.
+    pub fn call(&self, context: &ExecutionContext, arguments: &[Value]) -> Result<Results> {
+        self.check_arguments(arguments.len())?;
+        let results = self.execute(context, arguments);
+        context.host().wait(&results);
+        let results: Results = results.into_iter().map(Value::settle).collect();
+        match results.iter().find_map(Value::as_error) {
+            Some(error) => Err(Error::Failed(error.clone())),
+            None => Ok(results),
+        }
+    }
+
+    fn execute_native(&self, context: &ExecutionContext, arguments: &[Value]) -> Results {
+        let mut results: Results = (0..self.results()).map(|_| Value::Empty).collect();
+        if let Some(error) = arguments.iter().rev().find_map(Value::as_error) {
+            results.fill(Value::Error(error.clone()));
+        } else if let Some(native) = &self.entry().native {
+            native(context, arguments, &mut results);
+        }
+        for result in results.iter_mut().filter(|r| matches!(r, Value::Empty)) {
+            let message = format!("native function `{}` gave no result", self.name());
+            *result = Value::Error(ErrorValue::new(ErrorCode::Internal, message));
+        }
+        results
+    }
+
+    fn execute_sync(&self, context: &ExecutionContext, arguments: &[Value]) -> Results {
+        let mut results: Results = (0..self.results()).map(|_| Value::Empty).collect();
+        if stack::is_deep() {
+            let message = "synchronous functions call each other too deeply";
+            return self.all(ErrorValue::new(ErrorCode::ResourceExhausted, message));
+        }
+        let outcome = stack::scope(|| {
+            ordered::Interpreter::new(self)
+                .and_then(|mut interpreter| interpreter.run(context, arguments.iter().cloned(), &mut results))
+        });
+        match outcome {
+            Ok(()) => results,
+            Err(Error::Failed(error)) => self.all(error),
+            Err(error) => self.all(invalid(&error)),
+        }
+    }
+
+    /// The same failure for every result.
+    pub(crate) fn all(&self, error: ErrorValue) -> Results {
+        (0..self.results()).map(|_| Value::Error(error.clone())).collect()
+    }
+}
+
+pub(crate) fn invalid(error: &Error) -> ErrorValue {
+    ErrorValue::new(ErrorCode::InvalidArgument, error.to_string())
+}
+
+impl fmt::Debug for Function {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Function({} `{}`: {} -> {})", self.index, self.name(), self.arguments(), self.results())
+    }
+}
+
+impl PartialEq for Function {
+    /// Whether both are the same function of the same module.
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.module, &other.module) && self.index == other.index
+    }
+}

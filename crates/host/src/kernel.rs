@@ -1,0 +1,308 @@
+use crate::attributes::{AttributeValue, SiteAttribute};
+use crate::context::ExecutionContext;
+use crate::error::{ErrorCode, ErrorValue, SourceLocation};
+use crate::function::Function;
+use crate::value::{FromValue, IntoValue, Value};
+use std::any::Any;
+use std::sync::Arc;
+
+/// What runs at one place of a function: takes arguments, sets results.
+pub trait Kernel: Send + Sync {
+    /// Runs once. Every result must be set, or [`Frame::fail`] called.
+    fn run(&self, frame: &mut Frame<'_>);
+}
+
+impl<F: Fn(&mut Frame<'_>) + Send + Sync> Kernel for F {
+    #[inline]
+    fn run(&self, frame: &mut Frame<'_>) {
+        self(frame)
+    }
+}
+
+/// What a caller lends to the kernels of one execution beside their arguments: the workspace of a
+/// graph, say.
+#[derive(Default)]
+pub enum Env<'a> {
+    /// Nothing.
+    #[default]
+    None,
+    /// Something that one kernel at a time may change: for executions in order.
+    Exclusive(&'a mut dyn Any),
+    /// Something that kernels on several threads may read.
+    Shared(&'a (dyn Any + Sync)),
+}
+
+/// Where in a function a kernel stands, and what it was given there once and for all.
+pub(crate) struct Site {
+    pub(crate) name: Arc<str>,
+    pub(crate) attributes: Box<[SiteAttribute]>,
+    pub(crate) functions: Box<[u32]>,
+    pub(crate) location: Location,
+}
+
+/// A location, or where to find it.
+pub(crate) enum Location {
+    None,
+    Given(SourceLocation),
+    /// An offset of the file's Locations section.
+    Recorded(u64),
+}
+
+/// A kernel's view of one call: its arguments, attributes and functions, and where its results go.
+pub struct Frame<'a> {
+    /// Registers, or copies of those that the kernel uses.
+    pub(crate) values: &'a mut [Value],
+    /// Indices into `values`: arguments, then results.
+    pub(crate) operands: &'a [u32],
+    pub(crate) arguments: usize,
+    /// Whether `values` are this call's alone, and not the registers of a function.
+    pub(crate) owned: bool,
+    pub(crate) site: &'a Site,
+    pub(crate) function: &'a Function,
+    pub(crate) context: &'a ExecutionContext,
+    pub(crate) env: Env<'a>,
+    pub(crate) error: Option<ErrorValue>,
+}
+
+impl<'a> Frame<'a> {
+    /// The number of arguments.
+    #[inline]
+    pub fn arguments(&self) -> usize {
+        self.arguments
+    }
+
+    /// The number of results.
+    #[inline]
+    pub fn results(&self) -> usize {
+        self.operands.len() - self.arguments
+    }
+
+    /// An argument: [`Value::Empty`] if there is none of that number.
+    #[inline]
+    pub fn argument(&self, index: usize) -> &Value {
+        static NONE: Value = Value::Empty;
+        if index >= self.arguments {
+            return &NONE;
+        }
+        self.operands.get(index).and_then(|&r| self.values.get(r as usize)).unwrap_or(&NONE)
+    }
+
+    /// Copies of all arguments from number `from` on.
+    pub fn arguments_from(&self, from: usize) -> Vec<Value> {
+        (from..self.arguments).map(|i| self.argument(i).clone()).collect()
+    }
+
+    /// Takes an argument out of the frame, so that the kernel may be the only one to hold it.
+    ///
+    /// Only an argument whose last use this is leaves its register; of others, this is a copy.
+    pub fn take_argument(&mut self, index: usize) -> Value {
+        if self.owned
+            && index < self.arguments
+            && let Some(slot) = self.operands.get(index).and_then(|&r| self.values.get_mut(r as usize))
+        {
+            return std::mem::take(slot);
+        }
+        self.argument(index).clone()
+    }
+
+    /// An argument of Rust type `T`.
+    ///
+    /// # Errors
+    /// A message for [`Frame::fail`] if the argument is of another type, or missing.
+    #[inline(always)]
+    pub fn get<T: FromValue>(&self, index: usize) -> Result<T, Fault> {
+        let value = self.argument(index);
+        match T::from_value(value) {
+            Some(v) => Ok(v),
+            None => Err(wrong_argument(index, value, T::expected())),
+        }
+    }
+
+    /// The object of type `T` that an argument holds.
+    ///
+    /// # Errors
+    /// A message for [`Frame::fail`] if the argument is of another type, or missing.
+    pub fn object<T: Any>(&self, index: usize) -> Result<&T, Fault> {
+        let value = self.argument(index);
+        value.downcast_ref().ok_or_else(|| wrong_argument(index, value, std::any::type_name::<T>()))
+    }
+
+    /// Sets a result.
+    #[inline(always)]
+    pub fn set(&mut self, index: usize, value: impl IntoValue) {
+        let slot = self.operands.get(self.arguments + index).and_then(|&r| self.values.get_mut(r as usize));
+        match slot {
+            Some(slot) => *slot = value.into_value(),
+            None => self.no_such_result(index),
+        }
+    }
+
+    #[cold]
+    fn no_such_result(&mut self, index: usize) {
+        self.fail(Fault::invalid(format!(
+            "the kernel gives a result {index}, but its call has {}",
+            self.results()
+        )));
+    }
+
+    /// Sets all results, in order.
+    pub fn set_all(&mut self, values: impl IntoIterator<Item = Value>) {
+        values.into_iter().enumerate().for_each(|(i, v)| self.set(i, v));
+    }
+
+    /// Reports a failure to whoever listens for diagnostics, and makes every result this error.
+    #[cold]
+    pub fn fail(&mut self, fault: impl Into<Fault>) {
+        let error = self.report(fault);
+        self.error = Some(error);
+    }
+
+    /// Makes every result this error, without reporting it again.
+    #[cold]
+    pub fn fail_with(&mut self, error: ErrorValue) {
+        self.error = Some(error);
+    }
+
+    /// Reports a failure at the kernel's place, and gives it as a value for some of the results.
+    #[cold]
+    pub fn report(&self, fault: impl Into<Fault>) -> ErrorValue {
+        self.reporter().report(fault)
+    }
+
+    /// Something that can report a failure at the kernel's place when the call is over.
+    pub fn reporter(&self) -> Reporter {
+        Reporter {
+            context: self.context.clone(),
+            kernel: Arc::clone(&self.site.name),
+            location: self.location(),
+        }
+    }
+
+    /// Where in its source the kernel stands, if that is recorded.
+    pub fn location(&self) -> Option<SourceLocation> {
+        match &self.site.location {
+            Location::None => None,
+            Location::Given(location) => Some(location.clone()),
+            Location::Recorded(offset) => self.function.module().location(*offset),
+        }
+    }
+
+    /// The kernel's name.
+    pub fn name(&self) -> &'a str {
+        &self.site.name
+    }
+
+    /// The function that the kernel stands in.
+    pub fn caller(&self) -> &'a Function {
+        self.function
+    }
+
+    /// The request that this call belongs to.
+    pub fn context(&self) -> &'a ExecutionContext {
+        self.context
+    }
+
+    /// The number of attributes, functions not among them.
+    pub fn attributes(&self) -> usize {
+        self.site.attributes.len()
+    }
+
+    /// An attribute of Rust type `T`. Attributes come by rising name.
+    ///
+    /// # Errors
+    /// A message for [`Frame::fail`] if there is none, or it is of another type.
+    pub fn attribute<T: AttributeValue<'a>>(&self, index: usize) -> Result<T, Fault> {
+        let Some(attribute) = self.site.attributes.get(index) else {
+            return Err(Fault::invalid(format!("attribute {index} is missing: {} expected", T::EXPECTED)));
+        };
+        attribute.get(self.function.module()).map_err(|e| Fault::invalid(format!("attribute {index}: {e}")))
+    }
+
+    /// The number of functions that the kernel is given.
+    pub fn functions(&self) -> usize {
+        self.site.functions.len()
+    }
+
+    /// A function that the kernel is given.
+    ///
+    /// # Errors
+    /// A message for [`Frame::fail`] if there is none of that number.
+    pub fn function(&self, index: usize) -> Result<Function, Fault> {
+        let id = self.site.functions.get(index).copied();
+        id.and_then(|id| Function::new(self.function.module(), id as usize))
+            .ok_or_else(|| Fault::invalid(format!("function {index} is missing")))
+    }
+
+    /// What the caller lent for reading and writing.
+    pub fn env_mut<T: Any>(&mut self) -> Option<&mut T> {
+        if let Env::Exclusive(env) = &mut self.env { env.downcast_mut() } else { None }
+    }
+
+    /// What the caller lent for reading.
+    pub fn env<T: Any>(&self) -> Option<&T> {
+        match &self.env {
+            Env::None => None,
+            Env::Exclusive(env) => env.downcast_ref(),
+            Env::Shared(env) => (*env as &dyn Any).downcast_ref(),
+        }
+    }
+}
+
+#[cold]
+fn wrong_argument(index: usize, value: &Value, expected: &str) -> Fault {
+    Fault::invalid(format!("argument {index} is {}, expected {expected}", value.kind()))
+}
+
+/// Reports failures at the place of a kernel, also after its call is over.
+#[derive(Clone)]
+pub struct Reporter {
+    context: ExecutionContext,
+    kernel: Arc<str>,
+    location: Option<SourceLocation>,
+}
+
+impl Reporter {
+    /// Reports a failure to whoever listens for diagnostics, and gives it as a value.
+    pub fn report(&self, fault: impl Into<Fault>) -> ErrorValue {
+        let Fault { code, message } = fault.into();
+        let error = ErrorValue::at(code, message, &self.kernel, self.location.clone());
+        self.context.host().diagnose(&error);
+        error
+    }
+}
+
+/// Why a kernel fails.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fault {
+    pub(crate) code: ErrorCode,
+    pub(crate) message: String,
+}
+
+impl Fault {
+    /// A failure of a kind.
+    pub fn new(code: ErrorCode, message: impl Into<String>) -> Self {
+        Self { code, message: message.into() }
+    }
+
+    /// Something that the kernel cannot work with.
+    pub fn invalid(message: impl Into<String>) -> Self {
+        Self::new(ErrorCode::InvalidArgument, message)
+    }
+
+    /// What happened.
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+}
+
+impl From<String> for Fault {
+    fn from(message: String) -> Self {
+        Self::new(ErrorCode::Internal, message)
+    }
+}
+
+impl From<&str> for Fault {
+    fn from(message: &str) -> Self {
+        Self::new(ErrorCode::Internal, message)
+    }
+}

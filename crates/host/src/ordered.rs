@@ -1,0 +1,149 @@
+use crate::body::Body;
+use crate::context::ExecutionContext;
+use crate::error::{Error, ErrorValue, Result};
+use crate::function::Function;
+use crate::kernel::{Env, Frame, Site};
+use crate::value::Value;
+use trace::{Place, SpanKind, Tracer};
+
+/// Runs a function's kernels one after another, in the order given, on this thread and without
+/// atomics. Kept between runs, it takes no memory in a run.
+pub struct Interpreter {
+    function: Function,
+    registers: Vec<Value>,
+}
+
+impl Interpreter {
+    /// An interpreter of a function that is not native.
+    ///
+    /// # Errors
+    /// When the function has no kernels that can be read.
+    pub fn new(function: &Function) -> Result<Self> {
+        let registers = vec![Value::Empty; function.body()?.registers.len()];
+        Ok(Self { function: function.clone(), registers })
+    }
+
+    /// The function.
+    pub fn function(&self) -> &Function {
+        &self.function
+    }
+
+    /// Runs the function.
+    ///
+    /// # Errors
+    /// The first failure of a kernel, or an argument that is one; the kernels after it do not run.
+    pub fn run(
+        &mut self,
+        context: &ExecutionContext,
+        arguments: impl IntoIterator<Item = Value>,
+        results: &mut [Value],
+    ) -> Result<()> {
+        self.run_with(context, Env::None, arguments, results)
+    }
+
+    /// Runs the function with something lent to its kernels.
+    ///
+    /// # Errors
+    /// As [`Self::run`].
+    pub fn run_with(
+        &mut self,
+        context: &ExecutionContext,
+        env: Env<'_>,
+        arguments: impl IntoIterator<Item = Value>,
+        results: &mut [Value],
+    ) -> Result<()> {
+        let Self { function, registers } = self;
+        let body = function.body()?;
+        let mut found = 0;
+        for argument in arguments {
+            let argument = argument.settle();
+            if let Value::Error(error) = argument {
+                return Err(Error::Failed(error));
+            }
+            if let Some(register) = registers[..body.arguments].get_mut(found) {
+                *register = argument;
+            }
+            found += 1;
+        }
+        if found != body.arguments {
+            return Err(Error::WrongArguments {
+                function: function.name().to_owned(),
+                expected: body.arguments,
+                found,
+            });
+        }
+        context.count_kernels(body.nodes.len() as u64);
+        let outcome = run_kernels(function, body, registers, context, env);
+        if outcome.is_ok() {
+            for (i, (&register, result)) in body.results.iter().zip(results).enumerate() {
+                let again = body.results[i + 1..].contains(&register);
+                let register = &mut registers[register as usize];
+                *result = if again { register.clone() } else { std::mem::take(register) };
+            }
+        }
+        if outcome.is_err() || body.results.is_empty() {
+            registers.iter_mut().for_each(release);
+        }
+        outcome.map_err(Error::Failed)
+    }
+}
+
+fn run_kernels(
+    function: &Function,
+    body: &Body,
+    registers: &mut [Value],
+    context: &ExecutionContext,
+    env: Env<'_>,
+) -> Result<(), ErrorValue> {
+    if let Some(error) = context.cancelled() {
+        return Err(error.clone());
+    }
+    let Some(site) = body.sites.first() else { return Ok(()) };
+    let tracer = context.host().tracer();
+    let mut frame = Frame {
+        values: registers,
+        operands: &[],
+        arguments: 0,
+        owned: false,
+        site,
+        function,
+        context,
+        env,
+        error: None,
+    };
+    for (index, (node, site)) in body.nodes.iter().zip(&body.sites).enumerate() {
+        frame.operands = body.operands(node);
+        frame.arguments = node.arguments as usize;
+        frame.site = site;
+        if tracer.is_enabled() {
+            traced(tracer, index, || node.kernel.run(&mut frame), site);
+        } else {
+            node.kernel.run(&mut frame);
+        }
+        if frame.error.is_some() {
+            break;
+        }
+        for &register in body.retired(node) {
+            release(&mut frame.values[register as usize]);
+        }
+    }
+    match frame.error {
+        Some(error) => Err(error),
+        None => Ok(()),
+    }
+}
+
+#[cold]
+fn traced(tracer: Tracer<'_>, index: usize, run: impl FnOnce(), site: &Site) {
+    let start = tracer.start();
+    run();
+    tracer.end(start, SpanKind::Kernel, &site.name, Place { chain: None, instruction: Some(index as u32) });
+}
+
+/// Lets go of what a register shares. Numbers stay: nobody looks at them again.
+#[inline(always)]
+fn release(register: &mut Value) {
+    if matches!(register, Value::Object(_) | Value::Async(_) | Value::Error(_)) {
+        *register = Value::Empty;
+    }
+}

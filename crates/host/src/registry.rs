@@ -1,0 +1,72 @@
+use crate::context::ExecutionContext;
+use crate::kernel::{Frame, Kernel};
+use crate::typed::{IntoKernel, typed};
+use crate::value::Value;
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+
+/// A function written in Rust that programs can call by name: from arguments to as many results as
+/// its declaration says.
+pub type NativeFunction = Arc<dyn Fn(&ExecutionContext, &[Value], &mut [Value]) + Send + Sync>;
+
+/// Kernels and native functions by name. A value, handed to whoever opens programs; nothing is global.
+#[derive(Clone, Default)]
+pub struct KernelRegistry {
+    kernels: HashMap<String, Arc<dyn Kernel>>,
+    natives: HashMap<String, NativeFunction>,
+}
+
+impl KernelRegistry {
+    /// A registry without kernels.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a kernel that works on its frame. A kernel of the same name is replaced.
+    pub fn add(&mut self, name: &str, kernel: impl Fn(&mut Frame<'_>) + Send + Sync + 'static) {
+        self.add_kernel(name, Arc::new(kernel));
+    }
+
+    /// Adds a Rust function as a kernel: `registry.add_typed("tfrt.add.i32", |a: i32, b: i32| a + b)`.
+    pub fn add_typed<P>(&mut self, name: &str, function: impl IntoKernel<P>) {
+        self.add_kernel(name, typed(function));
+    }
+
+    /// Adds a kernel.
+    pub fn add_kernel(&mut self, name: &str, kernel: Arc<dyn Kernel>) {
+        self.kernels.insert(name.to_owned(), kernel);
+    }
+
+    /// Adds a native function.
+    pub fn add_native(
+        &mut self,
+        name: &str,
+        function: impl Fn(&ExecutionContext, &[Value], &mut [Value]) + Send + Sync + 'static,
+    ) {
+        self.natives.insert(name.to_owned(), Arc::new(function));
+    }
+
+    /// The kernel called `name`.
+    pub fn kernel(&self, name: &str) -> Option<&Arc<dyn Kernel>> {
+        self.kernels.get(name)
+    }
+
+    /// The native function called `name`.
+    pub fn native(&self, name: &str) -> Option<&NativeFunction> {
+        self.natives.get(name)
+    }
+
+    /// The names of the kernels, sorted.
+    pub fn names(&self) -> Vec<&str> {
+        let mut names: Vec<&str> = self.kernels.keys().map(String::as_str).collect();
+        names.sort_unstable();
+        names
+    }
+}
+
+impl fmt::Debug for KernelRegistry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "KernelRegistry({} kernels, {} native functions)", self.kernels.len(), self.natives.len())
+    }
+}

@@ -1,0 +1,57 @@
+//! Keeps nested executions and continuations from overflowing the stack.
+
+use crate::limits::STACK_BYTES;
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+
+type Later = Box<dyn FnOnce()>;
+
+thread_local! {
+    /// Address of a local of the outermost scope; zero outside any.
+    static BASE: Cell<usize> = const { Cell::new(0) };
+    static PUT_OFF: RefCell<VecDeque<Later>> = const { RefCell::new(VecDeque::new()) };
+}
+
+#[inline(always)]
+fn address() -> usize {
+    let here = 0u8;
+    std::hint::black_box(&raw const here).addr()
+}
+
+/// Whether this thread's stack has grown so far since the outermost [`scope`] that what could be done
+/// here should be done later.
+#[inline]
+pub(crate) fn is_deep() -> bool {
+    let base = BASE.get();
+    base != 0 && base.abs_diff(address()) > STACK_BYTES
+}
+
+/// Leaves the outermost scope, even by a panic.
+struct Outermost;
+
+impl Drop for Outermost {
+    fn drop(&mut self) {
+        BASE.set(0);
+    }
+}
+
+/// Runs `f`; if no scope is open on this thread, what was put off meanwhile is done afterwards.
+#[inline]
+pub(crate) fn scope<R>(f: impl FnOnce() -> R) -> R {
+    if BASE.get() != 0 {
+        return f();
+    }
+    BASE.set(address());
+    let outermost = Outermost;
+    let result = f();
+    while let Some(later) = PUT_OFF.with_borrow_mut(VecDeque::pop_front) {
+        later();
+    }
+    drop(outermost);
+    result
+}
+
+/// Does `later` when the outermost scope of this thread ends.
+pub(crate) fn put_off(later: Later) {
+    PUT_OFF.with_borrow_mut(|queue| queue.push_back(later));
+}

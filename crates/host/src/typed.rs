@@ -1,0 +1,144 @@
+//! Kernels from plain Rust functions: `typed(|a: i32, b: i32| a + b)`.
+
+use crate::attributes::AttributeValue;
+use crate::kernel::{Fault, Frame, Kernel};
+use crate::value::{FromValue, IntoValue, Value};
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+/// An attribute, as a parameter of a typed kernel.
+#[derive(Debug, Clone, Copy)]
+pub struct Attr<T>(pub T);
+
+/// How far a typed kernel's parameters have used up what the call gives.
+#[derive(Default)]
+pub struct Cursor {
+    argument: usize,
+    attribute: usize,
+}
+
+/// A Rust type that can be a parameter of a typed kernel.
+pub trait Parameter: Sized {
+    /// Takes the next argument or attribute.
+    ///
+    /// # Errors
+    /// A message if it is missing or of another type.
+    fn fetch(frame: &Frame<'_>, cursor: &mut Cursor) -> Result<Self, Fault>;
+}
+
+impl<T: FromValue> Parameter for T {
+    #[inline(always)]
+    fn fetch(frame: &Frame<'_>, cursor: &mut Cursor) -> Result<Self, Fault> {
+        let index = cursor.argument;
+        cursor.argument += 1;
+        frame.get(index)
+    }
+}
+
+impl<T: for<'f> AttributeValue<'f>> Parameter for Attr<T> {
+    #[inline(always)]
+    fn fetch(frame: &Frame<'_>, cursor: &mut Cursor) -> Result<Self, Fault> {
+        let index = cursor.attribute;
+        cursor.attribute += 1;
+        frame.attribute(index).map(Attr)
+    }
+}
+
+/// What a typed kernel can give.
+pub trait Outcome {
+    /// Sets the results.
+    fn deliver(self, frame: &mut Frame<'_>);
+}
+
+impl<T: IntoValue> Outcome for T {
+    #[inline(always)]
+    fn deliver(self, frame: &mut Frame<'_>) {
+        frame.set(0, self);
+    }
+}
+
+impl Outcome for () {
+    #[inline(always)]
+    fn deliver(self, _: &mut Frame<'_>) {}
+}
+
+impl<T: Outcome, E: Into<Fault>> Outcome for Result<T, E> {
+    #[inline(always)]
+    fn deliver(self, frame: &mut Frame<'_>) {
+        match self {
+            Ok(value) => value.deliver(frame),
+            Err(fault) => frame.fail(fault),
+        }
+    }
+}
+
+macro_rules! tuples {
+    ($($name:ident $index:tt),*) => {
+        impl<$($name: IntoValue),*> Outcome for ($($name,)*) {
+            #[inline(always)]
+            fn deliver(self, frame: &mut Frame<'_>) {
+                $(frame.set($index, self.$index);)*
+            }
+        }
+    };
+}
+tuples!(A 0, B 1);
+tuples!(A 0, B 1, C 2);
+tuples!(A 0, B 1, C 2, D 3);
+
+impl Outcome for Vec<Value> {
+    fn deliver(self, frame: &mut Frame<'_>) {
+        frame.set_all(self);
+    }
+}
+
+/// A Rust function whose parameters and results are those of a kernel.
+pub trait IntoKernel<P> {
+    /// The kernel.
+    fn into_kernel(self) -> Arc<dyn Kernel>;
+}
+
+struct Typed<F, P>(F, PhantomData<fn(P)>);
+
+macro_rules! functions {
+    ($($name:ident),*) => {
+        impl<F, R: Outcome, $($name: Parameter + 'static),*> Kernel for Typed<F, ($($name,)*)>
+        where
+            F: Fn($($name),*) -> R + Send + Sync,
+        {
+            #[inline]
+            #[allow(non_snake_case, unused_variables, unused_mut, reason = "the macro also makes the case of no parameter")]
+            fn run(&self, frame: &mut Frame<'_>) {
+                let mut cursor = Cursor::default();
+                $(let $name = match $name::fetch(frame, &mut cursor) {
+                    Ok(value) => value,
+                    Err(fault) => return frame.fail(fault),
+                };)*
+                (self.0)($($name),*).deliver(frame);
+            }
+        }
+
+        impl<F, R: Outcome, $($name: Parameter + 'static),*> IntoKernel<($($name,)*)> for F
+        where
+            F: Fn($($name),*) -> R + Send + Sync + 'static,
+        {
+            fn into_kernel(self) -> Arc<dyn Kernel> {
+                Arc::new(Typed::<F, ($($name,)*)>(self, PhantomData))
+            }
+        }
+    };
+}
+
+functions!();
+functions!(A);
+functions!(A, B);
+functions!(A, B, C);
+functions!(A, B, C, D);
+functions!(A, B, C, D, E);
+functions!(A, B, C, D, E, G);
+
+/// The kernel that a Rust function is: its parameters are arguments, or attributes if they are
+/// [`Attr`]; its result is one value, a tuple of values, nothing, or a `Result` of these.
+pub fn typed<P>(function: impl IntoKernel<P>) -> Arc<dyn Kernel> {
+    function.into_kernel()
+}

@@ -1,0 +1,258 @@
+use crate::async_value::AsyncValue;
+use crate::error::ErrorValue;
+use std::any::Any;
+use std::fmt;
+use std::sync::Arc;
+
+/// An object that values can hold.
+pub type Object = Arc<dyn Any + Send + Sync>;
+
+/// What a register holds. Numbers and chains stand in the value itself, so that passing them takes no
+/// memory; everything else is a shared object.
+#[derive(Clone, Default)]
+pub enum Value {
+    /// Nothing yet.
+    #[default]
+    Empty,
+    /// Carries no data, only that what came before has happened.
+    Chain,
+    /// `i1`
+    Bool(bool),
+    /// `i8`
+    I8(i8),
+    /// `i16`
+    I16(i16),
+    /// `i32`
+    I32(i32),
+    /// `i64`
+    I64(i64),
+    /// `ui8`
+    U8(u8),
+    /// `ui16`
+    U16(u16),
+    /// `ui32`
+    U32(u32),
+    /// `ui64`
+    U64(u64),
+    /// `f32`
+    F32(f32),
+    /// `f64`
+    F64(f64),
+    /// Anything else.
+    Object(Object),
+    /// A value that may not be there yet.
+    Async(AsyncValue),
+    /// A failure.
+    Error(ErrorValue),
+}
+
+impl Value {
+    /// A shared object.
+    pub fn object<T: Any + Send + Sync>(object: T) -> Self {
+        Self::Object(Arc::new(object))
+    }
+
+    /// The object, if this value holds one of type `T`.
+    pub fn downcast_ref<T: Any>(&self) -> Option<&T> {
+        if let Self::Object(object) = self { object.downcast_ref() } else { None }
+    }
+
+    /// The failure, if this is one.
+    pub fn as_error(&self) -> Option<&ErrorValue> {
+        if let Self::Error(error) = self { Some(error) } else { None }
+    }
+
+    /// Whether this is a failure.
+    pub fn is_error(&self) -> bool {
+        matches!(self, Self::Error(_))
+    }
+
+    /// Whether the value is there: not [`Value::Empty`], nor asynchronous and unresolved.
+    pub fn is_available(&self) -> bool {
+        match self {
+            Self::Empty => false,
+            Self::Async(value) => value.is_available(),
+            _ => true,
+        }
+    }
+
+    /// The value itself in place of an asynchronous one that has been resolved.
+    #[must_use]
+    #[inline]
+    pub fn settle(self) -> Self {
+        match self {
+            Self::Async(value) => match value.get() {
+                Some(inner) => inner.clone(),
+                None => Self::Async(value),
+            },
+            other => other,
+        }
+    }
+
+    /// Whether nothing else shares the object.
+    pub fn is_unique(&self) -> bool {
+        match self {
+            Self::Object(object) => Arc::strong_count(object) == 1,
+            Self::Async(_) => false,
+            _ => true,
+        }
+    }
+
+    /// What kind of value this is, for messages.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Empty => "no value",
+            Self::Chain => "a chain",
+            Self::Bool(_) => "an i1",
+            Self::I8(_) => "an i8",
+            Self::I16(_) => "an i16",
+            Self::I32(_) => "an i32",
+            Self::I64(_) => "an i64",
+            Self::U8(_) => "a ui8",
+            Self::U16(_) => "a ui16",
+            Self::U32(_) => "a ui32",
+            Self::U64(_) => "a ui64",
+            Self::F32(_) => "an f32",
+            Self::F64(_) => "an f64",
+            Self::Object(_) => "an object of another type",
+            Self::Async(_) => "an asynchronous value",
+            Self::Error(_) => "an error",
+        }
+    }
+}
+
+impl fmt::Debug for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Empty => f.write_str("Empty"),
+            Self::Chain => f.write_str("Chain"),
+            Self::Bool(v) => write!(f, "{v}"),
+            Self::I8(v) => write!(f, "{v}i8"),
+            Self::I16(v) => write!(f, "{v}i16"),
+            Self::I32(v) => write!(f, "{v}i32"),
+            Self::I64(v) => write!(f, "{v}i64"),
+            Self::U8(v) => write!(f, "{v}u8"),
+            Self::U16(v) => write!(f, "{v}u16"),
+            Self::U32(v) => write!(f, "{v}u32"),
+            Self::U64(v) => write!(f, "{v}u64"),
+            Self::F32(v) => write!(f, "{v}f32"),
+            Self::F64(v) => write!(f, "{v}f64"),
+            Self::Object(_) => f.write_str("Object"),
+            Self::Async(v) => v.fmt(f),
+            Self::Error(e) => e.fmt(f),
+        }
+    }
+}
+
+/// Carries no data, only that what came before has happened: the Rust type of [`Value::Chain`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Chain;
+
+/// A Rust type that a kernel can take as an argument.
+pub trait FromValue: Sized {
+    /// What an argument must be, for messages.
+    fn expected() -> &'static str;
+    /// The value as this type, or `None` if it is another.
+    fn from_value(value: &Value) -> Option<Self>;
+}
+
+/// A Rust type that a kernel can give as a result.
+pub trait IntoValue {
+    /// The value.
+    fn into_value(self) -> Value;
+}
+
+macro_rules! scalars {
+    ($($ty:ty, $variant:ident, $expected:literal;)*) => {$(
+        impl FromValue for $ty {
+            fn expected() -> &'static str {
+                $expected
+            }
+            #[inline(always)]
+            fn from_value(value: &Value) -> Option<Self> {
+                if let Value::$variant(v) = value { Some(*v) } else { None }
+            }
+        }
+        impl IntoValue for $ty {
+            #[inline(always)]
+            fn into_value(self) -> Value {
+                Value::$variant(self)
+            }
+        }
+        impl From<$ty> for Value {
+            #[inline(always)]
+            fn from(v: $ty) -> Self {
+                Value::$variant(v)
+            }
+        }
+    )*};
+}
+
+scalars! {
+    bool, Bool, "an i1";
+    i8, I8, "an i8";
+    i16, I16, "an i16";
+    i32, I32, "an i32";
+    i64, I64, "an i64";
+    u8, U8, "a ui8";
+    u16, U16, "a ui16";
+    u32, U32, "a ui32";
+    u64, U64, "a ui64";
+    f32, F32, "an f32";
+    f64, F64, "an f64";
+}
+
+impl FromValue for Chain {
+    fn expected() -> &'static str {
+        "a chain"
+    }
+    #[inline(always)]
+    fn from_value(value: &Value) -> Option<Self> {
+        matches!(value, Value::Chain).then_some(Chain)
+    }
+}
+
+impl IntoValue for Chain {
+    #[inline(always)]
+    fn into_value(self) -> Value {
+        Value::Chain
+    }
+}
+
+impl<T: Any + Send + Sync> FromValue for Arc<T> {
+    fn expected() -> &'static str {
+        std::any::type_name::<T>()
+    }
+    fn from_value(value: &Value) -> Option<Self> {
+        if let Value::Object(object) = value { Arc::clone(object).downcast().ok() } else { None }
+    }
+}
+
+impl<T: Any + Send + Sync> IntoValue for Arc<T> {
+    fn into_value(self) -> Value {
+        Value::Object(self)
+    }
+}
+
+impl FromValue for Value {
+    fn expected() -> &'static str {
+        "any value"
+    }
+    #[inline(always)]
+    fn from_value(value: &Value) -> Option<Self> {
+        Some(value.clone())
+    }
+}
+
+impl IntoValue for Value {
+    #[inline(always)]
+    fn into_value(self) -> Value {
+        self
+    }
+}
+
+impl IntoValue for AsyncValue {
+    fn into_value(self) -> Value {
+        Value::Async(self)
+    }
+}
