@@ -3,7 +3,9 @@
 #![allow(missing_docs)]
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use pteron_host::{ExecutionContext, FunctionBuilder, HostContext, Interpreter, KernelRegistry, Value, typed};
+use pteron_host::{
+    ExecutionContext, FunctionBuilder, HostContext, Interpreter, KernelRegistry, Value, typed,
+};
 use std::hint::black_box;
 
 /// 200 trivial kernels, each of which uses the result of the one before.
