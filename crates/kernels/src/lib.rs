@@ -39,6 +39,8 @@ mod binary;
 mod compare;
 mod copy;
 mod fill;
+mod join;
+mod prim;
 mod reduce;
 mod softmax;
 mod support;
@@ -53,6 +55,8 @@ static FAMILIES: &[&[Operator]] = &[
     compare::OPERATORS,
     copy::OPERATORS,
     fill::OPERATORS,
+    join::OPERATORS,
+    prim::OPERATORS,
     reduce::OPERATORS,
     softmax::OPERATORS,
     unary::OPERATORS,

@@ -175,7 +175,7 @@ fn relu(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result
 fn isinf(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let fns = elementwise!(
         float | x | x.is_infinite() as u8 as F,
-        int | x | x & 0,
+        int | _x | 0,
         complex | z | F::new((z.re.is_infinite() || z.im.is_infinite()) as u8 as f64, 0.0)
     );
     map_bool(ctx, args, outs, [Input::Arg(0)], &fns)
@@ -184,7 +184,7 @@ fn isinf(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Resul
 fn isnan(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let fns = elementwise!(
         float | x | x.is_nan() as u8 as F,
-        int | x | x & 0,
+        int | _x | 0,
         complex | z | F::new((z.re.is_nan() || z.im.is_nan()) as u8 as f64, 0.0)
     );
     map_bool(ctx, args, outs, [Input::Arg(0)], &fns)

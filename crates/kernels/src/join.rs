@@ -1,0 +1,260 @@
+//! Tensors put together, cut up and repeated.
+
+use crate::support::convert::{convert, values, write};
+use crate::support::copy::copy_into;
+use crate::support::dims::{slice_range, to_shape, to_size, wrap_dim};
+use crate::support::dtype::{conversion_type, dispatch};
+use crate::support::layout::Layout;
+use operator::{Args, DtypeSet, Error, KernelContext, Operator, Outs, Result, ensure};
+use smallvec::SmallVec;
+use tensor::{TensorView, TensorViewMut};
+
+macro_rules! row {
+    ($schema:literal, $f:ident) => {
+        Operator::new(concat!("aten::", $schema, "Tensor(a!) out) -> Tensor(a!)"), DtypeSet::ALL, $f)
+    };
+    (list $schema:literal, $f:ident) => {
+        Operator::new(concat!("aten::", $schema, "Tensor(a!)[] out) -> ()"), DtypeSet::ALL, $f)
+    };
+}
+
+pub(crate) const OPERATORS: &[Operator] = &[
+    row!("cat.out(Tensor[] tensors, int dim=0, *, ", cat),
+    row!("stack.out(Tensor[] tensors, int dim=0, *, ", stack),
+    row!(list "split_copy.Tensor_out(Tensor self, SymInt split_size, int dim=0, *, ", split),
+    row!(list "split_with_sizes_copy.out(Tensor self, SymInt[] split_sizes, int dim=0, *, ", split_with_sizes),
+    row!(
+        "slice_scatter.out(Tensor self, Tensor src, int dim=0, SymInt? start=None, SymInt? end=None, SymInt step=1, *, ",
+        slice_scatter
+    ),
+    row!("repeat.out(Tensor self, SymInt[] repeats, *, ", repeat),
+];
+
+/// Copies a view of a tensor to a view of an out, converting where the types differ.
+fn place(
+    ctx: &KernelContext<'_>,
+    from: &TensorView<'_>,
+    view: &Layout,
+    out: &mut TensorViewMut<'_>,
+    into: &Layout,
+) -> Result<()> {
+    if from.dtype() == out.dtype() {
+        return copy_into(from, view, out, into);
+    }
+    dispatch!("tensors", conversion_type(from.dtype(), out.dtype()), COMPUTE, C => {
+        let all = values::<C>(ctx, from, view)?;
+        write(ctx, &all, out, into)
+    })
+}
+
+/// Tensors one after another along a dimension. Those of shape `[0]` count for nothing.
+fn cat(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    let tensors = args.tensors(0)?;
+    let counts = |t: &&TensorView<'_>| **t.sizes() != [0];
+    let Some(model) = tensors.iter().find(counts).or(tensors.first()) else {
+        return Err(Error::invalid("tensors: there are none to put together"));
+    };
+    ensure!(model.rank() > 0, "tensors: zero-dim tensors cannot be put one after another; use stack");
+    let dim = wrap_dim(args.name(1), args.int(1)?, model.rank())?;
+    let mut sizes = *model.sizes();
+    sizes[dim] = 0;
+    for (i, t) in tensors.iter().enumerate().filter(|(_, t)| counts(t)) {
+        let fits =
+            t.rank() == sizes.rank() && (0..sizes.rank()).all(|d| d == dim || t.sizes()[d] == sizes[d]);
+        ensure!(
+            fits,
+            "tensors: number {i} has the shape {}, which differs from {} in more than dimension {dim}",
+            t.sizes(),
+            model.sizes()
+        );
+        sizes[dim] = sizes[dim]
+            .checked_add(t.sizes()[dim])
+            .ok_or_else(|| Error::invalid("tensors: the sum of their sizes overflows"))?;
+    }
+    let out = outs.tensor(0)?;
+    out.resize(&sizes)?;
+    let whole = Layout::of(out.meta());
+    let mut at = 0;
+    for t in tensors.iter().filter(counts) {
+        let len = t.sizes()[dim];
+        place(
+            ctx,
+            t,
+            &Layout::of(t.meta()),
+            out,
+            &whole.slice(dim, at.min(sizes[dim].saturating_sub(1)), len, 1),
+        )?;
+        at += len;
+    }
+    Ok(())
+}
+
+/// Tensors of one shape as the elements of a new dimension.
+fn stack(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    let tensors = args.tensors(0)?;
+    let Some(model) = tensors.first() else {
+        return Err(Error::invalid("tensors: there are none to put together"));
+    };
+    let dim = wrap_dim(args.name(1), args.int(1)?, model.rank() + 1)?;
+    let mut sizes = *model.sizes();
+    sizes.insert(dim, tensors.len())?;
+    let out = outs.tensor(0)?;
+    out.resize(&sizes)?;
+    let whole = Layout::of(out.meta());
+    for (i, t) in tensors.iter().enumerate() {
+        ensure!(
+            t.sizes() == model.sizes(),
+            "tensors: number {i} has the shape {}, the first has {}",
+            t.sizes(),
+            model.sizes()
+        );
+        place(ctx, t, &Layout::of(t.meta()), out, &whole.select(dim, i))?;
+    }
+    Ok(())
+}
+
+/// Gives each of the outs, of which there are `count`, its view of argument 0.
+fn scatter_views(
+    args: &Args<'_>,
+    outs: &mut Outs<'_>,
+    count: usize,
+    mut view: impl FnMut(Layout, usize) -> Layout,
+) -> Result<()> {
+    let x = args.tensor(0)?;
+    let outs = outs.list(0)?;
+    ensure!(outs.len() == count, "out: {count} tensors result, but there are {} outs", outs.len());
+    for (i, out) in outs.iter_mut().enumerate() {
+        let view = view(Layout::of(x.meta()), i);
+        crate::support::copy::copy_to(&x, &view, out)?;
+    }
+    Ok(())
+}
+
+/// The dimension at an argument, and its size.
+fn dim_size(args: &Args<'_>, index: usize) -> Result<(usize, usize)> {
+    let sizes = args.meta(0)?.sizes();
+    ensure!(sizes.rank() > 0, "self: a zero-dim tensor cannot be cut up");
+    let dim = wrap_dim(args.name(index), args.int(index)?, sizes.rank())?;
+    Ok((dim, sizes[dim]))
+}
+
+/// Pieces of `split_size` along a dimension, the last perhaps smaller.
+fn split(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    let (dim, size) = dim_size(args, 2)?;
+    let each = to_size(args.name(1), args.int(1)?)?;
+    ensure!(each > 0 || size == 0, "split_size: pieces of size 0 of a dimension of size {size}");
+    let count = if size == 0 { 1 } else { size.div_ceil(each) };
+    scatter_views(args, outs, count, |x, i| {
+        if size == 0 { x } else { x.slice(dim, i * each, each.min(size - i * each), 1) }
+    })
+}
+
+/// Pieces of given sizes along a dimension, which they fill.
+fn split_with_sizes(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    let (dim, size) = dim_size(args, 2)?;
+    let sizes: SmallVec<[usize; 8]> =
+        args.ints(1)?.iter().map(|&s| to_size(args.name(1), s)).collect::<Result<_>>()?;
+    let sum = sizes.iter().try_fold(0usize, |n, &s| n.checked_add(s));
+    ensure!(sum == Some(size), "split_sizes: {sizes:?} do not fill a dimension of size {size}");
+    let mut at = 0;
+    scatter_views(args, outs, sizes.len(), |x, i| {
+        let start = if sizes[i] == 0 { 0 } else { at };
+        at += sizes[i];
+        x.slice(dim, start, sizes[i], 1)
+    })
+}
+
+/// A copy of `self` in which a slice is `src`.
+fn slice_scatter(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    let (dim, size) = dim_size(args, 2)?;
+    let step = args.int(5)?;
+    let (start, len) = slice_range(args.optional_int(3)?, args.optional_int(4)?, step, size)?;
+    convert(ctx, args, outs, 0, args.meta(0)?.sizes())?;
+    let (src, out) = (args.tensor(1)?, outs.tensor(0)?);
+    let into = Layout::of(out.meta()).slice(dim, start, len, if len > 1 { step as isize } else { 1 });
+    let from = Layout::of(src.meta()).expand(&into.sizes)?;
+    place(ctx, &src, &from, out, &into)
+}
+
+/// The tensor repeated along each dimension; more repeats than dimensions add dimensions in front.
+fn repeat(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    let (x, repeats) = (args.tensor(0)?, to_shape(args.name(1), args.ints(1)?)?);
+    let front = repeats.rank().checked_sub(x.rank()).ok_or_else(|| {
+        Error::invalid(format!("repeats: {repeats} has fewer dimensions than the shape {}", x.sizes()))
+    })?;
+    let mut sizes = repeats;
+    for (d, &s) in x.sizes().iter().enumerate() {
+        sizes[front + d] = repeats[front + d]
+            .checked_mul(s)
+            .ok_or_else(|| Error::invalid(format!("repeats: {repeats} times {} overflows", x.sizes())))?;
+    }
+    let out = outs.tensor(0)?;
+    out.resize(&sizes)?;
+    if out.numel() == 0 {
+        return Ok(());
+    }
+    // Each repeated dimension as two: the repeats, which step nowhere, and the elements.
+    let mut from = Layout::of(x.meta());
+    for d in (0..repeats.rank()).rev().filter(|&d| repeats[d] != 1) {
+        from = from.insert(d.saturating_sub(front), repeats[d], 0)?;
+    }
+    let into = Layout::of(out.meta());
+    copy_into(&x, &from, out, &into)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::support::call::{a, call, call_list, int, ints, list, out, t};
+    use operator::Arg;
+    use tensor::ScalarType::{Float, Int};
+    use tensor::{DimOrder, Tensor};
+
+    fn numbered(sizes: &[usize]) -> Tensor {
+        let n = sizes.iter().product::<usize>() as i32;
+        t(sizes, &(0..n).collect::<Vec<_>>())
+    }
+
+    fn elements(t: &Tensor) -> Vec<i32> {
+        t.to_dim_order(DimOrder::contiguous(t.rank())).unwrap().as_slice().unwrap().to_vec()
+    }
+
+    #[test]
+    fn together_and_apart() {
+        let (x, y, none) = (numbered(&[2, 2]), t(&[2, 1], &[7i32, 8]), t::<i32>(&[0], &[]));
+        let r = call("aten::cat.out", &[list(&[&x, &none, &y]), int(-1)], out(Int, &[2, 3])).unwrap();
+        assert_eq!(elements(&r), [0, 1, 7, 2, 3, 8]);
+        let f = t(&[1, 2], &[0.5f32, 1.5]);
+        let r = call("aten::cat.out", &[list(&[&x, &f])], out(Float, &[3, 2])).unwrap();
+        assert_eq!(r.as_slice::<f32>().unwrap(), &[0.0, 1.0, 2.0, 3.0, 0.5, 1.5]);
+        assert!(call("aten::cat.out", &[list(&[&x, &y])], out(Int, &[4, 2])).is_err());
+        assert!(call("aten::cat.out", &[list(&[])], out(Int, &[4, 2])).is_err());
+        let r = call("aten::stack.out", &[list(&[&x, &x]), int(-1)], out(Int, &[2, 2, 2])).unwrap();
+        assert_eq!(elements(&r), [0, 0, 1, 1, 2, 2, 3, 3]);
+        let outs = vec![out(Int, &[2, 2]), out(Int, &[2, 1])];
+        let r =
+            call_list("aten::split_copy.Tensor_out", &[a(&numbered(&[2, 3])), int(2), int(1)], outs).unwrap();
+        assert_eq!((elements(&r[0]), elements(&r[1])), (vec![0, 1, 3, 4], vec![2, 5]));
+        let outs = vec![out(Int, &[0, 2]), out(Int, &[2, 2])];
+        let args = [a(&x), ints(&[0, 2])];
+        assert_eq!(
+            elements(&call_list("aten::split_with_sizes_copy.out", &args, outs).unwrap()[1]),
+            [0, 1, 2, 3]
+        );
+        let args = [a(&x), ints(&[1, 2])];
+        assert!(call_list("aten::split_with_sizes_copy.out", &args, vec![out(Int, &[2, 2])]).is_err());
+    }
+
+    #[test]
+    fn replaced_and_repeated() {
+        let x = numbered(&[2, 3]);
+        let src = t(&[2, 2], &[10i32, 11, 12, 13]);
+        let args = [a(&x), a(&src), int(1), int(0), Arg::None, int(2)];
+        let r = call("aten::slice_scatter.out", &args, out(Int, &[2, 3])).unwrap();
+        assert_eq!(elements(&r), [10, 1, 11, 12, 4, 13]);
+        let r = call("aten::repeat.out", &[a(&numbered(&[2])), ints(&[2, 2])], out(Int, &[2, 4])).unwrap();
+        assert_eq!(elements(&r), [0, 1, 0, 1, 0, 1, 0, 1]);
+        let r = call("aten::repeat.out", &[a(&x), ints(&[2, 0])], out(Int, &[4, 3])).unwrap();
+        assert_eq!(r.numel(), 0);
+        assert!(call("aten::repeat.out", &[a(&x), ints(&[1 << 62, 1 << 62])], out(Int, &[4, 3])).is_err());
+    }
+}

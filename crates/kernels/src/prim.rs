@@ -1,0 +1,341 @@
+//! Operators on numbers, sizes and handles, which programs compute shapes and control flow with.
+//!
+//! Their schemas have no out: the result is fresh.
+
+use crate::support::copy::copy_into;
+use crate::support::dims::{infer_shape, wrap_dim};
+use crate::support::dtype::{Compute, compute_type};
+use crate::support::layout::Layout;
+use crate::support::map::aligned;
+use operator::{Args, DtypeSet, KernelContext, Operator, Outs, Result, ensure};
+use tensor::{Scalar, ScalarType, ShapeDynamism};
+
+macro_rules! row {
+    ($schema:literal, $f:ident) => {
+        Operator::new($schema, DtypeSet::NONE, $f)
+    };
+    (prim $name:literal, $f:ident) => {
+        row!(concat!("executorch_prim::", $name, "(Scalar a, Scalar b) -> Scalar"), $f, NONE)
+    };
+    (one $name:literal, $f:ident) => {
+        row!(concat!("executorch_prim::", $name, "(Scalar a) -> Scalar"), $f, NONE)
+    };
+    ($schema:expr, $f:ident, $dtypes:ident) => {
+        Operator::new($schema, DtypeSet::$dtypes, $f)
+    };
+}
+
+pub(crate) const OPERATORS: &[Operator] = &[
+    row!("aten::sym_size.int(Tensor self, int dim) -> int", sym_size, ALL),
+    row!("aten::sym_stride.int(Tensor self, int dim) -> int", sym_stride, ALL),
+    row!("aten::sym_numel(Tensor self) -> int", sym_numel, ALL),
+    row!("aten::sym_storage_offset(Tensor self) -> int", sym_storage_offset, ALL),
+    row!("aten::_local_scalar_dense(Tensor self) -> Scalar", local_scalar_dense, REAL_BOOL),
+    row!("executorch_prim::et_view.default(Tensor(a) self, int[] size) -> Tensor(a)", et_view, ALL),
+    row!(
+        "executorch_prim::et_copy_index.tensor(Tensor(a!) copy_to, Tensor copy_from, int index) -> ()",
+        et_copy_index,
+        ALL
+    ),
+    row!(prim "add.Scalar", add),
+    row!(prim "add.int", add),
+    row!(prim "sub.Scalar", sub),
+    row!(prim "sub.int", sub),
+    row!(prim "mul.Scalar", mul),
+    row!(prim "mul.int", mul),
+    row!(prim "floordiv.Scalar", floordiv),
+    row!(prim "floordiv.int", div_int),
+    row!(prim "truediv.Scalar", truediv),
+    row!(prim "truediv.int", truediv),
+    row!(prim "mod.Scalar", mod_int),
+    row!(prim "mod.int", mod_int),
+    row!(prim "eq.Scalar", eq),
+    row!(prim "eq.int", eq),
+    row!(prim "ne.Scalar", ne),
+    row!(prim "ne.int", ne),
+    row!(prim "gt.Scalar", gt),
+    row!(prim "gt.int", gt),
+    row!(prim "lt.Scalar", lt),
+    row!(prim "lt.int", lt),
+    row!(prim "ge.Scalar", ge),
+    row!(prim "ge.int", ge),
+    row!(prim "le.Scalar", le),
+    row!(prim "le.int", le),
+    row!(prim "sym_max.Scalar", sym_max),
+    row!(prim "sym_min.Scalar", sym_min),
+    row!(one "neg.Scalar", neg),
+    row!(one "neg.int", neg),
+    row!(one "sym_float.Scalar", sym_float),
+    row!(one "sym_int.Scalar", sym_int),
+    row!(one "sym_not.Scalar", sym_not),
+    row!(one "ceil.Scalar", ceil),
+    row!(one "floor.Scalar", floor),
+    row!(one "round.Scalar", round),
+    row!(one "trunc.Scalar", trunc),
+    row!("executorch_prim::sym_ite.Scalar(Scalar b, Scalar t, Scalar f) -> Scalar", sym_ite),
+];
+
+fn sym_size(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    let meta = args.meta(0)?;
+    ensure!(meta.rank() > 0, "self: a zero-dim tensor has no sizes");
+    let dim = wrap_dim(args.name(1), args.int(1)?, meta.rank())?;
+    outs.set(0, Scalar::Int(meta.sizes()[dim] as i64))
+}
+
+fn sym_stride(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    let meta = args.meta(0)?;
+    ensure!(meta.rank() > 0, "self: a zero-dim tensor has no strides");
+    let dim = wrap_dim(args.name(1), args.int(1)?, meta.rank())?;
+    outs.set(0, Scalar::Int(meta.strides()[dim] as i64))
+}
+
+fn sym_numel(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    outs.set(0, Scalar::Int(args.meta(0)?.numel() as i64))
+}
+
+/// Always 0: tensors here start at their own bytes.
+fn sym_storage_offset(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    args.meta(0)?;
+    outs.set(0, Scalar::Int(0))
+}
+
+/// The first element, as a number.
+fn local_scalar_dense(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    let x = args.tensor(0)?;
+    ensure!(x.numel() > 0, "self: a tensor without elements has no value");
+    aligned(x.bytes(), x.dtype())?;
+    let value = match (x.dtype(), compute_type(x.dtype())) {
+        (ScalarType::Bool, _) => Scalar::Bool(first::<i64>(&x)? != 0),
+        (_, ScalarType::Long) => Scalar::Int(first(&x)?),
+        (dtype, _) if dtype.is_complex() => {
+            return Err(crate::support::dtype::unsupported("self", dtype, DtypeSet::REAL_BOOL));
+        }
+        _ => Scalar::Double(first(&x)?),
+    };
+    outs.set(0, value)
+}
+
+fn first<C: Compute>(x: &tensor::TensorView<'_>) -> Result<C> {
+    let mut value = [C::default()];
+    C::loader(x.dtype())?(x.bytes(), 0, 0, &mut value);
+    Ok(value[0])
+}
+
+/// The bytes of `self` in other sizes, one of which may be -1.
+fn et_view(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    let sizes = infer_shape(args.name(1), args.ints(1)?, args.meta(0)?.numel())?;
+    outs.set_view(0, sizes)
+}
+
+/// Writes `copy_from` over row `index` of `copy_to`. One of dynamic shape gets `index + 1` rows first.
+fn et_copy_index(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    let (row, index) = (args.tensor(1)?, args.int(2)?);
+    let out = outs.tensor(0)?;
+    ensure!(out.rank() > 0, "copy_to: a zero-dim tensor has no rows");
+    ensure!((0..i32::MAX as i64).contains(&index), "index: {index} is out of range");
+    let index = index as usize;
+    let mut sizes = *out.sizes();
+    let rows = sizes.remove(0);
+    ensure!(sizes == *row.sizes(), "copy_from: expected the shape {sizes} of a row, found {}", row.sizes());
+    if out.meta().dynamism() == ShapeDynamism::DynamicBound {
+        // Rows before this one stay where they are only if they are stored one after another.
+        ensure!(out.dim_order()[0] == 0, "copy_to: rows of dim order {} cannot be appended", out.dim_order());
+        sizes.insert(0, index + 1)?;
+        out.resize(&sizes)?;
+    } else {
+        ensure!(index < rows, "index: {index} is out of range for {rows} rows");
+    }
+    let into = Layout::of(out.meta()).select(0, index);
+    copy_into(&row, &Layout::of(row.meta()), out, &into)
+}
+
+/// Both operands as integers if they are, else as doubles. Booleans count as integers.
+enum Pair {
+    Ints(i64, i64),
+    Doubles(f64, f64),
+}
+
+fn pair(args: &Args<'_>) -> Result<Pair> {
+    let (a, b) = (args.scalar(0)?, args.scalar(1)?);
+    Ok(if a.is_floating() || b.is_floating() {
+        Pair::Doubles(a.to_f64(), b.to_f64())
+    } else {
+        Pair::Ints(a.to_i64(), b.to_i64())
+    })
+}
+
+/// Both operands as integers.
+fn integers(args: &Args<'_>) -> Result<(i64, i64)> {
+    let (a, b) = (args.scalar(0)?, args.scalar(1)?);
+    ensure!(!a.is_floating() && !b.is_floating(), "expected integers, found {a} and {b}");
+    Ok((a.to_i64(), b.to_i64()))
+}
+
+macro_rules! arithmetic {
+    ($($name:ident: $int:expr, $double:expr;)*) => { $(
+        fn $name(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+            outs.set(0, match pair(args)? {
+                Pair::Ints(a, b) => Scalar::from($int(a, b)),
+                Pair::Doubles(a, b) => Scalar::from($double(a, b)),
+            })
+        }
+    )* };
+}
+
+arithmetic! {
+    add: i64::wrapping_add, |a: f64, b: f64| a + b;
+    sub: i64::wrapping_sub, |a: f64, b: f64| a - b;
+    mul: i64::wrapping_mul, |a: f64, b: f64| a * b;
+    eq: |a: i64, b: i64| a == b, |a: f64, b: f64| a == b;
+    ne: |a: i64, b: i64| a != b, |a: f64, b: f64| a != b;
+    gt: |a: i64, b: i64| a > b, |a: f64, b: f64| a > b;
+    lt: |a: i64, b: i64| a < b, |a: f64, b: f64| a < b;
+    ge: |a: i64, b: i64| a >= b, |a: f64, b: f64| a >= b;
+    le: |a: i64, b: i64| a <= b, |a: f64, b: f64| a <= b;
+    sym_max: i64::max, f64::max;
+    sym_min: i64::min, f64::min;
+}
+
+/// Python's `//`. Of doubles by zero, an infinity with the sign of the dividend, as the reference.
+fn floordiv(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    let value = match pair(args)? {
+        Pair::Ints(a, b) => {
+            ensure!(b != 0, "b: integer division by zero");
+            let q = a.wrapping_div(b);
+            Scalar::Int(if a.wrapping_rem(b) != 0 && (a < 0) != (b < 0) { q - 1 } else { q })
+        }
+        Pair::Doubles(a, 0.0) => Scalar::Double(f64::INFINITY.copysign(a)),
+        Pair::Doubles(a, b) => {
+            let rem = a % b;
+            let q = (a - rem) / b;
+            Scalar::Double((if rem != 0.0 && (b < 0.0) != (rem < 0.0) { q - 1.0 } else { q }).round())
+        }
+    };
+    outs.set(0, value)
+}
+
+/// Division of integers that rounds toward zero: the old meaning of `floordiv.int`.
+fn div_int(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    let (a, b) = integers(args)?;
+    ensure!(b != 0, "b: integer division by zero");
+    outs.set(0, Scalar::Int(a.wrapping_div(b)))
+}
+
+/// The remainder with the sign of the dividend, as in C.
+fn mod_int(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    let (a, b) = integers(args)?;
+    ensure!(b != 0, "b: integer division by zero");
+    outs.set(0, Scalar::Int(a.wrapping_rem(b)))
+}
+
+fn truediv(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    outs.set(0, Scalar::Double(args.scalar(0)?.to_f64() / args.scalar(1)?.to_f64()))
+}
+
+fn neg(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    let value = match args.scalar(0)? {
+        Scalar::Double(v) => Scalar::Double(-v),
+        other => Scalar::Int(other.to_i64().wrapping_neg()),
+    };
+    outs.set(0, value)
+}
+
+fn sym_float(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    outs.set(0, Scalar::Double(args.scalar(0)?.to_f64()))
+}
+
+/// Doubles are truncated.
+fn sym_int(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    outs.set(0, Scalar::Int(args.scalar(0)?.to_i64()))
+}
+
+fn sym_not(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    outs.set(0, Scalar::Bool(!args.scalar(0)?.to_bool()))
+}
+
+/// `t` if `b`, else `f`.
+fn sym_ite(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    let value = args.scalar(if args.scalar(0)?.to_bool() { 1 } else { 2 })?;
+    outs.set(0, value)
+}
+
+macro_rules! to_integer {
+    ($($(#[$doc:meta])* $name:ident = $f:expr;)*) => { $(
+        $(#[$doc])*
+        fn $name(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+            let value = match args.scalar(0)? {
+                Scalar::Double(v) => $f(v) as i64,
+                other => other.to_i64(),
+            };
+            outs.set(0, Scalar::Int(value))
+        }
+    )* };
+}
+
+to_integer! {
+    ceil = f64::ceil;
+    floor = f64::floor;
+    /// Halves to the even integer.
+    round = f64::round_ties_even;
+    trunc = f64::trunc;
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::support::call::{a, call, int, ints, out, s, scalar, t, view};
+    use operator::Arg;
+    use tensor::Scalar::{Bool, Double, Int};
+    use tensor::ScalarType::Float;
+
+    #[test]
+    fn numbers() {
+        let of = |name: &str, args: &[Arg<'_>]| scalar(&format!("executorch_prim::{name}"), args).unwrap();
+        let d = Arg::Double;
+        assert_eq!(of("add.Scalar", &[int(i64::MAX), int(1)]), Int(i64::MIN));
+        assert_eq!(of("mul.Scalar", &[int(2), d(1.5)]), Double(3.0));
+        assert_eq!(of("floordiv.Scalar", &[int(-7), int(3)]), Int(-3));
+        assert_eq!(of("floordiv.int", &[int(-7), int(3)]), Int(-2));
+        assert_eq!(of("floordiv.Scalar", &[d(-7.5), d(2.0)]), Double(-4.0));
+        assert_eq!(of("floordiv.Scalar", &[d(-1.0), d(0.0)]), Double(f64::NEG_INFINITY));
+        assert_eq!(of("floordiv.Scalar", &[int(i64::MIN), int(-1)]), Int(i64::MIN));
+        assert_eq!(of("mod.Scalar", &[int(-7), int(3)]), Int(-1));
+        assert_eq!(of("truediv.Scalar", &[int(1), int(2)]), Double(0.5));
+        assert_eq!(of("eq.int", &[int(3), int(3)]), Bool(true));
+        assert_eq!(of("le.Scalar", &[Arg::Bool(true), int(0)]), Bool(false));
+        assert_eq!(of("round.Scalar", &[d(2.5)]), Int(2));
+        assert_eq!(of("sym_ite.Scalar", &[Arg::Bool(false), int(1), d(2.0)]), Double(2.0));
+        assert_eq!(of("sym_not.Scalar", &[Arg::Bool(false)]), Bool(true));
+        for name in ["floordiv.Scalar", "mod.Scalar", "mod.int", "floordiv.int"] {
+            assert!(scalar(&format!("executorch_prim::{name}"), &[int(1), int(0)]).is_err());
+        }
+    }
+
+    #[test]
+    fn sizes_and_values() {
+        let x = t(&[2, 3], &[1f32; 6]);
+        assert_eq!(scalar("aten::sym_size.int", &[a(&x), int(-1)]), Ok(Int(3)));
+        assert_eq!(scalar("aten::sym_numel", &[a(&x)]), Ok(Int(6)));
+        assert_eq!(
+            scalar("aten::_local_scalar_dense", &[a(&s(tensor::f16::from_f32(0.5)))]),
+            Ok(Double(0.5))
+        );
+        assert_eq!(scalar("aten::_local_scalar_dense", &[a(&s(7u8))]), Ok(Int(7)));
+        assert!(scalar("aten::_local_scalar_dense", &[a(&t::<f32>(&[0], &[]))]).is_err());
+        assert_eq!(&*view("executorch_prim::et_view.default", &[a(&x), ints(&[-1, 2])]).unwrap(), &[3, 2]);
+        assert!(view("executorch_prim::et_view.default", &[a(&x), ints(&[4])]).is_err());
+    }
+
+    #[test]
+    fn rows_are_appended_or_replaced() {
+        let name = "executorch_prim::et_copy_index.tensor";
+        let row = t(&[2], &[1f32, 2.0]);
+        let grown = out(Float, &[3, 2]);
+        let r = call(name, &[a(&row), int(0)], grown).unwrap();
+        assert_eq!(&**r.sizes(), &[1, 2]);
+        let fixed = t(&[3, 2], &[0f32; 6]);
+        let r = call(name, &[a(&row), int(1)], fixed.clone()).unwrap();
+        assert_eq!(r.as_slice::<f32>().unwrap(), &[0.0, 0.0, 1.0, 2.0, 0.0, 0.0]);
+        assert!(call(name, &[a(&row), int(3)], fixed).is_err());
+        assert!(call(name, &[a(&row), int(3)], out(Float, &[3, 2])).is_err());
+    }
+}
