@@ -1,0 +1,150 @@
+//! `arith`: the constants and elementwise operations that compiled modules are likely to hold.
+
+use super::check::Problem;
+use super::{Dialect, Row, op};
+use crate::ir::{Attribute, Operation, Type};
+use crate::parser::{Delimiter, OpState, Parse, Parser};
+use crate::printer::Printer;
+use crate::verify::Verifier;
+
+pub(super) const DIALECT: Dialect = Dialect { name: "arith", rows: ROWS, isolated: false };
+
+const fn same(stem: &'static str) -> Row {
+    op(stem).takes("any* operands").gives("any result").hooks(parse_same, print_same).check(check_same)
+}
+
+const fn fast(stem: &'static str) -> Row {
+    op(stem).takes("any* operands").gives("any result").hooks(parse_fast, print_fast).check(check_same)
+}
+
+const ROWS: &[Row] = &[
+    op("constant").gives("any result").attrs("any value").hooks(parse_constant, print_constant),
+    same("addi"),
+    same("subi"),
+    same("muli"),
+    same("divsi"),
+    same("divui"),
+    same("remsi"),
+    same("remui"),
+    same("andi"),
+    same("ori"),
+    same("xori"),
+    same("shli"),
+    same("shrsi"),
+    same("shrui"),
+    same("maxsi"),
+    same("maxui"),
+    same("minsi"),
+    same("minui"),
+    fast("addf"),
+    fast("subf"),
+    fast("mulf"),
+    fast("divf"),
+    fast("remf"),
+    fast("maxf"),
+    fast("minf"),
+    fast("negf"),
+];
+
+/// `{...} value`; the result has the value's type.
+fn parse_constant(parser: &mut Parser<'_>, state: &mut OpState) -> Parse {
+    parser.optional_attribute_dictionary(state)?;
+    let at = parser.here();
+    let value = parser.parse_attribute(None)?;
+    let ty = match &value {
+        Attribute::Integer { ty, .. } => ty.clone(),
+        Attribute::Float { kind, .. } => Type::Float(*kind),
+        Attribute::Dense(dense) => dense.ty.clone(),
+        _ => return parser.error_in_op(state, at, "invalid kind of attribute specified"),
+    };
+    state.attribute("value", value);
+    state.types.push(ty);
+    Ok(())
+}
+
+fn print_constant(printer: &mut Printer<'_>, op: &Operation) {
+    printer.optional_attribute_dictionary(&op.attributes, &["value"]);
+    printer.push(" ");
+    if let Some(value) = op.attribute("value") {
+        printer.attribute(value);
+    }
+}
+
+/// `operands {...} : type`; operands and result are of that type.
+fn parse_same(parser: &mut Parser<'_>, state: &mut OpState) -> Parse {
+    let at = parser.here();
+    let operands = parser.operand_list(Delimiter::None)?;
+    parse_same_end(parser, state, &operands, at)
+}
+
+fn parse_same_end<'a>(
+    parser: &mut Parser<'a>,
+    state: &mut OpState,
+    operands: &[crate::parser::Operand<'a>],
+    at: u32,
+) -> Parse {
+    parser.optional_attribute_dictionary(state)?;
+    let ty = parser.colon_type()?;
+    let types = vec![ty.clone(); operands.len()];
+    state.types.push(ty);
+    state.operands = parser.resolve_all(state, operands, &types, at)?;
+    Ok(())
+}
+
+fn print_same(printer: &mut Printer<'_>, op: &Operation) {
+    printer.push(" ");
+    printer.operands(&op.operands);
+    print_same_with(printer, op, &[]);
+}
+
+fn print_same_with(printer: &mut Printer<'_>, op: &Operation, hidden: &[&str]) {
+    printer.optional_attribute_dictionary(&op.attributes, hidden);
+    printer.push(" : ");
+    printer.types_of(&op.results);
+}
+
+const NO_FLAGS: &str = "fastmath<none>";
+
+/// `operands fastmath<...> {...} : type`.
+fn parse_fast(parser: &mut Parser<'_>, state: &mut OpState) -> Parse {
+    let at = parser.here();
+    let operands = parser.operand_list(Delimiter::None)?;
+    let mut flags = Vec::new();
+    if parser.optional_keyword("fastmath") {
+        parser.literal(state, "<")?;
+        loop {
+            flags.push(parser.any_keyword(state)?.to_string_lossy());
+            if !parser.optional_literal(",") {
+                break;
+            }
+        }
+        parser.literal(state, ">")?;
+    }
+    let body = if flags.is_empty() { NO_FLAGS.to_string() } else { format!("fastmath<{}>", flags.join(",")) };
+    let symbol = crate::ir::DialectSymbol { dialect: "arith".into(), body };
+    parse_same_end(parser, state, &operands, at)?;
+    if !state.has_attribute("fastmath") {
+        state.attribute("fastmath", Attribute::Dialect(symbol.into()));
+    }
+    Ok(())
+}
+
+fn print_fast(printer: &mut Printer<'_>, op: &Operation) {
+    printer.push(" ");
+    printer.operands(&op.operands);
+    if let Some(Attribute::Dialect(symbol)) = op.attribute("fastmath")
+        && symbol.body != NO_FLAGS
+    {
+        printer.push(" ");
+        printer.push(&symbol.body);
+    }
+    print_same_with(printer, op, &["fastmath"]);
+}
+
+fn check_same(verifier: &Verifier<'_>, op: &Operation) -> Result<(), Problem> {
+    let result = verifier.types(&op.results);
+    if verifier.types(&op.operands).iter().any(|ty| Some(ty) != result.first()) {
+        return Err(Problem::Op("requires the same type for all operands and results".into()));
+    }
+    Ok(())
+}

@@ -1,0 +1,335 @@
+//! What operands, attributes and regions of particular operations must agree on.
+
+use crate::ir::{Attribute, FunctionType, LocationId, Operation, Type, ValueId};
+use crate::verify::{Symbol, Verifier};
+
+/// Why an operation is refused.
+pub(crate) enum Problem {
+    /// Printed as `'name' op ...` at the operation.
+    Op(String),
+    /// Printed as `'name' op ...` at another operation.
+    OtherOp(LocationId, String, String),
+    /// Printed as it is at the operation.
+    Plain(String),
+}
+
+type Check = Result<(), Problem>;
+
+fn refuse(message: impl Into<String>) -> Check {
+    Err(Problem::Op(message.into()))
+}
+
+/// The custom form of such operations has no place for attributes but those named.
+pub(super) fn no_attributes_in_form(verifier: &Verifier<'_>, op: &Operation, but: &[&str]) -> Check {
+    // Only a matter of printing: such attributes are legal in generic form.
+    if verifier.printing && op.attributes.iter().any(|(name, _)| !but.iter().any(|b| *name == *b)) {
+        return refuse("has attributes that its custom form cannot show");
+    }
+    Ok(())
+}
+
+/// The function that the flat symbol attribute `name` refers to. `Ok(None)` when symbols are not known.
+fn callee<'a>(
+    verifier: &Verifier<'a>,
+    op: &Operation,
+    name: &str,
+    message: &str,
+) -> Result<Option<&'a FunctionType>, Problem> {
+    let Some(symbol) = op.attribute(name).and_then(Attribute::as_flat_symbol) else {
+        return Err(Problem::Op(format!("requires a '{message}' symbol reference attribute")));
+    };
+    match verifier.function(symbol) {
+        Symbol::Function(ty) => Ok(Some(ty)),
+        Symbol::Unknown => Ok(None),
+        Symbol::Missing => Err(Problem::Op(format!("'{symbol}' does not reference a valid function"))),
+    }
+}
+
+pub(super) fn call(verifier: &Verifier<'_>, op: &Operation) -> Check {
+    let Some(ty) = callee(verifier, op, "callee", "callee")? else { return Ok(()) };
+    if ty.inputs.len() != op.operands.len() {
+        return refuse("incorrect number of operands for callee");
+    }
+    if ty.inputs != verifier.types(&op.operands) {
+        return refuse("operand type mismatch");
+    }
+    if ty.results.len() != op.results.len() {
+        return refuse("incorrect number of results for callee");
+    }
+    if ty.results != verifier.types(&op.results) {
+        return refuse("result type mismatch");
+    }
+    Ok(())
+}
+
+/// Every branch must be a function: the reference lets a missing one through and writes an invalid index.
+pub(super) fn case(verifier: &Verifier<'_>, op: &Operation) -> Check {
+    let Some(Attribute::Array(branches)) = op.attribute("branches") else { return Ok(()) };
+    for branch in branches.iter() {
+        if let Some(symbol) = branch.as_flat_symbol()
+            && matches!(verifier.function(symbol), Symbol::Missing)
+        {
+            return refuse(format!("'{symbol}' does not reference a valid function"));
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn cond(verifier: &Verifier<'_>, op: &Operation) -> Check {
+    let yes = callee(verifier, op, "a_true_fn", "a_true_fn")?;
+    let no = callee(verifier, op, "b_false_fn", "a_false_fn")?;
+    let (Some(yes), Some(no)) = (yes, no) else { return Ok(()) };
+    let both = [(yes, "true"), (no, "false")];
+    let sides = [
+        ("operand", verifier.types(&op.operands[1..]), both.map(|(ty, _)| &ty.inputs)),
+        ("result", verifier.types(&op.results), both.map(|(ty, _)| &ty.results)),
+    ];
+    for (what, have, wanted) in sides {
+        for (wanted, (_, which)) in wanted.iter().zip(both) {
+            if wanted.len() != have.len() {
+                return refuse(format!("incorrect number of {what}s for {which} function"));
+            }
+        }
+        for (at, ty) in have.iter().enumerate() {
+            if let Some(which) = (0..2).find(|which| wanted[*which][at] != *ty) {
+                return refuse(format!("{what} type mismatch for {} function", both[which].1));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The region must end in a `tfrt.return` of these types.
+fn returns(verifier: &Verifier<'_>, op: &Operation, region: usize, types: &[Type]) -> Check {
+    let last = op.regions[region].blocks.first().and_then(|block| block.operations.last());
+    let Some(last) = last.filter(|last| last.is("tfrt.return")) else {
+        return refuse("expected tfrt.return in body");
+    };
+    if verifier.types(&last.operands) != types {
+        let message = format!("operand types don't match '{}' result", op.name);
+        return Err(Problem::OtherOp(last.location, "tfrt.return".into(), message));
+    }
+    Ok(())
+}
+
+fn body_arguments(op: &Operation, region: usize) -> &[ValueId] {
+    op.regions[region].blocks.first().map_or(&[], |block| &block.arguments)
+}
+
+/// The custom form gives the body's arguments the names and types of operands.
+fn shadows(verifier: &Verifier<'_>, op: &Operation, operands: &[ValueId]) -> Check {
+    if verifier.types(body_arguments(op, 0)) != verifier.types(operands) && verifier.printing {
+        return refuse("body arguments do not match the operands");
+    }
+    Ok(())
+}
+
+pub(super) fn if_op(verifier: &Verifier<'_>, op: &Operation) -> Check {
+    let passed = verifier.types(&op.operands[1..]);
+    for (region, which) in [(0, "then"), (1, "else")] {
+        if body_arguments(op, region).len() != passed.len() {
+            return refuse(format!("incorrect number of arguments to '{which}' block"));
+        }
+    }
+    if (0..2).any(|region| verifier.types(body_arguments(op, region)) != passed) {
+        return refuse("operand/argument type mismatch");
+    }
+    let results = verifier.types(&op.results);
+    returns(verifier, op, 0, &results)?;
+    returns(verifier, op, 1, &results)
+}
+
+pub(super) fn repeat(verifier: &Verifier<'_>, op: &Operation) -> Check {
+    if op.results.len() + 1 != op.operands.len() {
+        return refuse("incorrect number of operands");
+    }
+    let results = verifier.types(&op.results);
+    if verifier.types(&op.operands[1..]) != results {
+        return refuse("operand/result type mismatch");
+    }
+    shadows(verifier, op, &op.operands[1..])?;
+    returns(verifier, op, 0, &results)
+}
+
+pub(super) fn parallel_for(verifier: &Verifier<'_>, op: &Operation) -> Check {
+    no_attributes_in_form(verifier, op, &[])?;
+    only_chain(verifier, op)?;
+    let shadowed: Vec<ValueId> = op.operands[..2].iter().chain(&op.operands[3..]).copied().collect();
+    shadows(verifier, op, &shadowed)?;
+    let last = op.regions[0].blocks.first().and_then(|block| block.operations.last());
+    match last.filter(|last| last.is("tfrt.return")) {
+        None => refuse("expected tfrt.return in body"),
+        Some(last) if last.operands.is_empty() => Ok(()),
+        Some(_) => returns(verifier, op, 0, &verifier.types(&op.results)),
+    }
+}
+
+/// The custom form implies one result, a chain.
+fn only_chain(verifier: &Verifier<'_>, op: &Operation) -> Check {
+    let chain = [Type::dialect("tfrt", "chain")];
+    if verifier.printing && verifier.types(&op.results) != chain {
+        return refuse("results are not one chain");
+    }
+    Ok(())
+}
+
+pub(super) fn parallel_call(verifier: &Verifier<'_>, op: &Operation) -> Check {
+    no_attributes_in_form(verifier, op, &["callee"])?;
+    only_chain(verifier, op)?;
+    let Some(ty) = callee(verifier, op, "callee", "callee")? else { return Ok(()) };
+    if ty.inputs.len() + 1 != op.operands.len() {
+        return refuse("incorrect number of callee operands");
+    }
+    if ty.inputs.iter().take(2).any(|input| *input != Type::int(32)) {
+        return refuse("callee must take stard and end indices first");
+    }
+    if ty.inputs[2..] != verifier.types(&op.operands[3..]) {
+        return refuse("operand type mismatch");
+    }
+    match ty.results.as_slice() {
+        [] => Ok(()),
+        [only] if only.is_dialect("tfrt", "chain") => Ok(()),
+        [_] => refuse("async callee must return a chain"),
+        _ => refuse("invalid callee result type"),
+    }
+}
+
+/// What `tfrt.return` returns must be what the function around it declares.
+pub(super) fn returned_types(verifier: &Verifier<'_>, op: &Operation) -> Check {
+    let Some(results) = verifier.enclosing_results() else { return Ok(()) };
+    if op.operands.len() != results.len() {
+        return refuse(format!(
+            "has {} operands, but enclosing function returns {}",
+            op.operands.len(),
+            results.len()
+        ));
+    }
+    for (at, (operand, result)) in verifier.types(&op.operands).iter().zip(results).enumerate() {
+        if operand != result {
+            return Err(Problem::Plain(format!(
+                "type of return operand {at} ('{operand}') doesn't match function result type ('{result}')"
+            )));
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn do_async(verifier: &Verifier<'_>, op: &Operation) -> Check {
+    shadows(verifier, op, &op.operands)?;
+    returns(verifier, op, 0, &verifier.types(&op.results))
+}
+
+/// The custom form shows attributes as `name = integer`, all of them `i32`.
+fn counts_only(verifier: &Verifier<'_>, op: &Operation, but: &str) -> Check {
+    let is_count = |(name, value): &(crate::ir::Text, Attribute)| {
+        *name == but
+            || (crate::lexer::is_bare_identifier(name)
+                && matches!(value, Attribute::Integer { ty, .. } if *ty == Type::int(32)))
+    };
+    if verifier.printing && (!op.attributes.iter().all(is_count) || op.attribute("num_warmup_runs").is_none())
+    {
+        return refuse("has attributes that its custom form cannot show");
+    }
+    Ok(())
+}
+
+pub(super) fn benchmark(verifier: &Verifier<'_>, op: &Operation) -> Check {
+    counts_only(verifier, op, "name")?;
+    shadows(verifier, op, &op.operands)?;
+    let last = op.regions[0].blocks.first().and_then(|block| block.operations.last());
+    let Some(last) = last.filter(|last| last.is("tfrt.return")) else {
+        return refuse("missing return statement");
+    };
+    if last.operands.len() != 1 {
+        return refuse("incorrect number of return values. One return value is expected");
+    }
+    Ok(())
+}
+
+pub(super) fn sync_benchmark(verifier: &Verifier<'_>, op: &Operation) -> Check {
+    counts_only(verifier, op, "target_fn")?;
+    let Some(ty) = callee(verifier, op, "target_fn", "target_fn")? else { return Ok(()) };
+    if ty.inputs.len() != op.operands.len() {
+        return refuse("incorrect number of operands for callee");
+    }
+    if ty.inputs != verifier.types(&op.operands) {
+        return refuse("operand type mismatch");
+    }
+    if !ty.results.is_empty() {
+        return refuse("Target benchmark function must return zero value.");
+    }
+    Ok(())
+}
+
+pub(super) fn cost(_: &Verifier<'_>, op: &Operation) -> Check {
+    match op.attribute("_tfrt_cost").and_then(Attribute::as_int) {
+        Some(cost) if cost > 0 => Ok(()),
+        Some(_) => refuse("cost value must be larger than 0"),
+        None => refuse("cost attribute not found"),
+    }
+}
+
+/// Lists of attributes of `executeop` are pairs of a name and a value.
+pub(super) fn execute(verifier: &Verifier<'_>, op: &Operation) -> Check {
+    let keys = |list: &str| -> Option<Vec<crate::ir::Text>> {
+        let Some(Attribute::Array(pairs)) = op.attribute(list) else { return Some(Vec::new()) };
+        pairs
+            .iter()
+            .map(|pair| match pair {
+                Attribute::Array(pair) => match &**pair {
+                    [Attribute::String(key, None), _] => Some(key.clone()),
+                    _ => None,
+                },
+                _ => None,
+            })
+            .collect()
+    };
+    let Some(mut names) = keys("op_attrs") else {
+        return refuse("each op_attr should be a key-value pair, where the key is a string");
+    };
+    if verifier.printing {
+        no_attributes_in_form(verifier, op, &["op_attrs", "op_func_attrs", "op_name"])?;
+        let Some(mut functions) = keys("op_func_attrs") else {
+            return refuse("function attributes are not pairs");
+        };
+        let unclear = names.is_empty() && !functions.is_empty();
+        for list in [&mut names, &mut functions] {
+            let count = list.len();
+            list.sort();
+            list.dedup();
+            if unclear || list.len() != count || list.iter().any(|key| key.is_empty()) {
+                return refuse("attributes cannot be shown as a dictionary");
+            }
+        }
+    }
+    Ok(())
+}
+
+fn function_attribute(
+    verifier: &Verifier<'_>,
+    op: &Operation,
+    name: &str,
+    inputs: &[ValueId],
+    results: &[ValueId],
+) -> Check {
+    let Some(ty) = callee(verifier, op, name, name)? else { return Ok(()) };
+    let shown = op.attribute(name).and_then(Attribute::as_flat_symbol);
+    let shown = shown.map(ToString::to_string).unwrap_or_default();
+    if ty.inputs != verifier.types(inputs) {
+        return refuse(format!("'{shown}' has mismatching operand types"));
+    }
+    if ty.results != verifier.types(results) {
+        return refuse(format!("'{shown}' has mismatching result types"));
+    }
+    Ok(())
+}
+
+pub(super) fn corert_cond(verifier: &Verifier<'_>, op: &Operation) -> Check {
+    function_attribute(verifier, op, "a_true_fn", &op.operands[1..], &op.results)?;
+    function_attribute(verifier, op, "b_false_fn", &op.operands[1..], &op.results)
+}
+
+pub(super) fn corert_while(verifier: &Verifier<'_>, op: &Operation) -> Check {
+    function_attribute(verifier, op, "a_cond_fn", &op.operands, &op.results)?;
+    function_attribute(verifier, op, "b_body_fn", &op.operands, &op.results)
+}

@@ -1,0 +1,400 @@
+//! Operations that the text knows by name, one file a dialect.
+//!
+//! A dialect is a table of [`Row`]s. A row says what operands, attributes and results an operation has and how
+//! its custom form is written; that is enough to parse, print and verify it. Adding an operation is adding a
+//! row. Operations whose text follows no such pattern name a pair of hooks instead ([`Row::hooks`]), and what
+//! their operands and attributes must agree on is a function ([`Row::check`]).
+//!
+//! The names, signatures and spellings are those of the dialects of TFRT, and of the few MLIR dialects that
+//! compiled modules use.
+
+mod arith;
+mod builtin;
+mod check;
+mod coo;
+mod corert;
+mod dense_host;
+mod format;
+mod func;
+mod tensor_shape;
+mod tfrt;
+mod tfrt_test;
+
+use std::collections::HashMap;
+use std::sync::{Arc, OnceLock};
+
+pub(crate) use check::Problem;
+pub(crate) use format::{Format, parse_format, print_format};
+
+use crate::ir::{Attribute, DialectSymbol, FloatKind, Operation, Type};
+use crate::parser::{OpState, Parse, Parser};
+use crate::printer::Printer;
+use crate::verify::Verifier;
+
+/// Parses what follows an operation's name.
+pub(crate) type ParseHook = for<'p, 'a> fn(&'p mut Parser<'a>, &'p mut OpState) -> Parse;
+/// Prints what follows an operation's name.
+pub(crate) type PrintHook = for<'p, 'a> fn(&'p mut Printer<'a>, &'p Operation);
+/// Checks what a row cannot say; the error is about the operation itself unless the hook reports elsewhere.
+pub(crate) type CheckHook = for<'v, 'a> fn(&'v Verifier<'a>, &'v Operation) -> Result<(), check::Problem>;
+
+/// A family of operations in a dialect's table.
+#[derive(Clone, Copy)]
+pub(crate) struct Row {
+    /// The name after the dialect's, without suffixes.
+    stem: &'static str,
+    /// Suffixes, `.`-joined to the stem in every combination; the first stands for `T` in the other fields.
+    over: &'static [&'static [&'static str]],
+    /// Operands: `type name`, separated by commas; `type*` is variadic, the type `any` is any.
+    operands: &'static str,
+    /// Results, written likewise.
+    results: &'static str,
+    /// Attributes: `kind name`; `kind?` is optional.
+    attributes: &'static str,
+    /// The custom form in the notation of MLIR's op definitions; empty where hooks do it or there is none.
+    format: &'static str,
+    hooks: Option<(ParseHook, PrintHook)>,
+    check: Option<CheckHook>,
+    regions: usize,
+    terminator: bool,
+    isolated: bool,
+    /// Whether operands, results and regions are any; the row's own lists are then not checked.
+    open: bool,
+}
+
+/// A row for the stem; the `const fn`s below add the rest.
+const fn op(stem: &'static str) -> Row {
+    Row {
+        stem,
+        over: &[],
+        operands: "",
+        results: "",
+        attributes: "",
+        format: "",
+        hooks: None,
+        check: None,
+        regions: 0,
+        terminator: false,
+        isolated: false,
+        open: false,
+    }
+}
+
+impl Row {
+    const fn over(self, over: &'static [&'static [&'static str]]) -> Row {
+        Row { over, ..self }
+    }
+
+    const fn takes(self, operands: &'static str) -> Row {
+        Row { operands, ..self }
+    }
+
+    const fn gives(self, results: &'static str) -> Row {
+        Row { results, ..self }
+    }
+
+    const fn attrs(self, attributes: &'static str) -> Row {
+        Row { attributes, ..self }
+    }
+
+    const fn form(self, format: &'static str) -> Row {
+        Row { format, ..self }
+    }
+
+    const fn hooks(self, parse: ParseHook, print: PrintHook) -> Row {
+        Row { hooks: Some((parse, print)), ..self }
+    }
+
+    const fn check(self, check: CheckHook) -> Row {
+        Row { check: Some(check), ..self }
+    }
+
+    const fn regions(self, regions: usize) -> Row {
+        Row { regions, ..self }
+    }
+
+    const fn terminator(self) -> Row {
+        Row { terminator: true, ..self }
+    }
+
+    const fn isolated(self) -> Row {
+        Row { isolated: true, ..self }
+    }
+
+    const fn open(self) -> Row {
+        Row { open: true, ..self }
+    }
+}
+
+/// A dialect: its name and its operations.
+struct Dialect {
+    name: &'static str,
+    rows: &'static [Row],
+    /// Whether regions of all its operations see nothing of their surroundings.
+    isolated: bool,
+}
+
+/// What an operand or result may be.
+#[derive(Clone, Debug)]
+pub(crate) struct Slot {
+    pub(crate) name: &'static str,
+    /// The only type; absent when any is good.
+    pub(crate) ty: Option<Type>,
+    pub(crate) variadic: bool,
+}
+
+/// What an attribute may be.
+#[derive(Clone, Debug)]
+pub(crate) struct AttributeDef {
+    pub(crate) name: &'static str,
+    pub(crate) kind: AttributeKind,
+    pub(crate) optional: bool,
+}
+
+/// Kinds of attributes.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum AttributeKind {
+    /// A number of that type.
+    Number(Type),
+    String,
+    FlatSymbol,
+    Array,
+    /// An array of `i64`.
+    I64Array,
+    /// An array of strings.
+    StringArray,
+    /// `dense<...>`.
+    Elements,
+    Any,
+}
+
+/// How an operation is written.
+pub(crate) enum Syntax {
+    /// Only in generic form.
+    Generic,
+    Format(Format),
+    Hooks {
+        parse: ParseHook,
+        print: PrintHook,
+    },
+}
+
+/// An operation's definition.
+pub(crate) struct OpDef {
+    pub(crate) name: String,
+    pub(crate) operands: Vec<Slot>,
+    pub(crate) results: Vec<Slot>,
+    pub(crate) attributes: Vec<AttributeDef>,
+    pub(crate) regions: usize,
+    pub(crate) syntax: Syntax,
+    pub(crate) check: Option<CheckHook>,
+    pub(crate) terminator: bool,
+    pub(crate) isolated: bool,
+    pub(crate) open: bool,
+    /// The dialect that operations in its regions may leave out of their names.
+    pub(crate) default_dialect: &'static str,
+}
+
+const DIALECTS: &[&Dialect] = &[
+    &builtin::DIALECT,
+    &func::DIALECT,
+    &arith::DIALECT,
+    &tfrt::DIALECT,
+    &tfrt_test::DIALECT,
+    &corert::DIALECT,
+    &corert::SYNC_DIALECT,
+    &tensor_shape::DIALECT,
+    &tensor_shape::SYNC_DIALECT,
+    &dense_host::DIALECT,
+    &dense_host::SYNC_DIALECT,
+    &coo::DIALECT,
+];
+
+/// Dialects without operations here whose names are known all the same.
+const OTHER_DIALECTS: &[&str] = &["t", "ht"];
+
+/// Whether a dialect is known.
+pub(crate) fn is_registered(dialect: &str) -> bool {
+    DIALECTS.iter().any(|d| d.name == dialect) || OTHER_DIALECTS.contains(&dialect)
+}
+
+/// The definition of an operation.
+pub(crate) fn lookup(name: &[u8]) -> Option<&'static OpDef> {
+    static TABLE: OnceLock<HashMap<Vec<u8>, OpDef>> = OnceLock::new();
+    let table = TABLE.get_or_init(|| {
+        let rows = DIALECTS.iter().flat_map(|dialect| dialect.rows.iter().map(move |row| (*dialect, row)));
+        let definitions = rows.flat_map(|(dialect, row)| expand(dialect, row));
+        definitions.map(|definition| (definition.name.clone().into_bytes(), definition)).collect()
+    });
+    table.get(name)
+}
+
+fn expand(dialect: &Dialect, row: &Row) -> Vec<OpDef> {
+    let mut names = vec![(format!("{}.{}", dialect.name, row.stem), "")];
+    for (depth, suffixes) in row.over.iter().enumerate() {
+        names = names
+            .iter()
+            .flat_map(|(name, first)| {
+                suffixes.iter().map(move |s| (format!("{name}.{s}"), if depth == 0 { *s } else { *first }))
+            })
+            .collect();
+    }
+    names.into_iter().map(|(name, first)| definition(dialect, row, name, first)).collect()
+}
+
+fn definition(dialect: &Dialect, row: &Row, name: String, first: &'static str) -> OpDef {
+    let operands = slots(row.operands, first);
+    let results = slots(row.results, first);
+    let attributes = attribute_defs(row.attributes, first);
+    let syntax = match row.hooks {
+        Some((parse, print)) => Syntax::Hooks { parse, print },
+        None if row.format.is_empty() => Syntax::Generic,
+        None => Syntax::Format(Format::new(row.format, &operands, &results, &attributes)),
+    };
+    let default_dialect = match name.as_str() {
+        "builtin.module" => "builtin",
+        "func.func" => "func",
+        _ => "",
+    };
+    OpDef {
+        name,
+        operands,
+        results,
+        attributes,
+        regions: row.regions,
+        syntax,
+        check: row.check,
+        terminator: row.terminator,
+        isolated: row.isolated || dialect.isolated,
+        open: row.open,
+        default_dialect,
+    }
+}
+
+fn items(list: &'static str) -> impl Iterator<Item = (&'static str, &'static str)> {
+    list.split(',').filter_map(|item| {
+        let item = item.trim();
+        (!item.is_empty()).then(|| item.split_once(' ').unwrap_or((item, "")))
+    })
+}
+
+fn slots(list: &'static str, first: &'static str) -> Vec<Slot> {
+    let slot = |(ty, name): (&'static str, &'static str)| {
+        let variadic = ty.ends_with('*');
+        Slot { name, ty: type_named(ty.trim_end_matches('*'), first), variadic }
+    };
+    items(list).map(slot).collect()
+}
+
+fn attribute_defs(list: &'static str, first: &'static str) -> Vec<AttributeDef> {
+    let attribute = |(kind, name): (&'static str, &'static str)| {
+        let optional = kind.ends_with('?');
+        let kind = match kind.trim_end_matches('?') {
+            "string" => AttributeKind::String,
+            "symbol" => AttributeKind::FlatSymbol,
+            "array" => AttributeKind::Array,
+            "i64s" => AttributeKind::I64Array,
+            "strings" => AttributeKind::StringArray,
+            "elements" => AttributeKind::Elements,
+            other => type_named(other, first).map_or(AttributeKind::Any, AttributeKind::Number),
+        };
+        AttributeDef { name, kind, optional }
+    };
+    items(list).map(attribute).collect()
+}
+
+/// The type that a table's word means; `None` is any type.
+fn type_named(word: &'static str, first: &'static str) -> Option<Type> {
+    let word = if word == "T" { first } else { word };
+    if let Some(kind) = FloatKind::from_keyword(word) {
+        return Some(Type::Float(kind));
+    }
+    Some(match word {
+        "i1" => Type::int(1),
+        "i32" => Type::int(32),
+        "i64" => Type::int(64),
+        "ui32" => Type::uint(32),
+        "ui64" => Type::uint(64),
+        "c64" => Type::complex(Type::Float(FloatKind::F32)),
+        "c128" => Type::complex(Type::Float(FloatKind::F64)),
+        _ => {
+            let (dialect, body) = word.strip_prefix('!')?.split_once('.')?;
+            // A rank at the end of the operation's name is also at the end of this type's.
+            Type::dialect(dialect, &body.replace("{T}", first))
+        }
+    })
+}
+
+/// Checks a dialect's own type where the dialect lists what it has.
+pub(crate) fn check_type(symbol: &DialectSymbol) -> Result<(), String> {
+    let body = symbol.body.as_str();
+    let (known, what) = match symbol.dialect.as_str() {
+        "ts" => {
+            let rank = body.strip_prefix("fixed_rank_shape.").is_some_and(|r| r.parse::<u8>().is_ok());
+            (rank || matches!(body, "shape" | "partial_shape"), "unknown shape type")
+        }
+        "t" => (body == "tensor", "unknown tensor type"),
+        "ht" => (body == "host_buffer", "unknown type"),
+        _ => (true, ""),
+    };
+    if known { Ok(()) } else { Err(format!("{what}: {body}")) }
+}
+
+/// The attribute that a dialect's symbol means.
+pub(crate) fn dialect_attribute(symbol: DialectSymbol) -> Result<Attribute, String> {
+    match symbol.dialect.as_str() {
+        "corert" => match symbol.body.strip_prefix("shape") {
+            Some(_) => corert::parse_shape(&symbol.body)
+                .ok_or_else(|| format!("unknown corert shape attribute: {}", symbol.body)),
+            None => Err(format!("unknown corert attribute: {}", symbol.body)),
+        },
+        "builtin" | "func" | "tfrt" | "tfrt_test" | "ts" | "tfrt_dht" | "coo" | "t" | "ht"
+        | "corert_sync" | "tfrt_dht_sync" => {
+            Err(format!("dialect '{}' provides no attribute parsing hook", symbol.dialect))
+        }
+        _ => Ok(Attribute::Dialect(Arc::new(symbol))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn families_expand() {
+        let name = |n: &str| lookup(n.as_bytes()).map(|d| d.operands.len());
+        assert_eq!(name("tfrt.add.f64"), Some(2));
+        assert_eq!(name("tfrt.add"), None);
+        assert_eq!(name("tfrt_dht.create_uninitialized_tensor.complex128.4"), Some(0));
+        assert_eq!(name("coo.tensor_equal.f32.3"), Some(3));
+        assert_eq!(name("ts.print_fixed_rank_shape.2"), Some(2));
+        let shape = lookup(b"ts.as_fixed_rank_shape.3").and_then(|d| d.results[0].ty.clone());
+        assert_eq!(shape, Some(Type::dialect("ts", "fixed_rank_shape.3")));
+    }
+
+    #[test]
+    fn every_row_is_well_formed() {
+        for dialect in DIALECTS {
+            for row in dialect.rows {
+                for definition in expand(dialect, row) {
+                    let slots = definition.operands.iter().chain(&definition.results);
+                    assert!(
+                        slots.filter(|s| s.ty.is_none()).all(|s| s.name.len() < 32),
+                        "{}",
+                        definition.name
+                    );
+                    assert!(
+                        definition.operands.iter().filter(|s| s.variadic).count() <= 1,
+                        "{}",
+                        definition.name
+                    );
+                    assert!(
+                        definition.results.iter().filter(|s| s.variadic).count() <= 1,
+                        "{}",
+                        definition.name
+                    );
+                }
+            }
+        }
+    }
+}

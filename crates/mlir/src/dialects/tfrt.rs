@@ -1,0 +1,363 @@
+//! `tfrt`: the basic kernels. Source: TFRT's `basic_kernels` operation definitions.
+
+use super::check::{self, Problem};
+use super::{Dialect, Row, op};
+use crate::ir::{Operation, Type, ValueId};
+use crate::parser::{Argument, Delimiter, OpState, Operand, Parse, Parser};
+use crate::printer::Printer;
+use crate::verify::Verifier;
+
+const CHAIN: &str = "!tfrt.chain";
+
+pub(super) const DIALECT: Dialect = Dialect { name: "tfrt", rows: ROWS, isolated: true };
+
+const ROWS: &[Row] = &[
+    op("call")
+        .takes("any* operands")
+        .gives("any* results")
+        .attrs("symbol callee")
+        .hooks(parse_call, print_call)
+        .check(check::call),
+    op("constant")
+        .over(&[&["i1", "i32", "i64", "bf16", "f16", "f32", "f64", "ui32", "ui64"]])
+        .gives("T")
+        .attrs("T value")
+        .form("$value attr-dict"),
+    op("constant.complex64")
+        .gives("c64")
+        .attrs("f32 real, f32 imaginary")
+        .form("$real `,` $imaginary attr-dict"),
+    op("constant.complex128")
+        .gives("c128")
+        .attrs("f64 real, f64 imaginary")
+        .form("$real `,` $imaginary attr-dict"),
+    op("constant_s")
+        .over(&[&["i64", "f16", "f32", "f64"]])
+        .gives("T")
+        .attrs("T value")
+        .form("$value attr-dict"),
+    op("case")
+        .takes("i32 branch_index, any* branch_operands")
+        .gives("any* branch_outputs")
+        .attrs("array branches")
+        .form(
+            "$branch_index $branches `(` $branch_operands `)` attr-dict \
+            `:` `(` type($branch_operands) `)` `->` `(` type($branch_outputs) `)`",
+        )
+        .check(check::case),
+    op("if")
+        .takes("i1 cond, any* operands")
+        .gives("any* results")
+        .regions(2)
+        .hooks(parse_if, print_if)
+        .check(check::if_op),
+    op("cond")
+        .takes("i1 cond, any* fn_operands")
+        .gives("any* outputs")
+        .attrs("symbol a_true_fn, symbol b_false_fn")
+        .form(
+            "$cond $a_true_fn $b_false_fn `(` $fn_operands `)` attr-dict \
+            `:` `(` type($fn_operands) `)` `->` `(` type($outputs) `)`",
+        )
+        .check(check::cond),
+    op("while")
+        .takes("i1 cond, any* arguments")
+        .gives("any* results")
+        .attrs("symbol body_fn, i64 parallel_iterations")
+        .form(
+            "$cond $body_fn `(` $arguments `)` attr-dict `parallel_iterations` `(` $parallel_iterations `)` \
+            `:` `(` type($arguments) `)` `->` `(` type(results) `)`",
+        ),
+    op("once")
+        .takes("any* inputs")
+        .gives("any* results")
+        .attrs("symbol function")
+        .form("$function `(` $inputs `)` attr-dict `:` `(` type($inputs) `)` `->` `(` type(results) `)`"),
+    op("new.chain").gives(CHAIN).form("attr-dict"),
+    op("merge.chains").takes("any* inputs").gives(CHAIN).form("$inputs attr-dict `:` type($inputs)"),
+    op("repeat.i32")
+        .takes("i32 trip_count, any* operands")
+        .gives("any* results")
+        .regions(1)
+        .hooks(parse_repeat, print_repeat)
+        .check(check::repeat),
+    op("parallel_for.i32")
+        .takes("i32 start, i32 end, i32 block_size, any* operands")
+        .gives("any* results")
+        .regions(1)
+        .hooks(parse_parallel_for, print_parallel_for)
+        .check(check::parallel_for),
+    op("parallel_call.i32")
+        .takes("i32 start, i32 end, i32 block_size, any* arguments")
+        .gives("any* results")
+        .attrs("symbol callee")
+        .hooks(parse_parallel_call, print_parallel_call)
+        .check(check::parallel_call),
+    op("return").takes("any* operands").hooks(parse_return, print_return).check(check_return).terminator(),
+    op("add").over(&[&["i32", "i64", "f32", "f64"]]).takes("T, T").gives("T").form("operands attr-dict"),
+    op("and").over(&[&["i1"]]).takes("T, T").gives("T").form("operands attr-dict"),
+    op("equal").over(&[&["i32", "i64"]]).takes("T, T").gives("i1").form("operands attr-dict"),
+    op("div").over(&[&["i32", "i64"]]).takes("T, T").gives("T, T").form("operands attr-dict"),
+    op("mul").over(&[&["i32", "i64"]]).takes("T, T").gives("T").form("operands attr-dict"),
+    op("mul_s").over(&[&["i32", "i64"]]).takes("T, T").gives("T").form("operands attr-dict"),
+    op("print")
+        .over(&[&["i1", "i32", "i64", "f32", "f64"]])
+        .takes("T, !tfrt.chain")
+        .gives(CHAIN)
+        .form("operands attr-dict"),
+    op("get_device")
+        .takes(CHAIN)
+        .gives("!tfrt.device")
+        .attrs("string device_name")
+        .form("operands attr-dict"),
+];
+
+/// The arguments that a region takes under the names of operands.
+fn arguments<'a>(operands: &[Operand<'a>], types: &[Type]) -> Vec<Argument<'a>> {
+    let argument = |(operand, ty): (&Operand<'a>, &Type)| Argument {
+        name: Some(*operand),
+        ty: ty.clone(),
+        location: None,
+    };
+    operands.iter().zip(types).map(argument).collect()
+}
+
+/// `@callee(operands) {attributes} : (types) -> types`.
+fn parse_call(parser: &mut Parser<'_>, state: &mut OpState) -> Parse {
+    symbol_attribute(parser, state, "callee")?;
+    let operands = parser.operand_list(Delimiter::Paren)?;
+    parser.optional_attribute_dictionary(state)?;
+    let (inputs, results) = parser.colon_function_type(state)?;
+    state.types = results;
+    state.operands = parser.resolve_all(state, &operands, &inputs, state.name_at)?;
+    Ok(())
+}
+
+fn print_call(printer: &mut Printer<'_>, op: &Operation) {
+    print_callee(printer, op, "callee");
+    printer.operands(&op.operands);
+    printer.push(")");
+    printer.optional_attribute_dictionary(&op.attributes, &["callee"]);
+    printer.push(" : ");
+    function_type(printer, &op.operands, &op.results);
+}
+
+fn print_callee(printer: &mut Printer<'_>, op: &Operation, name: &str) {
+    printer.push(" ");
+    if let Some(callee) = op.attribute(name) {
+        printer.attribute(callee);
+    }
+    printer.push("(");
+}
+
+fn function_type(printer: &mut Printer<'_>, inputs: &[ValueId], results: &[ValueId]) {
+    let types = |values: &[ValueId]| values.iter().map(|v| printer.type_of(*v).clone()).collect();
+    let ty = Type::function(types(inputs), types(results));
+    printer.ty(&ty);
+}
+
+/// Parses `@symbol` as an attribute.
+pub(super) fn symbol_attribute(parser: &mut Parser<'_>, state: &mut OpState, name: &str) -> Parse {
+    let at = parser.here();
+    let callee = parser.parse_attribute(None)?;
+    if !matches!(callee, crate::ir::Attribute::SymbolRef { .. }) {
+        return parser.error_in_op(state, at, "invalid kind of attribute specified");
+    }
+    state.attribute(name, callee);
+    Ok(())
+}
+
+/// `%cond, operands : (types) -> types {then} else {else}`; the regions see the operands under their names.
+fn parse_if(parser: &mut Parser<'_>, state: &mut OpState) -> Parse {
+    let operands = parser.operand_list(Delimiter::None)?;
+    parser.optional_attributes_keyword(state)?;
+    let type_at = parser.here();
+    let (inputs, results) = parser.colon_function_type(state)?;
+    state.types = results;
+    let Some((condition, passed)) = operands.split_first() else {
+        return parser.error_in_op(state, parser.here(), "expected condition");
+    };
+    let condition = parser.resolve(*condition, &Type::int(1))?;
+    state.operands.push(condition);
+    let passed_values = parser.resolve_all(state, passed, &inputs, type_at)?;
+    state.operands.extend(passed_values);
+    let arguments = arguments(passed, &inputs);
+    let then = parser.region(&arguments, true)?;
+    state.regions.push(then);
+    if parser.optional_keyword("else") {
+        let otherwise = parser.region(&arguments, true)?;
+        state.regions.push(otherwise);
+    } else if state.types.is_empty() {
+        let empty = parser.returning_region(&inputs, state.location);
+        state.regions.push(empty);
+    } else {
+        return parser.error_in_op(state, parser.here(), "expected 'else' in 'tfrt.if' with result values");
+    }
+    Ok(())
+}
+
+fn print_if(printer: &mut Printer<'_>, op: &Operation) {
+    printer.push(" ");
+    printer.operands(&op.operands);
+    printer.optional_attributes_keyword(&op.attributes, &[]);
+    print_signature(printer, &op.operands[1..], op);
+    printer.push("  ");
+    for (at, region) in op.regions.iter().enumerate() {
+        if at > 0 {
+            printer.push(" else  ");
+        }
+        printer.shadow_region_arguments(region, &op.operands[1..]);
+        printer.region(op, region, false);
+    }
+}
+
+/// Prints ` : (types) -> (types)`.
+pub(super) fn print_signature(printer: &mut Printer<'_>, operands: &[ValueId], op: &Operation) {
+    printer.push(" : (");
+    printer.types_of(operands);
+    printer.push(") -> (");
+    printer.types_of(&op.results);
+    printer.push(")");
+}
+
+/// `%count, operands : types {body}`; the results have the operands' types.
+fn parse_repeat(parser: &mut Parser<'_>, state: &mut OpState) -> Parse {
+    let operands = parser.operand_list(Delimiter::None)?;
+    parser.optional_attributes_keyword(state)?;
+    let type_at = parser.here();
+    let types = parser.optional_colon_type_list()?;
+    state.types = types.clone();
+    let Some((count, carried)) = operands.split_first() else {
+        return parser.error_in_op(state, parser.here(), "expected trip count");
+    };
+    let count = parser.resolve(*count, &Type::int(32))?;
+    state.operands.push(count);
+    let carried_values = parser.resolve_all(state, carried, &types, type_at)?;
+    state.operands.extend(carried_values);
+    let body = parser.region(&arguments(carried, &types), true)?;
+    state.regions.push(body);
+    Ok(())
+}
+
+fn print_repeat(printer: &mut Printer<'_>, op: &Operation) {
+    printer.push(" ");
+    printer.operands(&op.operands);
+    printer.optional_attributes_keyword(&op.attributes, &[]);
+    print_body(printer, op, &op.operands[1..], &op.operands[1..]);
+}
+
+/// Prints ` : types {body}`, whose arguments go by the names of `shadows`.
+fn print_body(printer: &mut Printer<'_>, op: &Operation, typed: &[ValueId], shadows: &[ValueId]) {
+    if !typed.is_empty() {
+        printer.push(" : ");
+        printer.types_of(typed);
+    }
+    printer.push(" ");
+    printer.shadow_region_arguments(&op.regions[0], shadows);
+    printer.region(op, &op.regions[0], false);
+}
+
+/// `%start to %end fixed %block_size`.
+fn parse_range<'a>(parser: &mut Parser<'a>, state: &OpState) -> Parse<[Operand<'a>; 3]> {
+    let start = parser.operand()?;
+    parser.keyword(state, "to")?;
+    let end = parser.operand()?;
+    parser.keyword(state, "fixed")?;
+    Ok([start, end, parser.operand()?])
+}
+
+fn print_range(printer: &mut Printer<'_>, op: &Operation) {
+    for (word, value) in [" ", " to ", " fixed "].iter().zip(&op.operands) {
+        printer.push(word);
+        printer.operand(*value);
+    }
+}
+
+fn resolve_range<'a>(parser: &mut Parser<'a>, state: &mut OpState, range: &[Operand<'a>; 3]) -> Parse {
+    for operand in range {
+        let value = parser.resolve(*operand, &Type::int(32))?;
+        state.operands.push(value);
+    }
+    state.types = vec![Type::dialect("tfrt", "chain")];
+    Ok(())
+}
+
+/// `%start to %end fixed %block_size, operands : types {body}`.
+fn parse_parallel_for(parser: &mut Parser<'_>, state: &mut OpState) -> Parse {
+    let range = parse_range(parser, state)?;
+    let mut passed = Vec::new();
+    if parser.optional_literal(",") {
+        passed = parser.operand_list(Delimiter::None)?;
+    }
+    let type_at = parser.here();
+    let types = parser.optional_colon_type_list()?;
+    resolve_range(parser, state, &range)?;
+    let values = parser.resolve_all(state, &passed, &types, type_at)?;
+    state.operands.extend(values);
+    let mut body_arguments = arguments(&range[..2], &[Type::int(32), Type::int(32)]);
+    body_arguments.extend(arguments(&passed, &types));
+    let body = parser.region(&body_arguments, true)?;
+    state.regions.push(body);
+    Ok(())
+}
+
+fn print_parallel_for(printer: &mut Printer<'_>, op: &Operation) {
+    print_range(printer, op);
+    if op.operands.len() > 3 {
+        printer.push(", ");
+        printer.operands(&op.operands[3..]);
+    }
+    let shadows: Vec<ValueId> = op.operands[..2].iter().chain(&op.operands[3..]).copied().collect();
+    print_body(printer, op, &op.operands[3..], &shadows);
+}
+
+/// `%start to %end fixed %block_size @callee(operands) : types`.
+fn parse_parallel_call(parser: &mut Parser<'_>, state: &mut OpState) -> Parse {
+    let range = parse_range(parser, state)?;
+    symbol_attribute(parser, state, "callee")?;
+    let passed = parser.operand_list(Delimiter::Paren)?;
+    let type_at = parser.here();
+    let types = parser.optional_colon_type_list()?;
+    resolve_range(parser, state, &range)?;
+    let values = parser.resolve_all(state, &passed, &types, type_at)?;
+    state.operands.extend(values);
+    Ok(())
+}
+
+fn print_parallel_call(printer: &mut Printer<'_>, op: &Operation) {
+    print_range(printer, op);
+    print_callee(printer, op, "callee");
+    printer.operands(&op.operands[3..]);
+    printer.push(")");
+    if op.operands.len() > 3 {
+        printer.push(" : ");
+        printer.types_of(&op.operands[3..]);
+    }
+}
+
+/// `operands : types`, or nothing.
+fn parse_return(parser: &mut Parser<'_>, state: &mut OpState) -> Parse {
+    let at = parser.here();
+    let operands = parser.operand_list(Delimiter::None)?;
+    let mut types = Vec::new();
+    if !operands.is_empty() {
+        parser.literal(state, ":")?;
+        types = parser.type_list()?;
+    }
+    state.operands = parser.resolve_all(state, &operands, &types, at)?;
+    Ok(())
+}
+
+fn print_return(printer: &mut Printer<'_>, op: &Operation) {
+    if !op.operands.is_empty() {
+        printer.push(" ");
+        printer.operands(&op.operands);
+        printer.push(" : ");
+        printer.types_of(&op.operands);
+    }
+}
+
+fn check_return(verifier: &Verifier<'_>, op: &Operation) -> Result<(), Problem> {
+    check::no_attributes_in_form(verifier, op, &[])?;
+    check::returned_types(verifier, op)
+}

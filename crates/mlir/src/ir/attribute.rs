@@ -1,0 +1,136 @@
+//! Attributes: the constants that operations carry.
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::{DenseElements, DialectSymbol, FloatKind, Location, Signedness, Text, Type};
+
+/// An attribute.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Attribute {
+    /// `unit`; in a dictionary just the name.
+    Unit,
+    /// An integer or boolean, `5 : i32`, `true`.
+    Integer {
+        /// Integer type or `index`.
+        ty: Type,
+        /// The value; sign-extended for signless and signed types, 0 or 1 for `i1`.
+        value: i128,
+    },
+    /// A floating-point number, `1.0 : f32`.
+    Float {
+        /// The format.
+        kind: FloatKind,
+        /// The number's bits in that format.
+        bits: u128,
+    },
+    /// A string, with a type in rare cases.
+    String(Text, Option<Arc<Type>>),
+    /// A type.
+    Type(Type),
+    /// `[...]`.
+    Array(Arc<[Attribute]>),
+    /// `{...}`, sorted by name.
+    Dictionary(Arc<[NamedAttribute]>),
+    /// `@root::@nested`.
+    SymbolRef {
+        /// The first symbol.
+        root: Text,
+        /// The symbols after `::`.
+        nested: Arc<[Text]>,
+    },
+    /// `dense<...> : tensor<...>`.
+    Dense(Arc<DenseElements>),
+    /// `array<i32: 1, 2>`.
+    DenseArray(Type, Arc<[Attribute]>),
+    /// `#corert.shape<...>`: dimensions, `-1` for an unknown one; absent when the rank is unknown.
+    Shape(Option<Arc<[i64]>>),
+    /// `loc(...)` as an attribute.
+    Location(Arc<Location>),
+    /// A dialect's attribute of no known meaning, `#dialect.body`.
+    Dialect(Arc<DialectSymbol>),
+    /// An attribute kept as its text: `affine_map<...>`, `affine_set<...>`, `strided<...>`, `sparse<...>`.
+    Verbatim(Arc<str>),
+}
+
+/// A name and its attribute.
+pub type NamedAttribute = (Text, Attribute);
+
+impl Attribute {
+    /// A signless integer attribute of that width.
+    pub fn int(width: u32, value: i128) -> Attribute {
+        Attribute::Integer { ty: Type::int(width), value }
+    }
+
+    /// `true` or `false`.
+    pub fn bool(value: bool) -> Attribute {
+        Attribute::int(1, i128::from(value))
+    }
+
+    /// A string without a type.
+    pub fn string(text: impl Into<Text>) -> Attribute {
+        Attribute::String(text.into(), None)
+    }
+
+    /// `@name`.
+    pub fn symbol(name: impl Into<Text>) -> Attribute {
+        Attribute::SymbolRef { root: name.into(), nested: Arc::from([]) }
+    }
+
+    /// `[elements]`.
+    pub fn array(elements: Vec<Attribute>) -> Attribute {
+        Attribute::Array(elements.into())
+    }
+
+    /// The name in `@name`; absent for anything else, nested references included.
+    pub fn as_flat_symbol(&self) -> Option<&Text> {
+        match self {
+            Attribute::SymbolRef { root, nested } if nested.is_empty() => Some(root),
+            _ => None,
+        }
+    }
+
+    /// The integer's value, read as its type says.
+    pub fn as_int(&self) -> Option<i128> {
+        match self {
+            Attribute::Integer { value, .. } => Some(*value),
+            _ => None,
+        }
+    }
+
+    /// The string's bytes.
+    pub fn as_text(&self) -> Option<&Text> {
+        match self {
+            Attribute::String(text, _) => Some(text),
+            _ => None,
+        }
+    }
+}
+
+/// Brings `value` into the range that [`Attribute::Integer`] keeps for `ty`: sign-extended from the type's
+/// width, zero-extended for unsigned types and `i1`.
+pub(crate) fn canonical_int(ty: &Type, value: i128) -> i128 {
+    let (width, unsigned) = match ty {
+        Type::Integer { width, signedness } => (
+            *width,
+            *signedness == Signedness::Unsigned || (*width == 1 && *signedness == Signedness::Signless),
+        ),
+        _ => (64, false),
+    };
+    if width == 0 {
+        return 0;
+    }
+    if width >= 128 {
+        return value;
+    }
+    let shift = 128 - width;
+    if unsigned { ((value as u128) << shift >> shift) as i128 } else { value << shift >> shift }
+}
+
+impl fmt::Display for Attribute {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut out = String::new();
+        crate::printer::write_attribute(&mut out, self);
+        f.write_str(&out)
+    }
+}

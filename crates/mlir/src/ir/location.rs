@@ -1,0 +1,88 @@
+//! Locations: where an operation came from.
+
+use std::sync::Arc;
+
+use super::{Attribute, Text};
+
+/// A source location, one of MLIR's five kinds.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Location {
+    /// `loc(unknown)`.
+    Unknown,
+    /// `loc("file":line:column)`.
+    FileLineCol {
+        /// File name as written.
+        file: Text,
+        /// Line, from 1; 0 means the file as a whole.
+        line: u32,
+        /// Column in bytes, from 1.
+        column: u32,
+    },
+    /// `loc("name")` or `loc("name"(child))`.
+    Name {
+        /// The name.
+        name: Text,
+        /// The named location; `Unknown` when there is none.
+        child: Arc<Location>,
+    },
+    /// `loc(callsite(callee at caller))`.
+    CallSite {
+        /// Location of the called code.
+        callee: Arc<Location>,
+        /// Location of the call.
+        caller: Arc<Location>,
+    },
+    /// `loc(fused<metadata>[...])`.
+    Fused {
+        /// The locations that were fused.
+        locations: Arc<[Location]>,
+        /// What `<...>` holds, if it is there.
+        metadata: Option<Arc<Attribute>>,
+    },
+}
+
+impl Location {
+    /// Fuses locations as MLIR does: duplicates and unknown members are dropped, and a lone member without
+    /// metadata stands for itself.
+    pub fn fused(locations: Vec<Location>, metadata: Option<Attribute>) -> Location {
+        let mut kept: Vec<Location> = Vec::with_capacity(locations.len());
+        let mut add = |location: &Location| {
+            if *location != Location::Unknown && !kept.contains(location) {
+                kept.push(location.clone());
+            }
+        };
+        for location in &locations {
+            match location {
+                Location::Fused { locations: inner, metadata: inner_metadata }
+                    if inner_metadata.as_deref() == metadata.as_ref() =>
+                {
+                    inner.iter().for_each(&mut add);
+                }
+                other => add(other),
+            }
+        }
+        match (kept.len(), &metadata) {
+            (0, None) => Location::Unknown,
+            (1, None) => kept.swap_remove(0),
+            _ => {
+                if kept.is_empty() {
+                    kept.push(Location::Unknown);
+                }
+                Location::Fused { locations: kept.into(), metadata: metadata.map(Arc::new) }
+            }
+        }
+    }
+
+    /// The first file, line and column in this location, if it has any.
+    pub fn file_line_col(&self) -> Option<(&Text, u32, u32)> {
+        match self {
+            Location::Unknown => None,
+            Location::FileLineCol { file, line, column } => Some((file, *line, *column)),
+            Location::Name { child, .. } => child.file_line_col(),
+            Location::CallSite { callee, caller } => {
+                callee.file_line_col().or_else(|| caller.file_line_col())
+            }
+            Location::Fused { locations, .. } => locations.iter().find_map(Location::file_line_col),
+        }
+    }
+}

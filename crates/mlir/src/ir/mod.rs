@@ -1,0 +1,185 @@
+//! The program in memory: a module of operations with regions, and tables of its values and locations.
+
+mod attribute;
+mod dense;
+mod float;
+mod location;
+mod text;
+mod types;
+
+pub(crate) use attribute::canonical_int;
+pub use attribute::{Attribute, NamedAttribute};
+pub use dense::{DenseData, DenseElements};
+pub(crate) use dense::{element_size, read_bits, read_int};
+pub use float::FloatKind;
+pub(crate) use float::format_float;
+pub use location::Location;
+pub use text::Text;
+pub use types::{DialectSymbol, FunctionType, ShapedKind, ShapedType, Signedness, Type};
+
+/// Index of a value in [`Module::values`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ValueId(pub u32);
+
+/// Index of a location in [`Module::locations`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct LocationId(pub u32);
+
+/// A result of an operation or an argument of a block.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Value {
+    /// Its type.
+    pub ty: Type,
+    /// Where a block argument was written; an operation's results use the operation's location.
+    pub location: LocationId,
+}
+
+/// A module: the top operation, always `builtin.module` with one region of one block.
+#[derive(Clone, Debug)]
+pub struct Module {
+    /// The `builtin.module` operation.
+    pub op: Operation,
+    /// Every value of the program; operations and blocks refer to them by index.
+    pub values: Vec<Value>,
+    /// Every location of the program.
+    pub locations: Vec<Location>,
+}
+
+/// An operation.
+#[derive(Clone, Debug)]
+pub struct Operation {
+    /// Full name, `dialect.name`.
+    pub name: Text,
+    /// The values it uses.
+    pub operands: Vec<ValueId>,
+    /// The values it defines.
+    pub results: Vec<ValueId>,
+    /// Attributes, sorted by name, each name once.
+    pub attributes: Vec<NamedAttribute>,
+    /// Regions.
+    pub regions: Vec<Region>,
+    /// Blocks that control may pass to, as indices into the blocks of the enclosing region.
+    pub successors: Vec<u32>,
+    /// Where it came from.
+    pub location: LocationId,
+}
+
+/// A list of blocks.
+#[derive(Clone, Debug, Default)]
+pub struct Region {
+    /// The blocks; the first is the entry.
+    pub blocks: Vec<Block>,
+}
+
+/// A list of operations with arguments.
+#[derive(Clone, Debug, Default)]
+pub struct Block {
+    /// The block's arguments.
+    pub arguments: Vec<ValueId>,
+    /// The operations, in order.
+    pub operations: Vec<Operation>,
+}
+
+impl Module {
+    /// An empty module at `location`.
+    pub fn new(location: Location) -> Module {
+        let mut op = Operation::new("builtin.module", LocationId(0));
+        op.regions.push(Region { blocks: vec![Block::default()] });
+        Module { op, values: Vec::new(), locations: vec![location] }
+    }
+
+    /// The operations directly in the module.
+    pub fn operations(&self) -> &[Operation] {
+        self.op.body().map_or(&[], |block| &block.operations)
+    }
+
+    /// The module's block, to add operations to.
+    pub fn body_mut(&mut self) -> &mut Block {
+        if self.op.regions.is_empty() {
+            self.op.regions.push(Region::default());
+        }
+        let region = &mut self.op.regions[0];
+        if region.blocks.is_empty() {
+            region.blocks.push(Block::default());
+        }
+        &mut region.blocks[0]
+    }
+
+    /// Adds a value of type `ty` to the table.
+    pub fn add_value(&mut self, ty: Type, location: LocationId) -> ValueId {
+        self.values.push(Value { ty, location });
+        ValueId((self.values.len() - 1) as u32)
+    }
+
+    /// Adds a location to the table.
+    pub fn add_location(&mut self, location: Location) -> LocationId {
+        self.locations.push(location);
+        LocationId((self.locations.len() - 1) as u32)
+    }
+
+    /// The type of a value.
+    ///
+    /// # Panics
+    /// If `value` is not of this module.
+    pub fn type_of(&self, value: ValueId) -> &Type {
+        &self.values[value.0 as usize].ty
+    }
+
+    /// A location of the table.
+    ///
+    /// # Panics
+    /// If `id` is not of this module.
+    pub fn location(&self, id: LocationId) -> &Location {
+        &self.locations[id.0 as usize]
+    }
+
+    /// The types of several values.
+    pub fn types_of(&self, values: &[ValueId]) -> Vec<Type> {
+        values.iter().map(|&v| self.type_of(v).clone()).collect()
+    }
+}
+
+impl Operation {
+    /// An operation with only a name and a location.
+    pub fn new(name: impl Into<Text>, location: LocationId) -> Operation {
+        Operation {
+            name: name.into(),
+            operands: Vec::new(),
+            results: Vec::new(),
+            attributes: Vec::new(),
+            regions: Vec::new(),
+            successors: Vec::new(),
+            location,
+        }
+    }
+
+    /// The attribute of that name.
+    pub fn attribute(&self, name: &str) -> Option<&Attribute> {
+        let at = self.attributes.binary_search_by(|(n, _)| n.as_bytes().cmp(name.as_bytes())).ok()?;
+        Some(&self.attributes[at].1)
+    }
+
+    /// Sets an attribute, replacing one of the same name.
+    pub fn set_attribute(&mut self, name: impl Into<Text>, value: Attribute) {
+        let name = name.into();
+        match self.attributes.binary_search_by(|(n, _)| n.cmp(&name)) {
+            Ok(at) => self.attributes[at].1 = value,
+            Err(at) => self.attributes.insert(at, (name, value)),
+        }
+    }
+
+    /// The first block of the first region.
+    pub fn body(&self) -> Option<&Block> {
+        self.regions.first()?.blocks.first()
+    }
+
+    /// The `sym_name` attribute: the name of a function or module.
+    pub fn symbol_name(&self) -> Option<&Text> {
+        self.attribute("sym_name")?.as_text()
+    }
+
+    /// Whether it is the operation of that name.
+    pub fn is(&self, name: &str) -> bool {
+        self.name == name
+    }
+}

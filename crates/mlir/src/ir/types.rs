@@ -1,0 +1,206 @@
+//! Types, with the spelling that MLIR prints for them.
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::{Attribute, FloatKind};
+
+/// Signedness of an integer type: `i32`, `si32`, `ui32`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Signedness {
+    /// `iN`: the operations decide how the bits are read.
+    Signless,
+    /// `siN`.
+    Signed,
+    /// `uiN`.
+    Unsigned,
+}
+
+/// A type.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Type {
+    /// `i32`, `si8`, `ui64`, of any width.
+    Integer {
+        /// Width in bits.
+        width: u32,
+        /// How the bits are to be read.
+        signedness: Signedness,
+    },
+    /// `index`.
+    Index,
+    /// `f16`, `bf16`, `f32`, `f64`, and the rarer formats.
+    Float(FloatKind),
+    /// `none`.
+    None,
+    /// `complex<T>`.
+    Complex(Arc<Type>),
+    /// `(inputs) -> results`.
+    Function(Arc<FunctionType>),
+    /// `tuple<...>`.
+    Tuple(Arc<[Type]>),
+    /// `tensor<...>`, `vector<...>` or `memref<...>`.
+    Shaped(Arc<ShapedType>),
+    /// A type of a dialect: `!dialect.body`.
+    Dialect(Arc<DialectSymbol>),
+}
+
+/// Inputs and results of a function or of an operation in generic form.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct FunctionType {
+    /// Argument types.
+    pub inputs: Vec<Type>,
+    /// Result types.
+    pub results: Vec<Type>,
+}
+
+/// The containers that have a shape.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ShapedKind {
+    /// `tensor`.
+    Tensor,
+    /// `vector`.
+    Vector,
+    /// `memref`.
+    MemRef,
+}
+
+/// A shaped container type.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ShapedType {
+    /// Which container.
+    pub kind: ShapedKind,
+    /// Dimensions, `-1` for a dynamic one (`?`); absent when unranked (`*`).
+    pub shape: Option<Vec<i64>>,
+    /// Per dimension, whether it is scalable (`[4]`); empty when none is. Vectors only.
+    pub scalable: Vec<bool>,
+    /// Element type.
+    pub element: Type,
+    /// Encoding of a tensor; layout and memory space of a memref.
+    pub extra: Vec<Attribute>,
+}
+
+impl ShapedType {
+    /// Number of elements of a static shape; absent when dynamic, unranked, or above `u64`.
+    pub fn num_elements(&self) -> Option<u64> {
+        self.shape.as_ref()?.iter().try_fold(1u64, |n, &d| n.checked_mul(u64::try_from(d).ok()?))
+    }
+}
+
+/// A dialect's own type or attribute: the dialect's name, and what follows it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct DialectSymbol {
+    /// The dialect.
+    pub dialect: String,
+    /// The text that follows the dialect's name: `chain` in `!tfrt.chain`, `shape<2>` in `#corert.shape<2>`.
+    pub body: String,
+}
+
+impl DialectSymbol {
+    /// Prints after the sigil: `dialect.body` where that can be read back, else `dialect<body>`.
+    pub(crate) fn write(&self, out: &mut String) {
+        out.push_str(&self.dialect);
+        if is_pretty_body(&self.body) {
+            out.push('.');
+            out.push_str(&self.body);
+        } else {
+            out.push('<');
+            out.push_str(&self.body);
+            out.push('>');
+        }
+    }
+}
+
+/// Whether `body` is an identifier, perhaps followed by one `<...>` group that ends the text.
+fn is_pretty_body(body: &str) -> bool {
+    if !body.starts_with(|c: char| c.is_ascii_alphabetic()) {
+        return false;
+    }
+    let rest = body.trim_start_matches(|c: char| c.is_ascii_alphanumeric() || c == '.' || c == '_');
+    rest.is_empty() || (rest.starts_with('<') && rest.ends_with('>') && balanced(rest.as_bytes()))
+}
+
+/// Whether the brackets of `text` match and the outermost pair closes at its very end.
+fn balanced(text: &[u8]) -> bool {
+    let mut open = Vec::new();
+    let mut at = 0;
+    while at < text.len() {
+        match text[at] {
+            b @ (b'<' | b'(' | b'[' | b'{') => open.push(b),
+            b'-' if text.get(at + 1) == Some(&b'>') => at += 1,
+            b'"' => {
+                at += 1;
+                while at < text.len() && text[at] != b'"' {
+                    at += if text[at] == b'\\' { 2 } else { 1 };
+                }
+                if at >= text.len() {
+                    return false;
+                }
+            }
+            close @ (b'>' | b')' | b']' | b'}') => {
+                let want = match close {
+                    b'>' => b'<',
+                    b')' => b'(',
+                    b']' => b'[',
+                    _ => b'{',
+                };
+                if open.pop() != Some(want) || (open.is_empty() && at + 1 != text.len()) {
+                    return false;
+                }
+            }
+            _ => {}
+        }
+        at += 1;
+    }
+    open.is_empty()
+}
+
+impl Type {
+    /// The signless integer type of that width.
+    pub const fn int(width: u32) -> Type {
+        Type::Integer { width, signedness: Signedness::Signless }
+    }
+
+    /// The unsigned integer type of that width.
+    pub const fn uint(width: u32) -> Type {
+        Type::Integer { width, signedness: Signedness::Unsigned }
+    }
+
+    /// A dialect's type, `!dialect.body`.
+    pub fn dialect(dialect: &str, body: &str) -> Type {
+        Type::Dialect(Arc::new(DialectSymbol { dialect: dialect.into(), body: body.into() }))
+    }
+
+    /// A function type.
+    pub fn function(inputs: Vec<Type>, results: Vec<Type>) -> Type {
+        Type::Function(Arc::new(FunctionType { inputs, results }))
+    }
+
+    /// `complex<element>`.
+    pub fn complex(element: Type) -> Type {
+        Type::Complex(Arc::new(element))
+    }
+
+    /// `tensor<shape x element>`.
+    pub fn tensor(shape: Vec<i64>, element: Type) -> Type {
+        Type::Shaped(Arc::new(ShapedType {
+            kind: ShapedKind::Tensor,
+            shape: Some(shape),
+            scalable: Vec::new(),
+            element,
+            extra: Vec::new(),
+        }))
+    }
+
+    /// Whether this is the dialect type `!dialect.body`.
+    pub fn is_dialect(&self, dialect: &str, body: &str) -> bool {
+        matches!(self, Type::Dialect(symbol) if symbol.dialect == dialect && symbol.body == body)
+    }
+}
+
+impl fmt::Display for Type {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut out = String::new();
+        crate::printer::write_type(&mut out, self);
+        f.write_str(&out)
+    }
+}

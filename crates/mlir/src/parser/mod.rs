@@ -1,0 +1,449 @@
+//! The parser: source text to [`Module`].
+
+mod attributes;
+mod dense;
+mod locations;
+mod numbers;
+mod operations;
+mod regions;
+mod ssa;
+mod symbols;
+mod types;
+
+pub(crate) use operations::OpState;
+pub(crate) use ssa::{Argument, Operand};
+
+use std::collections::HashMap;
+
+use crate::diagnostics::{Diagnostic, Severity};
+use crate::ir::{Attribute, Location, LocationId, Module, Operation, Region, Text, Type, ValueId};
+use crate::lexer::{Kind, Lexer, Token};
+use crate::limits::{MAX_DEPTH, MAX_DIAGNOSTICS, MAX_SOURCE_BYTES};
+use crate::source::Source;
+
+/// Parsing stopped; the reason is among the diagnostics.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stop;
+
+/// Result of a parsing step.
+pub(crate) type Parse<T = ()> = Result<T, Stop>;
+
+/// Brackets around a comma-separated list.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Delimiter {
+    /// No brackets; the list is empty unless its first token fits.
+    None,
+    /// `( )`.
+    Paren,
+}
+
+/// The state of a parse.
+pub(crate) struct Parser<'a> {
+    source: Source<'a>,
+    lexer: Lexer<'a>,
+    token: Token,
+    module: Module,
+    diagnostics: Vec<Diagnostic>,
+    attribute_aliases: HashMap<&'a [u8], Attribute>,
+    type_aliases: HashMap<&'a [u8], Type>,
+    deferred_locations: Vec<(LocationId, &'a [u8], u32)>,
+    scopes: Vec<ssa::Scope<'a>>,
+    forward: HashMap<ValueId, u32>,
+    blocks: Vec<regions::Blocks<'a>>,
+    default_dialects: Vec<&'static str>,
+    depth: usize,
+}
+
+/// Parses MLIR text into a verified module.
+///
+/// `name` is the file name that locations and messages give. Text without a `module` of its own gets one.
+///
+/// # Errors
+/// What is wrong with the text, each with its place, the line and a caret.
+pub fn parse(source: impl AsRef<[u8]>, name: &str) -> Result<Module, Vec<Diagnostic>> {
+    let text = source.as_ref();
+    if text.len() > MAX_SOURCE_BYTES {
+        let place = Location::FileLineCol { file: name.into(), line: 1, column: 1 };
+        return Err(vec![Diagnostic::error_at(&place, "source text is longer than 4 GiB")]);
+    }
+    let mut parser = Parser::new(name, text);
+    let outcome = parser.top_level();
+    let Parser { module, mut diagnostics, .. } = parser;
+    if outcome.is_ok() && diagnostics.iter().all(|d| d.severity != Severity::Error) {
+        let wrong = crate::verify::verify(&module);
+        if wrong.is_empty() {
+            return Ok(module);
+        }
+        diagnostics.extend(wrong.into_iter().map(|d| d.quoted_from(name, text)));
+    }
+    Err(diagnostics)
+}
+
+/// Parses one type, the whole of `text`.
+///
+/// # Errors
+/// What is wrong with the text.
+pub fn parse_type(text: &str) -> Result<Type, Vec<Diagnostic>> {
+    whole(text, |parser| parser.parse_type())
+}
+
+/// Parses one attribute, the whole of `text`.
+///
+/// # Errors
+/// What is wrong with the text.
+pub fn parse_attribute(text: &str) -> Result<Attribute, Vec<Diagnostic>> {
+    whole(text, |parser| parser.parse_attribute(None))
+}
+
+fn whole<'a, T>(
+    text: &'a str,
+    parse: impl FnOnce(&mut Parser<'a>) -> Parse<T>,
+) -> Result<T, Vec<Diagnostic>> {
+    let mut parser = Parser::new("<text>", text.as_bytes());
+    match parse(&mut parser) {
+        Ok(value) if parser.token.kind == Kind::Eof && parser.diagnostics.is_empty() => Ok(value),
+        outcome => {
+            if outcome.is_ok() {
+                let _ = parser.error_here::<()>("found trailing characters");
+            }
+            Err(parser.diagnostics)
+        }
+    }
+}
+
+impl<'a> Parser<'a> {
+    fn new(name: &'a str, text: &'a [u8]) -> Parser<'a> {
+        let mut parser = Parser {
+            source: Source::new(name, text),
+            lexer: Lexer::new(text),
+            token: Token { kind: Kind::Eof, start: 0, end: 0 },
+            module: Module::new(Location::FileLineCol { file: name.into(), line: 0, column: 0 }),
+            diagnostics: Vec::new(),
+            attribute_aliases: HashMap::new(),
+            type_aliases: HashMap::new(),
+            deferred_locations: Vec::new(),
+            scopes: vec![ssa::Scope::default()],
+            forward: HashMap::new(),
+            blocks: vec![regions::Blocks::default()],
+            default_dialects: vec!["builtin"],
+            depth: 0,
+        };
+        parser.advance();
+        parser
+    }
+
+    /// `(alias-definition | operation)* EOF`.
+    fn top_level(&mut self) -> Parse {
+        let mut operations: Vec<Operation> = Vec::new();
+        loop {
+            match self.token.kind {
+                Kind::Eof => break,
+                Kind::Error => return Err(Stop),
+                Kind::HashId => self.attribute_alias_definition()?,
+                Kind::BangId => self.type_alias_definition()?,
+                Kind::MetadataBegin => self.skip_metadata()?,
+                _ => {
+                    let operation = self.parse_operation()?;
+                    operations.push(operation);
+                }
+            }
+        }
+        self.finish_ssa()?;
+        self.resolve_deferred_locations()?;
+        if operations.len() == 1 && operations[0].is("builtin.module") {
+            if let Some(only) = operations.pop() {
+                self.module.op = only;
+            }
+            if self.module.op.regions.is_empty() {
+                self.module.op.regions.push(Region::default());
+            }
+            if self.module.op.regions[0].blocks.is_empty() {
+                self.module.op.regions[0].blocks.push(Default::default());
+            }
+        } else {
+            self.module.body_mut().operations = operations;
+        }
+        Ok(())
+    }
+
+    /// `#name = attribute`.
+    fn attribute_alias_definition(&mut self) -> Parse {
+        let name = &self.spelling()[1..];
+        if self.attribute_aliases.contains_key(name) {
+            let shown = String::from_utf8_lossy(name).into_owned();
+            return self.error_here(format!("redefinition of attribute alias id '{shown}'"));
+        }
+        if name.contains(&b'.') {
+            return self.error_here("attribute names with a '.' are reserved for dialect-defined names");
+        }
+        self.advance();
+        self.expect(Kind::Equal, "expected '=' in attribute alias definition")?;
+        let attribute = self.parse_attribute(None)?;
+        self.attribute_aliases.insert(name, attribute);
+        Ok(())
+    }
+
+    /// `!name = type`.
+    fn type_alias_definition(&mut self) -> Parse {
+        let name = &self.spelling()[1..];
+        if self.type_aliases.contains_key(name) {
+            let shown = String::from_utf8_lossy(name).into_owned();
+            return self.error_here(format!("redefinition of type alias id '{shown}'"));
+        }
+        if name.contains(&b'.') {
+            return self.error_here("type names with a '.' are reserved for dialect-defined names");
+        }
+        self.advance();
+        self.expect(Kind::Equal, "expected '=' in type alias definition")?;
+        // Older texts write `!name = type T`.
+        if self.at_keyword("type") {
+            self.advance();
+        }
+        let ty = self.parse_type()?;
+        self.type_aliases.insert(name, ty);
+        Ok(())
+    }
+
+    /// `{-# ... #-}`: file metadata holds resources, which no host program uses.
+    fn skip_metadata(&mut self) -> Parse {
+        while self.token.kind != Kind::MetadataEnd {
+            if matches!(self.token.kind, Kind::Eof | Kind::Error) {
+                return self.error_expected("expected '#-}' after file metadata");
+            }
+            self.advance();
+        }
+        self.advance();
+        Ok(())
+    }
+
+    /// Runs `parse` one level deeper.
+    fn nested<T>(&mut self, parse: impl FnOnce(&mut Self) -> Parse<T>) -> Parse<T> {
+        if self.depth >= MAX_DEPTH {
+            return self.error_here(format!("nesting is deeper than {MAX_DEPTH} levels"));
+        }
+        self.depth += 1;
+        let outcome = parse(self);
+        self.depth -= 1;
+        outcome
+    }
+
+    /// Moves to the next token. A lexical error is reported here.
+    fn advance(&mut self) {
+        self.token = self.lexer.next();
+        if let Some((at, message)) = self.lexer.error.take() {
+            self.report(Severity::Error, at, message);
+        }
+    }
+
+    /// Continues at a byte offset.
+    fn jump(&mut self, offset: u32) {
+        self.lexer.reset(offset);
+        self.advance();
+    }
+
+    fn bytes(&self, token: Token) -> &'a [u8] {
+        &self.source.text[token.start as usize..token.end as usize]
+    }
+
+    /// The current token's text.
+    fn spelling(&self) -> &'a [u8] {
+        self.bytes(self.token)
+    }
+
+    fn spelling_str(&self) -> &'a str {
+        std::str::from_utf8(self.spelling()).unwrap_or("")
+    }
+
+    fn at(&self, kind: Kind) -> bool {
+        self.token.kind == kind
+    }
+
+    fn at_keyword(&self, keyword: &str) -> bool {
+        self.token.kind == Kind::BareId && self.spelling() == keyword.as_bytes()
+    }
+
+    /// Offset of the current token.
+    pub(crate) fn here(&self) -> u32 {
+        self.token.start
+    }
+
+    /// Consumes the current token if it is of that kind.
+    fn consume(&mut self, kind: Kind) -> bool {
+        let fits = self.token.kind == kind;
+        if fits {
+            self.advance();
+        }
+        fits
+    }
+
+    fn report(&mut self, severity: Severity, at: u32, message: impl Into<String>) {
+        if self.diagnostics.len() < MAX_DIAGNOSTICS {
+            let at = at.min(self.source.text.len() as u32);
+            let diagnostic = self.source.diagnostic(severity, at, message);
+            self.diagnostics.push(diagnostic);
+        }
+    }
+
+    /// Stops with an error at an offset. After a lexical error nothing more is said.
+    pub(crate) fn error<T>(&mut self, at: u32, message: impl Into<String>) -> Parse<T> {
+        if self.token.kind != Kind::Error {
+            self.report(Severity::Error, at, message);
+        }
+        Err(Stop)
+    }
+
+    /// [`Self::error`] with a note at another offset.
+    fn error_with_note<T>(&mut self, at: u32, message: String, note_at: u32, note: String) -> Parse<T> {
+        let before = self.diagnostics.len();
+        let stop = self.error(at, message);
+        let note = self.source.diagnostic(Severity::Note, note_at, note);
+        if let Some(diagnostic) = self.diagnostics.get_mut(before) {
+            diagnostic.notes.push(note);
+        }
+        stop
+    }
+
+    /// Stops with an error at the current token.
+    fn error_here<T>(&mut self, message: impl Into<String>) -> Parse<T> {
+        let back = u32::from(self.at(Kind::Eof) && self.token.start > 0);
+        self.error(self.token.start - back, message)
+    }
+
+    /// Stops with an error about a missing token: placed right after the token before, comments skipped.
+    fn error_expected<T>(&mut self, message: impl Into<String>) -> Parse<T> {
+        let back = u32::from(self.at(Kind::Eof) && self.token.start > 0);
+        let original = self.token.start - back;
+        let mut before = &self.source.text[..original as usize];
+        let place = loop {
+            while let [rest @ .., b' ' | b'\t'] = before {
+                before = rest;
+            }
+            match before {
+                [] => break original,
+                [rest @ .., b'\n' | b'\r'] => before = rest,
+                _ => break before.len() as u32,
+            }
+            let line_start = before.iter().rposition(|&b| b == b'\n' || b == b'\r').unwrap_or(0);
+            let line = &before[line_start..];
+            if let Some(comment) = line.windows(2).position(|w| w == b"//") {
+                before = &before[..line_start + comment];
+            }
+        };
+        self.error(place, message)
+    }
+
+    /// Consumes a token of that kind, or stops.
+    fn expect(&mut self, kind: Kind, message: &str) -> Parse {
+        if self.consume(kind) { Ok(()) } else { self.error_expected(message) }
+    }
+
+    /// Stops with an error in the words of an operation's own parser.
+    pub(crate) fn error_in_op<T>(
+        &mut self,
+        op: &OpState,
+        at: u32,
+        message: impl std::fmt::Display,
+    ) -> Parse<T> {
+        self.error(at, format!("custom op '{}' {message}", op.name))
+    }
+
+    /// Comma-separated elements up to and including `close`; the opening bracket is already consumed.
+    fn list_until(&mut self, close: Kind, shown: &str, mut element: impl FnMut(&mut Self) -> Parse) -> Parse {
+        if self.consume(close) {
+            return Ok(());
+        }
+        loop {
+            element(self)?;
+            if !self.consume(Kind::Comma) {
+                break;
+            }
+        }
+        self.expect(close, shown)
+    }
+
+    /// Whether a type comes next.
+    pub(crate) fn at_type(&self) -> bool {
+        matches!(self.token.kind, Kind::LParen | Kind::IntType | Kind::BangId | Kind::BareId)
+    }
+
+    /// Whether `{` comes next.
+    pub(crate) fn at_brace(&self) -> bool {
+        self.at(Kind::LBrace)
+    }
+
+    /// Whether `@name` comes next.
+    pub(crate) fn at_symbol(&self) -> bool {
+        self.at(Kind::AtId)
+    }
+
+    /// Whether `%name` comes next.
+    pub(crate) fn at_operand(&self) -> bool {
+        self.at(Kind::PercentId)
+    }
+
+    /// Whether the current token can be a keyword of an operation's syntax.
+    fn at_any_keyword(&self) -> bool {
+        matches!(self.token.kind, Kind::BareId | Kind::IntType)
+    }
+
+    /// Consumes that keyword if it comes next.
+    pub(crate) fn optional_keyword(&mut self, keyword: &str) -> bool {
+        let fits = self.at_any_keyword() && self.spelling() == keyword.as_bytes();
+        if fits {
+            self.advance();
+        }
+        fits
+    }
+
+    /// Consumes that keyword, or stops.
+    pub(crate) fn keyword(&mut self, op: &OpState, keyword: &str) -> Parse {
+        if self.optional_keyword(keyword) {
+            return Ok(());
+        }
+        self.error_in_op(op, self.here(), format_args!("expected '{keyword}'"))
+    }
+
+    /// Consumes any keyword, or stops.
+    pub(crate) fn any_keyword(&mut self, op: &OpState) -> Parse<Text> {
+        if !self.at_any_keyword() {
+            return self.error_in_op(op, self.here(), "expected valid keyword");
+        }
+        let text = Text::from(self.spelling());
+        self.advance();
+        Ok(text)
+    }
+
+    /// Consumes a punctuation mark or literal of an operation's syntax, or stops.
+    pub(crate) fn literal(&mut self, op: &OpState, literal: &str) -> Parse {
+        match punctuation(literal) {
+            Some(kind) => self.expect(kind, &format!("expected '{literal}'")),
+            None => self.keyword(op, literal),
+        }
+    }
+
+    /// Consumes a punctuation mark or literal if it comes next.
+    pub(crate) fn optional_literal(&mut self, literal: &str) -> bool {
+        match punctuation(literal) {
+            Some(kind) => self.consume(kind),
+            None => self.optional_keyword(literal),
+        }
+    }
+}
+
+fn punctuation(literal: &str) -> Option<Kind> {
+    Some(match literal {
+        "(" => Kind::LParen,
+        ")" => Kind::RParen,
+        "{" => Kind::LBrace,
+        "}" => Kind::RBrace,
+        "[" => Kind::LSquare,
+        "]" => Kind::RSquare,
+        "<" => Kind::Less,
+        ">" => Kind::Greater,
+        "," => Kind::Comma,
+        ":" => Kind::Colon,
+        "=" => Kind::Equal,
+        "->" => Kind::Arrow,
+        _ => return None,
+    })
+}

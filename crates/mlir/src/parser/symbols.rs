@@ -1,0 +1,97 @@
+//! What follows `!` and `#`: aliases and the symbols of dialects.
+
+use super::{Parse, Parser};
+use crate::ir::DialectSymbol;
+use crate::lexer::Kind;
+
+/// An alias's meaning, or a dialect's own symbol.
+pub(super) enum Symbol<T> {
+    Alias(T),
+    Dialect {
+        symbol: DialectSymbol,
+        /// Offset of the text after the dialect's name.
+        body_at: u32,
+    },
+}
+
+impl<'a> Parser<'a> {
+    /// Parses from a `!` or `#` identifier.
+    pub(super) fn symbol<T>(&mut self, alias: impl FnOnce(&Self, &'a [u8]) -> Option<T>) -> Parse<Symbol<T>> {
+        let token = self.token;
+        let identifier = &self.bytes(token)[1..];
+        let text = std::str::from_utf8(identifier).unwrap_or("");
+        let trailing = self.source.text.get(token.end as usize) == Some(&b'<');
+        let Some((dialect, name)) = text.split_once('.') else {
+            if !trailing {
+                self.advance();
+                return match alias(self, identifier) {
+                    Some(found) => Ok(Symbol::Alias(found)),
+                    None => self.error_expected(format!("undefined symbol alias id '{text}'")),
+                };
+            }
+            let end = self.balanced_end(token.end)?;
+            let body = self.source.text[token.end as usize + 1..end as usize - 1].to_vec();
+            return self.dialect_symbol(text, body, token.end + 1, end);
+        };
+        let body_at = token.start + 2 + dialect.len() as u32;
+        let end = if trailing { self.balanced_end(token.end)? } else { token.end };
+        let mut body = name.as_bytes().to_vec();
+        body.extend_from_slice(&self.source.text[token.end as usize..end as usize]);
+        self.dialect_symbol(dialect, body, body_at, end)
+    }
+
+    fn dialect_symbol<T>(
+        &mut self,
+        dialect: &str,
+        body: Vec<u8>,
+        body_at: u32,
+        end: u32,
+    ) -> Parse<Symbol<T>> {
+        let Ok(body) = String::from_utf8(body) else {
+            return self.error(body_at, "dialect symbol is not UTF-8");
+        };
+        self.jump(end);
+        Ok(Symbol::Dialect { symbol: DialectSymbol { dialect: dialect.into(), body }, body_at })
+    }
+
+    /// The offset after the bracket that closes the one at `at`. Strings are skipped, `->` is not a bracket.
+    pub(super) fn balanced_end(&mut self, at: u32) -> Parse<u32> {
+        let text = self.source.text;
+        let mut open: Vec<u8> = Vec::new();
+        let mut at = at as usize;
+        loop {
+            let Some(&byte) = text.get(at) else {
+                return self.error(at.saturating_sub(1) as u32, "unexpected end of file in dialect symbol");
+            };
+            match byte {
+                b'<' => open.push(b'>'),
+                b'(' => open.push(b')'),
+                b'[' => open.push(b']'),
+                b'{' => open.push(b'}'),
+                b'-' if text.get(at + 1) == Some(&b'>') => at += 1,
+                b'"' => {
+                    self.jump(at as u32);
+                    if !self.at(Kind::String) {
+                        return self.error_here("expected '\"' in string literal");
+                    }
+                    at = self.token.end as usize - 1;
+                }
+                b'>' | b')' | b']' | b'}' => {
+                    if open.pop() != Some(byte) {
+                        let shown = char::from(byte);
+                        return self.error(
+                            at as u32,
+                            format!("unbalanced '{shown}' character in pretty dialect name"),
+                        );
+                    }
+                    if open.is_empty() {
+                        return Ok(at as u32 + 1);
+                    }
+                }
+                0 => return self.error(at as u32, "unexpected nul or EOF in pretty dialect name"),
+                _ => {}
+            }
+            at += 1;
+        }
+    }
+}

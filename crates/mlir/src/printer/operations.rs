@@ -1,0 +1,158 @@
+//! Operations, regions and blocks.
+
+use super::Printer;
+use crate::dialects::{self, OpDef, Syntax};
+use crate::ir::{Block, Operation, Region, Type};
+
+impl<'a> Printer<'a> {
+    /// Prints results, operation and location.
+    pub(super) fn full_operation(&mut self, op: &Operation) {
+        if let Some(first) = op.results.first() {
+            self.push("%");
+            let mut name = String::new();
+            self.names[first.0 as usize].write(&mut name);
+            self.push(name.split('#').next().unwrap_or(""));
+            if op.results.len() > 1 {
+                self.push(&format!(":{}", op.results.len()));
+            }
+            self.push(" = ");
+        }
+        match dialects::lookup(&op.name).filter(|_| !self.options.generic) {
+            Some(definition) if crate::verify::is_printable(self.module, op, definition) => {
+                self.custom_operation(op, definition);
+            }
+            _ => self.generic_operation(op),
+        }
+        self.trailing_location(op.location);
+    }
+
+    fn custom_operation(&mut self, op: &Operation, definition: &OpDef) {
+        match &definition.syntax {
+            Syntax::Generic => self.generic_operation(op),
+            Syntax::Format(format) => {
+                self.operation_name(op);
+                dialects::print_format(self, op, definition, format);
+            }
+            Syntax::Hooks { print, .. } => {
+                self.operation_name(op);
+                print(self, op);
+            }
+        }
+    }
+
+    /// The name, without the dialect that the surrounding operation implies.
+    fn operation_name(&mut self, op: &Operation) {
+        let name = op.name.to_string_lossy();
+        let dialect = self.default_dialects.last().copied().unwrap_or("");
+        let short = name.strip_prefix(dialect).and_then(|rest| rest.strip_prefix('.'));
+        match short.filter(|short| !dialect.is_empty() && !short.contains('.')) {
+            Some(short) => self.push(short),
+            None => self.push(&name),
+        }
+    }
+
+    /// `"name"(operands)[successors] ({regions}) {attributes} : type`.
+    pub(super) fn generic_operation(&mut self, op: &Operation) {
+        super::attributes::write_string(&mut self.out, &op.name);
+        self.push("(");
+        self.operands(&op.operands);
+        self.push(")");
+        if !op.successors.is_empty() {
+            self.push("[");
+            for (at, successor) in op.successors.iter().enumerate() {
+                let separator = if at > 0 { ", " } else { "" };
+                self.push(&format!("{separator}^bb{successor}"));
+            }
+            self.push("]");
+        }
+        if !op.regions.is_empty() {
+            self.push(" (");
+            self.default_dialects.push("");
+            for (at, region) in op.regions.iter().enumerate() {
+                if at > 0 {
+                    self.push(", ");
+                }
+                self.region_inner(region, true, true);
+            }
+            self.default_dialects.pop();
+            self.push(")");
+        }
+        self.optional_attribute_dictionary(&op.attributes, &[]);
+        self.push(" : (");
+        self.types_of(&op.operands);
+        self.push(") -> ");
+        let wrapped = match op.results.as_slice() {
+            [only] => matches!(self.type_of(*only), Type::Function(_)),
+            _ => true,
+        };
+        if wrapped {
+            self.push("(");
+        }
+        self.types_of(&op.results);
+        if wrapped {
+            self.push(")");
+        }
+    }
+
+    /// Prints a region of `op`; the arguments of its entry block only where asked for.
+    pub(crate) fn region(&mut self, op: &Operation, region: &Region, entry_arguments: bool) {
+        let default = dialects::lookup(&op.name).map_or("", |d| d.default_dialect);
+        self.default_dialects.push(default);
+        self.region_inner(region, entry_arguments, false);
+        self.default_dialects.pop();
+    }
+
+    fn region_inner(&mut self, region: &Region, entry_arguments: bool, label_empty: bool) {
+        self.push("{");
+        self.new_line();
+        for (position, block) in region.blocks.iter().enumerate() {
+            let label = position > 0
+                || (label_empty && block.operations.is_empty())
+                || (entry_arguments && !block.arguments.is_empty());
+            if label {
+                self.block_label(region, block, position);
+            }
+            self.indent += 2;
+            for op in &block.operations {
+                self.push_indent();
+                self.full_operation(op);
+                self.new_line();
+            }
+            self.indent -= 2;
+        }
+        self.push_indent();
+        self.push("}");
+    }
+
+    fn block_label(&mut self, region: &Region, block: &Block, position: usize) {
+        self.push_indent();
+        self.push(&format!("^bb{position}"));
+        if !block.arguments.is_empty() {
+            self.push("(");
+            for (at, argument) in block.arguments.iter().enumerate() {
+                if at > 0 {
+                    self.push(", ");
+                }
+                self.region_argument(*argument, &[]);
+            }
+            self.push(")");
+        }
+        self.push(":");
+        let mut from: Vec<usize> = Vec::new();
+        for (index, other) in region.blocks.iter().enumerate() {
+            let branches = other.operations.iter().flat_map(|op| &op.successors);
+            from.extend(branches.filter(|s| **s as usize == position).map(|_| index));
+        }
+        from.dedup();
+        match from.as_slice() {
+            [] if position > 0 => self.push("  // no predecessors"),
+            [] => {}
+            [only] => self.push(&format!("  // pred: ^bb{only}")),
+            several => {
+                let shown: Vec<String> = several.iter().map(|p| format!("^bb{p}")).collect();
+                self.push(&format!("  // {} preds: {}", several.len(), shown.join(", ")));
+            }
+        }
+        self.new_line();
+    }
+}

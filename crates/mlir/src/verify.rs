@@ -1,0 +1,317 @@
+//! The verifier: what MLIR checks of a module before anything is done with it.
+
+use std::collections::{HashMap, HashSet};
+
+use crate::diagnostics::{Diagnostic, Severity};
+use crate::dialects::{self, AttributeDef, AttributeKind, OpDef, Problem, Slot};
+use crate::ir::{
+    Attribute, Block, FloatKind, FunctionType, LocationId, Module, Operation, Region, Signedness, Type,
+    ValueId,
+};
+
+/// What a symbol stands for.
+pub(crate) enum Symbol<'a> {
+    /// A function of that type.
+    Function(&'a FunctionType),
+    /// Nothing, or something else.
+    Missing,
+    /// Symbols are not known here.
+    Unknown,
+}
+
+/// The surroundings of an operation that is being checked.
+pub(crate) struct Verifier<'a> {
+    module: &'a Module,
+    /// Functions of the modules around, innermost last.
+    functions: Vec<HashMap<&'a [u8], &'a Operation>>,
+    /// The operations around, outermost first.
+    parents: Vec<&'a Operation>,
+    /// Whether the question is only if the custom form shows all of the operation.
+    pub(crate) printing: bool,
+}
+
+/// Checks a module; the first problem found, or none.
+pub fn verify(module: &Module) -> Vec<Diagnostic> {
+    let mut verifier = Verifier { module, functions: Vec::new(), parents: Vec::new(), printing: false };
+    verifier.operation(&module.op).err().into_iter().collect()
+}
+
+/// Whether the custom form of an operation can be printed and reads back as the same.
+pub(crate) fn is_printable(module: &Module, op: &Operation, definition: &OpDef) -> bool {
+    let verifier = Verifier { module, functions: Vec::new(), parents: Vec::new(), printing: true };
+    let single_blocks = op.regions.iter().all(|region| region.blocks.len() == 1);
+    op.successors.is_empty()
+        && (definition.regions == 0 || single_blocks || definition.open)
+        && verifier.definition(op, definition).is_ok()
+}
+
+impl<'a> Verifier<'a> {
+    /// The function that a symbol names in the innermost module.
+    pub(crate) fn function(&self, name: &[u8]) -> Symbol<'a> {
+        let Some(functions) = self.functions.last() else { return Symbol::Unknown };
+        match functions.get(name).and_then(|op| op.attribute("function_type")) {
+            Some(Attribute::Type(Type::Function(ty))) => Symbol::Function(ty),
+            _ => Symbol::Missing,
+        }
+    }
+
+    /// Types of values.
+    pub(crate) fn types(&self, values: &[ValueId]) -> Vec<Type> {
+        self.module.types_of(values)
+    }
+
+    /// The declared results of the function directly around the operation.
+    pub(crate) fn enclosing_results(&self) -> Option<&'a [Type]> {
+        let parent = self.parents.last().filter(|parent| parent.is("func.func"))?;
+        match parent.attribute("function_type") {
+            Some(Attribute::Type(Type::Function(ty))) => Some(&ty.results),
+            _ => None,
+        }
+    }
+
+    fn error(&self, location: LocationId, message: impl Into<String>) -> Diagnostic {
+        Diagnostic::error_at(self.module.location(location), message)
+    }
+
+    fn operation(&mut self, op: &'a Operation) -> Result<(), Diagnostic> {
+        let definition = dialects::lookup(&op.name);
+        if let Some(definition) = definition {
+            self.definition(op, definition).map_err(|problem| match problem {
+                Problem::Op(message) => self.error(op.location, format!("'{}' op {message}", op.name)),
+                Problem::OtherOp(location, name, message) => {
+                    self.error(location, format!("'{name}' op {message}"))
+                }
+                Problem::Plain(message) => self.error(op.location, message),
+            })?;
+        }
+        let is_module = op.is("builtin.module");
+        if is_module {
+            let functions = self.symbols(op)?;
+            self.functions.push(functions);
+        }
+        self.parents.push(op);
+        for region in &op.regions {
+            self.region(op, region, definition)?;
+        }
+        self.parents.pop();
+        if is_module {
+            self.functions.pop();
+        }
+        Ok(())
+    }
+
+    /// The functions of a module; every symbol may be defined only once.
+    fn symbols(&self, module: &'a Operation) -> Result<HashMap<&'a [u8], &'a Operation>, Diagnostic> {
+        let mut seen: HashMap<&'a [u8], &'a Operation> = HashMap::new();
+        for op in module.body().map_or(&[][..], |block| &block.operations) {
+            let Some(name) = op.symbol_name() else { continue };
+            if let Some(first) = seen.insert(name.as_bytes(), op) {
+                let mut problem = self.error(op.location, format!("redefinition of symbol named '{name}'"));
+                let mut note = self.error(first.location, "see existing symbol definition here");
+                note.severity = Severity::Note;
+                problem.notes.push(note);
+                return Err(problem);
+            }
+        }
+        seen.retain(|_, op| op.is("func.func"));
+        Ok(seen)
+    }
+
+    fn region(
+        &mut self,
+        op: &'a Operation,
+        region: &'a Region,
+        definition: Option<&OpDef>,
+    ) -> Result<(), Diagnostic> {
+        let is_module = op.is("builtin.module");
+        let mut defined: HashSet<ValueId> = HashSet::new();
+        for block in &region.blocks {
+            if definition.is_some() && !is_module {
+                self.terminator(op, block)?;
+            }
+            defined.extend(&block.arguments);
+        }
+        // In a region of one block of a known operation, a value is defined before its uses.
+        let ordered = definition.is_some() && region.blocks.len() == 1;
+        let mut later: HashSet<ValueId> = HashSet::new();
+        if ordered {
+            later.extend(region.blocks[0].operations.iter().flat_map(|op| &op.results));
+        }
+        let isolated = definition.is_some_and(|d| d.isolated);
+        for block in &region.blocks {
+            for inner in &block.operations {
+                if let Some(at) = inner.operands.iter().position(|value| later.contains(value)) {
+                    return Err(
+                        self.error(inner.location, format!("operand #{at} does not dominate this use"))
+                    );
+                }
+                if isolated && ordered && inner.operands.iter().any(|value| !defined.contains(value)) {
+                    let message = format!("'{}' op using value defined outside the region", inner.name);
+                    return Err(self.error(inner.location, message));
+                }
+                self.operation(inner)?;
+                for result in &inner.results {
+                    later.remove(result);
+                    defined.insert(*result);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A block of a known operation ends in a terminator, and has no other.
+    fn terminator(&self, op: &Operation, block: &'a Block) -> Result<(), Diagnostic> {
+        let Some((last, others)) = block.operations.split_last() else {
+            return Err(self.error(op.location, "empty block: expect at least a terminator"));
+        };
+        let is_terminator = |op: &Operation| dialects::lookup(&op.name).is_some_and(|d| d.terminator);
+        if let Some(early) = others.iter().find(|op| is_terminator(op)) {
+            let message = format!("'{}' op must be the last operation in the parent block", early.name);
+            return Err(self.error(early.location, message));
+        }
+        if dialects::lookup(&last.name).is_some_and(|d| !d.terminator) {
+            let shown = crate::printer::print_generic(self.module, last);
+            let shown = shown.lines().next().unwrap_or("");
+            return Err(self.error(last.location, format!("block with no terminator, has {shown}")));
+        }
+        Ok(())
+    }
+
+    fn definition(&self, op: &Operation, definition: &OpDef) -> Result<(), Problem> {
+        if definition.open {
+            if op.regions.len() != definition.regions {
+                return Err(Problem::Op(count_message("region", definition.regions, op.regions.len())));
+            }
+        } else {
+            self.counts(op, definition)?;
+            for attribute in &definition.attributes {
+                self.attribute(op, attribute)?;
+            }
+            self.slot_types("operand", &op.operands, &definition.operands)?;
+            self.slot_types("result", &op.results, &definition.results)?;
+            if let Some(at) = op.regions.iter().position(|region| region.blocks.len() != 1) {
+                let message = format!("region #{at} failed to verify constraint: region with 1 blocks");
+                return Err(Problem::Op(message));
+            }
+        }
+        match definition.check {
+            Some(check) => check(self, op),
+            None => Ok(()),
+        }
+    }
+
+    fn counts(&self, op: &Operation, definition: &OpDef) -> Result<(), Problem> {
+        if op.regions.len() != definition.regions {
+            return Err(Problem::Op(count_message("region", definition.regions, op.regions.len())));
+        }
+        let counted = [
+            ("operand", &definition.operands, op.operands.len()),
+            ("result", &definition.results, op.results.len()),
+        ];
+        for (what, slots, found) in counted {
+            let fixed = slots.iter().filter(|slot| !slot.variadic).count();
+            let variadic = fixed != slots.len();
+            if found < fixed || (!variadic && found != fixed) {
+                let message = if variadic {
+                    format!("expected {fixed} or more {what}s, but found {found}")
+                } else {
+                    count_message(what, fixed, found)
+                };
+                return Err(Problem::Op(message));
+            }
+        }
+        Ok(())
+    }
+
+    fn slot_types(&self, what: &str, values: &[ValueId], slots: &[Slot]) -> Result<(), Problem> {
+        let extra = (values.len() + 1).saturating_sub(slots.len());
+        let expanded = slots.iter().flat_map(|slot| {
+            let count = if slot.variadic { extra } else { 1 };
+            std::iter::repeat_n(slot, count)
+        });
+        for (at, (value, slot)) in values.iter().zip(expanded).enumerate() {
+            let found = self.module.type_of(*value);
+            if let Some(expected) = slot.ty.as_ref().filter(|expected| *expected != found) {
+                let message = format!("{what} #{at} must be {}, but got '{found}'", describe(expected));
+                return Err(Problem::Op(message));
+            }
+        }
+        Ok(())
+    }
+
+    fn attribute(&self, op: &Operation, definition: &AttributeDef) -> Result<(), Problem> {
+        let Some(value) = op.attribute(definition.name) else {
+            if definition.optional {
+                return Ok(());
+            }
+            return Err(Problem::Op(format!("requires attribute '{}'", definition.name)));
+        };
+        let all =
+            |fits: &dyn Fn(&Attribute) -> bool| matches!(value, Attribute::Array(a) if a.iter().all(fits));
+        let (fits, what) = match &definition.kind {
+            AttributeKind::Number(Type::Float(kind)) => (
+                matches!(value, Attribute::Float { kind: found, .. } if found == kind),
+                format!("{}-bit float attribute", kind.width()),
+            ),
+            AttributeKind::Number(ty) => (
+                matches!(value, Attribute::Integer { ty: found, .. } if found == ty),
+                if *ty == Type::int(1) {
+                    "bool attribute".into()
+                } else {
+                    format!("{} attribute", describe(ty))
+                },
+            ),
+            AttributeKind::String => (matches!(value, Attribute::String(..)), "string attribute".into()),
+            AttributeKind::FlatSymbol => {
+                (value.as_flat_symbol().is_some(), "flat symbol reference attribute".into())
+            }
+            AttributeKind::Array => (matches!(value, Attribute::Array(_)), "array attribute".into()),
+            AttributeKind::I64Array => (
+                all(&|a| matches!(a, Attribute::Integer { ty, .. } if *ty == Type::int(64))),
+                "64-bit integer array attribute".into(),
+            ),
+            AttributeKind::StringArray => {
+                (all(&|a| matches!(a, Attribute::String(..))), "string array attribute".into())
+            }
+            AttributeKind::Elements => {
+                (matches!(value, Attribute::Dense(_)), "constant vector/tensor attribute".into())
+            }
+            AttributeKind::Any => (true, String::new()),
+        };
+        if fits {
+            return Ok(());
+        }
+        let name = definition.name;
+        Err(Problem::Op(format!("attribute '{name}' failed to satisfy constraint: {what}")))
+    }
+}
+
+/// MLIR's words for a wrong number of operands, results or regions.
+fn count_message(what: &str, expected: usize, found: usize) -> String {
+    match (what, expected) {
+        ("operand", 0) => "requires zero operands".into(),
+        ("operand", 1) => "requires a single operand".into(),
+        ("operand", _) => format!("expected {expected} operands, but found {found}"),
+        (_, 0) => format!("requires zero {what}s"),
+        (_, 1) => format!("requires one {what}"),
+        _ => format!("requires {expected} {what}s"),
+    }
+}
+
+/// MLIR's words for a type.
+fn describe(ty: &Type) -> String {
+    match ty {
+        Type::Integer { width, signedness } => {
+            let sign = match signedness {
+                Signedness::Signless => "signless",
+                Signedness::Signed => "signed",
+                Signedness::Unsigned => "unsigned",
+            };
+            format!("{width}-bit {sign} integer")
+        }
+        Type::Float(FloatKind::BF16) => "bfloat16 type".into(),
+        Type::Float(kind) => format!("{}-bit float", kind.width()),
+        Type::Complex(element) => format!("complex type with {} elements", describe(element)),
+        other => format!("{other} type"),
+    }
+}
