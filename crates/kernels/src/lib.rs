@@ -39,8 +39,12 @@ mod binary;
 mod compare;
 mod copy;
 mod fill;
+mod gather;
 mod join;
+mod masked;
+mod pad;
 mod prim;
+mod rearrange;
 mod reduce;
 mod softmax;
 mod support;
@@ -55,8 +59,12 @@ static FAMILIES: &[&[Operator]] = &[
     compare::OPERATORS,
     copy::OPERATORS,
     fill::OPERATORS,
+    gather::OPERATORS,
     join::OPERATORS,
+    masked::OPERATORS,
+    pad::OPERATORS,
     prim::OPERATORS,
+    rearrange::OPERATORS,
     reduce::OPERATORS,
     softmax::OPERATORS,
     unary::OPERATORS,

@@ -1,0 +1,493 @@
+//! Elements taken from, or put at, the places that an index tensor says.
+
+use crate::support::convert::values;
+use crate::support::copy::{copy_into, copy_to};
+use crate::support::dims::{to_size, wrap_dim, wrap_index};
+use crate::support::dtype::{Compute, compute_type, dispatch};
+use crate::support::layout::Layout;
+use crate::support::picks::{Picks, at_least_1d};
+use crate::support::rows::{by_size, expect_type, rows, scalar_bytes, update_values, write_rows};
+use operator::{Args, DtypeSet, Error, KernelContext, Operator, Outs, Result, ensure};
+use tensor::{Scalar, ScalarType, Shape, TensorViewMut};
+
+macro_rules! row {
+    ($schema:literal, $f:ident) => {
+        Operator::new(concat!("aten::", $schema, "Tensor(a!) out) -> Tensor(a!)"), DtypeSet::ALL, $f)
+    };
+    ($schema:literal, $f:ident, $dtypes:ident) => {
+        Operator::new(concat!("aten::", $schema, "Tensor(a!) out) -> Tensor(a!)"), DtypeSet::$dtypes, $f)
+    };
+}
+
+pub(crate) const OPERATORS: &[Operator] = &[
+    row!("gather.out(Tensor self, int dim, Tensor index, *, bool sparse_grad=False, ", gather),
+    row!("take.out(Tensor self, Tensor index, *, ", take),
+    row!("scatter.src_out(Tensor self, int dim, Tensor index, Tensor src, *, ", scatter_src),
+    row!("scatter.value_out(Tensor self, int dim, Tensor index, Scalar value, *, ", scatter_value),
+    row!(
+        "scatter.reduce_out(Tensor self, int dim, Tensor index, Tensor src, *, str reduce, ",
+        scatter_reduce_src,
+        REAL_BOOL
+    ),
+    row!(
+        "scatter.value_reduce_out(Tensor self, int dim, Tensor index, Scalar value, *, str reduce, ",
+        scatter_reduce_value,
+        REAL_BOOL
+    ),
+    row!("scatter_add.out(Tensor self, int dim, Tensor index, Tensor src, *, ", scatter_add),
+    row!(
+        "scatter_reduce.two_out(Tensor self, int dim, Tensor index, Tensor src, str reduce, *, bool include_self=True, ",
+        scatter_reduce,
+        REAL_BOOL
+    ),
+    row!("index_add.out(Tensor self, int dim, Tensor index, Tensor source, *, Scalar alpha=1, ", index_add),
+    row!("index_copy.out(Tensor self, int dim, Tensor index, Tensor source, *, ", index_copy),
+    row!("index_fill.int_Scalar_out(Tensor self, int dim, Tensor index, Scalar value, *, ", index_fill),
+    row!(
+        "index_fill.int_Tensor_out(Tensor self, int dim, Tensor index, Tensor value, *, ",
+        index_fill_tensor
+    ),
+    row!("select_scatter.out(Tensor self, Tensor src, int dim, SymInt index, *, ", select_scatter),
+    row!(
+        "repeat_interleave.Tensor_out(Tensor repeats, *, SymInt? output_size=None, ",
+        repeat_interleave,
+        INTEGRAL
+    ),
+];
+
+/// `out[i][j] = self[index[i][j]][j]`, for the dimension that is indexed.
+fn gather(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    let x = args.tensor(0)?;
+    let picks = Picks::new(ctx, args, 1, 2, x.meta())?;
+    let out = outs.tensor(0)?;
+    out.resize(args.meta(2)?.sizes())?;
+    expect_type("out", x.dtype(), out.dtype())?;
+    write_rows(ctx, out, |to| {
+        by_size!(x.dtype().size(), E => {
+            let (from, to): (&[E], &mut [E]) = (bytemuck::cast_slice(x.bytes()), bytemuck::cast_slice_mut(to));
+            picks.each(|i, at| to[i] = from[at]);
+        });
+        Ok(())
+    })
+}
+
+/// Elements by their position in row-major order; negative ones count from the end.
+fn take(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    let (x, index) = (args.tensor(0)?, args.tensor(1)?);
+    let walk = Layout::of(x.meta()).walk();
+    let at = crate::support::convert::indices(ctx, args.name(1), &index)?;
+    let out = outs.tensor(0)?;
+    out.resize(index.sizes())?;
+    expect_type("out", x.dtype(), out.dtype())?;
+    write_rows(ctx, out, |to| {
+        by_size!(x.dtype().size(), E => {
+            let (from, to): (&[E], &mut [E]) = (bytemuck::cast_slice(x.bytes()), bytemuck::cast_slice_mut(to));
+            for (to, &i) in to.iter_mut().zip(at.iter()) {
+                *to = from[walk.at(wrap_index(args.name(1), i, x.numel())?)];
+            }
+        });
+        Ok(())
+    })
+}
+
+/// Makes the out a copy of argument 0 and gives it.
+fn start<'o, 'a>(args: &Args<'_>, outs: &'o mut Outs<'a>) -> Result<&'o mut TensorViewMut<'a>> {
+    let x = args.tensor(0)?;
+    let out = outs.tensor(0)?;
+    copy_to(&x, &Layout::of(x.meta()), out)?;
+    Ok(out)
+}
+
+/// Puts the elements of the tensor at argument `src` at the places picked.
+fn put_tensor(
+    ctx: &KernelContext<'_>,
+    args: &Args<'_>,
+    out: &mut TensorViewMut<'_>,
+    picks: &Picks<'_>,
+    src: usize,
+) -> Result<()> {
+    let from = args.tensor(src)?;
+    expect_type(args.name(src), out.dtype(), from.dtype())?;
+    let from = rows(ctx, &from, &picks.part_of(args.name(src), from.meta())?)?;
+    by_size!(out.dtype().size(), E => {
+        let (from, to): (&[E], &mut [E]) = (bytemuck::cast_slice(&from), bytemuck::cast_slice_mut(out.bytes_mut()));
+        picks.each(|i, at| to[at] = from[i]);
+    });
+    Ok(())
+}
+
+/// Puts an element at the places picked.
+fn put_bytes(out: &mut TensorViewMut<'_>, picks: &Picks<'_>, value: &[u8; 16]) -> Result<()> {
+    by_size!(out.dtype().size(), E => {
+        let to: &mut [E] = bytemuck::cast_slice_mut(out.bytes_mut());
+        let value = bytemuck::cast_slice::<u8, E>(value)[0];
+        picks.each(|_, at| to[at] = value);
+    });
+    Ok(())
+}
+
+fn scatter_src(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    let out = start(args, outs)?;
+    let picks = Picks::new(ctx, args, 1, 2, out.meta())?;
+    put_tensor(ctx, args, out, &picks, 3)
+}
+
+fn scatter_value(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    let out = start(args, outs)?;
+    let picks = Picks::new(ctx, args, 1, 2, out.meta())?;
+    put_bytes(out, &picks, &scalar_bytes(out.dtype(), args.scalar(3)?)?)
+}
+
+/// How an element that is scattered meets the one that is there.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Reduce {
+    Sum,
+    Product,
+    Mean,
+    Max,
+    Min,
+}
+
+impl Reduce {
+    fn parse(args: &Args<'_>, index: usize) -> Result<Self> {
+        Ok(match args.str(index)? {
+            "sum" | "add" => Self::Sum,
+            "prod" | "multiply" => Self::Product,
+            "mean" => Self::Mean,
+            "amax" => Self::Max,
+            "amin" => Self::Min,
+            other => {
+                return Err(Error::invalid(format!(
+                    "{}: `{other}` is not one of sum, prod, mean, amax, amin, add, multiply",
+                    args.name(index)
+                )));
+            }
+        })
+    }
+}
+
+/// Numbers that a reduction can combine.
+trait Meet: Compute {
+    /// What leaves every number as it is, in a reduction.
+    fn neutral(how: Reduce) -> Self;
+    /// Both combined; NaN prevails.
+    fn meet(self, other: Self, how: Reduce) -> Self;
+    /// Their product.
+    fn times(self, other: Self) -> Self;
+    /// The mean of `n` numbers of this sum; integers round down.
+    fn over(self, n: i64) -> Self;
+}
+
+macro_rules! meet_floats {
+    ($($type:ty),*) => { $(
+        impl Meet for $type {
+            fn neutral(how: Reduce) -> Self {
+                match how {
+                    Reduce::Sum | Reduce::Mean => 0.0,
+                    Reduce::Product => 1.0,
+                    Reduce::Max => Self::NEG_INFINITY,
+                    Reduce::Min => Self::INFINITY,
+                }
+            }
+            fn meet(self, other: Self, how: Reduce) -> Self {
+                match how {
+                    Reduce::Sum | Reduce::Mean => self + other,
+                    Reduce::Product => self * other,
+                    Reduce::Max if self.is_nan() || self >= other => self,
+                    Reduce::Min if self.is_nan() || self <= other => self,
+                    Reduce::Max | Reduce::Min => other,
+                }
+            }
+            fn times(self, other: Self) -> Self {
+                self * other
+            }
+            fn over(self, n: i64) -> Self {
+                self / n as $type
+            }
+        }
+    )* };
+}
+
+meet_floats!(f32, f64);
+
+impl Meet for i64 {
+    fn neutral(how: Reduce) -> Self {
+        match how {
+            Reduce::Sum | Reduce::Mean => 0,
+            Reduce::Product => 1,
+            Reduce::Max => i64::MIN,
+            Reduce::Min => i64::MAX,
+        }
+    }
+    fn meet(self, other: Self, how: Reduce) -> Self {
+        match how {
+            Reduce::Sum | Reduce::Mean => self.wrapping_add(other),
+            Reduce::Product => self.wrapping_mul(other),
+            Reduce::Max => self.max(other),
+            Reduce::Min => self.min(other),
+        }
+    }
+    fn times(self, other: Self) -> Self {
+        self.wrapping_mul(other)
+    }
+    fn over(self, n: i64) -> Self {
+        self.wrapping_div_euclid(n)
+    }
+}
+
+impl Meet for crate::support::dtype::C64 {
+    fn neutral(how: Reduce) -> Self {
+        Self::new(f64::neutral(how), 0.0)
+    }
+    fn meet(self, other: Self, how: Reduce) -> Self {
+        match how {
+            Reduce::Product => self * other,
+            _ => self + other,
+        }
+    }
+    fn times(self, other: Self) -> Self {
+        self * other
+    }
+    fn over(self, n: i64) -> Self {
+        self / n as f64
+    }
+}
+
+/// Combines the elements of `src`, times `alpha`, with those at the places picked.
+fn reduce_into<C: Meet>(
+    ctx: &KernelContext<'_>,
+    out: &mut TensorViewMut<'_>,
+    picks: &Picks<'_>,
+    how: Reduce,
+    include_self: bool,
+    src: impl Fn(usize) -> C,
+) -> Result<()> {
+    let mut counts = ctx.scratch::<i64>(if how == Reduce::Mean { out.numel() } else { 0 })?;
+    counts.fill(include_self as i64);
+    update_values::<C>(ctx, out, |to| {
+        if !include_self {
+            picks.each(|_, at| to[at] = C::neutral(how));
+        }
+        picks.each(|i, at| to[at] = to[at].meet(src(i), how));
+        if how == Reduce::Mean {
+            picks.each(|_, at| counts[at] += 1);
+            to.iter_mut().zip(counts.iter()).filter(|(_, n)| **n > 1).for_each(|(x, &n)| *x = x.over(n));
+        }
+        Ok(())
+    })
+}
+
+fn reduce_tensor(
+    ctx: &KernelContext<'_>,
+    args: &Args<'_>,
+    outs: &mut Outs<'_>,
+    how: Reduce,
+    include_self: bool,
+) -> Result<()> {
+    let out = start(args, outs)?;
+    let src = args.tensor(3)?;
+    expect_type(args.name(3), out.dtype(), src.dtype())?;
+    let picks = Picks::new(ctx, args, 1, 2, &row_major(out)?)?;
+    let part = picks.part_of(args.name(3), src.meta())?;
+    dispatch!(args.name(0), compute_type(out.dtype()), COMPUTE, C => {
+        let src = values::<C>(ctx, &src, &part)?;
+        reduce_into::<C>(ctx, out, &picks, how, include_self, |i| src[i])
+    })
+}
+
+/// The out as it is while it is worked on: in row-major order.
+fn row_major(out: &TensorViewMut<'_>) -> Result<tensor::TensorMeta> {
+    Ok(tensor::TensorMeta::contiguous(out.dtype(), out.sizes())?)
+}
+
+fn scatter_add(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    reduce_tensor(ctx, args, outs, Reduce::Sum, true)
+}
+
+fn scatter_reduce_src(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    reduce_tensor(ctx, args, outs, Reduce::parse(args, 4)?, true)
+}
+
+fn scatter_reduce(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    reduce_tensor(ctx, args, outs, Reduce::parse(args, 4)?, args.bool(5)?)
+}
+
+fn scatter_reduce_value(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    let how = Reduce::parse(args, 4)?;
+    let out = start(args, outs)?;
+    let picks = Picks::new(ctx, args, 1, 2, &row_major(out)?)?;
+    let value = args.scalar(3)?;
+    dispatch!(args.name(0), compute_type(out.dtype()), COMPUTE, C => {
+        let value = C::of_scalar(value);
+        reduce_into::<C>(ctx, out, &picks, how, true, |_| value)
+    })
+}
+
+/// Adds slices of `source`, times `alpha`, to those that a list of indices says.
+fn index_add(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    let out = start(args, outs)?;
+    let src = args.tensor(3)?;
+    expect_type(args.name(3), out.dtype(), src.dtype())?;
+    let picks = Picks::along(ctx, args, 1, 2, &row_major(out)?, false)?;
+    let part = slices(args, &picks)?;
+    let alpha = args.scalar(4)?;
+    dispatch!(args.name(0), compute_type(out.dtype()), COMPUTE, C => {
+        let (src, alpha) = (values::<C>(ctx, &src, &part)?, C::of_scalar(alpha));
+        reduce_into::<C>(ctx, out, &picks, Reduce::Sum, true, |i| src[i].times(alpha))
+    })
+}
+
+/// The layout of `source`, argument 3, which has a slice for each index.
+fn slices(args: &Args<'_>, picks: &Picks<'_>) -> Result<Layout> {
+    let layout = at_least_1d(args.meta(3)?)?;
+    ensure!(
+        layout.sizes == picks.sizes,
+        "{}: expected the shape {}, found {}",
+        args.name(3),
+        picks.sizes,
+        layout.sizes
+    );
+    Ok(layout)
+}
+
+fn index_copy(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    let out = start(args, outs)?;
+    let picks = Picks::along(ctx, args, 1, 2, out.meta(), false)?;
+    slices(args, &picks)?;
+    put_tensor(ctx, args, out, &picks, 3)
+}
+
+fn index_fill(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    let out = start(args, outs)?;
+    let picks = Picks::along(ctx, args, 1, 2, out.meta(), true)?;
+    put_bytes(out, &picks, &scalar_bytes(out.dtype(), args.scalar(3)?)?)
+}
+
+fn index_fill_tensor(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    let out = start(args, outs)?;
+    let picks = Picks::along(ctx, args, 1, 2, out.meta(), true)?;
+    let value = args.tensor(3)?;
+    ensure!(value.rank() == 0, "{}: expected a zero-dim tensor, found {}", args.name(3), value.meta());
+    let mut number = [0.0];
+    let mut integer = [0];
+    let value = if value.dtype().is_floating() {
+        crate::support::convert::read::<f64>(&value, &Layout::of(value.meta()), &mut number)?;
+        Scalar::Double(number[0])
+    } else {
+        crate::support::convert::read::<i64>(&value, &Layout::of(value.meta()), &mut integer)?;
+        Scalar::Int(integer[0])
+    };
+    put_bytes(out, &picks, &scalar_bytes(out.dtype(), value)?)
+}
+
+/// A copy of `self` in which `src` takes the place of one slice.
+fn select_scatter(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    let src = args.tensor(1)?;
+    let out = start(args, outs)?;
+    ensure!(out.rank() > 0, "self: a zero-dim tensor has no slices");
+    let dim = wrap_dim(args.name(2), args.int(2)?, out.rank())?;
+    let index = wrap_index(args.name(3), args.int(3)?, out.sizes()[dim])?;
+    let into = Layout::of(out.meta()).select(dim, index);
+    ensure!(
+        into.sizes == *src.sizes(),
+        "{}: expected the shape {}, found {}",
+        args.name(1),
+        into.sizes,
+        src.sizes()
+    );
+    copy_into(&src, &Layout::of(src.meta()), out, &into)
+}
+
+/// Each index of `repeats` as often as the element there says.
+fn repeat_interleave(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    let repeats = args.tensor(0)?;
+    ensure!(repeats.rank() == 1, "repeats: expected one dimension, found {}", repeats.rank());
+    ensure!(
+        matches!(repeats.dtype(), ScalarType::Int | ScalarType::Long),
+        "repeats: expected int32 or int64, found {}",
+        repeats.dtype()
+    );
+    let counts = crate::support::convert::indices(ctx, "repeats", &repeats)?;
+    let total = counts.iter().try_fold(0usize, |sum, &n| {
+        let n = to_size("repeats", n)?;
+        sum.checked_add(n).ok_or_else(|| Error::invalid("repeats: their sum overflows"))
+    })?;
+    if let Some(size) = args.optional_int(1)? {
+        ensure!(
+            to_size("output_size", size)? == total,
+            "output_size: {size}, but the repeats sum to {total}"
+        );
+    }
+    let out = outs.tensor(0)?;
+    out.resize(&Shape::new(&[total])?)?;
+    crate::support::rows::write_values::<i64>(ctx, out, |to| {
+        let mut at = 0;
+        for (i, &n) in counts.iter().enumerate() {
+            to[at..at + n as usize].fill(i as i64);
+            at += n as usize;
+        }
+        Ok(())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::support::call::{a, call, out, s, t};
+    use operator::Arg;
+    use tensor::DimOrder;
+    use tensor::ScalarType::{Float, Int, Long};
+
+    #[test]
+    fn the_index_may_be_smaller_than_the_tensor() {
+        let x = t(&[3, 2], &[0i32, 1, 2, 3, 4, 5]);
+        let index = t(&[2, 1], &[2i64, 0]);
+        let args = [a(&x), Arg::Int(0), a(&index)];
+        let r = call("aten::gather.out", &args, out(Int, &[2, 1])).unwrap();
+        assert_eq!(r.as_slice::<i32>().unwrap(), &[4, 0]);
+        let by_column = x.to_dim_order(DimOrder::new(&[1, 0]).unwrap()).unwrap();
+        let args = [a(&by_column), Arg::Int(-2), a(&index), Arg::Int(9)];
+        let r = call("aten::scatter.value_out", &args, out(Int, &[3, 2])).unwrap();
+        assert_eq!(r.as_slice::<i32>().unwrap(), &[9, 1, 2, 3, 9, 5]);
+        for bad in [-1, 3, i64::MIN] {
+            let index = t(&[2, 1], &[0, bad]);
+            let args = [a(&x), Arg::Int(0), a(&index)];
+            assert!(call("aten::gather.out", &args, out(Int, &[2, 1])).is_err());
+        }
+        let none = t::<i64>(&[0], &[]);
+        let args = [a(&x), Arg::Int(0), a(&none), Arg::Int(9)];
+        assert_eq!(call("aten::scatter.value_out", &args, out(Int, &[3, 2])).unwrap().bytes(), x.bytes());
+    }
+
+    #[test]
+    fn reductions_with_and_without_what_was_there() {
+        let x = t(&[3], &[10f32, 20.0, f32::NAN]);
+        let (index, src) = (t(&[4], &[0i64, 0, 2, 0]), t(&[4], &[1f32, 5.0, 7.0, 3.0]));
+        let go = |how: &str, include: bool| {
+            let args = [a(&x), Arg::Int(0), a(&index), a(&src), Arg::Str(how), Arg::Bool(include)];
+            let r = call("aten::scatter_reduce.two_out", &args, out(Float, &[3]));
+            r.map(|r| r.as_slice::<f32>().unwrap().to_vec())
+        };
+        assert_eq!(go("sum", false).unwrap(), [9.0, 20.0, 7.0]);
+        assert_eq!(go("mean", true).unwrap()[..2], [4.75, 20.0]);
+        assert_eq!(go("prod", true).unwrap()[..2], [150.0, 20.0]);
+        assert_eq!(go("amax", false).unwrap(), [5.0, 20.0, 7.0]);
+        assert!(go("amin", true).unwrap()[2].is_nan());
+        assert!(go("median", true).is_err());
+    }
+
+    #[test]
+    fn repeats_give_the_indices() {
+        let repeats = t(&[3], &[2i32, 0, 1]);
+        let r = call("aten::repeat_interleave.Tensor_out", &[a(&repeats)], out(Int, &[5])).unwrap();
+        assert_eq!(r.as_slice::<i32>().unwrap(), &[0, 0, 2]);
+        for bad in [[i64::MAX, i64::MAX], [-1, 2]] {
+            assert!(
+                call("aten::repeat_interleave.Tensor_out", &[a(&t(&[2], &bad))], out(Long, &[5])).is_err()
+            );
+        }
+        let (x, index, three) = (t(&[2], &[1f32, 2.0]), t(&[2], &[-1i64, -2]), s(3i64));
+        let args = [a(&x), Arg::Int(0), a(&index), a(&three)];
+        let r = call("aten::index_fill.int_Tensor_out", &args, out(Float, &[2])).unwrap();
+        assert_eq!(r.as_slice::<f32>().unwrap(), &[3.0, 3.0]);
+    }
+}

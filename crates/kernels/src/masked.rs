@@ -1,0 +1,142 @@
+//! Elements chosen by a mask.
+
+use crate::support::convert::Values;
+use crate::support::copy::copy_to;
+use crate::support::dims::broadcast;
+use crate::support::dtype::Compute;
+use crate::support::layout::Layout;
+use crate::support::map::{Input, elementwise, map_as};
+use crate::support::rows::{all_rows, by_size, expect_type, rows, write_rows};
+use operator::{Args, DtypeSet, KernelContext, Operator, Outs, Result, ensure};
+use tensor::{ScalarType, Shape};
+
+macro_rules! row {
+    ($schema:literal, $f:ident) => {
+        Operator::new(concat!("aten::", $schema, ", *, Tensor(a!) out) -> Tensor(a!)"), DtypeSet::ALL, $f)
+    };
+}
+
+pub(crate) const OPERATORS: &[Operator] = &[
+    row!("masked_fill.Scalar_out(Tensor self, Tensor mask, Scalar value", fill).in_place(&[0]),
+    row!("masked_fill.Tensor_out(Tensor self, Tensor mask, Tensor value", fill).in_place(&[0]),
+    row!("masked_scatter.out(Tensor self, Tensor mask, Tensor source", scatter),
+    row!("masked_select.out(Tensor self, Tensor mask", select),
+];
+
+/// The type of argument 1, which must be bool or, as of old, uint8.
+fn expect_mask(args: &Args<'_>) -> Result<()> {
+    let dtype = args.meta(1)?.dtype();
+    ensure!(
+        matches!(dtype, ScalarType::Bool | ScalarType::Byte),
+        "{}: expected a tensor of bool, found one of {dtype}",
+        args.name(1)
+    );
+    Ok(())
+}
+
+/// `mask ? value : self`.
+fn fill(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    expect_mask(args)?;
+    let value = Input::of(args, 2)?;
+    if let Input::Arg(2) = value {
+        let meta = args.meta(2)?;
+        ensure!(meta.rank() == 0, "value: expected a zero-dim tensor, found {meta}");
+    }
+    let dtype = args.meta(0)?.dtype();
+    let fns = elementwise!(
+        real | x,
+        m,
+        v | if m.is_true() { v } else { x },
+        complex | x,
+        m,
+        v | if m.is_true() { v } else { x }
+    );
+    map_as(ctx, args, outs, [Input::Arg(0), Input::Arg(1), value], dtype, dtype, &fns)
+}
+
+/// The mask, one byte an element, in row-major order of the sizes it is broadcast to.
+fn mask<'a, 'b: 'a>(ctx: &KernelContext<'a>, args: &Args<'b>, sizes: &Shape) -> Result<Values<'a, u8>> {
+    expect_mask(args)?;
+    let mask = args.tensor(1)?;
+    rows(ctx, &mask, &Layout::of(mask.meta()).expand(sizes)?)
+}
+
+/// A copy of `self` in which the elements of `source`, one after another, replace those that the
+/// mask chooses.
+fn scatter(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    let (x, source) = (args.tensor(0)?, args.tensor(2)?);
+    expect_type("source", x.dtype(), source.dtype())?;
+    let sizes = broadcast(x.sizes(), args.meta(1)?.sizes())?;
+    let out = outs.tensor(0)?;
+    copy_to(&x, &Layout::of(x.meta()).expand(&sizes)?, out)?;
+    let mask = mask(ctx, args, &sizes)?;
+    let wanted = mask.iter().filter(|m| **m != 0).count();
+    ensure!(
+        wanted <= source.numel(),
+        "source: {} elements for the {wanted} that the mask chooses",
+        source.numel()
+    );
+    let walk = Layout::of(out.meta()).walk();
+    let source = all_rows(ctx, &source)?;
+    by_size!(x.dtype().size(), E => {
+        let (from, to): (&[E], &mut [E]) = (bytemuck::cast_slice(&source), bytemuck::cast_slice_mut(out.bytes_mut()));
+        let chosen = (0..mask.len()).filter(|&i| mask[i] != 0);
+        chosen.zip(from).for_each(|(i, &x)| to[walk.at(i)] = x);
+    });
+    Ok(())
+}
+
+/// The elements that the mask chooses, in row-major order.
+fn select(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    let x = args.tensor(0)?;
+    let sizes = broadcast(x.sizes(), args.meta(1)?.sizes())?;
+    let mask = mask(ctx, args, &sizes)?;
+    let from = Layout::of(x.meta()).expand(&sizes)?.walk();
+    let out = outs.tensor(0)?;
+    expect_type("out", x.dtype(), out.dtype())?;
+    out.resize(&[mask.iter().filter(|m| **m != 0).count()])?;
+    write_rows(ctx, out, |to| {
+        by_size!(x.dtype().size(), E => {
+            let (all, to): (&[E], &mut [E]) = (bytemuck::cast_slice(x.bytes()), bytemuck::cast_slice_mut(to));
+            let chosen = (0..mask.len()).filter(|&i| mask[i] != 0);
+            to.iter_mut().zip(chosen).for_each(|(to, i)| *to = all[from.at(i)]);
+        });
+        Ok(())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::support::call::{a, call, out, t};
+    use operator::Arg;
+    use tensor::Bool;
+    use tensor::ScalarType::{Float, Int};
+
+    fn mask(sizes: &[usize], of: &[bool]) -> tensor::Tensor {
+        t(sizes, &of.iter().map(|&b| Bool::from(b)).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn masks_are_broadcast() {
+        let x = t(&[2, 2], &[1i32, 2, 3, 4]);
+        let m = mask(&[2], &[false, true]);
+        let r = call("aten::masked_fill.Scalar_out", &[a(&x), a(&m), Arg::Double(9.7)], out(Int, &[2, 2]))
+            .unwrap();
+        assert_eq!(r.as_slice::<i32>().unwrap(), &[1, 9, 3, 9]);
+        let r = call("aten::masked_select.out", &[a(&x), a(&m)], out(Int, &[4])).unwrap();
+        assert_eq!(r.as_slice::<i32>().unwrap(), &[2, 4]);
+        let r =
+            call("aten::masked_scatter.out", &[a(&x), a(&m), a(&t(&[3], &[7i32, 8, 9]))], out(Int, &[2, 2]));
+        assert_eq!(r.unwrap().as_slice::<i32>().unwrap(), &[1, 7, 3, 8]);
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused() {
+        let x = t(&[2], &[1f32, 2.0]);
+        let (m, f) = (mask(&[2], &[true, true]), t(&[2], &[1f32, 1.0]));
+        assert!(call("aten::masked_select.out", &[a(&x), a(&f)], out(Float, &[2])).is_err());
+        assert!(call("aten::masked_select.out", &[a(&x), a(&m)], out(Float, &[1])).is_err());
+        let short = t(&[1], &[7f32]);
+        assert!(call("aten::masked_scatter.out", &[a(&x), a(&m), a(&short)], out(Float, &[2])).is_err());
+    }
+}

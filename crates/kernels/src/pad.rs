@@ -1,0 +1,162 @@
+//! Padding: with a number, with the reflection of what is there, with its edge.
+
+use crate::support::convert::fill_scalar;
+use crate::support::copy::copy_into;
+use crate::support::layout::Layout;
+use crate::support::remap::remap;
+use crate::support::rows::expect_type;
+use operator::{Args, DtypeSet, Error, KernelContext, Operator, Outs, Result, ensure};
+
+macro_rules! row {
+    ($schema:literal, $f:expr) => {
+        Operator::new(concat!("aten::", $schema, ", *, Tensor(a!) out) -> Tensor(a!)"), DtypeSet::ALL, $f)
+    };
+}
+
+pub(crate) const OPERATORS: &[Operator] = &[
+    row!("constant_pad_nd.out(Tensor self, SymInt[] pad, Scalar value=0", constant_pad),
+    row!("reflection_pad1d.out(Tensor self, SymInt[2] padding", |c, a, o| pad::<1>(c, a, o, true)),
+    row!("reflection_pad2d.out(Tensor self, SymInt[4] padding", |c, a, o| pad::<2>(c, a, o, true)),
+    row!("reflection_pad3d.out(Tensor self, SymInt[6] padding", |c, a, o| pad::<3>(c, a, o, true)),
+    row!("replication_pad1d.out(Tensor self, SymInt[2] padding", |c, a, o| pad::<1>(c, a, o, false)),
+    row!("replication_pad2d.out(Tensor self, SymInt[4] padding", |c, a, o| pad::<2>(c, a, o, false)),
+    row!("replication_pad3d.out(Tensor self, SymInt[6] padding", |c, a, o| pad::<3>(c, a, o, false)),
+];
+
+/// The size of a dimension after padding on both sides; negative padding crops.
+fn padded(name: &str, size: usize, [before, after]: [i64; 2]) -> Result<usize> {
+    let new = size as i128 + before as i128 + after as i128;
+    usize::try_from(new).map_err(|_| {
+        Error::invalid(format!("{name}: a dimension of size {size} padded by {before} and {after}"))
+    })
+}
+
+/// The padding of a dimension: the list has pairs for the last dimensions, the last one first.
+fn pair(pad: &[i64], rank: usize, dim: usize) -> [i64; 2] {
+    match pad.get(2 * (rank - 1 - dim)..) {
+        Some([before, after, ..]) => [*before, *after],
+        _ => [0, 0],
+    }
+}
+
+fn constant_pad(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    let (x, pad) = (args.tensor(0)?, args.ints(1)?);
+    let rank = x.rank();
+    ensure!(pad.len().is_multiple_of(2) && pad.len() / 2 <= rank, "pad: {pad:?} for a tensor of rank {rank}");
+    let mut sizes = *x.sizes();
+    for d in 0..rank {
+        sizes[d] = padded("pad", sizes[d], pair(pad, rank, d))?;
+    }
+    let out = outs.tensor(0)?;
+    expect_type("out", x.dtype(), out.dtype())?;
+    out.resize(&sizes)?;
+    fill_scalar(out, args.scalar(2)?)?;
+    let (mut from, mut into) = (Layout::of(x.meta()), Layout::of(out.meta()));
+    for d in 0..rank {
+        let [before, after] = pair(pad, rank, d);
+        let cut = |by: i64| usize::try_from(by.saturating_neg()).unwrap_or(0);
+        let len = from.sizes[d].saturating_sub(cut(before)).saturating_sub(cut(after));
+        let start = |by: usize| if len == 0 { 0 } else { by };
+        from = from.slice(d, start(cut(before)), len, 1);
+        into = into.slice(d, start(usize::try_from(before).unwrap_or(0)), len, 1);
+    }
+    copy_into(&x, &from, out, &into)
+}
+
+/// Where the element at `i` of a padded dimension comes from, `size` elements after `before` of padding:
+/// past the ends, from as far before them.
+fn reflected(i: i64, before: i64, size: i64) -> i64 {
+    let at = i - before;
+    if at < 0 {
+        -at
+    } else if at < size {
+        at
+    } else {
+        2 * (size - 1) - at
+    }
+}
+
+/// As [`reflected`]; past the ends, from the nearest element.
+fn replicated(i: i64, before: i64, size: i64) -> i64 {
+    (i - before).clamp(0, size - 1)
+}
+
+/// Pads the last `N` dimensions of a tensor of `N + 1` or `N + 2`.
+fn pad<const N: usize>(
+    ctx: &KernelContext<'_>,
+    args: &Args<'_>,
+    outs: &mut Outs<'_>,
+    reflect: bool,
+) -> Result<()> {
+    let (x, pad) = (args.tensor(0)?, args.ints(1)?);
+    let rank = x.rank();
+    ensure!(pad.len() == 2 * N, "padding: expected {} numbers, found {pad:?}", 2 * N);
+    ensure!(rank == N + 1 || rank == N + 2, "self: expected {} or {} dimensions, found {rank}", N + 1, N + 2);
+    let mut sizes = *x.sizes();
+    ensure!(!sizes[rank - N - 1..].contains(&0), "self: the shape {sizes} has nothing to pad with");
+    let mut sides = [(0, 0); N];
+    for (side, d) in sides.iter_mut().zip(rank - N..) {
+        let (size, [before, after]) = (sizes[d] as i64, pair(pad, rank, d));
+        ensure!(
+            !reflect || (before < size && after < size),
+            "padding: {before} and {after} are not less than the size {size} of dimension {d}"
+        );
+        sizes[d] = padded("padding", sizes[d], [before, after])?;
+        ensure!(sizes[d] > 0, "padding: nothing is left of dimension {d} of size {size}");
+        *side = (before, size);
+    }
+    let out = outs.tensor(0)?;
+    out.resize(&sizes)?;
+    let source = if reflect { reflected } else { replicated };
+    remap(ctx, &x, out, N, &|k, i| source(i as i64, sides[k].0, sides[k].1) as usize)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::support::call::{a, call, ints, out, t};
+    use operator::{Arg, Result};
+    use tensor::ScalarType::Int;
+    use tensor::{DimOrder, Tensor};
+
+    fn go(name: &str, x: &Tensor, pad: &[i64], sizes: &[usize]) -> Result<Vec<i32>> {
+        let mut args = vec![a(x), ints(pad)];
+        if name == "aten::constant_pad_nd.out" {
+            args.push(Arg::Int(9));
+        }
+        let r = call(name, &args, out(Int, sizes))?;
+        assert_eq!(&**r.sizes(), sizes);
+        Ok(r.as_slice::<i32>().unwrap().to_vec())
+    }
+
+    #[test]
+    fn numbers_around_and_cropped() {
+        let x = t(&[2, 2], &[1i32, 2, 3, 4]);
+        let pad = |p: &[i64], s: &[usize]| go("aten::constant_pad_nd.out", &x, p, s);
+        assert_eq!(pad(&[1, 0, 0, 1], &[3, 3]).unwrap(), [9, 1, 2, 9, 3, 4, 9, 9, 9]);
+        assert_eq!(pad(&[-1, 1], &[2, 2]).unwrap(), [2, 9, 4, 9]);
+        assert_eq!(pad(&[-2, 0], &[2, 0]).unwrap(), [0i32; 0]);
+        for bad in [&[-3, 0][..], &[1], &[0; 6], &[i64::MAX, i64::MAX], &[i64::MIN, 0]] {
+            assert!(pad(bad, &[4, 4]).is_err());
+        }
+    }
+
+    #[test]
+    fn reflections_and_edges() {
+        let x = t(&[1, 3], &[1i32, 2, 3]);
+        let reflect = |p: &[i64], s: &[usize]| go("aten::reflection_pad1d.out", &x, p, s);
+        assert_eq!(reflect(&[2, 1], &[1, 6]).unwrap(), [3, 2, 1, 2, 3, 2]);
+        assert_eq!(reflect(&[-1, 2], &[1, 4]).unwrap(), [2, 3, 2, 1]);
+        assert!(reflect(&[3, 0], &[1, 6]).is_err());
+        assert_eq!(
+            go("aten::replication_pad1d.out", &x, &[4, 1], &[1, 8]).unwrap(),
+            [1, 1, 1, 1, 1, 2, 3, 3]
+        );
+        assert!(go("aten::replication_pad1d.out", &x, &[-4, 0], &[1, 1]).is_err());
+        let y = t(&[1, 2, 1, 2], &[1i32, 2, 3, 4]).to_dim_order(DimOrder::channels_last(4)).unwrap();
+        let r = go("aten::replication_pad2d.out", &y, &[1, 0, 0, 1], &[1, 2, 2, 3]).unwrap();
+        assert_eq!(r, [1, 1, 2, 1, 1, 2, 3, 3, 4, 3, 3, 4]);
+        assert!(
+            go("aten::replication_pad2d.out", &t::<i32>(&[1, 0, 1, 1], &[]), &[0; 4], &[1, 0, 1, 1]).is_err()
+        );
+    }
+}

@@ -1,0 +1,351 @@
+//! Copies that move elements about: rolled, unbound, shuffled, cut to a triangle, seen as complex.
+
+use crate::support::copy::{copy_into, copy_to};
+use crate::support::dims::{to_positive, wrap_dim};
+use crate::support::layout::Layout;
+use crate::support::map::{Input, elementwise, map};
+use crate::support::rows::{all_rows, by_size, expect_type, write_rows};
+use operator::{Args, DtypeSet, Error, KernelContext, Operator, Outs, Result, ensure};
+use smallvec::SmallVec;
+use tensor::{ScalarType, Shape, TensorView, TensorViewMut};
+
+macro_rules! row {
+    ($schema:literal, $f:ident) => {
+        row!($schema, $f, ALL)
+    };
+    ($schema:literal, $f:ident, $dtypes:ident) => {
+        Operator::new(concat!("aten::", $schema, ", *, Tensor(a!) out) -> Tensor(a!)"), DtypeSet::$dtypes, $f)
+    };
+}
+
+pub(crate) const OPERATORS: &[Operator] = &[
+    row!("roll.out(Tensor self, SymInt[1] shifts, int[1] dims=[]", roll),
+    Operator::new(
+        "aten::unbind_copy.int_out(Tensor self, int dim=0, *, Tensor(a!)[] out) -> ()",
+        DtypeSet::ALL,
+        unbind,
+    ),
+    row!("tril.out(Tensor self, SymInt diagonal=0", tril),
+    row!("triu.out(Tensor self, SymInt diagonal=0", triu),
+    row!("pixel_shuffle.out(Tensor self, int upscale_factor", pixel_shuffle),
+    row!("pixel_unshuffle.out(Tensor self, int downscale_factor", pixel_unshuffle),
+    row!("channel_shuffle.out(Tensor self, SymInt groups", channel_shuffle),
+    row!("view_as_real_copy.out(Tensor self", view_as_real, COMPLEX),
+    row!("view_as_complex_copy.out(Tensor self", view_as_complex, FLOATING),
+    row!("_conj_physical.out(Tensor self", conj).in_place(&[0]),
+    row!("conj_physical.out(Tensor self", conj).in_place(&[0]),
+];
+
+/// The elements moved along dimensions, those that fall off coming in at the other end; without
+/// dimensions, moved in row-major order.
+fn roll(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    let (x, shifts, dims) = (args.tensor(0)?, args.ints(1)?, args.ints(2)?);
+    let mut from = Layout::of(x.meta());
+    let out = outs.tensor(0)?;
+    out.resize(x.sizes())?;
+    let mut into = Layout::of(out.meta());
+    let mut by: SmallVec<[usize; 8]> = SmallVec::from_elem(0, x.rank().max(1));
+    if dims.is_empty() {
+        ensure!(shifts.len() == 1, "shifts: expected one number, since there are no dims, found {shifts:?}");
+        let flat = Shape::new(&[x.numel()])?;
+        match (from.reshape(&flat), into.reshape(&flat)) {
+            (Some(a), Some(b)) if x.numel() > 0 => {
+                (from, into) = (a, b);
+                by[0] = shifts[0].rem_euclid(x.numel() as i64) as usize;
+            }
+            _ => return roll_flat(&x, out, shifts[0]),
+        }
+    } else {
+        ensure!(shifts.len() == dims.len(), "shifts: {shifts:?} for the dims {dims:?}");
+        for (&shift, &dim) in shifts.iter().zip(dims) {
+            let d = wrap_dim(args.name(2), dim, x.rank())?;
+            let size = from.sizes.get(d).map_or(1, |&n| n.max(1)) as i64;
+            by[d] = ((by[d] as i64 + shift.rem_euclid(size)) % size) as usize;
+        }
+    }
+    roll_dims(&x, from, out, into, &by, 0)
+}
+
+/// Copies the two parts of each rolled dimension, from `dim` on.
+fn roll_dims(
+    x: &TensorView<'_>,
+    from: Layout,
+    out: &mut TensorViewMut<'_>,
+    into: Layout,
+    by: &[usize],
+    dim: usize,
+) -> Result<()> {
+    match (dim..from.rank()).find(|&d| by[d] != 0) {
+        None => copy_into(x, &from, out, &into),
+        Some(d) => {
+            let (n, k) = (from.sizes[d], by[d]);
+            roll_dims(x, from.slice(d, 0, n - k, 1), out, into.slice(d, k, n - k, 1), by, d + 1)?;
+            roll_dims(x, from.slice(d, n - k, k, 1), out, into.slice(d, 0, k, 1), by, d + 1)
+        }
+    }
+}
+
+/// As [`roll`] without dimensions, whatever the layouts.
+fn roll_flat(x: &TensorView<'_>, out: &mut TensorViewMut<'_>, shift: i64) -> Result<()> {
+    expect_type("out", x.dtype(), out.dtype())?;
+    let n = x.numel();
+    if n == 0 {
+        return Ok(());
+    }
+    let by = shift.rem_euclid(n as i64) as usize;
+    let (from, into) = (Layout::of(x.meta()).walk(), Layout::of(out.meta()).walk());
+    by_size!(x.dtype().size(), E => {
+        let (src, dst): (&[E], &mut [E]) = (bytemuck::cast_slice(x.bytes()), bytemuck::cast_slice_mut(out.bytes_mut()));
+        (0..n).for_each(|i| dst[into.at((i + by) % n)] = src[from.at(i)]);
+    });
+    Ok(())
+}
+
+/// Each slice of a dimension as a tensor of its own.
+fn unbind(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    let x = args.tensor(0)?;
+    ensure!(x.rank() > 0, "self: a zero-dim tensor cannot be unbound");
+    let layout = Layout::of(x.meta());
+    let dim = wrap_dim(args.name(1), args.int(1)?, x.rank())?;
+    let outs = outs.list(0)?;
+    ensure!(
+        outs.len() == layout.sizes[dim],
+        "out: {} tensors for a dimension of size {}",
+        outs.len(),
+        layout.sizes[dim]
+    );
+    outs.iter_mut().enumerate().try_for_each(|(i, out)| copy_to(&x, &layout.select(dim, i), out))
+}
+
+/// The elements on and below a diagonal, zero elsewhere.
+fn tril(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    triangle(ctx, args, outs, |width, start| 0..start.saturating_add(1).clamp(0, width))
+}
+
+/// The elements on and above a diagonal, zero elsewhere.
+fn triu(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    triangle(ctx, args, outs, |width, start| start.clamp(0, width)..width)
+}
+
+/// Keeps of each row of `width` elements, whose diagonal is at `start`, the range that `keep` says.
+fn triangle(
+    ctx: &KernelContext<'_>,
+    args: &Args<'_>,
+    outs: &mut Outs<'_>,
+    keep: impl Fn(i64, i64) -> std::ops::Range<i64>,
+) -> Result<()> {
+    let (x, diagonal) = (args.tensor(0)?, args.int(1)?);
+    let &[.., height, width] = &**x.sizes() else {
+        return Err(Error::invalid(format!("self: expected at least two dimensions, found {}", x.rank())));
+    };
+    let out = outs.tensor(0)?;
+    out.resize(x.sizes())?;
+    expect_type("out", x.dtype(), out.dtype())?;
+    if x.numel() == 0 {
+        return Ok(());
+    }
+    let (from, size) = (all_rows(ctx, &x)?, x.dtype().size());
+    write_rows(ctx, out, |to| {
+        let rows = to.chunks_exact_mut(width * size).zip(from.chunks_exact(width * size));
+        for (r, (to, from)) in rows.enumerate() {
+            let kept = keep(width as i64, ((r % height) as i64).saturating_add(diagonal));
+            let kept = kept.start as usize * size..kept.end as usize * size;
+            to[..kept.start].fill(0);
+            to[kept.end..].fill(0);
+            to[kept.clone()].copy_from_slice(&from[kept]);
+        }
+        Ok(())
+    })
+}
+
+/// Splits a dimension of a layout into two, the inner of size `inner`, which divides it.
+fn split(x: Layout, dim: usize, inner: usize) -> Result<Layout> {
+    let (size, stride) = (x.sizes[dim], x.strides()[dim]);
+    x.slice(dim, 0, size / inner, inner as isize).insert(dim + 1, inner, stride)
+}
+
+/// The leading dimensions as they are, then these, counted from `first`.
+fn order(x: &Layout, first: usize, rest: &[usize]) -> Layout {
+    let dims: SmallVec<[usize; 8]> = (0..first).chain(rest.iter().map(|&d| first + d)).collect();
+    x.permute(&dims)
+}
+
+/// The first of the three dimensions of an image, and the factor at argument 1.
+fn image(args: &Args<'_>) -> Result<(usize, usize)> {
+    let rank = args.meta(0)?.rank();
+    ensure!(rank >= 3, "self: expected at least three dimensions, found {rank}");
+    Ok((rank - 3, to_positive(args.name(1), args.int(1)?)?))
+}
+
+fn times(args: &Args<'_>, size: usize, factor: usize) -> Result<usize> {
+    let too_large = || Error::invalid(format!("{}: the size overflows", args.name(1)));
+    size.checked_mul(factor).ok_or_else(too_large)
+}
+
+/// The channels `C*r*r` of an image of `H` by `W` as the pixels of one of `H*r` by `W*r`.
+fn pixel_shuffle(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    let (x, (c, r)) = (args.tensor(0)?, image(args)?);
+    let mut sizes = *x.sizes();
+    let square = times(args, r, r)?;
+    ensure!(sizes[c].is_multiple_of(square), "self: {} channels cannot be divided by {square}", sizes[c]);
+    sizes[c] /= square;
+    sizes[c + 1] = times(args, sizes[c + 1], r)?;
+    sizes[c + 2] = times(args, sizes[c + 2], r)?;
+    let out = outs.tensor(0)?;
+    out.resize(&sizes)?;
+    let from = order(&split(split(Layout::of(x.meta()), c, square)?, c + 1, r)?, c, &[0, 3, 1, 4, 2]);
+    let into = split(split(Layout::of(out.meta()), c + 2, r)?, c + 1, r)?;
+    copy_into(&x, &from, out, &into)
+}
+
+/// The inverse of [`pixel_shuffle`].
+fn pixel_unshuffle(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    let (x, (c, r)) = (args.tensor(0)?, image(args)?);
+    let mut sizes = *x.sizes();
+    for d in [c + 1, c + 2] {
+        ensure!(
+            sizes[d].is_multiple_of(r),
+            "self: dimension {d} of size {} cannot be divided by {r}",
+            sizes[d]
+        );
+        sizes[d] /= r;
+    }
+    let square = times(args, r, r)?;
+    sizes[c] = times(args, sizes[c], square)?;
+    let out = outs.tensor(0)?;
+    out.resize(&sizes)?;
+    let from = order(&split(split(Layout::of(x.meta()), c + 2, r)?, c + 1, r)?, c, &[0, 2, 4, 1, 3]);
+    let into = split(split(Layout::of(out.meta()), c, square)?, c + 1, r)?;
+    copy_into(&x, &from, out, &into)
+}
+
+/// The channels, dimension 1, dealt out among groups.
+fn channel_shuffle(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    let (x, groups) = (args.tensor(0)?, to_positive(args.name(1), args.int(1)?)?);
+    ensure!(x.rank() >= 3, "self: expected at least three dimensions, found {}", x.rank());
+    let channels = x.sizes()[1];
+    ensure!(channels.is_multiple_of(groups), "groups: {groups} does not divide {channels} channels");
+    let out = outs.tensor(0)?;
+    out.resize(x.sizes())?;
+    let from = split(Layout::of(x.meta()), 1, channels / groups.max(1))?.transpose(1, 2);
+    let into = split(Layout::of(out.meta()), 1, groups)?;
+    copy_into(&x, &from, out, &into)
+}
+
+/// Copies the bytes of argument 0 into an out of these sizes and this type, in row-major order.
+fn reinterpret(
+    ctx: &KernelContext<'_>,
+    args: &Args<'_>,
+    outs: &mut Outs<'_>,
+    sizes: &Shape,
+    dtype: ScalarType,
+) -> Result<()> {
+    let out = outs.tensor(0)?;
+    expect_type("out", dtype, out.dtype())?;
+    out.resize(sizes)?;
+    let from = all_rows(ctx, &args.tensor(0)?)?;
+    write_rows(ctx, out, |to| {
+        to.copy_from_slice(&from);
+        Ok(())
+    })
+}
+
+/// The real and the imaginary part of each element, along a new last dimension.
+fn view_as_real(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    let meta = args.meta(0)?;
+    ensure!(meta.dtype().is_complex(), "self: expected a complex tensor, found {meta}");
+    let mut sizes = *meta.sizes();
+    sizes.push(2)?;
+    reinterpret(ctx, args, outs, &sizes, meta.dtype().to_real())
+}
+
+/// Complex elements from the pairs that the last dimension holds.
+fn view_as_complex(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    let meta = args.meta(0)?;
+    let dtype = match meta.dtype() {
+        ScalarType::Half => ScalarType::ComplexHalf,
+        ScalarType::Float => ScalarType::ComplexFloat,
+        ScalarType::Double => ScalarType::ComplexDouble,
+        other => return Err(Error::invalid(format!("self: there is no complex type of {other}"))),
+    };
+    let mut sizes = *meta.sizes();
+    ensure!(sizes.last() == Some(&2), "self: expected a last dimension of size 2, found the shape {sizes}");
+    sizes.remove(sizes.rank() - 1);
+    reinterpret(ctx, args, outs, &sizes, dtype)
+}
+
+/// The complex conjugate; other numbers stay.
+fn conj(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    map(ctx, args, outs, [Input::Arg(0)], &elementwise!(real | x | x, complex | z | z.conj()))
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::support::call::{a, call, call_list, ints, out, t};
+    use num_complex::Complex;
+    use operator::Arg;
+    use tensor::DimOrder;
+    use tensor::ScalarType::{ComplexFloat, Float, Int};
+
+    #[test]
+    fn rolls_wrap_around() {
+        let x = t(&[2, 3], &[0i32, 1, 2, 3, 4, 5]);
+        let roll = |x, shifts: &[i64], dims: &[i64]| {
+            let r = call("aten::roll.out", &[a(x), ints(shifts), ints(dims)], out(Int, &[2, 3]));
+            r.map(|r| r.as_slice::<i32>().unwrap().to_vec())
+        };
+        assert_eq!(roll(&x, &[1], &[]).unwrap(), [5, 0, 1, 2, 3, 4]);
+        assert_eq!(roll(&x, &[1, -1], &[0, 1]).unwrap(), [4, 5, 3, 1, 2, 0]);
+        assert_eq!(roll(&x, &[i64::MIN, i64::MIN], &[1, -1]).unwrap(), [1, 2, 0, 4, 5, 3]);
+        let by_column = x.to_dim_order(DimOrder::new(&[1, 0]).unwrap()).unwrap();
+        assert_eq!(roll(&by_column, &[-1], &[]).unwrap(), [1, 2, 3, 4, 5, 0]);
+        assert!(roll(&x, &[1, 2], &[]).is_err());
+    }
+
+    #[test]
+    fn triangles() {
+        let x = t(&[2, 3], &[1i32, 2, 3, 4, 5, 6]);
+        let go = |name, k| {
+            call(name, &[a(&x), Arg::Int(k)], out(Int, &[2, 3])).unwrap().as_slice::<i32>().unwrap().to_vec()
+        };
+        assert_eq!(go("aten::tril.out", 0), [1, 0, 0, 4, 5, 0]);
+        assert_eq!(go("aten::triu.out", 1), [0, 2, 3, 0, 0, 6]);
+        assert_eq!(go("aten::tril.out", i64::MAX), [1, 2, 3, 4, 5, 6]);
+        assert_eq!(go("aten::triu.out", i64::MAX), [0; 6]);
+        assert_eq!(go("aten::tril.out", i64::MIN), [0; 6]);
+    }
+
+    #[test]
+    fn pixels_shuffle_and_back_in_any_layout() {
+        let x = t(&[1, 4, 1, 2], &[0i32, 1, 2, 3, 4, 5, 6, 7]);
+        for order in [DimOrder::contiguous(4), DimOrder::channels_last(4)] {
+            let x = x.to_dim_order(order).unwrap();
+            let y = call("aten::pixel_shuffle.out", &[a(&x), Arg::Int(2)], out(Int, &[1, 1, 2, 4])).unwrap();
+            assert_eq!(y.as_slice::<i32>().unwrap(), &[0, 2, 1, 3, 4, 6, 5, 7]);
+            let z =
+                call("aten::pixel_unshuffle.out", &[a(&y), Arg::Int(2)], out(Int, &[1, 4, 1, 2])).unwrap();
+            assert_eq!(z.as_slice::<i32>().unwrap(), &[0, 1, 2, 3, 4, 5, 6, 7]);
+        }
+        for bad in [0, -1, 3, i64::MAX] {
+            assert!(
+                call("aten::pixel_shuffle.out", &[a(&x), Arg::Int(bad)], out(Int, &[1, 1, 2, 4])).is_err()
+            );
+        }
+    }
+
+    #[test]
+    fn slices_and_complex_parts() {
+        let x = t(&[2, 2], &[1i32, 2, 3, 4]);
+        let outs = vec![out(Int, &[2]), out(Int, &[2])];
+        let r = call_list("aten::unbind_copy.int_out", &[a(&x), Arg::Int(-1)], outs).unwrap();
+        assert_eq!(r[1].as_slice::<i32>().unwrap(), &[2, 4]);
+        assert!(call_list("aten::unbind_copy.int_out", &[a(&x)], vec![out(Int, &[2])]).is_err());
+        let z = t(&[1], &[Complex::new(1f32, -2.0)]);
+        let r = call("aten::view_as_real_copy.out", &[a(&z)], out(Float, &[1, 2])).unwrap();
+        assert_eq!(r.as_slice::<f32>().unwrap(), &[1.0, -2.0]);
+        let r = call("aten::view_as_complex_copy.out", &[a(&r)], out(ComplexFloat, &[1])).unwrap();
+        assert_eq!(r.bytes(), z.bytes());
+        let r = call("aten::_conj_physical.out", &[a(&z)], out(ComplexFloat, &[1])).unwrap();
+        assert_eq!(r.as_slice::<Complex<f32>>().unwrap(), &[Complex::new(1.0, 2.0)]);
+    }
+}

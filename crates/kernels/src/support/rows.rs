@@ -1,0 +1,118 @@
+//! Tensors as row-major slices, for operators that compute the places of elements themselves.
+
+use crate::support::convert::{Values, values, write};
+use crate::support::copy::copy_bytes;
+use crate::support::dtype::Compute;
+use crate::support::layout::Layout;
+use crate::support::map::aligned;
+use operator::{KernelContext, Result, ensure};
+use tensor::{Scalar, ScalarType, TensorView, TensorViewMut};
+
+/// Evaluates an expression with a type name bound to an array of as many bytes as an element has:
+/// operators that only move elements need no other type.
+macro_rules! by_size {
+    ($size:expr, $E:ident => $body:expr) => {
+        by_size!(@ $size, $E => $body, 1, 2, 4, 8, 16)
+    };
+    (@ $size:expr, $E:ident => $body:expr, $($n:literal),*) => {
+        match $size {
+            $($n => {
+                type $E = [u8; $n];
+                $body
+            })*
+            other => return Err(operator::Error::invalid(format!("elements of {other} bytes cannot be moved"))),
+        }
+    };
+}
+pub(crate) use by_size;
+
+/// The bytes of a view of a tensor, its elements in row-major order.
+pub(crate) fn rows<'a>(
+    ctx: &KernelContext<'a>,
+    tensor: &TensorView<'a>,
+    view: &Layout,
+) -> Result<Values<'a, u8>> {
+    let (numel, size) = (view.numel()?, tensor.dtype().size());
+    if let Some(at) = view.walk().dense()
+        && numel > 0
+    {
+        return Ok(Values::Own(&tensor.bytes()[at * size..(at + numel) * size]));
+    }
+    let nbytes = numel.saturating_mul(size);
+    let mut all = ctx.scratch::<u8>(nbytes)?;
+    copy_bytes(size, tensor.bytes(), view, &mut all, &Layout::contiguous(&view.sizes))?;
+    Ok(Values::Copy(all))
+}
+
+/// The bytes of a whole tensor, its elements in row-major order.
+pub(crate) fn all_rows<'a>(ctx: &KernelContext<'a>, tensor: &TensorView<'a>) -> Result<Values<'a, u8>> {
+    rows(ctx, tensor, &Layout::of(tensor.meta()))
+}
+
+/// Has `f` write every element of an out, as bytes in row-major order.
+pub(crate) fn write_rows(
+    ctx: &KernelContext<'_>,
+    out: &mut TensorViewMut<'_>,
+    f: impl FnOnce(&mut [u8]) -> Result<()>,
+) -> Result<()> {
+    let into = Layout::of(out.meta());
+    if into.walk().dense().is_some() {
+        return f(out.bytes_mut());
+    }
+    let size = out.dtype().size();
+    let mut all = ctx.scratch::<u8>(out.nbytes())?;
+    f(&mut all)?;
+    copy_bytes(size, &all, &Layout::contiguous(out.sizes()), out.bytes_mut(), &into)
+}
+
+/// Has `f` write every element of an out, in row-major order, as `C`, from which they are converted.
+pub(crate) fn write_values<C: Compute>(
+    ctx: &KernelContext<'_>,
+    out: &mut TensorViewMut<'_>,
+    f: impl FnOnce(&mut [C]) -> Result<()>,
+) -> Result<()> {
+    let into = Layout::of(out.meta());
+    if out.dtype() == C::DTYPE && into.walk().dense().is_some() {
+        return f(out.as_mut_slice()?);
+    }
+    let mut all = ctx.scratch::<C>(out.numel())?;
+    f(&mut all)?;
+    write(ctx, &all, out, &into)
+}
+
+/// Has `f` change the elements of an out, in row-major order, as `C`.
+pub(crate) fn update_values<C: Compute>(
+    ctx: &KernelContext<'_>,
+    out: &mut TensorViewMut<'_>,
+    f: impl FnOnce(&mut [C]) -> Result<()>,
+) -> Result<()> {
+    let layout = Layout::of(out.meta());
+    if out.dtype() == C::DTYPE && layout.walk().dense().is_some() {
+        return f(out.as_mut_slice()?);
+    }
+    let mut all = ctx.scratch::<C>(out.numel())?;
+    all.copy_from_slice(&values::<C>(ctx, &out.as_view(), &layout)?);
+    f(&mut all)?;
+    write(ctx, &all, out, &layout)
+}
+
+/// Refuses a tensor of another type than `expected`.
+pub(crate) fn expect_type(name: &str, expected: ScalarType, found: ScalarType) -> Result<()> {
+    ensure!(expected == found, "{name}: expected a tensor of {expected}, found one of {found}");
+    Ok(())
+}
+
+/// The bytes of a scalar as an element of a type; the first `dtype.size()` of them count.
+pub(crate) fn scalar_bytes(dtype: ScalarType, value: Scalar) -> Result<[u8; 16]> {
+    let mut bytes = [0u128; 1];
+    let into: &mut [u8] = bytemuck::cast_slice_mut(&mut bytes);
+    let into = &mut into[..dtype.size()];
+    aligned(into, dtype)?;
+    match value {
+        Scalar::Double(v) if dtype == ScalarType::Double => f64::storer(dtype)?(&[v], into),
+        Scalar::Double(v) if dtype.is_floating() => f32::storer(dtype)?(&[v as f32], into),
+        Scalar::Double(v) => f64::storer(dtype)?(&[v], into),
+        other => i64::storer(dtype)?(&[other.to_i64()], into),
+    }
+    Ok(bytemuck::cast(bytes))
+}
