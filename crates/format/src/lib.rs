@@ -4,6 +4,8 @@
 //! | --- | --- | --- |
 //! | [`pte`] | `.pte` | a program: a flatbuffer, an extended header and segments |
 //! | [`ptd`] | `.ptd` | named tensors and blobs outside a program |
+//! | [`bpte`] | `.bpte` | a program with inputs and the outputs expected of them |
+//! | [`etdump`] | `.etdp` | what a runtime recorded while it ran |
 //!
 //! All of them are a flatbuffer with something spliced into or put behind it, so they stand on one
 //! mechanism: [`flatbuffer`] reads and writes the tables, [`container`] the headers and segments.
@@ -13,8 +15,10 @@
 //! input's size; [`Limits`] says how much. Integers are little-endian on any host.
 #![forbid(unsafe_code)]
 
+pub mod bpte;
 pub mod container;
 mod error;
+pub mod etdump;
 pub mod flatbuffer;
 pub mod limits;
 pub mod ptd;

@@ -2,7 +2,7 @@
 
 mod support;
 
-use format::{Limits, ptd, pte};
+use format::{Limits, bpte, etdump, ptd, pte};
 
 /// A small generator (splitmix64), so that a run can be repeated from its seed.
 struct Random(u64);
@@ -135,4 +135,26 @@ fn mutated_programs() {
 #[test]
 fn mutated_data() {
     mutations(&support::tiny("ptd"), read_data, 2, 20_000);
+}
+
+#[test]
+fn damaged_bundles_and_recordings() {
+    let read = |kind: &str, file: &[u8]| match kind {
+        "bpte" => bpte::read(file, &Limits::default()).map(drop),
+        _ => etdump::read(file, &Limits::default()).map(drop),
+    };
+    for kind in ["bpte", "etdp"] {
+        for path in support::corpus(kind) {
+            let file = std::fs::read(path).unwrap();
+            // Only padding may be missing.
+            (0..file.len())
+                .for_each(|len| assert!(read(kind, &file[..len]).is_err() || file.len() - len < 64));
+            let mut random = Random(3);
+            for _ in 0..5_000 {
+                let mut file = file.clone();
+                random.mutate(&mut file);
+                _ = read(kind, &file);
+            }
+        }
+    }
 }

@@ -348,6 +348,18 @@ impl<'a> Table<'_, 'a> {
         Ok(bytes.chunks_exact(S::SIZE).map(S::from_le_slice).collect())
     }
 
+    /// The byte vector field `id`, copied; absent is empty. Bounded by the buffer, not by
+    /// [`Limits::vector_len`].
+    pub fn bytes(&self, id: usize, name: &'static str) -> Result<Vec<u8>> {
+        let Some(at) = self.target(id, name)? else {
+            return Ok(Vec::new());
+        };
+        let path = self.path.field(name);
+        let (start, len) = self.reader.vector(at, 1, &path)?;
+        self.reader.charge(len as u64, at, &path)?;
+        self.reader.slice(start, len, "a vector", &path).map(<[u8]>::to_vec)
+    }
+
     /// The bulk byte vector field `id`, as the range of the file that holds it. Not copied, so not
     /// bounded by [`Limits::vector_len`].
     pub fn bulk(&self, id: usize, name: &'static str) -> Result<Option<Range<u64>>> {

@@ -1,0 +1,104 @@
+//! `.bpte`: a bundled program, which is a `.pte` with inputs for its methods and the outputs expected.
+//!
+//! The whole file is one flatbuffer with the identifier `BP08`; the program's bytes, extended header
+//! and segments included, stand in it as a vector. A reader takes the file at once:
+//!
+//! ```no_run
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! use format::{Limits, bpte};
+//! let file = std::fs::read("model.bpte")?;
+//! let bundle = bpte::read(&file, &Limits::default())?;
+//! let program = &file[bundle.program.start as usize..bundle.program.end as usize];
+//! println!("{} bytes of program, {} methods tested", program.len(), bundle.method_test_suites.len());
+//! # Ok(()) }
+//! ```
+
+mod read;
+mod write;
+
+pub use read::read;
+pub use write::{PROGRAM_ALIGNMENT, write};
+
+use crate::shape;
+use std::ops::Range;
+use tensor::ScalarType;
+
+/// The file identifier at byte 4.
+pub const IDENTIFIER: [u8; 4] = *b"BP08";
+
+/// The newest version of the schema, which writers of release 1.5 put into their files.
+pub const SCHEMA_VERSION: u32 = 2;
+
+/// A program with test cases (`BundledProgram`).
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct BundledProgram {
+    /// Version of the schema, up to [`SCHEMA_VERSION`].
+    pub version: u32,
+    /// The test cases of each method.
+    pub method_test_suites: Vec<BundledMethodTestSuite>,
+    /// The bytes of the file that are the `.pte`.
+    pub program: Range<u64>,
+}
+
+/// The test cases of a method (`BundledMethodTestSuite`).
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct BundledMethodTestSuite {
+    /// The method.
+    pub method_name: String,
+    /// Its cases.
+    pub test_cases: Vec<BundledMethodTestCase>,
+}
+
+/// Inputs and the outputs expected of them (`BundledMethodTestCase`).
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct BundledMethodTestCase {
+    /// What to set.
+    pub inputs: Vec<Value>,
+    /// What to get. May be empty: then there is nothing to compare with.
+    pub expected_outputs: Vec<Value>,
+}
+
+/// An input or output (`Value`).
+#[derive(Debug, Clone, PartialEq)]
+pub enum Value {
+    /// A tensor with its bytes.
+    Tensor(Tensor),
+    /// An integer.
+    Int(i64),
+    /// A boolean.
+    Bool(bool),
+    /// A floating-point number.
+    Double(f64),
+}
+
+/// A tensor with its bytes (`Tensor`).
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Tensor {
+    /// The element type's number.
+    pub scalar_type: i8,
+    /// Sizes, outermost dimension first.
+    pub sizes: Vec<i32>,
+    /// The elements, little-endian, laid out as the dim order says.
+    pub data: Vec<u8>,
+    /// Dimensions from the outermost in memory to the innermost.
+    pub dim_order: Vec<u8>,
+}
+
+impl Tensor {
+    /// The element type, if the number stands for one.
+    pub fn dtype(&self) -> Option<ScalarType> {
+        ScalarType::from_i8(self.scalar_type).ok()
+    }
+
+    /// Number of bytes that type and sizes ask for; `None` if it overflows or the type is unknown.
+    pub fn nbytes(&self) -> Option<u64> {
+        shape::nbytes(self.scalar_type, &self.sizes)
+    }
+}
+
+impl BundledProgram {
+    /// The test cases of a method.
+    pub fn suite(&self, method: &str) -> Option<&BundledMethodTestSuite> {
+        self.method_test_suites.iter().find(|suite| suite.method_name == method)
+    }
+}

@@ -1,0 +1,47 @@
+use super::{BundledMethodTestCase, BundledMethodTestSuite, IDENTIFIER, SCHEMA_VERSION, Tensor, Value, read};
+use crate::flatbuffer::{Field, Ref, Writer};
+use crate::{Limits, Result};
+use std::io::Write;
+
+/// To what the program inside is aligned.
+pub const PROGRAM_ALIGNMENT: usize = 32;
+
+/// Writes a bundled program: `program` is a whole `.pte` file. What is written is read back first,
+/// so that nothing goes out that would be refused.
+///
+/// The file is a single flatbuffer, so it is put together in memory and has at most 2 GiB.
+pub fn write(suites: &[BundledMethodTestSuite], program: &[u8], out: &mut dyn Write) -> Result<()> {
+    let mut w = Writer::new();
+    let program = w.bytes(program, PROGRAM_ALIGNMENT);
+    let suites = w.tables(suites, |w, suite: &BundledMethodTestSuite| {
+        let cases = w.tables(&suite.test_cases, |w, case: &BundledMethodTestCase| {
+            let outputs = w.tables(&case.expected_outputs, value);
+            let inputs = w.tables(&case.inputs, value);
+            w.table(&[inputs.into(), outputs.into()])
+        });
+        let name = w.string(&suite.method_name);
+        w.table(&[name.into(), cases.into()])
+    });
+    let root = w.table(&[Field::number(SCHEMA_VERSION, 0), suites.into(), program.into()]);
+    let file = w.finish(root, IDENTIFIER)?.bytes;
+    read(&file, &Limits::DEFAULT)?;
+    Ok(out.write_all(&file)?)
+}
+
+fn value(w: &mut Writer, value: &Value) -> Ref {
+    let (kind, table) = match value {
+        Value::Tensor(value) => (1u8, tensor(w, value)),
+        Value::Int(value) => (2, w.table(&[Field::number(*value, 0)])),
+        Value::Bool(value) => (3, w.table(&[Field::number(*value, false)])),
+        // A zero is compared by its bits: -0.0 equals the default and is not it.
+        Value::Double(value) => (4, w.table(&[Field::number(value.to_bits(), 0)])),
+    };
+    w.table(&[Field::always(kind), table.into()])
+}
+
+fn tensor(w: &mut Writer, tensor: &Tensor) -> Ref {
+    let dim_order = w.scalars(&tensor.dim_order);
+    let data = w.bytes(&tensor.data, 16);
+    let sizes = w.scalars(&tensor.sizes);
+    w.table(&[Field::number(tensor.scalar_type, 0), sizes.into(), data.into(), dim_order.into()])
+}

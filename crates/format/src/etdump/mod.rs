@@ -1,0 +1,211 @@
+//! ETDump: what a runtime recorded while it ran: times, allocations, intermediate values.
+//!
+//! A file is one flatbuffer with its length in the four bytes before it, so that the identifier
+//! `ED00` stands at byte 8. Bytes of recorded tensors are in a debug buffer beside the file, into
+//! which [`Tensor::offset`] leads.
+//!
+//! Times are raw ticks of whatever clock the runtime used; the file does not say which.
+
+mod read;
+mod write;
+
+pub use read::read;
+pub use write::write;
+
+use crate::shape;
+use std::ops::Range;
+use tensor::ScalarType;
+
+/// The file identifier at byte 8.
+pub const IDENTIFIER: [u8; 4] = *b"ED00";
+
+/// A recording (`ETDump`).
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct ETDump {
+    /// Version of the schema.
+    pub version: u32,
+    /// What was recorded, block by block: usually loading, then each execution.
+    pub run_data: Vec<RunData>,
+}
+
+/// A block of events (`RunData`).
+#[derive(Debug, Clone, PartialEq)]
+pub struct RunData {
+    /// The block's name: `Default` while loading, `Execute`.
+    pub name: Option<String>,
+    /// The test case of a bundled program that was run, or -1.
+    pub bundled_input_index: i32,
+    /// Allocators, to which allocation events refer.
+    pub allocators: Vec<Allocator>,
+    /// What happened, in order.
+    pub events: Vec<Event>,
+}
+
+/// An allocator that was watched (`Allocator`).
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Allocator {
+    /// Its name.
+    pub name: Option<String>,
+}
+
+/// Something that happened (`Event`): one of these is there.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Event {
+    /// A span of time.
+    pub profile_event: Option<ProfileEvent>,
+    /// An allocation.
+    pub allocation_event: Option<AllocationEvent>,
+    /// A recorded value.
+    pub debug_event: Option<DebugEvent>,
+}
+
+/// A span of time (`ProfileEvent`).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProfileEvent {
+    /// What took the time: `native_call_add.out`, `DELEGATE_CALL`, `Method::execute`.
+    pub name: Option<String>,
+    /// The chain that was executed.
+    pub chain_index: i32,
+    /// The instruction in its chain, or -1.
+    pub instruction_id: i32,
+    /// The delegate's number for its operator, or -1.
+    pub delegate_debug_id_int: i32,
+    /// The delegate's name for its operator.
+    pub delegate_debug_id_str: Option<String>,
+    /// What else the delegate recorded.
+    pub delegate_debug_metadata: Vec<u8>,
+    /// When it began, in ticks.
+    pub start_time: u64,
+    /// When it ended, in ticks.
+    pub end_time: u64,
+}
+
+/// An allocation (`AllocationEvent`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct AllocationEvent {
+    /// Into [`RunData::allocators`], counted from 1.
+    pub allocator_id: i32,
+    /// Bytes.
+    pub allocation_size: u64,
+}
+
+/// A recorded value (`DebugEvent`).
+#[derive(Debug, Clone, PartialEq)]
+pub struct DebugEvent {
+    /// The chain that was executed.
+    pub chain_index: u64,
+    /// The instruction in its chain, or -1.
+    pub instruction_id: i32,
+    /// The value.
+    pub debug_entry: Option<Value>,
+    /// The delegate's number for its operator, or -1.
+    pub delegate_debug_id_int: i32,
+    /// The delegate's name for its operator.
+    pub delegate_debug_id_str: Option<String>,
+    /// The operator.
+    pub name: Option<String>,
+}
+
+/// A recorded value (`Value`).
+#[derive(Debug, Clone, PartialEq)]
+pub struct Value {
+    /// What it is.
+    pub kind: ValueKind,
+    /// Whether it is an output of the method, if that was recorded.
+    pub output: Option<bool>,
+}
+
+/// The kinds of recorded values.
+#[derive(Debug, Clone, PartialEq)]
+pub enum ValueKind {
+    /// None.
+    Null,
+    /// An integer.
+    Int(i64),
+    /// A boolean.
+    Bool(bool),
+    /// A floating-point number of 4 bytes.
+    Float(f32),
+    /// A floating-point number of 8 bytes.
+    Double(f64),
+    /// A tensor.
+    Tensor(Tensor),
+    /// Tensors.
+    TensorList(Vec<Tensor>),
+    /// A string; the schema has no place for its text.
+    String,
+}
+
+/// A recorded tensor (`Tensor`).
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Tensor {
+    /// The element type's number.
+    pub scalar_type: i8,
+    /// Sizes, outermost dimension first.
+    pub sizes: Vec<i64>,
+    /// Elements between neighbours in each dimension.
+    pub strides: Vec<i64>,
+    /// Where its bytes start in the debug buffer.
+    pub offset: i64,
+}
+
+impl Default for RunData {
+    fn default() -> Self {
+        Self { name: None, bundled_input_index: -1, allocators: Vec::new(), events: Vec::new() }
+    }
+}
+
+impl Default for ProfileEvent {
+    fn default() -> Self {
+        Self {
+            name: None,
+            chain_index: 0,
+            instruction_id: -1,
+            delegate_debug_id_int: -1,
+            delegate_debug_id_str: None,
+            delegate_debug_metadata: Vec::new(),
+            start_time: 0,
+            end_time: 0,
+        }
+    }
+}
+
+impl Default for DebugEvent {
+    fn default() -> Self {
+        Self {
+            chain_index: 0,
+            instruction_id: -1,
+            debug_entry: None,
+            delegate_debug_id_int: -1,
+            delegate_debug_id_str: None,
+            name: None,
+        }
+    }
+}
+
+impl ProfileEvent {
+    /// Ticks from start to end; 0 if the clock ran backwards.
+    pub fn ticks(&self) -> u64 {
+        self.end_time.saturating_sub(self.start_time)
+    }
+}
+
+impl Tensor {
+    /// The element type, if the number stands for one.
+    pub fn dtype(&self) -> Option<ScalarType> {
+        ScalarType::from_i8(self.scalar_type).ok()
+    }
+
+    /// Number of bytes; `None` if it overflows, a size is negative or the element type is unknown.
+    pub fn nbytes(&self) -> Option<u64> {
+        let sizes: Option<Vec<i32>> = self.sizes.iter().map(|&size| i32::try_from(size).ok()).collect();
+        shape::nbytes(self.scalar_type, &sizes?)
+    }
+
+    /// The bytes of a debug buffer of `len` bytes that hold it, if they do.
+    pub fn data_range(&self, len: u64) -> Option<Range<u64>> {
+        let start = u64::try_from(self.offset).ok()?;
+        let end = start.checked_add(self.nbytes()?)?;
+        (end <= len).then_some(start..end)
+    }
+}
