@@ -68,22 +68,8 @@ impl<'a> FunctionRecord<'a> {
         let mut cursor = section.from(entry.offset).within(|| "offset")?.cursor();
         let start = cursor.offset();
         let location = cursor.vbr().within(|| "location")?;
-        let register_uses =
-            read_list(&mut cursor, "registers", |cursor| cursor.vbr32("use count")).within(|| "registers")?;
-        let at = cursor.offset();
-        let count = cursor.count("kernels", 3).within(|| "kernels")?;
-        if count > limits.max_kernels {
-            return Err(Error::new(
-                ErrorKind::Limit,
-                at,
-                format!("{count} kernels"),
-                format!("at most {} (Limits::max_kernels)", limits.max_kernels),
-            ));
-        }
-        let mut kernels = Vec::with_capacity(count as usize);
-        for index in 0..count {
-            kernels.push(read_kernel_entry(&mut cursor).within(|| format!("kernels[{index}]"))?);
-        }
+        let register_uses = read_register_table(&mut cursor).within(|| "registers")?;
+        let kernels = read_kernel_table(&mut cursor, limits).within(|| "kernels")?;
         let mut results = Vec::with_capacity(entry.results.len());
         for index in 0..entry.results.len() {
             let register = cursor.vbr32("register").within(|| format!("results[{index}]"))?;
@@ -151,17 +137,31 @@ impl<'a> FunctionRecord<'a> {
     }
 }
 
-fn read_list<T>(
-    cursor: &mut Cursor<'_>,
-    what: &str,
-    mut read: impl FnMut(&mut Cursor<'_>) -> Result<T>,
-) -> Result<Vec<T>> {
-    let count = cursor.count(what, 1)?;
-    let mut list = Vec::with_capacity(count as usize);
+fn read_register_table(cursor: &mut Cursor<'_>) -> Result<Vec<u32>> {
+    let count = cursor.count("registers", 1)?;
+    let mut uses = Vec::with_capacity(count as usize);
     for index in 0..count {
-        list.push(read(cursor).within(|| format!("[{index}]"))?);
+        uses.push(cursor.vbr32("use count").within(|| format!("[{index}]"))?);
     }
-    Ok(list)
+    Ok(uses)
+}
+
+fn read_kernel_table(cursor: &mut Cursor<'_>, limits: &Limits) -> Result<Vec<KernelEntry>> {
+    let at = cursor.offset();
+    let count = cursor.count("kernels", 3)?;
+    if count > limits.max_kernels {
+        return Err(Error::new(
+            ErrorKind::Limit,
+            at,
+            format!("{count} kernels"),
+            format!("at most {} (Limits::max_kernels)", limits.max_kernels),
+        ));
+    }
+    let mut kernels = Vec::with_capacity(count as usize);
+    for index in 0..count {
+        kernels.push(read_kernel_entry(cursor).within(|| format!("[{index}]"))?);
+    }
+    Ok(kernels)
 }
 
 fn read_kernel_entry(cursor: &mut Cursor<'_>) -> Result<KernelEntry> {

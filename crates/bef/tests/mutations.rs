@@ -1,0 +1,158 @@
+//! Damaged files: every reader answers, in bounded memory, and what verifies can be used without a fault.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::fs;
+use std::path::Path;
+use std::sync::LazyLock;
+
+use bef::{Limits, walk};
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::Index;
+
+/// Counts the bytes that each thread has allocated, now and at most.
+struct Counting;
+
+thread_local! {
+    static NOW: Cell<isize> = const { Cell::new(0) };
+    static PEAK: Cell<isize> = const { Cell::new(0) };
+}
+
+fn count(change: isize) {
+    let _ = NOW.try_with(|now| {
+        now.set(now.get() + change);
+        let _ = PEAK.try_with(|peak| peak.set(peak.get().max(now.get())));
+    });
+}
+
+// SAFETY: every call is handed to the system's allocator unchanged; counting allocates nothing.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count(layout.size() as isize);
+        // SAFETY: the caller's obligations are those of `System`.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        count(-(layout.size() as isize));
+        // SAFETY: the caller's obligations are those of `System`.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// The most memory that reading may take for each byte of a file. The worst is a fused location of unknown ones:
+/// one byte each in the file, a few words in memory.
+const BYTES_PER_BYTE: usize = 200;
+
+/// Reads everything; the memory it took at most.
+fn read(bytes: &[u8]) -> usize {
+    let before = NOW.get();
+    PEAK.set(before);
+    let outcome = walk(bytes, Limits::default());
+    if let Err(error) = &outcome {
+        assert!(!error.to_string().is_empty());
+        assert!(error.offset.is_none_or(|offset| offset <= bytes.len() as u64), "{error}");
+    }
+    (PEAK.get() - before) as usize
+}
+
+fn check(bytes: &[u8]) {
+    let peak = read(bytes);
+    let allowed = BYTES_PER_BYTE * bytes.len() + 4096;
+    assert!(peak <= allowed, "{peak} bytes of memory for a file of {}", bytes.len());
+}
+
+static SAMPLE: LazyLock<Vec<Vec<u8>>> = LazyLock::new(|| {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data");
+    let mut paths: Vec<_> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    paths.sort();
+    paths.iter().map(|path| fs::read(path).unwrap()).collect()
+});
+
+/// Bytes that sit at the edges of what fields allow.
+fn byte() -> impl Strategy<Value = u8> {
+    prop_oneof![
+        any::<u8>(),
+        prop::sample::select(&[0u8, 1, 2, 3, 4, 5, 0x7F, 0x80, 0x81, 0xCC, 0xFE, 0xFF][..])
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1024))]
+
+    #[test]
+    fn overwritten_bytes(file: Index, changes in vec((any::<Index>(), byte()), 1..6)) {
+        let mut bytes = file.get(&SAMPLE).clone();
+        for (place, byte) in changes {
+            *place.get_mut(&mut bytes) = byte;
+        }
+        check(&bytes);
+    }
+
+    #[test]
+    fn cuts_and_insertions(file: Index, from: Index, to: Index, inserted in vec(byte(), 0..12)) {
+        let mut bytes = file.get(&SAMPLE).clone();
+        let (from, to) = (from.index(bytes.len()), to.index(bytes.len()));
+        bytes.splice(from.min(to)..from.max(to), inserted);
+        check(&bytes);
+    }
+
+    #[test]
+    fn overwritten_words(file: Index, place: Index, word: u32) {
+        let mut bytes = file.get(&SAMPLE).clone();
+        let place = place.index(bytes.len() / 4) * 4;
+        bytes[place..place + 4].copy_from_slice(&(word >> (word % 32)).to_le_bytes());
+        check(&bytes);
+    }
+
+    #[test]
+    fn noise(bytes in vec(byte(), 0..300)) {
+        check(&[&bef::HEADER[..], &bytes].concat());
+    }
+}
+
+#[test]
+fn every_prefix() {
+    for bytes in SAMPLE.iter().filter(|bytes| bytes.len() < 2000) {
+        (0..bytes.len()).for_each(|len| check(&bytes[..len]));
+    }
+}
+
+#[test]
+fn nesting_that_would_overflow_the_stack() {
+    use bef::{Attribute, FunctionBuilder, Location, Module};
+    let mut location = Location::Unknown;
+    for _ in 0..900 {
+        location = Location::CallSite { callee: Box::new(location), caller: Box::new(Location::Unknown) };
+    }
+    let mut value = Attribute::Aggregate(vec![Attribute::string("")]);
+    for _ in 0..100 {
+        value = Attribute::Aggregate(vec![value]);
+    }
+    let mut module = Module::new(true);
+    FunctionBuilder::new(&mut module, "deep", &[]).location(location).finish(&[]).unwrap();
+    let shallow = module.to_bytes().unwrap();
+    module.push_attribute(value);
+    let deep = module.to_bytes().unwrap();
+
+    let high = Limits { location_nesting: u32::MAX, attribute_nesting: u32::MAX, ..Limits::default() };
+    for (bytes, path) in [(&shallow, "locations[0]"), (&deep, "attributes[0]")] {
+        let error = bef::File::open(bytes).unwrap().verify().unwrap_err();
+        assert_eq!(error.kind, bef::ErrorKind::Limit);
+        assert!(error.path.starts_with(path), "{error}");
+        bef::File::open_with(bytes, high).unwrap().verify().unwrap().to_module().unwrap();
+    }
+}
+
+#[test]
+fn a_file_of_a_million_empty_functions_is_refused_before_memory_is_spent() {
+    // FunctionIndex promises 2^32 functions, in one byte.
+    let mut bytes = bef::HEADER.to_vec();
+    bytes.extend([2, 2, 0, 3, 2, 0, 4, 12, 0x90, 0x80, 0x80, 0x80, 0x00, 0]);
+    check(&bytes);
+    assert!(read(&bytes) < 4096);
+}

@@ -1,0 +1,241 @@
+//! Bytes that the writer produces, and models that it refuses.
+
+use bef::model::{AttributeTable, Body, Function, Kernel, NamedAttribute, UntypedAttributes};
+use bef::{
+    Array, Attribute, AttributeId, AttributeType, DType, Dense, ErrorKind, File, FunctionBuilder, FunctionId,
+    FunctionKind, KernelCode, Module, Register, SectionId, Shape, SymbolRef, TypeId,
+};
+
+/// The Attributes section of a module with these attributes.
+fn attributes(values: &[Attribute<'static>]) -> Vec<u8> {
+    let mut module = Module::new(true);
+    for value in values {
+        module.push_attribute(value.clone());
+    }
+    let bytes = module.to_bytes().unwrap();
+    File::open(&bytes).unwrap().verify().unwrap();
+    File::open(&bytes).unwrap().section(SectionId::Attributes).unwrap().bytes().to_vec()
+}
+
+const CC: u8 = 0xCC;
+
+#[test]
+fn scalars_stand_at_their_natural_alignment() {
+    let values = [Attribute::I1(true), Attribute::I16(-2), Attribute::f32(1.5), Attribute::Type(DType::QI32)];
+    assert_eq!(attributes(&values), [1, CC, 0xFE, 0xFF, 0, 0, 0xC0, 0x3F, 23]);
+    let values = [Attribute::UI8(7), Attribute::I64(1)];
+    assert_eq!(attributes(&values), [7, CC, CC, CC, CC, CC, CC, CC, 1, 0, 0, 0, 0, 0, 0, 0]);
+}
+
+#[test]
+fn strings_and_arrays_have_32_bit_lengths() {
+    assert_eq!(attributes(&[Attribute::string("ab")]), [2, 0, 0, 0, b'a', b'b']);
+    assert_eq!(attributes(&[Attribute::string("")]), [0; 4]);
+    assert_eq!(attributes(&[Attribute::Array(Array::empty())]), [0; 4]);
+    let types = Array::from_types(&[DType::I1, DType::F64]);
+    assert_eq!(attributes(&[Attribute::Array(types)]), [2, 0, 0, 0, 5, 11]);
+    // Elements of eight bytes stand at a multiple of 8, right behind the count.
+    let wide = Array::from_i64s(&[-1]);
+    assert_eq!(attributes(&[Attribute::Array(wide)])[..8], [CC, CC, CC, CC, 1, 0, 0, 0]);
+}
+
+#[test]
+fn shapes_and_tensors_have_a_base() {
+    assert_eq!(attributes(&[Attribute::Shape(Shape::Unranked)]), [0; 4]);
+    let ranked = attributes(&[Attribute::Shape(Shape::Ranked(vec![-1]))]);
+    let expected = [[CC, CC, CC, CC], [8, 0, 12, 0], [20, 0, 0, 0], [1, 0, 0, 0], [0xFF; 4], [0xFF; 4]];
+    assert_eq!(ranked, expected.concat());
+    let tensor = Dense::new(DType::UI16, vec![2], vec![1, 2, 3, 4]).unwrap();
+    let expected = [
+        [CC, CC, CC, CC],
+        [8, 2, 28, 0],
+        [32, 0, 0, 0],
+        [28, 0, 0, 0],
+        [2, 0, 0, 0],
+        [1, 0, 0, 0],
+        [2, 0, 0, 0],
+        [0, 0, 0, 0],
+        [1, 2, 3, 4],
+    ];
+    assert_eq!(attributes(&[Attribute::Dense(tensor)]), expected.concat());
+}
+
+#[test]
+fn elements_of_aggregates_stand_behind_their_type() {
+    let list = Attribute::Aggregate(vec![Attribute::I1(true), Attribute::string("x"), Attribute::I32(3)]);
+    let expected = [
+        [4, 0, 24, 0],
+        [40, 0, 0, 0],
+        [3, 0, 0, 0],
+        [25, 0, 0, 0],
+        [28, 0, 0, 0],
+        [36, 0, 0, 0],
+        [5, 1, CC, 16],
+        [1, 0, 0, 0],
+        [b'x', CC, CC, 8],
+        [3, 0, 0, 0],
+    ];
+    assert_eq!(attributes(&[list]), expected.concat());
+}
+
+#[test]
+fn symbols_carry_their_module() {
+    let symbol = SymbolRef { id: 1, root: "kernels".into(), nested: vec!["f".into()], module: "text".into() };
+    assert_eq!(attributes(&[Attribute::SymbolRef(Box::new(symbol))]), b"\x01\x07\x01\x01\x04kernelsftext\0");
+}
+
+#[test]
+fn aggregates_of_more_elements_than_16_bits_count() {
+    let elements: Vec<_> = (0..20_000).map(Attribute::I32).chain([Attribute::I1(true)]).collect();
+    let mut module = Module::new(true);
+    let id = module.push_attribute(Attribute::Aggregate(elements.clone()));
+    let bytes = module.to_bytes().unwrap();
+    let module = File::open(&bytes).unwrap().verify().unwrap().to_module().unwrap();
+    assert_eq!(module.attribute(id), Some(&Attribute::Aggregate(elements)));
+}
+
+#[test]
+fn attributes_are_read_as_what_a_kernel_expects() {
+    let mut module = Module::new(true);
+    let list =
+        Attribute::Aggregate(vec![Attribute::f64(0.5), Attribute::Array(Array::from_bools(&[true, false]))]);
+    module.push_attribute(Attribute::I64(-5));
+    module.push_attribute(list);
+    module.push_attribute(Attribute::string("café"));
+    let bytes = module.to_bytes().unwrap();
+    let verified = File::open(&bytes).unwrap().verify().unwrap();
+    let offsets: Vec<u32> =
+        verified.attribute_types().unwrap().iter().map(|(offset, _)| offset as u32).collect();
+    let number = verified.attribute(offsets[0]);
+    assert_eq!((number.i64(), number.u8()), (Ok(-5), Ok(251)));
+    assert_eq!(number.bool().unwrap_err().kind, ErrorKind::Value);
+    let list = verified.attribute(offsets[1]).aggregate().unwrap();
+    assert_eq!(list.len(), 2);
+    let (kind, element) = list.get(0).unwrap();
+    assert_eq!((kind, element.f64()), (AttributeType::Scalar(DType::F64), Ok(0.5)));
+    let (kind, element) = list.get(1).unwrap();
+    let AttributeType::Array(element_type) = kind else { panic!("{kind}") };
+    assert_eq!(element.array(element_type).unwrap().bools().unwrap().collect::<Vec<_>>(), [true, false]);
+    assert_eq!(list.get(2).unwrap_err().kind, ErrorKind::OutOfRange);
+    assert_eq!(verified.attribute(offsets[2]).string(), Ok("café"));
+    assert_eq!(verified.attribute(u32::MAX).i32().unwrap_err().kind, ErrorKind::Truncated);
+}
+
+#[test]
+fn values_that_cannot_exist_are_refused_when_made() {
+    use bef::ElementType::Data;
+    let kind = |error: bef::Error| error.kind;
+    assert_eq!(Dense::new(DType::F32, vec![-1], vec![]).map_err(kind), Err(ErrorKind::Value));
+    assert_eq!(Dense::new(DType::String, vec![0], vec![]).map_err(kind), Err(ErrorKind::Value));
+    assert_eq!(Dense::new(DType::F32, vec![2], vec![0; 4]).map_err(kind), Err(ErrorKind::Mismatch));
+    assert_eq!(Dense::new(DType::I1, vec![1], vec![2]).map_err(kind), Err(ErrorKind::Value));
+    assert_eq!(Dense::new(DType::I8, vec![1 << 62, 1 << 62], vec![]).map_err(kind), Err(ErrorKind::Value));
+    let empty = Dense::new(DType::I8, vec![1 << 62, 1 << 62, 0], vec![]).unwrap();
+    assert_eq!(empty.element_count(), 0);
+    assert_eq!(Array::from_bytes(Data(DType::I32), vec![0; 5]).map_err(kind), Err(ErrorKind::Mismatch));
+    assert_eq!(Array::from_bytes(Data(DType::Variant), vec![]).map_err(kind), Err(ErrorKind::Value));
+    assert_eq!(Array::from_bytes(bef::ElementType::Type, vec![0]).map_err(kind), Err(ErrorKind::UnknownTag));
+}
+
+fn kernel() -> Kernel<'static> {
+    Kernel {
+        code: KernelCode(0),
+        location: None,
+        stream: 0,
+        arguments: vec![],
+        attributes: vec![],
+        functions: vec![],
+        results: vec![],
+    }
+}
+
+/// What the writer says about a module with one kernel and one register, after a change.
+fn refusal(
+    change: impl FnOnce(&mut Module<'static>, &mut Kernel<'static>, &mut Body<'static>),
+) -> (ErrorKind, String) {
+    let mut module = Module::new(true);
+    module.intern_kernel("kernel");
+    let kind = module.intern_type("i32");
+    let mut body = Body { registers: vec![Some(kind)], ..Body::default() };
+    let mut kernel = Kernel { results: vec![Register(0)], ..kernel() };
+    change(&mut module, &mut kernel, &mut body);
+    body.kernels.push(kernel);
+    let (name, arguments, results) = ("main".into(), vec![], vec![]);
+    module.push_function(Function { name, kind: FunctionKind::Async, arguments, results, body: Some(body) });
+    let error = module.to_bytes().unwrap_err();
+    assert_eq!(error.offset, None);
+    (error.kind, error.path.clone())
+}
+
+#[test]
+fn models_that_say_nothing_sensible_are_refused_with_their_place() {
+    use ErrorKind::{Mismatch, OutOfRange, String};
+    let place = |kind, path: &str| (kind, path.to_string());
+    assert_eq!(
+        refusal(|_, kernel, _| kernel.arguments.push(Register(1))),
+        place(OutOfRange, "functions[0].kernels[1]")
+    );
+    assert_eq!(
+        refusal(|_, kernel, _| kernel.functions.push(FunctionId(1))),
+        place(OutOfRange, "functions[0].kernels[1].functions[0]")
+    );
+    let attribute =
+        |name: Option<&'static str>| NamedAttribute { name: name.map(Into::into), value: AttributeId(0) };
+    assert_eq!(
+        refusal(|_, kernel, _| kernel.attributes.push(attribute(Some("value")))),
+        place(OutOfRange, "functions[0].kernels[1].attributes[0]")
+    );
+    assert_eq!(
+        refusal(|module, kernel, _| {
+            module.intern_attribute(Attribute::I1(true));
+            kernel.attributes.push(attribute(None));
+        }),
+        place(Mismatch, "functions[0].kernels[1].attributes[0]")
+    );
+    assert_eq!(refusal(|_, _, body| body.registers[0] = None), place(Mismatch, "functions[0].registers[0]"));
+    assert_eq!(refusal(|_, _, body| body.results.push(Register(0))), place(Mismatch, "functions[0]"));
+    assert_eq!(refusal(|module, _, _| module.add_string("a\0b")).0, String);
+    assert_eq!(
+        refusal(|module, _, _| {
+            let bytes = [1][..].into();
+            module.attributes =
+                AttributeTable::Untyped(UntypedAttributes { bytes, alignment: 1, offsets: vec![] });
+        })
+        .0,
+        Mismatch
+    );
+}
+
+#[test]
+fn tables_without_a_function_are_a_file_too() {
+    let bytes = Module::new(true).to_bytes().unwrap();
+    let file = File::open(&bytes).unwrap();
+    // No function, no location: sections 6 and 7 are left out.
+    let ids: Vec<u8> = file.sections().map(|section| section.id).collect();
+    assert_eq!(ids, [0, 1, 2, 3, 4, 5, 8, 9, 10]);
+    assert_eq!(file.verify().unwrap().to_module().unwrap(), Module::new(true));
+}
+
+#[test]
+fn the_builder_interns_as_the_reference_does() {
+    let mut module = Module::new(true);
+    let mut function = FunctionBuilder::new(&mut module, "f", &["!tfrt.chain"]);
+    let chain = function.argument(0);
+    let one = function
+        .kernel("tfrt.constant.i64")
+        .attribute("value", Attribute::I64(1))
+        .attribute("also", Attribute::f32(1.0))
+        .result("i64");
+    function.kernel("tfrt.print.i64").arguments(&[one, chain]).result("!tfrt.chain");
+    let id = function.finish(&[one]).unwrap();
+    // Types: results, then those of attributes by name, then those of arguments.
+    assert_eq!(module.type_names().collect::<Vec<_>>(), ["i64", "f32", "!tfrt.chain"]);
+    assert_eq!(module.kernel_names().collect::<Vec<_>>(), ["tfrt.constant.i64", "tfrt.print.i64"]);
+    assert_eq!(module.attribute(AttributeId(0)), Some(&Attribute::f32(1.0)));
+    let function = &module.functions[id.index()];
+    assert_eq!((&function.arguments, &function.results), (&vec![TypeId(2)], &vec![TypeId(0)]));
+    let again = module.intern_attribute(Attribute::I64(1));
+    assert_eq!(again, AttributeId(1));
+    let missing = FunctionBuilder::new(&mut module, "g", &[]).finish(&[Register(3)]).unwrap_err();
+    assert_eq!((missing.kind, &*missing.path), (ErrorKind::OutOfRange, "function \"g\".results[0]"));
+}
