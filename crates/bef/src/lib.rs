@@ -60,6 +60,7 @@
 //! more than a small multiple of its size.
 #![forbid(unsafe_code)]
 
+mod aligned;
 pub mod attribute;
 mod buffer;
 mod error;
@@ -73,7 +74,9 @@ pub mod section;
 pub mod stream_analysis;
 pub mod vbr;
 mod verify;
+mod walk;
 
+pub use aligned::Aligned;
 pub use attribute::{
     Aggregate, Array, Attribute, AttributeRef, AttributeType, Complex, DType, Dense, ElementType, Shape,
     SymbolRef,
@@ -89,3 +92,4 @@ pub use section::function_index::{FunctionEntry, FunctionIndex, FunctionKind};
 pub use section::functions::{FunctionRecord, KernelEntry, KernelRecord, PSEUDO_KERNEL_CODE, Words};
 pub use section::locations::Location;
 pub use verify::Verified;
+pub use walk::{Summary, walk};

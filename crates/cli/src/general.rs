@@ -3,9 +3,12 @@
 
 use crate::failure::{Failure, Result};
 use clap::{Args, ValueEnum};
+use pteron::{BytesLoader, DataLoader};
 use std::fs::File;
-use std::io::{self, BufWriter, IsTerminal, Write};
-use std::path::PathBuf;
+use std::io::{self, BufWriter, IsTerminal, Read, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use toolbox::run::LoadMode;
 
 /// The end of every verb's long help.
 macro_rules! exit_status {
@@ -100,7 +103,24 @@ impl Style {
 pub(crate) struct InputArg {
     /// The file to read; `-` is stdin
     #[arg(value_name = "FILE")]
-    pub(crate) file: PathBuf,
+    file: PathBuf,
+}
+
+impl InputArg {
+    /// Opens the file, of which ranges are read when they are needed, or reads all of stdin.
+    pub(crate) fn open(&self, mode: LoadMode) -> Result<Arc<dyn DataLoader>> {
+        open(&self.file, mode)
+    }
+}
+
+/// Opens a file, or reads all of stdin for `-`.
+pub(crate) fn open(file: &Path, mode: LoadMode) -> Result<Arc<dyn DataLoader>> {
+    if file.as_os_str() != "-" {
+        return Ok(toolbox::run::open(file, mode)?);
+    }
+    let mut bytes = Vec::new();
+    io::stdin().lock().read_to_end(&mut bytes)?;
+    Ok(Arc::new(BytesLoader::named("stdin", bytes)))
 }
 
 /// Where a verb writes.
@@ -131,6 +151,12 @@ impl OutputArg {
             out.write_all(b"\n")?;
         }
         Ok(out.flush()?)
+    }
+
+    /// Writes a value as JSON, in lines for people.
+    pub(crate) fn write_json(&self, value: &impl serde::Serialize) -> Result {
+        let text = serde_json::to_string_pretty(value).map_err(|e| Failure::Failed(Box::new(e)))?;
+        self.write_text(&text)
     }
 
     /// Writes bytes that are no text: never to a terminal.

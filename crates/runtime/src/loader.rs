@@ -62,13 +62,19 @@ fn range(loader: &dyn DataLoader, offset: u64, len: u64) -> Result<std::ops::Ran
 /// Bytes in memory.
 pub struct BytesLoader {
     bytes: Arc<dyn AsRef<[u8]> + Send + Sync>,
+    name: String,
     loaded: AtomicU64,
 }
 
 impl BytesLoader {
     /// Serves anything that holds bytes: a `Vec<u8>`, a `&'static [u8]` from `include_bytes!`, a map.
     pub fn new(bytes: impl AsRef<[u8]> + Send + Sync + 'static) -> Self {
-        Self { bytes: Arc::new(bytes), loaded: AtomicU64::new(0) }
+        Self::named("bytes in memory", bytes)
+    }
+
+    /// The same, with what to call the bytes in messages.
+    pub fn named(name: impl Into<String>, bytes: impl AsRef<[u8]> + Send + Sync + 'static) -> Self {
+        Self { bytes: Arc::new(bytes), name: name.into(), loaded: AtomicU64::new(0) }
     }
 }
 
@@ -88,7 +94,7 @@ impl DataLoader for BytesLoader {
     }
 
     fn name(&self) -> &str {
-        "bytes in memory"
+        &self.name
     }
 }
 

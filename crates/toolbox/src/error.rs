@@ -38,6 +38,9 @@ pub enum Error {
     /// An input given by the user that the program cannot take.
     #[error("{0}")]
     Input(String),
+    /// The runtime refused or failed.
+    #[error(transparent)]
+    Runtime(#[from] runtime::Error),
     /// A tensor error.
     #[error(transparent)]
     Tensor(#[from] tensor::Error),
@@ -89,12 +92,19 @@ impl<T, E: std::error::Error + Send + Sync + 'static> Context<T> for Result<T, E
 
 /// An error and all that caused it, on one line.
 pub fn one_line(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(e) = cause {
-        text.push_str(": ");
-        text.push_str(&e.to_string());
-        cause = e.source();
+    let mut text = String::new();
+    let mut next = Some(error);
+    while let Some(e) = next {
+        for (i, line) in e.to_string().lines().enumerate() {
+            text.push_str(match (text.chars().last(), i) {
+                (None, _) => "",
+                (Some(':'), _) => " ",
+                (Some(_), 0) => ": ",
+                (Some(_), _) => "; ",
+            });
+            text.push_str(line.trim());
+        }
+        next = e.source();
     }
     text
 }

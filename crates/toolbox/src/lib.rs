@@ -4,11 +4,14 @@
 
 mod error;
 pub mod input;
+pub mod inspect;
+mod kind;
 pub mod npy;
+pub mod ops;
 pub mod picture;
+pub mod run;
 pub mod show;
-mod sniff;
+pub mod validate;
 pub mod verify;
 
 pub use error::{Context, Error, Result, one_line};
-pub use sniff::{Format, SNIFF_BYTES};

@@ -81,6 +81,97 @@ pub fn elements(tensor: &Tensor) -> Option<Box<dyn Fn(usize) -> String + '_>> {
     })
 }
 
+/// The elements of a row-major tensor of real numbers or booleans, as doubles.
+pub fn numbers(tensor: &Tensor) -> Option<Vec<f64>> {
+    macro_rules! each {
+        ($type:ty, $convert:expr) => {{
+            let convert: fn($type) -> f64 = $convert;
+            tensor.as_slice::<$type>().ok()?.iter().map(|v| convert(*v)).collect()
+        }};
+    }
+    Some(match tensor.dtype() {
+        ScalarType::Byte => each!(u8, f64::from),
+        ScalarType::Char => each!(i8, f64::from),
+        ScalarType::Short => each!(i16, f64::from),
+        ScalarType::Int => each!(i32, f64::from),
+        ScalarType::Long => each!(i64, |v| v as f64),
+        ScalarType::UInt16 => each!(u16, f64::from),
+        ScalarType::UInt32 => each!(u32, f64::from),
+        ScalarType::UInt64 => each!(u64, |v| v as f64),
+        ScalarType::Half => each!(f16, f16::to_f64),
+        ScalarType::BFloat16 => each!(bf16, bf16::to_f64),
+        ScalarType::Float => each!(f32, f64::from),
+        ScalarType::Double => each!(f64, f64::from),
+        ScalarType::Bool => each!(Bool, |v| f64::from(u8::from(v.get()))),
+        _ => return None,
+    })
+}
+
+/// A value as JSON, as conformance cases write it: numbers that are not finite are strings, the
+/// elements of a tensor stand in row-major order.
+pub fn json(value: &EValue) -> serde_json::Value {
+    use serde_json::{Value, json};
+    match value {
+        EValue::None => json!({"kind": "none"}),
+        EValue::Tensor(t) => tensor_json(t),
+        EValue::String(v) => json!({"kind": "string", "value": v}),
+        EValue::Double(v) => json!({"kind": "double", "value": number_json(*v)}),
+        EValue::Int(v) => json!({"kind": "int", "value": v}),
+        EValue::Bool(v) => json!({"kind": "bool", "value": v}),
+        EValue::ListBool(v) => json!({"kind": "list", "values": v}),
+        EValue::ListInt(v) => json!({"kind": "list", "values": v}),
+        EValue::ListDouble(v) => {
+            json!({"kind": "list", "values": v.iter().map(|v| number_json(*v)).collect::<Vec<_>>()})
+        }
+        EValue::ListTensor(v) => {
+            json!({"kind": "list", "values": v.iter().map(tensor_json).collect::<Vec<_>>()})
+        }
+        EValue::ListOptionalTensor(v) => {
+            let each = |t: &Option<Tensor>| t.as_ref().map_or(Value::Null, tensor_json);
+            json!({"kind": "list", "values": v.iter().map(each).collect::<Vec<_>>()})
+        }
+    }
+}
+
+fn number_json(v: f64) -> serde_json::Value {
+    match v {
+        _ if v.is_nan() => "nan".into(),
+        _ if v.is_infinite() => if v > 0.0 { "inf" } else { "-inf" }.into(),
+        _ => v.into(),
+    }
+}
+
+fn tensor_json(tensor: &Tensor) -> serde_json::Value {
+    use serde_json::{Value, json};
+    let row_major = tensor.to_dim_order(DimOrder::contiguous(tensor.rank()));
+    let values = row_major.ok().and_then(|t| {
+        Some(match t.dtype() {
+            ScalarType::Bool => {
+                t.as_slice::<Bool>().ok()?.iter().map(|v| v.get().into()).collect::<Vec<Value>>()
+            }
+            ScalarType::Long => t.as_slice::<i64>().ok()?.iter().map(|&v| v.into()).collect(),
+            ScalarType::UInt64 => t.as_slice::<u64>().ok()?.iter().map(|&v| v.into()).collect(),
+            dtype if dtype.is_integral() => numbers(&t)?.into_iter().map(|v| (v as i64).into()).collect(),
+            ScalarType::ComplexFloat => {
+                let all = t.as_slice::<Complex<f32>>().ok()?.iter();
+                all.map(|v| json!([number_json(v.re.into()), number_json(v.im.into())])).collect()
+            }
+            ScalarType::ComplexDouble => {
+                let all = t.as_slice::<Complex<f64>>().ok()?.iter();
+                all.map(|v| json!([number_json(v.re), number_json(v.im)])).collect()
+            }
+            _ => numbers(&t)?.into_iter().map(number_json).collect(),
+        })
+    });
+    json!({
+        "kind": "tensor",
+        "dtype": tensor.dtype().name(),
+        "shape": tensor.sizes().to_vec(),
+        "dim_order": tensor.dim_order().to_vec(),
+        "values": values,
+    })
+}
+
 fn nested(
     out: &mut String,
     sizes: &[usize],
@@ -152,6 +243,25 @@ pub fn bytes(n: u64) -> String {
         unit += 1;
     }
     format!("{value:.1} {}", UNITS[unit])
+}
+
+/// Rows in columns, each line indented. `align` has a `<` or `>` for each column.
+pub fn table(rows: Vec<Vec<String>>, align: &str, indent: usize) -> String {
+    let align: Vec<char> = align.chars().collect();
+    let width = |c: usize| rows.iter().filter_map(|r| r.get(c)).map(|s| s.chars().count()).max();
+    let widths: Vec<usize> = (0..align.len()).map(|c| width(c).unwrap_or(0)).collect();
+    let mut out = String::new();
+    for row in &rows {
+        let mut line = " ".repeat(indent);
+        for ((cell, &width), &side) in row.iter().zip(&widths).zip(&align) {
+            let gap = width - cell.chars().count().min(width);
+            let (left, right) = if side == '>' { (gap, 0) } else { (0, gap) };
+            let _ = write!(line, "{:left$}{cell}{:right$}  ", "", "");
+        }
+        out.push_str(line.trim_end());
+        out.push('\n');
+    }
+    out
 }
 
 #[cfg(test)]

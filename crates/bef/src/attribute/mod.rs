@@ -4,7 +4,7 @@
 //! | --- | --- | --- |
 //! | [`scalar`] | numbers, bool, type | the value at its natural alignment |
 //! | [`string`] | string, func | `u32 length`, bytes |
-//! | [`array`] | array | `u32 count`, elements |
+//! | [`mod@array`] | array | `u32 count`, elements |
 //! | [`shape`] | shape | 8-byte base, `u32 rank`, `i64 dims[rank]`; unranked is `u32 0` |
 //! | [`dense`] | dense | 8-byte base, offset, count, rank, dims, elements |
 //! | [`aggregate`] | aggregate | 8-byte base, `u32 n`, `u32 offsets[n]`, elements each behind its type byte |
@@ -78,7 +78,7 @@ pub enum Attribute<'a> {
     /// Attributes of any types. A list of attributes of one fixed-width type is an [`Attribute::Array`], and an
     /// empty one is [`Array::empty`]; nothing enforces this but the reference converter always does it.
     Aggregate(Vec<Attribute<'a>>),
-    SymbolRef(SymbolRef<'a>),
+    SymbolRef(Box<SymbolRef<'a>>),
 }
 
 impl<'a> Attribute<'a> {
@@ -158,7 +158,7 @@ impl<'a> Attribute<'a> {
             Attribute::Aggregate(v) => {
                 Attribute::Aggregate(v.into_iter().map(Attribute::into_owned).collect())
             }
-            Attribute::SymbolRef(v) => Attribute::SymbolRef(v.into_owned()),
+            Attribute::SymbolRef(v) => Attribute::SymbolRef(Box::new(v.into_owned())),
         }
     }
 }

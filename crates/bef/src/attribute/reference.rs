@@ -182,10 +182,13 @@ impl<'a> AttributeRef<'a> {
             AttributeType::Shape => wrap(shape::read(region, offset)?, Attribute::Shape),
             AttributeType::Dense => wrap(dense::read(region, offset)?, Attribute::Dense),
             AttributeType::Array(element) => wrap(array::read(region, offset, element)?, Attribute::Array),
-            AttributeType::SymbolRef => wrap(symbol_ref::read(region, offset)?, Attribute::SymbolRef),
+            AttributeType::SymbolRef => {
+                wrap(symbol_ref::read(region, offset)?, |symbol| Attribute::SymbolRef(Box::new(symbol)))
+            }
             AttributeType::Aggregate => {
-                let mut elements = Vec::new();
-                let size = self.aggregate()?.walk(|kind, element| {
+                let aggregate = self.aggregate()?;
+                let mut elements = Vec::with_capacity(aggregate.len() as usize);
+                let size = aggregate.walk(|kind, element| {
                     let (value, end) = element.decode_with_end(kind)?;
                     elements.push(value);
                     Ok(end)

@@ -41,6 +41,11 @@ impl<'a> AttributeNames<'a> {
         self.cursor.vbr().and_then(|offset| self.strings.get(offset)).within(|| "attribute_names")
     }
 
+    /// Passes over the next name. Of the string only the start is looked at.
+    pub(crate) fn check_name(&mut self) -> Result<()> {
+        self.cursor.vbr().and_then(|offset| self.strings.check_start(offset)).within(|| "attribute_names")
+    }
+
     pub(crate) fn finish(&self) -> Result<()> {
         self.cursor.finish().within(|| "attribute_names")
     }

@@ -51,6 +51,13 @@ impl AttributeTypes {
         self.entries.binary_search_by_key(&offset, |&(offset, _)| offset).ok()
     }
 
+    /// As [`position`](Self::position), but looks at `hint` first and right behind it: kernels tend to use attributes
+    /// in the order in which they are stored.
+    pub(crate) fn position_near(&self, offset: u64, hint: usize) -> Option<usize> {
+        let near = |index: &usize| self.entries.get(*index).is_some_and(|&(found, _)| found == offset);
+        Some(hint).filter(near).or(Some(hint + 1).filter(near)).or_else(|| self.position(offset))
+    }
+
     /// The type of the attribute that starts at `offset`.
     pub fn get(&self, offset: u64) -> Option<AttributeType> {
         self.position(offset).map(|index| self.entries[index].1)

@@ -117,10 +117,11 @@ pub struct Locations<'a> {
     nesting: usize,
 }
 
-/// One node without its children.
-enum Node<'a> {
-    Leaf(Location<'a>),
-    Name(&'a str),
+/// One node without its children. `S` is what became of its string.
+enum Node<S> {
+    Unknown,
+    FileLineCol { file: S, line: u64, column: u64 },
+    Name(S),
     CallSite,
     Fused(u64),
 }
@@ -177,8 +178,10 @@ impl<'a> Locations<'a> {
         let mut cursor = self.region.from(offset)?.cursor();
         let mut open: Vec<Open<'a>> = Vec::new();
         'nodes: loop {
-            let mut location = match self.node(&mut cursor, open.len())? {
-                Node::Leaf(location) => location,
+            let mut location = match self.node(&mut cursor, open.len(), LocationStrings::get)? {
+                Node::Unknown => Location::Unknown,
+                Node::FileLineCol { file, line, column } => Location::file(file, line, column),
+                Node::Fused(0) => Location::Fused(Vec::new()),
                 Node::Name(name) => {
                     open.push(Open::Name(name));
                     continue;
@@ -205,16 +208,17 @@ impl<'a> Locations<'a> {
         }
     }
 
-    /// Checks the location at `offset`, which lies inside the section; where it ends.
+    /// Checks the location at `offset`, which lies inside the section; where it ends. Of its strings only the starts
+    /// are looked at.
     pub(crate) fn check(&self, offset: u64) -> Result<u64> {
         let check = || {
             let mut cursor = self.region.from(offset)?.cursor();
             // How many children each open node still waits for, outermost first.
             let mut missing: Vec<u64> = Vec::new();
             'nodes: loop {
-                match self.node(&mut cursor, missing.len())? {
-                    Node::Leaf(_) => {}
-                    Node::Name(_) => {
+                match self.node(&mut cursor, missing.len(), LocationStrings::check_start)? {
+                    Node::Unknown | Node::FileLineCol { .. } | Node::Fused(0) => {}
+                    Node::Name(()) => {
                         missing.push(1);
                         continue;
                     }
@@ -240,7 +244,12 @@ impl<'a> Locations<'a> {
         check().within(|| format!("locations[{offset}]"))
     }
 
-    fn node(&self, cursor: &mut Cursor<'a>, depth: usize) -> Result<Node<'a>> {
+    fn node<S>(
+        &self,
+        cursor: &mut Cursor<'a>,
+        depth: usize,
+        string: impl Fn(&LocationStrings<'a>, u64) -> Result<S>,
+    ) -> Result<Node<S>> {
         let at = cursor.offset();
         if depth >= self.nesting {
             return Err(Error::new(
@@ -251,19 +260,16 @@ impl<'a> Locations<'a> {
             ));
         }
         Ok(match cursor.u8()? {
-            0 => Node::Leaf(Location::Unknown),
+            0 => Node::Unknown,
             1 => {
-                let file = cursor.vbr().and_then(|file| self.strings.get(file)).within(|| "file")?;
+                let file = cursor.vbr().and_then(|file| string(&self.strings, file)).within(|| "file")?;
                 let line = cursor.vbr().within(|| "line")?;
                 let column = cursor.vbr().within(|| "column")?;
-                Node::Leaf(Location::FileLineCol { file: file.into(), line, column })
+                Node::FileLineCol { file, line, column }
             }
-            2 => Node::Name(cursor.vbr().and_then(|name| self.strings.get(name)).within(|| "name")?),
+            2 => Node::Name(cursor.vbr().and_then(|name| string(&self.strings, name)).within(|| "name")?),
             3 => Node::CallSite,
-            4 => match cursor.count("fused locations", 1)? {
-                0 => Node::Leaf(Location::Fused(Vec::new())),
-                count => Node::Fused(count),
-            },
+            4 => Node::Fused(cursor.count("fused locations", 1)?),
             tag => {
                 return Err(Error::new(
                     ErrorKind::UnknownTag,

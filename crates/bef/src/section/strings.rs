@@ -29,24 +29,37 @@ impl<'a> Strings<'a> {
         self.find(offset).within(|| format!("strings[{offset}]"))
     }
 
-    fn find(&self, offset: u64) -> Result<&'a str> {
+    /// Checks that a string starts at `offset`, but not the string.
+    #[inline]
+    pub(crate) fn check_start(&self, offset: u64) -> Result<()> {
+        self.start(offset).map(drop).within(|| format!("strings[{offset}]"))
+    }
+
+    fn start(&self, offset: u64) -> Result<usize> {
         let bytes = self.region.bytes();
-        let at = self.region.start().saturating_add(offset);
-        let start = match usize::try_from(offset) {
-            Ok(start) if start < bytes.len() => start,
-            _ => {
-                return Err(Error::new(
-                    ErrorKind::OutOfRange,
-                    self.region.start(),
-                    format!("string offset {offset}"),
-                    format!("one below {}, the size of the section's strings", bytes.len()),
-                ));
-            }
-        };
-        if start > 0 && bytes[start - 1] != 0 {
-            return Err(Error::new(ErrorKind::NotAStart, at, "the middle of a string", "the start of one"));
+        match usize::try_from(offset) {
+            Ok(start) if start < bytes.len() && (start == 0 || bytes[start - 1] == 0) => Ok(start),
+            _ => Err(self.no_start(offset)),
         }
-        let tail = &bytes[start..];
+    }
+
+    #[cold]
+    fn no_start(&self, offset: u64) -> Error {
+        if offset < self.region.len() {
+            let at = self.region.start() + offset;
+            return Error::new(ErrorKind::NotAStart, at, "the middle of a string", "the start of one");
+        }
+        Error::new(
+            ErrorKind::OutOfRange,
+            self.region.start(),
+            format!("string offset {offset}"),
+            format!("one below {}, the size of the section's strings", self.region.len()),
+        )
+    }
+
+    fn find(&self, offset: u64) -> Result<&'a str> {
+        let tail = &self.region.bytes()[self.start(offset)?..];
+        let at = self.region.start() + offset;
         let Some(length) = tail.iter().position(|&byte| byte == 0) else {
             return Err(Error::new(ErrorKind::String, at, "no NUL up to the end of the section", "a NUL"));
         };

@@ -16,8 +16,15 @@ pub(super) struct Checker<'v, 'a> {
     defined: Vec<bool>,
     /// Kernels' uses of each register, then where each register's part of `users` starts.
     uses: Vec<u32>,
+    /// How often the function returns each register.
+    returned: Vec<u32>,
     users: Vec<u32>,
     sorted: Vec<u32>,
+    /// Arguments of all kernels, one after another: the register, and the kernel that reads it. A kernel without any
+    /// counts as reading the register that does not exist.
+    arguments: Vec<(u32, u32)>,
+    /// Position in the AttributeTypes section of the attribute seen last.
+    last_attribute: usize,
 }
 
 /// The lists of a kernel, in file order, with the words that the format uses for them.
@@ -36,8 +43,20 @@ impl<'v, 'a> Checker<'v, 'a> {
         names: Option<AttributeNames<'a>>,
         types: Option<RegisterTypes<'a>>,
     ) -> Self {
-        let (defined, uses, users, sorted) = Default::default();
-        Checker { file, locations, names, types, defined, uses, users, sorted }
+        let (defined, uses, returned, users, sorted, arguments) = Default::default();
+        Checker {
+            file,
+            locations,
+            names,
+            types,
+            defined,
+            uses,
+            returned,
+            users,
+            sorted,
+            arguments,
+            last_attribute: 0,
+        }
     }
 
     /// Fails if the names and types sections hold more than the functions took.
@@ -67,6 +86,7 @@ impl<'v, 'a> Checker<'v, 'a> {
         self.defined.resize(registers, false);
         self.uses.clear();
         self.uses.resize(registers, 0);
+        self.arguments.clear();
         self.check_kernels(record, entry)?;
         self.check_uses(record, entry)?;
         self.check_used_bys(record)
@@ -150,7 +170,7 @@ impl<'v, 'a> Checker<'v, 'a> {
                 }
                 match index {
                     0 => self.check_pseudo_kernel(&kernel, entry.arguments.len()),
-                    _ => self.check_kernel(&kernel),
+                    _ => self.check_kernel(&kernel, index as u32),
                 }
             };
             check().within(|| format!("kernels[{index}]"))?;
@@ -206,7 +226,7 @@ impl<'v, 'a> Checker<'v, 'a> {
         Ok(())
     }
 
-    fn check_kernel(&mut self, kernel: &KernelRecord<'a>) -> Result<()> {
+    fn check_kernel(&mut self, kernel: &KernelRecord<'a>, number: u32) -> Result<()> {
         let kernels = self.file.kernel_names().len();
         if kernel.code() as usize >= kernels {
             return Err(out_of_range(kernel.start(), "kernel code", kernel.code(), kernels))
@@ -216,7 +236,10 @@ impl<'v, 'a> Checker<'v, 'a> {
         let registers = self.defined.len();
         for (index, register) in kernel.arguments().iter().enumerate() {
             match self.defined.get(register as usize) {
-                Some(true) => self.uses[register as usize] += 1,
+                Some(true) => {
+                    self.uses[register as usize] += 1;
+                    self.arguments.push((register, number));
+                }
                 defined => {
                     let at = place(kernel, List::Args, index);
                     let error = match defined {
@@ -231,6 +254,9 @@ impl<'v, 'a> Checker<'v, 'a> {
                     return Err(error).within(|| format!("args[{index}]"));
                 }
             }
+        }
+        if kernel.arguments().is_empty() {
+            self.arguments.push((registers as u32, number));
         }
         self.check_attributes(kernel)?;
         let functions = self.file.functions().len();
@@ -265,7 +291,11 @@ impl<'v, 'a> Checker<'v, 'a> {
         for (index, offset) in kernel.attributes().iter().enumerate() {
             let at = place(kernel, List::Attrs, index);
             let known = match types {
-                Some(types) => types.position(offset.into()).is_some(),
+                Some(types) => {
+                    let position = types.position_near(offset.into(), self.last_attribute);
+                    self.last_attribute = position.unwrap_or(self.last_attribute);
+                    position.is_some()
+                }
                 None => u64::from(offset) < len,
             };
             if !known {
@@ -281,7 +311,7 @@ impl<'v, 'a> Checker<'v, 'a> {
                 .within(|| format!("attrs[{index}]"));
             }
             if let Some(names) = &mut self.names {
-                names.next_name()?;
+                names.check_name()?;
             }
         }
         Ok(())
@@ -291,10 +321,11 @@ impl<'v, 'a> Checker<'v, 'a> {
     /// function allows.
     fn check_uses(&mut self, record: &FunctionRecord<'a>, entry: &FunctionEntry<'_>) -> Result<()> {
         let registers = self.defined.len();
-        let mut returned = vec![0u32; if record.results().is_empty() { 0 } else { registers }];
+        self.returned.clear();
+        self.returned.resize(registers, 0);
         for (index, register) in record.results().iter().enumerate() {
             let fail = |error: Error| Err(error).within(|| format!("results[{index}]"));
-            let Some(count) = returned.get_mut(register.index()) else {
+            let Some(count) = self.returned.get_mut(register.index()) else {
                 return fail(out_of_range(record.start(), "register", register.0, registers));
             };
             *count += 1;
@@ -308,7 +339,7 @@ impl<'v, 'a> Checker<'v, 'a> {
             }
         }
         for (register, &expected) in record.register_uses().iter().enumerate() {
-            let found = self.uses[register] + returned.get(register).copied().unwrap_or_default();
+            let found = self.uses[register] + self.returned[register];
             let error = if !self.defined[register] {
                 Error::new(ErrorKind::Definition, record.start(), "no definition", "a kernel that defines it")
             } else if found != expected {
@@ -334,17 +365,13 @@ impl<'v, 'a> Checker<'v, 'a> {
         for count in &mut self.uses {
             start += std::mem::replace(count, start);
         }
-        let idle = self.uses.len();
         self.uses.push(start);
         self.users.clear();
-        self.users.resize(start as usize + record.kernel_table().len(), 0);
-        for (index, kernel) in record.kernels().enumerate().skip(1) {
-            let arguments = kernel?.arguments();
-            let registers = arguments.iter().map(|register| register as usize);
-            for register in registers.chain(arguments.is_empty().then_some(idle)) {
-                self.users[self.uses[register] as usize] = index as u32;
-                self.uses[register] += 1;
-            }
+        self.users.resize(self.arguments.len(), 0);
+        for &(register, kernel) in &self.arguments {
+            let next = &mut self.uses[register as usize];
+            self.users[*next as usize] = kernel;
+            *next += 1;
         }
         // Each start has moved to its end, which is the next one's start.
         let kernels = record.kernel_table().len();

@@ -25,5 +25,10 @@ macro_rules! verbs {
 }
 
 verbs! {
+    run => Run,
+    inspect => Inspect,
+    validate => Validate,
+    verify => Verify,
+    ops => Ops,
     completion => Completion,
 }

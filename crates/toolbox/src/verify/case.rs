@@ -5,8 +5,12 @@ use crate::{Context, Error, Result};
 use operator::EValue;
 use serde::Deserialize;
 use std::collections::{BTreeMap, HashMap};
+use std::fmt;
 use std::path::{Path, PathBuf};
 use tensor::{DimOrder, ScalarType, Tensor, TensorMeta};
+
+/// The files that hold cases.
+const NAMES: [&str; 2] = ["case.json", "cases.json"];
 
 /// A program, or a file of named data, and what is known about it.
 #[derive(Debug, Clone)]
@@ -192,10 +196,44 @@ struct MethodFacts {
     delegates: BTreeMap<String, u64>,
 }
 
+impl fmt::Display for SetAside {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Departs => f.write_str("the reference departs from PyTorch there"),
+            Self::Refused(error) => write!(f, "the reference failed there: {error}"),
+        }
+    }
+}
+
+/// Reads the cases of a folder and of all folders in it, or of a `case.json` or `cases.json` file.
+pub fn find(path: &Path) -> Result<Vec<Case>> {
+    if !path.is_dir() || NAMES.iter().any(|n| path.join(n).is_file()) {
+        return read(path);
+    }
+    let mut folders = vec![path.to_owned()];
+    let mut found = Vec::new();
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(&folder).map_err(Error::read(&folder))? {
+            let entry = entry.map_err(Error::read(&folder))?;
+            let kind = entry.file_type().map_err(Error::read(&folder))?;
+            if kind.is_dir() {
+                folders.push(entry.path());
+            } else if NAMES.iter().any(|n| entry.file_name() == *n) {
+                found.push(entry.path());
+            }
+        }
+    }
+    found.sort();
+    if found.is_empty() {
+        return read(path);
+    }
+    Ok(found.iter().map(|f| read(f)).collect::<Result<Vec<_>>>()?.into_iter().flatten().collect())
+}
+
 /// Reads the cases of a folder, or of a `case.json` or `cases.json` file.
 pub fn read(path: &Path) -> Result<Vec<Case>> {
     let file = if path.is_dir() {
-        let found = ["case.json", "cases.json"].map(|n| path.join(n)).into_iter().find(|p| p.is_file());
+        let found = NAMES.map(|n| path.join(n)).into_iter().find(|p| p.is_file());
         found.ok_or_else(|| {
             Error::bad_file(path, "the folder has neither a case.json nor a cases.json, so it is no case")
         })?

@@ -1,7 +1,77 @@
 //! Conformance: runs recorded cases and compares what comes out.
 
 mod case;
+mod check;
 mod compare;
 
-pub use case::{Case, Entry, Number, Recorded, Run, SetAside, Values, read};
+pub use case::{Case, Entry, Number, Recorded, Run, SetAside, Values, find, read};
+pub use check::{Options, Outcome, check};
 pub use compare::{Difference, Scope, Tolerance, compare};
+
+use serde::Serialize;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc;
+
+/// How many cases came out how.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Counts {
+    /// As recorded.
+    pub passed: usize,
+    /// Otherwise.
+    pub failed: usize,
+    /// Not to be judged by the record.
+    pub set_aside: usize,
+    /// Left out.
+    pub skipped: usize,
+}
+
+impl Counts {
+    /// Counts one more.
+    pub fn add(&mut self, outcome: &Outcome) {
+        *match outcome {
+            Outcome::Passed => &mut self.passed,
+            Outcome::Failed(_) => &mut self.failed,
+            Outcome::SetAside(_) => &mut self.set_aside,
+            Outcome::Skipped => &mut self.skipped,
+        } += 1;
+    }
+}
+
+/// Checks cases on several threads and hands each outcome to `report`, in the order of the cases.
+pub fn check_all(
+    cases: &[Case],
+    options: &Options,
+    threads: usize,
+    mut report: impl FnMut(&Case, &Outcome),
+) -> Counts {
+    let next = AtomicUsize::new(0);
+    let (sender, receiver) = mpsc::channel();
+    let mut counts = Counts::default();
+    std::thread::scope(|scope| {
+        for _ in 0..threads.clamp(1, cases.len().max(1)) {
+            let (sender, next) = (sender.clone(), &next);
+            scope.spawn(move || {
+                while let Some((i, case)) = {
+                    let i = next.fetch_add(1, Ordering::Relaxed);
+                    cases.get(i).map(|c| (i, c))
+                } {
+                    if sender.send((i, check(case, options))).is_err() {
+                        break;
+                    }
+                }
+            });
+        }
+        drop(sender);
+        let mut waiting: Vec<Option<Outcome>> = vec![None; cases.len()];
+        let mut told = 0;
+        for (i, outcome) in receiver {
+            counts.add(&outcome);
+            waiting[i] = Some(outcome);
+            while let Some(outcome) = waiting.get_mut(told).and_then(Option::take) {
+                report(&cases[told], &outcome);
+                told += 1;
+            }
+        }
+    });
+    counts
+}

@@ -1,0 +1,151 @@
+//! Files of more than 4 GiB. They are sparse: a hole takes no room on disk, and no page of it is touched.
+#![cfg(all(target_os = "linux", target_pointer_width = "64"))]
+
+use std::fs::File;
+use std::io::{self, Seek, SeekFrom, Write};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use bef::{Attribute, DType, Dense, ErrorKind, FunctionBuilder, Module};
+use memmap2::Mmap;
+
+const GIB: u64 = 1 << 30;
+
+/// Long enough for any machine to map and look at a few pages, too short to read gigabytes.
+const SOON: Duration = Duration::from_secs(1);
+
+/// A file that is removed again.
+struct Scratch {
+    path: PathBuf,
+    file: File,
+}
+
+impl Scratch {
+    fn new(name: &str) -> Self {
+        let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}", std::process::id()));
+        let file = File::options().read(true).write(true).create(true).truncate(true).open(&path).unwrap();
+        Scratch { path, file }
+    }
+
+    fn map(&self) -> Mmap {
+        // SAFETY: nobody else knows the file, and it is not written while it is mapped.
+        unsafe { Mmap::map(&self.file) }.unwrap()
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+/// Leaves holes where large writes would put zeros.
+struct Holes<'f>(&'f mut File);
+
+impl Write for Holes<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if bytes.len() < 1 << 20 {
+            return self.0.write(bytes);
+        }
+        self.0.seek(SeekFrom::Current(bytes.len() as i64))?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
+#[test]
+fn an_unknown_section_of_4_5_gib_costs_nothing() {
+    let length = 4 * GIB + GIB / 2;
+    let mut module = Module::new(true);
+    let mut function = FunctionBuilder::new(&mut module, "main", &[]);
+    let one = function.kernel("tfrt.constant.i64").attribute("value", Attribute::I64(1)).result("i64");
+    function.finish(&[one]).unwrap();
+    let program = module.to_bytes().unwrap();
+
+    let mut scratch = Scratch::new("unknown-section");
+    let mut header = bef::HEADER.to_vec();
+    header.push(200);
+    bef::vbr::encode(length << 1, &mut header);
+    // The program's sections keep their alignment if they move by a multiple of 8.
+    let moved = (header.len() as u64 + length - bef::HEADER.len() as u64) % 8;
+    let length = length + (8 - moved) % 8;
+    header.truncate(bef::HEADER.len() + 1);
+    bef::vbr::encode(length << 1, &mut header);
+    scratch.file.write_all(&header).unwrap();
+    scratch.file.seek(SeekFrom::Current(length as i64)).unwrap();
+    scratch.file.write_all(&program[bef::HEADER.len()..]).unwrap();
+
+    let start = Instant::now();
+    let map = scratch.map();
+    let file = bef::File::open(&map).unwrap();
+    let verified = file.verify().unwrap();
+    assert!(start.elapsed() < SOON, "{:?}", start.elapsed());
+    println!("opened and verified {} bytes in {:?}", map.len(), start.elapsed());
+    let sections: Vec<u8> = file.sections().map(|section| section.id).collect();
+    assert_eq!(sections, [200, 0, 1, 2, 3, 4, 5, 8, 9, 10]);
+    assert!(file.section(bef::SectionId::Strings).unwrap().start() > 4 * GIB);
+    assert_eq!(verified.to_module().unwrap(), module);
+}
+
+#[test]
+fn attributes_past_4_gib() {
+    let zeros = Scratch::new("zeros");
+    zeros.file.set_len(5 * GIB / 2).unwrap();
+    let payload = zeros.map();
+    let tensor = || {
+        let dims = vec![payload.len() as i64];
+        Attribute::Dense(Dense::new(DType::UI8, dims, &payload[..]).unwrap())
+    };
+    let mut module = Module::new(true);
+    let attributes = [tensor(), tensor()].map(|value| module.push_attribute(value));
+    let mut function = FunctionBuilder::new(&mut module, "main", &[]);
+    for _ in attributes {
+        function.kernel("use").attribute("value", Attribute::I32(7)).no_results();
+    }
+    function.finish(&[]).unwrap();
+
+    // The third attribute, which a kernel uses, starts past what a kernel can say.
+    let mut scratch = Scratch::new("attributes");
+    let error = module.write_to(&mut Holes(&mut scratch.file)).unwrap_err();
+    assert_eq!((error.kind, error.offset), (ErrorKind::Unaddressable, None));
+    assert_eq!(error.path, "functions[0].kernels[1].attributes[0]");
+
+    // Two tensors fit: the second starts at 2.5 GiB.
+    let body = module.functions[0].body.as_mut().unwrap();
+    for (kernel, value) in body.kernels.iter_mut().zip(attributes) {
+        kernel.attributes[0].value = value;
+    }
+    let written = module.write_to(&mut Holes(&mut scratch.file)).unwrap();
+    assert!(written > 5 * GIB);
+
+    let start = Instant::now();
+    let map = scratch.map();
+    assert_eq!(map.len() as u64, written);
+    let verified = bef::File::open(&map).unwrap().verify().unwrap();
+    let function = verified.function(bef::FunctionId(0)).unwrap().unwrap();
+    for (index, offset) in [(1, 4), (2, 4 + 5 * (GIB / 2) + 32)] {
+        let kernel = function.kernel(index).unwrap();
+        let attribute = kernel.attributes().get(0).unwrap();
+        assert_eq!(u64::from(attribute), offset);
+        let tensor = verified.attribute(attribute).dense().unwrap();
+        assert_eq!(tensor.element_count(), 5 * GIB / 2);
+        assert_eq!(tensor.bytes().last(), Some(&0));
+    }
+    assert!(start.elapsed() < SOON, "{:?}", start.elapsed());
+    println!("opened and verified {} bytes in {:?}", map.len(), start.elapsed());
+}
+
+#[test]
+fn one_attribute_past_4_gib_is_refused() {
+    let zeros = Scratch::new("more-zeros");
+    zeros.file.set_len(4 * GIB).unwrap();
+    let payload = zeros.map();
+    let dims = vec![4 * GIB as i64];
+    let mut module = Module::new(true);
+    module.push_attribute(Attribute::Dense(Dense::new(DType::UI8, dims, &payload[..]).unwrap()));
+    let error = module.write_to(&mut io::sink()).unwrap_err();
+    assert_eq!((error.kind, &*error.path), (ErrorKind::Unaddressable, "attributes[0]"));
+}

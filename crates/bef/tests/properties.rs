@@ -1,0 +1,56 @@
+//! Random programs survive the way to bytes and back.
+
+mod common;
+
+use bef::{File, Limits, Module, walk};
+use proptest::prelude::*;
+
+fn read(bytes: &[u8]) -> Module<'_> {
+    let file = File::open(bytes).unwrap_or_else(|error| panic!("{error}"));
+    let verified = file.verify().unwrap_or_else(|error| panic!("{error}"));
+    verified.to_module().unwrap_or_else(|error| panic!("{error}"))
+}
+
+proptest! {
+    #[test]
+    fn programs_round_trip(module in common::module()) {
+        let bytes = module.to_bytes().unwrap();
+        let again = read(&bytes);
+        prop_assert_eq!(&again, &module);
+        prop_assert_eq!(again.to_bytes().unwrap(), bytes);
+    }
+
+    #[test]
+    fn programs_without_optional_sections_round_trip(mut module in common::module()) {
+        module.optional_sections = false;
+        let bytes = module.to_bytes().unwrap();
+        let again = read(&bytes);
+        prop_assert!(!again.optional_sections);
+        prop_assert!(again.attributes.typed().is_none());
+        prop_assert_eq!(again.to_bytes().unwrap(), bytes);
+    }
+
+    #[test]
+    fn bytes_may_stand_at_any_address(module in common::module(), shift in 0usize..8) {
+        let mut shifted = vec![0; shift];
+        module.write_to(&mut shifted).unwrap();
+        prop_assert_eq!(read(&shifted[shift..]), module);
+    }
+
+    #[test]
+    fn every_attribute_round_trips(value in common::attribute()) {
+        let mut module = Module::new(true);
+        module.push_attribute(value.clone());
+        let bytes = module.to_bytes().unwrap();
+        let module = read(&bytes);
+        prop_assert_eq!(module.attribute(bef::AttributeId(0)), Some(&value));
+    }
+
+    #[test]
+    fn what_verifies_is_read_without_a_fault(module in common::module()) {
+        let summary = walk(&module.to_bytes().unwrap(), Limits::default()).unwrap();
+        prop_assert_eq!(summary.functions, module.functions.len() as u64);
+        let kernels: usize = module.bodies().map(|(_, body)| body.kernels.len() + 1).sum();
+        prop_assert_eq!(summary.kernels, kernels as u64);
+    }
+}

@@ -1,0 +1,45 @@
+use crate::failure::Result;
+use crate::general::{GeneralOpts, InputArg, OutputArg, exit_status};
+use clap::Args;
+use pteron::{BackendRegistry, Limits};
+use toolbox::inspect;
+use toolbox::run::LoadMode;
+
+/// Show what is in a program (.pte) or a file of named data (.ptd)
+///
+/// Methods with their inputs and outputs, operators, delegates, memory plan, segments, constants, and
+/// what is missing to run it here. Only the tables of the file are read, however large it is.
+#[derive(Debug, Args)]
+#[command(after_long_help = concat!(
+    "Examples:\n",
+    "  pteron inspect model.pte\n\n",
+    "  # every constant, operator and delegate\n",
+    "  pteron inspect model.pte --all\n\n",
+    "  # the operators of a program, for a script\n",
+    "  pteron inspect model.pte --json | jq -r '.methods[].operators[].name'",
+    exit_status!()
+))]
+pub(crate) struct Opts {
+    #[command(flatten)]
+    input: InputArg,
+    /// Show long lists whole
+    #[arg(short, long)]
+    all: bool,
+    /// Print JSON: everything, in a form that stays
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    output: OutputArg,
+}
+
+impl Opts {
+    pub(crate) fn run(self, general: &GeneralOpts) -> Result {
+        let loader = self.input.open(LoadMode::File)?;
+        let (kernels, backends) = (pteron::kernel_registry(), BackendRegistry::new());
+        let report = inspect::inspect(&loader, &kernels, &backends, &Limits::default())?;
+        match self.json {
+            true => self.output.write_json(&report),
+            false => self.output.write_text(&inspect::text(&report, self.all || general.verbosity() > 0)),
+        }
+    }
+}

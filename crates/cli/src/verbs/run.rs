@@ -1,0 +1,186 @@
+use crate::failure::{Failure, Result};
+use crate::general::{GeneralOpts, InputArg, exit_status};
+use clap::{Args, ValueEnum};
+use pteron::{EValue, Pool, Program, Tensor};
+use serde_json::json;
+use std::io::{self, Write};
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+use toolbox::input::InputSpec;
+use toolbox::run::{self, LoadMode, Ran, Ranked, Request};
+use toolbox::{npy, show};
+
+/// Run a method of a program and show what it computes
+///
+/// Inputs stand in the order of the method's (`pteron inspect` lists them):
+///
+///   2x2xf32=1,2,3,4   a tensor; one element fills it, none makes zeros
+///   4xf32=@raw.bin    a tensor of the little-endian bytes of a file
+///   @x.npy            a NumPy array
+///   digit.png         an image (PNG or JPEG), for an input [1, C, H, W] with C 1 (grey) or 3
+///                     (colours): resized to H by W, values in 0..1, black is 0; uint8 in 0..255
+///   5  0.5  true      a number where the method takes one
+///
+/// Without inputs the method gets zeros. Numbers that the exporter fixed may be left out.
+#[derive(Debug, Args)]
+#[command(verbatim_doc_comment)]
+#[command(after_long_help = concat!(
+    "Examples:\n",
+    "  pteron run add.pte 2x2xf32=1,2,3,4 2x2xf32=1\n\n",
+    "  # the three likeliest classes of an image\n",
+    "  pteron run digits.pte 3.png --top 3 --labels labels.txt\n\n",
+    "  # weights from a separate file, outputs as NumPy arrays\n",
+    "  pteron run model.pte @x.npy --data weights.ptd --output out/\n\n",
+    "  # how long does it take?\n",
+    "  pteron run model.pte --repeat 100",
+    exit_status!()
+))]
+pub(crate) struct Opts {
+    #[command(flatten)]
+    input: InputArg,
+    /// The inputs of the method
+    #[arg(value_name = "INPUT", allow_negative_numbers = true)]
+    inputs: Vec<InputSpec>,
+    /// The method [default: `forward`, or the only one]
+    #[arg(short, long, value_name = "NAME")]
+    method: Option<String>,
+    /// A file of weights that the program keeps outside (.ptd); may be repeated
+    #[arg(short, long, value_name = "FILE")]
+    data: Vec<PathBuf>,
+    /// Write each output to this folder as a .npy file
+    #[arg(short, long, value_name = "DIR")]
+    output: Option<PathBuf>,
+    /// Print JSON, with every element
+    #[arg(long)]
+    json: bool,
+    /// Run this many more times and show how long that took
+    #[arg(short, long, value_name = "N", default_value_t = 0, hide_default_value = true)]
+    repeat: usize,
+    /// Threads to work with
+    #[arg(short, long, value_name = "N", default_value = "1")]
+    threads: NonZeroUsize,
+    /// How to read the files
+    #[arg(long, value_enum, default_value_t, value_name = "HOW")]
+    load: Load,
+    /// Show only the K largest elements of each row of the first output
+    #[arg(short = 'k', long, value_name = "K")]
+    top: Option<NonZeroUsize>,
+    /// Names for the positions that --top shows, a line each
+    #[arg(short, long, value_name = "FILE", requires = "top")]
+    labels: Option<PathBuf>,
+    /// Run instructions as they stand: pack no weights, fuse no operators
+    #[arg(long)]
+    no_prepare: bool,
+}
+
+/// How files are read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+enum Load {
+    /// Read what is needed into memory
+    #[default]
+    File,
+    /// Map the files into memory
+    Mmap,
+}
+
+impl Opts {
+    pub(crate) fn run(self, _: &GeneralOpts) -> Result {
+        let mode = match self.load {
+            Load::File => LoadMode::File,
+            Load::Mmap => LoadMode::Mmap,
+        };
+        let mut load = pteron::load_options();
+        load.data = run::open_data(&self.data, mode)?;
+        load.pool = Pool::new(self.threads.get());
+        load.no_prepare = self.no_prepare;
+        let labels = self.labels.as_deref().map(run::read_labels).transpose()?.unwrap_or_default();
+
+        let loader = self.input.open(mode)?;
+        toolbox::run::expect_program(&*loader)?;
+        let program = Program::load(loader, &load.limits).map_err(toolbox::Error::from)?;
+        let request = Request { method: self.method.clone(), inputs: self.inputs.clone(), repeat: self.repeat };
+        let ran = run::run(&program, &request, load)?;
+        if let Some(zeros) = &ran.zeros {
+            eprintln!("no inputs given: running with zeros, {}", zeros.join(" "));
+        }
+        if let Some(folder) = &self.output {
+            write_outputs(folder, &ran.outputs)?;
+        }
+        let top = match self.top {
+            Some(k) => Some(run::top_k(first_tensor(&ran)?, k.get(), &labels)?),
+            None => None,
+        };
+        match self.json {
+            true => print_json(&ran, top),
+            false => print_text(&ran, top, self.output.as_deref()),
+        }
+    }
+}
+
+fn first_tensor(ran: &Ran) -> Result<&Tensor> {
+    ran.outputs.first().and_then(EValue::as_tensor).ok_or_else(|| {
+        let message = format!("--top: the first output of `{}` is no tensor", ran.method);
+        Failure::Failed(Box::new(toolbox::Error::input(message)))
+    })
+}
+
+fn write_outputs(folder: &Path, outputs: &[EValue]) -> Result {
+    std::fs::create_dir_all(folder).map_err(toolbox::Error::write(folder))?;
+    for (i, output) in outputs.iter().enumerate() {
+        if let EValue::Tensor(t) = output {
+            npy::write(&folder.join(format!("output{i}.npy")), t)?;
+        }
+    }
+    Ok(())
+}
+
+fn print_text(ran: &Ran, top: Option<Vec<Vec<Ranked>>>, folder: Option<&Path>) -> Result {
+    let mut out = io::stdout().lock();
+    if let Some(rows) = &top {
+        for (i, row) in rows.iter().enumerate() {
+            if rows.len() > 1 {
+                writeln!(out, "row {i}")?;
+            }
+            let line = |r: &Ranked| {
+                vec![r.label.clone().unwrap_or_else(|| r.index.to_string()), show::number(r.value)]
+            };
+            out.write_all(show::table(row.iter().map(line).collect(), "<<", 0).as_bytes())?;
+        }
+    }
+    for (i, output) in ran.outputs.iter().enumerate() {
+        match (folder, output) {
+            (Some(folder), EValue::Tensor(t)) => {
+                writeln!(out, "output {i}: {} in {}", t.meta(), folder.join(format!("output{i}.npy")).display())?;
+            }
+            _ if top.is_some() => {}
+            _ => writeln!(out, "output {i}: {}", show::value(output))?,
+        }
+    }
+    if let Some(l) = &ran.latency {
+        let load = ran.load.as_secs_f64() * 1e3;
+        writeln!(out, "load {load:.3} ms")?;
+        writeln!(
+            out,
+            "{} runs: min {:.3} ms, median {:.3} ms, p99 {:.3} ms",
+            l.runs, l.min_ms, l.median_ms, l.p99_ms
+        )?;
+    }
+    Ok(())
+}
+
+fn print_json(ran: &Ran, top: Option<Vec<Vec<Ranked>>>) -> Result {
+    let mut report = json!({
+        "method": ran.method,
+        "outputs": ran.outputs.iter().map(show::json).collect::<Vec<_>>(),
+        "load_ms": ran.load.as_secs_f64() * 1e3,
+    });
+    if let Some(top) = top {
+        report["top"] = json!(top);
+    }
+    if let Some(latency) = &ran.latency {
+        report["latency"] = json!(latency);
+    }
+    let mut out = io::stdout().lock();
+    serde_json::to_writer(&mut out, &report).map_err(io::Error::from)?;
+    Ok(writeln!(out)?)
+}

@@ -1,0 +1,64 @@
+use crate::failure::{Failure, Result};
+use crate::general::{self, GeneralOpts, OutputArg, exit_status};
+use clap::Args;
+use pteron::Limits;
+use std::fmt::Write;
+use std::path::PathBuf;
+use toolbox::run::LoadMode;
+use toolbox::validate::validate;
+
+/// Find everything that is wrong with programs (.pte) or files of named data (.ptd)
+///
+/// Every problem is shown with its field, what was expected and what was found. Only the tables of a
+/// file are read.
+#[derive(Debug, Args)]
+#[command(after_long_help = concat!(
+    "Examples:\n",
+    "  pteron validate model.pte weights.ptd\n\n",
+    "  # in a script: silent, only the exit status counts\n",
+    "  pteron validate --quiet model.pte && deploy model.pte\n\n",
+    "  # for a program\n",
+    "  pteron validate model.pte --json",
+    exit_status!()
+))]
+pub(crate) struct Opts {
+    /// The files to check; `-` is stdin
+    #[arg(value_name = "FILE", required = true)]
+    files: Vec<PathBuf>,
+    /// Print nothing
+    #[arg(short, long)]
+    quiet: bool,
+    /// Print JSON: an array with an object for each file
+    #[arg(long, conflicts_with = "quiet")]
+    json: bool,
+    #[command(flatten)]
+    output: OutputArg,
+}
+
+impl Opts {
+    pub(crate) fn run(self, _: &GeneralOpts) -> Result {
+        let mut all = Vec::new();
+        for file in &self.files {
+            let loader = general::open(file, LoadMode::File)?;
+            all.push(validate(&*loader, &Limits::default())?);
+        }
+        let valid = all.iter().all(|v| v.valid);
+        if self.json {
+            self.output.write_json(&all)?;
+        } else if !self.quiet {
+            let mut text = String::new();
+            for v in &all {
+                let _ = match v.problems.len() {
+                    0 => writeln!(text, "{}: valid", v.file),
+                    1 => writeln!(text, "{}: 1 problem", v.file),
+                    n => writeln!(text, "{}: {n} problems", v.file),
+                };
+                for problem in &v.problems {
+                    let _ = writeln!(text, "  {}", problem.message);
+                }
+            }
+            self.output.write_text(&text)?;
+        }
+        if valid { Ok(()) } else { Err(Failure::Reported) }
+    }
+}

@@ -1,0 +1,67 @@
+use super::REPORT_VERSION;
+use crate::Result;
+use runtime::{DataLoader, Limits, NamedDataMap, PtdDataMap};
+use serde::Serialize;
+use std::sync::Arc;
+
+/// What a `.ptd` file holds.
+#[derive(Debug, Clone, Serialize)]
+pub struct FlatTensorReport {
+    /// The version of the report's shape.
+    pub report: u32,
+    /// The file.
+    pub file: String,
+    /// Its size in bytes.
+    pub bytes: u64,
+    /// Bytes that were read to tell this.
+    pub bytes_read: u64,
+    /// The version of the schema.
+    pub version: u32,
+    /// The sizes of the segments, in bytes.
+    pub segments: Vec<u64>,
+    /// The entries, in the order of the file.
+    pub entries: Vec<EntryReport>,
+}
+
+/// One entry of a `.ptd` file.
+#[derive(Debug, Clone, Serialize)]
+pub struct EntryReport {
+    /// Its key.
+    pub key: String,
+    /// The segment that holds it.
+    pub segment: u32,
+    /// Its size in bytes.
+    pub bytes: u64,
+    /// The scalar type; absent for a blob.
+    pub dtype: Option<String>,
+    /// The sizes; absent for a blob.
+    pub sizes: Option<Vec<i32>>,
+    /// The layout; absent for a blob.
+    pub dim_order: Option<Vec<u8>>,
+}
+
+pub(super) fn report(loader: &Arc<dyn DataLoader>, limits: &Limits) -> Result<FlatTensorReport> {
+    let map = PtdDataMap::load(Arc::clone(loader), limits)?;
+    let file = map.tables();
+    let entries = file.named_data.iter().map(|e| {
+        let layout = e.tensor_layout.as_ref();
+        let segment = file.segments.get(e.segment_index as usize).map_or(0, |s| s.size);
+        EntryReport {
+            key: e.key.clone(),
+            segment: e.segment_index,
+            bytes: layout.and_then(|l| l.nbytes()).unwrap_or(segment.saturating_sub(e.segment_offset)),
+            dtype: layout.map(|l| super::program::dtype_name(l.scalar_type)),
+            sizes: layout.map(|l| l.sizes.clone()),
+            dim_order: layout.map(|l| l.dim_order.clone()),
+        }
+    });
+    Ok(FlatTensorReport {
+        report: REPORT_VERSION,
+        file: map.name().to_owned(),
+        bytes: loader.size(),
+        version: file.version,
+        segments: file.segments.iter().map(|s| s.size).collect(),
+        entries: entries.collect(),
+        bytes_read: loader.bytes_loaded(),
+    })
+}

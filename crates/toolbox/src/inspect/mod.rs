@@ -1,0 +1,54 @@
+//! What is in a file: a report for people ([`text`]) and for programs (the same structs as JSON).
+//!
+//! Only the header, the tables and a few bytes of each delegate's payload are read, however large the
+//! file is.
+
+mod flat_tensor;
+mod payload;
+mod program;
+mod text;
+
+pub use flat_tensor::{EntryReport, FlatTensorReport};
+pub use payload::sniff_payload;
+pub use program::{
+    ArenaReport, ConstantReport, DelegateReport, ExtendedHeaderReport, HeaderReport, InstructionCounts,
+    MethodReport, MissingReport, NamedDataReport, OperatorReport, ProgramReport, SegmentReport, TensorCounts,
+    ValueReport,
+};
+pub use text::text;
+
+use crate::{Result, kind};
+use format::FileKind;
+use operator::KernelRegistry;
+use runtime::{BackendRegistry, DataLoader, Limits};
+use serde::Serialize;
+use std::sync::Arc;
+
+/// What a file holds. In JSON, `format` says which kind of report it is, and `report` the version
+/// of the report's own shape.
+#[derive(Debug, Clone, Serialize)]
+#[serde(tag = "format", rename_all = "lowercase")]
+#[non_exhaustive]
+pub enum Report {
+    /// An ExecuTorch program.
+    Pte(Box<ProgramReport>),
+    /// Named data.
+    Ptd(FlatTensorReport),
+}
+
+/// The version of the reports' shape: it grows when a field is renamed or removed.
+pub const REPORT_VERSION: u32 = 1;
+
+/// Looks into a file. The registries decide what is missing to run it.
+pub fn inspect(
+    loader: &Arc<dyn DataLoader>,
+    kernels: &KernelRegistry,
+    backends: &BackendRegistry,
+    limits: &Limits,
+) -> Result<Report> {
+    match kind::of(&**loader)? {
+        Some(FileKind::Pte) => Ok(Report::Pte(Box::new(program::report(loader, kernels, backends, limits)?))),
+        Some(FileKind::Ptd) => Ok(Report::Ptd(flat_tensor::report(loader, limits)?)),
+        other => Err(kind::wrong(&**loader, other, "inspect", "programs (.pte) and named data (.ptd)")),
+    }
+}

@@ -1,0 +1,436 @@
+use super::REPORT_VERSION;
+use super::payload::sniff_payload;
+use crate::Result;
+use format::pte;
+use operator::{KernelRegistry, Tag};
+use runtime::{BackendRegistry, DataLoader, Limits, MethodMeta, Missing, Program, Purpose, ValueMeta};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tensor::{ScalarType, ShapeDynamism};
+
+/// Bytes of a payload that are read to tell what it is.
+const PAYLOAD_HEAD: u64 = 64;
+
+/// What a `.pte` file holds.
+#[derive(Debug, Clone, Serialize)]
+pub struct ProgramReport {
+    /// The version of the report's shape.
+    pub report: u32,
+    /// The file.
+    pub file: String,
+    /// Its size in bytes.
+    pub bytes: u64,
+    /// Bytes that were read to tell this.
+    pub bytes_read: u64,
+    /// The header.
+    pub header: HeaderReport,
+    /// The version of the schema.
+    pub version: u32,
+    /// The methods, in the order of the file.
+    pub methods: Vec<MethodReport>,
+    /// The segments, in the order of the file.
+    pub segments: Vec<SegmentReport>,
+    /// The program's own named data.
+    pub named_data: Vec<NamedDataReport>,
+    /// The constants that tensors use, the largest first. A constant of several methods stands once.
+    pub constants: Vec<ConstantReport>,
+}
+
+/// The header of a program.
+#[derive(Debug, Clone, Serialize)]
+pub struct HeaderReport {
+    /// Bytes of the tables, the header included.
+    pub program_size: u64,
+    /// Where the segments start; absent if the file has no extended header.
+    pub extended: Option<ExtendedHeaderReport>,
+}
+
+/// The extended header.
+#[derive(Debug, Clone, Serialize)]
+pub struct ExtendedHeaderReport {
+    /// Its length in bytes: 24 before release 1.0, 32 since.
+    pub length: u32,
+    /// Where the segments start.
+    pub segment_base_offset: u64,
+    /// Bytes of all segments, if the header says.
+    pub segment_data_size: Option<u64>,
+}
+
+/// One method.
+#[derive(Debug, Clone, Serialize)]
+pub struct MethodReport {
+    /// Its name.
+    pub name: String,
+    /// What it takes.
+    pub inputs: Vec<ValueReport>,
+    /// What it gives.
+    pub outputs: Vec<ValueReport>,
+    /// Its instructions by kind.
+    pub instructions: InstructionCounts,
+    /// The operators it calls, the most frequent first.
+    pub operators: Vec<OperatorReport>,
+    /// The parts that are delegated.
+    pub delegates: Vec<DelegateReport>,
+    /// The memory arenas that it plans with.
+    pub arenas: Vec<ArenaReport>,
+    /// Its tensors by where their bytes are.
+    pub tensors: TensorCounts,
+    /// What is missing to run it here; absent if nothing is.
+    pub missing: Option<MissingReport>,
+}
+
+/// An input or output.
+#[derive(Debug, Clone, Serialize)]
+pub struct ValueReport {
+    /// The kind of value: `Tensor`, `Int`, ….
+    pub kind: String,
+    /// The scalar type of a tensor.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dtype: Option<String>,
+    /// The sizes of a tensor: upper bounds if it is dynamic.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sizes: Option<Vec<usize>>,
+    /// The layout of a tensor.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dim_order: Option<Vec<u8>>,
+    /// Whether the sizes of a tensor may change.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dynamic: Option<bool>,
+    /// Whether the plan gives a tensor memory.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub planned: Option<bool>,
+    /// The value that the exporter fixed, of anything but a tensor.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub traced: Option<String>,
+}
+
+/// Instructions by kind.
+#[derive(Debug, Clone, Default, Serialize)]
+#[serde(transparent)]
+pub struct InstructionCounts(pub BTreeMap<String, usize>);
+
+/// An operator that a method calls.
+#[derive(Debug, Clone, Serialize)]
+pub struct OperatorReport {
+    /// Its full name.
+    pub name: String,
+    /// How many instructions call it.
+    pub calls: usize,
+    /// Whether there is a kernel for it.
+    pub available: bool,
+}
+
+/// A part of a method that a backend executes.
+#[derive(Debug, Clone, Serialize)]
+pub struct DelegateReport {
+    /// Index in the method's table of delegates.
+    pub index: usize,
+    /// The backend's id.
+    pub backend: String,
+    /// `INLINE` or `SEGMENT`.
+    pub location: String,
+    /// Where in the file the payload starts.
+    pub offset: u64,
+    /// Bytes of the payload.
+    pub bytes: u64,
+    /// What the payload's first bytes say it is.
+    pub magic: Option<String>,
+    /// The keys of the settings that the exporter left, with the bytes of their values.
+    pub compile_specs: BTreeMap<String, u64>,
+    /// How many instructions call it.
+    pub calls: usize,
+}
+
+/// A memory arena of a plan.
+#[derive(Debug, Clone, Serialize)]
+pub struct ArenaReport {
+    /// Its memory id, from 1.
+    pub memory_id: usize,
+    /// Its size in bytes.
+    pub bytes: u64,
+    /// The tensors that are planned into it.
+    pub tensors: usize,
+    /// The device, if it is not the CPU.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub device: Option<String>,
+}
+
+/// The tensors of a method by where their bytes are.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct TensorCounts {
+    /// In the program, never written.
+    pub constant: usize,
+    /// In an arena.
+    pub planned: usize,
+    /// In an arena, with initial bytes in the program.
+    pub mutable: usize,
+    /// In a `.ptd` file.
+    pub external: usize,
+    /// Nowhere: an input or output whose memory the reference asks the caller for.
+    pub unplanned: usize,
+    /// The keys of those in a `.ptd` file.
+    pub external_keys: Vec<String>,
+}
+
+/// What is missing to run a method.
+#[derive(Debug, Clone, Serialize)]
+pub struct MissingReport {
+    /// Operators without a kernel.
+    pub operators: Vec<String>,
+    /// Backends that are not registered, or not available.
+    pub backends: Vec<String>,
+}
+
+/// A segment.
+#[derive(Debug, Clone, Serialize)]
+pub struct SegmentReport {
+    /// Where in the file it starts.
+    pub offset: u64,
+    /// Its size in bytes.
+    pub bytes: u64,
+    /// What uses it.
+    pub holds: Vec<String>,
+}
+
+/// An entry of the program's named data.
+#[derive(Debug, Clone, Serialize)]
+pub struct NamedDataReport {
+    /// Its key.
+    pub key: String,
+    /// Its segment.
+    pub segment: u32,
+    /// Its size in bytes.
+    pub bytes: u64,
+}
+
+/// A constant, or the initial bytes of a mutable tensor.
+#[derive(Debug, Clone, Serialize)]
+pub struct ConstantReport {
+    /// Its size in bytes.
+    pub bytes: u64,
+    /// Its scalar type.
+    pub dtype: String,
+    /// Its sizes.
+    pub sizes: Vec<i32>,
+    /// Its name in the model, where the exporter kept it.
+    pub name: Option<String>,
+    /// Whether it is the initial value of a tensor that changes.
+    pub mutable: bool,
+    /// The methods that use it.
+    pub methods: Vec<String>,
+}
+
+pub(super) fn report(
+    loader: &Arc<dyn DataLoader>,
+    kernels: &KernelRegistry,
+    backends: &BackendRegistry,
+    limits: &Limits,
+) -> Result<ProgramReport> {
+    let program = Program::load(Arc::clone(loader), limits)?;
+    let (header, tables) = (program.header(), program.tables());
+    let methods = program
+        .methods()
+        .map(|meta| method(&program, meta, kernels, backends))
+        .collect::<Result<Vec<_>>>()?;
+    let segments = (0..tables.segments.len() as u32).map(|i| {
+        let range = tables.segment(i).unwrap_or(0..0);
+        SegmentReport { offset: range.start, bytes: range.end - range.start, holds: holds(tables, i) }
+    });
+    let named_data = tables.named_data.iter().map(|n| {
+        let range = tables.segment(n.segment_index).unwrap_or(0..0);
+        NamedDataReport { key: n.key.clone(), segment: n.segment_index, bytes: range.end - range.start }
+    });
+    Ok(ProgramReport {
+        report: REPORT_VERSION,
+        file: loader.name().to_owned(),
+        bytes: loader.size(),
+        header: HeaderReport {
+            program_size: header.program_size,
+            extended: header.extended.map(|e| ExtendedHeaderReport {
+                length: e.length,
+                segment_base_offset: e.segment_base_offset,
+                segment_data_size: e.segment_data_size,
+            }),
+        },
+        version: tables.version,
+        methods,
+        segments: segments.collect(),
+        named_data: named_data.collect(),
+        constants: constants(tables),
+        bytes_read: loader.bytes_loaded(),
+    })
+}
+
+fn method(
+    program: &Program,
+    meta: MethodMeta<'_>,
+    kernels: &KernelRegistry,
+    backends: &BackendRegistry,
+) -> Result<MethodReport> {
+    let plan = meta.plan();
+    let mut instructions = InstructionCounts::default();
+    let mut delegate_calls = BTreeMap::<usize, usize>::new();
+    for instruction in plan.chains.iter().flat_map(|c| &c.instructions) {
+        *instructions.0.entry(instruction.kind().to_owned()).or_default() += 1;
+        if let pte::Instruction::DelegateCall { delegate_index, .. } = instruction {
+            *delegate_calls.entry(*delegate_index as usize).or_default() += 1;
+        }
+    }
+    let mut operators: Vec<OperatorReport> = meta
+        .operators()
+        .into_iter()
+        .map(|op| OperatorReport { available: kernels.contains(&op.name), name: op.name, calls: op.calls })
+        .collect();
+    operators.sort_by(|a, b| b.calls.cmp(&a.calls).then_with(|| a.name.cmp(&b.name)));
+
+    let mut delegates = Vec::new();
+    for (index, d) in plan.delegates.iter().enumerate() {
+        let range = meta.payload_range(d);
+        let bytes = range.end - range.start;
+        let head = program.loader().load(range.start, bytes.min(PAYLOAD_HEAD), Purpose::Backend(&d.id))?;
+        let specs = d.compile_specs.iter().map(|s| (s.key.clone(), s.value.len() as u64));
+        delegates.push(DelegateReport {
+            index,
+            backend: d.id.clone(),
+            location: d.processed.location.name().to_owned(),
+            offset: range.start,
+            bytes,
+            magic: sniff_payload(&head).map(str::to_owned),
+            compile_specs: specs.collect(),
+            calls: delegate_calls.get(&index).copied().unwrap_or(0),
+        });
+    }
+
+    let missing = program.missing_in(meta.name(), kernels, backends)?;
+    Ok(MethodReport {
+        name: meta.name().to_owned(),
+        inputs: meta.inputs().iter().map(value).collect(),
+        outputs: meta.outputs().iter().map(value).collect(),
+        instructions,
+        operators,
+        delegates,
+        arenas: arenas(plan),
+        tensors: tensors(plan),
+        missing: (!missing.is_empty()).then(|| MissingReport::new(&missing)),
+    })
+}
+
+impl MissingReport {
+    fn new(missing: &Missing) -> Self {
+        Self {
+            operators: missing.operators.iter().map(|o| o.name.clone()).collect(),
+            backends: missing.backends.iter().map(|b| b.id.clone()).collect(),
+        }
+    }
+}
+
+fn value(meta: &ValueMeta) -> ValueReport {
+    let tensor = meta.tensor.as_ref();
+    ValueReport {
+        kind: meta.tag.to_string(),
+        dtype: tensor.map(|t| t.meta.dtype().name().to_owned()),
+        sizes: tensor.map(|t| t.meta.sizes().to_vec()),
+        dim_order: tensor.map(|t| t.meta.dim_order().to_vec()),
+        dynamic: tensor.map(|t| t.meta.dynamism() != ShapeDynamism::Static),
+        planned: tensor.map(|t| t.planned),
+        traced: match meta.tag {
+            Tag::Tensor => None,
+            _ => meta.traced.as_ref().map(crate::show::value),
+        },
+    }
+}
+
+fn arenas(plan: &pte::ExecutionPlan) -> Vec<ArenaReport> {
+    let sizes = plan.non_const_buffer_sizes.iter().enumerate().skip(1);
+    sizes
+        .map(|(memory_id, &bytes)| {
+            let device = plan.non_const_buffer_device.iter().find(|d| d.buffer_idx as usize == memory_id);
+            let planned = plan.values.iter().filter_map(pte::EValue::as_tensor);
+            ArenaReport {
+                memory_id,
+                bytes: u64::try_from(bytes).unwrap_or(0),
+                tensors: planned
+                    .filter_map(|t| t.allocation_info)
+                    .filter(|a| a.memory_id as usize == memory_id)
+                    .count(),
+                device: device.map(|d| format!("{}:{}", d.device_type.name(), d.device_index)),
+            }
+        })
+        .collect()
+}
+
+fn tensors(plan: &pte::ExecutionPlan) -> TensorCounts {
+    let mut counts = TensorCounts::default();
+    for t in plan.values.iter().filter_map(pte::EValue::as_tensor) {
+        if t.is_external() {
+            counts.external += 1;
+            counts.external_keys.extend(t.fully_qualified_name().map(str::to_owned));
+        } else if t.constant_idx().is_some() {
+            counts.constant += 1;
+        } else if t.initial_data_idx().is_some() {
+            counts.mutable += 1;
+        } else if t.allocation_info.is_some() {
+            counts.planned += 1;
+        } else {
+            counts.unplanned += 1;
+        }
+    }
+    counts
+}
+
+/// What uses a segment, in a few words.
+fn holds(program: &pte::Program, segment: u32) -> Vec<String> {
+    let mut uses = Vec::new();
+    if program.constant_segment.as_ref().is_some_and(|c| c.segment_index == segment) {
+        uses.push("constants".to_owned());
+    }
+    if program.mutable_data_segments.iter().any(|m| m.segment_index == segment) {
+        uses.push("initial values of mutable tensors".to_owned());
+    }
+    for plan in &program.execution_plan {
+        for (i, d) in plan.delegates.iter().enumerate() {
+            if d.processed.location == pte::DataLocation::Segment && d.processed.index == segment {
+                uses.push(format!("payload of {}'s delegate {i} ({})", plan.name, d.id));
+            }
+        }
+    }
+    for named in program.named_data.iter().filter(|n| n.segment_index == segment) {
+        uses.push(format!("named data {}", named.key));
+    }
+    uses
+}
+
+fn constants(program: &pte::Program) -> Vec<ConstantReport> {
+    // Whether it is mutable, its index, its bytes: tensors that agree in these are one constant.
+    let mut all = BTreeMap::<(bool, u32, u64), ConstantReport>::new();
+    for plan in &program.execution_plan {
+        for t in plan.values.iter().filter_map(pte::EValue::as_tensor) {
+            let (mutable, index) = match (t.constant_idx(), t.initial_data_idx()) {
+                (Some(i), _) => (false, i),
+                (None, Some(i)) => (true, i),
+                (None, None) => continue,
+            };
+            let bytes = t.nbytes().unwrap_or(0);
+            let entry = all.entry((mutable, index, bytes)).or_insert_with(|| ConstantReport {
+                bytes,
+                dtype: dtype_name(t.scalar_type),
+                sizes: t.sizes.clone(),
+                name: t.fully_qualified_name().map(str::to_owned),
+                mutable,
+                methods: Vec::new(),
+            });
+            if entry.methods.last() != Some(&plan.name) {
+                entry.methods.push(plan.name.clone());
+            }
+        }
+    }
+    let mut all: Vec<ConstantReport> = all.into_values().collect();
+    all.sort_by_key(|c| std::cmp::Reverse(c.bytes));
+    all
+}
+
+/// PyTorch's name of a scalar type of a file.
+pub(super) fn dtype_name(number: i8) -> String {
+    ScalarType::from_i8(number).map_or_else(|_| format!("type {number}"), |t| t.name().to_owned())
+}

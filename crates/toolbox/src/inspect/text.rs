@@ -1,0 +1,210 @@
+use super::{FlatTensorReport, MethodReport, ProgramReport, Report, ValueReport};
+use crate::show::{bytes, table};
+use std::fmt::{self, Write};
+
+/// Entries of a long list that are shown unless all are asked for.
+const FEW: usize = 12;
+
+/// The report as a person reads it. Long lists are cut unless `all` is set. The text may change from
+/// release to release; the JSON form is for programs.
+pub fn text(report: &Report, all: bool) -> String {
+    let mut out = String::new();
+    let written = match report {
+        Report::Pte(program) => program_text(&mut out, program, all),
+        Report::Ptd(file) => flat_tensor_text(&mut out, file, all),
+    };
+    debug_assert!(written.is_ok(), "a String takes all text");
+    out
+}
+
+fn program_text(out: &mut String, p: &ProgramReport, all: bool) -> fmt::Result {
+    writeln!(out, "{}: ExecuTorch program, {} ({} read)", p.file, bytes(p.bytes), bytes(p.bytes_read))?;
+    write!(out, "header: ")?;
+    match &p.header.extended {
+        None => write!(out, "plain, no segments")?,
+        Some(e) => {
+            write!(out, "extended, {} bytes; segments from byte {}", e.length, e.segment_base_offset)?;
+            if let Some(size) = e.segment_data_size {
+                write!(out, ", {}", bytes(size))?;
+            }
+        }
+    }
+    writeln!(out, "; tables {}; schema version {}", bytes(p.header.program_size), p.version)?;
+    for method in &p.methods {
+        writeln!(out)?;
+        method_text(out, method, all)?;
+    }
+
+    if !p.segments.is_empty() {
+        writeln!(out, "\nsegments")?;
+        let rows = p.segments.iter().enumerate().map(|(i, s)| {
+            let holds = match s.holds.as_slice() {
+                [] => "nothing that is used".to_owned(),
+                [one] => one.clone(),
+                [first, rest @ ..] => format!("{first}, and {} more", rest.len()),
+            };
+            vec![i.to_string(), bytes(s.bytes), format!("at byte {}", s.offset), holds]
+        });
+        few(out, rows.collect(), all, ">><<")?;
+    }
+    if !p.named_data.is_empty() {
+        writeln!(out, "\nnamed data")?;
+        let rows = p.named_data.iter().map(|n| vec![bytes(n.bytes), n.key.clone()]);
+        few(out, rows.collect(), all, "><")?;
+    }
+    if !p.constants.is_empty() {
+        let total = p.constants.iter().map(|c| c.bytes).sum();
+        writeln!(out, "\nconstants: {}, {} in all", p.constants.len(), bytes(total))?;
+        let several = p.methods.len() > 1;
+        let rows = p.constants.iter().map(|c| {
+            let mut what = c.name.clone().unwrap_or_default();
+            if c.mutable {
+                what = format!("{what} (initial value)").trim_start().to_owned();
+            }
+            if several {
+                what = format!("{what} in {}", c.methods.join(", ")).trim_start().to_owned();
+            }
+            vec![bytes(c.bytes), format!("{}{:?}", c.dtype, c.sizes), what]
+        });
+        few(out, rows.collect(), all, "><<")?;
+    }
+    Ok(())
+}
+
+fn method_text(out: &mut String, m: &MethodReport, all: bool) -> fmt::Result {
+    writeln!(out, "method {}", m.name)?;
+    for (what, values) in [("inputs", &m.inputs), ("outputs", &m.outputs)] {
+        writeln!(out, "  {what}{}", if values.is_empty() { ": none" } else { "" })?;
+        let rows = values.iter().enumerate().map(|(i, v)| vec![i.to_string(), value_text(v)]);
+        out.push_str(&table(rows.collect(), "><", 4));
+    }
+    let calls: usize = m.operators.iter().map(|o| o.calls).sum();
+    if calls > 0 {
+        writeln!(out, "  operators: {} in {calls} calls", m.operators.len())?;
+        let rows = m.operators.iter().map(|o| {
+            let note = if o.available { "" } else { "  (no kernel here)" };
+            vec![o.calls.to_string(), format!("{}{note}", o.name)]
+        });
+        few_at(out, rows.collect(), all, "><", 4)?;
+    }
+    let others: Vec<String> = m
+        .instructions
+        .0
+        .iter()
+        .filter(|(kind, _)| *kind != "KernelCall")
+        .map(|(kind, n)| format!("{n} {kind}"))
+        .collect();
+    if !others.is_empty() {
+        writeln!(out, "  other instructions: {}", others.join(", "))?;
+    }
+    if !m.delegates.is_empty() {
+        let total = m.delegates.iter().map(|d| d.bytes).sum();
+        writeln!(out, "  delegates: {}, {} of payload", m.delegates.len(), bytes(total))?;
+        let rows = m.delegates.iter().map(|d| {
+            let calls = if d.calls == 1 { "1 call".to_owned() } else { format!("{} calls", d.calls) };
+            let magic = d.magic.as_deref().unwrap_or("payload of unknown kind");
+            vec![d.index.to_string(), d.backend.clone(), bytes(d.bytes), magic.to_owned(), calls]
+        });
+        few_at(out, rows.collect(), all, "><><<", 4)?;
+    }
+    if !m.arenas.is_empty() {
+        writeln!(out, "  memory plan")?;
+        let rows = m.arenas.iter().map(|a| {
+            let device = a.device.as_deref().unwrap_or("");
+            vec![a.memory_id.to_string(), bytes(a.bytes), format!("{} tensors {device}", a.tensors)]
+        });
+        out.push_str(&table(rows.collect(), ">><", 4));
+    }
+    let t = &m.tensors;
+    let counts = [
+        (t.constant, "constant"),
+        (t.planned, "planned"),
+        (t.mutable, "planned with initial value"),
+        (t.unplanned, "unplanned"),
+        (t.external, "outside the file"),
+    ];
+    let counts: Vec<String> =
+        counts.iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!("{n} {what}")).collect();
+    if !counts.is_empty() {
+        writeln!(out, "  tensors: {}", counts.join(", "))?;
+    }
+    if t.external > 0 {
+        let rows = t.external_keys.iter().map(|k| vec![k.clone()]).collect();
+        few_at(out, rows, all, "<", 4)?;
+    }
+    match &m.missing {
+        None => writeln!(out, "  runs here: yes"),
+        Some(missing) => {
+            writeln!(out, "  runs here: no")?;
+            if !missing.operators.is_empty() {
+                writeln!(out, "    missing operators: {}", missing.operators.join(", "))?;
+            }
+            if !missing.backends.is_empty() {
+                writeln!(out, "    missing backends: {}", missing.backends.join(", "))?;
+            }
+            Ok(())
+        }
+    }
+}
+
+fn value_text(v: &ValueReport) -> String {
+    let Some(dtype) = &v.dtype else {
+        return match &v.traced {
+            Some(fixed) => format!("{fixed}, fixed by the exporter"),
+            None => v.kind.clone(),
+        };
+    };
+    let mut text = format!("{dtype}{:?}", v.sizes.as_deref().unwrap_or(&[]));
+    let order = v.dim_order.as_deref().unwrap_or(&[]);
+    if order.iter().enumerate().any(|(i, &d)| i != usize::from(d)) {
+        let _ = write!(text, " in dim order {order:?}");
+    }
+    if v.dynamic == Some(true) {
+        text.push_str(", sizes at most these");
+    }
+    if v.planned == Some(false) {
+        text.push_str(", unplanned");
+    }
+    text
+}
+
+fn flat_tensor_text(out: &mut String, f: &FlatTensorReport, all: bool) -> fmt::Result {
+    writeln!(out, "{}: named data, {} ({} read)", f.file, bytes(f.bytes), bytes(f.bytes_read))?;
+    let total = f.segments.iter().sum();
+    writeln!(out, "schema version {}; {} segments, {}", f.version, f.segments.len(), bytes(total))?;
+    writeln!(out, "\nentries: {}", f.entries.len())?;
+    let rows = f.entries.iter().map(|e| {
+        let mut what = match (&e.dtype, &e.sizes) {
+            (Some(dtype), Some(sizes)) => format!("{dtype}{sizes:?}"),
+            _ => "blob".to_owned(),
+        };
+        let order = e.dim_order.as_deref().unwrap_or(&[]);
+        if order.iter().enumerate().any(|(i, &d)| i != usize::from(d)) {
+            let _ = write!(what, " in dim order {order:?}");
+        }
+        vec![bytes(e.bytes), e.key.clone(), what, format!("segment {}", e.segment)]
+    });
+    few(out, rows.collect(), all, "><<<")
+}
+
+fn few(out: &mut String, rows: Vec<Vec<String>>, all: bool, align: &str) -> fmt::Result {
+    few_at(out, rows, all, align, 2)
+}
+
+/// A table, cut after a few rows.
+fn few_at(
+    out: &mut String,
+    mut rows: Vec<Vec<String>>,
+    all: bool,
+    align: &str,
+    indent: usize,
+) -> fmt::Result {
+    let more = rows.len().saturating_sub(FEW);
+    if !all && more > 1 {
+        rows.truncate(FEW);
+        out.push_str(&table(rows, align, indent));
+        return writeln!(out, "{:indent$}… and {more} more (--all shows them)", "");
+    }
+    out.push_str(&table(rows, align, indent));
+    Ok(())
+}

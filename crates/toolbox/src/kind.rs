@@ -1,0 +1,38 @@
+//! What a file is, by its first bytes.
+
+use crate::{Error, Result};
+use format::FileKind;
+use runtime::{DataLoader, Purpose};
+
+/// Bytes that are looked at.
+const HEAD_BYTES: u64 = 64;
+
+/// The kind of file that a loader serves; `None` if its magic is none that is known.
+pub(crate) fn of(loader: &dyn DataLoader) -> Result<Option<FileKind>> {
+    let head = loader.load(0, loader.size().min(HEAD_BYTES), Purpose::Program)?;
+    Ok(format::sniff(&head))
+}
+
+/// The error that says that a verb has no use for a file of this kind.
+pub(crate) fn wrong(
+    loader: &dyn DataLoader,
+    found: Option<FileKind>,
+    verb: &'static str,
+    expected: &'static str,
+) -> Error {
+    let found = match found {
+        _ if loader.size() == 0 => "empty",
+        None => "of no format that pteron knows",
+        Some(FileKind::Pte) => "an ExecuTorch program (.pte)",
+        Some(FileKind::Ptd) => "named data (.ptd)",
+        Some(FileKind::Bpte) => "a bundled program (.bpte)",
+        Some(FileKind::Etdump) => "an ETDump",
+        Some(FileKind::Bef) => "a BEF file",
+        Some(FileKind::Xnnpack) => "a payload of the XNNPACK backend",
+        Some(FileKind::Zip) => "a zip archive; if it is a .pt2, ExecuTorch's exporter makes a .pte of it",
+        Some(FileKind::Npy) => "a NumPy array (.npy)",
+        Some(FileKind::Safetensors) => "a safetensors file",
+        Some(other) => other.name(),
+    };
+    Error::WrongFormat { file: loader.name().to_owned(), found: found.to_owned(), verb, expected }
+}

@@ -1,0 +1,264 @@
+//! Running a method once or many times.
+
+use crate::input::{Declared, InputSpec, type_text};
+use crate::{Context, Error, Result, show};
+use operator::{EValue, Tag};
+use runtime::{
+    DataLoader, FileLoader, LoadOptions, MergedDataMap, Method, MmapLoader, NamedDataMap, Program,
+    PtdDataMap, ValueMeta,
+};
+use serde::Serialize;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tensor::{DimOrder, Tensor};
+
+/// How the bytes of a file are had.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum LoadMode {
+    /// Ranges are read into memory when they are needed.
+    #[default]
+    File,
+    /// The file is mapped: pages are read when they are touched, and shared between processes.
+    Mmap,
+}
+
+/// Opens a file to load from.
+pub fn open(path: &Path, mode: LoadMode) -> Result<Arc<dyn DataLoader>> {
+    Ok(match mode {
+        LoadMode::File => Arc::new(FileLoader::open(path)?),
+        LoadMode::Mmap => Arc::new(MmapLoader::open(path)?),
+    })
+}
+
+/// Fails if the file is no program, saying what it is instead.
+pub fn expect_program(loader: &dyn DataLoader) -> Result<()> {
+    match crate::kind::of(loader)? {
+        Some(format::FileKind::Pte) => Ok(()),
+        other => Err(crate::kind::wrong(loader, other, "run", "programs (.pte)")),
+    }
+}
+
+/// Opens `.ptd` files as one map; `None` if there are none.
+pub fn open_data(files: &[PathBuf], mode: LoadMode) -> Result<Option<Arc<dyn NamedDataMap>>> {
+    let mut maps: Vec<Arc<dyn NamedDataMap>> = Vec::new();
+    for file in files {
+        maps.push(Arc::new(match mode {
+            LoadMode::File => PtdDataMap::open(file)?,
+            LoadMode::Mmap => PtdDataMap::map(file)?,
+        }));
+    }
+    Ok(match maps.len() {
+        0 => None,
+        1 => maps.pop(),
+        _ => Some(Arc::new(MergedDataMap::new(maps)?)),
+    })
+}
+
+/// What to run.
+#[derive(Debug, Clone, Default)]
+pub struct Request {
+    /// The method; if none is named, `forward`, or the only one.
+    pub method: Option<String>,
+    /// The inputs; if there are none, zeros and what the exporter fixed.
+    pub inputs: Vec<InputSpec>,
+    /// How many further times to run, timed.
+    pub repeat: usize,
+}
+
+/// What a run has given.
+#[derive(Debug)]
+pub struct Ran {
+    /// The method that ran.
+    pub method: String,
+    /// What the inputs were made of, if none were given: a text such as `1x1x8x8xf32`.
+    pub zeros: Option<Vec<String>>,
+    /// The outputs of the first run.
+    pub outputs: Vec<EValue>,
+    /// How long it took to load the method.
+    pub load: Duration,
+    /// How long the further runs took.
+    pub latency: Option<Latency>,
+}
+
+/// How long runs took, inputs set and outputs left in place.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct Latency {
+    /// The number of runs.
+    pub runs: usize,
+    /// The shortest, in milliseconds.
+    pub min_ms: f64,
+    /// The one in the middle.
+    pub median_ms: f64,
+    /// The one that 99 of 100 do not exceed.
+    pub p99_ms: f64,
+}
+
+impl Latency {
+    /// Of these durations; `None` if there are none.
+    pub fn of(mut times: Vec<Duration>) -> Option<Self> {
+        times.sort_unstable();
+        let last = times.len().checked_sub(1)?;
+        let at = |q: f64| times[((last as f64) * q).ceil() as usize].as_secs_f64() * 1e3;
+        Some(Self { runs: times.len(), min_ms: at(0.0), median_ms: at(0.5), p99_ms: at(0.99) })
+    }
+}
+
+/// The method to run when none is named: `forward`, or the only one there is.
+pub fn default_method(program: &Program) -> Result<String> {
+    let names: Vec<&str> = program.method_names().collect();
+    match names.as_slice() {
+        names if names.contains(&"forward") => Ok("forward".to_owned()),
+        [only] => Ok((*only).to_owned()),
+        _ => Err(Error::input(format!(
+            "the program has no method `forward`; name one of its methods: {}",
+            names.join(", ")
+        ))),
+    }
+}
+
+/// Loads a method and runs it.
+pub fn run(program: &Program, request: &Request, options: LoadOptions) -> Result<Ran> {
+    let name = match &request.method {
+        Some(name) => name.clone(),
+        None => default_method(program)?,
+    };
+    let declared = program.method_meta(&name)?.inputs();
+    let (inputs, zeros) = match request.inputs.is_empty() && !declared.is_empty() {
+        true => (default_inputs(&declared)?, Some(declared.iter().map(default_text).collect())),
+        false => (given_inputs(&name, &declared, &request.inputs)?, None),
+    };
+
+    let start = Instant::now();
+    let mut method = program.load_method(&name, options)?;
+    let load = start.elapsed();
+    let outputs = method.execute(&inputs)?;
+    let mut times = Vec::with_capacity(request.repeat);
+    for _ in 0..request.repeat {
+        let start = Instant::now();
+        once(&mut method, &inputs)?;
+        times.push(start.elapsed());
+    }
+    Ok(Ran { method: name, zeros, outputs, load, latency: Latency::of(times) })
+}
+
+fn once(method: &mut Method, inputs: &[EValue]) -> Result<()> {
+    for (i, input) in inputs.iter().enumerate() {
+        method.set_input(i, input)?;
+    }
+    Ok(method.run()?)
+}
+
+/// Makes the inputs that were given. Values that the exporter fixed may be left out, all or none.
+fn given_inputs(method: &str, declared: &[ValueMeta], specs: &[InputSpec]) -> Result<Vec<EValue>> {
+    let open = declared.iter().filter(|d| d.traced.is_none()).count();
+    let all = specs.len() == declared.len();
+    if !all && specs.len() != open {
+        let list: Vec<String> = declared.iter().map(default_text).collect();
+        return Err(Error::input(format!(
+            "method `{method}` takes {} input(s), {} were given; it takes: {}",
+            declared.len(),
+            specs.len(),
+            if list.is_empty() { "none".to_owned() } else { list.join(" ") }
+        )));
+    }
+    let mut specs = specs.iter();
+    let mut inputs = Vec::with_capacity(declared.len());
+    for (i, value) in declared.iter().enumerate() {
+        inputs.push(match (&value.traced, all) {
+            (Some(fixed), false) => fixed.clone(),
+            _ => {
+                let Some(spec) = specs.next() else { break };
+                let meta = value.tensor.as_ref().map(|t| t.meta.clone());
+                let declared = Declared { tag: value.tag, meta };
+                spec.resolve(&declared).context(|| format!("input {i}"))?
+            }
+        });
+    }
+    Ok(inputs)
+}
+
+fn default_inputs(declared: &[ValueMeta]) -> Result<Vec<EValue>> {
+    let default = |d: &ValueMeta| match (&d.tensor, &d.traced) {
+        (Some(t), _) => Ok(EValue::Tensor(Tensor::zeros(t.meta.clone())?)),
+        (None, Some(fixed)) => Ok(fixed.clone()),
+        (None, None) => Ok(EValue::None),
+    };
+    declared.iter().map(default).collect()
+}
+
+fn default_text(declared: &ValueMeta) -> String {
+    match (&declared.tensor, &declared.traced) {
+        (Some(t), _) => type_text(t.meta.dtype(), t.meta.sizes()),
+        (None, Some(EValue::String(s))) => format!("{s:?}"),
+        (None, Some(EValue::Int(v))) => v.to_string(),
+        (None, Some(EValue::Bool(v))) => v.to_string(),
+        (None, Some(EValue::Double(v))) => format!("{v:?}"),
+        (None, _) => match declared.tag {
+            Tag::None => "none".to_owned(),
+            tag => tag.to_string(),
+        },
+    }
+}
+
+/// One of the largest elements of a row.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Ranked {
+    /// Its position in the row.
+    pub index: usize,
+    /// Its value.
+    pub value: f64,
+    /// The label of that position, if there are labels.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub label: Option<String>,
+}
+
+/// The `k` largest elements along the last dimension, for every row; NaN counts as the smallest.
+pub fn top_k(tensor: &Tensor, k: usize, labels: &[String]) -> Result<Vec<Vec<Ranked>>> {
+    let tensor = tensor.to_dim_order(DimOrder::contiguous(tensor.rank()))?;
+    let values = show::numbers(&tensor)
+        .ok_or_else(|| Error::input(format!("the elements of a {} have no order", tensor.meta())))?;
+    let width = tensor.sizes().last().copied().unwrap_or(1).max(1);
+    if !labels.is_empty() && labels.len() != width {
+        return Err(Error::input(format!("there are {} labels for {width} classes", labels.len())));
+    }
+    let rank = |row: &[f64]| {
+        let mut order: Vec<usize> = (0..row.len()).collect();
+        let key = |i: &usize| if row[*i].is_nan() { f64::NEG_INFINITY } else { row[*i] };
+        order.sort_by(|a, b| key(b).total_cmp(&key(a)).then(a.cmp(b)));
+        order.truncate(k);
+        let ranked = |index| Ranked { index, value: row[index], label: labels.get(index).cloned() };
+        order.into_iter().map(ranked).collect()
+    };
+    Ok(values.chunks(width).map(rank).collect())
+}
+
+/// Reads labels, a line each. Empty lines at the end do not count.
+pub fn read_labels(path: &Path) -> Result<Vec<String>> {
+    let text = std::fs::read_to_string(path).map_err(Error::read(path))?;
+    Ok(text.trim_end().lines().map(|l| l.trim().to_owned()).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn latencies_are_ranks() {
+        let ms = |n: u64| Duration::from_millis(n);
+        let l = Latency::of((1..=100).rev().map(ms).collect()).unwrap();
+        assert_eq!((l.runs, l.min_ms, l.median_ms, l.p99_ms), (100, 1.0, 51.0, 100.0));
+        assert!(Latency::of(Vec::new()).is_none());
+    }
+
+    #[test]
+    fn the_largest_come_first() {
+        let t = Tensor::from_slice(&[2, 3], &[0.1f32, 0.7, 0.2, f32::NAN, -1.0, 3.0]).unwrap();
+        let labels = ["a", "b", "c"].map(str::to_owned);
+        let top = top_k(&t, 2, &labels).unwrap();
+        let names: Vec<Vec<&str>> =
+            top.iter().map(|r| r.iter().map(|x| x.label.as_deref().unwrap()).collect()).collect();
+        assert_eq!(names, [["b", "c"], ["c", "b"]]);
+        assert!(top_k(&t, 2, &labels[..2]).unwrap_err().to_string().contains("2 labels for 3 classes"));
+    }
+}

@@ -1,0 +1,98 @@
+//! Everything that is wrong with a file.
+
+use crate::{Result, kind};
+use format::{FileKind, ptd, pte};
+use runtime::{DataLoader, Limits, Purpose};
+use serde::Serialize;
+
+/// What validating one file has found.
+#[derive(Debug, Clone, Serialize)]
+pub struct Validation {
+    /// The file.
+    pub file: String,
+    /// Its format.
+    pub format: &'static str,
+    /// Its size in bytes.
+    pub bytes: u64,
+    /// Whether nothing is wrong.
+    pub valid: bool,
+    /// What is wrong, up to [`format::Limits::errors`] things.
+    pub problems: Vec<Problem>,
+}
+
+/// One thing that is wrong with a file.
+#[derive(Debug, Clone, Serialize)]
+pub struct Problem {
+    /// The field, such as `execution_plan[0].values[17].sizes`; empty for the file as a whole.
+    pub path: String,
+    /// The byte of the file at which it was seen, if it has a place there.
+    pub offset: Option<u64>,
+    /// The kind of trouble.
+    pub kind: String,
+    /// What should have stood there.
+    pub expected: String,
+    /// What stands there.
+    pub found: String,
+    /// All of that in a sentence.
+    pub message: String,
+}
+
+impl From<&format::Error> for Problem {
+    fn from(e: &format::Error) -> Self {
+        Self {
+            path: e.path().to_owned(),
+            offset: e.offset(),
+            kind: format!("{:?}", e.kind()),
+            expected: e.expected().to_owned(),
+            found: e.found().to_owned(),
+            message: e.to_string(),
+        }
+    }
+}
+
+/// Checks a file, reading its header and tables only.
+///
+/// Fails if the file cannot be read or is of no format that can be validated; what is wrong with a
+/// file that can stands in the answer.
+pub fn validate(loader: &dyn DataLoader, limits: &Limits) -> Result<Validation> {
+    let found = kind::of(loader)?;
+    let problems = match found {
+        Some(FileKind::Pte) => program(loader, limits)?,
+        Some(FileKind::Ptd) => flat_tensor(loader, limits)?,
+        other => {
+            return Err(kind::wrong(loader, other, "validate", "programs (.pte) and named data (.ptd)"));
+        }
+    };
+    Ok(Validation {
+        file: loader.name().to_owned(),
+        format: found.map_or("", FileKind::name),
+        bytes: loader.size(),
+        valid: problems.is_empty(),
+        problems: problems.iter().map(Problem::from).collect(),
+    })
+}
+
+/// The problems of a `.pte` file: the first of its header or its structure, or all of its values.
+fn program(loader: &dyn DataLoader, limits: &Limits) -> Result<Vec<format::Error>> {
+    let header = match pte::Header::parse(&head(loader)?, loader.size()) {
+        Ok(header) => header,
+        Err(e) => return Ok(vec![e]),
+    };
+    let tables = loader.load(0, header.program_size, Purpose::Program)?;
+    Ok(pte::VerifiedProgram::errors(&tables, &header, &limits.format))
+}
+
+/// The first problem of a `.ptd` file.
+fn flat_tensor(loader: &dyn DataLoader, limits: &Limits) -> Result<Vec<format::Error>> {
+    let header = match ptd::Header::parse(&head(loader)?, loader.size()) {
+        Ok(header) => header,
+        Err(e) => return Ok(vec![e]),
+    };
+    let tables = loader.load(0, header.tables_range().end, Purpose::Program)?;
+    Ok(ptd::VerifiedFlatTensor::read(&tables, &header, &limits.format).err().into_iter().collect())
+}
+
+fn head(loader: &dyn DataLoader) -> Result<runtime::FreeableBuffer> {
+    let len = loader.size().min(format::container::HEAD_BYTES as u64);
+    Ok(loader.load(0, len, Purpose::Program)?)
+}

@@ -1,0 +1,227 @@
+//! Runs a case and says whether it passes.
+
+use super::case::{Case, Entry, Recorded, Run, SetAside, Values};
+use super::compare::{Tolerance, compare};
+use crate::run::{LoadMode, open_data};
+use crate::{Result, one_line};
+use operator::EValue;
+use runtime::{LoadOptions, Module, NamedDataMap, Program, PtdDataMap};
+use serde::Serialize;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use tensor::Tensor;
+
+/// How to run cases.
+#[derive(Debug, Clone, Default)]
+pub struct Options {
+    /// Kernels, backends, threads, limits, and whether to prepare.
+    pub load: LoadOptions,
+    /// Leave out cases whose program has delegates.
+    pub undelegated: bool,
+    /// An `atol` that stands in the place of all others.
+    pub atol: Option<f64>,
+    /// An `rtol` that stands in the place of all others.
+    pub rtol: Option<f64>,
+}
+
+/// What came of a case.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(tag = "outcome", content = "reason", rename_all = "snake_case")]
+pub enum Outcome {
+    /// Every run gave what is recorded, or failed cleanly where the record has nothing better.
+    Passed,
+    /// A run failed, or gave something else.
+    Failed(String),
+    /// Nothing failed, but some run cannot be judged by the record.
+    SetAside(String),
+    /// It was left out.
+    Skipped,
+}
+
+/// Runs a case on one instance of its program. A panic is a failure.
+pub fn check(case: &Case, options: &Options) -> Outcome {
+    let checked = catch_unwind(AssertUnwindSafe(|| match &case.program {
+        Some(_) => check_program(case, options),
+        None => check_entries(case).unwrap_or_else(|e| Outcome::Failed(one_line(&e))),
+    }));
+    checked.unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().map(String::as_str);
+        let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message");
+        Outcome::Failed(format!("panicked: {text}"))
+    })
+}
+
+fn check_program(case: &Case, options: &Options) -> Outcome {
+    let mut module = match open(case, options) {
+        Ok(module) => module,
+        Err(e) => return not_opened(case, &one_line(&e)),
+    };
+    if options.undelegated && module.program().methods().any(|m| !m.backends().is_empty()) {
+        return Outcome::Skipped;
+    }
+    if case.runs.is_empty() {
+        return try_all_methods(&mut module);
+    }
+    let tolerance = with_overrides(case.tolerance, options);
+    let mut values = Values::new(case);
+    let mut aside = None;
+    for (i, run) in case.runs.iter().enumerate() {
+        let place = |problem: String| format!("run {i} ({}): {problem}", run.method);
+        match check_run(&mut module, case, run, &tolerance, &mut values) {
+            Ok(Verdict::Right) => {}
+            Ok(Verdict::Unjudged(why)) => {
+                aside.get_or_insert(place(why));
+            }
+            Err(problem) => match &run.set_aside {
+                Some(reason) => {
+                    aside.get_or_insert(place(format!("{problem}; set aside because {reason}")));
+                }
+                None => return Outcome::Failed(place(problem)),
+            },
+        }
+    }
+    aside.map_or(Outcome::Passed, Outcome::SetAside)
+}
+
+enum Verdict {
+    /// As recorded.
+    Right,
+    /// The record does not say enough.
+    Unjudged(String),
+}
+
+fn check_run(
+    module: &mut Module,
+    case: &Case,
+    run: &Run,
+    tolerance: &Tolerance,
+    values: &mut Values<'_>,
+) -> Result<Verdict, String> {
+    let inputs = values.values(&run.inputs).map_err(|e| one_line(&e))?;
+    let outputs = match module.execute(&run.method, &inputs) {
+        Ok(outputs) => outputs,
+        // The reference had no backend or kernel for it either.
+        Err(runtime::Error::Missing(missing)) if matches!(run.set_aside, Some(SetAside::Refused(_))) => {
+            let _ = missing;
+            return Ok(Verdict::Right);
+        }
+        Err(e) => return Err(one_line(&e)),
+    };
+    let mut first_difference = None;
+    for expected in &run.outputs {
+        match check_outputs(&outputs, expected, case.random, tolerance, values)? {
+            None => return Ok(Verdict::Right),
+            Some(difference) => {
+                first_difference.get_or_insert(difference);
+            }
+        }
+    }
+    match first_difference {
+        None => Ok(Verdict::Unjudged("the record has no outputs; it ran".to_owned())),
+        Some(Difference::Random) => Ok(Verdict::Unjudged("random values".to_owned())),
+        Some(Difference::Found(text)) => Err(text),
+    }
+}
+
+enum Difference {
+    /// Types and sizes agree, and values need not.
+    Random,
+    Found(String),
+}
+
+/// The first difference, if there is one. Fails if the record cannot be read.
+fn check_outputs(
+    outputs: &[EValue],
+    expected: &[Recorded],
+    random: bool,
+    tolerance: &Tolerance,
+    values: &mut Values<'_>,
+) -> Result<Option<Difference>, String> {
+    if outputs.len() != expected.len() {
+        let text = format!("{} outputs, expected {}", outputs.len(), expected.len());
+        return Ok(Some(Difference::Found(text)));
+    }
+    let mut seen = None;
+    for (i, (output, expected)) in outputs.iter().zip(expected).enumerate() {
+        let expected = values.value(expected).map_err(|e| one_line(&e))?;
+        if let Err(difference) = compare(output, &expected, tolerance) {
+            let alike = |a: &Tensor, b: &Tensor| a.dtype() == b.dtype() && a.sizes() == b.sizes();
+            match (output, &expected) {
+                (EValue::Tensor(a), EValue::Tensor(b)) if random && alike(a, b) => {
+                    seen = Some(Difference::Random);
+                }
+                _ => return Ok(Some(Difference::Found(format!("output {i}: {difference}")))),
+            }
+        }
+    }
+    Ok(seen)
+}
+
+/// The verdict on a program that could not be opened.
+fn not_opened(case: &Case, problem: &str) -> Outcome {
+    match case.runs.iter().all(|r| matches!(r.set_aside, Some(SetAside::Refused(_)))) {
+        true if case.runs.is_empty() => Outcome::Passed,
+        true => Outcome::SetAside(format!("{problem}; the reference refused it too")),
+        false => Outcome::Failed(problem.to_owned()),
+    }
+}
+
+/// For programs that the reference could not load or died of: anything but a crash will do.
+fn try_all_methods(module: &mut Module) -> Outcome {
+    let names: Vec<String> = module.program().method_names().map(str::to_owned).collect();
+    for name in names {
+        let Ok(meta) = module.method_meta(&name) else { continue };
+        let inputs = meta.inputs().into_iter().map(|v| match (v.tensor, v.traced) {
+            (Some(t), _) => Tensor::zeros(t.meta).map_or(EValue::None, EValue::Tensor),
+            (None, fixed) => fixed.unwrap_or_default(),
+        });
+        let inputs: Vec<EValue> = inputs.collect();
+        let _ = module.execute(&name, &inputs);
+    }
+    Outcome::Passed
+}
+
+fn open(case: &Case, options: &Options) -> Result<Module> {
+    let path = case.program.as_deref().unwrap_or(std::path::Path::new(""));
+    let mut load = options.load.clone();
+    load.data = open_data(&case.data, LoadMode::File)?;
+    Ok(Module::new(Program::open_with(path, &load.limits)?, load))
+}
+
+fn with_overrides(tolerance: Tolerance, options: &Options) -> Tolerance {
+    match (options.atol, options.rtol) {
+        (None, None) => tolerance,
+        (atol, rtol) => Tolerance { explicit: Some((atol.unwrap_or(0.0), rtol.unwrap_or(0.0))), ..tolerance },
+    }
+}
+
+/// Compares the entries of named data with what is recorded of them.
+fn check_entries(case: &Case) -> Result<Outcome> {
+    let mut values = Values::new(case);
+    for file in &case.data {
+        let map = PtdDataMap::open(file)?;
+        for (key, entry) in &case.entries {
+            let problem = match entry {
+                Entry::Described => (!map.contains(key)).then(|| "the file has no such entry".to_owned()),
+                Entry::Bytes(text) => (&*map.data(key)? != text.as_bytes()).then(|| "other bytes".to_owned()),
+                Entry::Tensor(recorded) => match map.tensor_layout(key)? {
+                    None => Some("a blob, expected a tensor".to_owned()),
+                    Some(meta) => {
+                        let found = EValue::Tensor(Tensor::from_bytes(meta, &map.data(key)?)?);
+                        let expected = values.value(recorded)?;
+                        compare(
+                            &found,
+                            &expected,
+                            &Tolerance { explicit: Some((0.0, 0.0)), ..Tolerance::default() },
+                        )
+                        .err()
+                        .map(|d| d.to_string())
+                    }
+                },
+            };
+            if let Some(problem) = problem {
+                return Ok(Outcome::Failed(format!("entry `{key}`: {problem}")));
+            }
+        }
+    }
+    Ok(Outcome::Passed)
+}
