@@ -245,15 +245,39 @@ pub fn read(path: &Path) -> Result<Vec<Case>> {
         true => ".".to_owned(),
         false => folder.display().to_string(),
     };
-    let bytes = std::fs::read(&file).map_err(Error::read(&file))?;
+    let text = strict_json(&std::fs::read_to_string(&file).map_err(Error::read(&file))?);
     let what = || format!("{} is no case", file.display());
     if file.file_name().is_some_and(|n| n == "cases.json") {
-        let cases: CasesFile = serde_json::from_slice(&bytes).context(what)?;
+        let cases: CasesFile = serde_json::from_str(&text).context(what)?;
         Ok(cases.into_cases(&name, &folder))
     } else {
-        let case: CaseFile = serde_json::from_slice(&bytes).context(what)?;
+        let case: CaseFile = serde_json::from_str(&text).context(what)?;
         Ok(vec![case.into_case(name, folder)?])
     }
+}
+
+/// Python writes `NaN` and `Infinity` as they are, which JSON does not have. They stand in fields that
+/// tell about a case and decide nothing, so null will do.
+fn strict_json(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut in_string = false;
+    let mut rest = text;
+    while let Some(c) = rest.chars().next() {
+        if !in_string
+            && let Some(word) = ["NaN", "Infinity", "-Infinity"].iter().find(|w| rest.starts_with(**w))
+        {
+            out.push_str("null");
+            rest = &rest[word.len()..];
+            continue;
+        }
+        let escaped = in_string && c == '\\';
+        let take =
+            c.len_utf8() + if escaped { rest[1..].chars().next().map_or(0, char::len_utf8) } else { 0 };
+        in_string ^= c == '"';
+        out.push_str(&rest[..take]);
+        rest = &rest[take..];
+    }
+    out
 }
 
 impl CaseFile {
@@ -383,5 +407,16 @@ impl<'a> Values<'a> {
     /// Makes several values.
     pub fn values(&mut self, recorded: &[Recorded]) -> Result<Vec<EValue>> {
         recorded.iter().map(|r| self.value(r)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pythons_numbers_become_null_outside_strings() {
+        assert_eq!(strict_json(r#"{"NaN\"": [NaN, -Infinity, 1]}"#), r#"{"NaN\"": [null, null, 1]}"#);
+        assert_eq!(strict_json(r#"["\\", Infinity, "é"]"#), r#"["\\", null, "é"]"#);
     }
 }
