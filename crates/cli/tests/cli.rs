@@ -62,6 +62,7 @@ struct Make {
 enum Edit {
     Cut(usize),
     Put(usize, Vec<u8>),
+    Sub(String, String),
 }
 
 impl Test {
@@ -136,7 +137,7 @@ impl Test {
 }
 
 impl Make {
-    /// `NAME = SOURCE [cut N] [put OFFSET HEX]…`
+    /// `NAME = SOURCE [cut N] [put OFFSET HEX] [sub OLD NEW]…`
     fn parse(text: &str) -> Self {
         let mut words = text.split_whitespace();
         let mut next = || words.next().unwrap_or_default().to_owned();
@@ -153,6 +154,11 @@ impl Make {
                     let digit = |i: usize| u8::from_str_radix(&hex[i..i + 2], 16).expect("MAKE: hex digits");
                     edits.push(Edit::Put(at, (0..hex.len()).step_by(2).map(digit).collect()));
                 }
+                "sub" => {
+                    let (old, new) = (next(), next());
+                    assert_eq!(old.len(), new.len(), "MAKE: sub replaces text by text of its length");
+                    edits.push(Edit::Sub(old, new));
+                }
                 other => panic!("MAKE: unknown edit `{other}`"),
             }
         }
@@ -168,6 +174,14 @@ impl Make {
                     .get_mut(*at..*at + new.len())
                     .ok_or("MAKE: put is past the end")?
                     .copy_from_slice(new),
+                Edit::Sub(old, new) => {
+                    let places = bytes.windows(old.len()).enumerate().filter(|(_, w)| *w == old.as_bytes());
+                    let places: Vec<usize> = places.map(|(i, _)| i).collect();
+                    if places.is_empty() {
+                        return Err(format!("MAKE: `{old}` is not in {}", source.display()).into());
+                    }
+                    places.iter().for_each(|&i| bytes[i..i + new.len()].copy_from_slice(new.as_bytes()));
+                }
             }
         }
         Ok(fs::write(tmp.join(&self.name), bytes)?)

@@ -329,30 +329,33 @@ impl std::error::Error for Missing {}
 
 impl fmt::Display for Missing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let count = |n: usize, thing: &str| format!("{n} {thing}{}", if n == 1 { "" } else { "s" });
         write!(f, "method `{}` cannot run here:", self.method)?;
         for op in &self.operators {
-            write!(f, "\n  no kernel for the operator `{}` ({} calls)", op.name, op.calls)?;
+            write!(f, "\n  no kernel for the operator `{}` ({})", op.name, count(op.calls, "call"))?;
             if !op.similar.is_empty() {
                 write!(f, "; there is {}", list(&op.similar))?;
             }
         }
         for b in &self.backends {
             let why = if b.unavailable { "is not available on this machine" } else { "is not registered" };
+            let delegates = count(b.delegates, "delegate");
             write!(
                 f,
-                "\n  the backend `{}` {why} ({} delegates, {} bytes of payload)",
-                b.id, b.delegates, b.payload_bytes
+                "\n  the backend `{}` {why} ({delegates}, {} bytes of payload)",
+                b.id, b.payload_bytes
             )?;
         }
         if !self.operators.is_empty() {
             f.write_str(
-                "\n  register the missing kernels in the `KernelRegistry`, or export without these operators",
+                "\n  export the model without these operators, or register kernels for them in the \
+                 `KernelRegistry`",
             )?;
         }
         if !self.backends.is_empty() {
             f.write_str(
-                "\n  register the missing backends in the `BackendRegistry`, or export the model without \
-                 lowering it to them",
+                "\n  export the model without lowering it to these backends, or register them in the \
+                 `BackendRegistry`",
             )?;
         }
         Ok(())

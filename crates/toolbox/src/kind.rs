@@ -22,7 +22,14 @@ pub(crate) fn wrong(
 ) -> Error {
     let found = match found {
         _ if loader.size() == 0 => "empty",
-        None => "of no format that pteron knows",
+        None => {
+            return Error::WrongFormat {
+                file: loader.name().to_owned(),
+                found: unknown(loader),
+                verb,
+                expected,
+            };
+        }
         Some(FileKind::Pte) => "an ExecuTorch program (.pte)",
         Some(FileKind::Ptd) => "named data (.ptd)",
         Some(FileKind::Bpte) => "a bundled program (.bpte)",
@@ -35,4 +42,18 @@ pub(crate) fn wrong(
         Some(other) => other.name(),
     };
     Error::WrongFormat { file: loader.name().to_owned(), found: found.to_owned(), verb, expected }
+}
+
+/// What can be said of a file whose magic is none of the formats'.
+fn unknown(loader: &dyn DataLoader) -> String {
+    let head = loader.load(0, loader.size().min(HEAD_BYTES), Purpose::Program);
+    let head: &[u8] = head.as_deref().unwrap_or(&[]);
+    if head.starts_with(b"\x89PNG") || head.starts_with(b"\xff\xd8\xff") {
+        return "an image".to_owned();
+    }
+    if std::str::from_utf8(head).is_ok_and(|t| t.chars().all(|c| !c.is_control() || "\n\r\t".contains(c))) {
+        return "text".to_owned();
+    }
+    let first: Vec<String> = head.iter().take(8).map(|b| format!("{b:02x}")).collect();
+    format!("of no format that pteron knows (its first bytes are {})", first.join(" "))
 }

@@ -1,7 +1,8 @@
 //! Running a method once or many times.
 
 use crate::input::{Declared, InputSpec, type_text};
-use crate::{Context, Error, Result, show};
+use crate::show::{self, count};
+use crate::{Context, Error, Result};
 use operator::{EValue, Tag};
 use runtime::{
     DataLoader, FileLoader, LoadOptions, MergedDataMap, Method, MmapLoader, NamedDataMap, Program,
@@ -156,10 +157,13 @@ fn given_inputs(method: &str, declared: &[ValueMeta], specs: &[InputSpec]) -> Re
     if !all && specs.len() != open {
         let list: Vec<String> = declared.iter().map(default_text).collect();
         return Err(Error::input(format!(
-            "method `{method}` takes {} input(s), {} were given; it takes: {}",
-            declared.len(),
-            specs.len(),
-            if list.is_empty() { "none".to_owned() } else { list.join(" ") }
+            "method `{method}` takes {}, {} given: {}",
+            count(declared.len(), "input"),
+            match specs.len() {
+                1 => "1 was".to_owned(),
+                n => format!("{n} were"),
+            },
+            if list.is_empty() { "run it without".to_owned() } else { format!("give it {}", list.join(" ")) }
         )));
     }
     let mut specs = specs.iter();
@@ -171,7 +175,7 @@ fn given_inputs(method: &str, declared: &[ValueMeta], specs: &[InputSpec]) -> Re
                 let Some(spec) = specs.next() else { break };
                 let meta = value.tensor.as_ref().map(|t| t.meta.clone());
                 let declared = Declared { tag: value.tag, meta };
-                spec.resolve(&declared).context(|| format!("input {i}"))?
+                spec.resolve(&declared).context(|| format!("input {i} of method `{method}`"))?
             }
         });
     }

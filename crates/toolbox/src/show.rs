@@ -33,13 +33,14 @@ fn list(items: impl Iterator<Item = String>) -> String {
     format!("[{}]", items.join(",\n "))
 }
 
-/// A tensor: `float32[2, 2] [[1, 2], [3, 4]]`.
+/// A tensor: `float32[2] [1, 2]`. More rows than one start on a line of their own.
 pub fn tensor(tensor: &Tensor) -> String {
     let mut text = tensor.meta().to_string();
     let row_major = tensor.to_dim_order(DimOrder::contiguous(tensor.rank()));
     match row_major.as_ref().map(elements) {
         Ok(Some(element)) => {
-            text.push(' ');
+            let rows: usize = tensor.sizes().split_last().map_or(1, |(_, outer)| outer.iter().product());
+            text.push(if rows > 1 { '\n' } else { ' ' });
             let elide = tensor.numel() > WHOLE;
             nested(&mut text, tensor.sizes(), 0, 1, elide, &*element);
         }
@@ -245,6 +246,11 @@ pub fn bytes(n: u64) -> String {
     format!("{value:.1} {}", UNITS[unit])
 }
 
+/// A number of things: `1 call`, `2 calls`.
+pub fn count(n: usize, thing: &str) -> String {
+    if n == 1 { format!("1 {thing}") } else { format!("{n} {thing}s") }
+}
+
 /// Rows in columns, each line indented. `align` has a `<` or `>` for each column.
 pub fn table(rows: Vec<Vec<String>>, align: &str, indent: usize) -> String {
     let align: Vec<char> = align.chars().collect();
@@ -289,12 +295,12 @@ mod tests {
     #[test]
     fn tensors_are_nested_and_elided() {
         let t = Tensor::from_slice(&[2, 2], &[1i64, 2, 3, 4]).unwrap();
-        assert_eq!(tensor(&t), "int64[2, 2] [[1, 2],\n [3, 4]]");
+        assert_eq!(tensor(&t), "int64[2, 2]\n[[1, 2],\n [3, 4]]");
         let long = Tensor::from_slice(&[300], &[0u8; 300]).unwrap();
         assert_eq!(tensor(&long), "uint8[300] [0, 0, 0, …, 0, 0, 0]");
         assert_eq!(tensor(&Tensor::scalar(Bool::from(true)).unwrap()), "bool[] true");
         let empty = Tensor::from_slice::<f32>(&[2, 0], &[]).unwrap();
-        assert_eq!(tensor(&empty), "float32[2, 0] [[],\n []]");
+        assert_eq!(tensor(&empty), "float32[2, 0]\n[[],\n []]");
     }
 
     #[test]

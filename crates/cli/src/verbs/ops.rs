@@ -6,7 +6,7 @@ use std::fmt::Write;
 use std::path::PathBuf;
 use toolbox::ops::{needed, supported};
 use toolbox::run::LoadMode;
-use toolbox::show::table;
+use toolbox::show::{count, table};
 
 /// List the operators that this build has, or what a program needs and this build lacks
 #[derive(Debug, Args)]
@@ -59,7 +59,7 @@ impl Opts {
                 let _ = writeln!(text, "    {}", op.dtypes.join(", "));
             }
         }
-        let _ = writeln!(text, "{} operators", all.len());
+        let _ = writeln!(text, "{}", count(all.len(), "operator"));
         self.output.write_text(&text)
     }
 
@@ -82,8 +82,8 @@ impl Opts {
             });
             let mut text = table(rows.collect(), "><<", 0);
             let _ = match missing {
-                0 => writeln!(text, "{name}: all of its {} operators are here", all.len()),
-                n => writeln!(text, "{name}: {n} of its {} operators are missing", all.len()),
+                0 => writeln!(text, "{name}: nothing is missing of {}", count(all.len(), "operator")),
+                n => writeln!(text, "{name}: {n} of {} missing", count(all.len(), "operator")),
             };
             self.output.write_text(&text)?;
         }

@@ -5,6 +5,7 @@ use pteron::Limits;
 use std::fmt::Write;
 use std::path::PathBuf;
 use toolbox::run::LoadMode;
+use toolbox::show::count;
 use toolbox::validate::validate;
 
 /// Find everything that is wrong with programs (.pte) or files of named data (.ptd)
@@ -50,8 +51,7 @@ impl Opts {
             for v in &all {
                 let _ = match v.problems.len() {
                     0 => writeln!(text, "{}: valid", v.file),
-                    1 => writeln!(text, "{}: 1 problem", v.file),
-                    n => writeln!(text, "{}: {n} problems", v.file),
+                    n => writeln!(text, "{}: {}", v.file, count(n, "problem")),
                 };
                 for problem in &v.problems {
                     let _ = writeln!(text, "  {}", problem.message);

@@ -7,6 +7,7 @@ use pteron::{BackendRegistry, Pool};
 use std::io::{self, IsTerminal, Write};
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
+use toolbox::show;
 use toolbox::verify::{self, Options, Outcome};
 
 /// Run conformance cases and compare what comes out with what is recorded
@@ -99,7 +100,7 @@ impl Opts {
 
         let mut out = io::stdout().lock();
         if counts.skipped > 0 {
-            writeln!(out, "{} cases with delegates left out", counts.skipped)?;
+            writeln!(out, "{} with delegates left out", show::count(counts.skipped, "case"))?;
         }
         writeln!(
             out,

@@ -100,9 +100,9 @@ pub struct ValueReport {
     /// Whether the plan gives a tensor memory.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub planned: Option<bool>,
-    /// The value that the exporter fixed, of anything but a tensor.
+    /// The value that the exporter fixed, of anything but a tensor, as [`crate::show::json`] has it.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub traced: Option<String>,
+    pub traced: Option<serde_json::Value>,
 }
 
 /// Instructions by kind.
@@ -336,7 +336,7 @@ fn value(meta: &ValueMeta) -> ValueReport {
         planned: tensor.map(|t| t.planned),
         traced: match meta.tag {
             Tag::Tensor => None,
-            _ => meta.traced.as_ref().map(crate::show::value),
+            _ => meta.traced.as_ref().map(crate::show::json),
         },
     }
 }

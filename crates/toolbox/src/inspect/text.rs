@@ -1,5 +1,5 @@
 use super::{FlatTensorReport, MethodReport, ProgramReport, Report, ValueReport};
-use crate::show::{bytes, table};
+use crate::show::{bytes, count, table};
 use std::fmt::{self, Write};
 
 /// Entries of a long list that are shown unless all are asked for.
@@ -80,7 +80,7 @@ fn method_text(out: &mut String, m: &MethodReport, all: bool) -> fmt::Result {
     }
     let calls: usize = m.operators.iter().map(|o| o.calls).sum();
     if calls > 0 {
-        writeln!(out, "  operators: {} in {calls} calls", m.operators.len())?;
+        writeln!(out, "  operators: {} in {}", m.operators.len(), count(calls, "call"))?;
         let rows = m.operators.iter().map(|o| {
             let note = if o.available { "" } else { "  (no kernel here)" };
             vec![o.calls.to_string(), format!("{}{note}", o.name)]
@@ -101,9 +101,14 @@ fn method_text(out: &mut String, m: &MethodReport, all: bool) -> fmt::Result {
         let total = m.delegates.iter().map(|d| d.bytes).sum();
         writeln!(out, "  delegates: {}, {} of payload", m.delegates.len(), bytes(total))?;
         let rows = m.delegates.iter().map(|d| {
-            let calls = if d.calls == 1 { "1 call".to_owned() } else { format!("{} calls", d.calls) };
             let magic = d.magic.as_deref().unwrap_or("payload of unknown kind");
-            vec![d.index.to_string(), d.backend.clone(), bytes(d.bytes), magic.to_owned(), calls]
+            vec![
+                d.index.to_string(),
+                d.backend.clone(),
+                bytes(d.bytes),
+                magic.to_owned(),
+                count(d.calls, "call"),
+            ]
         });
         few_at(out, rows.collect(), all, "><><<", 4)?;
     }
@@ -111,9 +116,10 @@ fn method_text(out: &mut String, m: &MethodReport, all: bool) -> fmt::Result {
         writeln!(out, "  memory plan")?;
         let rows = m.arenas.iter().map(|a| {
             let device = a.device.as_deref().unwrap_or("");
-            vec![a.memory_id.to_string(), bytes(a.bytes), format!("{} tensors {device}", a.tensors)]
+            let tensors = count(a.tensors, "tensor");
+            vec![format!("arena {}", a.memory_id), bytes(a.bytes), format!("{tensors} {device}")]
         });
-        out.push_str(&table(rows.collect(), ">><", 4));
+        out.push_str(&table(rows.collect(), "<><", 4));
     }
     let t = &m.tensors;
     let counts = [
@@ -150,7 +156,7 @@ fn method_text(out: &mut String, m: &MethodReport, all: bool) -> fmt::Result {
 fn value_text(v: &ValueReport) -> String {
     let Some(dtype) = &v.dtype else {
         return match &v.traced {
-            Some(fixed) => format!("{fixed}, fixed by the exporter"),
+            Some(fixed) => format!("{} {}, fixed by the exporter", v.kind, fixed["value"]),
             None => v.kind.clone(),
         };
     };
@@ -171,7 +177,8 @@ fn value_text(v: &ValueReport) -> String {
 fn flat_tensor_text(out: &mut String, f: &FlatTensorReport, all: bool) -> fmt::Result {
     writeln!(out, "{}: named data, {} ({} read)", f.file, bytes(f.bytes), bytes(f.bytes_read))?;
     let total = f.segments.iter().sum();
-    writeln!(out, "schema version {}; {} segments, {}", f.version, f.segments.len(), bytes(total))?;
+    let segments = count(f.segments.len(), "segment");
+    writeln!(out, "schema version {}; {segments}, {}", f.version, bytes(total))?;
     writeln!(out, "\nentries: {}", f.entries.len())?;
     let rows = f.entries.iter().map(|e| {
         let mut what = match (&e.dtype, &e.sizes) {
