@@ -6,10 +6,12 @@ use crate::error::{Error, ExecuteError};
 use crate::method::Method;
 use crate::step::{Chain, DelegateEntry, KernelStep, OutStep, Step};
 use crate::value::{Id, Storage, Value};
-use operator::{Args, Generator, KernelContext, Outs, Scratch};
+use graph::Executable;
+use operator::{Arg, Args, Generator, KernelContext, Out, Outs, Scratch};
 use pool::Pool;
+use smallvec::SmallVec;
 use std::cell::Cell;
-use tensor::{DimOrder, Tensor};
+use tensor::{DimOrder, Tensor, TensorView, TensorViewMut};
 use trace::{Place, SpanKind, Tracer};
 
 impl Method {
@@ -20,6 +22,7 @@ impl Method {
         let mut runner = Runner {
             state: &mut self.state,
             delegates: &mut self.delegates,
+            regions: &mut self.regions,
             scratch: &self.scratch,
             generator: &self.generator,
             pool: &self.pool,
@@ -48,6 +51,7 @@ impl Method {
 struct Runner<'a> {
     state: &'a mut State,
     delegates: &'a mut [DelegateEntry],
+    regions: &'a mut [Executable],
     scratch: &'a Scratch,
     generator: &'a Generator,
     pool: &'a Pool,
@@ -103,6 +107,13 @@ impl Runner<'_> {
                 self.state.call(&call.args, &call.outs, &[], self.scratch, callee)?;
                 self.tracer.end(started, SpanKind::Delegate, &name, place);
                 self.report_values(&name, place, &call.outs)?;
+            }
+            Step::Region(region) => {
+                let ctx = KernelContext::new(self.pool, self.scratch, self.generator);
+                let executable = &mut self.regions[region.region];
+                let callee = RegionCallee { executable, ctx, tracer: self.tracer };
+                self.state.call(&region.args, &region.outs, &[], self.scratch, callee)?;
+                return Ok(Some(region.next));
             }
             Step::Move { from, to } => self.state.move_value(*from, *to),
             Step::JumpFalse { condition, target } => {
@@ -173,6 +184,26 @@ impl Callee for DelegateCallee<'_> {
     {
         self.delegate.execute(&self.ctx, &args, &mut outs)?;
         Ok(outs)
+    }
+}
+
+struct RegionCallee<'a> {
+    executable: &'a mut Executable,
+    ctx: KernelContext<'a>,
+    tracer: Tracer<'a>,
+}
+
+impl Callee for RegionCallee<'_> {
+    fn call<'x>(self, args: ArgList<'x>, outs: OutList<'x>) -> Result<OutList<'x>, ExecuteError>
+    where
+        Self: 'x,
+    {
+        let inputs: SmallVec<[TensorView<'_>; 8]> =
+            args.iter().filter_map(|a| if let Arg::Tensor(t) = a { Some(*t) } else { None }).collect();
+        let mut outputs: SmallVec<[TensorViewMut<'_>; 4]> =
+            outs.into_iter().filter_map(|o| if let Out::Tensor(t) = o { Some(t) } else { None }).collect();
+        self.executable.run(&self.ctx, self.tracer, &inputs, &mut outputs)?;
+        Ok(outputs.into_iter().map(Out::Tensor).collect())
     }
 }
 

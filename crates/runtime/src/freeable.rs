@@ -70,6 +70,12 @@ impl Deref for FreeableBuffer {
     }
 }
 
+impl AsRef<[u8]> for FreeableBuffer {
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
+}
+
 impl fmt::Debug for FreeableBuffer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "FreeableBuffer({} bytes)", self.len())

@@ -27,6 +27,7 @@ mod named_data;
 mod options;
 mod prepare;
 mod program;
+mod region;
 mod step;
 mod value;
 

@@ -43,6 +43,7 @@ pub(crate) fn method(program: &Program, plan: usize, options: LoadOptions) -> Re
         state,
         chains,
         delegates,
+        regions: Vec::new(),
         operators: tables.operators.iter().map(|op| op.full_name().into()).collect(),
         planned_arenas,
         scratch: Scratch::new(options.limits.scratch_bytes),

@@ -24,6 +24,7 @@ pub struct Method {
     pub(crate) state: State,
     pub(crate) chains: Vec<Chain>,
     pub(crate) delegates: Vec<DelegateEntry>,
+    pub(crate) regions: Vec<graph::Executable>,
     pub(crate) operators: Vec<Box<str>>,
     pub(crate) inputs: Vec<Id>,
     pub(crate) outputs: Vec<Id>,

@@ -8,13 +8,23 @@ use operator::{Arg, Args};
 use smallvec::SmallVec;
 use tensor::TensorView;
 
-/// Lets every kernel prepare its calls. A call that its kernel cannot prepare, for whatever reason,
-/// runs as it stands, and tells then what is wrong with it.
+/// Lowers what can be lowered as regions, and lets every kernel prepare its other calls. A call that
+/// its kernel cannot prepare, for whatever reason, runs as it stands, and tells then what is wrong
+/// with it.
 pub(crate) fn prepare(method: &mut Method) {
     let fixed = FixedValues::of(method);
-    for step in method.chains.iter_mut().flat_map(|c| &mut c.steps) {
-        if let Step::Kernel(call) = step {
-            call.prepared = prepare_call(call, &method.state, &fixed).unwrap_or_default();
+    crate::region::lower(method);
+    for chain in &mut method.chains {
+        let mut next = 0;
+        while let Some(step) = chain.steps.get_mut(next) {
+            next = match step {
+                Step::Region(region) => region.next,
+                Step::Kernel(call) => {
+                    call.prepared = prepare_call(call, &method.state, &fixed).unwrap_or_default();
+                    next + 1
+                }
+                _ => next + 1,
+            };
         }
     }
 }
@@ -39,7 +49,7 @@ impl FixedValues {
                     change(*id);
                     &[]
                 }
-                Step::JumpFalse { .. } => &[],
+                Step::JumpFalse { .. } | Step::Region(_) => &[],
             };
             for out in outs {
                 match out {

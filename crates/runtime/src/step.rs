@@ -9,9 +9,17 @@ use std::sync::Arc;
 pub(crate) enum Step {
     Kernel(KernelStep),
     Delegate(DelegateStep),
-    Move { from: Id, to: Id },
-    JumpFalse { condition: Id, target: usize },
+    Move {
+        from: Id,
+        to: Id,
+    },
+    JumpFalse {
+        condition: Id,
+        target: usize,
+    },
     Free(Id),
+    /// A run of kernel calls, lowered together.
+    Region(RegionStep),
 }
 
 /// A kernel call with its arguments resolved.
@@ -32,6 +40,17 @@ pub(crate) struct DelegateStep {
     pub(crate) delegate: usize,
     pub(crate) args: Box<[ArgStep]>,
     pub(crate) outs: Box<[OutStep]>,
+}
+
+/// A run of kernel calls that is executed as one. The calls themselves still stand behind it, so that
+/// the numbers of instructions stay what they are.
+pub(crate) struct RegionStep {
+    /// Index in the method's table of regions.
+    pub(crate) region: usize,
+    pub(crate) args: Box<[ArgStep]>,
+    pub(crate) outs: Box<[OutStep]>,
+    /// The instruction after the last one of the run.
+    pub(crate) next: usize,
 }
 
 /// Where an argument comes from.

@@ -1,0 +1,202 @@
+use crate::graph::ValueId;
+use crate::pointwise::Program;
+use kernels::compute::Activation;
+use kernels::compute::{ConvParams, Layout};
+use operator::{Kernel, PreparedKernel};
+use std::sync::Arc;
+use tensor::{Scalar, TensorMeta};
+
+/// An operation of a graph with what it reads and writes.
+#[derive(Clone)]
+pub struct Node {
+    /// What it does.
+    pub op: Op,
+    /// What it reads.
+    pub inputs: Vec<ValueId>,
+    /// What it writes.
+    pub outputs: Vec<ValueId>,
+}
+
+/// What a node does.
+#[derive(Clone)]
+pub enum Op {
+    /// An operator call as a program has it. Inputs and outputs stand in the order in which the call
+    /// names them.
+    Call(Call),
+    /// The same bytes under other sizes.
+    Reshape,
+    /// The same elements in another layout.
+    Relayout,
+    /// A convolution. Inputs: image, weights, and where they are there, bias and residual. The
+    /// weights are `[out, in / groups, kernel..]`, or transposed `[in, out / groups, kernel..]`.
+    Conv(Convolution),
+    /// `activation(x · w + bias + residual)` over the last dimension of `x`. Inputs: `x`, weights, and
+    /// where they are there, bias and residual.
+    Linear(Linear),
+    /// One pass over elements: a small program run on every element of its inputs.
+    Pointwise(Program),
+    /// The mean over the space of an image `[N, C, space..]`.
+    GlobalMean,
+}
+
+/// See [`Op::Conv`].
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Convolution {
+    /// Kernel, strides and the rest.
+    pub params: ConvParams,
+    /// The number of space dimensions of the image: 1, 2 or 3.
+    pub space: usize,
+    /// The layout of image, residual and output.
+    pub layout: Layout,
+    /// Whether there is a bias.
+    pub bias: bool,
+    /// Whether there is a residual.
+    pub residual: bool,
+    /// What is applied last.
+    pub activation: Activation,
+}
+
+/// See [`Op::Linear`].
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Linear {
+    /// Whether the weights are `[out, in]`; otherwise they are `[in, out]`.
+    pub out_major: bool,
+    /// Whether there is a bias, a value for each output.
+    pub bias: bool,
+    /// Whether there is a residual of the output's sizes.
+    pub residual: bool,
+    /// What is applied last.
+    pub activation: Activation,
+}
+
+/// A call of an operator by its kernel.
+#[derive(Clone)]
+pub struct Call {
+    /// The kernel.
+    pub kernel: Arc<dyn Kernel>,
+    /// What the call's preparation made, if it made anything.
+    pub prepared: Option<Arc<dyn PreparedKernel>>,
+    /// What stands at each position of the schema.
+    pub args: Vec<CallArg>,
+    /// The outs, in the order of [`operator::Outs`].
+    pub outs: Vec<CallOut>,
+}
+
+/// An argument of a call.
+#[derive(Debug, Clone)]
+pub enum CallArg {
+    /// Absent.
+    None,
+    /// A number or boolean.
+    Scalar(Scalar),
+    /// A string.
+    Str(Arc<str>),
+    /// Integers.
+    Ints(Vec<i64>),
+    /// Floating-point numbers.
+    Doubles(Arc<[f64]>),
+    /// Booleans.
+    Bools(Arc<[bool]>),
+    /// The next input of the node.
+    Tensor,
+    /// The next so many inputs of the node.
+    Tensors(usize),
+    /// Inputs of the node, some absent.
+    OptionalTensors(Vec<bool>),
+    /// This out.
+    Out(usize),
+}
+
+/// An out of a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CallOut {
+    /// The next output of the node.
+    Tensor,
+    /// The next so many outputs of the node.
+    Tensors(usize),
+}
+
+impl Op {
+    /// A name for listings: the operator's, or the node kind's.
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Call(call) => &call.kernel.schema().name,
+            Self::Reshape => "reshape",
+            Self::Relayout => "relayout",
+            Self::Conv(_) => "conv",
+            Self::Linear(_) => "linear",
+            Self::Pointwise(_) => "pointwise",
+            Self::GlobalMean => "global_mean",
+        }
+    }
+
+    /// The call, if it is one.
+    pub fn as_call(&self) -> Option<&Call> {
+        if let Self::Call(call) = self { Some(call) } else { None }
+    }
+}
+
+impl Call {
+    /// The operator's full name.
+    pub fn name(&self) -> &str {
+        &self.kernel.schema().name
+    }
+
+    /// A number at a position, if it is one.
+    pub fn scalar(&self, position: usize) -> Option<Scalar> {
+        if let Some(CallArg::Scalar(s)) = self.args.get(position) { Some(*s) } else { None }
+    }
+
+    /// A number at a position as an integer.
+    pub fn int(&self, position: usize) -> Option<i64> {
+        if let Some(Scalar::Int(v)) = self.scalar(position) { Some(v) } else { None }
+    }
+
+    /// A boolean at a position.
+    pub fn bool(&self, position: usize) -> Option<bool> {
+        match self.scalar(position)? {
+            Scalar::Bool(v) => Some(v),
+            Scalar::Int(v) => Some(v != 0),
+            Scalar::Double(_) => None,
+        }
+    }
+
+    /// Integers at a position.
+    pub fn ints(&self, position: usize) -> Option<&[i64]> {
+        if let Some(CallArg::Ints(v)) = self.args.get(position) { Some(v) } else { None }
+    }
+
+    /// Which input of the node stands at a position.
+    pub fn input_at(&self, position: usize) -> Option<usize> {
+        let before: usize = self.args.get(..position)?.iter().map(CallArg::inputs).sum();
+        matches!(self.args.get(position)?, CallArg::Tensor).then_some(before)
+    }
+
+    /// Whether there is nothing at a position.
+    pub fn is_none(&self, position: usize) -> bool {
+        matches!(self.args.get(position), None | Some(CallArg::None))
+    }
+}
+
+impl CallArg {
+    /// How many inputs of the node it takes.
+    pub fn inputs(&self) -> usize {
+        match self {
+            Self::Tensor => 1,
+            Self::Tensors(n) => *n,
+            Self::OptionalTensors(present) => present.iter().filter(|p| **p).count(),
+            _ => 0,
+        }
+    }
+}
+
+/// The layout in which an image of this meta lies, if it is one of the two.
+pub(crate) fn image_layout(meta: &TensorMeta) -> Option<Layout> {
+    if meta.dim_order().is_contiguous() {
+        return Some(Layout::ChannelsFirst);
+    }
+    let rank = meta.rank();
+    let last = rank >= 3 && meta.dim_order()[rank - 1] == 1 && meta.dim_order()[0] == 0;
+    let ordered = meta.dim_order()[1..rank - 1].windows(2).all(|w| w[0] < w[1]);
+    (last && ordered).then_some(Layout::ChannelsLast)
+}

@@ -1,0 +1,153 @@
+//! Images along convolutions become channels-last, where a pixel's channels lie together: what the
+//! convolutions are fastest on. Conversions stand where such an image meets something that needs
+//! another layout; two that meet cancel out.
+
+use crate::graph::{Graph, ValueId};
+use crate::node::{Node, Op};
+use kernels::compute::Layout;
+use std::collections::{HashMap, HashSet};
+use tensor::{DimOrder, TensorMeta};
+
+/// Operators whose kernels take images in any layout, and write the same one: the position of the
+/// output that is an image like the input goes with its name.
+const ANY_LAYOUT: &[&str] = &[
+    "aten::max_pool2d_with_indices.out",
+    "aten::avg_pool2d.out",
+    "aten::_adaptive_avg_pool2d.out",
+    "aten::upsample_nearest2d.vec_out",
+    "aten::upsample_bilinear2d.vec_out",
+    "aten::constant_pad_nd.out",
+    "aten::cat.out",
+];
+
+/// Converts convolutions and what lies between them.
+pub(super) fn run(graph: &mut Graph) {
+    let worth = graph.nodes.iter().any(|n| matches!(&n.op, Op::Conv(c) if c.layout == Layout::ChannelsFirst));
+    if !worth {
+        return;
+    }
+    let producers = graph.producers();
+    let given = (0..graph.values.len()).filter(|&v| producers[v].is_none()).map(ValueId);
+    let mut pass = Pass { last: HashMap::new(), own: given.collect(), done: Vec::new() };
+    for node in std::mem::take(&mut graph.nodes) {
+        pass.node(graph, node);
+    }
+    for v in graph.outputs.clone() {
+        pass.need_own(v);
+    }
+    graph.nodes = pass.done;
+    graph.drop_unused_nodes();
+}
+
+struct Pass {
+    /// The channels-last twin of a value.
+    last: HashMap<ValueId, ValueId>,
+    /// The values that exist in their own layout: inputs and constants do, others once written.
+    own: HashSet<ValueId>,
+    done: Vec<Node>,
+}
+
+impl Pass {
+    fn node(&mut self, graph: &mut Graph, mut node: Node) {
+        let any = node.inputs.iter().any(|v| self.last.contains_key(v));
+        match &mut node.op {
+            Op::Conv(conv) if conv.layout == Layout::ChannelsFirst => {
+                conv.layout = Layout::ChannelsLast;
+                node.inputs[0] = self.twin(graph, node.inputs[0]);
+                if conv.residual
+                    && let Some(v) = node.inputs.pop()
+                {
+                    let twin = self.twin(graph, v);
+                    node.inputs.push(twin);
+                }
+                self.write_twins(graph, node);
+            }
+            Op::Pointwise(_) if any && is_image(graph.meta(node.outputs[0])) => {
+                let sizes = *graph.meta(node.outputs[0]).sizes();
+                for i in 0..node.inputs.len() {
+                    let v = node.inputs[i];
+                    if *graph.meta(v).sizes() == sizes {
+                        node.inputs[i] = self.twin(graph, v);
+                    } else {
+                        self.need_own(v);
+                    }
+                }
+                self.write_twins(graph, node);
+            }
+            Op::Call(call) if any && ANY_LAYOUT.contains(&call.name()) => {
+                let images = node.inputs.iter().chain(&node.outputs).all(|&v| is_image(graph.meta(v)));
+                if images {
+                    for i in 0..node.inputs.len() {
+                        node.inputs[i] = self.twin(graph, node.inputs[i]);
+                    }
+                    self.write_twins(graph, node);
+                } else {
+                    self.as_it_was(node);
+                }
+            }
+            Op::GlobalMean if any => {
+                node.inputs[0] = self.twin(graph, node.inputs[0]);
+                self.own.extend(&node.outputs);
+                self.done.push(node);
+            }
+            _ => self.as_it_was(node),
+        }
+    }
+
+    /// A node that keeps its layouts: its inputs must exist in theirs.
+    fn as_it_was(&mut self, node: Node) {
+        for &v in &node.inputs {
+            self.need_own(v);
+        }
+        self.own.extend(&node.outputs);
+        self.done.push(node);
+    }
+
+    /// Lets a node write twins of its outputs, which exist in their own layout only when asked for.
+    fn write_twins(&mut self, graph: &mut Graph, mut node: Node) {
+        for v in &mut node.outputs {
+            let twin = graph.value(channels_last(graph.meta(*v)));
+            self.last.insert(*v, twin);
+            *v = twin;
+        }
+        self.done.push(node);
+    }
+
+    /// The channels-last twin of a value, converted to if there is none.
+    fn twin(&mut self, graph: &mut Graph, v: ValueId) -> ValueId {
+        if let Some(&twin) = self.last.get(&v) {
+            return twin;
+        }
+        let meta = channels_last(graph.meta(v));
+        if meta == *graph.meta(v) {
+            return v;
+        }
+        let twin = graph.value(meta);
+        self.done.push(Node { op: Op::Relayout, inputs: vec![v], outputs: vec![twin] });
+        self.last.insert(v, twin);
+        twin
+    }
+
+    /// Makes a value exist in its own layout, if so far only its twin does.
+    fn need_own(&mut self, v: ValueId) {
+        if let Some(&twin) = self.last.get(&v)
+            && self.own.insert(v)
+        {
+            self.done.push(Node { op: Op::Relayout, inputs: vec![twin], outputs: vec![v] });
+        }
+    }
+}
+
+fn is_image(meta: &TensorMeta) -> bool {
+    (3..=5).contains(&meta.rank())
+}
+
+fn channels_last(meta: &TensorMeta) -> TensorMeta {
+    let rank = meta.rank();
+    let mut order: Vec<u8> = (0..rank as u8).collect();
+    if rank >= 3 {
+        order[1..].rotate_left(1);
+    }
+    let order = DimOrder::new(&order).unwrap_or(*meta.dim_order());
+    TensorMeta::new(meta.dtype(), meta.sizes(), order).unwrap_or_else(|_| meta.clone())
+}

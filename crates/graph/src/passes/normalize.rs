@@ -1,0 +1,272 @@
+//! From operator calls to the graph's own nodes. The one table of which operator means what; calls
+//! that it does not know, or not in this form, stay calls.
+
+use crate::bind;
+use crate::graph::{Constant, Graph, ValueId};
+use crate::node::{Call, Convolution, Linear, Node, Op, image_layout};
+use crate::pointwise::{Binary, Program, Unary};
+use kernels::compute::Activation;
+use kernels::compute::ConvParams;
+use operator::KernelContext;
+use std::sync::Arc;
+use tensor::{Scalar, ScalarType, Tensor, TensorMeta, TensorView, TensorViewMut};
+
+/// Bytes of a computed constant above which the computation stays in the graph.
+const LARGEST_CONSTANT: usize = 256 << 20;
+
+/// Computes constants, then rewrites the known calls.
+pub(super) fn run(graph: &mut Graph, ctx: &KernelContext<'_>) {
+    for node in std::mem::take(&mut graph.nodes) {
+        if fold(graph, &node, ctx) {
+            continue;
+        }
+        match rewrite(graph, &node) {
+            Some(new) => graph.nodes.push(new),
+            None => graph.nodes.push(node),
+        }
+    }
+}
+
+/// Computes a call whose inputs are all known. Says whether it did.
+fn fold(graph: &mut Graph, node: &Node, ctx: &KernelContext<'_>) -> bool {
+    let Op::Call(call) = &node.op else { return false };
+    let bytes: usize = node.outputs.iter().map(|&v| graph.meta(v).nbytes()).sum();
+    let random = ["rand", "dropout", "bernoulli", "empty"].iter().any(|r| call.name().contains(r));
+    if random || bytes > LARGEST_CONSTANT || node.outputs.iter().any(|v| graph.outputs.contains(v)) {
+        return false;
+    }
+    let Some(inputs) = node.inputs.iter().map(|&v| graph.get(v).view()).collect::<Option<Vec<_>>>() else {
+        return false;
+    };
+    match compute(graph, call, &inputs, &node.outputs, ctx) {
+        Some(tensors) => {
+            for (&v, tensor) in node.outputs.iter().zip(tensors) {
+                graph.values[v.0].constant = Some(Constant::Computed(Arc::new(tensor)));
+            }
+            true
+        }
+        None => false,
+    }
+}
+
+fn compute(
+    graph: &Graph,
+    call: &Call,
+    inputs: &[TensorView<'_>],
+    outputs: &[ValueId],
+    ctx: &KernelContext<'_>,
+) -> Option<Vec<Tensor>> {
+    let zeros = |&v: &ValueId| Tensor::zeros(graph.meta(v).clone()).ok();
+    let mut tensors: Vec<Tensor> = outputs.iter().map(zeros).collect::<Option<_>>()?;
+    let views: Vec<TensorViewMut<'_>> = tensors.iter_mut().map(Tensor::view_mut).collect();
+    // A call that fails here fails again when it runs, and says then what is wrong.
+    bind::execute(call, ctx, inputs, views).ok()?;
+    let same = outputs.iter().zip(&tensors).all(|(&v, t)| graph.meta(v).sizes() == t.sizes());
+    same.then_some(tensors)
+}
+
+/// The node that a call means, if it is known.
+fn rewrite(graph: &Graph, node: &Node) -> Option<Node> {
+    let call = node.op.as_call()?;
+    let meta = |position: usize| {
+        let input = call.input_at(position)?;
+        Some(graph.meta(node.inputs[input]))
+    };
+    let out = graph.meta(*node.outputs.first()?);
+    let keep = |op: Op| Some(Node { op, inputs: node.inputs.clone(), outputs: node.outputs.clone() });
+    let name = call.name();
+    match name {
+        "aten::view_copy.out"
+        | "aten::unsqueeze_copy.out"
+        | "aten::squeeze_copy.dim_out"
+        | "aten::squeeze_copy.dims_out"
+        | "aten::alias_copy.out"
+        | "aten::detach_copy.out"
+        | "aten::lift_fresh_copy.out"
+        | "aten::clone.out"
+        | "aten::_to_copy.out"
+        | "aten::expand_copy.out"
+        | "dim_order_ops::_clone_dim_order.out"
+        | "dim_order_ops::_to_dim_order_copy.out" => {
+            let from = meta(0)?;
+            if from.dtype() != out.dtype() || from.numel() != out.numel() {
+                return None;
+            }
+            let op = if from.dim_order().is_contiguous() && out.dim_order().is_contiguous() {
+                Op::Reshape
+            } else if from.sizes() == out.sizes() {
+                Op::Relayout
+            } else {
+                return None;
+            };
+            Some(Node { op, inputs: vec![node.inputs[0]], outputs: node.outputs.clone() })
+        }
+        _ if !all_float(graph, node) => None,
+        "aten::convolution.out" => keep(Op::Conv(convolution(graph, node, call)?)),
+        "aten::linear.out" => {
+            let constant = graph.get(*node.inputs.get(1)?).constant.is_some();
+            let bias = !call.is_none(2);
+            let fits = meta(1)?.rank() == 2 && meta(0)?.rank() >= 2;
+            (constant && fits && contiguous(graph, node)).then(|| {
+                keep(Op::Linear(Linear {
+                    out_major: true,
+                    bias,
+                    residual: false,
+                    activation: Activation::Identity,
+                }))
+            })?
+        }
+        "aten::mm.out" => {
+            let constant = graph.get(*node.inputs.get(1)?).constant.is_some();
+            let linear =
+                Linear { out_major: false, bias: false, residual: false, activation: Activation::Identity };
+            (constant && contiguous(graph, node)).then(|| keep(Op::Linear(linear)))?
+        }
+        "aten::addmm.out" => addmm(graph, node, call),
+        "aten::mean.out" => {
+            let over_space = call.ints(1).is_some_and(|dims| {
+                let rank = meta(0).map_or(0, |m| m.rank() as i64);
+                let mut dims: Vec<i64> = dims.iter().map(|d| if *d < 0 { d + rank } else { *d }).collect();
+                dims.sort_unstable();
+                rank >= 3 && dims == (2..rank).collect::<Vec<_>>()
+            });
+            over_space.then(|| keep(Op::GlobalMean))?
+        }
+        _ => keep(Op::Pointwise(pointwise(call, name)?)),
+    }
+}
+
+fn all_float(graph: &Graph, node: &Node) -> bool {
+    node.inputs.iter().chain(node.outputs.first()).all(|&v| graph.meta(v).dtype() == ScalarType::Float)
+}
+
+fn contiguous(graph: &Graph, node: &Node) -> bool {
+    node.inputs.iter().chain(&node.outputs).all(|&v| graph.meta(v).dim_order().is_contiguous())
+}
+
+/// What an elementwise operator computes, as a program over its tensor arguments.
+fn pointwise(call: &Call, name: &str) -> Option<Program> {
+    let number = |position: usize| call.scalar(position).map(|s| s.to_f64() as f32);
+    let unary = |f| Some(Program::unary(f));
+    let plain_alpha = |position: usize| {
+        matches!(call.scalar(position), None | Some(Scalar::Int(1))) || number(position) == Some(1.0)
+    };
+    let clamp = |low: Option<f32>, high: Option<f32>| {
+        let (low, high) = (low.unwrap_or(f32::NEG_INFINITY), high.unwrap_or(f32::INFINITY));
+        (low <= high).then(|| Program::unary(Unary::Clamp { low, high }))
+    };
+    match name {
+        "aten::relu.out" => clamp(Some(0.0), None),
+        "aten::hardtanh.out" => clamp(Some(number(1)?), Some(number(2)?)),
+        "aten::clamp.out" => {
+            let bound = |p: usize| if call.is_none(p) { Some(None) } else { number(p).map(Some) };
+            clamp(bound(1)?, bound(2)?)
+        }
+        "aten::neg.out" => unary(Unary::Neg),
+        "aten::abs.out" => unary(Unary::Abs),
+        "aten::exp.out" => unary(Unary::Exp),
+        "aten::sigmoid.out" => unary(Unary::Sigmoid),
+        "aten::tanh.out" => unary(Unary::Tanh),
+        "aten::sqrt.out" => unary(Unary::Sqrt),
+        "aten::rsqrt.out" => unary(Unary::Rsqrt),
+        "aten::reciprocal.out" => unary(Unary::Reciprocal),
+        "aten::gelu.out" => match call.args.get(1) {
+            Some(crate::node::CallArg::Str(s)) if &**s == "tanh" => unary(Unary::GeluTanh),
+            _ => unary(Unary::Gelu),
+        },
+        "aten::add.out" if plain_alpha(2) => Some(Program::binary(Binary::Add)),
+        "aten::sub.out" if plain_alpha(2) => Some(Program::binary(Binary::Sub)),
+        "aten::mul.out" => Some(Program::binary(Binary::Mul)),
+        "aten::div.out" => Some(Program::binary(Binary::Div)),
+        "aten::maximum.out" => Some(Program::binary(Binary::Max)),
+        "aten::minimum.out" => Some(Program::binary(Binary::Min)),
+        "aten::add.Scalar_out" if plain_alpha(2) => Some(Program::with_const(Binary::Add, number(1)?)),
+        "aten::sub.Scalar_out" if plain_alpha(2) => Some(Program::with_const(Binary::Sub, number(1)?)),
+        "aten::mul.Scalar_out" => Some(Program::with_const(Binary::Mul, number(1)?)),
+        "aten::div.Scalar_out" => Some(Program::with_const(Binary::Div, number(1)?)),
+        _ => None,
+    }
+}
+
+/// `beta self + alpha mat1 mat2`, where that is a bias and a product with constant weights.
+fn addmm(graph: &Graph, node: &Node, call: &Call) -> Option<Node> {
+    let &[bias, x, w] = node.inputs.as_slice() else { return None };
+    let one = |p: usize| call.scalar(p).is_some_and(|s| s.to_f64() == 1.0);
+    let out = graph.meta(node.outputs[0]);
+    let columns = *out.sizes().last()?;
+    let row_bias = graph.meta(bias).numel() == columns && graph.meta(bias).sizes().last() == Some(&columns);
+    if !(one(3) && one(4) && row_bias && contiguous(graph, node)) {
+        return None;
+    }
+    if graph.get(w).constant.is_none() || graph.get(bias).constant.is_none() {
+        return None;
+    }
+    let linear = Linear { out_major: false, bias: true, residual: false, activation: Activation::Identity };
+    Some(Node { op: Op::Linear(linear), inputs: vec![x, w, bias], outputs: node.outputs.clone() })
+}
+
+/// A convolution with constant, plainly stored weights of an image in a known layout.
+fn convolution(graph: &Graph, node: &Node, call: &Call) -> Option<Convolution> {
+    let (x, w) = (graph.meta(node.inputs[0]), graph.meta(node.inputs[1]));
+    let out = graph.meta(node.outputs[0]);
+    let bias = !call.is_none(2);
+    let constants = node.inputs[1..].iter().all(|&v| graph.get(v).constant.is_some());
+    let space = w.rank().checked_sub(2)?;
+    if !constants || x.rank() != w.rank() || !(1..=3).contains(&space) {
+        return None;
+    }
+    let spread = |position: usize, fill: usize| -> Option<[usize; 3]> {
+        let given = call.ints(position)?;
+        let mut all = [fill; 3];
+        for (i, slot) in all[3 - space..].iter_mut().enumerate() {
+            *slot = usize::try_from(*given.get(i).or(given.last())?).ok()?;
+        }
+        Some(all)
+    };
+    let mut kernel = [1; 3];
+    kernel[3 - space..].copy_from_slice(&w.sizes()[2..]);
+    let transposed = call.bool(6)?;
+    let params = ConvParams {
+        in_channels: x.sizes()[1],
+        out_channels: out.sizes()[1],
+        groups: usize::try_from(call.int(8)?).ok()?,
+        kernel,
+        stride: spread(3, 1)?,
+        padding: spread(4, 0)?,
+        dilation: spread(5, 1)?,
+        transposed,
+    };
+    let layout = image_layout(x)?;
+    let sane = params.groups > 0
+        && params.in_channels.is_multiple_of(params.groups)
+        && params.out_channels.is_multiple_of(params.groups)
+        && params.stride.iter().chain(&params.dilation).all(|&n| n > 0 && n < 1 << 20)
+        && params.kernel.iter().chain(&params.padding).all(|&n| n < 1 << 20)
+        && params.weights() == w.numel()
+        && conv_sizes(&params, x, space, out, spread(7, 0)?)
+        && layout == image_layout(out)?;
+    sane.then_some(Convolution {
+        params,
+        space,
+        layout,
+        bias,
+        residual: false,
+        activation: Activation::Identity,
+    })
+}
+
+fn conv_sizes(
+    params: &ConvParams,
+    x: &TensorMeta,
+    space: usize,
+    out: &TensorMeta,
+    extra: [usize; 3],
+) -> bool {
+    let pixels = |m: &TensorMeta| {
+        let mut all = [1; 3];
+        all[3 - space..].copy_from_slice(&m.sizes()[2..]);
+        all
+    };
+    let extra = if params.transposed { extra } else { [0; 3] };
+    x.numel() > 0 && params.output_size(pixels(x), extra) == Some(pixels(out))
+}

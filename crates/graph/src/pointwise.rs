@@ -1,0 +1,353 @@
+//! One pass over elements: what a chain of elementwise operators becomes.
+//!
+//! A [`Program`] computes one f32 output element from one element of each input. It is run on blocks
+//! of elements that stay in the nearest cache, each instruction over the whole block at once.
+
+use tensor::{MAX_RANK, TensorMeta};
+
+/// Elements of a block.
+const BLOCK: usize = 512;
+
+/// A function of one number.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Unary {
+    /// `-x`
+    Neg,
+    /// `|x|`
+    Abs,
+    /// `e^x`
+    Exp,
+    /// `ln x`
+    Log,
+    /// `1 / (1 + e^-x)`
+    Sigmoid,
+    /// `tanh x`
+    Tanh,
+    /// `x (1 + erf(x / sqrt 2)) / 2`
+    Gelu,
+    /// The approximation of gelu by tanh.
+    GeluTanh,
+    /// `sqrt x`
+    Sqrt,
+    /// `1 / sqrt x`
+    Rsqrt,
+    /// `1 / x`
+    Reciprocal,
+    /// `sin x`
+    Sin,
+    /// `cos x`
+    Cos,
+    /// `min(max(x, low), high)`, NaN stays.
+    Clamp {
+        /// Least result.
+        low: f32,
+        /// Greatest result.
+        high: f32,
+    },
+}
+
+/// A function of two numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Binary {
+    /// `x + y`
+    Add,
+    /// `x - y`
+    Sub,
+    /// `x y`
+    Mul,
+    /// `x / y`
+    Div,
+    /// The greater, NaN if either is.
+    Max,
+    /// The smaller, NaN if either is.
+    Min,
+}
+
+/// One instruction; its result is the register of its own index.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Instr {
+    /// The element of an input.
+    Input(usize),
+    /// A number.
+    Const(f32),
+    /// A function of a register.
+    Unary(Unary, usize),
+    /// A function of two registers.
+    Binary(Binary, usize, usize),
+}
+
+/// A program; the last instruction's result is the output's element.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Program {
+    /// The instructions, in order. Each uses registers of earlier ones.
+    pub instrs: Vec<Instr>,
+}
+
+impl Program {
+    /// `f(input 0)`.
+    pub fn unary(f: Unary) -> Self {
+        Self { instrs: vec![Instr::Input(0), Instr::Unary(f, 0)] }
+    }
+
+    /// `f(input 0, input 1)`.
+    pub fn binary(f: Binary) -> Self {
+        Self { instrs: vec![Instr::Input(0), Instr::Input(1), Instr::Binary(f, 0, 1)] }
+    }
+
+    /// `f(input 0, number)`.
+    pub fn with_const(f: Binary, number: f32) -> Self {
+        Self { instrs: vec![Instr::Input(0), Instr::Const(number), Instr::Binary(f, 0, 1)] }
+    }
+
+    /// The number of inputs.
+    pub fn inputs(&self) -> usize {
+        self.instrs.iter().map(|i| if let Instr::Input(n) = i { n + 1 } else { 0 }).max().unwrap_or(0)
+    }
+
+    /// The bounds, if the program is no more than a clamp of its input.
+    pub fn as_clamp(&self) -> Option<(f32, f32)> {
+        match self.instrs.as_slice() {
+            [Instr::Input(0), Instr::Unary(Unary::Clamp { low, high }, 0)] => Some((*low, *high)),
+            _ => None,
+        }
+    }
+
+    /// Puts `inner`, whose inputs are `inner_inputs` of the joined program, in the place of input
+    /// `slot`; the other inputs are renumbered by `map`.
+    pub fn substitute(&self, slot: usize, inner: &Program, inner_inputs: &[usize], map: &[usize]) -> Program {
+        let mut instrs = Vec::with_capacity(self.instrs.len() + inner.instrs.len());
+        for instr in &inner.instrs {
+            instrs.push(match *instr {
+                Instr::Input(i) => Instr::Input(inner_inputs[i]),
+                other => other,
+            });
+        }
+        let result = instrs.len() - 1;
+        let mut register = Vec::with_capacity(self.instrs.len());
+        for instr in &self.instrs {
+            let moved = match *instr {
+                Instr::Input(i) if i == slot => {
+                    register.push(result);
+                    continue;
+                }
+                Instr::Input(i) => Instr::Input(map[i]),
+                Instr::Const(c) => Instr::Const(c),
+                Instr::Unary(f, a) => Instr::Unary(f, register[a]),
+                Instr::Binary(f, a, b) => Instr::Binary(f, register[a], register[b]),
+            };
+            register.push(instrs.len());
+            instrs.push(moved);
+        }
+        Program { instrs }
+    }
+}
+
+/// Which element of an input goes with an element of the output, both counted in storage order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Access {
+    /// The same.
+    Same,
+    /// `(i / inner) % count`: scalars, rows, columns, channels.
+    Cyclic { inner: usize, count: usize },
+    /// Any broadcast: sizes of the output in storage order, outermost first, and the input's strides.
+    Strided { sizes: Vec<usize>, strides: Vec<usize> },
+}
+
+impl Access {
+    /// How an input of shape `from` is read for an output of shape `to`, by PyTorch's broadcasting.
+    pub(crate) fn of(from: &TensorMeta, to: &TensorMeta) -> Self {
+        let rank = to.rank();
+        let lead = rank - from.rank();
+        let mut dims: Vec<(usize, usize)> = Vec::with_capacity(rank);
+        for &d in to.dim_order().iter() {
+            let d = d as usize;
+            let size = to.sizes()[d];
+            let stride = match d.checked_sub(lead) {
+                Some(f) if from.sizes()[f] != 1 => from.strides()[f],
+                _ => 0,
+            };
+            if size == 1 {
+                continue;
+            }
+            match dims.last_mut() {
+                // Two dimensions that step alike are one.
+                Some((s, st)) if *st == stride * size => (*s, *st) = (*s * size, stride),
+                _ => dims.push((size, stride)),
+            }
+        }
+        match dims.as_slice() {
+            [] => Self::Cyclic { inner: 1, count: 1 },
+            [(_, 0)] => Self::Cyclic { inner: 1, count: 1 },
+            [(_, 1)] => Self::Same,
+            [(_, 0), (n, 1)] => Self::Cyclic { inner: 1, count: *n },
+            [(n, 1), (m, 0)] => Self::Cyclic { inner: *m, count: *n },
+            [(_, 0), (n, 1), (m, 0)] => Self::Cyclic { inner: *m, count: *n },
+            _ => Self::Strided {
+                sizes: dims.iter().map(|d| d.0).collect(),
+                strides: dims.iter().map(|d| d.1).collect(),
+            },
+        }
+    }
+
+    /// Fills `block` with the elements that go with outputs `start..`.
+    fn load(&self, input: &[f32], start: usize, block: &mut [f32]) {
+        match self {
+            Self::Same => block.copy_from_slice(&input[start..start + block.len()]),
+            Self::Cyclic { count: 1, .. } => block.fill(input[0]),
+            Self::Cyclic { inner: 1, count } => {
+                let mut at = start % count;
+                let mut rest = block;
+                while !rest.is_empty() {
+                    let n = rest.len().min(count - at);
+                    let (head, tail) = rest.split_at_mut(n);
+                    head.copy_from_slice(&input[at..at + n]);
+                    rest = tail;
+                    at = 0;
+                }
+            }
+            Self::Cyclic { inner, count } => {
+                let (mut at, mut left) = ((start / inner) % count, inner - start % inner);
+                let mut rest = block;
+                while !rest.is_empty() {
+                    let (head, tail) = rest.split_at_mut(left.min(rest.len()));
+                    head.fill(input[at]);
+                    rest = tail;
+                    at = (at + 1) % count;
+                    left = *inner;
+                }
+            }
+            Self::Strided { sizes, strides } => {
+                let mut index = [0usize; MAX_RANK];
+                let (mut rest, mut at) = (start, 0);
+                for d in (0..sizes.len()).rev() {
+                    index[d] = rest % sizes[d];
+                    rest /= sizes[d];
+                    at += index[d] * strides[d];
+                }
+                for x in block {
+                    *x = input[at];
+                    for d in (0..sizes.len()).rev() {
+                        index[d] += 1;
+                        at += strides[d];
+                        if index[d] < sizes[d] {
+                            break;
+                        }
+                        at -= strides[d] * sizes[d];
+                        index[d] = 0;
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// A program with the ways in which its inputs are read, ready to run.
+#[derive(Debug, Clone)]
+pub(crate) struct Pass {
+    instrs: Vec<Instr>,
+    access: Vec<Access>,
+    /// Which block of scratch each register has. Registers that are no longer needed give theirs away.
+    slots: Vec<usize>,
+    num_slots: usize,
+}
+
+impl Pass {
+    pub(crate) fn new(program: &Program, inputs: &[&TensorMeta], output: &TensorMeta) -> Self {
+        let instrs = program.instrs.clone();
+        let mut last_use: Vec<usize> = (0..instrs.len()).collect();
+        for (i, instr) in instrs.iter().enumerate() {
+            match *instr {
+                Instr::Unary(_, a) => last_use[a] = i,
+                Instr::Binary(_, a, b) => (last_use[a], last_use[b]) = (i, i),
+                Instr::Input(_) | Instr::Const(_) => {}
+            }
+        }
+        let (mut slots, mut free, mut num_slots) = (Vec::new(), Vec::new(), 0);
+        for i in 0..instrs.len() {
+            // An instruction may write over an operand that it is the last to use.
+            free.extend((0..i).filter(|&r| last_use[r] == i).map(|r: usize| slots[r]));
+            free.sort_unstable();
+            free.dedup();
+            slots.push(free.pop().unwrap_or_else(|| {
+                num_slots += 1;
+                num_slots - 1
+            }));
+        }
+        Self { instrs, access: inputs.iter().map(|m| Access::of(m, output)).collect(), slots, num_slots }
+    }
+
+    /// Elements of scratch that [`Self::run`] needs for each thread.
+    pub(crate) fn scratch(&self) -> usize {
+        self.num_slots * BLOCK
+    }
+
+    /// Computes outputs `start..start + out.len()`.
+    pub(crate) fn run(&self, inputs: &[&[f32]], start: usize, out: &mut [f32], scratch: &mut [f32]) {
+        for (b, block) in out.chunks_mut(BLOCK).enumerate() {
+            let at = start + b * BLOCK;
+            for (i, instr) in self.instrs.iter().enumerate() {
+                self.step(i, *instr, inputs, at, block.len(), scratch);
+            }
+            let result = self.slots[self.instrs.len() - 1] * BLOCK;
+            block.copy_from_slice(&scratch[result..result + block.len()]);
+        }
+    }
+
+    fn step(&self, i: usize, instr: Instr, inputs: &[&[f32]], at: usize, len: usize, scratch: &mut [f32]) {
+        let range = |r: usize| {
+            let start = self.slots[r] * BLOCK;
+            start..start + len
+        };
+        let to = range(i);
+        match instr {
+            Instr::Input(n) => self.access[n].load(inputs[n], at, &mut scratch[to]),
+            Instr::Const(c) => scratch[to].fill(c),
+            Instr::Unary(f, a) => {
+                if self.slots[a] != self.slots[i] {
+                    scratch.copy_within(range(a), to.start);
+                }
+                unary(f, &mut scratch[to]);
+            }
+            Instr::Binary(f, a, b) => {
+                let (a, b) = (range(a), range(b));
+                for k in 0..len {
+                    let (x, y) = (scratch[a.start + k], scratch[b.start + k]);
+                    scratch[to.start + k] = binary(f, x, y);
+                }
+            }
+        }
+    }
+}
+
+fn unary(f: Unary, block: &mut [f32]) {
+    match f {
+        Unary::Neg => block.iter_mut().for_each(|x| *x = -*x),
+        Unary::Abs => block.iter_mut().for_each(|x| *x = x.abs()),
+        Unary::Exp => block.iter_mut().for_each(|x| *x = x.exp()),
+        Unary::Log => block.iter_mut().for_each(|x| *x = x.ln()),
+        Unary::Sigmoid => block.iter_mut().for_each(|x| *x = 1.0 / (1.0 + (-*x).exp())),
+        Unary::Tanh => block.iter_mut().for_each(|x| *x = x.tanh()),
+        Unary::Sqrt => block.iter_mut().for_each(|x| *x = x.sqrt()),
+        Unary::Rsqrt => block.iter_mut().for_each(|x| *x = 1.0 / x.sqrt()),
+        Unary::Reciprocal => block.iter_mut().for_each(|x| *x = 1.0 / *x),
+        Unary::Sin => block.iter_mut().for_each(|x| *x = x.sin()),
+        Unary::Cos => block.iter_mut().for_each(|x| *x = x.cos()),
+        Unary::Gelu | Unary::GeluTanh => unreachable!("not lowered"),
+        Unary::Clamp { low, high } => {
+            block.iter_mut().for_each(|x| *x = if x.is_nan() { *x } else { x.max(low).min(high) })
+        }
+    }
+}
+
+fn binary(f: Binary, x: f32, y: f32) -> f32 {
+    match f {
+        Binary::Add => x + y,
+        Binary::Sub => x - y,
+        Binary::Mul => x * y,
+        Binary::Div => x / y,
+        Binary::Max if x.is_nan() || x > y => x,
+        Binary::Max => y,
+        Binary::Min if x.is_nan() || x < y => x,
+        Binary::Min => y,
+    }
+}
