@@ -4,6 +4,7 @@ use clap::Args;
 use demo_backend::DemoBackend;
 use indicatif::{ProgressBar, ProgressStyle};
 use pteron::{BackendRegistry, Pool};
+use serde_json::json;
 use std::io::{self, IsTerminal, Write};
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -48,6 +49,9 @@ pub(crate) struct Opts {
     /// Threads that each case's kernels split their work over
     #[arg(long, value_name = "N", default_value = "1")]
     threads: NonZeroUsize,
+    /// Print JSON: the counts, and the outcome of every case
+    #[arg(long)]
+    json: bool,
     /// Cases that run at a time [default: as many as there are cores]
     #[arg(short, long, value_name = "N")]
     jobs: Option<NonZeroUsize>,
@@ -73,8 +77,13 @@ impl Opts {
         let style = general.stdout_style();
         let (bad, aside) = (style.error("FAIL"), style.note("aside"));
         let mut closed = None;
+        let mut outcomes = Vec::new();
         let jobs = self.jobs.or_else(|| std::thread::available_parallelism().ok());
         let counts = verify::check_all(&cases, &options, jobs.map_or(1, NonZeroUsize::get), |case, outcome| {
+            if self.json {
+                outcomes.push(json!({"case": case.name, "result": outcome}));
+                return bar.inc(1);
+            }
             let line = match outcome {
                 Outcome::Failed(why) => Some(format!("{bad} {}: {why}", case.name)),
                 Outcome::SetAside(why) if general.verbosity() > 0 => {
@@ -99,6 +108,12 @@ impl Opts {
         }
 
         let mut out = io::stdout().lock();
+        if self.json {
+            let report = json!({"counts": counts, "cases": outcomes});
+            serde_json::to_writer_pretty(&mut out, &report).map_err(io::Error::from)?;
+            writeln!(out)?;
+            return if counts.failed == 0 { Ok(()) } else { Err(Failure::Reported) };
+        }
         if counts.skipped > 0 {
             writeln!(out, "{} with delegates left out", show::count(counts.skipped, "case"))?;
         }
