@@ -1,3 +1,4 @@
+use crate::async_value::AsyncValue;
 use crate::error::{ErrorCode, ErrorValue};
 use crate::limits::Limits;
 use crate::registry::KernelRegistry;
@@ -118,7 +119,7 @@ impl HostContext {
 
     /// Who is told of what runs.
     pub fn tracer(&self) -> Tracer<'_> {
-        self.0.tracer.as_deref().map_or(Tracer::NONE, |t| Tracer::new(t))
+        self.0.tracer.as_deref().map_or(Tracer::NONE, Tracer::new)
     }
 
     /// Writes to where kernels print. What `write` writes stays together.
@@ -241,14 +242,21 @@ impl ExecutionContext {
         Some(resource)
     }
 
+    /// Does `work` as a task of the work queue: the value that will be its result.
+    pub fn enqueue(&self, work: impl FnOnce() -> Value + Send + 'static) -> Value {
+        let (promise, value) = AsyncValue::new();
+        self.host().queue().add_task(Box::new(move || promise.set(work())));
+        Value::Async(value)
+    }
+
     /// Drops all resources.
     pub fn clear_resources(&self) {
         let resources = std::mem::take(&mut *lock(&self.0.resources));
         drop(resources);
     }
 
-    /// Counts kernels that have run or are about to, and cancels the request that runs too many.
-    pub(crate) fn count_kernels(&self, count: u64) {
+    /// Counts kernels, or other steps of work, and cancels the request that takes too many.
+    pub fn count_kernels(&self, count: u64) {
         let before = self.0.kernels.fetch_add(count, Ordering::Relaxed);
         let limit = self.host().limits().kernels;
         if before.saturating_add(count) > limit {

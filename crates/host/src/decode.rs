@@ -126,6 +126,10 @@ impl Source {
         self.file().ok()?.locations().get(offset).ok()?.map(source_location)
     }
 
+    pub(crate) fn full_location(&self, offset: u64) -> Option<bef::Location<'static>> {
+        Some(self.file().ok()?.locations().get(offset).ok()??.into_owned())
+    }
+
     pub(crate) fn attribute(&self, offset: u64, kind: AttributeType) -> bef::Result<Attribute<'static>> {
         Ok(self.file()?.attributes().at(offset).decode(kind)?.into_owned())
     }

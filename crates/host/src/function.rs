@@ -1,3 +1,4 @@
+use crate::async_value::AsyncValue;
 use crate::body::Body;
 use crate::context::ExecutionContext;
 use crate::decode::Source;
@@ -67,6 +68,10 @@ impl Module {
 
     pub(crate) fn location(&self, offset: u64) -> Option<SourceLocation> {
         self.source.as_ref()?.location(offset)
+    }
+
+    pub(crate) fn full_location(&self, offset: u64) -> Option<bef::Location<'static>> {
+        self.source.as_ref()?.full_location(offset)
     }
 
     pub(crate) fn attribute(&self, offset: u64, kind: AttributeType) -> Result<Attribute<'static>, String> {
@@ -215,16 +220,39 @@ impl Function {
     }
 
     fn execute_native(&self, context: &ExecutionContext, arguments: &[Value]) -> Results {
+        if let Some(pending) = arguments.iter().find_map(unavailable) {
+            return self.execute_native_when(pending.clone(), context, arguments);
+        }
+        let arguments: Results = arguments.iter().map(|v| v.clone().settle()).collect();
         let mut results: Results = (0..self.results()).map(|_| Value::Empty).collect();
         if let Some(error) = arguments.iter().rev().find_map(Value::as_error) {
             results.fill(Value::Error(error.clone()));
         } else if let Some(native) = &self.entry().native {
-            native(context, arguments, &mut results);
+            native(context, &arguments, &mut results);
         }
         for result in results.iter_mut().filter(|r| matches!(r, Value::Empty)) {
             let message = format!("native function `{}` gave no result", self.name());
             *result = Value::Error(ErrorValue::new(ErrorCode::Internal, message));
         }
+        results
+    }
+
+    /// Goes on when an argument has become available.
+    fn execute_native_when(
+        &self,
+        pending: AsyncValue,
+        context: &ExecutionContext,
+        arguments: &[Value],
+    ) -> Results {
+        let (promises, results): (Vec<_>, Results) = (0..self.results())
+            .map(|_| AsyncValue::new())
+            .map(|(promise, value)| (promise, Value::Async(value)))
+            .unzip();
+        let (function, context, arguments) = (self.clone(), context.clone(), arguments.to_vec());
+        pending.and_then(move || {
+            let values = function.execute_native(&context, &arguments);
+            promises.into_iter().zip(values).for_each(|(promise, value)| promise.set(value));
+        });
         results
     }
 
@@ -249,6 +277,11 @@ impl Function {
     pub(crate) fn all(&self, error: ErrorValue) -> Results {
         (0..self.results()).map(|_| Value::Error(error.clone())).collect()
     }
+}
+
+/// The asynchronous value that has not been resolved, if this is one.
+fn unavailable(value: &Value) -> Option<&AsyncValue> {
+    if let Value::Async(value) = value { Some(value).filter(|v| !v.is_available()) } else { None }
 }
 
 pub(crate) fn invalid(error: &Error) -> ErrorValue {

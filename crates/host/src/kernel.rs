@@ -89,7 +89,7 @@ impl<'a> Frame<'a> {
 
     /// Copies of all arguments from number `from` on.
     pub fn arguments_from(&self, from: usize) -> Vec<Value> {
-        (from..self.arguments).map(|i| self.argument(i).clone()).collect()
+        (from..self.arguments()).map(|i| self.argument(i).clone()).collect()
     }
 
     /// Takes an argument out of the frame, so that the kernel may be the only one to hold it.
@@ -184,6 +184,14 @@ impl<'a> Frame<'a> {
             Location::None => None,
             Location::Given(location) => Some(location.clone()),
             Location::Recorded(offset) => self.function.module().location(*offset),
+        }
+    }
+
+    /// Where in its source the kernel stands, with all that the file records about it.
+    pub fn full_location(&self) -> Option<bef::Location<'static>> {
+        match &self.site.location {
+            Location::Recorded(offset) => self.function.module().full_location(*offset),
+            _ => None,
         }
     }
 

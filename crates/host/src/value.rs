@@ -219,6 +219,12 @@ impl IntoValue for Chain {
     }
 }
 
+impl From<Chain> for Value {
+    fn from(_: Chain) -> Self {
+        Value::Chain
+    }
+}
+
 impl<T: Any + Send + Sync> FromValue for Arc<T> {
     fn expected() -> &'static str {
         std::any::type_name::<T>()

@@ -167,11 +167,12 @@ impl Execution {
     /// Runs ready kernels and those that they make ready.
     fn run(self: &Arc<Self>, body: &Body, mut ready: Ready) {
         let mut values = SmallVec::<[Value; 8]>::new();
-        let mut count = 0;
+        // An execution without kernels counts, too.
+        let mut count = 1;
         while let Some(kernel) = ready.pop(body, |stream, kernels| self.spawn(stream, kernels)) {
             self.run_kernel(body, kernel, &mut values, &mut ready);
             count += 1;
-            if count == KERNELS_BETWEEN_CHECKS {
+            if count >= KERNELS_BETWEEN_CHECKS {
                 self.context.count_kernels(u64::from(std::mem::take(&mut count)));
             }
         }

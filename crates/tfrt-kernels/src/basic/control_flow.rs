@@ -1,0 +1,216 @@
+use crate::kernels::RegistryExt;
+use host::{
+    AsyncValue, Chain, ErrorCode, ExecutionContext, Fault, Frame, Function, KernelRegistry, Promise, Value,
+};
+use std::sync::Mutex;
+
+/// Calls a function with a kernel's arguments from number `from` on, after checking that their number
+/// and that of the results fit.
+fn call(frame: &Frame<'_>, function: &Function, from: usize) -> Result<Vec<Value>, Fault> {
+    check(frame, function, frame.arguments().saturating_sub(from), frame.results())?;
+    Ok(function.execute(frame.context(), &frame.arguments_from(from)).into_vec())
+}
+
+fn check(frame: &Frame<'_>, function: &Function, arguments: usize, results: usize) -> Result<(), Fault> {
+    if function.arguments() == arguments && function.results() == results {
+        return Ok(());
+    }
+    Err(Fault::invalid(format!(
+        "{} calls `{}` with {arguments} arguments for {results} results, but it has {} and {}",
+        frame.name(),
+        function.name(),
+        function.arguments(),
+        function.results()
+    )))
+}
+
+fn if_kernel(frame: &mut Frame<'_>) -> Result<Vec<Value>, Fault> {
+    let function = frame.function(if frame.get::<bool>(0)? { 0 } else { 1 })?;
+    call(frame, &function, 1)
+}
+
+fn case(frame: &mut Frame<'_>) -> Result<Vec<Value>, Fault> {
+    let index = frame.get::<i32>(0)?;
+    let branches = frame.functions();
+    if index < 0 || index as usize >= branches {
+        let message = format!("branch_index invalid. branch index: {index} # branches: {branches}");
+        return Err(Fault::new(ErrorCode::InvalidArgument, message));
+    }
+    let function = frame.function(index as usize)?;
+    call(frame, &function, 1)
+}
+
+/// Values to be made available later, and the promises to do so.
+fn promised(count: usize) -> (Vec<Promise>, Vec<Value>) {
+    (0..count).map(|_| AsyncValue::new()).map(|(p, v)| (p, Value::Async(v))).unzip()
+}
+
+fn keep(promises: Vec<Promise>, values: impl IntoIterator<Item = Value>) {
+    promises.into_iter().zip(values).for_each(|(promise, value)| promise.set(value));
+}
+
+/// Calls `then` when all values are available.
+fn when_all(mut values: impl Iterator<Item = Value> + Send + 'static, then: impl FnOnce() + Send + 'static) {
+    loop {
+        match values.next() {
+            None => return then(),
+            Some(Value::Async(value)) if !value.is_available() => {
+                return value.and_then(move || when_all(values, then));
+            }
+            Some(_) => {}
+        }
+    }
+}
+
+/// A `tfrt.while` under way.
+struct While {
+    context: ExecutionContext,
+    body: Function,
+    promises: Vec<Promise>,
+    /// Whether every iteration is a task.
+    tasks: bool,
+}
+
+impl While {
+    /// Goes on with a condition that is available.
+    fn run(self, mut condition: Value, mut arguments: Vec<Value>) {
+        loop {
+            let error = match condition.settle() {
+                Value::Bool(true) => self.context.cancelled().cloned(),
+                Value::Bool(false) => return keep(self.promises, arguments),
+                Value::Error(error) => Some(error),
+                other => Some(host::ErrorValue::new(
+                    ErrorCode::InvalidArgument,
+                    format!("the condition is {}, expected an i1", other.kind()),
+                )),
+            };
+            if let Some(error) = error {
+                // Nothing of the loop is under way any more when its results are there.
+                let Self { promises, .. } = self;
+                let results = vec![Value::Error(error); promises.len()];
+                return when_all(arguments.into_iter(), move || keep(promises, results));
+            }
+            let mut results = if self.tasks {
+                self.body.execute_later(&self.context, &arguments)
+            } else {
+                self.body.execute(&self.context, &arguments)
+            };
+            condition = results.pop().unwrap_or_default().settle();
+            arguments = results.into_vec();
+            if let Value::Async(pending) = &condition {
+                let pending = pending.clone();
+                let later = pending.clone();
+                return pending.and_then(move || {
+                    let queue = self.context.host().queue().clone();
+                    let go_on = move || self.run(Value::Async(later), arguments);
+                    // A task, so that iterations do not pile up on the stack.
+                    queue.add_task(Box::new(go_on));
+                });
+            }
+        }
+    }
+}
+
+/// `(condition, arguments...)`: calls the function on its own results while it says so.
+fn while_kernel(frame: &mut Frame<'_>) -> Result<Vec<Value>, Fault> {
+    let condition = frame.argument(0).clone();
+    let tasks = frame.attributes() > 0 && frame.attribute::<i64>(0)? > 1;
+    let body = frame.function(0)?;
+    let count = frame.results();
+    check(frame, &body, count, count + 1)?;
+    if frame.arguments() != count + 1 {
+        return Err(Fault::invalid(format!("{} arguments for {count} results", frame.arguments())));
+    }
+    let (promises, values) = promised(count);
+    let state = While { context: frame.context().clone(), body, promises, tasks };
+    state.run(condition, frame.arguments_from(1));
+    Ok(values)
+}
+
+/// Iterations between two looks at whether the first result is available.
+const BLOCK: i32 = 32;
+
+/// A `tfrt.repeat` under way.
+struct Repeat {
+    context: ExecutionContext,
+    body: Function,
+    promises: Vec<Promise>,
+    count: i32,
+}
+
+impl Repeat {
+    fn run(self, mut next: i32, mut arguments: Vec<Value>) {
+        while next < self.count {
+            if let Some(error) = self.context.cancelled() {
+                let results = vec![Value::Error(error.clone()); self.promises.len()];
+                return keep(self.promises, results);
+            }
+            arguments = self.body.execute(&self.context, &arguments).into_vec();
+            next += 1;
+            if next % BLOCK == 0
+                && let Some(Value::Async(pending)) = arguments.first()
+                && !pending.is_available()
+            {
+                return pending.clone().and_then(move || self.run(next, arguments));
+            }
+        }
+        keep(self.promises, arguments);
+    }
+}
+
+/// `(count, arguments...)`: calls the function on its own results so many times.
+fn repeat(frame: &mut Frame<'_>) -> Result<Vec<Value>, Fault> {
+    let count = frame.get::<i32>(0)?;
+    let body = frame.function(0)?;
+    let results = frame.results();
+    check(frame, &body, results, results)?;
+    if frame.arguments() != results + 1 {
+        return Err(Fault::invalid(format!("{} arguments for {results} results", frame.arguments())));
+    }
+    let (promises, values) = promised(results);
+    Repeat { context: frame.context().clone(), body, promises, count }.run(0, frame.arguments_from(1));
+    Ok(values)
+}
+
+/// The results of a function that is called once in a request.
+struct Once {
+    promises: Mutex<Option<Vec<Promise>>>,
+    values: Vec<Value>,
+}
+
+fn once(frame: &mut Frame<'_>) -> Result<Vec<Value>, Fault> {
+    let function = frame.function(0)?;
+    check(frame, &function, frame.arguments(), frame.results())?;
+    let name = format!("tfrt.once @{}", function.name());
+    let once = frame.context().resource(&name, || {
+        let (promises, values) = promised(function.results());
+        Once { promises: Mutex::new(Some(promises)), values }
+    });
+    let once = once.ok_or_else(|| Fault::invalid(format!("the resource `{name}` is taken")))?;
+    let promises = once.promises.lock().unwrap_or_else(|e| e.into_inner()).take();
+    if let Some(promises) = promises {
+        keep(promises, function.execute(frame.context(), &frame.arguments_from(0)));
+    }
+    Ok(once.values.clone())
+}
+
+/// `(chain, value)`: the value, once the chain is there.
+fn alias(frame: &mut Frame<'_>) -> Result<Value, Fault> {
+    match frame.arguments() {
+        2 => Ok(frame.take_argument(1)),
+        n => Err(Fault::invalid(format!("{n} arguments: a chain and a value expected"))),
+    }
+}
+
+pub(super) fn register(registry: &mut KernelRegistry) {
+    registry.add_typed("tfrt.new.chain", || Chain);
+    registry.add_typed("tfrt.merge.chains", || Chain);
+    registry.fallible("tfrt.alias.value", alias);
+    registry.fallible("tfrt.call", |frame: &mut Frame<'_>| call(frame, &frame.function(0)?, 0));
+    registry.fallible("tfrt.if", if_kernel);
+    registry.fallible("tfrt.cond", if_kernel);
+    registry.fallible("tfrt.case", case);
+    registry.fallible("tfrt.while", while_kernel);
+    registry.fallible("tfrt.repeat.i32", repeat);
+    registry.fallible("tfrt.once", once);
+}

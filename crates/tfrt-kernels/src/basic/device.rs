@@ -1,0 +1,20 @@
+use crate::kernels::{RegistryExt, object};
+use host::{Frame, KernelRegistry};
+
+/// A device of the host: there is the processor alone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Device(pub(crate) String);
+
+/// The name of the only device.
+pub(crate) const CPU: &str = "CPU:0";
+
+pub(super) fn register(registry: &mut KernelRegistry) {
+    registry.fallible("tfrt.get_device", |frame: &mut Frame<'_>| {
+        let name: &str = frame.attribute(0)?;
+        if name == CPU {
+            Ok(object(Device(name.to_owned())))
+        } else {
+            Err(format!("cannot find device {name}").into())
+        }
+    });
+}

@@ -1,0 +1,19 @@
+//! `tfrt.*`
+
+mod boolean;
+mod control_flow;
+mod device;
+mod float;
+mod integer;
+mod parallel;
+
+use host::KernelRegistry;
+
+pub(crate) fn register(registry: &mut KernelRegistry) {
+    boolean::register(registry);
+    control_flow::register(registry);
+    device::register(registry);
+    float::register(registry);
+    integer::register(registry);
+    parallel::register(registry);
+}

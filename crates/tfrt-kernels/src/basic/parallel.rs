@@ -1,0 +1,93 @@
+use crate::kernels::RegistryExt;
+use host::{
+    AsyncValue, Chain, ErrorCode, ErrorValue, ExecutionContext, Fault, Frame, Function, KernelRegistry,
+    Promise, Value,
+};
+use std::sync::{Arc, Mutex};
+
+/// Blocks of a parallel loop, and what is to be done when all have ended.
+struct Blocks {
+    context: ExecutionContext,
+    body: Function,
+    arguments: Vec<Value>,
+    start: i32,
+    total: u64,
+    block: u64,
+    /// Blocks that have not ended, an error of one that has, and the loop's result.
+    state: Mutex<(u64, Option<ErrorValue>, Option<Promise>)>,
+}
+
+impl Blocks {
+    /// Runs the first of a range of blocks here; halves of the rest become tasks.
+    fn run(self: &Arc<Self>, first: u64, mut end: u64) {
+        while end - first > 1 {
+            let middle = first + (end - first) / 2;
+            let this = Arc::clone(self);
+            self.context.host().queue().add_task(Box::new(move || this.run(middle, end)));
+            end = middle;
+        }
+        let index = |block: u64| self.start.wrapping_add((block * self.block).min(self.total) as i32);
+        let mut arguments = vec![Value::I32(index(first)), Value::I32(index(end))];
+        arguments.extend(self.arguments.iter().cloned());
+        let results = self.body.execute(&self.context, &arguments);
+        match results.into_iter().next().map(Value::settle) {
+            Some(Value::Async(value)) => {
+                let (this, source) = (Arc::clone(self), value.clone());
+                value.and_then(move || this.ended(source.get()));
+            }
+            value => self.ended(value.as_ref()),
+        }
+    }
+
+    fn ended(&self, result: Option<&Value>) {
+        let mut state = self.state.lock().unwrap_or_else(|e| e.into_inner());
+        state.0 -= 1;
+        if let Some(error) = result.and_then(Value::as_error) {
+            state.1.get_or_insert_with(|| error.clone());
+        }
+        if state.0 == 0 {
+            let value = state.1.take().map_or(Value::Chain, Value::Error);
+            let promise = state.2.take();
+            drop(state);
+            if let Some(promise) = promise {
+                promise.set(value);
+            }
+        }
+    }
+}
+
+/// `(start, end, block size, arguments...)`: calls the function for blocks of the range.
+fn parallel_for(frame: &mut Frame<'_>) -> Result<Value, Fault> {
+    let (start, end, block) = (frame.get::<i32>(0)?, frame.get::<i32>(1)?, frame.get::<i32>(2)?);
+    let body = frame.function(0)?;
+    if body.results() > 1 {
+        let message = "Invalid parallel body function result types";
+        return Ok(Value::Error(ErrorValue::new(ErrorCode::Internal, message)));
+    }
+    let total = (i64::from(end) - i64::from(start)).max(0) as u64;
+    if total == 0 {
+        return Ok(Chain.into());
+    }
+    let block = u64::try_from(block)
+        .ok()
+        .filter(|&b| b > 0)
+        .ok_or_else(|| Fault::invalid(format!("blocks of {block} indices: at least 1 expected")))?;
+    let count = total.div_ceil(block);
+    let (promise, value) = AsyncValue::new();
+    let blocks = Arc::new(Blocks {
+        context: frame.context().clone(),
+        body,
+        arguments: frame.arguments_from(3),
+        start,
+        total,
+        block,
+        state: Mutex::new((count, None, Some(promise))),
+    });
+    blocks.run(0, count);
+    Ok(Value::Async(value))
+}
+
+pub(super) fn register(registry: &mut KernelRegistry) {
+    registry.fallible("tfrt.parallel_for.i32", parallel_for);
+    registry.fallible("tfrt.parallel_call.i32", parallel_for);
+}

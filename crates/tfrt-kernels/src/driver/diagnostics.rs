@@ -1,0 +1,162 @@
+//! Reports errors in the form of the reference's diagnostics, unless the source announces them.
+
+use super::expected::{Expected, Kind, scan};
+use super::opaque;
+use host::SourceLocation;
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+use std::sync::Mutex;
+
+/// The largest source file that is looked into.
+const MAX_SOURCE: u64 = 1 << 28;
+
+/// Listens for errors.
+pub(super) struct Diagnostics(Mutex<State>);
+
+struct State {
+    out: Box<dyn Write + Send>,
+    /// Source files that errors have named, as far as they can be read.
+    sources: BTreeMap<String, Option<Source>>,
+    failed: bool,
+}
+
+struct Source {
+    text: String,
+    expected: Vec<Expected>,
+}
+
+impl Diagnostics {
+    pub(super) fn new(out: impl Write + Send + 'static) -> Self {
+        Self(Mutex::new(State { out: Box::new(out), sources: BTreeMap::new(), failed: false }))
+    }
+
+    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    /// An error has come.
+    pub(super) fn report(&self, location: Option<&SourceLocation>, message: &str) {
+        // Nobody is left to tell if the output has gone away.
+        let _ = self.state().report(location, message);
+    }
+
+    /// Whether exactly the announced errors have come, of those in files that errors have named.
+    pub(super) fn verify(&self) -> bool {
+        let mut state = self.state();
+        let State { out, sources, failed } = &mut *state;
+        for (file, source) in std::mem::take(sources) {
+            let Some(source) = source else { continue };
+            for missing in source.expected.iter().filter(|e| !e.matched) {
+                let what = missing.kind.name();
+                let message = format!("expected {what} \"{}\" was not produced", missing.text);
+                let width = missing.text.chars().count();
+                let _ = show(out, &file, Some(&source.text), missing.at, &message, width);
+                *failed = true;
+            }
+        }
+        let _ = out.flush();
+        !*failed
+    }
+}
+
+impl State {
+    fn report(&mut self, location: Option<&SourceLocation>, message: &str) -> io::Result<()> {
+        let message = format!("runtime error: {message}");
+        let Some(SourceLocation::File { file, line, column }) = location else {
+            self.failed = true;
+            let place = location.and_then(opaque).map(|text| format!("loc(\"{}\"): ", escaped(text)));
+            writeln!(
+                self.out,
+                "<unknown>:0: error: {}unexpected error: {message}",
+                place.unwrap_or_default()
+            )?;
+            return self.out.flush();
+        };
+        let source = self.sources.entry(file.clone()).or_insert_with(|| read(file));
+        let expected = source.as_mut().map_or(&mut [][..], |s| &mut s.expected);
+        let mut here = expected.iter_mut().filter(|e| e.line == *line && e.matches(&message));
+        let mut near = None;
+        if let Some(found) = here.find(|e| {
+            near = near.or(Some((e.at, e.kind)));
+            e.kind == Kind::Error
+        }) {
+            found.matched = true;
+            return Ok(());
+        }
+        self.failed = true;
+        let text = source.as_ref().map(|s| s.text.as_str());
+        match near {
+            Some((at, kind)) => {
+                let message = format!("'error' diagnostic emitted when expecting a '{}'", kind.name());
+                show(&mut self.out, file, text, at, &message, 0)?;
+            }
+            None => {
+                let message = format!("unexpected error: {message}");
+                show(&mut self.out, file, text, (*line, *column), &message, 0)?;
+            }
+        }
+        self.out.flush()
+    }
+}
+
+fn read(file: &str) -> Option<Source> {
+    let size = std::fs::metadata(file).ok().filter(std::fs::Metadata::is_file)?.len();
+    if size > MAX_SOURCE {
+        return None;
+    }
+    let text = String::from_utf8_lossy(&std::fs::read(file).ok()?).into_owned();
+    let expected = scan(&text);
+    Some(Source { text, expected })
+}
+
+/// Writes a message with its place and, if the source has it, the line, a caret, and a tilde below
+/// each of the `width` columns from there.
+fn show(
+    out: &mut dyn Write,
+    file: &str,
+    source: Option<&str>,
+    (line, column): (u64, u64),
+    message: &str,
+    width: usize,
+) -> io::Result<()> {
+    writeln!(out, "{file}:{line}:{column}: error: {message}")?;
+    let index = |n: u64| n.checked_sub(1).and_then(|n| usize::try_from(n).ok());
+    let (Some(row), Some(start)) = (index(line), index(column)) else { return Ok(()) };
+    let Some(text) = source.and_then(|s| s.split('\n').nth(row)) else { return Ok(()) };
+    let text = text.trim_end_matches('\r');
+    if start > text.len() {
+        return Ok(());
+    }
+    let mut shown = String::new();
+    let mut marks = String::new();
+    for (i, c) in text.chars().enumerate() {
+        // Tabs reach to the next multiple of 8 columns.
+        let columns = if c == '\t' { 8 - shown.chars().count() % 8 } else { 1 };
+        shown.extend(std::iter::repeat_n(if c == '\t' { ' ' } else { c }, columns));
+        let mark = match i.checked_sub(start) {
+            Some(0) => '^',
+            Some(n) if n < width => '~',
+            _ => ' ',
+        };
+        marks.extend(std::iter::repeat_n(mark, columns));
+    }
+    if start >= text.chars().count() {
+        marks.push('^');
+    }
+    writeln!(out, "{shown}")?;
+    // Columns are bytes: with wide characters they say nothing.
+    if text.is_ascii() { writeln!(out, "{}", marks.trim_end()) } else { Ok(()) }
+}
+
+/// Text as MLIR prints it between quotes.
+fn escaped(text: &str) -> String {
+    let mut out = String::new();
+    for &byte in text.as_bytes() {
+        match byte {
+            b'\\' => out.push_str("\\\\"),
+            b' '..=b'~' if byte != b'"' => out.push(byte.into()),
+            _ => out.push_str(&format!("\\{byte:02X}")),
+        }
+    }
+    out
+}

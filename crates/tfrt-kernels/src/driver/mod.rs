@@ -1,0 +1,213 @@
+//! Runs a program the way the reference executor does: every function without arguments, in the
+//! order of the file, with the same text on both outputs and the same exit code.
+
+mod diagnostics;
+mod expected;
+
+use crate::format::Exponent;
+use bef::SectionId;
+use diagnostics::Diagnostics;
+use host::{
+    Bytes, Error, ErrorValue, ExecutionContext, Function, FunctionKind, HostContext, KernelRegistry, Limits,
+    Module, Results, SourceLocation, Value,
+};
+use pool::{Pool, WorkQueue};
+use std::io::{self, Write};
+use std::sync::{Arc, Mutex};
+
+/// Where tasks go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Queue {
+    /// Tasks run first in, first out, on the thread that waits.
+    #[default]
+    SingleThreaded,
+    /// Tasks run on so many threads, the one that waits among them.
+    MultiThreaded(usize),
+}
+
+/// What to run, and how.
+#[derive(Debug, Clone, Default)]
+pub struct Options {
+    /// The functions to run, in this order; all if empty.
+    pub functions: Vec<String>,
+    /// A function to run first, and not again.
+    pub init: Option<String>,
+    /// Where tasks go.
+    pub queue: Queue,
+    /// Whether errors among results are printed with their codes.
+    pub print_error_code: bool,
+    /// What a function may use.
+    pub limits: Limits,
+}
+
+/// A writer that several may hold.
+struct Shared<W>(Arc<Mutex<W>>);
+
+impl<W> Clone for Shared<W> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<W: Write> Write for Shared<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap_or_else(|e| e.into_inner()).write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.lock().unwrap_or_else(|e| e.into_inner()).flush()
+    }
+}
+
+/// Runs a program with this crate's kernels. Errors are looked up in the source files that they name,
+/// relative to the current directory, and announced ones (`// expected-error`) are left out.
+///
+/// The exit code: 0, or 1 if an error was not announced, or an announced one did not come.
+pub fn run(
+    bytes: Bytes,
+    options: &Options,
+    stdout: impl Write + Send + 'static,
+    stderr: impl Write + Send + 'static,
+) -> i32 {
+    run_with(bytes, options, crate::registry(), stdout, stderr)
+}
+
+/// As [`run`], with these kernels.
+pub fn run_with(
+    bytes: Bytes,
+    options: &Options,
+    registry: KernelRegistry,
+    stdout: impl Write + Send + 'static,
+    stderr: impl Write + Send + 'static,
+) -> i32 {
+    let queue = match options.queue {
+        Queue::SingleThreaded => WorkQueue::single_threaded(),
+        Queue::MultiThreaded(threads) => WorkQueue::multi_threaded(&Pool::new(threads)),
+    };
+    let mut stderr = Shared(Arc::new(Mutex::new(stderr)));
+    let diagnostics = Arc::new(Diagnostics::new(stderr.clone()));
+    let listener = Arc::clone(&diagnostics);
+    let host = HostContext::builder(registry, queue)
+        .output(stdout)
+        .limits(options.limits)
+        .on_error(move |error| listener.report(error.location(), error.message()))
+        .build();
+    let module = match Module::open(Arc::clone(&bytes), host.registry()) {
+        Ok(module) => module,
+        Err(error) => {
+            report_open(&diagnostics, &error, (*bytes).as_ref());
+            return i32::from(!diagnostics.verify());
+        }
+    };
+    let functions: Vec<Function> = if options.functions.is_empty() {
+        module.functions().collect()
+    } else {
+        let mut functions = Vec::new();
+        for name in &options.functions {
+            let Some(function) = module.find(name) else {
+                let _ = writeln!(stderr, "couldn't find function {name}");
+                return 1;
+            };
+            functions.push(function);
+        }
+        functions
+    };
+    let init = options.init.as_ref().and_then(|name| module.find(name));
+    let rest = functions.iter().filter(|f| Some(*f) != init.as_ref());
+    init.iter().chain(rest).for_each(|f| run_function(&host, f, options.print_error_code));
+    i32::from(!diagnostics.verify())
+}
+
+/// Reports why a file cannot be opened, in the reference's words where it has some.
+fn report_open(diagnostics: &Diagnostics, error: &Error, bytes: &[u8]) {
+    match error {
+        Error::UnknownKernels(kernels) => {
+            let located = locates_unknown_kernels(bytes);
+            for kernel in kernels {
+                let location = kernel.location.as_ref().filter(|_| located);
+                diagnostics.report(location, &format!("unknown kernel name '{}'", kernel.name));
+            }
+        }
+        Error::UnknownNative(_) => diagnostics.report(
+            None,
+            "invalid FunctionIndex section in BEF file: unable to find native function in global registry",
+        ),
+        other => diagnostics.report(None, &other.to_string()),
+    }
+}
+
+/// The reference names the location of an unknown kernel only in files whose functions have neither
+/// arguments nor results: it looks for it before it has read the types.
+fn locates_unknown_kernels(bytes: &[u8]) -> bool {
+    let untyped = |file: bef::File<'_>| {
+        let index = file.function_index().ok()?;
+        Some(index.iter().all(|f| f.arguments.is_empty() && f.results.is_empty()))
+    };
+    let file = bef::File::open(bytes).ok();
+    file.filter(|f| f.section(SectionId::FunctionIndex).is_some()).and_then(untyped).unwrap_or(false)
+}
+
+fn run_function(host: &HostContext, function: &Function, print_error_code: bool) {
+    let name = function.name();
+    let print = |text: &str| {
+        host.print(|out| {
+            out.write_all(text.as_bytes())?;
+            out.flush()
+        });
+    };
+    if function.arguments() > 0 {
+        return print(&format!("--- Not running '{name}' because it has arguments.\n"));
+    }
+    if name.is_empty() {
+        return;
+    }
+    print(&format!("--- Running '{name}':\n"));
+    let context = ExecutionContext::new(host);
+    let results = function.execute(&context, &[]);
+    host.wait(&results);
+    let results: Results = results.into_iter().map(Value::settle).collect();
+    let failed_sync = function.kind() == FunctionKind::Sync && results.first().is_some_and(Value::is_error);
+    let shown = if failed_sync { &results[..1] } else { &results[..] };
+    let texts: Vec<String> = shown
+        .iter()
+        .enumerate()
+        .map(|(i, value)| match value {
+            Value::Error(error) => error_text(error, print_error_code && !failed_sync),
+            value => value_text(value, function.result_type(i).unwrap_or("unknown")),
+        })
+        .collect();
+    if !texts.is_empty() {
+        print(&format!("'{name}' returned {}\n", texts.join(",")));
+    }
+    drop(results);
+    host.quiesce();
+    context.clear_resources();
+}
+
+fn error_text(error: &ErrorValue, with_code: bool) -> String {
+    if with_code {
+        format!("<<error: {}, code: {}>>", error.message(), error.code())
+    } else {
+        format!("<<error: {}>>", error.message())
+    }
+}
+
+/// A value of the types that the driver knows, or the type's name.
+fn value_text(value: &Value, kind: &str) -> String {
+    match (kind, value) {
+        ("i1", Value::Bool(v)) => i32::from(*v).to_string(),
+        ("i32", Value::I32(v)) => v.to_string(),
+        ("i64", Value::I64(v)) => v.to_string(),
+        ("f32", Value::F32(v)) => Exponent(f64::from(*v)).to_string(),
+        ("f64", Value::F64(v)) => Exponent(*v).to_string(),
+        _ => format!("{kind} value"),
+    }
+}
+
+/// The location as the reference's diagnostics print it.
+fn opaque(location: &SourceLocation) -> Option<&str> {
+    match location {
+        SourceLocation::Opaque(text) => Some(text),
+        SourceLocation::File { .. } => None,
+    }
+}

@@ -1,0 +1,29 @@
+//! The kernels that BEF programs call, and the driver that runs a program the way the reference
+//! executor does.
+//!
+//! | module | kernels |
+//! | --- | --- |
+//! | `basic` | `tfrt.*`: constants, arithmetic, printing, chains, calls, control flow, loops |
+//! | `testing` | `tfrt_test.*`, `vt.*`, `tfrt_tutorial.*` and the native functions of test programs |
+#![forbid(unsafe_code)]
+
+mod basic;
+pub mod driver;
+mod format;
+mod kernels;
+mod testing;
+
+use host::KernelRegistry;
+
+/// A registry of all kernels of this crate.
+pub fn registry() -> KernelRegistry {
+    let mut registry = KernelRegistry::new();
+    register(&mut registry);
+    registry
+}
+
+/// Adds all kernels of this crate to a registry.
+pub fn register(registry: &mut KernelRegistry) {
+    basic::register(registry);
+    testing::register(registry);
+}

@@ -1,0 +1,117 @@
+use crate::kernels::{RegistryExt, out};
+use host::{AsyncValue, Chain, Fault, Frame, KernelRegistry, Value};
+use std::time::Duration;
+
+/// What a copy with delay waits: long enough to be noticed, and the same every time.
+const DELAY: Duration = Duration::from_millis(2);
+
+/// The first argument, later.
+fn copy(frame: &mut Frame<'_>) -> Result<Value, Fault> {
+    let value = frame.take_argument(0);
+    Ok(frame.context().enqueue(move || value))
+}
+
+fn copy_with_delay(frame: &mut Frame<'_>) -> Result<Value, Fault> {
+    let value = frame.take_argument(0);
+    Ok(frame.context().enqueue(move || {
+        std::thread::sleep(DELAY);
+        value
+    }))
+}
+
+/// Calls a function as a task.
+fn do_async(frame: &mut Frame<'_>) -> Result<Vec<Value>, Fault> {
+    let function = frame.function(0)?;
+    if (function.arguments(), function.results()) != (frame.arguments(), frame.results()) {
+        return Err(Fault::invalid("the function has other arguments or results than the call"));
+    }
+    Ok(function.execute_later(frame.context(), &frame.arguments_from(0)).into_vec())
+}
+
+/// Sleeps on a thread for blocking tasks, and gives `value` afterwards.
+fn sleep(frame: &Frame<'_>, value: Value) -> Result<Value, Fault> {
+    let microseconds = frame.get::<i32>(0)?;
+    let context = frame.context().clone();
+    let (promise, result) = AsyncValue::new();
+    let task = move || {
+        std::thread::sleep(Duration::from_micros(microseconds.max(0) as u64));
+        context.host().print(|out| {
+            writeln!(out, "Slept for {microseconds} microseconds")?;
+            out.flush()
+        });
+        promise.set(value);
+    };
+    frame
+        .context()
+        .host()
+        .queue()
+        .add_blocking_task(Box::new(task), true)
+        .map_err(|_| "Failed to enqueue blocking work. Maximum number of pending blocking tasks reached.")?;
+    Ok(Value::Async(result))
+}
+
+/// The value of an asynchronous chain once all arguments are there, which they are.
+fn as_chain(_: &mut Frame<'_>) -> Result<Chain, Fault> {
+    Ok(Chain)
+}
+
+/// Zero, or an error that comes later.
+fn report_later(frame: &mut Frame<'_>) -> Result<Value, Fault> {
+    let (input, reporter) = (frame.get::<i32>(0)?, frame.reporter());
+    Ok(frame.context().enqueue(move || match input {
+        0 => Value::I32(0),
+        _ => Value::Error(reporter.report("something bad happened asynchronously")),
+    }))
+}
+
+pub(super) fn register(registry: &mut KernelRegistry) {
+    registry.fallible("tfrt_test.async_add.i32", |frame: &mut Frame<'_>| {
+        let (a, b) = (frame.get::<i32>(0)?, frame.get::<i32>(1)?);
+        Ok(frame.context().enqueue(move || Value::I32(a.wrapping_add(b))))
+    });
+    registry.fallible("tfrt_test.async_constant.i1", |frame: &mut Frame<'_>| {
+        let value = frame.attribute::<bool>(0)?;
+        Ok(frame.context().enqueue(move || Value::Bool(value)))
+    });
+    registry.fallible("tfrt_test.async_constant.i32", |frame: &mut Frame<'_>| {
+        let value = frame.attribute::<i32>(0)?;
+        Ok(frame.context().enqueue(move || Value::I32(value)))
+    });
+    registry.fallible("tfrt_test.async_copy.i32", copy);
+    registry.fallible("tfrt_test.async_copy_2.i32", copy);
+    for suffix in ["i32", "i64"] {
+        registry.fallible(&format!("tfrt_test.async_copy.with_delay.{suffix}"), copy_with_delay);
+        registry.fallible(&format!("tfrt_test.copy.with_delay.{suffix}"), |frame: &mut Frame<'_>| {
+            std::thread::sleep(DELAY);
+            Ok(frame.take_argument(0))
+        });
+    }
+    registry.fallible("tfrt_test.do.async", do_async);
+    registry.fallible("tfrt_test.usleep", |frame: &mut Frame<'_>| sleep(frame, Value::Chain).map(drop));
+    registry.fallible("tfrt_test.blocking.usleep", |frame: &mut Frame<'_>| sleep(frame, Value::Chain));
+    registry.fallible("tfrt_test.quiesce", |_: &mut Frame<'_>| -> Result<Chain, Fault> {
+        Err("a kernel cannot wait for the queue that runs it: order kernels by chains instead".into())
+    });
+    registry.fallible("tfrt_test.as_chain", as_chain);
+    registry.fallible("tfrt_test.report_error_concrete_async", report_later);
+    registry.fallible("tfrt_test.report_error_indirect_async", report_later);
+    registry.fallible("tfrt_test.report_error_async", |frame: &mut Frame<'_>| {
+        let reporter = frame.reporter();
+        let report = move || Value::Error(reporter.report("something bad happened asynchronously"));
+        Ok(frame.context().enqueue(report))
+    });
+    registry.fallible("tfrt_test.logging", |frame: &mut Frame<'_>| {
+        let text = frame.object::<String>(0)?;
+        for severity in ["INFO", "WARNING", "ERROR"] {
+            eprintln!("{} from TFRT_LOG({severity}): {text}", &severity[..1]);
+        }
+        for severity in ["INFO", "WARNING", "ERROR"] {
+            eprintln!("{} from TFRT_LOG_IF({severity}, true): {text}", &severity[..1]);
+        }
+        Ok(Chain)
+    });
+    registry.fallible("tfrt_test.print_bool", |frame: &mut Frame<'_>| {
+        out!(frame, "{}\n", frame.get::<bool>(1)?);
+        Ok(Chain)
+    });
+}

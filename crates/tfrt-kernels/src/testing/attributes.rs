@@ -1,0 +1,23 @@
+use crate::kernels::RegistryExt;
+use bef::Attribute;
+use host::{Fault, Frame, KernelRegistry, Value};
+
+fn shape() -> Fault {
+    Fault::invalid("the attribute is not [[string, [i32, i32]], [f32]]")
+}
+
+/// Takes `[["string", [i32, i32]], [f32]]` apart.
+fn flat(frame: &mut Frame<'_>) -> Result<Vec<Value>, Fault> {
+    let outer: &[Attribute<'static>] = frame.attribute(0)?;
+    let [Attribute::Aggregate(first), Attribute::Array(floats)] = outer else { return Err(shape()) };
+    let [Attribute::String(text), Attribute::Array(numbers)] = first.as_slice() else { return Err(shape()) };
+    let numbers: Vec<i32> = numbers.i32s().ok_or_else(shape)?.collect();
+    let [a, b, ..] = numbers[..] else { return Err(shape()) };
+    let float = floats.f32s().ok_or_else(shape)?.next().ok_or_else(shape)?;
+    let text = String::from_utf8_lossy(text).into_owned();
+    Ok(vec![Value::object(text), a.into(), b.into(), float.into()])
+}
+
+pub(super) fn register(registry: &mut KernelRegistry) {
+    registry.fallible("tfrt_test.flat", flat);
+}

@@ -1,0 +1,143 @@
+use crate::kernels::RegistryExt;
+use host::{
+    AsyncValue, ExecutionContext, Fault, Frame, Function, FunctionKind, Interpreter, KernelRegistry, Promise,
+    Value,
+};
+use std::time::{Duration, Instant};
+
+/// How long a benchmark runs, and what it has measured.
+struct Stats {
+    name: String,
+    warm_up: usize,
+    max_count: usize,
+    duration: Duration,
+    runs: usize,
+    times: Vec<Duration>,
+}
+
+/// Runs of a benchmark that are remembered.
+const MAX_RUNS: usize = 1 << 24;
+
+impl Stats {
+    fn new(name: String, duration: i32, max_count: i32, warm_up: i32) -> Self {
+        let count = |n: i32| usize::try_from(n).unwrap_or(0);
+        Self {
+            name,
+            warm_up: count(warm_up),
+            max_count: count(max_count).min(MAX_RUNS),
+            duration: Duration::from_secs(count(duration) as u64),
+            runs: 0,
+            times: Vec::new(),
+        }
+    }
+
+    fn more(&self) -> bool {
+        self.times.len() < self.max_count && self.times.iter().sum::<Duration>() < self.duration
+    }
+
+    fn add(&mut self, time: Duration) {
+        self.runs += 1;
+        if self.runs > self.warm_up {
+            self.times.push(time);
+        }
+    }
+
+    fn summarize(mut self, context: &ExecutionContext) {
+        self.times.sort_unstable();
+        let total: Duration = self.times.iter().sum();
+        let at = |p: f64| {
+            let index = (self.times.len() as f64 * p) as usize;
+            self.times.get(index).map_or(0, Duration::as_nanos)
+        };
+        let lines = [
+            ("Duration(ns)", total.as_nanos()),
+            ("Count", self.times.len() as u128),
+            ("Time Min(ns)", at(0.0)),
+            ("Time 50%(ns)", at(0.5)),
+            ("Time 95%(ns)", at(0.95)),
+            ("Time 99%(ns)", at(0.99)),
+        ];
+        context.host().print(|out| {
+            lines.iter().try_for_each(|(what, n)| writeln!(out, "BM:{}:{what}: {n}", self.name))?;
+            out.flush()
+        });
+    }
+}
+
+/// A benchmark under way, one run after another.
+struct Runner {
+    stats: Stats,
+    function: Function,
+    arguments: Vec<Value>,
+    context: ExecutionContext,
+    promise: Promise,
+}
+
+impl Runner {
+    fn run(mut self) {
+        let start = Instant::now();
+        let result = self.function.execute(&self.context, &self.arguments).pop().unwrap_or_default();
+        let ended = move || {
+            self.stats.add(start.elapsed());
+            if self.context.cancelled().is_none() && self.stats.more() {
+                self.start();
+            } else {
+                self.stats.summarize(&self.context);
+                self.promise.set(Value::Chain);
+            }
+        };
+        match result {
+            Value::Async(value) => value.and_then(ended),
+            _ => ended(),
+        }
+    }
+
+    fn start(self) {
+        let queue = self.context.host().queue().clone();
+        queue.add_task(Box::new(move || self.run()));
+    }
+}
+
+/// Attributes: duration in seconds, largest number of runs, name, runs to warm up.
+fn benchmark(frame: &mut Frame<'_>) -> Result<Value, Fault> {
+    let function = frame.function(0)?;
+    if function.results() != 1 {
+        return Err("Benchmark op requires the input function have exactly one return value".into());
+    }
+    let (duration, max_count) = (frame.attribute(0)?, frame.attribute(1)?);
+    let stats = Stats::new(frame.attribute(2)?, duration, max_count, frame.attribute(3)?);
+    let (promise, value) = AsyncValue::new();
+    let arguments = frame.arguments_from(0);
+    Runner { stats, function, arguments, context: frame.context().clone(), promise }.start();
+    Ok(Value::Async(value))
+}
+
+/// Attributes: duration in seconds, largest number of runs, runs to warm up.
+fn sync_benchmark(frame: &mut Frame<'_>) -> Result<(), Fault> {
+    let function = frame.function(0)?;
+    if function.kind() != FunctionKind::Sync {
+        return Err("SyncBenchmark op requires the input function be a sync function".into());
+    }
+    if function.results() != 0 {
+        return Err("SyncBenchmark op requires the input function have zero return value".into());
+    }
+    if function.arguments() != frame.arguments() {
+        return Err("Incorrect number of arguments for the target function for the SyncBenchmark op".into());
+    }
+    let (duration, max_count) = (frame.attribute(0)?, frame.attribute(1)?);
+    let mut stats = Stats::new(function.name().to_owned(), duration, max_count, frame.attribute(2)?);
+    let mut interpreter = Interpreter::new(&function).map_err(|e| e.to_string())?;
+    let arguments = frame.arguments_from(0);
+    while stats.more() {
+        let start = Instant::now();
+        interpreter.run(frame.context(), arguments.iter().cloned(), &mut []).map_err(|e| e.to_string())?;
+        stats.add(start.elapsed());
+    }
+    stats.summarize(frame.context());
+    Ok(())
+}
+
+pub(super) fn register(registry: &mut KernelRegistry) {
+    registry.fallible("tfrt_test.benchmark", benchmark);
+    registry.fallible("tfrt_test.sync_benchmark", sync_benchmark);
+}

@@ -1,0 +1,29 @@
+use host::{Chain, ErrorCode, ErrorValue, ExecutionContext, KernelRegistry, Value};
+
+fn add(arguments: &[Value]) -> Value {
+    match arguments {
+        [Value::I32(a), Value::I32(b)] => Value::I32(a.wrapping_add(*b)),
+        _ => Value::Error(ErrorValue::new(ErrorCode::InvalidArgument, "two arguments of type i32 expected")),
+    }
+}
+
+/// Sets the first result, if there is one.
+fn give(results: &mut [Value], value: impl Into<Value>) {
+    if let Some(result) = results.first_mut() {
+        *result = value.into();
+    }
+}
+
+pub(super) fn register(registry: &mut KernelRegistry) {
+    registry.add_native("native_sink", |_: &ExecutionContext, _: &[Value], _: &mut [Value]| ());
+    registry
+        .add_native("native_async_sink", |_: &ExecutionContext, _: &[Value], r: &mut [Value]| give(r, Chain));
+    registry.add_native("native_add", |_: &ExecutionContext, a: &[Value], r: &mut [Value]| give(r, add(a)));
+    registry.add_native("native_async_add", |c: &ExecutionContext, a: &[Value], r: &mut [Value]| {
+        let sum = add(a);
+        give(r, c.enqueue(move || sum));
+    });
+    registry.add_native("native_error", |_: &ExecutionContext, _: &[Value], r: &mut [Value]| {
+        give(r, Value::Error(ErrorValue::new(ErrorCode::Internal, "something bad happened")));
+    });
+}

@@ -1,0 +1,44 @@
+use crate::kernels::{RegistryExt, object, out};
+use host::{Chain, Fault, Frame, HostContext, KernelRegistry};
+use std::sync::Mutex;
+
+/// Says when it comes and goes.
+struct Resource(HostContext);
+
+impl Resource {
+    fn new(frame: &Frame<'_>) -> Self {
+        out!(frame, "Allocated TestResource\n");
+        Self(frame.context().host().clone())
+    }
+}
+
+impl Drop for Resource {
+    fn drop(&mut self) {
+        self.0.print(|out| {
+            writeln!(out, "Destroyed TestResource")?;
+            out.flush()
+        });
+    }
+}
+
+/// A value that all requests of a host share.
+struct SampleContext(&'static str);
+
+pub(super) fn register(registry: &mut KernelRegistry) {
+    registry.fallible("tfrt_test.allocate_resource", |frame: &mut Frame<'_>| {
+        Ok((object(Mutex::new(Some(Resource::new(frame)))), Chain))
+    });
+    registry.fallible("tfrt_test.deallocate_resource", |frame: &mut Frame<'_>| {
+        let resource = frame.object::<Mutex<Option<Resource>>>(0)?;
+        let taken = resource.lock().unwrap_or_else(|e| e.into_inner()).take();
+        drop(taken);
+        out!(frame, "tfrt_test.deallocate_resource done\n");
+        Ok(Chain)
+    });
+    registry.fallible("tfrt_test.use_sample_shared_context", |frame: &mut Frame<'_>| {
+        let sample = frame.context().host().shared(|| SampleContext("sample_shared_context0"));
+        Ok((object(sample.0.to_owned()), Chain))
+    });
+    // The reference leaks an integer here, for its leak check to find. There is nothing to leak.
+    registry.fallible("tfrt_test.memory_leak_one_int32", |_: &mut Frame<'_>| Ok::<_, Fault>(()));
+}

@@ -1,0 +1,112 @@
+use crate::kernels::{RegistryExt, object, out};
+use bef::{Array, Location};
+use host::{Chain, Fault, Frame, KernelRegistry, SourceLocation, Value};
+use std::collections::HashMap;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicI32, Ordering};
+
+fn sum(frame: &mut Frame<'_>) -> Result<i32, Fault> {
+    (0..frame.arguments()).try_fold(0i32, |sum, i| Ok(sum.wrapping_add(frame.get::<i32>(i)?)))
+}
+
+/// The number of a thread, in the order in which threads ask.
+fn thread_id() -> i32 {
+    static NEXT: AtomicI32 = AtomicI32::new(0);
+    thread_local! {
+        static ID: i32 = NEXT.fetch_add(1, Ordering::Relaxed);
+    }
+    ID.with(|id| *id)
+}
+
+/// The name that a location is, or that is first among those that it is made of.
+fn name_of<'l>(location: &'l Location<'_>) -> Option<&'l str> {
+    let name = |l: &'l Location<'_>| if let Location::Name { name, .. } = l { Some(&**name) } else { None };
+    match location {
+        Location::Unknown | Location::FileLineCol { .. } => None,
+        Location::Name { .. } => name(location),
+        Location::CallSite { callee, .. } => name(callee),
+        Location::Fused(parts) => parts.iter().find_map(name),
+    }
+}
+
+/// Fails if two kernels of one host have the same location but different names.
+fn unique_location(frame: &mut Frame<'_>) -> Result<Chain, Fault> {
+    type Locations = Mutex<HashMap<Option<(usize, String)>, String>>;
+    let name: String = frame.attribute(0)?;
+    let locations = frame.context().host().shared(Locations::default);
+    let key = frame.location().map(|l: SourceLocation| (frame.caller().index(), l.to_string()));
+    let mut locations = locations.lock().unwrap_or_else(|e| e.into_inner());
+    if *locations.entry(key).or_insert_with(|| name.clone()) == name {
+        Ok(Chain)
+    } else {
+        Err(format!("duplicate locations {name}").into())
+    }
+}
+
+/// The text of the first attribute as a number, and the elements of the second, together.
+fn sum_array<T: std::str::FromStr + Copy + std::ops::Add<Output = T> + Into<Value>>(
+    frame: &Frame<'_>,
+    elements: impl Fn(&Array<'_>) -> Option<Vec<T>>,
+) -> Result<Value, Fault> {
+    let text: &str = frame.attribute(0)?;
+    let start: T = text.parse().map_err(|_| format!("Cannot convert {text} to target int"))?;
+    let array: &Array<'static> = frame.attribute(1)?;
+    let values = elements(array).ok_or_else(|| Fault::invalid("an array of other numbers"))?;
+    Ok(values.into_iter().fold(start, |a, b| a + b).into())
+}
+
+fn forward(frame: &mut Frame<'_>, from: usize) -> Result<Vec<Value>, Fault> {
+    Ok(frame.arguments_from(from))
+}
+
+pub(super) fn register(registry: &mut KernelRegistry) {
+    registry.fallible("tfrt_test.identity", |frame: &mut Frame<'_>| forward(frame, 1));
+    registry.fallible("tfrt_test.multi_arg_result", |frame: &mut Frame<'_>| forward(frame, 0));
+    registry.fallible("tfrt_test.make_indirect", |frame: &mut Frame<'_>| forward(frame, 0));
+    registry.fallible("tfrt_test.share_to_two", |frame: &mut Frame<'_>| {
+        let value = frame.argument(0).clone();
+        Ok((value.clone(), value))
+    });
+    registry.fallible("tfrt_test.get_uniqueness", |frame: &mut Frame<'_>| {
+        let unique = |v: &Value| matches!(v, Value::Object(_)) && v.is_unique();
+        Ok((0..frame.arguments()).map(|i| unique(frame.argument(i)).into()).collect::<Vec<Value>>())
+    });
+    registry.fallible("tfrt_test.print_hello", |frame: &mut Frame<'_>| {
+        out!(frame, "hello host executor!\n");
+        Ok(Chain)
+    });
+    registry.add_typed("tfrt_test.get_thread_id", thread_id);
+    registry.fallible("tfrt_test.sum", sum);
+    registry.add_typed("tfrt_test.count3.i32", |x: i32| {
+        (x.wrapping_add(1), x.wrapping_add(2), x.wrapping_add(3))
+    });
+    registry.add_typed("tfrt_test.count3.i64", |x: i64| {
+        (x.wrapping_add(1), x.wrapping_add(2), x.wrapping_add(3))
+    });
+    registry.fallible("tfrt_test.test_cost", |frame: &mut Frame<'_>| {
+        out!(frame, "id: {}\n", frame.attribute::<i64>(0)?);
+        Ok(0i32)
+    });
+    registry.fallible("tfrt_test.print_debug_info", |frame: &mut Frame<'_>| {
+        match frame.full_location().as_ref().and_then(name_of) {
+            Some(name) => out!(frame, "{name}\n"),
+            None => out!(frame, "Kernel has no debug info\n"),
+        }
+        Ok(Chain)
+    });
+    registry.fallible("tfrt_test.unique_loc", unique_location);
+    registry.fallible("tfrt_test.sum_array_attr.i32", |frame: &mut Frame<'_>| {
+        sum_array::<i32>(frame, |a| Some(a.i32s()?.collect()))
+    });
+    registry.fallible("tfrt_test.sum_array_attr.i64", |frame: &mut Frame<'_>| {
+        sum_array::<i64>(frame, |a| Some(a.i64s()?.collect()))
+    });
+    registry.add_typed("tfrt_test.get_request_context_data.i32", || 0i32);
+    registry.fallible("tfrt_test.async_value_get", |_: &mut Frame<'_>| {
+        Ok(object("base1:base2:final_class:3".to_owned()))
+    });
+    registry.fallible("tfrt_test.async_value_ref", |_: &mut Frame<'_>| {
+        let text = "available:2;unavailable;(3);available:3;unavailable;available:4";
+        Ok(object(text.to_owned()))
+    });
+}

@@ -1,0 +1,28 @@
+use crate::kernels::RegistryExt;
+use host::{Fault, Frame, KernelRegistry, Value};
+
+fn sum(frame: &mut Frame<'_>) -> Result<i32, Fault> {
+    (0..frame.arguments()).try_fold(0i32, |sum, i| Ok(sum.wrapping_add(frame.get::<i32>(i)?)))
+}
+
+/// Calls a synchronous function; its failure is not reported again.
+fn invoke(frame: &mut Frame<'_>) -> Result<Vec<Value>, Fault> {
+    let function = frame.function(0)?;
+    if (function.arguments(), function.results()) != (frame.arguments(), frame.results()) {
+        return Err(Fault::invalid("the function has other arguments or results than the call"));
+    }
+    Ok(function.execute(frame.context(), &frame.arguments_from(0)).into_vec())
+}
+
+pub(super) fn register(registry: &mut KernelRegistry) {
+    registry.fallible("tfrt_test.sync_sum", sum);
+    registry.fallible("tfrt_test.sync_sum2", sum);
+    registry.fallible("tfrt_test.sync_sum_attributes", |frame: &mut Frame<'_>| {
+        (0..frame.attributes())
+            .try_fold(0i32, |sum, i| Ok::<_, Fault>(sum.wrapping_add(frame.attribute::<i32>(i)?)))
+    });
+    for results in ["i32", "i32_i32"] {
+        registry.fallible(&format!("tfrt_test.invoke_sync_function.i32_i32.{results}"), invoke);
+        registry.fallible(&format!("tfrt_test.sync_function_runner.i32_i32.{results}"), invoke);
+    }
+}

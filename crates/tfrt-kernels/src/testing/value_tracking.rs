@@ -1,0 +1,42 @@
+use crate::kernels::{RegistryExt, object, out};
+use host::{Chain, Frame, HostContext, KernelRegistry};
+
+/// A number that says when it comes and goes.
+struct Tracked {
+    value: i32,
+    host: HostContext,
+}
+
+impl Tracked {
+    /// The reference makes the value and then moves it to its place, and says so.
+    fn new(frame: &Frame<'_>, value: i32) -> Self {
+        out!(frame, "constructed vt.value({value})\nmove constructed vt.value({value})\n");
+        Self { value, host: frame.context().host().clone() }
+    }
+}
+
+impl Drop for Tracked {
+    fn drop(&mut self) {
+        // As in the reference, which marks values that were moved away so.
+        if self.value != -1 {
+            self.host.print(|out| {
+                writeln!(out, "destroyed vt.value({})", self.value)?;
+                out.flush()
+            });
+        }
+    }
+}
+
+pub(super) fn register(registry: &mut KernelRegistry) {
+    registry.fallible("vt.constant", |frame: &mut Frame<'_>| {
+        Ok(object(Tracked::new(frame, frame.attribute(0)?)))
+    });
+    registry.fallible("vt.add", |frame: &mut Frame<'_>| {
+        let (a, b) = (frame.object::<Tracked>(0)?, frame.object::<Tracked>(1)?);
+        Ok(object(Tracked::new(frame, a.value.wrapping_add(b.value))))
+    });
+    registry.fallible("vt.print", |frame: &mut Frame<'_>| {
+        out!(frame, "print vt_value({})\n", frame.object::<Tracked>(0)?.value);
+        Ok(Chain)
+    });
+}

@@ -1,0 +1,123 @@
+//! Programs with the transcripts of the reference executor.
+//!
+//! A sample stands in `tests/data`; the whole corpus is looked for in `$PTERON_CORPUS/bef`.
+
+use pteron_tfrt_kernels::driver::{self, Options, Queue};
+use serde_json::Value as Json;
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+#[derive(Clone, Default)]
+struct Buffer(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Buffer {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Buffer {
+    fn text(&self) -> String {
+        String::from_utf8_lossy(&self.0.lock().unwrap()).into_owned()
+    }
+}
+
+fn run(bef: &Path, options: &Options) -> (i32, String, String) {
+    let bytes: host::Bytes = Arc::new(fs::read(bef).unwrap());
+    let (stdout, stderr) = (Buffer::default(), Buffer::default());
+    let code = driver::run(bytes, options, stdout.clone(), stderr.clone());
+    (code, stdout.text(), stderr.text())
+}
+
+fn options(program: &Json, queue: Queue) -> Options {
+    let mut options = Options { queue, ..Options::default() };
+    for arg in program["run_args"].as_array().into_iter().flatten().filter_map(Json::as_str) {
+        if let Some(list) = arg.strip_prefix("--functions=") {
+            options.functions = list.split(',').map(str::to_owned).collect();
+        } else if let Some(name) = arg.strip_prefix("--test_init_function=") {
+            options.init = Some(name.to_owned());
+        } else if arg == "--print_error_code" {
+            options.print_error_code = true;
+        } else {
+            panic!("{arg}: no such option");
+        }
+    }
+    options
+}
+
+/// The transcript without the lines that name the allocator and the queue.
+fn transcript(path: &Path) -> Option<String> {
+    let text = String::from_utf8_lossy(&fs::read(path).ok()?).into_owned();
+    Some(text.split_inclusive('\n').filter(|l| !l.starts_with("Choosing ")).collect())
+}
+
+fn sorted(text: &str) -> Vec<&str> {
+    let mut lines: Vec<&str> = text.lines().filter(|l| !l.is_empty()).collect();
+    lines.sort_unstable();
+    lines
+}
+
+/// Runs every executable program of a set; the number of transcripts that were compared, and what
+/// differs.
+fn check(set: &Path, failures: &mut Vec<String>) -> usize {
+    let index: Json = serde_json::from_slice(&fs::read(set.join("index.json")).unwrap()).unwrap();
+    let mut compared = 0;
+    for program in index["programs"].as_array().unwrap() {
+        let name = program["name"].as_str().unwrap();
+        let path = |suffix: &str| PathBuf::from(format!("{name}.{suffix}"));
+        if program["executable"] == false || !path("s.stdout").exists() {
+            continue;
+        }
+        for bef in ["bef", "noopt.bef"].map(path).iter().filter(|p| p.exists()) {
+            for (key, queue) in [("s", Queue::SingleThreaded), ("mt", Queue::MultiThreaded(4))] {
+                let (code, stdout, stderr) = run(bef, &options(program, queue));
+                let mut differ = |what: &str, want: &str, got: &str| {
+                    if want != got {
+                        let file = bef.display();
+                        failures.push(format!("{file} {key} {what}\n--- expected\n{want}\n--- found\n{got}"));
+                    }
+                };
+                let exit = program[key]["exit"].as_i64().unwrap_or(0);
+                differ("exit code", &exit.to_string(), &code.to_string());
+                if let Some(want) = transcript(&path(&format!("{key}.stdout"))) {
+                    compared += 1;
+                    differ("stdout", &want, &stdout);
+                    let want = fs::read(path(&format!("{key}.stderr"))).unwrap_or_default();
+                    let want = String::from_utf8_lossy(&want);
+                    if key == "s" || program[key]["deterministic_stderr"] == true {
+                        differ("stderr", &want, &stderr);
+                    }
+                } else if let Some(want) = transcript(&path("mt.sorted")) {
+                    compared += 1;
+                    differ("sorted stdout", &sorted(&want).join("\n"), &sorted(&stdout).join("\n"));
+                }
+            }
+        }
+    }
+    compared
+}
+
+/// One test, because programs are run from inside their folder, and there is one current folder.
+#[test]
+fn transcripts_match() {
+    let sample = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data");
+    let corpus = std::env::var_os("PTERON_CORPUS").map(|c| PathBuf::from(c).join("bef"));
+    if corpus.is_none() {
+        eprintln!("SKIPPED: the whole corpus (PTERON_CORPUS is not set); only the sample was run");
+    }
+    let mut failures = Vec::new();
+    for set in std::iter::once(sample).chain(corpus) {
+        std::env::set_current_dir(&set).unwrap();
+        let compared = check(&set, &mut failures);
+        eprintln!("{}: {compared} transcripts compared", set.display());
+        assert!(compared > 0, "{}: no transcripts", set.display());
+    }
+    assert!(failures.is_empty(), "{} differences\n\n{}", failures.len(), failures.join("\n\n"));
+}
