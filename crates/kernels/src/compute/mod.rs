@@ -11,8 +11,10 @@ mod isa;
 mod mat;
 mod scratch;
 mod simd;
+mod transpose;
 
 pub use conv::{Conv, ConvEpilogue, ConvFrame, ConvParams, Layout, conv};
 pub use gemm::{Activation, Bias, Epilogue, Lhs, PackedA, PackedB, Rhs, bmm, gemm};
 pub use isa::{Isa, Level, UnknownLevel};
 pub use mat::{MatMut, MatRef};
+pub use transpose::copy;

@@ -281,7 +281,14 @@ impl Run<'_> {
                 scratch::with(2 * k * places.len(), |s| {
                     let (plain, packed) = s.split_at_mut(k * places.len());
                     self.gather(n, g, &places, &chunk, plain);
-                    pack::pack_a(MatRef::new(plain, places.len(), k), 0..places.len(), 0..k, height, packed);
+                    pack::pack_a(
+                        self.isa,
+                        MatRef::new(plain, places.len(), k),
+                        0..places.len(),
+                        0..k,
+                        height,
+                        packed,
+                    );
                     let a = packed.as_ptr();
                     // SAFETY: the panel of the rows from i on starts `i * k` elements into `packed`.
                     unsafe {

@@ -108,6 +108,18 @@ impl Job<'_> {
         }
     }
 
+    /// Whether rows of A are read where they are. Packed rows allow taller tiles; that pays where each is
+    /// read for many columns, and where the rows' distance would make them evict each other.
+    fn in_place(&self, rows: &Range<usize>, cols: &Range<usize>) -> bool {
+        match self.a {
+            Lhs::Plain(a) if a.col_stride() == 1 => {
+                let few = cols.len() <= if a.row_stride() % 512 == 0 { 128 } else { 768 };
+                few || rows.len() == 1
+            }
+            _ => false,
+        }
+    }
+
     fn no_product(&self, rows: Range<usize>, cols: Range<usize>) {
         for i in rows {
             for j in cols.clone() {
@@ -150,18 +162,23 @@ impl Job<'_> {
     fn blocks(&self, rows: Range<usize>, cols: Range<usize>) {
         let level = self.isa.level();
         let nr = tile::panel_cols(level);
+        let in_place = self.in_place(&rows, &cols);
         let height = match self.a {
             Lhs::Packed(a) => a.height(),
+            Lhs::Plain(_) if in_place => {
+                rows.len().div_ceil(rows.len().div_ceil(tile::max_rows_in_place(level)))
+            }
             Lhs::Plain(_) => pack::panel_height(level, rows.len()),
         };
+        let mut table = [std::ptr::null::<f32>(); MC];
         let mc = (MC / height).max(1) * height;
-        let kc = KC.min(self.k);
         let direct = matches!(self.b, Rhs::Plain(b) if b.col_stride() == 1 && self.m <= DIRECT_ROWS);
+        let kc = KC.min(self.k);
         let nc = match self.b {
             Rhs::Packed(_) => cols.len(),
             Rhs::Plain(_) => NC.min(cols.len()),
         };
-        let a_len = if matches!(self.a, Lhs::Plain(_)) { mc.min(rows.len()) * kc } else { 0 };
+        let a_len = if matches!(self.a, Lhs::Plain(_)) && !in_place { mc.min(rows.len()) * kc } else { 0 };
         let b_len = match self.b {
             Rhs::Packed(_) => 0,
             Rhs::Plain(_) if direct => nr * kc,
@@ -182,8 +199,14 @@ impl Job<'_> {
                                 k: self.k,
                                 skip: ks.start,
                             },
+                            Lhs::Plain(a) if in_place => {
+                                for (place, i) in table.iter_mut().zip(irows.clone()) {
+                                    *place = a.from(i, ks.start).as_ptr();
+                                }
+                                ABlock { base: std::ptr::null(), k: 0, skip: 0 }
+                            }
                             Lhs::Plain(a) => {
-                                pack::pack_a(a, irows.clone(), ks.clone(), height, a_scratch);
+                                pack::pack_a(self.isa, a, irows.clone(), ks.clone(), height, a_scratch);
                                 ABlock { base: a_scratch.as_ptr(), k: ks.len(), skip: 0 }
                             }
                         };
@@ -202,7 +225,13 @@ impl Job<'_> {
                         // SAFETY: the operands of every tile lie within those of the product, and this
                         // task alone writes these rows and columns.
                         unsafe {
-                            sweep.run(|i, h| Rows::Packed(a.base.wrapping_add(i * a.k + a.skip * h)));
+                            sweep.run(|i, h| {
+                                if in_place {
+                                    Rows::InPlace(table[i..].as_ptr(), 1)
+                                } else {
+                                    Rows::Packed(a.base.wrapping_add(i * a.k + a.skip * h))
+                                }
+                            });
                         }
                     }
                 }
@@ -218,7 +247,7 @@ impl Job<'_> {
             Rhs::Plain(b) if direct => {
                 let whole = cols.len() / nr * nr;
                 let tail = (whole < cols.len()).then(|| {
-                    pack::pack_b(b, ks.clone(), cols.start + whole..cols.end, nr, scratch);
+                    pack::pack_b(self.isa, b, ks.clone(), cols.start + whole..cols.end, nr, scratch);
                     scratch.as_ptr()
                 });
                 let base = b.from(ks.start, cols.start).as_ptr();
@@ -226,7 +255,7 @@ impl Job<'_> {
             }
             Rhs::Plain(b) => {
                 let k = ks.len();
-                pack::pack_b(b, ks, cols, nr, scratch);
+                pack::pack_b(self.isa, b, ks, cols, nr, scratch);
                 BBlock { base: scratch.as_ptr(), step: nr, panel: k * nr, tail: None }
             }
         }

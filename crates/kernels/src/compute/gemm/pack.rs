@@ -2,6 +2,8 @@
 
 use super::super::isa::{Isa, Level};
 use super::super::mat::MatRef;
+use super::super::simd::dispatch;
+use super::super::transpose::Transpose;
 use super::tile;
 use std::ops::Range;
 use tensor::{AlignedBuffer, Result};
@@ -23,7 +25,7 @@ impl PackedB {
         let (k, n, nr) = (b.rows(), b.cols(), tile::panel_cols(isa.level()));
         let len = n.div_ceil(nr).checked_mul(nr).and_then(|c| c.checked_mul(k)).unwrap_or(usize::MAX / 64);
         let mut data = AlignedBuffer::zeroed(len.saturating_mul(size_of::<f32>()).min(usize::MAX / 8))?;
-        pack_b(b, 0..k, 0..n, nr, bytemuck::cast_slice_mut(&mut data));
+        pack_b(isa, b, 0..k, 0..n, nr, bytemuck::cast_slice_mut(&mut data));
         Ok(Self { data, k, n, level: isa.level() })
     }
 
@@ -70,7 +72,7 @@ impl PackedA {
         let height = panel_height(isa.level(), m);
         let len = m.checked_mul(k).and_then(|l| l.checked_mul(size_of::<f32>())).unwrap_or(usize::MAX / 8);
         let mut data = AlignedBuffer::zeroed(len)?;
-        pack_a(a, 0..m, 0..k, height, bytemuck::cast_slice_mut(&mut data));
+        pack_a(isa, a, 0..m, 0..k, height, bytemuck::cast_slice_mut(&mut data));
         Ok(Self { data, m, k, height, level: isa.level() })
     }
 
@@ -111,7 +113,14 @@ pub(crate) fn panel_height(level: Level, m: usize) -> usize {
 
 /// Packs rows and columns of `a` into panels of `height` rows: the panel of rows `p * height..` starts
 /// at `p * height * k`.
-pub(crate) fn pack_a(a: MatRef<'_>, rows: Range<usize>, cols: Range<usize>, height: usize, out: &mut [f32]) {
+pub(crate) fn pack_a(
+    isa: Isa,
+    a: MatRef<'_>,
+    rows: Range<usize>,
+    cols: Range<usize>,
+    height: usize,
+    out: &mut [f32],
+) {
     let k = cols.len();
     if k == 0 {
         return;
@@ -121,24 +130,31 @@ pub(crate) fn pack_a(a: MatRef<'_>, rows: Range<usize>, cols: Range<usize>, heig
         let h = height.min(rows.end - r);
         let (panel, rest) = out.split_at_mut(h * k);
         out = rest;
-        gather(a.t(), cols.start, r, k, h, h, panel);
+        gather(isa, a.t(), cols.start, r, k, h, h, panel);
     }
 }
 
 /// Packs rows and columns of `b` into panels of `nr` columns: the panel of columns `p * nr..` starts
 /// at `p * nr * k`.
-pub(crate) fn pack_b(b: MatRef<'_>, rows: Range<usize>, cols: Range<usize>, nr: usize, out: &mut [f32]) {
+pub(crate) fn pack_b(
+    isa: Isa,
+    b: MatRef<'_>,
+    rows: Range<usize>,
+    cols: Range<usize>,
+    nr: usize,
+    out: &mut [f32],
+) {
     let k = rows.len();
     if k == 0 {
         return;
     }
     for (c, panel) in cols.clone().step_by(nr).zip(out.chunks_exact_mut(nr * k)) {
-        gather(b, rows.start, c, k, nr.min(cols.end - c), nr, panel);
+        gather(isa, b, rows.start, c, k, nr.min(cols.end - c), nr, panel);
     }
 }
 
 /// Copies the `k x n` block of `b` at `(r, c)` to rows of `step` elements, zero past the `n`th.
-fn gather(b: MatRef<'_>, r: usize, c: usize, k: usize, n: usize, step: usize, out: &mut [f32]) {
+fn gather(isa: Isa, b: MatRef<'_>, r: usize, c: usize, k: usize, n: usize, step: usize, out: &mut [f32]) {
     let (rs, cs) = (b.row_stride(), b.col_stride());
     if n < step {
         for row in out.chunks_exact_mut(step) {
@@ -150,12 +166,10 @@ fn gather(b: MatRef<'_>, r: usize, c: usize, k: usize, n: usize, step: usize, ou
             row[..n].copy_from_slice(&b.from(r + i, c)[..n]);
         }
     } else if rs == 1 {
-        for j in 0..n {
-            let source = &b.from(r, c + j)[..k];
-            for (row, &x) in out.chunks_exact_mut(step).zip(source) {
-                row[j] = x;
-            }
-        }
+        assert!(out.len() >= k * step && n <= step && (n == 0 || b.from(r, c + n - 1).len() >= k));
+        let (src, dst) = (b.from(r, c).as_ptr(), out.as_mut_ptr());
+        // The assertion holds all that is read and written: columns of k elements, k rows of a panel.
+        dispatch(isa, Transpose { src, src_step: cs, rows: n, cols: k, dst, dst_step: step });
     } else {
         for (i, row) in out.chunks_exact_mut(step).enumerate() {
             let source = b.from(r + i, c);

@@ -1,8 +1,6 @@
 //! The GEMM tile: a block of `MR` rows by `NP` panels of the result, held in registers while the
 //! inner dimension passes by. Written once; compiled for each instruction set and block shape.
 
-#![allow(clippy::needless_range_loop, reason = "row, panel and vector numbers index several arrays at once")]
-
 use super::super::isa::{Isa, Level};
 use super::super::simd::{Op, Simd, dispatch};
 
@@ -94,62 +92,96 @@ pub(crate) struct Args {
 /// The promise of [`Args`] holds; `rows` is 1 to [`max_rows`] ([`max_rows_in_place`] for rows in
 /// place) and `panels` is 1 or [`panels_at_once`].
 pub(crate) unsafe fn run(isa: Isa, rows: usize, panels: usize, args: &Args) {
+    // Half a panel is enough for few columns.
+    let vectors = if panels == 1 && 2 * args.n <= panel_cols(isa.level()) { 1 } else { PANEL_VECTORS };
     macro_rules! shapes {
-        ($in_place:literal: $(($mr:literal, $np:literal)),*) => {
-            match (rows, panels) {
-                $(($mr, $np) => dispatch(isa, Tile::<$mr, $np, $in_place>(args)),)*
+        ($in_place:literal: $(($mr:literal, $np:literal, $nv:literal)),*) => {
+            match (rows, panels, vectors) {
+                $(($mr, $np, $nv) => dispatch(isa, Tile::<$mr, $np, $nv, $in_place>(args)),)*
                 _ => unreachable!("no tile of {rows} rows by {panels} panels"),
             }
         };
     }
     match args.a {
-        Rows::Packed(_) => {
-            shapes!(false: (1, 1), (2, 1), (3, 1), (4, 1), (5, 1), (6, 1), (7, 1), (8, 1), (9, 1),
-            (10, 1), (11, 1), (12, 1), (13, 1), (14, 1), (1, 4), (2, 4), (2, 2), (3, 2), (4, 2), (5, 2), (6, 2))
-        }
-        Rows::InPlace(..) => shapes!(true: (1, 1), (2, 1), (3, 1), (4, 1), (5, 1), (6, 1), (7, 1), (8, 1),
-            (1, 4), (2, 4), (2, 2), (3, 2), (4, 2), (5, 2), (6, 2)),
+        Rows::Packed(_) => shapes!(false:
+            (1, 1, 2), (2, 1, 2), (3, 1, 2), (4, 1, 2), (5, 1, 2), (6, 1, 2), (7, 1, 2),
+            (8, 1, 2), (9, 1, 2), (10, 1, 2), (11, 1, 2), (12, 1, 2), (13, 1, 2), (14, 1, 2),
+            (1, 1, 1), (2, 1, 1), (3, 1, 1), (4, 1, 1), (5, 1, 1), (6, 1, 1), (7, 1, 1),
+            (8, 1, 1), (9, 1, 1), (10, 1, 1), (11, 1, 1), (12, 1, 1), (13, 1, 1), (14, 1, 1),
+            (1, 4, 2), (2, 4, 2), (2, 2, 2), (3, 2, 2), (4, 2, 2), (5, 2, 2), (6, 2, 2)),
+        Rows::InPlace(..) => shapes!(true:
+            (1, 1, 2), (2, 1, 2), (3, 1, 2), (4, 1, 2), (5, 1, 2), (6, 1, 2), (7, 1, 2), (8, 1, 2),
+            (1, 1, 1), (2, 1, 1), (3, 1, 1), (4, 1, 1), (5, 1, 1), (6, 1, 1), (7, 1, 1), (8, 1, 1),
+            (1, 4, 2), (2, 4, 2), (2, 2, 2), (3, 2, 2), (4, 2, 2), (5, 2, 2), (6, 2, 2)),
     }
 }
 
-struct Tile<'a, const MR: usize, const NP: usize, const IN_PLACE: bool>(&'a Args);
+struct Tile<'a, const MR: usize, const NP: usize, const NV: usize, const IN_PLACE: bool>(&'a Args);
 
-impl<const MR: usize, const NP: usize, const IN_PLACE: bool> Op for Tile<'_, MR, NP, IN_PLACE> {
+impl<const MR: usize, const NP: usize, const NV: usize, const IN_PLACE: bool> Op
+    for Tile<'_, MR, NP, NV, IN_PLACE>
+{
     type Out = ();
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        if MR <= S::MAX_ROWS {
-            // SAFETY: the caller of the module's `run` vouches for the operands.
-            unsafe { tile::<S, MR, NP, IN_PLACE>(s, self.0) }
+        // SAFETY: the caller of the module's `run` vouches for the operands.
+        unsafe {
+            if MR > S::MAX_ROWS {
+                unreachable!("no tile of this level is so tall");
+            } else if S::LEVEL == Level::Portable {
+                plain::<S, MR, NP, IN_PLACE>(s, self.0);
+            } else {
+                tile::<S, MR, NP, NV, IN_PLACE>(s, self.0);
+            }
         }
     }
 }
 
-type Acc<S, const MR: usize, const NP: usize> = [[[<S as Simd>::F; PANEL_VECTORS]; NP]; MR];
+/// Repeats a body for each number below a constant, as code: what is indexed by the number stays in
+/// registers, which a loop does not promise.
+macro_rules! repeat {
+    ($count:expr, [$($number:literal)*], $i:ident => $body:block) => {{
+        $(
+            if const { $number < $count } {
+                let $i = $number;
+                $body
+            }
+        )*
+    }};
+}
+
+/// Repeats a body for each row, panel and vector of a tile.
+macro_rules! each_vector {
+    ($mr:ident, $np:ident, $nv:ident, |$i:ident, $p:ident, $v:ident| $body:block) => {
+        repeat!($mr, [0 1 2 3 4 5 6 7 8 9 10 11 12 13], $i => {
+            repeat!($np, [0 1 2 3], $p => {
+                repeat!($nv, [0 1], $v => $body);
+            });
+        })
+    };
+}
 
 /// # Safety
 /// The promise of [`Args`] holds.
 #[inline(always)]
-unsafe fn tile<S: Simd, const MR: usize, const NP: usize, const IN_PLACE: bool>(s: S, args: &Args) {
+unsafe fn tile<S: Simd, const MR: usize, const NP: usize, const NV: usize, const IN_PLACE: bool>(
+    s: S,
+    args: &Args,
+) {
     let panel = PANEL_VECTORS * S::LANES;
-    let whole = args.n == NP * panel;
+    let whole = args.n == NP * NV * S::LANES;
     // How many columns of C are at or past the first of a vector.
     let left = |p: usize, v: usize| args.n.saturating_sub(p * panel + v * S::LANES);
+    let c = |i: usize, p: usize, v: usize| args.c.wrapping_add(i * args.c_step + p * panel + v * S::LANES);
 
-    let mut acc: Acc<S, MR, NP> = [[[s.splat(0.0); PANEL_VECTORS]; NP]; MR];
+    let mut acc = [[[s.splat(0.0); NV]; NP]; MR];
     if args.accumulate {
-        for i in 0..MR {
-            for p in 0..NP {
-                for v in 0..PANEL_VECTORS {
-                    // SAFETY: C has MR rows of n columns; `left` of them are read.
-                    acc[i][p][v] = unsafe {
-                        let c = args.c.wrapping_add(i * args.c_step + p * panel + v * S::LANES);
-                        if whole { s.load(c) } else { s.load_first(c, left(p, v)) }
-                    };
-                }
-            }
-        }
+        each_vector!(MR, NP, NV, |i, p, v| {
+            // SAFETY: C has MR rows of n columns; `left` of them are read.
+            acc[i][p][v] =
+                unsafe { if whole { s.load(c(i, p, v)) } else { s.load_first(c(i, p, v), left(p, v)) } };
+        });
     }
 
     let mut b = args.b;
@@ -159,32 +191,30 @@ unsafe fn tile<S: Simd, const MR: usize, const NP: usize, const IN_PLACE: bool>(
         match args.a {
             // SAFETY: there are MR pointers for each tap.
             Rows::InPlace(table, _) => unsafe {
-                for (i, row) in rows.iter_mut().enumerate() {
-                    *row = *table.add(tap * MR + i);
-                }
+                repeat!(MR, [0 1 2 3 4 5 6 7 8 9 10 11 12 13], i => {
+                    rows[i] = *table.add(tap * MR + i);
+                });
             },
             Rows::Packed(a) => rows[0] = a,
         }
         let mut a = rows[0];
         for k in 0..args.k {
-            // SAFETY: A has MR rows of k columns, B has k rows of NP panels.
-            unsafe {
-                let mut bv = [[s.splat(0.0); PANEL_VECTORS]; NP];
-                for (p, bv) in bv.iter_mut().enumerate() {
-                    for (v, bv) in bv.iter_mut().enumerate() {
-                        *bv = s.load(b.add(p * args.b_panel + v * S::LANES));
-                    }
-                }
-                for i in 0..MR {
-                    let x = if IN_PLACE { *rows[i].add(k) } else { *a.add(i) };
-                    let x = s.splat(x);
-                    for p in 0..NP {
-                        for v in 0..PANEL_VECTORS {
-                            acc[i][p][v] = s.mul_add(x, bv[p][v], acc[i][p][v]);
-                        }
-                    }
-                }
-            }
+            let mut bv = [[s.splat(0.0); NV]; NP];
+            repeat!(NP, [0 1 2 3], p => {
+                repeat!(NV, [0 1], v => {
+                    // SAFETY: B has k rows of NP panels.
+                    bv[p][v] = unsafe { s.load(b.add(p * args.b_panel + v * S::LANES)) };
+                });
+            });
+            repeat!(MR, [0 1 2 3 4 5 6 7 8 9 10 11 12 13], i => {
+                // SAFETY: A has MR rows of k columns.
+                let x = s.splat(unsafe { if IN_PLACE { *rows[i].add(k) } else { *a.add(i) } });
+                repeat!(NP, [0 1 2 3], p => {
+                    repeat!(NV, [0 1], v => {
+                        acc[i][p][v] = s.mul_add(x, bv[p][v], acc[i][p][v]);
+                    });
+                });
+            });
             b = b.wrapping_add(args.b_step);
             if !IN_PLACE {
                 a = a.wrapping_add(MR);
@@ -193,54 +223,149 @@ unsafe fn tile<S: Simd, const MR: usize, const NP: usize, const IN_PLACE: bool>(
     }
 
     if let Some(f) = &args.finish {
+        if f.alpha != 1.0 {
+            let alpha = s.splat(f.alpha);
+            each_vector!(MR, NP, NV, |i, p, v| {
+                acc[i][p][v] = s.mul(acc[i][p][v], alpha);
+            });
+        }
+        if !f.col_bias.is_null() {
+            repeat!(NP, [0 1 2 3], p => {
+                repeat!(NV, [0 1], v => {
+                    let at = f.col_bias.wrapping_add(p * panel + v * S::LANES);
+                    // SAFETY: there is a bias for each column of C.
+                    let bias = unsafe { s.load_first(at, left(p, v)) };
+                    repeat!(MR, [0 1 2 3 4 5 6 7 8 9 10 11 12 13], i => {
+                        acc[i][p][v] = s.add(acc[i][p][v], bias);
+                    });
+                });
+            });
+        }
+        if !f.row_bias.is_null() {
+            each_vector!(MR, NP, NV, |i, p, v| {
+                // SAFETY: there is a bias for each row of C.
+                acc[i][p][v] = s.add(acc[i][p][v], s.splat(unsafe { *f.row_bias.add(i) }));
+            });
+        }
+        if !f.residual.is_null() {
+            let beta = s.splat(f.beta);
+            each_vector!(MR, NP, NV, |i, p, v| {
+                let at = f.residual.wrapping_add(i * f.residual_step + p * panel + v * S::LANES);
+                // SAFETY: the residual has the rows and columns of C.
+                let r = unsafe { if whole { s.load(at) } else { s.load_first(at, left(p, v)) } };
+                acc[i][p][v] = s.add(acc[i][p][v], s.mul(r, beta));
+            });
+        }
+        if let Some((low, high)) = f.bounds {
+            let (low, high) = (s.splat(low), s.splat(high));
+            each_vector!(MR, NP, NV, |i, p, v| {
+                acc[i][p][v] = s.min(high, s.max(low, acc[i][p][v]));
+            });
+        }
+    }
+    each_vector!(MR, NP, NV, |i, p, v| {
+        // SAFETY: C has MR rows of n columns; `left` of them are written.
+        unsafe {
+            if whole {
+                s.store(c(i, p, v), acc[i][p][v]);
+            } else {
+                s.store_first(c(i, p, v), left(p, v), acc[i][p][v]);
+            }
+        }
+    });
+}
+
+/// The tile in loops over arrays of lanes, which the compiler makes vectors of whatever the target has.
+///
+/// # Safety
+/// The promise of [`Args`] holds.
+#[inline(always)]
+unsafe fn plain<S: Simd, const MR: usize, const NP: usize, const IN_PLACE: bool>(s: S, args: &Args) {
+    let panel = PANEL_VECTORS * S::LANES;
+    let mut acc = [[[s.splat(0.0); PANEL_VECTORS]; NP]; MR];
+    // Runs over the vectors of C: its row, its first column, where it is and how much of it is there.
+    let each = |body: &mut dyn FnMut(usize, usize, usize, usize, *mut f32, usize)| {
         for i in 0..MR {
             for p in 0..NP {
                 for v in 0..PANEL_VECTORS {
                     let at = p * panel + v * S::LANES;
-                    // SAFETY: biases and residual have the rows and columns of C.
-                    acc[i][p][v] = unsafe { finish(s, f, acc[i][p][v], i, at, left(p, v), whole) };
+                    let c = args.c.wrapping_add(i * args.c_step + at);
+                    body(i, p, v, at, c, args.n.saturating_sub(at).min(S::LANES));
                 }
             }
         }
+    };
+    if args.accumulate {
+        each(&mut |i, p, v, _, c, left| {
+            // SAFETY: C has MR rows of n columns; `left` of them are read.
+            acc[i][p][v] = unsafe { s.load_first(c, left) };
+        });
     }
-    for i in 0..MR {
-        for p in 0..NP {
-            for v in 0..PANEL_VECTORS {
-                let c = args.c.wrapping_add(i * args.c_step + p * panel + v * S::LANES);
-                // SAFETY: C has MR rows of n columns; `left` of them are written.
-                unsafe {
-                    if whole { s.store(c, acc[i][p][v]) } else { s.store_first(c, left(p, v), acc[i][p][v]) }
+    let mut b = args.b;
+    let taps = if let Rows::InPlace(_, taps) = args.a { taps } else { 1 };
+    for tap in 0..taps {
+        let rows: [*const f32; MR] = std::array::from_fn(|i| match args.a {
+            // SAFETY: there are MR pointers for each tap.
+            Rows::InPlace(table, _) => unsafe { *table.add(tap * MR + i) },
+            Rows::Packed(a) => a.wrapping_add(i),
+        });
+        for k in 0..args.k {
+            let at = if IN_PLACE { k } else { k * MR };
+            let mut bv = [[s.splat(0.0); PANEL_VECTORS]; NP];
+            for (p, bv) in bv.iter_mut().enumerate() {
+                for (v, bv) in bv.iter_mut().enumerate() {
+                    // SAFETY: B has k rows of NP panels.
+                    *bv = unsafe { s.load(b.add(p * args.b_panel + v * S::LANES)) };
                 }
             }
+            for (row, acc) in rows.iter().zip(acc.iter_mut()) {
+                // SAFETY: A has MR rows of k columns.
+                let x = s.splat(unsafe { *row.add(at) });
+                for (acc, bv) in acc.iter_mut().zip(&bv) {
+                    for (acc, &bv) in acc.iter_mut().zip(bv) {
+                        *acc = s.mul_add(x, bv, *acc);
+                    }
+                }
+            }
+            b = b.wrapping_add(args.b_step);
         }
     }
+    each(&mut |i, p, v, at, c, left| {
+        let mut lanes = [0.0f32; 16];
+        // SAFETY: C has MR rows of n columns, of which `left` are written; biases and residual have as many.
+        unsafe {
+            s.store(lanes.as_mut_ptr(), acc[i][p][v]);
+            for (j, &x) in lanes[..left].iter().enumerate() {
+                *c.add(j) = args.finish.as_ref().map_or(x, |f| finished(f, x, i, at + j));
+            }
+        }
+    });
 }
 
-/// The finished vector for sums `x` of row `i`, of the `left` columns from `at` on.
+/// The result for the sum `x` at row `i`, column `j`.
 ///
 /// # Safety
 /// The pointers of `f` are null or reach so far.
 #[inline(always)]
-unsafe fn finish<S: Simd>(s: S, f: &Finish, x: S::F, i: usize, at: usize, left: usize, whole: bool) -> S::F {
+unsafe fn finished(f: &Finish, x: f32, i: usize, j: usize) -> f32 {
+    let mut x = f.alpha * x;
     // SAFETY: as the caller promises.
-    let load = |p: *const f32| unsafe { if whole { s.load(p) } else { s.load_first(p, left) } };
-    let mut x = x;
-    if f.alpha != 1.0 {
-        x = s.mul(x, s.splat(f.alpha));
+    unsafe {
+        if !f.col_bias.is_null() {
+            x += *f.col_bias.add(j);
+        }
+        if !f.row_bias.is_null() {
+            x += *f.row_bias.add(i);
+        }
+        if !f.residual.is_null() {
+            x += f.beta * *f.residual.add(i * f.residual_step + j);
+        }
     }
-    if !f.col_bias.is_null() {
-        x = s.add(x, load(f.col_bias.wrapping_add(at)));
+    match f.bounds {
+        Some((low, high)) => {
+            let x = if low > x { low } else { x };
+            if high < x { high } else { x }
+        }
+        None => x,
     }
-    if !f.row_bias.is_null() {
-        // SAFETY: there is a bias for each row.
-        x = s.add(x, s.splat(unsafe { *f.row_bias.add(i) }));
-    }
-    if !f.residual.is_null() {
-        let r = load(f.residual.wrapping_add(i * f.residual_step + at));
-        x = if f.beta == 1.0 { s.add(x, r) } else { s.add(x, s.mul(r, s.splat(f.beta))) };
-    }
-    if let Some((low, high)) = f.bounds {
-        x = s.min(s.splat(high), s.max(s.splat(low), x));
-    }
-    x
 }

@@ -88,4 +88,63 @@ impl Simd for Avx2 {
         // SAFETY: a masked store touches only the lanes that the caller allows.
         unsafe { _mm256_maskstore_ps(p, first(n), a) }
     }
+    #[inline(always)]
+    unsafe fn transpose(
+        self,
+        src: *const f32,
+        src_step: usize,
+        (rows, cols): (usize, usize),
+        dst: *mut f32,
+        dst_step: usize,
+    ) {
+        let mut r = [self.splat(0.0); 8];
+        for (i, x) in r.iter_mut().enumerate() {
+            if i < rows {
+                // SAFETY: as the caller promises.
+                *x = unsafe {
+                    let p = src.add(i * src_step);
+                    if cols == 8 { self.load(p) } else { self.load_first(p, cols) }
+                };
+            }
+        }
+        // SAFETY: `self` proves AVX.
+        let t = unsafe { transpose8(r) };
+        for (i, &x) in t.iter().enumerate() {
+            if i < cols {
+                // SAFETY: as the caller promises.
+                unsafe {
+                    let p = dst.add(i * dst_step);
+                    if rows == 8 { self.store(p, x) } else { self.store_first(p, rows, x) }
+                }
+            }
+        }
+    }
+}
+
+/// The transpose of 8 rows of 8 elements.
+///
+/// # Safety
+/// The machine has AVX.
+#[inline(always)]
+unsafe fn transpose8(r: [__m256; 8]) -> [__m256; 8] {
+    // SAFETY: as the caller promises.
+    unsafe {
+        let mut a = r;
+        for i in 0..4 {
+            a[2 * i] = _mm256_unpacklo_ps(r[2 * i], r[2 * i + 1]);
+            a[2 * i + 1] = _mm256_unpackhi_ps(r[2 * i], r[2 * i + 1]);
+        }
+        let mut out = a;
+        for j in 0..2 {
+            let low = _mm256_shuffle_ps::<0x44>(a[j], a[2 + j]);
+            let high = _mm256_shuffle_ps::<0xee>(a[j], a[2 + j]);
+            let low2 = _mm256_shuffle_ps::<0x44>(a[4 + j], a[6 + j]);
+            let high2 = _mm256_shuffle_ps::<0xee>(a[4 + j], a[6 + j]);
+            out[2 * j] = _mm256_permute2f128_ps::<0x20>(low, low2);
+            out[2 * j + 1] = _mm256_permute2f128_ps::<0x20>(high, high2);
+            out[4 + 2 * j] = _mm256_permute2f128_ps::<0x31>(low, low2);
+            out[4 + 2 * j + 1] = _mm256_permute2f128_ps::<0x31>(high, high2);
+        }
+        out
+    }
 }

@@ -82,4 +82,67 @@ impl Simd for Avx512 {
         // SAFETY: a masked store touches only the lanes that the caller allows.
         unsafe { _mm512_mask_storeu_ps(p, first(n), a) }
     }
+    #[inline(always)]
+    unsafe fn transpose(
+        self,
+        src: *const f32,
+        src_step: usize,
+        (rows, cols): (usize, usize),
+        dst: *mut f32,
+        dst_step: usize,
+    ) {
+        let mut r = [self.splat(0.0); 16];
+        for (i, x) in r.iter_mut().enumerate() {
+            if i < rows {
+                // SAFETY: as the caller promises.
+                *x = unsafe { self.load_first(src.add(i * src_step), cols) };
+            }
+        }
+        // SAFETY: `self` proves AVX-512.
+        let t = unsafe { transpose16(r) };
+        for (i, &x) in t.iter().enumerate() {
+            if i < cols {
+                // SAFETY: as the caller promises.
+                unsafe { self.store_first(dst.add(i * dst_step), rows, x) };
+            }
+        }
+    }
+}
+
+/// The transpose of 16 rows of 16 elements.
+///
+/// # Safety
+/// The machine has AVX-512 F.
+#[inline(always)]
+unsafe fn transpose16(r: [__m512; 16]) -> [__m512; 16] {
+    // SAFETY: as the caller promises.
+    unsafe {
+        let mut a = r;
+        for i in 0..8 {
+            a[2 * i] = _mm512_unpacklo_ps(r[2 * i], r[2 * i + 1]);
+            a[2 * i + 1] = _mm512_unpackhi_ps(r[2 * i], r[2 * i + 1]);
+        }
+        let pd = |x, y| (_mm512_castps_pd(x), _mm512_castps_pd(y));
+        let mut b = a;
+        for i in 0..4 {
+            for j in 0..2 {
+                let (x, y) = pd(a[4 * i + j], a[4 * i + j + 2]);
+                b[4 * i + 2 * j] = _mm512_castpd_ps(_mm512_unpacklo_pd(x, y));
+                b[4 * i + 2 * j + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(x, y));
+            }
+        }
+        // Row 4i + j of `b` holds column 4l + j of rows 4i.. in its quarter l.
+        let mut out = b;
+        for j in 0..4 {
+            let low = _mm512_shuffle_f32x4::<0x88>(b[j], b[4 + j]);
+            let high = _mm512_shuffle_f32x4::<0xdd>(b[j], b[4 + j]);
+            let low2 = _mm512_shuffle_f32x4::<0x88>(b[8 + j], b[12 + j]);
+            let high2 = _mm512_shuffle_f32x4::<0xdd>(b[8 + j], b[12 + j]);
+            out[j] = _mm512_shuffle_f32x4::<0x88>(low, low2);
+            out[8 + j] = _mm512_shuffle_f32x4::<0xdd>(low, low2);
+            out[4 + j] = _mm512_shuffle_f32x4::<0x88>(high, high2);
+            out[12 + j] = _mm512_shuffle_f32x4::<0xdd>(high, high2);
+        }
+        out
+    }
 }

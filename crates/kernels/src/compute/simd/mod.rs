@@ -63,6 +63,28 @@ pub(crate) trait Simd: Copy {
     /// So many elements can be written at `p`.
     unsafe fn store_first(self, p: *mut f32, n: usize, a: Self::F);
 
+    /// Transposes a block of at most `LANES x LANES`: `dst[c * dst_step + r] = src[r * src_step + c]`.
+    ///
+    /// # Safety
+    /// `rows` rows of `cols` elements can be read, `cols` rows of `rows` elements written; neither number
+    /// is above `LANES`.
+    #[inline(always)]
+    unsafe fn transpose(
+        self,
+        src: *const f32,
+        src_step: usize,
+        (rows, cols): (usize, usize),
+        dst: *mut f32,
+        dst_step: usize,
+    ) {
+        for c in 0..cols {
+            for r in 0..rows {
+                // SAFETY: as the caller promises.
+                unsafe { *dst.add(c * dst_step + r) = *src.add(r * src_step + c) };
+            }
+        }
+    }
+
     /// `a * b + c` of scalars, rounded as [`Simd::mul_add`] rounds.
     #[inline(always)]
     fn mul_add1(self, a: f32, b: f32, c: f32) -> f32 {
