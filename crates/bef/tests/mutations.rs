@@ -82,8 +82,6 @@ fn byte() -> impl Strategy<Value = u8> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(1024))]
-
     #[test]
     fn overwritten_bytes(file: Index, changes in vec((any::<Index>(), byte()), 1..6)) {
         let mut bytes = file.get(&SAMPLE).clone();
@@ -112,6 +110,20 @@ proptest! {
     #[test]
     fn noise(bytes in vec(byte(), 0..300)) {
         check(&[&bef::HEADER[..], &bytes].concat());
+    }
+}
+
+#[test]
+fn offsets_at_the_end_of_what_can_be_counted() {
+    let bytes = &SAMPLE[0];
+    let file = bef::File::open(bytes).unwrap();
+    for offset in [u64::MAX, u64::MAX - 8, u64::MAX - 16, 1 << 63, bytes.len() as u64] {
+        let attribute = file.attributes().at(offset);
+        for kind in (0..=255).filter_map(bef::AttributeType::new) {
+            assert_eq!(attribute.decode(kind).unwrap_err().kind, bef::ErrorKind::Truncated, "{kind}");
+        }
+        assert!(file.strings().get(offset).is_err());
+        assert_eq!(file.locations().get(offset), Ok(None));
     }
 }
 

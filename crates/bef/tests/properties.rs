@@ -2,7 +2,7 @@
 
 mod common;
 
-use bef::{File, Limits, Module, walk};
+use bef::{File, FunctionBuilder, Limits, Module, walk};
 use proptest::prelude::*;
 
 fn read(bytes: &[u8]) -> Module<'_> {
@@ -26,8 +26,23 @@ proptest! {
         let bytes = module.to_bytes().unwrap();
         let again = read(&bytes);
         prop_assert!(!again.optional_sections);
-        prop_assert!(again.attributes.typed().is_none());
+        prop_assert!(again.attributes.untyped().is_some());
         prop_assert_eq!(again.to_bytes().unwrap(), bytes);
+    }
+
+    #[test]
+    fn untyped_attributes_can_be_added_to(mut module in common::module(), value in common::attribute()) {
+        module.optional_sections = false;
+        let bytes = module.to_bytes().unwrap();
+        let mut module = read(&bytes);
+        let mut function = FunctionBuilder::new(&mut module, "added", &[]);
+        function.kernel("use").attribute("value", value.clone()).no_results();
+        let id = function.finish(&[]).unwrap();
+        let bytes = module.to_bytes().unwrap();
+        let verified = File::open(&bytes).unwrap().verify().unwrap();
+        let kernel = verified.function(id).unwrap().unwrap().kernel(1).unwrap();
+        let attribute = verified.attribute(kernel.attributes().get(0).unwrap());
+        prop_assert_eq!(attribute.decode(value.attribute_type()), Ok(value));
     }
 
     #[test]

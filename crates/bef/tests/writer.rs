@@ -199,7 +199,7 @@ fn models_that_say_nothing_sensible_are_refused_with_their_place() {
         refusal(|module, _, _| {
             let bytes = [1][..].into();
             module.attributes =
-                AttributeTable::Untyped(UntypedAttributes { bytes, alignment: 1, offsets: vec![] });
+                AttributeTable::with_untyped(UntypedAttributes { bytes, alignment: 1, offsets: vec![] });
         })
         .0,
         Mismatch

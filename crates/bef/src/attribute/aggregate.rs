@@ -26,8 +26,9 @@ fn prefix(count: u32) -> u64 {
 impl<'a> Aggregate<'a> {
     /// The aggregate at `offset`; its table, but no element, is checked.
     pub(super) fn read(region: Region<'a>, offset: u64, nesting_left: u32) -> Result<Self> {
+        let first = region.u32(offset)?;
         check_aligned(region, offset, 4, 0)?;
-        if region.u32(offset)? == 0 {
+        if first == 0 {
             return Ok(Aggregate { region: region.slice(offset, 4)?, count: 0, nesting_left });
         }
         if nesting_left == 0 {

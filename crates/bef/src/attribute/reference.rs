@@ -36,8 +36,9 @@ macro_rules! numbers {
 }
 
 impl<'a> AttributeRef<'a> {
+    /// An offset past the section becomes that of its end, where every read fails.
     pub(crate) fn new(section: Region<'a>, offset: u64, nesting_left: u32) -> Self {
-        AttributeRef { region: section, offset, nesting_left }
+        AttributeRef { region: section, offset: offset.min(section.len()), nesting_left }
     }
 
     /// Absolute offset in the file.

@@ -59,8 +59,9 @@ pub(super) fn complex64(region: Region<'_>, offset: u64) -> Result<Complex<u32>>
 }
 
 pub(super) fn complex128(region: Region<'_>, offset: u64) -> Result<Complex<u64>> {
+    let value = Complex { re: region.u64(offset)?, im: region.u64(offset + 8)? };
     check_aligned(region, offset, 8, 0)?;
-    Ok(Complex { re: region.u64(offset)?, im: region.u64(offset + 8)? })
+    Ok(value)
 }
 
 /// The scalar of type `dtype` at `offset`, and where it ends.

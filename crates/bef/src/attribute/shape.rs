@@ -38,8 +38,9 @@ pub(super) fn write_dims(dims: &[i64], out: &mut Buffer<'_>) {
 
 /// The shape at `offset`, and where it ends.
 pub(super) fn read(region: Region<'_>, offset: u64) -> Result<(Shape, u64)> {
+    let first = region.u32(offset)?;
     check_aligned(region, offset, 4, 0)?;
-    if region.u32(offset)? == 0 {
+    if first == 0 {
         return Ok((Shape::Unranked, offset + 4));
     }
     let base = Base::read(region, offset, PREFIX)?;

@@ -5,14 +5,16 @@
 //! lists, byte offsets, the order of strings. Filled in the order in which the reference converter walks a program,
 //! it writes the bytes that the reference writes; see [`Module`].
 
+mod attributes;
 mod builder;
 mod read;
 mod write;
 
 use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap};
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::hash::Hash;
 
+pub use attributes::{AttributeTable, UntypedAttributes};
 pub use builder::{FunctionBuilder, KernelBuilder};
 
 use crate::attribute::{Attribute, AttributeType, DType, ElementType};
@@ -40,8 +42,6 @@ use crate::section::locations::Location;
 pub struct Module<'a> {
     kernels: Table<Cow<'a, str>>,
     types: Table<Cow<'a, str>>,
-    /// By hash of the value, so that large values are held once.
-    known_attributes: HashMap<u64, Vec<AttributeId>>,
     strings: BTreeSet<Cow<'a, str>>,
     /// The attributes of all kernels.
     pub attributes: AttributeTable<'a>,
@@ -79,43 +79,6 @@ impl<T: Clone + Eq + Hash> Table<T> {
         self.index.entry(value.clone()).or_insert(next);
         self.values.push(value);
     }
-}
-
-/// The attributes of a module.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum AttributeTable<'a> {
-    /// Values; an [`AttributeId`] is a position in the list.
-    Typed(Vec<Attribute<'a>>),
-    /// Read from a file without the AttributeTypes section: nobody knows what the bytes mean, so they are kept as
-    /// they are.
-    Untyped(UntypedAttributes<'a>),
-}
-
-impl Default for AttributeTable<'_> {
-    fn default() -> Self {
-        AttributeTable::Typed(Vec::new())
-    }
-}
-
-impl<'a> AttributeTable<'a> {
-    /// The values, if they are known.
-    pub fn typed(&self) -> Option<&[Attribute<'a>]> {
-        match self {
-            AttributeTable::Typed(values) => Some(values),
-            AttributeTable::Untyped(_) => None,
-        }
-    }
-}
-
-/// The bytes of an Attributes section whose types are not known.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct UntypedAttributes<'a> {
-    /// The section.
-    pub bytes: Cow<'a, [u8]>,
-    /// What the section's start must be a multiple of: 1, 2, 4 or 8.
-    pub alignment: u8,
-    /// Where kernels refer to; an [`AttributeId`] is a position in this list.
-    pub offsets: Vec<u64>,
 }
 
 /// A function or a region of a kernel.
@@ -194,20 +157,13 @@ impl<'a> Module<'a> {
     }
 
     /// The attribute with this value; equal values are stored once.
-    ///
-    /// In a module whose attributes are [untyped](AttributeTable::Untyped) there is nothing to add to: the table is
-    /// replaced by an empty typed one, and the kernels of existing functions lose their attributes' meaning.
     pub fn intern_attribute(&mut self, value: Attribute<'a>) -> AttributeId {
-        let mut hasher = DefaultHasher::new();
-        value.hash(&mut hasher);
-        let hash = hasher.finish();
-        let same_hash = self.known_attributes.get(&hash).map_or(&[][..], Vec::as_slice);
-        if let Some(&id) = same_hash.iter().find(|&&id| self.attribute(id) == Some(&value)) {
-            return id;
-        }
-        let id = self.push_attribute(value);
-        self.known_attributes.entry(hash).or_default().push(id);
-        id
+        self.attributes.intern(value)
+    }
+
+    /// A new attribute, even if an equal one exists; see [`AttributeTable::push`].
+    pub fn push_attribute(&mut self, value: Attribute<'a>) -> AttributeId {
+        self.attributes.push(value)
     }
 
     /// Interns the types of a number, or of the numbers in a list, as the reference converter does for files with
@@ -226,17 +182,6 @@ impl<'a> Module<'a> {
         }
     }
 
-    /// A new attribute, even if an equal one exists: for callers whose notion of identity is finer than the value,
-    /// such as MLIR's, where `1 : i32` and `1 : si32` differ.
-    pub fn push_attribute(&mut self, value: Attribute<'a>) -> AttributeId {
-        if !matches!(self.attributes, AttributeTable::Typed(_)) {
-            self.attributes = AttributeTable::default();
-        }
-        let AttributeTable::Typed(values) = &mut self.attributes else { return AttributeId(0) };
-        values.push(value);
-        AttributeId(values.len() as u32 - 1)
-    }
-
     /// A string that the Strings section holds though nothing refers to it, such as the name of an attribute that
     /// lists functions.
     pub fn add_string(&mut self, string: impl Into<Cow<'a, str>>) {
@@ -247,6 +192,24 @@ impl<'a> Module<'a> {
     pub fn push_function(&mut self, function: Function<'a>) -> FunctionId {
         self.functions.push(function);
         FunctionId(self.functions.len() as u32 - 1)
+    }
+
+    /// Adds a native function, which a registry has to know by its name.
+    pub fn push_native_function(
+        &mut self,
+        name: impl Into<Cow<'a, str>>,
+        arguments: &[&'a str],
+        results: &[&'a str],
+    ) -> FunctionId {
+        let [arguments, results] =
+            [arguments, results].map(|types| types.iter().map(|&name| self.intern_type(name)).collect());
+        self.push_function(Function {
+            name: name.into(),
+            kind: FunctionKind::Native,
+            arguments,
+            results,
+            body: None,
+        })
     }
 
     /// Kernel names by code.
@@ -271,7 +234,7 @@ impl<'a> Module<'a> {
 
     /// The value of an attribute, if it is known.
     pub fn attribute(&self, id: AttributeId) -> Option<&Attribute<'a>> {
-        self.attributes.typed()?.get(id.index())
+        self.attributes.get(id)
     }
 
     /// Strings that were added though nothing refers to them.
@@ -285,9 +248,10 @@ impl<'a> Module<'a> {
         functions.filter_map(|(index, function)| Some((index, function.body.as_ref()?)))
     }
 
-    /// The first function called `name`.
+    /// The first function called `name`. The empty name belongs to regions and finds nothing.
     pub fn find_function(&self, name: &str) -> Option<FunctionId> {
-        self.functions.iter().position(|function| function.name == name).map(|index| FunctionId(index as u32))
+        let named = |function: &Function<'_>| !name.is_empty() && function.name == name;
+        self.functions.iter().position(named).map(|index| FunctionId(index as u32))
     }
 }
 

@@ -45,11 +45,11 @@ impl<'a> Module<'a> {
                 let values = types.iter().enumerate().map(|(index, (offset, kind))| {
                     attributes.at(offset).decode(kind).within(|| format!("attributes[{index}]"))
                 });
-                AttributeTable::Typed(values.collect::<Result<_>>()?)
+                values.collect::<Result<Vec<_>>>()?.into()
             }
             None => {
                 let (bytes, alignment) = file.untyped_attributes();
-                AttributeTable::Untyped(UntypedAttributes { bytes, alignment, offsets })
+                AttributeTable::with_untyped(UntypedAttributes { bytes, alignment, offsets })
             }
         };
         module.read_extra_strings(file)?;

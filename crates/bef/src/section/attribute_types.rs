@@ -91,13 +91,15 @@ fn read_entry(cursor: &mut Cursor<'_>, last: Option<u64>) -> Result<(u64, Attrib
 /// `offsets` are those of the attributes in section 1.
 pub(crate) fn write(module: &Module<'_>, offsets: &[u64]) -> Result<Buffer<'static>> {
     let mut out = Buffer::new();
-    let values = module.attributes.typed().ok_or_else(|| {
-        Error::model(
+    if module.attributes.untyped().is_some() {
+        return Err(Error::model(
             ErrorKind::Mismatch,
             "attributes whose types are not known",
-            "typed attributes, or a module without optional sections",
-        )
-    })?;
+            "values, or a module without optional sections",
+        ))
+        .within(|| "attributes");
+    }
+    let values = module.attributes.values();
     out.vbr(values.len() as u64);
     for (value, &offset) in values.iter().zip(offsets) {
         out.vbr(offset);

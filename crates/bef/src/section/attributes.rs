@@ -7,7 +7,7 @@ use crate::attribute::{self, AttributeRef};
 use crate::buffer::Buffer;
 use crate::error::{Error, ErrorKind, Result, Within};
 use crate::limits::Limits;
-use crate::model::AttributeTable;
+use crate::model::{AttributeTable, UntypedAttributes};
 use crate::region::Region;
 
 /// The attributes of a file.
@@ -37,26 +37,29 @@ impl<'a> Attributes<'a> {
 /// The section, and the offset of each attribute in it.
 pub(crate) fn write<'m>(table: &'m AttributeTable<'_>) -> Result<(Buffer<'m>, Vec<u64>)> {
     let mut out = Buffer::new();
-    match table {
-        AttributeTable::Typed(values) => {
-            let mut offsets = Vec::with_capacity(values.len());
-            for (index, value) in values.iter().enumerate() {
-                offsets.push(attribute::write(value, &mut out).within(|| format!("attributes[{index}]"))?);
-            }
-            Ok((out, offsets))
-        }
-        AttributeTable::Untyped(untyped) => {
-            if !untyped.alignment.is_power_of_two() {
-                return Err(Error::model(
-                    ErrorKind::Value,
-                    format!("alignment {}", untyped.alignment),
-                    "a power of two",
-                ))
-                .within(|| "attributes");
-            }
-            out.align(u64::from(untyped.alignment));
-            out.payload(&untyped.bytes);
-            Ok((out, untyped.offsets.clone()))
-        }
+    let mut offsets = Vec::with_capacity(table.len());
+    if let Some(untyped) = table.untyped() {
+        write_untyped(untyped, &mut out).within(|| "attributes")?;
+        offsets.extend_from_slice(&untyped.offsets);
     }
+    for value in table.values() {
+        offsets.push(attribute::write(value, &mut out).within(|| format!("attributes[{}]", offsets.len()))?);
+    }
+    Ok((out, offsets))
+}
+
+fn write_untyped<'m>(untyped: &'m UntypedAttributes<'_>, out: &mut Buffer<'m>) -> Result<()> {
+    if !untyped.alignment.is_power_of_two() {
+        let found = format!("alignment {}", untyped.alignment);
+        return Err(Error::model(ErrorKind::Value, found, "a power of two"));
+    }
+    let len = untyped.bytes.len() as u64;
+    if let Some(index) = untyped.offsets.iter().position(|&offset| offset >= len) {
+        let found = format!("offset {}", untyped.offsets[index]);
+        let expected = format!("one below {len}, the size of the bytes");
+        return Err(Error::model(ErrorKind::OutOfRange, found, expected)).within(|| format!("[{index}]"));
+    }
+    out.align(u64::from(untyped.alignment));
+    out.payload(&untyped.bytes);
+    Ok(())
 }

@@ -174,7 +174,7 @@ impl<'v, 'a> Checker<'v, 'a> {
                 }
             };
             check().within(|| format!("kernels[{index}]"))?;
-            end += kernel.len();
+            end += kernel.size();
         }
         let list = record.kernel_list();
         if end != list.len() {

@@ -35,7 +35,18 @@ pub struct Verified<'a> {
 }
 
 impl<'a> File<'a> {
-    /// Checks the whole file.
+    /// Checks the whole file, in time and memory proportional to its size; unknown sections and the payloads of
+    /// numeric arrays and tensors are not touched.
+    ///
+    /// Where the published grammar is silent, what every known writer does is the rule:
+    ///
+    /// - names are UTF-8, and offsets lead to the start of a string, a location, or an attribute (where section 8 lists
+    ///   them), not into one;
+    /// - padding is `0xCC`, and sections end with their last entry;
+    /// - function records fill their section, and kernels their function, in order;
+    /// - kernels come after those whose results they use, so that no program can wait for itself;
+    /// - arguments are the first registers, and register types agree with the signature;
+    /// - attributes rise in section 8 and share no bytes, nor do the elements of an aggregate.
     ///
     /// # Errors
     /// The first fault found, with its place.
@@ -173,14 +184,17 @@ impl<'a> Verified<'a> {
         let mut end = 0;
         for (index, (offset, kind)) in types.iter().enumerate() {
             let attribute = attributes.at(offset);
-            if offset < end {
-                return Err(Error::new(
-                    ErrorKind::Overlap,
-                    attribute.file_offset(),
-                    format!("an attribute at offset {offset}"),
-                    format!("one from {end} on, where the one before it ends"),
-                ))
-                .within(|| format!("attributes[{index}]"));
+            let len = attributes.region().len();
+            let fault = if offset >= len {
+                Some((ErrorKind::OutOfRange, format!("one below {len}, the size of the Attributes section")))
+            } else if offset < end {
+                Some((ErrorKind::Overlap, format!("one from {end} on, where the one before it ends")))
+            } else {
+                None
+            };
+            if let Some((kind, expected)) = fault {
+                return Err(Error::new(kind, attribute.file_offset(), format!("offset {offset}"), expected))
+                    .within(|| format!("attributes[{index}]"));
             }
             end = attribute.check(kind).within(|| format!("attributes[{index}]"))?;
         }

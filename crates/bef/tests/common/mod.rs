@@ -1,6 +1,6 @@
 //! Random programs.
 
-use bef::model::{AttributeTable, Body, Function, Kernel, NamedAttribute};
+use bef::model::{Body, Function, Kernel, NamedAttribute};
 use bef::{
     Array, Attribute, AttributeId, Complex, DType, Dense, ElementType, FunctionId, FunctionKind, KernelCode,
     Location, Module, Register, Shape, SymbolRef, TypeId,
@@ -150,7 +150,7 @@ pub(crate) fn module() -> impl Strategy<Value = Module<'static>> {
                 module.intern_type(name);
             }
             let count = drafts.len();
-            module.attributes = AttributeTable::Typed(attributes);
+            module.attributes = attributes.into();
             for draft in drafts {
                 let function = place(&module, draft, count);
                 module.push_function(function);
@@ -196,7 +196,7 @@ fn place(module: &Module<'_>, draft: DraftFunction, functions: usize) -> Functio
     for draft in drafts {
         let known = registers.len();
         let register = |index: &Index| Register(index.index(known) as u32);
-        let attributes = module.attributes.typed().unwrap().len();
+        let attributes = module.attributes.len();
         let first = registers.len() as u32;
         registers.extend(draft.results.iter().map(|index| Some(pick(index))));
         kernels.push(Kernel {

@@ -297,14 +297,9 @@ impl<'a> KernelRecord<'a> {
         self.num_used_bys.iter().map(move |count| rest.split(count as usize))
     }
 
-    /// Length of the kernel in bytes.
-    pub fn len(&self) -> u64 {
+    /// Size of the kernel in bytes.
+    pub fn size(&self) -> u64 {
         let words = self.arguments.len() + self.attributes.len() + self.functions.len() + self.used_bys.len();
         4 * (HEADER_WORDS + words as u64 + 2 * self.results.len() as u64)
-    }
-
-    /// Never: a kernel has a header.
-    pub fn is_empty(&self) -> bool {
-        false
     }
 }
