@@ -3,7 +3,7 @@
 
 use crate::failure::{Failure, Result};
 use clap::{Args, ValueEnum};
-use pteron::{BytesLoader, DataLoader};
+use pteron::{BackendRegistry, BytesLoader, DataLoader};
 use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal, Read, Write};
 use std::path::{Path, PathBuf};
@@ -111,6 +111,11 @@ impl InputArg {
     pub(crate) fn open(&self, mode: LoadMode) -> Result<Arc<dyn DataLoader>> {
         open(&self.file, mode)
     }
+}
+
+/// The backends that this command has.
+pub(crate) fn backends() -> BackendRegistry {
+    BackendRegistry::new()
 }
 
 /// Opens a file, or reads all of stdin for `-`.

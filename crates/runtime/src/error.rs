@@ -32,7 +32,7 @@ pub enum Error {
         size: u64,
     },
     /// The file is malformed.
-    #[error("{file} is not a valid program")]
+    #[error("{file} is not valid")]
     Format {
         /// The file's name.
         file: String,

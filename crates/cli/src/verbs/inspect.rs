@@ -1,7 +1,7 @@
 use crate::failure::Result;
-use crate::general::{GeneralOpts, InputArg, OutputArg, exit_status};
+use crate::general::{self, GeneralOpts, InputArg, OutputArg, exit_status};
 use clap::Args;
-use pteron::{BackendRegistry, Limits};
+use pteron::Limits;
 use toolbox::inspect;
 use toolbox::run::LoadMode;
 
@@ -35,7 +35,7 @@ pub(crate) struct Opts {
 impl Opts {
     pub(crate) fn run(self, general: &GeneralOpts) -> Result {
         let loader = self.input.open(LoadMode::File)?;
-        let (kernels, backends) = (pteron::kernel_registry(), BackendRegistry::new());
+        let (kernels, backends) = (pteron::kernel_registry(), general::backends());
         let report = inspect::inspect(&loader, &kernels, &backends, &Limits::default())?;
         match self.json {
             true => self.output.write_json(&report),

@@ -1,5 +1,5 @@
 use crate::failure::{Failure, Result};
-use crate::general::{GeneralOpts, InputArg, exit_status};
+use crate::general::{self, GeneralOpts, InputArg, exit_status};
 use clap::{Args, ValueEnum};
 use pteron::{EValue, Pool, Program, Tensor};
 use serde_json::json;
@@ -89,7 +89,7 @@ impl Opts {
             Load::File => LoadMode::File,
             Load::Mmap => LoadMode::Mmap,
         };
-        let mut load = pteron::load_options();
+        let mut load = pteron::load_options().backends(general::backends());
         load.data = run::open_data(&self.data, mode)?;
         load.pool = Pool::new(self.threads.get());
         load.no_prepare = self.no_prepare;

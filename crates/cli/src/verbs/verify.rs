@@ -1,9 +1,9 @@
 use crate::failure::{Failure, Result};
-use crate::general::{GeneralOpts, exit_status};
+use crate::general::{self, GeneralOpts, exit_status};
 use clap::Args;
 use demo_backend::DemoBackend;
 use indicatif::{ProgressBar, ProgressStyle};
-use pteron::{BackendRegistry, Pool};
+use pteron::Pool;
 use serde_json::json;
 use std::io::{self, IsTerminal, Write};
 use std::num::NonZeroUsize;
@@ -63,7 +63,7 @@ impl Opts {
         for path in &self.cases {
             cases.extend(verify::find(path)?);
         }
-        let mut backends = BackendRegistry::new();
+        let mut backends = general::backends();
         if self.demo_backends {
             backends.register(DemoBackend).map_err(|e| Failure::Failed(Box::new(e)))?;
         }
