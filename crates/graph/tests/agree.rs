@@ -1,0 +1,246 @@
+//! A lowered graph computes what its calls compute one by one: random graphs of operator calls, run
+//! both ways.
+
+use operator::{Arg, Args, Generator, KernelContext, KernelRegistry, Out, Outs, Scratch};
+use pool::Pool;
+use proptest::prelude::*;
+use pteron_graph::{Call, CallArg, CallOut, Constant, Executable, Graph, Isa, Op, ValueId};
+use std::collections::HashMap;
+use std::sync::Arc;
+use tensor::{Scalar, ScalarType, Tensor, TensorMeta};
+use trace::Tracer;
+
+/// A graph that grows together with the values that its calls give when they are made at once.
+struct Both {
+    registry: KernelRegistry,
+    graph: Graph,
+    values: HashMap<ValueId, Tensor>,
+    inputs: Vec<Tensor>,
+    pool: Pool,
+    scratch: Scratch,
+    generator: Generator,
+}
+
+/// An argument of a call under test.
+enum Given {
+    Value(ValueId),
+    Ints(Vec<i64>),
+    Scalar(Scalar),
+    None,
+}
+
+impl Both {
+    fn new(threads: usize) -> Self {
+        Self {
+            registry: kernels::registry(),
+            graph: Graph::new(),
+            values: HashMap::new(),
+            inputs: Vec::new(),
+            pool: Pool::new(threads),
+            scratch: Scratch::new(64 << 20),
+            generator: Generator::default(),
+        }
+    }
+
+    fn input(&mut self, sizes: &[usize], seed: u64) -> ValueId {
+        let tensor = random(sizes, seed);
+        let id = self.graph.input(tensor.meta().clone());
+        self.inputs.push(tensor.clone());
+        self.values.insert(id, tensor);
+        id
+    }
+
+    fn constant(&mut self, sizes: &[usize], seed: u64) -> ValueId {
+        let tensor = random(sizes, seed);
+        let id = self.graph.constant(tensor.meta().clone(), Constant::Computed(Arc::new(tensor.clone())));
+        self.values.insert(id, tensor);
+        id
+    }
+
+    /// Makes a call with one out of these sizes, both ways. `None` if the library lacks the operator.
+    fn call(&mut self, name: &str, given: &[Given], sizes: &[usize]) -> Option<ValueId> {
+        self.call_with(name, given, &[sizes]).map(|outs| outs[0])
+    }
+
+    fn call_with(&mut self, name: &str, given: &[Given], sizes: &[&[usize]]) -> Option<Vec<ValueId>> {
+        let kernel = self.registry.get(name)?;
+        let mut tensors: Vec<Tensor> = sizes
+            .iter()
+            .map(|s| Tensor::zeros(TensorMeta::contiguous(ScalarType::Float, s).unwrap()).unwrap())
+            .collect();
+        let outs = tensors.len();
+        let list = given.iter().map(|g| match g {
+            Given::Value(v) => Arg::Tensor(self.values[v].view()),
+            Given::Ints(v) => Arg::Ints(v.as_slice().into()),
+            Given::Scalar(Scalar::Int(v)) => Arg::Int(*v),
+            Given::Scalar(Scalar::Double(v)) => Arg::Double(*v),
+            Given::Scalar(Scalar::Bool(v)) => Arg::Bool(*v),
+            Given::None => Arg::None,
+        });
+        let args = Args::new(kernel.schema(), list.chain((0..outs).map(Arg::Out)).collect());
+        let mut written = Outs::new(tensors.iter_mut().map(|t| Out::Tensor(t.view_mut())).collect());
+        let ctx = KernelContext::new(&self.pool, &self.scratch, &self.generator);
+        kernel.execute(&ctx, &args, &mut written).unwrap();
+        drop((args, written));
+
+        let inputs =
+            given.iter().filter_map(|g| if let Given::Value(v) = g { Some(*v) } else { None }).collect();
+        let args = given.iter().map(|g| match g {
+            Given::Value(_) => CallArg::Tensor,
+            Given::Ints(v) => CallArg::Ints(v.clone()),
+            Given::Scalar(s) => CallArg::Scalar(*s),
+            Given::None => CallArg::None,
+        });
+        let args = args.chain((0..outs).map(CallArg::Out)).collect();
+        let ids: Vec<ValueId> = tensors.iter().map(|t| self.graph.value(t.meta().clone())).collect();
+        let call = Call { kernel, prepared: None, args, outs: vec![CallOut::Tensor; outs] };
+        self.graph.node(Op::Call(call), inputs, ids.clone());
+        self.values.extend(ids.iter().copied().zip(tensors));
+        Some(ids)
+    }
+
+    /// Lowers the graph with these results and compares them with those of the single calls.
+    fn check(mut self, results: &[ValueId], tolerance: f32) {
+        results.iter().for_each(|&v| self.graph.output(v));
+        let ctx = KernelContext::new(&self.pool, &self.scratch, &self.generator);
+        for isa in Isa::available() {
+            let mut executable = Executable::new(self.graph.clone(), isa, &ctx).unwrap();
+            let mut outs: Vec<Tensor> =
+                results.iter().map(|v| Tensor::zeros(self.values[v].meta().clone()).unwrap()).collect();
+            let inputs: Vec<_> = self.inputs.iter().map(Tensor::view).collect();
+            for _ in 0..2 {
+                let mut views: Vec<_> = outs.iter_mut().map(Tensor::view_mut).collect();
+                executable.run(&ctx, Tracer::NONE, &inputs, &mut views).unwrap();
+            }
+            for (v, found) in results.iter().zip(&outs) {
+                let (expected, found) =
+                    (self.values[v].as_slice::<f32>().unwrap(), found.as_slice::<f32>().unwrap());
+                let largest = expected.iter().fold(1.0f32, |m, x| m.max(x.abs()));
+                for (i, (e, f)) in expected.iter().zip(found).enumerate() {
+                    let close = (e - f).abs() <= tolerance * largest || (e.is_nan() && f.is_nan());
+                    assert!(close, "element {i}: {e} one by one, {f} lowered\n{}", self.graph);
+                }
+            }
+        }
+    }
+}
+
+/// Elements of (-2, 2).
+fn random(sizes: &[usize], seed: u64) -> Tensor {
+    let generator = Generator::new(seed);
+    let n = sizes.iter().product();
+    let elements: Vec<f32> = (0..n).map(|_| (generator.uniform() * 4.0 - 2.0) as f32).collect();
+    Tensor::from_slice(sizes, &elements).unwrap()
+}
+
+fn value(v: ValueId) -> Given {
+    Given::Value(v)
+}
+
+fn one() -> Given {
+    Given::Scalar(Scalar::Int(1))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// Elementwise operators with every kind of broadcast, values used once, twice and as results.
+    #[test]
+    fn elementwise_chains(
+        steps in prop::collection::vec((0usize..9, 0usize..100, 0usize..100, 0usize..5), 1..14),
+        threads in 1usize..3,
+    ) {
+        let mut both = Both::new(threads);
+        let full = [2, 3, 4, 5];
+        let mut made = vec![both.input(&full, 1), both.input(&full, 2)];
+        let small: Vec<ValueId> = vec![
+            both.constant(&[], 3),
+            both.constant(&[5], 4),
+            both.constant(&[3, 1, 1], 5),
+            both.input(&[4, 1], 6),
+            both.input(&[2, 1, 1, 5], 7),
+        ];
+        for (kind, a, b, s) in steps {
+            let (x, y) = (made[a % made.len()], made[b % made.len()]);
+            let new = match kind {
+                0 => both.call("aten::relu.out", &[value(x)], &full),
+                1 => both.call("aten::sigmoid.out", &[value(x)], &full),
+                2 => both.call("aten::add.out", &[value(x), value(y), one()], &full),
+                3 => both.call("aten::mul.out", &[value(x), value(small[s])], &full),
+                4 => both.call("aten::sub.out", &[value(small[s]), value(x), one()], &full),
+                5 => both.call("aten::maximum.out", &[value(x), value(y)], &full),
+                6 => both.call("aten::tanh.out", &[value(x)], &full),
+                7 => {
+                    let bounds = [Given::Scalar(Scalar::Double(-0.5)), Given::Scalar(Scalar::Double(1.0))];
+                    let [low, high] = bounds;
+                    both.call("aten::hardtanh.out", &[value(x), low, high], &full)
+                }
+                _ => both.call("aten::mul.out", &[value(x), value(y)], &full),
+            };
+            made.extend(new);
+        }
+        let results = [made[made.len() - 1], made[made.len() / 2]];
+        both.check(&results, 1e-5);
+    }
+}
+
+#[test]
+fn convolutions_with_norms_residuals_and_clamps() {
+    for (channels, kernel, stride, groups) in [(8, 3, 1, 1), (8, 1, 1, 1), (8, 3, 2, 8), (16, 5, 2, 4)] {
+        let mut both = Both::new(2);
+        let x = both.input(&[2, 4, 13, 11], 1);
+        let stem = both.constant(&[channels, 4, 3, 3], 2);
+        let ints = |v: &[i64]| Given::Ints(v.to_vec());
+        let conv = |both: &mut Both, x, w, stride: usize, kernel: usize, groups: usize, out: &[usize]| {
+            let (s, p) = (stride as i64, kernel as i64 / 2);
+            let args = [
+                value(x),
+                value(w),
+                Given::None,
+                ints(&[s, s]),
+                ints(&[p, p]),
+                ints(&[1, 1]),
+                Given::Scalar(Scalar::Bool(false)),
+                ints(&[0, 0]),
+                Given::Scalar(Scalar::Int(groups as i64)),
+            ];
+            both.call("aten::convolution.out", &args, out)
+        };
+        let first = [2, channels, 13, 11];
+        let Some(y) = conv(&mut both, x, stem, 1, 3, 1, &first) else { return };
+        let parameters: Vec<ValueId> = (0..3).map(|i| both.constant(&[channels], 10 + i)).collect();
+        let variance = both.call("aten::exp.out", &[value(parameters[2])], &[channels]).unwrap();
+        let norm = [
+            value(y),
+            value(parameters[0]),
+            value(parameters[1]),
+            value(parameters[2]),
+            value(variance),
+            Given::Scalar(Scalar::Double(0.1)),
+            Given::Scalar(Scalar::Double(1e-5)),
+        ];
+        let name = "aten::_native_batch_norm_legit_no_training.out";
+        let normed = both.call_with(name, &norm, &[&first, &[0], &[0]]).unwrap()[0];
+        let relu = both.call("aten::relu.out", &[value(normed)], &first).unwrap();
+        let w = both.constant(&[channels, channels / groups, kernel, kernel], 3);
+        let side = |n: usize| (n + 2 * (kernel / 2) - kernel) / stride + 1;
+        let second = [2, channels, side(13), side(11)];
+        let z = conv(&mut both, relu, w, stride, kernel, groups, &second).unwrap();
+        let last = if second == first {
+            let sum = both.call("aten::add.out", &[value(z), value(relu), one()], &second).unwrap();
+            both.call("aten::relu.out", &[value(sum)], &second).unwrap()
+        } else {
+            z
+        };
+        let mean_args = [value(last), ints(&[-1, -2]), Given::Scalar(Scalar::Bool(true)), Given::None];
+        let mean = both.call("aten::mean.out", &mean_args, &[2, channels, 1, 1]).unwrap();
+        let flat = [value(mean), ints(&[2, channels as i64])];
+        let flat = both.call("aten::view_copy.out", &flat, &[2, channels]).unwrap();
+        let w = both.constant(&[10, channels], 4);
+        let w = both.call("aten::permute_copy.out", &[value(w), ints(&[1, 0])], &[channels, 10]).unwrap();
+        let bias = both.constant(&[10], 5);
+        let args = [value(bias), value(flat), value(w), one(), one()];
+        let logits = both.call("aten::addmm.out", &args, &[2, 10]).unwrap();
+        both.check(&[logits, last], 1e-4);
+    }
+}
