@@ -37,6 +37,24 @@ pub enum ErrorKind {
     Io,
 }
 
+impl ErrorKind {
+    /// What to do about trouble of this kind, to be said once after the errors themselves.
+    pub const fn advice(self) -> &'static str {
+        match self {
+            Self::NotThisFormat => "check that this is the file you meant",
+            Self::Newer => "update Pteron, or export the file again with an older release",
+            Self::Truncated => "the file is cut off; copy or export it again",
+            Self::Structure | Self::Invalid => {
+                "the file is damaged, or its writer is at fault; export it again"
+            }
+            Self::Unsupported => "export the program again without this",
+            Self::Limit => "raise the limit if you trust the file",
+            Self::NotFound => "look at what the file holds with `pteron inspect`",
+            Self::Io => "check that the file can be read and written, and that the disk has room",
+        }
+    }
+}
+
 #[derive(Debug, Clone)]
 struct Fault {
     kind: ErrorKind,

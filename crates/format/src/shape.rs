@@ -49,7 +49,7 @@ impl Shape<'_> {
         }
         if self.dim_order.len() != self.sizes.len() {
             let expected = format!("an order of the {} dimensions", self.sizes.len());
-            let found = format_args!("one of {}", self.dim_order.len()).to_string();
+            let found = format!("{} entries", self.dim_order.len());
             fail(ErrorKind::Invalid, path.field("dim_order"), expected, &found);
         } else if DimOrder::new(self.dim_order).is_err() {
             let expected = format!("each of the dimensions 0 to {} once", self.sizes.len().saturating_sub(1));

@@ -83,7 +83,7 @@ impl Program {
         match offset.checked_add(nbytes) {
             Some(end) if end <= size => Ok(whole.start + offset..whole.start + end),
             _ => Err((
-                format!("{nbytes} bytes within segments[{}] of {size}", segment.segment_index),
+                format!("room for {nbytes} bytes in the {size} of segments[{}]", segment.segment_index),
                 format!("entry {index}, which starts at its byte {offset}"),
             )),
         }

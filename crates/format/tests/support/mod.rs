@@ -1,6 +1,8 @@
 //! Where the corpus files are.
 #![allow(dead_code, unreachable_pub)]
 
+pub mod program;
+
 use std::path::{Path, PathBuf};
 
 /// The files under the sample in this repository and, if `PTERON_CORPUS` names it, the whole corpus.

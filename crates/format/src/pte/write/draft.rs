@@ -63,7 +63,18 @@ impl<'d> Draft<'d> {
     }
 
     /// Like [`prepare`](Self::prepare), under other limits.
-    pub fn prepare_with(mut self, limits: &Limits) -> Result<Prepared<'d>> {
+    pub fn prepare_with(self, limits: &Limits) -> Result<Prepared<'d>> {
+        let (prepared, program) = self.assemble()?;
+        verify(&program, &prepared.header, limits)?;
+        Ok(prepared)
+    }
+
+    /// Makes the tables without verifying what they say, for tests of those who read them.
+    pub fn prepare_unverified(self) -> Result<Prepared<'d>> {
+        self.assemble().map(|(prepared, _)| prepared)
+    }
+
+    fn assemble(mut self) -> Result<(Prepared<'d>, Program)> {
         let alignment = match self.segment_alignment {
             0 => DEFAULT_SEGMENT_ALIGNMENT,
             alignment => alignment,
@@ -96,8 +107,8 @@ impl<'d> Draft<'d> {
             tables.bytes[8..8 + header.len()].copy_from_slice(&header);
         }
         let header = Header::parse(&tables.bytes, file_len)?;
-        verify(program, &header, limits)?;
-        Ok(Prepared { tables: tables.bytes, header, base, segments: self.segments, placed: layout.placed })
+        let (tables, placed) = (tables.bytes, layout.placed);
+        Ok((Prepared { tables, header, base, segments: self.segments, placed }, self.program))
     }
 
     /// Writes the file, front to back; the segments pass through and are never all in memory.

@@ -1,0 +1,47 @@
+//! Reads and writes files again, as a test of the writers against other readers.
+//!
+//! Each line of the standard input is `MODE IN OUT`, separated by tabs. `MODE` is `copy` (the same
+//! tables, every segment at its place) or `build` (taken apart and laid out anew).
+
+use format::container::Blob;
+use format::{FileKind, Limits, ptd, pte, sniff};
+use std::io::BufRead;
+use std::ops::Range;
+
+fn rewrite(mode: &str, file: &[u8]) -> Result<Vec<u8>, Box<dyn std::error::Error>> {
+    let head = &file[..file.len().min(64)];
+    let (limits, mut out) = (Limits::default(), Vec::new());
+    let source = |range: Range<u64>| Blob::bytes(&file[range.start as usize..range.end as usize]);
+    match sniff(head) {
+        Some(FileKind::Pte) => {
+            let header = pte::Header::parse(head, file.len() as u64)?;
+            let tables = &file[..usize::try_from(header.program_size)?];
+            let program = pte::VerifiedProgram::read(tables, &header, &limits)?;
+            let draft = match mode {
+                "copy" => pte::Draft::rewrite(&program, source),
+                _ => pte::Builder::from_program(&program, source).finish()?,
+            };
+            draft.write(&mut out)?;
+        }
+        Some(FileKind::Ptd) => {
+            let header = ptd::Header::parse(head, file.len() as u64)?;
+            let tables = &file[..usize::try_from(header.tables_size)?];
+            let data = ptd::VerifiedFlatTensor::read(tables, &header, &limits)?;
+            ptd::Builder::from_flat_tensor(&data, source).write(&mut out)?;
+        }
+        other => return Err(format!("neither .pte nor .ptd: {other:?}").into()),
+    }
+    Ok(out)
+}
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    for line in std::io::stdin().lock().lines() {
+        let line = line?;
+        let [mode, from, to] = line.split('\t').collect::<Vec<_>>()[..] else {
+            return Err(format!("not `MODE IN OUT`: {line}").into());
+        };
+        let written = rewrite(mode, &std::fs::read(from)?).map_err(|error| format!("{from}: {error}"))?;
+        std::fs::write(to, written)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,215 @@
+#!/usr/bin/env python3
+"""Runs programs written again by Pteron on the reference runtime.
+
+Every case of a corpus is written again in both ways that the format crate knows, and original and
+copies are run by pip's executorch on the recorded inputs: the outputs must be the same bytes.
+A stock flatbuffer library must find the same root table in spite of the extended header.
+
+    pip install executorch flatbuffers
+    tools/reference/check_rewrites.py CORPUS [--report FILE]
+"""
+
+import argparse
+import collections
+import datetime
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+GROUPS = ["tiny", "models", "wild", "compat"]
+
+
+def tensor(torch, folder, spec):
+    raw = (folder / spec["file"]).read_bytes()[spec["offset"] : spec["offset"] + spec["nbytes"]]
+    dtype = getattr(torch, spec["dtype"])
+    shape = spec["shape"]
+    if not raw:
+        flat = torch.empty(0, dtype=dtype)
+    else:
+        flat = torch.frombuffer(bytearray(raw), dtype=dtype)
+    value = flat.reshape(shape)
+    order = spec.get("dim_order") or list(range(len(shape)))
+    if order != sorted(order):
+        inverse = [order.index(d) for d in range(len(order))]
+        value = value.permute(order).contiguous().permute(inverse)
+    return value
+
+
+def value(torch, folder, spec):
+    kind = spec["kind"]
+    if kind == "tensor":
+        return tensor(torch, folder, spec)
+    if kind == "none":
+        return None
+    if kind == "list":
+        return [value(torch, folder, item) for item in spec["items"]]
+    if kind == "double":
+        return float(spec["value"])
+    return spec["value"]
+
+
+def flatten(torch, out):
+    if isinstance(out, torch.Tensor):
+        # The bytes, so that NaN equals NaN.
+        raw = out.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes() if out.numel() else b""
+        return ("tensor", str(out.dtype), tuple(out.shape), raw)
+    if isinstance(out, (list, tuple)):
+        return tuple(flatten(torch, item) for item in out)
+    return repr(out)
+
+
+def run(folder, case, model, data):
+    """Loads and runs a program in a process of its own: the reference may die. What came of it."""
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(read)
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, 1)
+        os.dup2(null, 2)
+        import pickle
+
+        import torch
+        from executorch.extension.pybindings import portable_lib
+
+        outcome = []
+        try:
+            program = portable_lib._load_for_executorch(str(model), str(data) if data else None)
+            for step in case["runs"]:
+                inputs = tuple(value(torch, folder, spec) for spec in step["inputs"])
+                try:
+                    outcome.append(flatten(torch, program.run_method(step["method"], inputs)))
+                except Exception as error:
+                    outcome.append(f"refused: {str(error).splitlines()[0]}")
+        except Exception as error:
+            outcome.append(f"not loaded: {str(error).splitlines()[0]}")
+        with os.fdopen(write, "wb") as pipe:
+            pickle.dump(outcome, pipe)
+        os._exit(0)
+    os.close(write)
+    with os.fdopen(read, "rb") as pipe:
+        raw = pipe.read()
+    _, status = os.waitpid(child, 0)
+    if status:
+        return [f"died: status {status}"]
+    import pickle
+
+    return pickle.loads(raw)
+
+
+def as_recorded(torch, folder, case, found):
+    """Whether outputs are near those that the case records."""
+    for step, outputs in zip(case["runs"], found):
+        if isinstance(outputs, str):
+            return False
+        for spec, out in zip(step["outputs"], outputs):
+            if spec["kind"] != "tensor":
+                continue
+            dtype = getattr(torch, spec["dtype"])
+            was = tensor(torch, folder, spec)
+            got = torch.frombuffer(bytearray(out[3]), dtype=dtype).reshape(out[2]) if out[3] else was
+            if not torch.allclose(got.double(), was.double(), rtol=1e-4, atol=1e-5, equal_nan=True):
+                return False
+    return True
+
+
+def stock_root(path):
+    """The methods' names, as the flatbuffers package reads them."""
+    import flatbuffers
+    from flatbuffers.table import Table
+
+    raw = bytearray(path.read_bytes())
+    root = flatbuffers.encode.Get(flatbuffers.packer.uoffset, raw, 0)
+    table = Table(raw, root)
+    plans = table.Offset(4 + 2 * 1)
+    names = []
+    for i in range(table.VectorLen(plans)):
+        plan = Table(raw, table.Indirect(table.Vector(plans) + 4 * i))
+        names.append(plan.String(plan.Offset(4) + plan.Pos))
+    return names
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("corpus", type=pathlib.Path)
+    parser.add_argument("--report", type=pathlib.Path)
+    parser.add_argument("--rewrite", type=pathlib.Path, help="the built example `rewrite` of the format crate")
+    options = parser.parse_args()
+    import torch  # noqa: F401  (loaded once, before the forks)
+    from executorch.extension.pybindings import portable_lib  # noqa: F401
+    import executorch.kernels.quantized  # noqa: F401
+    import importlib.metadata
+
+    rewrite = options.rewrite
+    if rewrite is None:
+        command = ["cargo", "run", "--quiet", "--release", "-p", "pteron-format", "--example", "rewrite"]
+    else:
+        command = [str(rewrite)]
+    counts = collections.defaultdict(collections.Counter)
+    failures = []
+    for group in GROUPS:
+        for path in sorted((options.corpus / group).rglob("case.json")):
+            case = json.loads(path.read_text())
+            folder = path.parent
+            model = folder / case.get("model", "model.pte")
+            files = [f if isinstance(f, str) else f["file"] for f in case.get("data_files", [])]
+            if not model.exists() or len(files) > 1:
+                counts[group]["set aside"] += 1
+                continue
+            with tempfile.TemporaryDirectory() as scratch:
+                scratch = pathlib.Path(scratch)
+                jobs = [(mode, model, scratch / f"{mode}.pte") for mode in ("copy", "build")]
+                jobs += [("build", folder / file, scratch / "data.ptd") for file in files]
+                lines = "".join(f"{mode}\t{old}\t{new}\n" for mode, old, new in jobs)
+                subprocess.run(command, input=lines.encode(), check=True, cwd=ROOT)
+                data = folder / files[0] if files else None
+                expected = run(folder, case, model, data)
+                refused = any(str(step).startswith(("not loaded", "refused", "died")) for step in expected)
+                name = f"{group}/{folder.relative_to(options.corpus / group)}"
+                same, better = True, False
+                for mode in ("copy", "build"):
+                    new = scratch / f"{mode}.pte"
+                    found = run(folder, case, new, scratch / "data.ptd" if files else None)
+                    if found != expected and refused and as_recorded(torch, folder, case, found):
+                        better = True
+                    elif found != expected:
+                        same = False
+                        failures.append(f"{name} ({mode})")
+                    if stock_root(new) != stock_root(model):
+                        same = False
+                        failures.append(f"{name} ({mode}, stock flatbuffers)")
+                kinds = [(not same, "failed"), (better, "better"), (refused, "refused"), (True, "same")]
+                counts[group][next(kind for holds, kind in kinds if holds)] += 1
+    lines = [
+        "# Files written by Pteron, run by the reference runtime",
+        "",
+        f"executorch {importlib.metadata.version('executorch')}, torch {torch.__version__}, {datetime.date.today()}; "
+        "made by `tools/reference/check_rewrites.py`.",
+        "",
+        "Each program was written again twice (the same tables; taken apart and laid out anew), its `.ptd` once.",
+        "Original and copies ran on the recorded inputs: same bytes out, or the same refusal, or the copy runs",
+        "with the recorded outputs where the original was refused. The Python `flatbuffers` package read the",
+        "methods' names from each copy. Set aside are cases without a program.",
+        "",
+        "| group | same outputs | refused as the original | runs, the original was refused | failed | set aside |",
+        "| --- | --- | --- | --- | --- | --- |",
+    ]
+    for group in GROUPS:
+        c = counts[group]
+        lines.append(
+            f"| {group} | {c['same']} | {c['refused']} | {c['better']} | {c['failed']} | {c['set aside']} |"
+        )
+    lines += [""] + [f"- failed: {name}" for name in failures]
+    text = "\n".join(lines).rstrip() + "\n"
+    print(text)
+    if options.report:
+        options.report.write_text(text)
+    return bool(failures)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
