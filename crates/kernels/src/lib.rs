@@ -37,12 +37,14 @@ pub mod compute;
 
 mod binary;
 mod compare;
+mod conv;
 mod copy;
 mod fill;
 mod gather;
 mod join;
 mod masked;
 mod pad;
+mod matmul;
 mod prim;
 mod rearrange;
 mod reduce;
@@ -57,12 +59,14 @@ use operator::{KernelRegistry, Operator};
 static FAMILIES: &[&[Operator]] = &[
     binary::OPERATORS,
     compare::OPERATORS,
+    conv::OPERATORS,
     copy::OPERATORS,
     fill::OPERATORS,
     gather::OPERATORS,
     join::OPERATORS,
     masked::OPERATORS,
     pad::OPERATORS,
+    matmul::OPERATORS,
     prim::OPERATORS,
     rearrange::OPERATORS,
     reduce::OPERATORS,

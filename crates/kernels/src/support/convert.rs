@@ -123,6 +123,48 @@ pub(crate) fn write<C: Compute>(
     copy_bytes(size, &converted, &rows, out.bytes_mut(), into)
 }
 
+/// Gives the memory of a whole out as `C`, in the order in which the out stores it, to be set; a
+/// temporary, stored afterwards, where the out is of another type. Its contents are not defined.
+pub(crate) fn write_stored<C: Compute>(
+    ctx: &KernelContext<'_>,
+    out: &mut TensorViewMut<'_>,
+    set: impl FnOnce(&mut [C]) -> Result<()>,
+) -> Result<()> {
+    aligned(out.bytes(), out.dtype())?;
+    if out.dtype() == C::DTYPE {
+        return set(out.as_mut_slice::<C>()?);
+    }
+    let mut all = ctx.scratch::<C>(out.numel())?;
+    set(&mut all)?;
+    C::storer(out.dtype())?(&all, out.bytes_mut());
+    Ok(())
+}
+
+/// As [`write_stored`], in row-major order whatever the layout.
+pub(crate) fn write_rows<C: Compute>(
+    ctx: &KernelContext<'_>,
+    out: &mut TensorViewMut<'_>,
+    set: impl FnOnce(&mut [C]) -> Result<()>,
+) -> Result<()> {
+    let into = Layout::of(out.meta());
+    if into.walk().dense().is_some() {
+        return write_stored(ctx, out, set);
+    }
+    let mut all = ctx.scratch::<C>(out.numel())?;
+    set(&mut all)?;
+    write(ctx, &all, out, &into)
+}
+
+/// The elements of a tensor in the order in which an out of its sizes stores its own.
+pub(crate) fn values_as_stored<'a, C: Compute>(
+    ctx: &KernelContext<'a>,
+    tensor: &TensorView<'a>,
+    out: &tensor::TensorMeta,
+) -> Result<Values<'a, C>> {
+    let order: smallvec::SmallVec<[usize; 8]> = out.dim_order().iter().map(|&d| d as usize).collect();
+    values(ctx, tensor, &Layout::of(tensor.meta()).permute(&order))
+}
+
 /// Fills an out with a number.
 pub(crate) fn fill<C: Compute>(out: &mut TensorViewMut<'_>, value: C) -> Result<()> {
     let (dtype, size) = (out.dtype(), out.dtype().size());

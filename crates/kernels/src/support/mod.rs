@@ -13,3 +13,8 @@ pub(crate) mod picks;
 pub(crate) mod reduce;
 pub(crate) mod remap;
 pub(crate) mod rows;
+
+/// The machine's instructions that a call may use.
+pub(crate) fn isa(_: &operator::KernelContext<'_>) -> crate::compute::Isa {
+    crate::compute::Isa::detect()
+}
