@@ -45,6 +45,8 @@ mod join;
 mod masked;
 mod pad;
 mod matmul;
+mod norm;
+mod pooling;
 mod prim;
 mod rearrange;
 mod reduce;
@@ -67,6 +69,8 @@ static FAMILIES: &[&[Operator]] = &[
     masked::OPERATORS,
     pad::OPERATORS,
     matmul::OPERATORS,
+    norm::OPERATORS,
+    pooling::OPERATORS,
     prim::OPERATORS,
     rearrange::OPERATORS,
     reduce::OPERATORS,

@@ -1,0 +1,418 @@
+//! Pooling over windows of one to three spatial dimensions.
+
+use crate::support::convert::{all_values, write_rows};
+use crate::support::dims::to_size;
+use crate::support::dtype::{Cast, compute_type, dispatch, expect_dtype};
+use crate::support::map::expect_out;
+use operator::{Args, DtypeSet, Error, KernelContext, Operator, Outs, Result, ensure};
+use std::ops::Range;
+use tensor::{ScalarType, Shape, TensorMeta};
+
+macro_rules! avg {
+    ($name:literal, $n:literal, $tail:literal, $f:ident) => {
+        Operator::new(
+            concat!(
+                "aten::",
+                $name,
+                ".out(Tensor self, int[",
+                $n,
+                "] kernel_size, int[",
+                $n,
+                "] stride=[], int[",
+                $n,
+                "] padding=0, bool ceil_mode=False, bool count_include_pad=True",
+                $tail,
+                ", *, Tensor(a!) out) -> Tensor(a!)"
+            ),
+            DtypeSet::REAL,
+            $f::<{ $n }>,
+        )
+    };
+}
+
+macro_rules! max {
+    ($name:literal, $n:literal, $f:ident) => {
+        Operator::new(
+            concat!(
+                "aten::",
+                $name,
+                ".out(Tensor self, int[",
+                $n,
+                "] kernel_size, int[",
+                $n,
+                "] stride=[], int[",
+                $n,
+                "] padding=0, int[",
+                $n,
+                "] dilation=1, bool ceil_mode=False, *, Tensor(a!) out, Tensor(b!) indices) ",
+                "-> (Tensor(a!), Tensor(b!))"
+            ),
+            DtypeSet::REAL,
+            $f::<{ $n }>,
+        )
+    };
+}
+
+macro_rules! adaptive {
+    ($name:literal, $n:literal, $f:ident) => {
+        Operator::new(
+            concat!(
+                "aten::",
+                $name,
+                "(Tensor self, SymInt[",
+                $n,
+                "] output_size, *, Tensor(a!) out) -> Tensor(a!)"
+            ),
+            DtypeSet::FLOATING,
+            $f::<{ $n }>,
+        )
+    };
+}
+
+pub(crate) const OPERATORS: &[Operator] = &[
+    avg!("avg_pool1d", 1, "", avg_pool),
+    avg!("avg_pool2d", 2, ", int? divisor_override=None", avg_pool),
+    avg!("avg_pool3d", 3, ", int? divisor_override=None", avg_pool),
+    max!("max_pool1d_with_indices", 1, max_pool),
+    max!("max_pool2d_with_indices", 2, max_pool),
+    max!("max_pool3d_with_indices", 3, max_pool),
+    adaptive!("adaptive_avg_pool1d.out", 1, adaptive_avg_pool),
+    adaptive!("_adaptive_avg_pool2d.out", 2, adaptive_avg_pool),
+    adaptive!("_adaptive_avg_pool3d.out", 3, adaptive_avg_pool),
+];
+
+/// Windows over the last `D` dimensions, held as three, the first of which may be idle.
+struct Windows {
+    /// Images: the product of the dimensions in front.
+    planes: usize,
+    input: [usize; 3],
+    output: [usize; 3],
+    kernel: [usize; 3],
+    stride: [usize; 3],
+    padding: [usize; 3],
+    dilation: [usize; 3],
+    sizes: Shape,
+}
+
+/// One or `D` numbers of an argument, in the last of three places. Absent, they are those of `default`.
+fn numbers<const D: usize>(
+    args: &Args<'_>,
+    index: usize,
+    default: [usize; 3],
+    least: i64,
+) -> Result<[usize; 3]> {
+    let (name, list) = (args.name(index), args.ints(index)?);
+    if list.is_empty() {
+        return Ok(default);
+    }
+    ensure!(list.len() == 1 || list.len() == D, "{name}: expected 1 or {D} numbers, found {list:?}");
+    let mut all = [if least == 1 { 1 } else { 0 }; 3];
+    for d in 0..D {
+        let value = list[if list.len() == 1 { 0 } else { d }];
+        ensure!((least..=1 << 30).contains(&value), "{name}: {value} is not between {least} and 2^30");
+        all[3 - D + d] = value as usize;
+    }
+    Ok(all)
+}
+
+impl Windows {
+    /// Argument 0's dimensions: an image of `D` dimensions and channels, perhaps in a batch.
+    fn image<const D: usize>(x: &TensorMeta) -> Result<(usize, [usize; 3])> {
+        let rank = x.rank();
+        ensure!(
+            rank == D + 1 || rank == D + 2,
+            "self: expected {} or {} dimensions, found the shape {}",
+            D + 1,
+            D + 2,
+            x.sizes()
+        );
+        let mut input = [1; 3];
+        input[3 - D..].copy_from_slice(&x.sizes()[rank - D..]);
+        let planes = x.sizes()[..rank - D].iter().try_fold(1usize, |n, &s| n.checked_mul(s));
+        let planes =
+            planes.ok_or_else(|| Error::invalid(format!("self: the shape {} overflows", x.sizes())))?;
+        Ok((planes, input))
+    }
+
+    /// From the arguments kernel, stride, padding (1 to 3), dilation if it has one, and ceil_mode.
+    fn read<const D: usize>(args: &Args<'_>, dilation: Option<usize>, ceil: usize) -> Result<Self> {
+        let x = args.meta(0)?;
+        let (planes, input) = Self::image::<D>(x)?;
+        ensure!(!args.ints(1)?.is_empty(), "kernel_size: there is none");
+        let kernel = numbers::<D>(args, 1, [1; 3], 1)?;
+        let stride = numbers::<D>(args, 2, kernel, 1)?;
+        let padding = numbers::<D>(args, 3, [0; 3], 0)?;
+        let dilation = match dilation {
+            Some(index) => numbers::<D>(args, index, [1; 3], 1)?,
+            None => [1; 3],
+        };
+        let ceil = args.bool(ceil)?;
+        let mut output = [1; 3];
+        for d in 3 - D..3 {
+            ensure!(
+                padding[d] * 2 <= kernel[d],
+                "padding: {} is more than half of the kernel's {}",
+                padding[d],
+                kernel[d]
+            );
+            let room = (input[d] + 2 * padding[d]).checked_sub(dilation[d] * (kernel[d] - 1) + 1);
+            let room = room.ok_or_else(|| {
+                Error::invalid(format!(
+                    "kernel_size: {kernel:?} is larger than the padded shape {}",
+                    x.sizes()
+                ))
+            })?;
+            output[d] = if ceil { room.div_ceil(stride[d]) } else { room / stride[d] } + 1;
+            // The last window starts within the input or the padding before it.
+            if ceil && (output[d] - 1) * stride[d] >= input[d] + padding[d] {
+                output[d] -= 1;
+            }
+        }
+        let mut sizes = *x.sizes();
+        let rank = sizes.rank();
+        sizes[rank - D..].copy_from_slice(&output[3 - D..]);
+        Ok(Self { planes, input, output, kernel, stride, padding, dilation, sizes })
+    }
+
+    fn pixels(&self) -> usize {
+        self.input.iter().product()
+    }
+
+    /// The place of an output pixel in each dimension.
+    fn place(&self, at: usize) -> [usize; 3] {
+        let [_, h, w] = self.output;
+        [at / (h * w), at / w % h, at % w]
+    }
+
+    /// The taps of a window that lie within the input along one dimension, and where its first tap is.
+    fn taps(&self, d: usize, o: usize) -> (Range<usize>, isize) {
+        let start = (o * self.stride[d]) as isize - self.padding[d] as isize;
+        let step = self.dilation[d] as isize;
+        let first = if start < 0 { (-start + step - 1) / step } else { 0 };
+        let end =
+            (self.input[d] as isize - start + step - 1).div_euclid(step).clamp(0, self.kernel[d] as isize);
+        (first.min(end) as usize..end as usize, start)
+    }
+
+    /// Calls `f` with the index in the plane of every pixel of a window that lies within the input.
+    fn each(&self, at: usize, mut f: impl FnMut(usize)) {
+        let place = self.place(at);
+        let [(z, z0), (y, y0), (x, x0)] = [0, 1, 2].map(|d| self.taps(d, place[d]));
+        let at = |tap: usize, d: usize, start: isize| (start + (tap * self.dilation[d]) as isize) as usize;
+        for i in z {
+            for j in y.clone() {
+                let row = (at(i, 0, z0) * self.input[1] + at(j, 1, y0)) * self.input[2];
+                for k in x.clone() {
+                    f(row + at(k, 2, x0));
+                }
+            }
+        }
+    }
+
+    /// The number of pixels of a window that lie within the input, or in it and its padding.
+    fn count(&self, at: usize, padding: bool) -> usize {
+        let place = self.place(at);
+        (0..3)
+            .map(|d| {
+                if !padding {
+                    return self.taps(d, place[d]).0.len();
+                }
+                let start = place[d] * self.stride[d];
+                (start + self.kernel[d]).min(self.input[d] + 2 * self.padding[d]) - start
+            })
+            .product()
+    }
+}
+
+/// Work below which a thread is not worth waking.
+const GRAIN: usize = 1 << 14;
+
+/// Means of windows. Padding counts as zeros, unless `count_include_pad` is false.
+fn avg_pool<const D: usize>(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    let windows = Windows::read::<D>(args, None, 4)?;
+    let with_padding = args.bool(5)?;
+    let divisor = if D == 1 { None } else { args.optional_int(6)? };
+    ensure!(divisor != Some(0), "divisor_override: it is zero");
+    let (x, out) = (args.tensor(0)?, outs.tensor(0)?);
+    expect_dtype(args.name(0), x.dtype(), DtypeSet::REAL)?;
+    expect_out(x.dtype(), out.dtype())?;
+    out.resize(&windows.sizes)?;
+    let (from, to) = (windows.pixels(), windows.output.iter().product::<usize>());
+    let work = windows.kernel.iter().product::<usize>().saturating_mul(to).max(1);
+    dispatch!("self", compute_type(x.dtype()), COMPUTE_REAL, C => {
+        let all = all_values::<C>(ctx, &x)?;
+        let all = &*all;
+        write_rows::<C>(ctx, out, |out| {
+            ctx.pool().parallel_chunks_mut(out, to.max(1), (GRAIN / work).max(1), &|plane, out| {
+                let image = &all[plane * from..(plane + 1) * from];
+                for (at, out) in out.iter_mut().enumerate() {
+                    let mut sum = 0.0;
+                    windows.each(at, |i| sum += image[i].to_f64());
+                    let n = match divisor {
+                        Some(n) => n as f64,
+                        None => windows.count(at, with_padding) as f64,
+                    };
+                    *out = C::from_f64(sum / n);
+                }
+            });
+            Ok(())
+        })
+    })
+}
+
+/// The greatest elements of windows and where they are in their plane. NaN is the greatest.
+fn max_pool<const D: usize>(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    let windows = Windows::read::<D>(args, Some(4), 5)?;
+    let x = args.tensor(0)?;
+    expect_dtype(args.name(0), x.dtype(), DtypeSet::REAL)?;
+    let [out, indices] = outs.tensors([0, 1])?;
+    expect_out(x.dtype(), out.dtype())?;
+    ensure!(indices.dtype() == ScalarType::Long, "indices: expected int64, found {}", indices.dtype());
+    out.resize(&windows.sizes)?;
+    indices.resize(&windows.sizes)?;
+    let (from, to) = (windows.pixels(), windows.output.iter().product::<usize>());
+    let work = windows.kernel.iter().product::<usize>().saturating_mul(to).max(1);
+    let grain = (GRAIN / work).max(1);
+    dispatch!("self", compute_type(x.dtype()), COMPUTE_REAL, C => {
+        let all = all_values::<C>(ctx, &x)?;
+        let all = &*all;
+        // The indices first; the values stand there.
+        let mut found = ctx.scratch::<i64>(windows.planes * to)?;
+        ctx.pool().parallel_chunks_mut(&mut found, to.max(1), grain, &|plane, found| {
+            let image = &all[plane * from..(plane + 1) * from];
+            for (at, found) in found.iter_mut().enumerate() {
+                let mut best: Option<(C, usize)> = None;
+                windows.each(at, |i| {
+                    let value = image[i];
+                    #[expect(clippy::eq_op, reason = "NaN differs from itself")]
+                    match best {
+                        Some((max, _)) if !(value > max || value != value) => {}
+                        _ => best = Some((value, i)),
+                    }
+                });
+                *found = best.map_or(0, |(_, i)| i as i64);
+            }
+        });
+        let found = &*found;
+        write_rows::<C>(ctx, out, |out| {
+            for (i, (out, &at)) in out.iter_mut().zip(found).enumerate() {
+                *out = all[i / to * from + at as usize];
+            }
+            Ok(())
+        })?;
+        write_rows::<i64>(ctx, indices, |out| {
+            out.copy_from_slice(found);
+            Ok(())
+        })
+    })
+}
+
+/// Means of windows that divide the input evenly among an output of given sizes.
+fn adaptive_avg_pool<const D: usize>(
+    ctx: &KernelContext<'_>,
+    args: &Args<'_>,
+    outs: &mut Outs<'_>,
+) -> Result<()> {
+    let (x, out) = (args.tensor(0)?, outs.tensor(0)?);
+    let (_, input) = Windows::image::<D>(x.meta())?;
+    let list = args.ints(1)?;
+    ensure!(list.len() == D, "output_size: expected {D} numbers, found {list:?}");
+    let mut output = [1; 3];
+    for (d, &s) in list.iter().enumerate() {
+        output[3 - D + d] = to_size(args.name(1), s)?;
+    }
+    ensure!(input.iter().all(|&s| s > 0), "self: the shape {} has no pixels to take means of", x.sizes());
+    expect_dtype(args.name(0), x.dtype(), DtypeSet::FLOATING)?;
+    expect_out(x.dtype(), out.dtype())?;
+    let mut sizes = *x.sizes();
+    let rank = sizes.rank();
+    sizes[rank - D..].copy_from_slice(&output[3 - D..]);
+    out.resize(&sizes)?;
+    let (from, to) = (input.iter().product::<usize>(), output.iter().product::<usize>());
+    let range = |d: usize, o: usize| o * input[d] / output[d]..((o + 1) * input[d]).div_ceil(output[d]);
+    dispatch!("self", compute_type(x.dtype()), COMPUTE_FLOAT, C => {
+        let all = all_values::<C>(ctx, &x)?;
+        let all = &*all;
+        write_rows::<C>(ctx, out, |out| {
+            ctx.pool().parallel_chunks_mut(out, to.max(1), (GRAIN / from).max(1), &|plane, out| {
+                let image = &all[plane * from..(plane + 1) * from];
+                for (at, out) in out.iter_mut().enumerate() {
+                    let (z, y, x) = (
+                        range(0, at / (output[1] * output[2])),
+                        range(1, at / output[2] % output[1]),
+                        range(2, at % output[2]),
+                    );
+                    let n = z.len() * y.len() * x.len();
+                    let mut sum = 0.0;
+                    for i in z {
+                        for j in y.clone() {
+                            let row = (i * input[1] + j) * input[2];
+                            sum += image[row + x.start..row + x.end].iter().map(|v| v.to_f64()).sum::<f64>();
+                        }
+                    }
+                    *out = C::from_f64(sum / n as f64);
+                }
+            });
+            Ok(())
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::support::call::{a, call, call_many, int, ints, out, t};
+    use operator::Arg;
+    use tensor::ScalarType::{Float, Long};
+    use tensor::{DimOrder, Tensor};
+
+    fn numbered(sizes: &[usize]) -> Tensor {
+        let n = sizes.iter().product::<usize>();
+        t(sizes, &(0..n).map(|i| i as f32).collect::<Vec<_>>())
+    }
+
+    fn f32s(t: &Tensor) -> Vec<f32> {
+        t.to_dim_order(DimOrder::contiguous(t.rank())).unwrap().as_slice().unwrap().to_vec()
+    }
+
+    #[test]
+    fn averages() {
+        let x = numbered(&[1, 3, 3]);
+        let args = [a(&x), ints(&[2]), ints(&[2]), ints(&[1])];
+        let r = call("aten::avg_pool2d.out", &args, out(Float, &[1, 2, 2])).unwrap();
+        assert_eq!(f32s(&r), [0.0, 0.75, 2.25, 6.0]);
+        let (no, yes) = (Arg::Bool(false), Arg::Bool(true));
+        let args = [a(&x), ints(&[2]), ints(&[2]), ints(&[1]), no.clone(), no];
+        let r = call("aten::avg_pool2d.out", &args, out(Float, &[1, 2, 2])).unwrap();
+        assert_eq!(f32s(&r), [0.0, 1.5, 4.5, 6.0]);
+        let args = [a(&x), ints(&[2]), ints(&[2]), ints(&[0]), yes.clone(), yes, int(2)];
+        let r = call("aten::avg_pool2d.out", &args, out(Float, &[1, 2, 2])).unwrap();
+        assert_eq!(f32s(&r), [4.0, 3.5, 6.5, 4.0]);
+        let r =
+            call("aten::avg_pool1d.out", &[a(&numbered(&[1, 4])), ints(&[2])], out(Float, &[1, 2])).unwrap();
+        assert_eq!(f32s(&r), [0.5, 2.5]);
+        let r =
+            call("aten::_adaptive_avg_pool2d.out", &[a(&x), ints(&[2, 1])], out(Float, &[1, 2, 1])).unwrap();
+        assert_eq!(f32s(&r), [2.5, 5.5]);
+        for bad in [[0, 1, 0], [2, 0, 0], [2, 1, 2], [4, 1, 0], [i64::MAX, 1, 1], [2, 1, -1]] {
+            let args = [a(&x), ints(&bad[..1]), ints(&bad[1..2]), ints(&bad[2..])];
+            assert!(call("aten::avg_pool2d.out", &args, out(Float, &[1, 2, 2])).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn maxima_and_where_they_are() {
+        let x = t(&[1, 1, 3, 3], &[1f32, 9.0, 2.0, f32::NAN, 5.0, 9.0, -1.0, 0.0, -3.0]);
+        let x = x.to_dim_order(DimOrder::channels_last(4)).unwrap();
+        let outs = [out(Float, &[1, 1, 2, 2]), out(Long, &[1, 1, 2, 2])];
+        let [v, i] =
+            call_many("aten::max_pool2d_with_indices.out", &[a(&x), ints(&[2]), ints(&[1])], outs).unwrap();
+        let v = f32s(&v);
+        assert!(v[0].is_nan() && v[1] == 9.0 && v[2].is_nan() && v[3] == 9.0);
+        assert_eq!(i.as_slice::<i64>().unwrap(), &[3, 1, 3, 5]);
+        let (y, n) = (t(&[1, 2, 5], &[f32::NEG_INFINITY; 10]), Arg::Bool(true));
+        let args = [a(&y), ints(&[2, 2]), ints(&[2]), ints(&[1]), ints(&[1]), n];
+        let outs = [out(Float, &[1, 2, 4]), out(Long, &[1, 2, 4])];
+        let [_, i] = call_many("aten::max_pool2d_with_indices.out", &args, outs).unwrap();
+        assert_eq!(i.as_slice::<i64>().unwrap(), &[0, 1, 3, 5, 6, 8, 0, 0][..i.numel()]);
+    }
+}
