@@ -21,6 +21,7 @@ pub mod limits;
 mod parser;
 mod printer;
 mod source;
+mod translate;
 mod verify;
 
 pub use diagnostics::{Diagnostic, Error, Place, Severity};
@@ -32,4 +33,5 @@ pub use ir::{
 };
 pub use parser::{parse, parse_attribute, parse_type};
 pub use printer::{PrintOptions, print};
+pub use translate::{FromBefOptions, Options, from_bef, from_bef_named, to_bef, to_bef_module};
 pub use verify::verify;

@@ -167,7 +167,8 @@ impl<'a> AttributeRef<'a> {
         self.decode_with_end(kind).map(|(value, _)| value)
     }
 
-    fn decode_with_end(&self, kind: AttributeType) -> Result<(Attribute<'a>, u64)> {
+    /// The value and where it ends, relative to the region.
+    pub(crate) fn decode_with_end(&self, kind: AttributeType) -> Result<(Attribute<'a>, u64)> {
         let (region, offset) = (self.region, self.offset);
         Ok(match kind {
             AttributeType::Scalar(dtype) => scalar::read(region, offset, dtype)?,

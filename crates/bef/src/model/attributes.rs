@@ -4,8 +4,11 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use crate::attribute::Attribute;
+use crate::attribute::{Attribute, AttributeRef, AttributeType};
+use crate::error::Result;
 use crate::ids::AttributeId;
+use crate::limits::Limits;
+use crate::region::Region;
 
 /// Values in the order in which they will be written; an [`AttributeId`] is a position.
 ///
@@ -30,6 +33,17 @@ pub struct UntypedAttributes<'a> {
     pub alignment: u8,
     /// Where kernels refer to, by [`AttributeId`].
     pub offsets: Vec<u64>,
+}
+
+impl UntypedAttributes<'_> {
+    /// The value at `offset` if it is a `kind`, and the offset where it would end: for callers that guess.
+    ///
+    /// # Errors
+    /// When the bytes there are no such value.
+    pub fn read_as(&self, offset: u64, kind: AttributeType) -> Result<(Attribute<'_>, u64)> {
+        let nesting = Limits::default().attributes();
+        AttributeRef::new(Region::new(&self.bytes, 0), offset, nesting).decode_with_end(kind)
+    }
 }
 
 impl<'a> AttributeTable<'a> {

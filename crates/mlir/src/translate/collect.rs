@@ -1,0 +1,428 @@
+//! The first pass to BEF: every name, type, attribute and function, in the order of the reference's walk.
+
+use std::collections::HashMap;
+
+use bef::{AttributeId, FunctionId, FunctionKind, KernelCode, TypeId};
+
+use super::{Options, attributes, symbols};
+use crate::diagnostics::Diagnostic;
+use crate::ir::{Attribute, Block, LocationId, Module, Operation, Region, Text, Type, ValueId};
+use crate::limits::MAX_DIAGNOSTICS;
+
+/// A function to be written.
+pub(super) struct FunctionEntry<'m> {
+    pub(super) name: String,
+    pub(super) kind: FunctionKind,
+    pub(super) inputs: Vec<Type>,
+    pub(super) results: Vec<Type>,
+    /// The operation that owns the body, and the body; absent for native functions.
+    pub(super) body: Option<(&'m Operation, &'m Block)>,
+}
+
+/// What the pass found.
+pub(super) struct Collected<'m> {
+    pub(super) module: &'m Module,
+    pub(super) program: bef::Module<'static>,
+    pub(super) functions: Vec<FunctionEntry<'m>>,
+    /// Indices of functions by name.
+    pub(super) named: HashMap<Text, FunctionId>,
+    /// Indices of the functions that regions became, by the region's address.
+    pub(super) regions: HashMap<*const Region, FunctionId>,
+    pub(super) attributes: HashMap<Attribute, AttributeId>,
+    types: HashMap<Type, TypeId>,
+}
+
+impl Collected<'_> {
+    /// The index of a type that the pass has seen.
+    pub(super) fn type_id(&self, ty: &Type) -> TypeId {
+        self.types.get(ty).copied().unwrap_or(TypeId(0))
+    }
+
+    /// The code of a kernel.
+    pub(super) fn kernel(&mut self, name: &Text) -> KernelCode {
+        self.program.intern_kernel(name.to_string_lossy())
+    }
+}
+
+/// Whether the operation ends a function or region.
+pub(super) fn is_return(op: &Operation) -> bool {
+    op.is("tfrt.return")
+}
+
+/// How an attribute of a kernel is written.
+pub(super) enum Use<'a> {
+    /// Not at all.
+    Dropped,
+    /// As functions.
+    Functions(Vec<&'a Text>),
+    /// As a value.
+    Value,
+}
+
+/// Sorts out an attribute of a kernel.
+pub(super) fn classify<'a>(top: &Operation, name: &Text, value: &'a Attribute) -> Use<'a> {
+    if *name == "_tfrt_cost" || *name == super::STREAMS {
+        return Use::Dropped;
+    }
+    match value {
+        Attribute::SymbolRef { root, nested } => match symbols::resolve(top, value) {
+            symbols::Target::Compiled(_) => Use::Value,
+            _ if nested.is_empty() => Use::Functions(vec![root]),
+            _ => Use::Value,
+        },
+        Attribute::Array(elements) if matches!(elements.first(), Some(Attribute::SymbolRef { .. })) => {
+            Use::Functions(elements.iter().filter_map(Attribute::as_flat_symbol).collect())
+        }
+        _ => Use::Value,
+    }
+}
+
+/// Walks the module.
+pub(super) fn collect(module: &Module, options: Options) -> Result<Collected<'_>, Vec<Diagnostic>> {
+    let mut collector = Collector {
+        found: Collected {
+            module,
+            program: bef::Module::new(options.optional_sections),
+            functions: Vec::new(),
+            named: HashMap::new(),
+            regions: HashMap::new(),
+            attributes: HashMap::new(),
+            types: HashMap::new(),
+        },
+        options,
+        region_of: vec![0; module.values.len()],
+        next_region: 1,
+        references: Vec::new(),
+        dense_bytes: 0,
+        symbols: 0,
+        problems: Vec::new(),
+        attribute_refused: false,
+    };
+    if let Some(block) = module.op.body() {
+        for op in &block.operations {
+            collector.operation(op, 0);
+        }
+    }
+    collector.check_references();
+    if collector.problems.is_empty() { Ok(collector.found) } else { Err(collector.problems) }
+}
+
+struct Collector<'m> {
+    found: Collected<'m>,
+    options: Options,
+    /// The region that defines each value.
+    region_of: Vec<u32>,
+    next_region: u32,
+    /// Functions that attributes name, and where.
+    references: Vec<(&'m Attribute, &'m Text, LocationId)>,
+    dense_bytes: u64,
+    symbols: u64,
+    problems: Vec<Diagnostic>,
+    /// The reference reports one attribute that it cannot encode, not all.
+    attribute_refused: bool,
+}
+
+impl<'m> Collector<'m> {
+    fn error(&mut self, location: LocationId, message: impl Into<String>) {
+        if self.problems.len() < MAX_DIAGNOSTICS {
+            let location = self.found.module.location(location);
+            self.problems.push(Diagnostic::error_at(location, message));
+        }
+    }
+
+    fn text(&mut self, text: &Text, location: LocationId) -> String {
+        match text.as_str() {
+            Some(text) if !text.contains('\0') => text.to_string(),
+            _ => {
+                self.error(
+                    location,
+                    format!("'{text}' cannot be a name in BEF: names are UTF-8 without NUL"),
+                );
+                String::new()
+            }
+        }
+    }
+
+    fn add_type(&mut self, ty: &Type) {
+        if !self.found.types.contains_key(ty) {
+            let id = self.found.program.intern_type(ty.to_string());
+            self.found.types.insert(ty.clone(), id);
+        }
+    }
+
+    fn add_types_of(&mut self, values: &[ValueId]) {
+        for value in values {
+            let ty = self.found.module.type_of(*value).clone();
+            self.add_type(&ty);
+        }
+    }
+
+    /// Visits what is inside an operation, then the operation.
+    fn operation(&mut self, op: &'m Operation, region: u32) {
+        if symbols::is_compiled(op) {
+            return;
+        }
+        if op.is("builtin.module") {
+            return self.error(
+                op.location,
+                "a nested module must be compiled: it needs the attribute 'tfrt.compiled'",
+            );
+        }
+        for result in &op.results {
+            self.region_of[result.0 as usize] = region;
+        }
+        for inner in &op.regions {
+            let id = self.next_region;
+            self.next_region += 1;
+            for block in &inner.blocks {
+                for argument in &block.arguments {
+                    self.region_of[argument.0 as usize] = id;
+                }
+                let last = block.operations.len().saturating_sub(1);
+                for (at, op) in block.operations.iter().enumerate() {
+                    if is_return(op) && at != last {
+                        self.error(op.location, "return op must be at the end of its block");
+                    }
+                    self.operation(op, id);
+                }
+            }
+        }
+        let outside = |value: &ValueId| self.region_of[value.0 as usize] != region;
+        if op.operands.iter().any(outside) {
+            return self.error(
+                op.location,
+                "BEF executor only supports references to kernels within the current region",
+            );
+        }
+        if is_return(op) {
+            return;
+        }
+        self.add_types_of(&op.results);
+        if op.is("func.func") { self.function(op) } else { self.kernel(op) }
+    }
+
+    fn function(&mut self, op: &'m Operation) {
+        let name = op.symbol_name().cloned().unwrap_or_else(|| "".into());
+        let shown = self.text(&name, op.location);
+        if op.attribute("tfrt.native").is_some() {
+            let Some(Attribute::Type(Type::Function(ty))) = op.attribute("function_type") else { return };
+            ty.inputs.iter().chain(&ty.results).for_each(|ty| self.add_type(ty));
+            let entry = FunctionEntry {
+                name: shown,
+                kind: FunctionKind::Native,
+                inputs: ty.inputs.clone(),
+                results: ty.results.clone(),
+                body: None,
+            };
+            self.add_function(name, entry);
+            return;
+        }
+        let Some(block) = op.body() else {
+            return self.error(op.location, "external functions are not allowed");
+        };
+        let Some(last) = block.operations.last().filter(|last| is_return(last)) else {
+            let location = block.operations.last().map_or(op.location, |last| last.location);
+            return self.error(location, "all functions need to have a tfrt.return");
+        };
+        let sync = op.attribute("tfrt.sync").is_some();
+        if sync {
+            for (at, value) in last.operands.iter().enumerate() {
+                if block.arguments.contains(value) {
+                    return self.error(
+                        last.location,
+                        format!("return value {at} is an argument in a sync function"),
+                    );
+                }
+                if last.operands[..at].contains(value) {
+                    return self
+                        .error(last.location, format!("return value {at} is duplicated in a sync function"));
+                }
+            }
+        }
+        let kind = if sync { FunctionKind::Sync } else { FunctionKind::Async };
+        self.region(op, &op.regions[0], name, shown, kind);
+    }
+
+    fn add_function(&mut self, name: Text, entry: FunctionEntry<'m>) -> FunctionId {
+        let id = FunctionId(self.found.functions.len() as u32);
+        self.found.functions.push(entry);
+        self.found.named.insert(name, id);
+        id
+    }
+
+    /// Adds a region as a function.
+    fn region(
+        &mut self,
+        op: &'m Operation,
+        region: &'m Region,
+        name: Text,
+        shown: String,
+        kind: FunctionKind,
+    ) {
+        let [block] = region.blocks.as_slice() else {
+            return self.error(op.location, "multi-block regions cannot be emitted to BEF files");
+        };
+        let Some(last) = block.operations.last().filter(|last| is_return(last)) else {
+            let location = block.operations.last().map_or(op.location, |last| last.location);
+            return self.error(location, "all regions need to have a tfrt.return");
+        };
+        self.add_types_of(&block.arguments);
+        let module = self.found.module;
+        let entry = FunctionEntry {
+            name: shown,
+            kind,
+            inputs: module.types_of(&block.arguments),
+            results: module.types_of(&last.operands),
+            body: Some((op, block)),
+        };
+        let id = self.add_function(name, entry);
+        self.found.regions.insert(std::ptr::from_ref(region), id);
+    }
+
+    fn kernel(&mut self, op: &'m Operation) {
+        if !op.successors.is_empty() {
+            return self.error(op.location, "BEF files cannot encode successors");
+        }
+        let name = self.text(&op.name, op.location);
+        self.found.program.intern_kernel(name);
+        for (name, value) in &op.attributes {
+            if !self.attribute(op, name, value) {
+                return;
+            }
+        }
+        for region in &op.regions {
+            self.region(op, region, "".into(), String::new(), FunctionKind::Async);
+        }
+    }
+
+    /// Whether to go on with the operation.
+    fn attribute(&mut self, op: &'m Operation, name: &'m Text, value: &'m Attribute) -> bool {
+        let top = &self.found.module.op;
+        match classify(top, name, value) {
+            Use::Dropped => true,
+            Use::Functions(functions) => {
+                if let Attribute::Array(elements) = value {
+                    if functions.len() != elements.len() {
+                        return self.refuse(op, name);
+                    }
+                    if self.options.optional_sections {
+                        let name = self.text(name, op.location);
+                        self.found.program.add_string(name);
+                    }
+                } else if matches!(symbols::resolve(top, value), symbols::Target::Module) {
+                    self.error(op.location, format!("{value} is a compiled module, not a function in one"));
+                    return false;
+                }
+                self.references.extend(functions.into_iter().map(|function| (value, function, op.location)));
+                true
+            }
+            Use::Value => self.value(op, name, value),
+        }
+    }
+
+    fn refuse(&mut self, op: &Operation, name: &Text) -> bool {
+        if !self.attribute_refused {
+            self.attribute_refused = true;
+            self.error(op.location, format!("BEF files cannot encode the '{name}' attribute"));
+        }
+        false
+    }
+
+    fn value(&mut self, op: &'m Operation, name: &Text, value: &'m Attribute) -> bool {
+        let top = &self.found.module.op;
+        if let Attribute::SymbolRef { root, .. } = value {
+            let symbols::Target::Compiled(holder) = symbols::resolve(top, value) else {
+                self.references.push((value, root, op.location));
+                return true;
+            };
+            self.add_name(op, name);
+            if !self.found.attributes.contains_key(value) {
+                let symbol = self.compiled_symbol(op, value, holder);
+                self.intern(value, symbol);
+            }
+            return true;
+        }
+        if !self.found.attributes.contains_key(value) {
+            self.dense_bytes = self.dense_bytes.saturating_add(attributes::dense_bytes(value));
+            if self.dense_bytes > self.options.max_dense_bytes {
+                let limit = self.options.max_dense_bytes;
+                self.error(op.location, format!("dense attributes take more than {limit} bytes"));
+                return false;
+            }
+        }
+        let translated = match self.found.attributes.contains_key(value) {
+            true => None,
+            false => match attributes::to_bef(value) {
+                Some(translated) => Some(translated),
+                None => return self.refuse(op, name),
+            },
+        };
+        self.add_name(op, name);
+        if self.options.optional_sections {
+            self.attribute_types(value);
+        }
+        if let Some(translated) = translated {
+            self.intern(value, translated);
+        }
+        true
+    }
+
+    fn intern(&mut self, value: &Attribute, translated: bef::Attribute<'static>) {
+        let id = self.found.program.attributes.push(translated);
+        self.found.attributes.insert(value.clone(), id);
+    }
+
+    fn add_name(&mut self, op: &Operation, name: &Text) {
+        if self.options.optional_sections {
+            let name = self.text(name, op.location);
+            self.found.program.add_string(name);
+        }
+    }
+
+    /// Numbers in attributes, also in lists, add their types.
+    fn attribute_types(&mut self, value: &Attribute) {
+        match value {
+            Attribute::Integer { ty, .. } => self.add_type(ty),
+            Attribute::Float { kind, .. } => self.add_type(&Type::Float(*kind)),
+            Attribute::Array(elements) => elements.iter().for_each(|element| self.attribute_types(element)),
+            _ => {}
+        }
+    }
+
+    fn compiled_symbol(
+        &mut self,
+        op: &Operation,
+        value: &Attribute,
+        holder: &Operation,
+    ) -> bef::Attribute<'static> {
+        let (mut root, mut names) = (String::new(), Vec::new());
+        if let Attribute::SymbolRef { root: first, nested } = value {
+            root = self.text(first, op.location);
+            names = nested.iter().map(|name| self.text(name, op.location).into()).collect();
+        }
+        let id = self.symbols;
+        self.symbols += 1;
+        let text = crate::printer::print_generic(self.found.module, holder);
+        let symbol = bef::attribute::SymbolRef { id, root: root.into(), nested: names, module: text.into() };
+        bef::Attribute::SymbolRef(Box::new(symbol))
+    }
+
+    /// Every function that an attribute names must exist. One problem is enough.
+    fn check_references(&mut self) {
+        if !self.problems.is_empty() {
+            return;
+        }
+        let missing = self.references.iter().find(|(value, name, _)| {
+            let nested = matches!(value, Attribute::SymbolRef { nested, .. } if !nested.is_empty());
+            nested || !self.found.named.contains_key(name.as_bytes())
+        });
+        if let Some((value, name, location)) = missing {
+            let shown = match value {
+                Attribute::Array(_) => Attribute::symbol((*name).clone()),
+                other => (*other).clone(),
+            };
+            let location = *location;
+            self.error(location, format!("function {shown} not defined"));
+        }
+    }
+}

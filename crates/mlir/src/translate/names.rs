@@ -1,0 +1,105 @@
+//! Names of attributes that hold functions: BEF does not keep them.
+
+use std::collections::BTreeSet;
+
+use crate::dialects::{self, AttributeKind};
+use crate::ir::{Attribute, Text};
+
+/// Gives names to the functions of kernels.
+///
+/// A known operation's definition says the names. Elsewhere a single function is `callee`, and several are
+/// `callee0`, `callee1`, ..., which sort as the functions do. Names that the file holds though nothing refers to
+/// them are those of lists of functions, and are used for such.
+pub(super) struct Namer {
+    /// Names of lists not yet used.
+    lists: BTreeSet<String>,
+}
+
+impl Namer {
+    /// `extra` are the strings of the file that nothing refers to.
+    pub(super) fn new<'s>(extra: impl Iterator<Item = &'s str>) -> Namer {
+        Namer { lists: extra.map(String::from).collect() }
+    }
+
+    /// A name that a known operation must have does not have to be used elsewhere.
+    pub(super) fn claim(&mut self, operation: &str) {
+        if let Some(list) = list_attribute(operation) {
+            self.lists.remove(list);
+        }
+    }
+
+    /// Attributes that hold `functions` on the kernel `operation`, whose other attributes are `taken`.
+    pub(super) fn attributes(
+        &mut self,
+        operation: &str,
+        functions: &[Text],
+        taken: &[(Text, Attribute)],
+    ) -> Vec<(Text, Attribute)> {
+        if functions.is_empty() {
+            return Vec::new();
+        }
+        let symbol = |name: &Text| Attribute::symbol(name.clone());
+        let list = |functions: &[Text]| Attribute::array(functions.iter().map(symbol).collect());
+        if let Some(definition) = dialects::lookup(operation.as_bytes()) {
+            let flat = definition.attributes.iter().filter(|a| a.kind == AttributeKind::FlatSymbol);
+            let mut names: Vec<&str> = flat.map(|a| a.name).collect();
+            names.sort_unstable();
+            if names.len() == functions.len() {
+                return names.iter().zip(functions).map(|(name, f)| (Text::from(*name), symbol(f))).collect();
+            }
+            if let Some(name) = list_attribute(operation) {
+                return vec![(name.into(), list(functions))];
+            }
+        }
+        let free = |name: &String| !taken.iter().any(|(t, _)| *t == name.as_str());
+        // As many lists as there are names left, but one here while other kernels may follow.
+        if let Some(name) = self.lists.iter().find(|name| free(name)).cloned() {
+            self.lists.remove(&name);
+            return vec![(name.into(), list(functions))];
+        }
+        let stem = ["callee", "function", "symbol"]
+            .into_iter()
+            .find(|stem| !taken.iter().any(|(name, _)| name.as_bytes().starts_with(stem.as_bytes())));
+        let stem = stem.unwrap_or("_callee");
+        if let [only] = functions {
+            return vec![(stem.into(), symbol(only))];
+        }
+        let digits = (functions.len() - 1).to_string().len();
+        let numbered = functions.iter().enumerate();
+        numbered.map(|(at, f)| (format!("{stem}{at:0digits$}").into(), symbol(f))).collect()
+    }
+}
+
+/// The attribute of a known operation that is a list of functions.
+fn list_attribute(operation: &str) -> Option<&'static str> {
+    (operation == "tfrt.case").then_some("branches")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(namer: &mut Namer, operation: &str, functions: &[&str]) -> Vec<String> {
+        let functions: Vec<Text> = functions.iter().map(|f| Text::from(*f)).collect();
+        let found = namer.attributes(operation, &functions, &[("other".into(), Attribute::Unit)]);
+        found.into_iter().map(|(name, value)| format!("{name} = {value}")).collect()
+    }
+
+    #[test]
+    fn definitions_come_first() {
+        let mut namer = Namer::new(std::iter::empty());
+        assert_eq!(names(&mut namer, "tfrt.cond", &["f", "g"]), ["a_true_fn = @f", "b_false_fn = @g"]);
+        assert_eq!(names(&mut namer, "tfrt.case", &["f", "g", "f"]), ["branches = [@f, @g, @f]"]);
+        assert_eq!(names(&mut namer, "x.y", &["f"]), ["callee = @f"]);
+        assert_eq!(names(&mut namer, "x.y", &["f", "g"]), ["callee0 = @f", "callee1 = @g"]);
+        assert_eq!(names(&mut namer, "x.y", &[]), Vec::<String>::new());
+    }
+
+    #[test]
+    fn unused_strings_name_lists() {
+        let mut namer = Namer::new(["branches", "many"].into_iter());
+        namer.claim("tfrt.case");
+        assert_eq!(names(&mut namer, "x.y", &["f", "g"]), ["many = [@f, @g]"]);
+        assert_eq!(names(&mut namer, "x.y", &["f"]), ["callee = @f"]);
+    }
+}

@@ -1,0 +1,262 @@
+//! BEF to text: the program as a module.
+
+use std::collections::HashMap;
+
+use bef::stream_analysis;
+use bef::{Body, FunctionId, FunctionKind, Kernel};
+
+use super::names::Namer;
+use super::untyped::Guesses;
+use super::{FromBefOptions, STREAMS, attributes, locations, units};
+use crate::diagnostics::Diagnostic;
+use crate::ir::{
+    Attribute, Block, Location, LocationId, Module, NamedAttribute, Operation, Region, Text, Type, ValueId,
+};
+use crate::limits::MAX_DEPTH;
+
+type Restored<T> = Result<T, Vec<Diagnostic>>;
+
+fn problem(message: impl Into<String>) -> Vec<Diagnostic> {
+    vec![Diagnostic::error_at(&Location::Unknown, message)]
+}
+
+/// Builds the module of a program.
+pub(super) fn restore(program: &bef::Module<'_>, name: &str, options: FromBefOptions) -> Restored<Module> {
+    let location = Location::FileLineCol { file: name.into(), line: 0, column: 0 };
+    let types = program.type_names().map(|name| {
+        crate::parser::parse_type(name).map_err(|_| problem(format!("type '{name}' cannot be read")))
+    });
+    let types = types.collect::<Restored<Vec<Type>>>()?;
+    let mut namer = Namer::new(program.extra_strings());
+    program.kernel_names().for_each(|name| namer.claim(name));
+    let mut restorer = Restorer {
+        program,
+        options,
+        module: Module::new(location),
+        guesses: Guesses::new(program, &types),
+        types,
+        namer,
+        used: vec![false; program.functions.len()],
+    };
+    let units = units::restore(program, &mut restorer.module, options)?;
+    restorer.module.body_mut().operations = units;
+    for (id, function) in program.functions.iter().enumerate() {
+        if !function.name.is_empty() {
+            let op = restorer.function(FunctionId(id as u32), function)?;
+            restorer.module.body_mut().operations.push(op);
+        }
+    }
+    for (id, function) in program.functions.iter().enumerate() {
+        if function.name.is_empty() && !restorer.used[id] {
+            return Err(problem(format!("function {id} has no name and is no kernel's region")));
+        }
+    }
+    Ok(restorer.module)
+}
+
+struct Restorer<'p, 'b> {
+    program: &'p bef::Module<'b>,
+    options: FromBefOptions,
+    module: Module,
+    types: Vec<Type>,
+    guesses: Guesses<'p>,
+    namer: Namer,
+    /// Which functions have become regions.
+    used: Vec<bool>,
+}
+
+impl<'p, 'b> Restorer<'p, 'b> {
+    fn types(&self, ids: &[bef::TypeId]) -> Restored<Vec<Type>> {
+        let ty = |id: &bef::TypeId| self.types.get(id.index()).cloned();
+        ids.iter().map(|id| ty(id).ok_or_else(|| problem(format!("there is no type {id}")))).collect()
+    }
+
+    fn location(&mut self, location: Option<&bef::Location<'_>>) -> LocationId {
+        let location =
+            location.map_or(Location::Unknown, |l| locations::from_bef(l, self.options.as_reference));
+        self.module.add_location(location)
+    }
+
+    fn function(&mut self, id: FunctionId, function: &'p bef::Function<'b>) -> Restored<Operation> {
+        let (inputs, results) = (self.types(&function.arguments)?, self.types(&function.results)?);
+        let location = self.location(function.body.as_ref().and_then(|body| body.location.as_ref()));
+        let mut op = Operation::new("func.func", location);
+        op.set_attribute("sym_name", Attribute::string(&*function.name));
+        op.set_attribute("function_type", Attribute::Type(Type::function(inputs.clone(), results)));
+        let Some(body) = &function.body else {
+            op.set_attribute("sym_visibility", Attribute::string("private"));
+            op.set_attribute("tfrt.native", Attribute::Unit);
+            op.regions.push(Region::default());
+            return Ok(op);
+        };
+        if function.kind == FunctionKind::Sync {
+            op.set_attribute("tfrt.sync", Attribute::Unit);
+        }
+        let block = self.body(id, body, &inputs, location, 0)?;
+        op.regions.push(Region { blocks: vec![block] });
+        if let Some(streams) = self.streams(body) {
+            op.set_attribute(STREAMS, streams);
+        }
+        Ok(op)
+    }
+
+    /// The streams of a body as an attribute, where the analysis of the text would find others.
+    fn streams(&self, body: &Body<'_>) -> Option<Attribute> {
+        if self.options.as_reference {
+            return None;
+        }
+        let mut analyzed = body.clone();
+        let merge = self.program.kernel_names().position(|name| name == "tfrt.merge.chains");
+        let cost = |at: usize| {
+            let merges = body.kernels.get(at).is_some_and(|k| Some(k.code.index()) == merge);
+            merges.then_some(1)
+        };
+        let is_chain = |register: bef::Register| {
+            let ty = body.registers.get(register.index()).copied().flatten();
+            ty.and_then(|ty| self.types.get(ty.index())).is_some_and(|ty| ty.is_dialect("tfrt", "chain"))
+        };
+        stream_analysis::assign(&mut analyzed, &stream_analysis::Options::default(), cost, is_chain);
+        let streams = |body: &Body<'_>| -> Vec<u64> {
+            std::iter::once(body.root_stream).chain(body.kernels.iter().map(|kernel| kernel.stream)).collect()
+        };
+        let kept = streams(body);
+        if streams(&analyzed) == kept {
+            return None;
+        }
+        let number = |stream: u64| Attribute::int(64, stream.into());
+        Some(Attribute::DenseArray(Type::int(64), kept.into_iter().map(number).collect()))
+    }
+
+    fn body(
+        &mut self,
+        id: FunctionId,
+        body: &'p Body<'b>,
+        inputs: &[Type],
+        location: LocationId,
+        depth: usize,
+    ) -> Restored<Block> {
+        if depth >= MAX_DEPTH {
+            return Err(problem(format!("regions are nested deeper than {MAX_DEPTH} levels")));
+        }
+        let mut registers: Vec<Option<ValueId>> = vec![None; body.registers.len()];
+        let mut block = Block::default();
+        for (at, ty) in inputs.iter().enumerate() {
+            let value = self.module.add_value(ty.clone(), location);
+            block.arguments.push(value);
+            match registers.get_mut(at) {
+                Some(register) => *register = Some(value),
+                None => return Err(problem(format!("function {id} has fewer registers than arguments"))),
+            }
+        }
+        for kernel in &body.kernels {
+            let op = self.kernel(id, kernel, body, &mut registers, depth)?;
+            block.operations.push(op);
+        }
+        let mut end = Operation::new("tfrt.return", location);
+        end.operands = read(&registers, &body.results)?;
+        block.operations.push(end);
+        Ok(block)
+    }
+
+    fn kernel(
+        &mut self,
+        id: FunctionId,
+        kernel: &'p Kernel<'b>,
+        body: &'p Body<'b>,
+        registers: &mut [Option<ValueId>],
+        depth: usize,
+    ) -> Restored<Operation> {
+        let name = self.program.kernel_name(kernel.code);
+        let name = name.ok_or_else(|| problem(format!("there is no kernel {}", kernel.code)))?;
+        let location = self.location(kernel.location.as_ref());
+        let mut op = Operation::new(name, location);
+        op.operands = read(registers, &kernel.arguments)?;
+        op.attributes = self.attributes(name, kernel)?;
+        let mut functions: Vec<Text> = Vec::new();
+        let mut streams: Vec<Option<Attribute>> = Vec::new();
+        for function in &kernel.functions {
+            let callee = self.program.functions.get(function.index());
+            let callee = callee.ok_or_else(|| problem(format!("there is no function {function}")))?;
+            if !callee.name.is_empty() {
+                functions.push(Text::from(&*callee.name));
+                continue;
+            }
+            if std::mem::replace(&mut self.used[function.index()], true) {
+                return Err(problem(format!("function {function} is the region of several kernels")));
+            }
+            let Some(inner) = &callee.body else {
+                return Err(problem(format!("function {function} is a region without a body")));
+            };
+            let inputs = self.types(&callee.arguments)?;
+            let location = self.location(inner.location.as_ref());
+            let block = self.body(*function, inner, &inputs, location, depth + 1)?;
+            op.regions.push(Region { blocks: vec![block] });
+            streams.push(self.streams(inner));
+        }
+        if streams.iter().any(Option::is_some) {
+            let streams = streams.into_iter().map(|s| s.unwrap_or(Attribute::Unit)).collect();
+            op.set_attribute(STREAMS, Attribute::array(streams));
+        }
+        if self.options.as_reference {
+            op.attributes.extend(functions.into_iter().map(|f| (Text::from("callee"), Attribute::symbol(f))));
+            op.attributes.sort_by(|a, b| a.0.cmp(&b.0));
+        } else {
+            for (name, value) in self.namer.attributes(name, &functions, &op.attributes) {
+                op.set_attribute(name, value);
+            }
+            if name == "tfrt_test.test_cost" {
+                // Never stored, but the operation must have one; the streams themselves are in an attribute.
+                op.set_attribute("_tfrt_cost", Attribute::int(64, 1));
+            }
+        }
+        for register in &kernel.results {
+            let known = body.registers.get(register.index()).copied().flatten();
+            let ty = match known.and_then(|ty| self.types.get(ty.index())) {
+                Some(ty) => ty.clone(),
+                None => self.guesses.register(id, *register),
+            };
+            let value = self.module.add_value(ty, location);
+            match registers.get_mut(register.index()) {
+                Some(slot @ None) => *slot = Some(value),
+                Some(_) => {
+                    return Err(problem(format!("register {register} of function {id} is defined twice")));
+                }
+                None => return Err(problem(format!("function {id} has no register {register}"))),
+            }
+            op.results.push(value);
+        }
+        Ok(op)
+    }
+
+    fn attributes(&self, kernel_name: &str, kernel: &Kernel<'_>) -> Restored<Vec<NamedAttribute>> {
+        let mut found: HashMap<Text, Attribute> = HashMap::new();
+        for (at, attribute) in kernel.attributes.iter().enumerate() {
+            let (name, value) = match (&attribute.name, self.program.attribute(attribute.value)) {
+                (Some(name), Some(value)) => {
+                    let value = attributes::from_bef(value).ok_or_else(|| {
+                        problem(format!("attribute '{name}' of a kernel '{kernel_name}' has no form in text"))
+                    })?;
+                    (Text::from(&**name), value)
+                }
+                (name, _) => {
+                    let (guessed, value) = self.guesses.attribute(kernel_name, kernel, at);
+                    (name.as_ref().map_or(guessed, |name| Text::from(&**name)), value)
+                }
+            };
+            if found.insert(name.clone(), value).is_some() {
+                return Err(problem(format!("a kernel '{kernel_name}' has two attributes '{name}'")));
+            }
+        }
+        let mut found: Vec<NamedAttribute> = found.into_iter().collect();
+        found.sort_by(|a, b| a.0.cmp(&b.0));
+        Ok(found)
+    }
+}
+
+fn read(registers: &[Option<ValueId>], used: &[bef::Register]) -> Restored<Vec<ValueId>> {
+    let value = |register: &bef::Register| {
+        let value = registers.get(register.index()).copied().flatten();
+        value.ok_or_else(|| problem(format!("register {register} is used before it is defined")))
+    };
+    used.iter().map(value).collect()
+}

@@ -1,0 +1,95 @@
+//! Compiled modules: BEF holds the text of the module around each symbol that a kernel refers to.
+
+use std::collections::BTreeMap;
+
+use super::FromBefOptions;
+use crate::diagnostics::Diagnostic;
+use crate::ir::{Attribute, Block, Location, LocationId, Module, Operation, Region, Text, ValueId};
+
+/// Rebuilds the compiled modules of a program inside `module`, last one first, as TFRT's converter does.
+///
+/// A symbol in a module that lies in others may come with the text of the innermost only. If the text of an
+/// outer one is there too it holds the inner one already; else an empty compiled module is put around it.
+pub(super) fn restore(
+    program: &bef::Module<'_>,
+    module: &mut Module,
+    options: FromBefOptions,
+) -> Result<Vec<Operation>, Vec<Diagnostic>> {
+    let mut texts: Vec<(Vec<Text>, &str)> = Vec::new();
+    for attribute in program.attributes.values() {
+        if let bef::Attribute::SymbolRef(symbol) = attribute {
+            let mut path = vec![Text::from(&*symbol.root)];
+            path.extend(symbol.nested.iter().map(|name| Text::from(&**name)));
+            path.pop();
+            if !texts.iter().any(|(_, text)| *text == &*symbol.module) {
+                texts.push((path, &symbol.module));
+            }
+        }
+    }
+    let mut units: Vec<Operation> = Vec::new();
+    if options.as_reference {
+        for (_, text) in texts {
+            let unit = read(module, text)?;
+            units.insert(0, unit);
+        }
+        return Ok(units);
+    }
+    let whole: BTreeMap<Vec<Text>, ()> = texts.iter().map(|(path, _)| (path.clone(), ())).collect();
+    for (path, text) in &texts {
+        let held = (1..path.len()).any(|length| whole.contains_key(&path[..length]));
+        if held || path.is_empty() {
+            continue;
+        }
+        let unit = read(module, text)?;
+        place(&mut units, &path[..path.len() - 1], unit);
+    }
+    Ok(units)
+}
+
+/// Puts a module into those that `path` names, which are made where they are missing.
+fn place(units: &mut Vec<Operation>, path: &[Text], unit: Operation) {
+    let Some((outer, rest)) = path.split_first() else {
+        units.insert(0, unit);
+        return;
+    };
+    let at = units.iter().position(|op| op.symbol_name() == Some(outer)).unwrap_or_else(|| {
+        let mut wrapper = Operation::new("builtin.module", LocationId(0));
+        wrapper.set_attribute("sym_name", Attribute::string(outer.clone()));
+        wrapper.set_attribute("tfrt.compiled", Attribute::Unit);
+        wrapper.regions.push(Region { blocks: vec![Block::default()] });
+        units.insert(0, wrapper);
+        0
+    });
+    if let Some(block) = units[at].regions.first_mut().and_then(|region| region.blocks.first_mut()) {
+        place(&mut block.operations, rest, unit);
+    }
+}
+
+/// Reads a module's text and moves its values and locations into `module`.
+fn read(module: &mut Module, text: &str) -> Result<Operation, Vec<Diagnostic>> {
+    let parsed = crate::parser::parse(text, "<unknown>").map_err(|mut diagnostics| {
+        let message = "a compiled module in the file cannot be read";
+        diagnostics.insert(0, Diagnostic::error_at(&Location::Unknown, message));
+        diagnostics
+    })?;
+    let (values, locations) = (module.values.len() as u32, module.locations.len() as u32);
+    let Module { mut op, values: new_values, locations: new_locations } = parsed;
+    module.locations.extend(new_locations);
+    module.values.extend(new_values.into_iter().map(|mut value| {
+        value.location.0 += locations;
+        value
+    }));
+    shift(&mut op, values, locations);
+    Ok(op)
+}
+
+fn shift(op: &mut Operation, values: u32, locations: u32) {
+    let shift_all = |list: &mut Vec<ValueId>| list.iter_mut().for_each(|value| value.0 += values);
+    shift_all(&mut op.operands);
+    shift_all(&mut op.results);
+    op.location.0 += locations;
+    for block in op.regions.iter_mut().flat_map(|region| &mut region.blocks) {
+        shift_all(&mut block.arguments);
+        block.operations.iter_mut().for_each(|op| shift(op, values, locations));
+    }
+}

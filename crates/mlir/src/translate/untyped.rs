@@ -1,0 +1,286 @@
+//! What a file without the optional sections does not say, guessed.
+//!
+//! - The type of a register is that which the operation defining it must give, or that which an operation or
+//!   function using it must take. Where nothing says, the registers that are left get the types of the file's
+//!   table that nothing else accounts for, in order: so that translating the text again lists the same types.
+//! - The name and kind of an attribute are those of the operation's definition. Elsewhere it is called `attr0`,
+//!   `attr1`, ..., and taken to be whatever kind of attribute has the bytes that lie between its offset and the
+//!   next: so that translating the text again writes the same bytes.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+
+use bef::attribute::{AttributeType, ElementType};
+use bef::model::UntypedAttributes;
+use bef::{Body, DType, Kernel, Register};
+
+use super::attributes;
+use crate::dialects::{self, AttributeKind, Slot};
+use crate::ir::{Attribute, Text, Type};
+
+/// Guesses about one program.
+pub(super) struct Guesses<'p> {
+    registers: HashMap<(u32, u32), Type>,
+    untyped: Option<&'p UntypedAttributes<'p>>,
+    /// Offsets of attributes, rising.
+    offsets: Vec<u64>,
+}
+
+impl<'p> Guesses<'p> {
+    pub(super) fn new(program: &'p bef::Module<'_>, types: &[Type]) -> Guesses<'p> {
+        let untyped = program.attributes.untyped();
+        let mut offsets = untyped.map(|untyped| untyped.offsets.clone()).unwrap_or_default();
+        offsets.sort_unstable();
+        let unknown = program.bodies().any(|(_, body)| body.registers.iter().any(Option::is_none));
+        let registers = if unknown { registers(program, types) } else { HashMap::new() };
+        Guesses { registers, untyped, offsets }
+    }
+
+    /// The type of a register.
+    pub(super) fn register(&self, function: bef::FunctionId, register: Register) -> Type {
+        self.registers.get(&(function.0, register.0)).cloned().unwrap_or(Type::None)
+    }
+
+    /// The name and value of an attribute.
+    pub(super) fn attribute(&self, kernel_name: &str, kernel: &Kernel<'_>, at: usize) -> (Text, Attribute) {
+        let id = kernel.attributes[at].value;
+        if let Some(definition) = dialects::lookup(kernel_name.as_bytes()) {
+            let mut known: Vec<(&str, &AttributeKind)> = definition
+                .attributes
+                .iter()
+                .filter(|a| a.kind != AttributeKind::FlatSymbol && a.name != "_tfrt_cost")
+                .map(|a| (a.name, &a.kind))
+                .collect();
+            known.sort_unstable_by_key(|(name, _)| *name);
+            if known.len() == kernel.attributes.len() {
+                let (name, kind) = known[at];
+                let value = kind_of(kind).and_then(|kind| self.read(id, kind)).map(|(value, _)| value);
+                return (name.into(), value.unwrap_or_else(|| self.value(id)));
+            }
+        }
+        (format!("attr{at}").into(), self.value(id))
+    }
+
+    fn read(&self, id: bef::AttributeId, kind: AttributeType) -> Option<(Attribute, u64)> {
+        let untyped = self.untyped?;
+        let (value, end) = untyped.read_as(*untyped.offsets.get(id.index())?, kind).ok()?;
+        Some((attributes::from_bef(&value)?, end))
+    }
+
+    /// The attribute as the first kind that fills the bytes up to the next one, but for padding.
+    fn value(&self, id: bef::AttributeId) -> Attribute {
+        let fills = |end: u64| {
+            let Some(untyped) = self.untyped else { return false };
+            let next = self.offsets.iter().find(|next| **next >= end).copied();
+            let next = next.unwrap_or(untyped.bytes.len() as u64);
+            let starts_inside = untyped
+                .offsets
+                .get(id.index())
+                .is_some_and(|start| self.offsets.iter().any(|o| o > start && *o < end));
+            let rest = untyped.bytes.get(end as usize..next as usize).unwrap_or(&[0]);
+            !starts_inside && rest.len() < 8 && rest.iter().all(|b| *b == 0xcc)
+        };
+        let candidates = kinds().into_iter().filter_map(|kind| self.read(id, kind));
+        let found = candidates.into_iter().find(|(_, end)| fills(*end));
+        let smallest = || self.read(id, AttributeType::Scalar(DType::I8));
+        found.or_else(smallest).map_or(Attribute::bool(false), |(value, _)| value)
+    }
+}
+
+/// Kinds of attributes, those first whose bytes say most about what they are.
+fn kinds() -> Vec<AttributeType> {
+    let array = |dtype| AttributeType::Array(ElementType::Data(dtype));
+    let (arrays, scalars) = (
+        [DType::I64, DType::I32, DType::I16, DType::I8].map(array),
+        [DType::I64, DType::I32, DType::I16, DType::I8].map(AttributeType::Scalar),
+    );
+    let mut kinds = vec![AttributeType::Aggregate, AttributeType::Dense, AttributeType::Shape];
+    kinds.extend([AttributeType::SymbolRef, AttributeType::String]);
+    kinds.extend(arrays);
+    kinds.extend(scalars);
+    kinds
+}
+
+/// What an attribute of a known operation is in BEF.
+fn kind_of(kind: &AttributeKind) -> Option<AttributeType> {
+    Some(match kind {
+        AttributeKind::Number(ty) => AttributeType::Scalar(attributes::dtype(ty)?),
+        AttributeKind::String => AttributeType::String,
+        AttributeKind::I64Array => AttributeType::Array(ElementType::Data(DType::I64)),
+        AttributeKind::Elements => AttributeType::Dense,
+        _ => return None,
+    })
+}
+
+/// The types of all registers that nothing states.
+fn registers(program: &bef::Module<'_>, types: &[Type]) -> HashMap<(u32, u32), Type> {
+    let mut known: BTreeMap<(u32, u32), Type> = BTreeMap::new();
+    for (id, body) in program.bodies() {
+        let id = id as u32;
+        for (register, ty) in body.registers.iter().enumerate() {
+            if let Some(ty) = ty.and_then(|ty| types.get(ty.index())) {
+                known.insert((id, register as u32), ty.clone());
+            }
+        }
+        for kernel in &body.kernels {
+            infer(program, types, id, kernel, &mut known);
+        }
+    }
+    let mut filler = Filler { types, seen: 0, pending: VecDeque::new(), known };
+    for function in walk(program) {
+        match function {
+            Step::Types(ids) => ids.iter().for_each(|id| filler.seen_type(id.index())),
+            Step::Register(id, register) => filler.register((id, register.0)),
+        }
+    }
+    filler.finish()
+}
+
+/// What the definition of an operation says about the registers it uses and defines.
+fn infer(
+    program: &bef::Module<'_>,
+    types: &[Type],
+    function: u32,
+    kernel: &Kernel<'_>,
+    known: &mut BTreeMap<(u32, u32), Type>,
+) {
+    let mut note = |register: &Register, ty: &Type| {
+        known.entry((function, register.0)).or_insert_with(|| ty.clone());
+    };
+    let name = program.kernel_name(kernel.code).unwrap_or("");
+    if let Some(definition) = dialects::lookup(name.as_bytes()) {
+        for (registers, slots) in
+            [(&kernel.results, &definition.results), (&kernel.arguments, &definition.operands)]
+        {
+            for (register, slot) in registers.iter().zip(expanded(slots, registers.len())) {
+                if let Some(ty) = &slot.ty {
+                    note(register, ty);
+                }
+            }
+        }
+    }
+    if matches!(name, "tfrt.parallel_for.i32" | "tfrt.parallel_call.i32") {
+        kernel.results.iter().for_each(|register| note(register, &Type::dialect("tfrt", "chain")));
+    }
+    // Functions that a kernel calls as they are: `tfrt.call`, and regions under the names of operands.
+    let Some(callee) = kernel.functions.first().and_then(|id| program.functions.get(id.index())) else {
+        return;
+    };
+    let all = |ids: &[bef::TypeId]| -> Vec<Type> {
+        ids.iter().filter_map(|id| types.get(id.index()).cloned()).collect()
+    };
+    let (inputs, outputs) = (all(&callee.arguments), all(&callee.results));
+    if name == "tfrt.parallel_for.i32" {
+        let passed = kernel.arguments.iter().skip(3).zip(inputs.iter().skip(2));
+        return passed.for_each(|(register, ty)| note(register, ty));
+    }
+    let skipped = match name {
+        "tfrt.call" | "tfrt.once" | "tfrt_test.do.async" => 0,
+        "tfrt.if" | "tfrt.cond" | "tfrt.case" | "tfrt.repeat.i32" | "tfrt.while" => 1,
+        _ => return,
+    };
+    let passed = kernel.arguments.iter().skip(skipped);
+    passed.zip(&inputs).for_each(|(register, ty)| note(register, ty));
+    kernel.results.iter().zip(&outputs).for_each(|(register, ty)| note(register, ty));
+}
+
+fn expanded(slots: &[Slot], count: usize) -> impl Iterator<Item = &Slot> {
+    let extra = (count + 1).saturating_sub(slots.len());
+    slots.iter().flat_map(move |slot| std::iter::repeat_n(slot, if slot.variadic { extra } else { 1 }))
+}
+
+/// What adds types to the table, in the order of the reference's walk.
+enum Step<'p> {
+    Types(&'p [bef::TypeId]),
+    Register(u32, Register),
+}
+
+fn walk<'p>(program: &'p bef::Module<'_>) -> Vec<Step<'p>> {
+    let mut steps = Vec::new();
+    for (id, function) in program.functions.iter().enumerate() {
+        if function.name.is_empty() {
+            continue;
+        }
+        match &function.body {
+            Some(body) => walk_body(program, id as u32, body, &mut steps, 0),
+            None => {
+                steps.push(Step::Types(&function.arguments));
+                steps.push(Step::Types(&function.results));
+                continue;
+            }
+        }
+        steps.push(Step::Types(&function.arguments));
+    }
+    steps
+}
+
+fn walk_body<'p>(
+    program: &'p bef::Module<'_>,
+    id: u32,
+    body: &'p Body<'_>,
+    steps: &mut Vec<Step<'p>>,
+    depth: usize,
+) {
+    if depth > crate::limits::MAX_DEPTH {
+        return;
+    }
+    for kernel in &body.kernels {
+        let regions = kernel.functions.iter().filter_map(|id| {
+            let function = program.functions.get(id.index())?;
+            Some((id.0, function)).filter(|_| function.name.is_empty() && steps.len() < 1 << 24)
+        });
+        let regions: Vec<_> = regions.collect();
+        for (inner, function) in &regions {
+            if let Some(body) = &function.body {
+                walk_body(program, *inner, body, steps, depth + 1);
+            }
+        }
+        steps.extend(kernel.results.iter().map(|register| Step::Register(id, *register)));
+        steps.extend(regions.iter().map(|(_, function)| Step::Types(&function.arguments)));
+    }
+}
+
+/// Gives unaccounted types of the table to registers of unknown type.
+struct Filler<'t> {
+    types: &'t [Type],
+    /// How many types of the table have been accounted for.
+    seen: usize,
+    pending: VecDeque<(u32, u32)>,
+    known: BTreeMap<(u32, u32), Type>,
+}
+
+impl Filler<'_> {
+    fn seen_type(&mut self, index: usize) {
+        if index < self.seen {
+            return;
+        }
+        self.fill(index);
+        self.seen = index + 1;
+    }
+
+    fn fill(&mut self, end: usize) {
+        for index in self.seen..end.min(self.types.len()) {
+            let Some(register) = self.pending.pop_front() else { return };
+            self.known.insert(register, self.types[index].clone());
+        }
+    }
+
+    fn register(&mut self, register: (u32, u32)) {
+        match self.known.get(&register) {
+            Some(ty) => {
+                if let Some(index) = self.types.iter().position(|t| t == ty) {
+                    self.seen_type(index);
+                }
+            }
+            None => self.pending.push_back(register),
+        }
+    }
+
+    fn finish(mut self) -> HashMap<(u32, u32), Type> {
+        self.fill(self.types.len());
+        let rest = self.types.first().cloned().unwrap_or(Type::None);
+        for register in std::mem::take(&mut self.pending) {
+            self.known.insert(register, rest.clone());
+        }
+        self.known.into_iter().collect()
+    }
+}
