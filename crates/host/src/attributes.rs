@@ -1,5 +1,5 @@
 use crate::function::Module;
-use bef::attribute::{Array, Attribute, AttributeType, DType, Dense, Shape};
+use bef::attribute::{Array, Attribute, AttributeType, DType, Dense, ElementType, Shape};
 use std::borrow::Cow;
 use std::sync::OnceLock;
 
@@ -151,6 +151,39 @@ references! {
     Dense<'static>, Dense, &[AttributeType::Dense], "a dense attribute";
     Array<'static>, Array, &[], "an array of numbers whose type the file records";
     [Attribute<'static>], Aggregate, &[AttributeType::Aggregate], "an aggregate";
+}
+
+macro_rules! vectors {
+    ($($ty:ty, $dtype:ident, $array:ident => $e:expr, $expected:literal;)*) => {$(
+        impl AttributeValue<'_> for Vec<$ty> {
+            const EXPECTED: &'static str = $expected;
+            const TYPES: &'static [AttributeType] = &[AttributeType::Array(ElementType::Data(DType::$dtype))];
+            fn from_attribute(attribute: &Attribute<'static>) -> Option<Self> {
+                match attribute {
+                    // An empty array is recorded as one of i32, whatever it was meant to hold.
+                    Attribute::Array(array) if array.is_empty() => Some(Vec::new()),
+                    Attribute::Array($array) => $e,
+                    _ => None,
+                }
+            }
+        }
+    )*};
+}
+
+vectors! {
+    u8, UI8, a => Some(a.u8s()?.collect()), "an array of ui8";
+    u16, UI16, a => Some(a.u16s()?.collect()), "an array of ui16";
+    u32, UI32, a => Some(a.u32s()?.collect()), "an array of ui32";
+    u64, UI64, a => Some(a.u64s()?.collect()), "an array of ui64";
+    bool, I1, a => Some(a.bools()?.collect()), "an array of i1";
+    i8, I8, a => Some(a.i8s()?.collect()), "an array of i8";
+    i16, I16, a => Some(a.i16s()?.collect()), "an array of i16";
+    i32, I32, a => Some(a.i32s()?.collect()), "an array of i32";
+    i64, I64, a => Some(a.i64s()?.collect()), "an array of i64";
+    f32, F32, a => Some(a.f32s()?.collect()), "an array of f32";
+    f64, F64, a => Some(a.f64s()?.collect()), "an array of f64";
+    F16Bits, F16, a => Some(a.f16_bits()?.map(F16Bits).collect()), "an array of f16";
+    Bf16Bits, BF16, a => Some(a.bf16_bits()?.map(Bf16Bits).collect()), "an array of bf16";
 }
 
 impl<'a> AttributeValue<'a> for &'a Attribute<'static> {

@@ -4,6 +4,7 @@
 //! | module | kernels |
 //! | --- | --- |
 //! | `basic` | `tfrt.*`: constants, arithmetic, printing, chains, calls, control flow, loops |
+//! | `tensor` | `ts.*`, `tfrt_dht.*`, `tfrt_sht.*`, `coo.*`: shapes; dense, string and sparse tensors |
 //! | `testing` | `tfrt_test.*`, `vt.*`, `tfrt_tutorial.*` and the native functions of test programs |
 #![forbid(unsafe_code)]
 
@@ -11,6 +12,7 @@ mod basic;
 pub mod driver;
 mod format;
 mod kernels;
+mod tensor;
 mod testing;
 
 use host::KernelRegistry;
@@ -25,5 +27,6 @@ pub fn registry() -> KernelRegistry {
 /// Adds all kernels of this crate to a registry.
 pub fn register(registry: &mut KernelRegistry) {
     basic::register(registry);
+    tensor::register(registry);
     testing::register(registry);
 }

@@ -23,7 +23,10 @@ macro_rules! family {
 /// A number cut off to an integer; what does not fit becomes the smallest integer, as on x86.
 macro_rules! truncate {
     ($ty:ty) => {
-        |v: $ty| if v >= -9223372036854775808.0 && v < 9223372036854775808.0 { v as i64 } else { i64::MIN }
+        |v: $ty| match v {
+            -9223372036854775808.0..9223372036854775808.0 => v as i64,
+            _ => i64::MIN,
+        }
     };
 }
 

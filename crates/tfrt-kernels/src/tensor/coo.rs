@@ -1,0 +1,106 @@
+use super::{Dense, Element, Tensor, TensorShape, dtype_name, format_element, separated};
+use crate::kernels::{RegistryExt, object};
+use host::{Chain, Fault, Frame, KernelRegistry, Value};
+use std::fmt;
+
+/// A sparse tensor: the indices and the values of the elements that are not zero.
+#[derive(Clone)]
+pub(crate) struct Coo {
+    shape: TensorShape,
+    /// A row for each value: its place in the tensor.
+    indices: Dense,
+    values: Dense,
+}
+
+impl fmt::Display for Coo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let dtype = self.values.dtype;
+        let size = dtype.element_size().unwrap_or(1) as usize;
+        let indices = self.indices.elements::<i64>().unwrap_or_default();
+        let bytes = self.values.buffer.bytes();
+        let values = bytes.chunks_exact(size).map(|b| format_element(dtype, b));
+        writeln!(
+            f,
+            "CooHostTensor dtype = {}, shape = {}, indices = [{}], values = [{}]",
+            dtype_name(dtype),
+            self.shape,
+            separated(indices),
+            separated(values)
+        )
+    }
+}
+
+fn coo<'f>(frame: &'f Frame<'_>, index: usize) -> Result<&'f Coo, Fault> {
+    match frame.object(index)? {
+        Tensor::Coo(tensor) => Ok(tensor),
+        _ => Err(Fault::invalid(format!("argument {index} is no sparse tensor"))),
+    }
+}
+
+/// Takes the elements that are not zero. The place of an element is computed as the reference does,
+/// which divides by the outermost size first: places differ from the true ones unless all sizes are
+/// equal.
+fn from_dense<T: Element>(tensor: &Dense, rank: usize) -> Result<Value, Fault> {
+    let dims = tensor.shape.dims();
+    if dims.len() != rank {
+        return Err(Fault::invalid(format!("a tensor of shape {}, expected rank {rank}", tensor.shape)));
+    }
+    let (mut indices, mut values) = (Vec::new(), Vec::new());
+    for (i, value) in tensor.elements::<T>()?.into_iter().enumerate().filter(|(_, v)| !v.is_zero()) {
+        let mut rest = i as i64;
+        let start = indices.len();
+        for &dim in dims {
+            indices.push(rest % dim);
+            rest /= dim;
+        }
+        indices[start..].reverse();
+        values.push(value);
+    }
+    let count = values.len() as i64;
+    let indices = Dense::from_elements(TensorShape::new(vec![count, rank as i64])?, &indices)?;
+    let values = Dense::from_elements(TensorShape::new(vec![count])?, &values)?;
+    Ok(object(Tensor::Coo(Coo { shape: tensor.shape.clone(), indices, values })))
+}
+
+/// Puts the values at their places; those outside the tensor are left out.
+fn to_dense<T: Element>(frame: &Frame<'_>, tensor: &Coo) -> Result<Value, Fault> {
+    let dense = Dense::zeros::<T>(frame, tensor.shape.clone())?;
+    let (dims, indices) = (tensor.shape.dims(), tensor.indices.elements::<i64>()?);
+    let values = tensor.values.elements::<T>()?;
+    let mut bytes = dense.buffer.bytes();
+    for (i, value) in values.into_iter().enumerate() {
+        let row = &indices[i * dims.len()..][..dims.len()];
+        let offset = row
+            .iter()
+            .zip(dims)
+            .fold(0i64, |offset, (&index, &dim)| offset.wrapping_mul(dim).wrapping_add(index));
+        let place = usize::try_from(offset).ok().and_then(|o| bytes.chunks_exact_mut(T::SIZE).nth(o));
+        if let Some(place) = place {
+            value.write(place);
+        }
+    }
+    drop(bytes);
+    Ok(super::dense::value(dense))
+}
+
+fn kernels<T: Element>(registry: &mut KernelRegistry, name: &str) {
+    for rank in 0..=3 {
+        registry.fallible(&format!("coo.convert_dht_to_coo.{name}.{rank}"), move |frame: &mut Frame<'_>| {
+            Ok((from_dense::<T>(super::dense::dense(frame, 0)?, rank)?, Chain))
+        });
+        registry.fallible(&format!("coo.convert_coo_to_dht.{name}.{rank}"), |frame: &mut Frame<'_>| {
+            Ok((to_dense::<T>(frame, coo(frame, 0)?)?, Chain))
+        });
+        registry.fallible(&format!("coo.tensor_equal.{name}.{rank}"), |frame: &mut Frame<'_>| {
+            let (a, b) = (coo(frame, 0)?, coo(frame, 1)?);
+            let equal = a.values.equals::<T>(&b.values, |x, y| x.close(y, 2))?
+                && a.indices.equals::<i64>(&b.indices, |x, y| x == y)?;
+            Ok((equal, Chain))
+        });
+    }
+}
+
+pub(super) fn register(registry: &mut KernelRegistry) {
+    kernels::<f32>(registry, "f32");
+    kernels::<i32>(registry, "i32");
+}

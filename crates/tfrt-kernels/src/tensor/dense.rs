@@ -1,0 +1,330 @@
+use super::{Buffer, Element, Tensor, TensorShape, dtype_name, format_element, separated};
+use crate::kernels::{RegistryExt, object, out};
+use bef::{DType, Dense as DenseAttribute};
+use half::{bf16, f16};
+use host::{Bf16Bits, Chain, F16Bits, Fault, Frame, FromValue, KernelRegistry, Value};
+use num_complex::Complex;
+use std::fmt;
+
+/// Elements that are printed of a tensor.
+const SHOWN: usize = 16;
+
+/// A tensor of numbers, row-major, in memory that others may share.
+#[derive(Clone)]
+pub(crate) struct Dense {
+    pub(crate) dtype: DType,
+    pub(crate) shape: TensorShape,
+    pub(crate) buffer: Buffer,
+}
+
+impl Dense {
+    /// A tensor of zeros.
+    pub(crate) fn zeros<T: Element>(frame: &Frame<'_>, shape: TensorShape) -> Result<Self, Fault> {
+        let bytes = shape.elements().saturating_mul(T::SIZE as u64);
+        Ok(Self { dtype: T::DTYPE, buffer: Buffer::new(frame, bytes)?, shape })
+    }
+
+    /// A tensor of these elements, as many as the shape has.
+    pub(crate) fn from_elements<T: Element>(shape: TensorShape, elements: &[T]) -> Result<Self, Fault> {
+        if elements.len() as u64 != shape.elements() {
+            let count = elements.len();
+            return Err(Fault::invalid(format!("{count} elements for a tensor of shape {shape}")));
+        }
+        let mut bytes = vec![0; elements.len() * T::SIZE];
+        bytes.chunks_exact_mut(T::SIZE).zip(elements).for_each(|(b, &e)| e.write(b));
+        Ok(Self { dtype: T::DTYPE, shape, buffer: Buffer::from_bytes(bytes) })
+    }
+
+    /// The tensor that an attribute holds.
+    pub(crate) fn from_attribute(frame: &Frame<'_>, attribute: &DenseAttribute<'_>) -> Result<Self, Fault> {
+        let shape = TensorShape::new(attribute.dims().to_vec())?;
+        let buffer = Buffer::new(frame, attribute.bytes().len() as u64)?;
+        buffer.bytes().copy_from_slice(attribute.bytes());
+        Ok(Self { dtype: attribute.dtype(), shape, buffer })
+    }
+
+    fn check<T: Element>(&self) -> Result<(), Fault> {
+        if self.dtype == T::DTYPE && self.buffer.len() as u64 == self.shape.elements() * T::SIZE as u64 {
+            return Ok(());
+        }
+        let (found, expected) = (dtype_name(self.dtype), dtype_name(T::DTYPE));
+        Err(Fault::invalid(format!("a tensor of {found}, expected {expected}")))
+    }
+
+    /// The elements.
+    pub(crate) fn elements<T: Element>(&self) -> Result<Vec<T>, Fault> {
+        self.check::<T>()?;
+        Ok(self.buffer.bytes().chunks_exact(T::SIZE).map(T::read).collect())
+    }
+
+    /// Sets every element, in order.
+    pub(crate) fn fill<T: Element>(&self, values: impl IntoIterator<Item = T>) -> Result<(), Fault> {
+        self.check::<T>()?;
+        self.buffer.bytes().chunks_exact_mut(T::SIZE).zip(values).for_each(|(b, v)| v.write(b));
+        Ok(())
+    }
+
+    /// Whether both have the same type, shape and, as `same` sees it, elements.
+    pub(crate) fn equals<T: Element>(
+        &self,
+        other: &Dense,
+        same: impl Fn(T, T) -> bool,
+    ) -> Result<bool, Fault> {
+        if self.dtype != other.dtype || self.shape != other.shape {
+            return Ok(false);
+        }
+        let (a, b) = (self.elements::<T>()?, other.elements::<T>()?);
+        Ok(a.into_iter().zip(b).all(|(x, y)| same(x, y)))
+    }
+}
+
+impl fmt::Display for Dense {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let size = self.dtype.element_size().unwrap_or(1) as usize;
+        let bytes = self.buffer.bytes();
+        let values = bytes.chunks_exact(size).take(SHOWN).map(|b| format_element(self.dtype, b));
+        let more = if self.shape.elements() > SHOWN as u64 { ", ... " } else { "" };
+        let (name, shape) = (dtype_name(self.dtype), &self.shape);
+        write!(f, "DenseHostTensor dtype = {name}, shape = {shape}, values = [{}{more}]", separated(values))
+    }
+}
+
+/// The dense tensor that an argument is.
+pub(crate) fn dense<'f>(frame: &'f Frame<'_>, index: usize) -> Result<&'f Dense, Fault> {
+    match frame.object(index)? {
+        Tensor::Dense(tensor) => Ok(tensor),
+        _ => Err(Fault::invalid(format!("argument {index} is no dense tensor"))),
+    }
+}
+
+/// A dense tensor as a result.
+pub(crate) fn value(tensor: Dense) -> Value {
+    object(Tensor::Dense(tensor))
+}
+
+/// How an element type's attributes look.
+trait Attributes: Element {
+    fn one(frame: &Frame<'_>, index: usize) -> Result<Self, Fault>;
+    fn many(frame: &Frame<'_>, index: usize) -> Result<Vec<Self>, Fault>;
+}
+
+macro_rules! attributes {
+    ($($ty:ty, $attribute:ty, $from:expr;)*) => {$(
+        impl Attributes for $ty {
+            fn one(frame: &Frame<'_>, index: usize) -> Result<Self, Fault> {
+                frame.attribute::<$attribute>(index).map($from)
+            }
+            fn many(frame: &Frame<'_>, index: usize) -> Result<Vec<Self>, Fault> {
+                Ok(frame.attribute::<Vec<$attribute>>(index)?.into_iter().map($from).collect())
+            }
+        }
+    )*};
+}
+
+attributes! {
+    u8, u8, |v| v; u32, u32, |v| v; u64, u64, |v| v;
+    i8, i8, |v| v; i32, i32, |v| v; i64, i64, |v| v;
+    f32, f32, |v| v; f64, f64, |v| v; bool, bool, |v| v;
+    f16, F16Bits, |v: F16Bits| f16::from_bits(v.0);
+    bf16, Bf16Bits, |v: Bf16Bits| bf16::from_bits(v.0);
+}
+
+macro_rules! complex_attributes {
+    ($ty:ty) => {
+        impl Attributes for Complex<$ty> {
+            /// A real number, or an array of both parts.
+            fn one(frame: &Frame<'_>, index: usize) -> Result<Self, Fault> {
+                match Self::many(frame, index)?.as_slice() {
+                    [one] => Ok(*one),
+                    other => Err(Fault::invalid(format!("{} complex numbers, expected one", other.len()))),
+                }
+            }
+
+            /// Real and imaginary parts in turn.
+            fn many(frame: &Frame<'_>, index: usize) -> Result<Vec<Self>, Fault> {
+                let parts: Vec<$ty> = frame.attribute(index)?;
+                Ok(parts.as_chunks::<2>().0.iter().map(|&[re, im]| Complex::new(re, im)).collect())
+            }
+        }
+    };
+}
+
+complex_attributes!(f32);
+complex_attributes!(f64);
+
+fn set_constants<T: Attributes>(frame: &Frame<'_>) -> Result<(), Fault> {
+    let tensor = dense(frame, 0)?;
+    let values = T::many(frame, 0)?;
+    let expected = tensor.shape.elements();
+    if values.len() as u64 != expected {
+        let count = values.len();
+        return Err(
+            format!("Incorrect number of values for the tensor: {count}, but expected {expected}").into()
+        );
+    }
+    tensor.fill(values)
+}
+
+fn make<T: Element>(frame: &Frame<'_>, kernel: &str) -> Result<Value, Fault> {
+    let (buffer, shape) = (frame.object::<Buffer>(0)?, frame.object::<TensorShape>(1)?);
+    if buffer.len() as u64 != shape.elements().saturating_mul(T::SIZE as u64) {
+        return Err(Fault::from(format!(
+            "{kernel} failed: buffer_size ({}) is not equal to the number of elements in shape ({shape}) \
+             times element size ({})",
+            buffer.len(),
+            T::SIZE
+        )));
+    }
+    Ok(value(Dense { dtype: T::DTYPE, shape: shape.clone(), buffer: buffer.clone() }))
+}
+
+fn create<T: Attributes>(frame: &mut Frame<'_>) -> Result<Value, Fault> {
+    let shape = TensorShape::new(frame.attribute(0)?)?;
+    let values = T::many(frame, 1)?;
+    if let [one] = values[..] {
+        let tensor = Dense::zeros::<T>(frame, shape)?;
+        tensor.fill(std::iter::repeat(one))?;
+        return Ok(value(tensor));
+    }
+    Ok(value(Dense::from_elements(shape, &values)?))
+}
+
+fn creation<T: Attributes>(registry: &mut KernelRegistry, name: &str) {
+    for dialect in ["tfrt_dht", "tfrt_dht_sync"] {
+        for rank in 0..=5 {
+            let kernel = format!("{dialect}.create_uninitialized_tensor.{name}.{rank}");
+            registry.fallible(&kernel, move |frame: &mut Frame<'_>| {
+                let shape = TensorShape::new(frame.attribute(0)?)?;
+                if shape.rank() != rank {
+                    return Err(Fault::invalid(format!("the shape {shape} is not of rank {rank}")));
+                }
+                Ok(value(Dense::zeros::<T>(frame, shape)?))
+            });
+        }
+    }
+    registry.fallible(&format!("tfrt_dht_sync.create_dense_tensor.{name}"), create::<T>);
+    registry.fallible(&format!("tfrt_dht_sync.create_from_scalar.{name}"), |frame: &mut Frame<'_>| {
+        let shape = TensorShape::new(frame.attribute(0)?)?;
+        let mut bytes = vec![0; T::SIZE];
+        T::one(frame, 1)?.write(&mut bytes);
+        Ok(object(Tensor::Scalar(T::DTYPE, shape, bytes)))
+    });
+    registry.fallible(&format!("tfrt_dht.fill_tensor_with_constant.{name}"), |frame: &mut Frame<'_>| {
+        dense(frame, 0)?.fill(std::iter::repeat(T::one(frame, 0)?))?;
+        Ok(Chain)
+    });
+    registry
+        .fallible(&format!("tfrt_dht.set_tensor_with_constant_values.{name}"), |frame: &mut Frame<'_>| {
+            set_constants::<T>(frame).map(|()| Chain)
+        });
+    let sync = format!("tfrt_dht_sync.set_tensor_with_constant_values.{name}");
+    registry.fallible(&sync, |frame: &mut Frame<'_>| set_constants::<T>(frame));
+    registry.fallible(&format!("tfrt_dht.make_tensor.{name}"), |frame: &mut Frame<'_>| {
+        Ok((make::<T>(frame, "dht.make_tensor")?, Chain))
+    });
+    registry.fallible(&format!("tfrt_dht_sync.make_tensor.{name}"), |frame: &mut Frame<'_>| {
+        make::<T>(frame, "tfrt_dht_sync.make_tensor")
+    });
+}
+
+/// `(tensor, chain, values...)`: for types that registers hold as numbers.
+fn set_values<T: Element + FromValue>(registry: &mut KernelRegistry, name: &str) {
+    registry.fallible(&format!("tfrt_dht.set_tensor_with_values.{name}"), |frame: &mut Frame<'_>| {
+        let tensor = dense(frame, 0)?;
+        let (count, expected) = (frame.arguments().saturating_sub(2), tensor.shape.elements());
+        if count as u64 != expected {
+            let message =
+                format!("Incorrect number of values for the tensor: {count}, but expected {expected}");
+            return Err(message.into());
+        }
+        let values = (2..frame.arguments()).map(|i| frame.get::<T>(i)).collect::<Result<Vec<T>, _>>()?;
+        tensor.fill(values)?;
+        Ok(Chain)
+    });
+}
+
+fn comparison<T: Element>(registry: &mut KernelRegistry, name: &str) {
+    registry.fallible(&format!("tfrt_dht.tensor_equal.{name}"), |frame: &mut Frame<'_>| {
+        Ok((dense(frame, 0)?.equals::<T>(dense(frame, 1)?, |a, b| a == b)?, Chain))
+    });
+    for (infix, ulp) in
+        [("", 2), ("3ulp.", 3), ("1000ulp.", 1000), ("2000ulp.", 2000), ("100000ulp.", 100_000)]
+    {
+        registry.fallible(
+            &format!("tfrt_dht.tensor_allclose.{infix}{name}"),
+            move |frame: &mut Frame<'_>| {
+                Ok((dense(frame, 0)?.equals::<T>(dense(frame, 1)?, |a, b| a.close(b, ulp))?, Chain))
+            },
+        );
+    }
+}
+
+fn allocate(frame: &mut Frame<'_>) -> Result<Value, Fault> {
+    let (size, alignment) = (frame.get::<i64>(0)?, frame.get::<i64>(1)?);
+    if size < 0 || alignment <= 0 || !(alignment as u64).is_power_of_two() {
+        return Err(Fault::invalid(format!("a buffer of {size} bytes aligned to {alignment}")));
+    }
+    Ok(object(Buffer::new(frame, size as u64)?))
+}
+
+fn slice(frame: &mut Frame<'_>) -> Result<Value, Fault> {
+    let (buffer, offset, size) = (frame.object::<Buffer>(0)?, frame.get::<i64>(1)?, frame.get::<i64>(2)?);
+    let slice = buffer.slice(offset, size);
+    let refuse = || Fault::invalid(format!("{size} bytes from {offset} on of a buffer of {}", buffer.len()));
+    slice.map(object).ok_or_else(refuse)
+}
+
+fn print(frame: &mut Frame<'_>) -> Result<Chain, Fault> {
+    out!(frame, "{}\n", frame.object::<Tensor>(0)?);
+    Ok(Chain)
+}
+
+fn const_dense(frame: &mut Frame<'_>) -> Result<Value, Fault> {
+    let attribute: &DenseAttribute<'static> = frame.attribute(0)?;
+    Ok(value(Dense::from_attribute(frame, attribute)?))
+}
+
+pub(super) fn register(registry: &mut KernelRegistry) {
+    macro_rules! types {
+        ($($ty:ty, $name:literal;)*) => {$(
+            creation::<$ty>(registry, $name);
+            comparison::<$ty>(registry, $name);
+        )*};
+    }
+    types! {
+        u8, "ui8"; u32, "ui32"; u64, "ui64"; f32, "f32"; f64, "f64"; i8, "i8"; i32, "i32"; i64, "i64";
+        bool, "bool"; Complex<f32>, "complex64"; Complex<f64>, "complex128"; f16, "f16"; bf16, "bf16";
+    }
+    set_values::<u8>(registry, "ui8");
+    set_values::<u32>(registry, "ui32");
+    set_values::<u64>(registry, "ui64");
+    set_values::<f32>(registry, "f32");
+    set_values::<f64>(registry, "f64");
+    set_values::<i8>(registry, "i8");
+    set_values::<i32>(registry, "i32");
+    set_values::<i64>(registry, "i64");
+    set_values::<bool>(registry, "bool");
+    for dialect in ["tfrt_dht", "tfrt_dht_sync"] {
+        registry.fallible(&format!("{dialect}.allocate_buffer"), allocate);
+        registry.fallible(&format!("{dialect}.get_buffer_slice"), slice);
+        registry.fallible(&format!("{dialect}.get_tensor_shape"), |frame: &mut Frame<'_>| {
+            Ok(object(dense(frame, 0)?.shape.clone()))
+        });
+    }
+    registry.fallible("tfrt_dht.print_tensor", print);
+    registry.fallible("tfrt_dht_sync.print_tensor", |frame: &mut Frame<'_>| print(frame).map(drop));
+    registry.fallible("tfrt_dht.print_tensor_shape", |frame: &mut Frame<'_>| {
+        out!(frame, "{}\n", dense(frame, 0)?.shape);
+        Ok(Chain)
+    });
+    registry.fallible("tfrt_dht.no_op_ht", |frame: &mut Frame<'_>| dense(frame, 0).map(|_| Chain));
+    registry.fallible("tfrt_dht.get_buffer", |frame: &mut Frame<'_>| {
+        Ok((object(dense(frame, 0)?.buffer.clone()), Chain))
+    });
+    registry.fallible("tfrt_dht.print_buffer", |frame: &mut Frame<'_>| {
+        out!(frame, "{}\n", frame.object::<Buffer>(0)?);
+        Ok(Chain)
+    });
+    registry.fallible("tfrt_test.const_dense_attr", const_dense);
+    registry.fallible("tfrt_test.sync.const_dense_attr", const_dense);
+}

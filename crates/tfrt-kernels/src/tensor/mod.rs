@@ -1,0 +1,56 @@
+//! Shapes and tensors on the host.
+
+mod buffer;
+pub(crate) mod coo;
+pub(crate) mod dense;
+mod element;
+mod shape;
+pub(crate) mod string;
+
+pub(crate) use buffer::Buffer;
+pub(crate) use coo::Coo;
+pub(crate) use dense::Dense;
+pub(crate) use element::{Element, dtype_name, format_element};
+pub(crate) use shape::TensorShape;
+pub(crate) use string::Strings;
+
+use bef::DType;
+use host::KernelRegistry;
+use std::fmt;
+
+/// A tensor, of whichever kind.
+#[derive(Clone)]
+pub(crate) enum Tensor {
+    Dense(Dense),
+    /// One value, as the bytes of its type, for every element.
+    Scalar(DType, TensorShape, Vec<u8>),
+    Strings(Strings),
+    Coo(Coo),
+}
+
+impl fmt::Display for Tensor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Dense(tensor) => tensor.fmt(f),
+            Self::Scalar(dtype, shape, value) => {
+                let name = dtype_name(*dtype);
+                let value = format_element(*dtype, value);
+                write!(f, "ScalarHostTensor dtype = {name}, shape = {shape}, value = {value}")
+            }
+            Self::Strings(tensor) => tensor.fmt(f),
+            Self::Coo(tensor) => tensor.fmt(f),
+        }
+    }
+}
+
+/// The items of a list with `, ` between them.
+pub(crate) fn separated<T: fmt::Display>(items: impl IntoIterator<Item = T>) -> String {
+    items.into_iter().map(|i| i.to_string()).collect::<Vec<_>>().join(", ")
+}
+
+pub(crate) fn register(registry: &mut KernelRegistry) {
+    shape::register(registry);
+    dense::register(registry);
+    string::register(registry);
+    coo::register(registry);
+}

@@ -1,0 +1,118 @@
+use super::separated;
+use crate::kernels::{RegistryExt, object, out};
+use host::{Chain, Fault, Frame, KernelRegistry};
+use std::fmt;
+
+/// Sizes, outermost first, none of them negative.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct TensorShape(Vec<i64>);
+
+impl TensorShape {
+    /// # Errors
+    /// For negative sizes, and where the number of elements does not fit 63 bits.
+    pub(crate) fn new(dims: Vec<i64>) -> Result<Self, Fault> {
+        let elements = dims.iter().try_fold(1i64, |n, &d| n.checked_mul(d).filter(|_| d >= 0));
+        match elements {
+            Some(_) => Ok(Self(dims)),
+            None => Err(Fault::invalid(format!("no tensor has the shape [{}]", separated(&dims)))),
+        }
+    }
+
+    pub(crate) fn dims(&self) -> &[i64] {
+        &self.0
+    }
+
+    pub(crate) fn rank(&self) -> usize {
+        self.0.len()
+    }
+
+    pub(crate) fn elements(&self) -> u64 {
+        self.0.iter().product::<i64>() as u64
+    }
+}
+
+impl fmt::Display for TensorShape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "[{}]", separated(&self.0))
+    }
+}
+
+/// Sizes of which some (negative), or even their number, are not known.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct PartialShape(Option<Vec<i64>>);
+
+impl fmt::Display for PartialShape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Some(dims) => write!(f, "[{}]", separated(dims)),
+            None => f.write_str("Unknown rank"),
+        }
+    }
+}
+
+/// A shape whose rank is part of its type.
+struct FixedRankShape(TensorShape);
+
+fn to_shape(shape: &PartialShape) -> Result<TensorShape, Fault> {
+    let Some(dims) = &shape.0 else { return Err("Unknown rank".into()) };
+    let unknown: Vec<usize> = (0..dims.len()).filter(|&i| dims[i] < 0).collect();
+    if !unknown.is_empty() {
+        let list = separated(unknown);
+        return Err(format!("Unknown dimensions at following indices = [{list}]").into());
+    }
+    TensorShape::new(dims.clone())
+}
+
+fn dimension(frame: &mut Frame<'_>) -> Result<i64, Fault> {
+    let (shape, index) = (frame.object::<TensorShape>(0)?, frame.get::<i32>(1)?);
+    let dim = usize::try_from(index).ok().and_then(|i| shape.dims().get(i).copied());
+    dim.ok_or_else(|| Fault::invalid(format!("dimension {index} of a shape of rank {}", shape.rank())))
+}
+
+fn fixed_rank(registry: &mut KernelRegistry, rank: usize) {
+    registry.fallible(&format!("ts.as_fixed_rank_shape.{rank}"), move |frame: &mut Frame<'_>| {
+        let shape = frame.object::<TensorShape>(0)?;
+        if shape.rank() != rank {
+            return Err(Fault::invalid(format!("the shape {shape} is not of rank {rank}")));
+        }
+        Ok(object(FixedRankShape(shape.clone())))
+    });
+    registry.fallible(&format!("ts.print_fixed_rank_shape.{rank}"), |frame: &mut Frame<'_>| {
+        let FixedRankShape(shape) = frame.object(0)?;
+        let text = if shape.elements() > 0 { shape.to_string() } else { "[]".to_owned() };
+        out!(frame, "fixed_rank_shape = {text}\n");
+        Ok(Chain)
+    });
+}
+
+pub(super) fn register(registry: &mut KernelRegistry) {
+    for name in ["ts.build_shape", "ts_sync.build_shape"] {
+        registry.fallible(name, |frame: &mut Frame<'_>| Ok(object(TensorShape::new(frame.attribute(0)?)?)));
+    }
+    for name in ["ts.build_partial_shape", "ts_sync.build_partial_shape"] {
+        registry.fallible(name, |frame: &mut Frame<'_>| Ok(object(PartialShape(Some(frame.attribute(0)?)))));
+    }
+    for name in ["ts.to_partial_shape", "ts_sync.to_partial_shape"] {
+        registry.fallible(name, |frame: &mut Frame<'_>| {
+            Ok(object(PartialShape(Some(frame.object::<TensorShape>(0)?.dims().to_vec()))))
+        });
+    }
+    registry.add_typed("ts.build_unranked_partial_shape", || object(PartialShape(None)));
+    registry.fallible("ts.to_shape", |frame: &mut Frame<'_>| Ok(object(to_shape(frame.object(0)?)?)));
+    registry.fallible("ts.print_shape", |frame: &mut Frame<'_>| {
+        out!(frame, "shape = {}\n", frame.object::<TensorShape>(0)?);
+        Ok(Chain)
+    });
+    registry.fallible("ts.print_partial_shape", |frame: &mut Frame<'_>| {
+        out!(frame, "partial_tensor_shape = {}\n", frame.object::<PartialShape>(0)?);
+        Ok(Chain)
+    });
+    registry.fallible("ts.equal_shape", |frame: &mut Frame<'_>| {
+        Ok(frame.object::<TensorShape>(0)? == frame.object::<TensorShape>(1)?)
+    });
+    registry.fallible("ts.get_dimension", dimension);
+    registry.fallible("ts.get_num_elements", |frame: &mut Frame<'_>| {
+        Ok(frame.object::<TensorShape>(0)?.elements() as i64)
+    });
+    (1..=3).for_each(|rank| fixed_rank(registry, rank));
+}
