@@ -35,12 +35,14 @@
 #[allow(unsafe_code)]
 pub mod compute;
 
+mod adaptive;
 mod binary;
 mod compare;
 mod conv;
 mod copy;
 mod fill;
 mod gather;
+mod grid_sampler;
 mod join;
 mod masked;
 mod matmul;
@@ -50,21 +52,26 @@ mod pooling;
 mod prim;
 mod rearrange;
 mod reduce;
+mod resample;
 mod softmax;
+mod sort;
 mod support;
 mod unary;
 mod view;
+mod window;
 
 use operator::{KernelRegistry, Operator};
 
 /// The operator tables.
 static FAMILIES: &[&[Operator]] = &[
+    adaptive::OPERATORS,
     binary::OPERATORS,
     compare::OPERATORS,
     conv::OPERATORS,
     copy::OPERATORS,
     fill::OPERATORS,
     gather::OPERATORS,
+    grid_sampler::OPERATORS,
     join::OPERATORS,
     masked::OPERATORS,
     pad::OPERATORS,
@@ -74,9 +81,12 @@ static FAMILIES: &[&[Operator]] = &[
     prim::OPERATORS,
     rearrange::OPERATORS,
     reduce::OPERATORS,
+    resample::OPERATORS,
     softmax::OPERATORS,
+    sort::OPERATORS,
     unary::OPERATORS,
     view::OPERATORS,
+    window::OPERATORS,
 ];
 
 /// Every operator of the library, family by family.

@@ -1,0 +1,248 @@
+//! Pooling into a given number of windows: each output covers its share of the input.
+
+use crate::support::convert::all_values;
+use crate::support::dims::to_size;
+use crate::support::dtype::{compute_type, dispatch};
+use crate::support::rows::{expect_type, write_values};
+use operator::{Args, DtypeSet, KernelContext, Operator, Outs, Result, ensure};
+use std::ops::Range;
+use tensor::{ScalarType, Shape, TensorMeta};
+
+macro_rules! row {
+    ($schema:literal, $f:expr) => {
+        Operator::new(concat!("aten::", $schema, "Tensor(a!) out) -> Tensor(a!)"), DtypeSet::FLOATING, $f)
+    };
+}
+
+macro_rules! pair {
+    ($schema:literal, $f:expr) => {
+        Operator::new(
+            concat!(
+                "aten::",
+                $schema,
+                ", *, Tensor(a!) out, Tensor(b!) indices) -> (Tensor(a!) out, Tensor(b!) indices)"
+            ),
+            DtypeSet::REAL,
+            $f,
+        )
+    };
+}
+
+pub(crate) const OPERATORS: &[Operator] = &[
+    row!("adaptive_avg_pool1d.out(Tensor self, int[1] output_size, *, ", avg::<1>),
+    row!("_adaptive_avg_pool2d.out(Tensor self, SymInt[2] output_size, *, ", avg::<2>),
+    row!("adaptive_avg_pool2d.out(Tensor self, SymInt[2] output_size, *, ", avg::<2>),
+    row!("_adaptive_avg_pool3d.out(Tensor self, SymInt[3] output_size, *, ", avg::<3>),
+    row!("adaptive_avg_pool3d.out(Tensor self, SymInt[3] output_size, *, ", avg::<3>),
+    row!("_adaptive_avg_pool2d_backward.out(Tensor grad_output, Tensor self, *, ", avg_backward::<2>),
+    row!("_adaptive_avg_pool3d_backward.out(Tensor grad_output, Tensor self, *, ", avg_backward::<3>),
+    pair!("adaptive_max_pool2d.out(Tensor self, int[2] output_size", max::<2>),
+    pair!("adaptive_max_pool3d.out(Tensor self, int[3] output_size", max::<3>),
+];
+
+/// The elements of a dimension of size `from` that the `i`th of `to` windows covers.
+fn window(i: usize, from: usize, to: usize) -> Range<usize> {
+    let at = |i: usize| i as u128 * from as u128;
+    (at(i) / to as u128) as usize..at(i + 1).div_ceil(to as u128) as usize
+}
+
+/// The windows of a call over the last dimensions, as three.
+struct Windows {
+    planes: usize,
+    from: [usize; 3],
+    to: [usize; 3],
+}
+
+impl Windows {
+    fn new<const N: usize>(x: &TensorMeta, to: &[usize]) -> Result<(Self, Shape)> {
+        let rank = x.rank();
+        ensure!(
+            rank == N + 1 || rank == N + 2,
+            "self: expected {} or {} dimensions, found {x}",
+            N + 1,
+            N + 2
+        );
+        ensure!(!x.sizes()[rank - N..].contains(&0), "self: {x} has empty images");
+        let mut sizes = *x.sizes();
+        sizes[rank - N..].copy_from_slice(to);
+        let (mut a, mut b) = ([1; 3], [1; 3]);
+        a[3 - N..].copy_from_slice(&x.sizes()[rank - N..]);
+        b[3 - N..].copy_from_slice(to);
+        Ok((Self { planes: x.sizes()[..rank - N].iter().product(), from: a, to: b }, sizes))
+    }
+
+    /// Calls `f` with each window: its number and what it covers.
+    fn each(&self, mut f: impl FnMut(usize, [Range<usize>; 3])) {
+        let [d, h, w] = self.to;
+        for z in 0..d {
+            for y in 0..h {
+                for x in 0..w {
+                    let part = |k: usize, i: usize| window(i, self.from[k], self.to[k]);
+                    f((z * h + y) * w + x, [part(0, z), part(1, y), part(2, x)]);
+                }
+            }
+        }
+    }
+
+    /// Calls `f` with the position in a plane of the input of each element of a window, row-major.
+    fn covered(&self, [d, h, w]: [Range<usize>; 3], mut f: impl FnMut(usize)) {
+        let [_, height, width] = self.from;
+        for z in d {
+            for y in h.clone() {
+                for x in w.clone() {
+                    f((z * height + y) * width + x);
+                }
+            }
+        }
+    }
+}
+
+fn output_size<const N: usize>(args: &Args<'_>) -> Result<[usize; N]> {
+    let list = args.ints(1)?;
+    ensure!(list.len() == N, "output_size: expected {N} numbers, found {list:?}");
+    let mut sizes = [0; N];
+    for (size, &s) in sizes.iter_mut().zip(list) {
+        *size = to_size("output_size", s)?;
+    }
+    Ok(sizes)
+}
+
+/// The mean of each window.
+fn avg<const N: usize>(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    let x = args.tensor(0)?;
+    let (windows, sizes) = Windows::new::<N>(x.meta(), &output_size::<N>(args)?)?;
+    let out = outs.tensor(0)?;
+    expect_type("out", x.dtype(), out.dtype())?;
+    out.resize(&sizes)?;
+    let (from, to) = (windows.from.iter().product::<usize>(), windows.to.iter().product::<usize>());
+    dispatch!(args.name(0), compute_type(x.dtype()), COMPUTE_FLOAT, C => {
+        let values = all_values::<C>(ctx, &x)?;
+        let values: &[C] = &values;
+        write_values::<C>(ctx, out, |out| {
+            ctx.pool().parallel_chunks_mut(out, to, (1 << 14) / from.clamp(1, 1 << 14), &|plane, out| {
+                let x = &values[plane * from..][..from];
+                windows.each(|i, parts| {
+                    let [d, h, w] = parts.clone().map(|p| p.len() as f64);
+                    let mut sum = 0.0;
+                    windows.covered(parts, |at| sum += x[at] as f64);
+                    out[i] = (sum / (d * h * w)) as C;
+                });
+            });
+            Ok(())
+        })
+    })
+}
+
+/// The gradient of [`avg`]: each element's share of those of the windows that cover it.
+fn avg_backward<const N: usize>(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    let (grad, x) = (args.tensor(0)?, args.meta(1)?);
+    ensure!(
+        grad.rank() == x.rank()
+            && grad.rank() >= N
+            && grad.sizes()[..x.rank() - N] == x.sizes()[..x.rank() - N],
+        "grad_output: the shape {} does not go with the input's, {}",
+        grad.sizes(),
+        x.sizes()
+    );
+    let (windows, _) = Windows::new::<N>(x, &grad.sizes()[x.rank() - N..])?;
+    expect_type("grad_output", x.dtype(), grad.dtype())?;
+    let out = outs.tensor(0)?;
+    expect_type("out", x.dtype(), out.dtype())?;
+    out.resize(x.sizes())?;
+    let (from, to) = (windows.from.iter().product::<usize>(), windows.to.iter().product::<usize>());
+    dispatch!(args.name(0), compute_type(x.dtype()), COMPUTE_FLOAT, C => {
+        let grad = all_values::<C>(ctx, &grad)?;
+        write_values::<C>(ctx, out, |out| {
+            out.fill(0.0);
+            for plane in 0..windows.planes {
+                let (out, grad) = (&mut out[plane * from..][..from], &grad[plane * to..][..to]);
+                windows.each(|i, parts| {
+                    let count: usize = parts.iter().map(|p| p.len()).product();
+                    let share = grad[i] / count as C;
+                    windows.covered(parts, |at| out[at] += share);
+                });
+            }
+            Ok(())
+        })
+    })
+}
+
+/// The largest of each window, and where in its image that is; NaN prevails.
+fn max<const N: usize>(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    let x = args.tensor(0)?;
+    let (windows, sizes) = Windows::new::<N>(x.meta(), &output_size::<N>(args)?)?;
+    let [out, indices] = outs.tensors([0, 1])?;
+    expect_type("out", x.dtype(), out.dtype())?;
+    expect_type("indices", ScalarType::Long, indices.dtype())?;
+    out.resize(&sizes)?;
+    indices.resize(&sizes)?;
+    let (from, to) = (windows.from.iter().product::<usize>(), windows.to.iter().product::<usize>());
+    dispatch!(args.name(0), compute_type(x.dtype()), COMPUTE_REAL, C => {
+        let values = all_values::<C>(ctx, &x)?;
+        let mut found = ctx.scratch::<i64>(out.numel())?;
+        for plane in 0..windows.planes {
+            let x = &values[plane * from..][..from];
+            windows.each(|i, parts| {
+                let mut best: Option<usize> = None;
+                windows.covered(parts, |at| {
+                    // Not comparable to itself: NaN.
+                    let better = best.is_none_or(|b| x[at] > x[b] || x[at].partial_cmp(&x[at]).is_none());
+                    if better {
+                        best = Some(at);
+                    }
+                });
+                found[plane * to + i] = best.unwrap_or(0) as i64;
+            });
+        }
+        write_values::<C>(ctx, out, |out| {
+            for (i, (out, &at)) in out.iter_mut().zip(found.iter()).enumerate() {
+                *out = values[i / to * from + at as usize];
+            }
+            Ok(())
+        })?;
+        write_values::<i64>(ctx, indices, |to| {
+            to.copy_from_slice(&found);
+            Ok(())
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::support::call::{a, call, call_many, ints, out, t};
+    use tensor::DimOrder;
+    use tensor::ScalarType::{Float, Long};
+
+    #[test]
+    fn windows_overlap_where_sizes_do_not_divide() {
+        let x =
+            t(&[1, 1, 1, 5], &[1f32, 2.0, 3.0, 4.0, 5.0]).to_dim_order(DimOrder::channels_last(4)).unwrap();
+        let r = call("aten::_adaptive_avg_pool2d.out", &[a(&x), ints(&[1, 2])], out(Float, &[1, 1, 1, 2]))
+            .unwrap();
+        assert_eq!(r.as_slice::<f32>().unwrap(), &[2.0, 4.0]);
+        let outs = [out(Float, &[1, 1, 1, 7]), out(Long, &[1, 1, 1, 7])];
+        let [_, i] = call_many("aten::adaptive_max_pool2d.out", &[a(&x), ints(&[1, 7])], outs).unwrap();
+        assert_eq!(i.as_slice::<i64>().unwrap(), &[0, 1, 2, 2, 3, 4, 4]);
+        let g = t(&[1, 1, 1, 2], &[3f32, 6.0]);
+        let r = call("aten::_adaptive_avg_pool2d_backward.out", &[a(&g), a(&x)], out(Float, &[1, 1, 1, 5]))
+            .unwrap();
+        assert_eq!(r.as_slice::<f32>().unwrap(), &[1.0, 1.0, 3.0, 2.0, 2.0]);
+    }
+
+    #[test]
+    fn no_windows_and_no_elements() {
+        let x = t(&[1, 2, 2], &[1f32, 2.0, 3.0, 4.0]);
+        let pool = |size: &[i64]| {
+            call("aten::_adaptive_avg_pool2d.out", &[a(&x), ints(size)], out(Float, &[1, 2, 2]))
+        };
+        assert_eq!(pool(&[0, 2]).unwrap().numel(), 0);
+        for bad in [&[-1, 2][..], &[2], &[i64::MAX, i64::MAX], &[3, 3]] {
+            assert!(pool(bad).is_err());
+        }
+        let empty = t::<f32>(&[1, 0, 2], &[]);
+        assert!(
+            call("aten::_adaptive_avg_pool2d.out", &[a(&empty), ints(&[1, 1])], out(Float, &[1, 1, 1]))
+                .is_err()
+        );
+    }
+}

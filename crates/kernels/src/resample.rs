@@ -1,0 +1,493 @@
+//! Lines, images and volumes in other sizes: nearest, linear and cubic, with and without antialiasing.
+//! Positions are computed in float32, in float64 for float64 tensors, as PyTorch does.
+
+use crate::support::convert::all_values;
+use crate::support::dims::to_positive;
+use crate::support::dtype::{Cast, Compute, compute_type, dispatch};
+use crate::support::remap::remap;
+use crate::support::rows::{expect_type, write_values};
+use num_traits::Float;
+use operator::{Args, DtypeSet, Error, KernelContext, Operator, Outs, Result, ScratchBuffer, ensure};
+use tensor::{ScalarType, Shape};
+
+/// float16, bfloat16, float32, float64, and uint8 as pictures have it.
+const PICTURES: DtypeSet = DtypeSet::FLOATING.and(DtypeSet::of(&[ScalarType::Byte]));
+
+macro_rules! row {
+    ($schema:literal, $dtypes:expr, $f:expr) => {
+        Operator::new(concat!("aten::", $schema, ", *, Tensor(a!) out) -> Tensor(a!)"), $dtypes, $f)
+    };
+}
+
+pub(crate) const OPERATORS: &[Operator] = &[
+    row!(
+        "upsample_nearest1d.vec_out(Tensor input, SymInt[]? output_size, float[]? scale_factors",
+        DtypeSet::ALL,
+        |c, a, o| nearest(c, a, o, vec::<1>(a, 2)?, false)
+    ),
+    row!(
+        "upsample_nearest1d.out(Tensor self, SymInt[1] output_size, float? scales=None",
+        DtypeSet::ALL,
+        |c, a, o| nearest(c, a, o, plain::<1>(a, 2)?, false)
+    ),
+    row!(
+        "upsample_nearest2d.vec_out(Tensor input, SymInt[]? output_size, float[]? scale_factors",
+        DtypeSet::ALL,
+        |c, a, o| nearest(c, a, o, vec::<2>(a, 2)?, false)
+    ),
+    row!(
+        "upsample_nearest2d.out(Tensor self, SymInt[2] output_size, float? scales_h=None, float? scales_w=None",
+        DtypeSet::ALL,
+        |c, a, o| nearest(c, a, o, plain::<2>(a, 2)?, false)
+    ),
+    row!(
+        "upsample_nearest3d.vec_out(Tensor input, SymInt[]? output_size, float[]? scale_factors",
+        DtypeSet::ALL,
+        |c, a, o| nearest(c, a, o, vec::<3>(a, 2)?, false)
+    ),
+    row!(
+        "upsample_nearest3d.out(Tensor self, SymInt[3] output_size, float? scales_d=None, float? scales_h=None, float? scales_w=None",
+        DtypeSet::ALL,
+        |c, a, o| nearest(c, a, o, plain::<3>(a, 2)?, false)
+    ),
+    row!(
+        "_upsample_nearest_exact1d.vec_out(Tensor input, SymInt[]? output_size, float[]? scale_factors",
+        DtypeSet::ALL,
+        |c, a, o| nearest(c, a, o, vec::<1>(a, 2)?, true)
+    ),
+    row!(
+        "_upsample_nearest_exact1d.out(Tensor self, SymInt[1] output_size, float? scales=None",
+        DtypeSet::ALL,
+        |c, a, o| nearest(c, a, o, plain::<1>(a, 2)?, true)
+    ),
+    row!(
+        "_upsample_nearest_exact2d.vec_out(Tensor input, SymInt[]? output_size, float[]? scale_factors",
+        DtypeSet::ALL,
+        |c, a, o| nearest(c, a, o, vec::<2>(a, 2)?, true)
+    ),
+    row!(
+        "_upsample_nearest_exact2d.out(Tensor self, SymInt[2] output_size, float? scales_h=None, float? scales_w=None",
+        DtypeSet::ALL,
+        |c, a, o| nearest(c, a, o, plain::<2>(a, 2)?, true)
+    ),
+    row!(
+        "_upsample_nearest_exact3d.vec_out(Tensor input, SymInt[]? output_size, float[]? scale_factors",
+        DtypeSet::ALL,
+        |c, a, o| nearest(c, a, o, vec::<3>(a, 2)?, true)
+    ),
+    row!(
+        "_upsample_nearest_exact3d.out(Tensor self, SymInt[3] output_size, float? scales_d=None, float? scales_h=None, float? scales_w=None",
+        DtypeSet::ALL,
+        |c, a, o| nearest(c, a, o, plain::<3>(a, 2)?, true)
+    ),
+    row!(
+        "upsample_linear1d.vec_out(Tensor input, SymInt[]? output_size, bool align_corners, float[]? scale_factors",
+        PICTURES,
+        |c, a, o| weighted(c, a, o, vec::<1>(a, 3)?, LINEAR)
+    ),
+    row!(
+        "upsample_linear1d.out(Tensor self, SymInt[1] output_size, bool align_corners, float? scales=None",
+        PICTURES,
+        |c, a, o| weighted(c, a, o, plain::<1>(a, 3)?, LINEAR)
+    ),
+    row!(
+        "upsample_bilinear2d.vec_out(Tensor input, SymInt[]? output_size, bool align_corners, float[]? scale_factors",
+        PICTURES,
+        |c, a, o| weighted(c, a, o, vec::<2>(a, 3)?, LINEAR)
+    ),
+    row!(
+        "upsample_bilinear2d.out(Tensor self, SymInt[2] output_size, bool align_corners, float? scales_h=None, float? scales_w=None",
+        PICTURES,
+        |c, a, o| weighted(c, a, o, plain::<2>(a, 3)?, LINEAR)
+    ),
+    row!(
+        "upsample_trilinear3d.vec_out(Tensor input, SymInt[]? output_size, bool align_corners, float[]? scale_factors",
+        PICTURES,
+        |c, a, o| weighted(c, a, o, vec::<3>(a, 3)?, LINEAR)
+    ),
+    row!(
+        "upsample_trilinear3d.out(Tensor self, SymInt[3] output_size, bool align_corners, float? scales_d=None, float? scales_h=None, float? scales_w=None",
+        PICTURES,
+        |c, a, o| weighted(c, a, o, plain::<3>(a, 3)?, LINEAR)
+    ),
+    row!(
+        "upsample_bicubic2d.vec_out(Tensor input, SymInt[]? output_size, bool align_corners, float[]? scale_factors",
+        PICTURES,
+        |c, a, o| weighted(c, a, o, vec::<2>(a, 3)?, CUBIC)
+    ),
+    row!(
+        "upsample_bicubic2d.out(Tensor self, SymInt[2] output_size, bool align_corners, float? scales_h=None, float? scales_w=None",
+        PICTURES,
+        |c, a, o| weighted(c, a, o, plain::<2>(a, 3)?, CUBIC)
+    ),
+    row!(
+        "_upsample_bilinear2d_aa.vec_out(Tensor input, SymInt[]? output_size, bool align_corners, float[]? scale_factors",
+        PICTURES,
+        |c, a, o| weighted(c, a, o, vec::<2>(a, 3)?, LINEAR_AA)
+    ),
+    row!(
+        "_upsample_bilinear2d_aa.out(Tensor self, SymInt[2] output_size, bool align_corners, float? scales_h=None, float? scales_w=None",
+        PICTURES,
+        |c, a, o| weighted(c, a, o, plain::<2>(a, 3)?, LINEAR_AA)
+    ),
+    row!(
+        "_upsample_bicubic2d_aa.vec_out(Tensor input, SymInt[]? output_size, bool align_corners, float[]? scale_factors",
+        PICTURES,
+        |c, a, o| weighted(c, a, o, vec::<2>(a, 3)?, CUBIC_AA)
+    ),
+    row!(
+        "_upsample_bicubic2d_aa.out(Tensor self, SymInt[2] output_size, bool align_corners, float? scales_h=None, float? scales_w=None",
+        PICTURES,
+        |c, a, o| weighted(c, a, o, plain::<2>(a, 3)?, CUBIC_AA)
+    ),
+];
+
+/// What a call asks for: the sizes of the last `N` dimensions, and how much larger they are said to
+/// be, which need not be their quotient.
+struct Target<const N: usize> {
+    sizes: Shape,
+    scales: [Option<f64>; N],
+}
+
+fn checked<const N: usize>(
+    args: &Args<'_>,
+    sizes: [usize; N],
+    scales: [Option<f64>; N],
+) -> Result<Target<N>> {
+    let x = args.meta(0)?;
+    ensure!(x.rank() == N + 2, "{}: expected {} dimensions, found {x}", args.name(0), N + 2);
+    ensure!(!x.sizes()[1..].contains(&0), "{}: {x} has nothing to take numbers from", args.name(0));
+    let mut all = *x.sizes();
+    all[2..].copy_from_slice(&sizes);
+    Ok(Target { sizes: all, scales })
+}
+
+/// The target of an overload with sizes at argument 1 and scales from argument `scales` on.
+fn plain<const N: usize>(args: &Args<'_>, scales: usize) -> Result<Target<N>> {
+    let list = args.ints(1)?;
+    ensure!(list.len() == N, "output_size: expected {N} numbers, found {list:?}");
+    let (mut sizes, mut factors) = ([0; N], [None; N]);
+    for d in 0..N {
+        sizes[d] = to_positive("output_size", list[d])?;
+        factors[d] = args.optional_double(scales + d)?;
+    }
+    checked(args, sizes, factors)
+}
+
+/// The target of an overload with either sizes at argument 1 or factors at argument `factors`.
+fn vec<const N: usize>(args: &Args<'_>, factors: usize) -> Result<Target<N>> {
+    let mut sizes = [0; N];
+    let scales = match (args.optional_ints(1)?, args.optional_doubles(factors)?) {
+        (Some(list), None) => {
+            ensure!(list.len() == N, "output_size: expected {N} numbers, found {list:?}");
+            for (size, &s) in sizes.iter_mut().zip(list) {
+                *size = to_positive("output_size", s)?;
+            }
+            [None; N]
+        }
+        (None, Some(list)) => {
+            let x = args.meta(0)?;
+            ensure!(
+                list.len() == N && x.rank() == N + 2,
+                "scale_factors: {list:?} for {x}, whose last {N} of {} dimensions are resized",
+                N + 2
+            );
+            for d in 0..N {
+                let size = x.sizes()[2 + d] as f64 * list[d];
+                // NaN is not above one either.
+                ensure!(
+                    size >= 1.0 && size < 2f64.powi(62),
+                    "scale_factors: {list:?} for the shape {}",
+                    x.sizes()
+                );
+                sizes[d] = size as usize;
+            }
+            std::array::from_fn(|d| Some(list[d]))
+        }
+        _ => return Err(Error::invalid("expected either output_size or scale_factors")),
+    };
+    checked(args, sizes, scales)
+}
+
+/// How many elements of the input make one of the output.
+fn ratio<C: Compute + Float>(from: usize, to: usize, scale: Option<f64>) -> C {
+    match scale {
+        Some(s) if s > 0.0 => C::from_f64(1.0 / s),
+        _ => C::from_f64(from as f64) / C::from_f64(to as f64),
+    }
+}
+
+/// Each element is the one of the input that is nearest, by its lower edge or, if `exact`, its center.
+fn nearest<const N: usize>(
+    ctx: &KernelContext<'_>,
+    args: &Args<'_>,
+    outs: &mut Outs<'_>,
+    target: Target<N>,
+    exact: bool,
+) -> Result<()> {
+    fn source<C: Compute + Float>(i: usize, ratio: f64, exact: bool) -> f64 {
+        let at = C::from_f64(i as f64) + C::from_f64(if exact { 0.5 } else { 0.0 });
+        (at * C::from_f64(ratio)).to_f64()
+    }
+    let x = args.tensor(0)?;
+    let out = outs.tensor(0)?;
+    out.resize(&target.sizes)?;
+    let double = x.dtype() == ScalarType::Double;
+    let ratios: [f64; N] = std::array::from_fn(|d| {
+        let (from, to) = (x.sizes()[2 + d], target.sizes[2 + d]);
+        match double {
+            true => ratio::<f64>(from, to, target.scales[d]),
+            false => ratio::<f32>(from, to, target.scales[d]).to_f64(),
+        }
+    });
+    remap(ctx, &x, out, N, &|d, i| {
+        // For images PyTorch leaves the scales out of account where these sizes leave no doubt.
+        match (N, target.sizes[2 + d] as f64 / x.sizes()[2 + d] as f64) {
+            (2, 1.0) if !exact => return i,
+            (2, 2.0) if !exact => return i / 2,
+            _ => {}
+        }
+        let at = if double { source::<f64>(i, ratios[d], exact) } else { source::<f32>(i, ratios[d], exact) };
+        (at.floor() as usize).min(x.sizes()[2 + d] - 1)
+    })
+}
+
+/// A filter: how far from the center it reaches, and what it weighs there.
+#[derive(Clone, Copy)]
+struct Filter {
+    cubic: bool,
+    antialias: bool,
+}
+
+const LINEAR: Filter = Filter { cubic: false, antialias: false };
+const CUBIC: Filter = Filter { cubic: true, antialias: false };
+const LINEAR_AA: Filter = Filter { cubic: false, antialias: true };
+const CUBIC_AA: Filter = Filter { cubic: true, antialias: true };
+
+/// The elements of one dimension of the input that make each element of the output: `count` of them,
+/// with a weight each.
+struct Taps<'a, C> {
+    count: usize,
+    at: ScratchBuffer<'a, i64>,
+    weight: ScratchBuffer<'a, C>,
+}
+
+/// Keys' cubic convolution at distance `x`.
+pub(crate) fn cubic<C: Compute + Float>(x: C, a: f64) -> C {
+    let (x, a, n) = (x.abs(), C::from_f64(a), C::from_f64);
+    if x <= n(1.0) {
+        ((a + n(2.0)) * x - (a + n(3.0))) * x * x + n(1.0)
+    } else if x < n(2.0) {
+        ((a * x - n(5.0) * a) * x + n(8.0) * a) * x - n(4.0) * a
+    } else {
+        n(0.0)
+    }
+}
+
+impl<'a, C: Compute + Float> Taps<'a, C> {
+    fn new(
+        ctx: &KernelContext<'a>,
+        from: usize,
+        to: usize,
+        scale: Option<f64>,
+        align: bool,
+        filter: Filter,
+    ) -> Result<Self> {
+        let n = C::from_f64;
+        let ratio: C = match align {
+            true if to > 1 => n((from - 1) as f64) / n((to - 1) as f64),
+            true => n(0.0),
+            false => ratio(from, to, scale),
+        };
+        let half = n(0.5);
+        let reach = n(if filter.cubic { 2.0 } else { 1.0 });
+        let wide = filter.antialias && ratio >= n(1.0);
+        let support = if wide { reach * ratio } else { reach };
+        let count = match (filter.antialias, filter.cubic) {
+            (true, _) => ((support.ceil().to_f64() as usize).saturating_mul(2).saturating_add(1)).min(from),
+            (false, true) => 4,
+            (false, false) => 2,
+        };
+        let total = to.saturating_mul(count);
+        let mut taps = Self { count, at: ctx.scratch(total)?, weight: ctx.scratch(total)? };
+        let last = from as i64 - 1;
+        for i in 0..to {
+            let at = &mut taps.at[i * count..][..count];
+            let weight = &mut taps.weight[i * count..][..count];
+            let position = n(i as f64);
+            if filter.antialias {
+                let center = ratio * (position + half);
+                let narrow = if wide { ratio.recip() } else { n(1.0) };
+                let edge = |x: C| (x + half).to_f64().clamp(-1e18, 1e18) as i64;
+                let first = edge(center - support).max(0);
+                let len = (edge(center + support).min(from as i64) - first).clamp(0, count as i64);
+                let mut sum = n(0.0);
+                for (j, (at, weight)) in at.iter_mut().zip(weight.iter_mut()).enumerate() {
+                    let j = j as i64;
+                    *at = (first + j).min(last);
+                    let x = (n((j + first) as f64) - center + half) * narrow;
+                    *weight = match j < len {
+                        false => n(0.0),
+                        true if filter.cubic => cubic(x, -0.5),
+                        true => (n(1.0) - x.abs()).max(n(0.0)),
+                    };
+                    sum = sum + *weight;
+                }
+                if sum != n(0.0) {
+                    weight.iter_mut().for_each(|w| *w = *w / sum);
+                }
+                continue;
+            }
+            let position = if align { ratio * position } else { ratio * (position + half) - half };
+            if filter.cubic {
+                let floor = position.floor();
+                let (t, first) = (position - floor, floor.to_f64().clamp(-1e18, 1e18) as i64);
+                for (j, (at, weight)) in at.iter_mut().zip(weight.iter_mut()).enumerate() {
+                    *at = (first - 1 + j as i64).clamp(0, last);
+                    *weight = cubic(t + n(1.0 - j as f64), -0.75);
+                }
+            } else if from == to {
+                at.fill(i as i64);
+                weight.copy_from_slice(&[n(1.0), n(0.0)]);
+            } else {
+                let position = position.max(n(0.0));
+                let first = (position.to_f64().min(1e18) as i64).min(last);
+                at.copy_from_slice(&[first, (first + 1).min(last)]);
+                let t = (position - n(first as f64)).max(n(0.0)).min(n(1.0));
+                weight.copy_from_slice(&[n(1.0) - t, t]);
+            }
+        }
+        Ok(taps)
+    }
+}
+
+/// Resizes the middle of three dimensions.
+fn pass<C: Compute + Float>(
+    ctx: &KernelContext<'_>,
+    from: &[C],
+    to: &mut [C],
+    [n, m, inner]: [usize; 3],
+    taps: &Taps<'_, C>,
+) {
+    let (count, at, weight): (usize, &[i64], &[C]) = (taps.count, &taps.at, &taps.weight);
+    let block = m * inner;
+    let grain = (1 << 14) / (block * count).clamp(1, 1 << 14);
+    ctx.pool().parallel_chunks_mut(to, block, grain, &|o, to| {
+        let from = &from[o * n * inner..][..n * inner];
+        for (i, row) in to.chunks_exact_mut(inner).enumerate() {
+            let (at, weight) = (&at[i * count..][..count], &weight[i * count..][..count]);
+            if inner == 1 {
+                let terms = at.iter().zip(weight).map(|(&at, &w)| from[at as usize] * w);
+                row[0] = terms.reduce(|a, b| a + b).unwrap_or_default();
+                continue;
+            }
+            for (k, (&at, &w)) in at.iter().zip(weight).enumerate() {
+                let from = &from[at as usize * inner..][..inner];
+                match k {
+                    0 => row.iter_mut().zip(from).for_each(|(r, &x)| *r = x * w),
+                    _ => row.iter_mut().zip(from).for_each(|(r, &x)| *r = *r + x * w),
+                }
+            }
+        }
+    });
+}
+
+/// Each element is a weighted sum of those of the input around its place, dimension by dimension.
+/// Argument 2 says whether the centers of the corners coincide, rather than their outer edges.
+fn weighted<const N: usize>(
+    ctx: &KernelContext<'_>,
+    args: &Args<'_>,
+    outs: &mut Outs<'_>,
+    target: Target<N>,
+    filter: Filter,
+) -> Result<()> {
+    let (x, align) = (args.tensor(0)?, args.bool(2)?);
+    let out = outs.tensor(0)?;
+    expect_type("out", x.dtype(), out.dtype())?;
+    ensure!(PICTURES.contains(x.dtype()), "{}: {} cannot be interpolated", args.name(0), x.dtype());
+    out.resize(&target.sizes)?;
+    if out.numel() == 0 {
+        return Ok(());
+    }
+    let compute = if x.dtype() == ScalarType::Byte { ScalarType::Float } else { compute_type(x.dtype()) };
+    dispatch!(args.name(0), compute, COMPUTE_FLOAT, C => {
+        let first = all_values::<C>(ctx, &x)?;
+        let mut sizes = *x.sizes();
+        let mut held: Option<ScratchBuffer<'_, C>> = None;
+        for d in (2..2 + N).rev() {
+            let (n, m) = (sizes[d], target.sizes[d]);
+            if n == m && (filter.antialias || x.dtype() == ScalarType::Byte) {
+                // Left as it is whatever the scale, as PyTorch does here.
+                continue;
+            }
+            let taps = Taps::<C>::new(ctx, n, m, target.scales[d - 2], align, filter)?;
+            sizes[d] = m;
+            let inner = sizes[d + 1..].iter().product();
+            let mut next = ctx.scratch::<C>(sizes.numel()?)?;
+            pass(ctx, held.as_deref().unwrap_or(&first), &mut next, [n, m, inner], &taps);
+            if x.dtype() == ScalarType::Byte {
+                next.iter_mut().for_each(|x| *x = x.round().clamp(0.0, 255.0));
+            }
+            held = Some(next);
+        }
+        write_values::<C>(ctx, out, |to| {
+            to.copy_from_slice(held.as_deref().unwrap_or(&first));
+            Ok(())
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::support::call::{a, call, ints, out, t};
+    use operator::Arg;
+    use tensor::ScalarType::{Byte, Float};
+
+    #[test]
+    fn sizes_and_factors() {
+        let x = t(&[1, 1, 1, 2], &[1f32, 2.0]);
+        let doubled = [2.0, 2.0];
+        let args = [a(&x), Arg::None, Arg::Doubles(&doubled)];
+        let r = call("aten::upsample_nearest2d.vec_out", &args, out(Float, &[1, 1, 2, 4])).unwrap();
+        assert_eq!(r.as_slice::<f32>().unwrap(), &[1.0, 1.0, 2.0, 2.0, 1.0, 1.0, 2.0, 2.0]);
+        let args = [a(&x), ints(&[1, 4]), Arg::Bool(false), Arg::None];
+        let r = call("aten::upsample_bilinear2d.vec_out", &args, out(Float, &[1, 1, 1, 4])).unwrap();
+        assert_eq!(r.as_slice::<f32>().unwrap(), &[1.0, 1.25, 1.75, 2.0]);
+        let args = [a(&x), ints(&[1, 3]), Arg::Bool(true), Arg::None];
+        let r = call("aten::upsample_bilinear2d.vec_out", &args, out(Float, &[1, 1, 1, 3])).unwrap();
+        assert_eq!(r.as_slice::<f32>().unwrap(), &[1.0, 1.5, 2.0]);
+    }
+
+    #[test]
+    fn pictures_are_rounded_and_stay_within_their_range() {
+        let x = t(&[1, 1, 1, 4], &[0u8, 255, 255, 0]);
+        for name in ["aten::upsample_bicubic2d.out", "aten::_upsample_bicubic2d_aa.out"] {
+            let args = [a(&x), ints(&[1, 8]), Arg::Bool(false), Arg::None, Arg::None];
+            let r = call(name, &args, out(Byte, &[1, 1, 1, 8])).unwrap();
+            assert_eq!(r.as_slice::<u8>().unwrap()[3..5], [255, 255]);
+        }
+        let args = [a(&x), ints(&[1, 2]), Arg::Bool(false), Arg::None, Arg::None];
+        let r = call("aten::_upsample_bilinear2d_aa.out", &args, out(Byte, &[1, 1, 1, 2])).unwrap();
+        assert_eq!(r.as_slice::<u8>().unwrap(), &[146, 146]);
+    }
+
+    #[test]
+    fn sizes_that_make_no_sense_are_refused() {
+        let x = t(&[1, 1, 2, 2], &[1f32, 2.0, 3.0, 4.0]);
+        for factors in [[0.0, 1.0], [f64::NAN, 1.0], [f64::INFINITY, 1.0], [-1.0, 1.0], [1e300, 1e300]] {
+            let args = [a(&x), Arg::None, Arg::Doubles(&factors)];
+            assert!(call("aten::upsample_nearest2d.vec_out", &args, out(Float, &[1, 1, 4, 4])).is_err());
+        }
+        for size in [[0, 1], [-1, 1], [i64::MAX, i64::MAX]] {
+            let args = [a(&x), ints(&size), Arg::Bool(true), Arg::None, Arg::None];
+            assert!(call("aten::upsample_bicubic2d.out", &args, out(Float, &[1, 1, 4, 4])).is_err());
+        }
+        // A scale that disagrees with the sizes reaches no farther than the image does.
+        for scale in [1e-300, 1e300, f64::NAN, -1.0] {
+            for name in ["aten::upsample_bicubic2d.out", "aten::_upsample_bicubic2d_aa.out"] {
+                let args = [a(&x), ints(&[3, 3]), Arg::Bool(false), Arg::Double(scale), Arg::Double(scale)];
+                call(name, &args, out(Float, &[1, 1, 3, 3])).unwrap();
+            }
+        }
+    }
+}

@@ -1,0 +1,432 @@
+//! Pooling by windows that slide over lines, images and volumes, and the gradients of that.
+
+use crate::support::convert::{all_values, indices};
+use crate::support::dims::{to_positive, to_size};
+use crate::support::dtype::{compute_type, dispatch};
+use crate::support::rows::{expect_type, write_values};
+use operator::{Args, DtypeSet, KernelContext, Operator, Outs, Result, ensure};
+use tensor::{ScalarType, Shape, TensorMeta};
+
+macro_rules! row {
+    ($schema:literal, $f:expr) => {
+        Operator::new(concat!("aten::", $schema, "Tensor(a!) out) -> Tensor(a!)"), AVERAGED, $f)
+    };
+}
+
+macro_rules! pair {
+    ($schema:literal, $f:expr) => {
+        Operator::new(
+            concat!(
+                "aten::",
+                $schema,
+                ", *, Tensor(a!) out, Tensor(b!) indices) -> (Tensor(a!), Tensor(b!))"
+            ),
+            DtypeSet::REAL,
+            $f,
+        )
+    };
+}
+
+macro_rules! grad {
+    ($schema:literal, $f:expr) => {
+        Operator::new(
+            concat!("aten::", $schema, ", *, Tensor(a!) grad_input) -> Tensor(a!)"),
+            DtypeSet::FLOATING,
+            $f,
+        )
+    };
+}
+
+const AVERAGED: DtypeSet = DtypeSet::FLOATING.and(DtypeSet::of(&[ScalarType::Long]));
+
+pub(crate) const OPERATORS: &[Operator] = &[
+    row!(
+        "avg_pool1d.out(Tensor self, int[1] kernel_size, int[1] stride=[], int[1] padding=0, bool ceil_mode=False, \
+         bool count_include_pad=True, *, ",
+        avg::<1>
+    ),
+    row!(
+        "avg_pool3d.out(Tensor self, int[3] kernel_size, int[3] stride=[], int[3] padding=0, bool ceil_mode=False, \
+         bool count_include_pad=True, int? divisor_override=None, *, ",
+        avg::<3>
+    ),
+    pair!(
+        "max_pool3d_with_indices.out(Tensor self, int[3] kernel_size, int[3] stride=[], int[3] padding=0, \
+         int[3] dilation=1, bool ceil_mode=False",
+        max::<3>
+    ),
+    grad!(
+        "max_pool2d_with_indices_backward.grad_input(Tensor grad_output, Tensor self, int[2] kernel_size, \
+         int[2] stride, int[2] padding, int[2] dilation, bool ceil_mode, Tensor indices",
+        max_backward::<2>
+    ),
+    grad!(
+        "max_pool3d_with_indices_backward.grad_input(Tensor grad_output, Tensor self, int[3] kernel_size, \
+         int[3] stride, int[3] padding, int[3] dilation, bool ceil_mode, Tensor indices",
+        max_backward::<3>
+    ),
+    grad!(
+        "avg_pool2d_backward.grad_input(Tensor grad_output, Tensor self, int[2] kernel_size, int[2] stride, \
+         int[2] padding, bool ceil_mode, bool count_include_pad, int? divisor_override",
+        avg_backward::<2>
+    ),
+    grad!(
+        "avg_pool3d_backward.grad_input(Tensor grad_output, Tensor self, int[3] kernel_size, int[3] stride, \
+         int[3] padding, bool ceil_mode, bool count_include_pad, int? divisor_override",
+        avg_backward::<3>
+    ),
+];
+
+/// How windows slide along one dimension.
+#[derive(Clone, Copy)]
+struct Slide {
+    from: usize,
+    to: usize,
+    kernel: usize,
+    stride: usize,
+    padding: usize,
+    dilation: usize,
+}
+
+impl Slide {
+    const NONE: Self = Self { from: 1, to: 1, kernel: 1, stride: 1, padding: 0, dilation: 1 };
+
+    /// The elements that the `i`th window covers: the first, how many, and how many it would cover
+    /// with the padding.
+    fn window(&self, i: usize) -> (usize, usize, usize) {
+        let start = i as i64 * self.stride as i64 - self.padding as i64;
+        let step = self.dilation as i64;
+        let end = start.saturating_add((self.kernel as i64 - 1).saturating_mul(step)).saturating_add(1);
+        let padded = (end.min((self.from + self.padding) as i64) - start).max(0) as usize;
+        let first = if start < 0 { start + (-start + step - 1) / step * step } else { start };
+        let len = (end.min(self.from as i64) - first).max(0).unsigned_abs().div_ceil(step as u64);
+        (first as usize, len as usize, padded)
+    }
+}
+
+/// The windows of a call over the last dimensions, as three.
+struct Windows {
+    slides: [Slide; 3],
+    sizes: Shape,
+}
+
+/// `N` numbers, or one for all, or none for those of `default`.
+fn numbers<const N: usize>(
+    args: &Args<'_>,
+    index: usize,
+    check: fn(&str, i64) -> Result<usize>,
+    default: Option<[usize; N]>,
+) -> Result<[usize; N]> {
+    let list = args.ints(index)?;
+    if let (true, Some(default)) = (list.is_empty(), default) {
+        return Ok(default);
+    }
+    let mut all = [0; N];
+    for (n, v) in all.iter_mut().zip(crate::support::dims::per_dim::<N>(args.name(index), list)?) {
+        *n = check(args.name(index), v)?;
+        // Far beyond any size, and far from overflow.
+        ensure!(*n <= 1 << 40, "{}: {v} is too large", args.name(index));
+    }
+    Ok(all)
+}
+
+impl Windows {
+    /// `first` is the position of `kernel_size`, which stride, padding and, if there is one, dilation
+    /// follow, and then `ceil_mode`.
+    fn new<const N: usize>(args: &Args<'_>, x: &TensorMeta, first: usize, dilated: bool) -> Result<Self> {
+        let rank = x.rank();
+        ensure!(
+            rank == N + 1 || rank == N + 2,
+            "self: expected {} or {} dimensions, found {x}",
+            N + 1,
+            N + 2
+        );
+        ensure!(!x.sizes()[rank - N - 1..].contains(&0), "self: {x} has empty images");
+        let kernel = numbers::<N>(args, first, to_positive, None)?;
+        let stride = numbers::<N>(args, first + 1, to_positive, Some(kernel))?;
+        let padding = numbers::<N>(args, first + 2, to_size, None)?;
+        let dilation = if dilated { numbers::<N>(args, first + 3, to_positive, None)? } else { [1; N] };
+        let ceil = args.bool(first + 3 + dilated as usize)?;
+        let mut sizes = *x.sizes();
+        let mut slides = [Slide::NONE; 3];
+        for d in 0..N {
+            let (k, s, p, from) = (kernel[d], stride[d], padding[d], sizes[rank - N + d]);
+            let reach = dilation[d].saturating_mul(k - 1).saturating_add(1);
+            ensure!(
+                p <= reach / 2,
+                "{}: {p} is more than half of the window's {reach}",
+                args.name(first + 2)
+            );
+            let room = (from + 2 * p).checked_sub(reach).map(|room| room + if ceil { s - 1 } else { 0 });
+            let mut to = match room {
+                Some(room) => room / s + 1,
+                None if ceil && from + 2 * p + s > reach => 1,
+                None => 0,
+            };
+            if ceil && to > 0 && (to - 1).saturating_mul(s) >= from + p {
+                to -= 1;
+            }
+            ensure!(to > 0, "self: windows of {reach} do not fit dimension {d} of size {from}");
+            sizes[rank - N + d] = to;
+            slides[3 - N + d] = Slide { from, to, kernel: k, stride: s, padding: p, dilation: dilation[d] };
+        }
+        Ok(Self { slides, sizes })
+    }
+
+    /// The number of elements of an image of the input and of one of the output.
+    fn planes(&self) -> (usize, usize) {
+        let product = |of: fn(&Slide) -> usize| self.slides.iter().map(of).product();
+        (product(|s| s.from), product(|s| s.to))
+    }
+
+    /// Calls `f` with each window: its number, how many elements it covers, how many it would with
+    /// the padding, and what it covers along each dimension.
+    fn each(&self, mut f: impl FnMut(usize, usize, usize, [(usize, usize); 3])) {
+        let [a, b, c] = &self.slides;
+        for z in 0..a.to {
+            let z_part = a.window(z);
+            for y in 0..b.to {
+                let y_part = b.window(y);
+                for x in 0..c.to {
+                    let parts = [z_part, y_part, c.window(x)];
+                    let count = parts.iter().map(|p| p.1).product();
+                    let padded = parts.iter().map(|p| p.2).product();
+                    f((z * b.to + y) * c.to + x, count, padded, parts.map(|p| (p.0, p.1)));
+                }
+            }
+        }
+    }
+
+    /// Calls `f` with the position in an image of the input of each element of a window.
+    fn covered(&self, [z, y, x]: [(usize, usize); 3], mut f: impl FnMut(usize)) {
+        let [a, b, c] = &self.slides;
+        for i in 0..z.1 {
+            for j in 0..y.1 {
+                let row = ((z.0 + i * a.dilation) * b.from + y.0 + j * b.dilation) * c.from;
+                for k in 0..x.1 {
+                    f(row + x.0 + k * c.dilation);
+                }
+            }
+        }
+    }
+}
+
+/// What the sum of a window is divided by.
+struct Divisor {
+    fixed: Option<i64>,
+    padded: bool,
+}
+
+impl Divisor {
+    fn new(args: &Args<'_>, index: usize) -> Result<Self> {
+        let fixed = if index + 1 < args.len() && !matches!(args.get(index + 1), operator::Arg::Out(_)) {
+            args.optional_int(index + 1)?
+        } else {
+            None
+        };
+        ensure!(fixed != Some(0), "divisor_override: zero");
+        Ok(Self { fixed, padded: args.bool(index)? })
+    }
+
+    fn of(&self, count: usize, padded: usize) -> f64 {
+        match self.fixed {
+            Some(n) => n as f64,
+            None => {
+                if self.padded {
+                    padded as f64
+                } else {
+                    count as f64
+                }
+            }
+        }
+    }
+}
+
+/// The mean of each window.
+fn avg<const N: usize>(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    let x = args.tensor(0)?;
+    let windows = Windows::new::<N>(args, x.meta(), 1, false)?;
+    let divisor = Divisor::new(args, 5)?;
+    let out = outs.tensor(0)?;
+    expect_type("out", x.dtype(), out.dtype())?;
+    out.resize(&windows.sizes)?;
+    let (from, to) = windows.planes();
+    dispatch!(args.name(0), compute_type(x.dtype()), COMPUTE_REAL, C => {
+        let values = all_values::<C>(ctx, &x)?;
+        let values: &[C] = &values;
+        write_values::<C>(ctx, out, |out| {
+            ctx.pool().parallel_chunks_mut(out, to, (1 << 14) / from.clamp(1, 1 << 14), &|plane, out| {
+                let x = &values[plane * from..][..from];
+                windows.each(|i, count, padded, parts| {
+                    let mut sum = 0.0;
+                    windows.covered(parts, |at| sum += x[at] as f64);
+                    out[i] = if count == 0 { 0.0 } else { sum / divisor.of(count, padded) } as C;
+                });
+            });
+            Ok(())
+        })
+    })
+}
+
+/// The largest of each window, and where in its image that is; NaN prevails.
+fn max<const N: usize>(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    let x = args.tensor(0)?;
+    let windows = Windows::new::<N>(args, x.meta(), 1, true)?;
+    let [out, indices] = outs.tensors([0, 1])?;
+    expect_type("out", x.dtype(), out.dtype())?;
+    expect_type("indices", ScalarType::Long, indices.dtype())?;
+    out.resize(&windows.sizes)?;
+    indices.resize(&windows.sizes)?;
+    let (from, to) = windows.planes();
+    dispatch!(args.name(0), compute_type(x.dtype()), COMPUTE_REAL, C => {
+        let values = all_values::<C>(ctx, &x)?;
+        let mut found = ctx.scratch::<i64>(out.numel())?;
+        for (plane, found) in found.chunks_exact_mut(to).enumerate() {
+            let x = &values[plane * from..][..from];
+            windows.each(|i, _, _, parts| {
+                let mut best: Option<usize> = None;
+                windows.covered(parts, |at| {
+                    // Not comparable to itself: NaN.
+                    if best.is_none_or(|b| x[at] > x[b] || x[at].partial_cmp(&x[at]).is_none()) {
+                        best = Some(at);
+                    }
+                });
+                found[i] = best.unwrap_or(0) as i64;
+            });
+        }
+        write_values::<C>(ctx, out, |out| {
+            for (i, (out, &at)) in out.iter_mut().zip(found.iter()).enumerate() {
+                *out = values[i / to * from + at as usize];
+            }
+            Ok(())
+        })?;
+        write_values::<i64>(ctx, indices, |to| {
+            to.copy_from_slice(&found);
+            Ok(())
+        })
+    })
+}
+
+fn expect_sizes(name: &str, found: &Shape, expected: &Shape) -> Result<()> {
+    ensure!(found == expected, "{name}: expected the shape {expected}, found {found}");
+    Ok(())
+}
+
+/// Each gradient added where the largest of its window was.
+fn max_backward<const N: usize>(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    let (grad, x, places) = (args.tensor(0)?, args.meta(1)?, args.tensor(7)?);
+    let windows = Windows::new::<N>(args, x, 2, true)?;
+    expect_sizes(args.name(0), grad.sizes(), &windows.sizes)?;
+    expect_sizes(args.name(7), places.sizes(), &windows.sizes)?;
+    expect_type(args.name(0), x.dtype(), grad.dtype())?;
+    let out = outs.tensor(0)?;
+    expect_type("grad_input", x.dtype(), out.dtype())?;
+    out.resize(x.sizes())?;
+    let (from, to) = windows.planes();
+    let places = indices(ctx, args.name(7), &places)?;
+    let bad = places.iter().find(|&&at| at < 0 || at as u64 >= from as u64);
+    ensure!(bad.is_none(), "{}: {} is out of range for {from} elements", args.name(7), bad.unwrap_or(&0));
+    dispatch!(args.name(0), compute_type(x.dtype()), COMPUTE_FLOAT, C => {
+        let grad = all_values::<C>(ctx, &grad)?;
+        write_values::<C>(ctx, out, |out| {
+            out.fill(0.0);
+            for (i, (&g, &at)) in grad.iter().zip(places.iter()).enumerate() {
+                out[i / to * from + at as usize] += g;
+            }
+            Ok(())
+        })
+    })
+}
+
+/// Each gradient shared out among the elements of its window.
+fn avg_backward<const N: usize>(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    let (grad, x) = (args.tensor(0)?, args.meta(1)?);
+    let windows = Windows::new::<N>(args, x, 2, false)?;
+    let divisor = Divisor::new(args, 6)?;
+    expect_sizes(args.name(0), grad.sizes(), &windows.sizes)?;
+    expect_type(args.name(0), x.dtype(), grad.dtype())?;
+    let out = outs.tensor(0)?;
+    expect_type("grad_input", x.dtype(), out.dtype())?;
+    out.resize(x.sizes())?;
+    let (from, to) = windows.planes();
+    dispatch!(args.name(0), compute_type(x.dtype()), COMPUTE_FLOAT, C => {
+        let grad = all_values::<C>(ctx, &grad)?;
+        write_values::<C>(ctx, out, |out| {
+            out.fill(0.0);
+            for (out, grad) in out.chunks_exact_mut(from).zip(grad.chunks_exact(to)) {
+                windows.each(|i, count, padded, parts| {
+                    let share = grad[i] / divisor.of(count, padded) as C;
+                    windows.covered(parts, |at| out[at] += share);
+                });
+            }
+            Ok(())
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::support::call::{a, call, call_many, int, ints, out, t};
+    use operator::Arg;
+    use tensor::ScalarType::{Float, Long};
+
+    #[test]
+    fn padding_counts_or_not() {
+        let x = t(&[1, 1, 4], &[1f32, 2.0, 3.0, 4.0]);
+        let avg = |ceil, padded| {
+            let args = [a(&x), ints(&[3]), ints(&[2]), ints(&[1]), Arg::Bool(ceil), Arg::Bool(padded)];
+            let r = call("aten::avg_pool1d.out", &args, out(Float, &[1, 1, 3])).unwrap();
+            r.as_slice::<f32>().unwrap().to_vec()
+        };
+        assert_eq!(avg(false, true), [1.0, 3.0]);
+        assert_eq!(avg(true, false), [1.5, 3.0, 4.0]);
+        assert_eq!(avg(true, true), [1.0, 3.0, 2.0]);
+    }
+
+    #[test]
+    fn the_largest_and_its_gradient() {
+        let x = t(&[1, 1, 1, 4], &[1f32, f32::NAN, 3.0, 5.0]);
+        let args = [a(&x), ints(&[1, 1, 2]), ints(&[1, 1, 1]), int(0), ints(&[1, 1, 2])];
+        let outs = [out(Float, &[1, 1, 1, 2]), out(Long, &[1, 1, 1, 2])];
+        let [v, i] = call_many("aten::max_pool3d_with_indices.out", &args, outs).unwrap();
+        assert_eq!(v.as_slice::<f32>().unwrap()[0], 3.0);
+        assert_eq!(i.as_slice::<i64>().unwrap(), &[2, 1]);
+        let g = t(&[1, 1, 1, 2], &[10f32, 20.0]);
+        let back = |i: &tensor::Tensor| {
+            let list = [
+                a(&g),
+                a(&x),
+                ints(&[1, 1, 2]),
+                ints(&[1, 1, 1]),
+                int(0),
+                ints(&[1, 1, 2]),
+                Arg::Bool(false),
+                a(i),
+            ];
+            call("aten::max_pool3d_with_indices_backward.grad_input", &list, out(Float, &[1, 1, 1, 4]))
+        };
+        assert_eq!(back(&i).unwrap().as_slice::<f32>().unwrap(), &[0.0, 20.0, 10.0, 0.0]);
+        assert!(back(&t(&[1, 1, 1, 2], &[0i64, 4])).is_err());
+        assert!(back(&t(&[1, 1, 1, 2], &[0i64, -1])).is_err());
+    }
+
+    #[test]
+    fn windows_that_make_no_sense_are_refused() {
+        let x = t(&[1, 1, 4], &[1f32, 2.0, 3.0, 4.0]);
+        let max = i64::MAX;
+        for (kernel, stride, padding) in [
+            (0, 1, 0),
+            (5, 1, 0),
+            (2, 0, 0),
+            (2, 1, 2),
+            (max, 1, 0),
+            (2, max, 0),
+            (2, 1, max),
+            (-1, 1, 0),
+            (2, 1, -1),
+        ] {
+            let args = [a(&x), int(kernel), int(stride), int(padding)];
+            assert!(call("aten::avg_pool1d.out", &args, out(Float, &[1, 1, 4])).is_err());
+        }
+    }
+}
