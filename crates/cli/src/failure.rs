@@ -37,10 +37,36 @@ impl Failure {
                     eprintln!("  {} {e}", style.note("caused by:"));
                     cause = e.source();
                 }
+                if let Some(help) = help(&*e) {
+                    eprintln!("  {} {help}", style.note("help:"));
+                }
                 ExitCode::from(1)
             }
         }
     }
+}
+
+/// What to type next, where that is known.
+fn help(e: &(dyn Error + 'static)) -> Option<&'static str> {
+    use pteron::Error as Runtime;
+    let mut next = Some(e);
+    while let Some(e) = next {
+        if let Some(e) = e.downcast_ref::<Runtime>().or(match e.downcast_ref() {
+            Some(toolbox::Error::Runtime(e)) => Some(e),
+            _ => None,
+        }) {
+            return match e {
+                Runtime::Format { .. } => {
+                    Some("`pteron validate FILE` lists everything that is wrong with a file")
+                }
+                Runtime::ExternalData { .. } => Some("name the file with `--data FILE`"),
+                Runtime::Input { .. } => Some("`pteron inspect FILE` shows the inputs of every method"),
+                _ => None,
+            };
+        }
+        next = e.source();
+    }
+    None
 }
 
 impl From<toolbox::Error> for Failure {

@@ -112,7 +112,7 @@ pub fn default_method(program: &Program) -> Result<String> {
         names if names.contains(&"forward") => Ok("forward".to_owned()),
         [only] => Ok((*only).to_owned()),
         _ => Err(Error::input(format!(
-            "the program has no method `forward`; name one of its methods: {}",
+            "the program has no method `forward`; name one of its methods with `--method`: {}",
             names.join(", ")
         ))),
     }

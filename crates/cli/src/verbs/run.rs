@@ -172,13 +172,13 @@ fn print_json(ran: &Ran, top: Option<Vec<Vec<Ranked>>>) -> Result {
     let mut report = json!({
         "method": ran.method,
         "outputs": ran.outputs.iter().map(show::json).collect::<Vec<_>>(),
-        "load_ms": ran.load.as_secs_f64() * 1e3,
     });
     if let Some(top) = top {
         report["top"] = json!(top);
     }
     if let Some(latency) = &ran.latency {
         report["latency"] = json!(latency);
+        report["load_ms"] = json!(ran.load.as_secs_f64() * 1e3);
     }
     let mut out = io::stdout().lock();
     serde_json::to_writer(&mut out, &report).map_err(io::Error::from)?;

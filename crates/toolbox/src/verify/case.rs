@@ -42,6 +42,8 @@ pub struct Run {
     pub inputs: Vec<Recorded>,
     /// Outputs of which any is right: those of the reference first. None are known if empty.
     pub outputs: Vec<Vec<Recorded>>,
+    /// How far the reference is from PyTorch, if that is known and finite.
+    pub rounding: f64,
     /// Why a difference does not count, if it does not.
     pub set_aside: Option<SetAside>,
 }
@@ -169,6 +171,7 @@ struct RunFile {
     eager_outputs: Option<Vec<Recorded>>,
     #[serde(rename = "outputs_1.5.1")]
     newest_outputs: Option<Vec<Recorded>>,
+    eager_max_abs_diff: Option<f64>,
     runtime_error: Option<String>,
     #[serde(default)]
     reference_departs: bool,
@@ -290,6 +293,7 @@ impl CaseFile {
             scope: if network { Scope::Network } else { Scope::Operator },
             quantized: names().any(|n| n.starts_with("quantized_decomposed::")),
             explicit: self.tolerance.map(|t| (t.atol, t.rtol)),
+            ..Tolerance::default()
         };
         let bytes_rule = self.channels_last_constant_bytes.as_deref() == Some("NCHW");
         let entries = self.entries.into_iter().map(|(key, v)| (key, Entry::read(v))).collect();
@@ -343,6 +347,7 @@ impl RunFile {
             method: self.method.unwrap_or_else(|| "forward".to_owned()),
             inputs: self.inputs,
             outputs,
+            rounding: self.eager_max_abs_diff.filter(|d| d.is_finite()).unwrap_or(0.0),
             set_aside,
         }
     }

@@ -66,6 +66,7 @@ fn check_program(case: &Case, options: &Options) -> Outcome {
     let mut aside = None;
     for (i, run) in case.runs.iter().enumerate() {
         let place = |problem: String| format!("run {i} ({}): {problem}", run.method);
+        let tolerance = Tolerance { rounding: run.rounding, ..tolerance };
         match check_run(&mut module, case, run, &tolerance, &mut values) {
             Ok(Verdict::Right) => {}
             Ok(Verdict::Unjudged(why)) => {
