@@ -1,5 +1,6 @@
 //! Growing output of a section: bytes, the alignment they ask for, and large payloads kept by reference.
 
+use std::borrow::Cow;
 use std::io;
 
 use crate::error::{Error, ErrorKind, Result};
@@ -24,7 +25,7 @@ pub(crate) struct Buffer<'m> {
 #[derive(Debug)]
 struct Piece<'m> {
     start: u64,
-    bytes: std::borrow::Cow<'m, [u8]>,
+    bytes: Cow<'m, [u8]>,
 }
 
 impl<'m> Buffer<'m> {
@@ -108,8 +109,8 @@ impl<'m> Buffer<'m> {
         self.align(other.alignment);
         for piece in other.done {
             match piece.bytes {
-                std::borrow::Cow::Borrowed(bytes) => self.payload(bytes),
-                std::borrow::Cow::Owned(bytes) => self.bytes(&bytes),
+                Cow::Borrowed(bytes) => self.payload(bytes),
+                Cow::Owned(bytes) => self.bytes(&bytes),
             }
         }
         self.bytes(&other.tail);
@@ -118,10 +119,15 @@ impl<'m> Buffer<'m> {
     /// Hands the bytes to `sink` in order.
     pub(crate) fn write_to(&self, sink: &mut dyn io::Write) -> Result<()> {
         let pieces = self.done.iter().map(|piece| &*piece.bytes);
-        pieces.chain([&*self.tail]).try_for_each(|bytes| sink.write_all(bytes)).map_err(|error| {
-            Error::model(ErrorKind::Io, error.to_string(), "a sink that takes all bytes of the file")
-        })
+        pieces.chain([&*self.tail]).try_for_each(|bytes| write_all(bytes, sink))
     }
+}
+
+/// Hands bytes to `sink`.
+pub(crate) fn write_all(bytes: &[u8], sink: &mut dyn io::Write) -> Result<()> {
+    sink.write_all(bytes).map_err(|error| {
+        Error::model(ErrorKind::Io, error.to_string(), "a sink that takes all bytes of the file")
+    })
 }
 
 #[cfg(test)]

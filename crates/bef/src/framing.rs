@@ -2,7 +2,7 @@
 
 use std::io;
 
-use crate::buffer::Buffer;
+use crate::buffer::{Buffer, write_all};
 use crate::error::{Error, ErrorKind, Result, Within};
 use crate::limits::MAX_SECTIONS;
 use crate::region::{Cursor, Region};
@@ -191,14 +191,8 @@ impl<'w> SectionWriter<'w> {
     }
 
     fn put(&mut self, bytes: &[u8]) -> Result<()> {
-        let mut buffer = Buffer::new();
-        buffer.bytes(bytes);
-        self.put_buffer(&buffer)
-    }
-
-    fn put_buffer(&mut self, buffer: &Buffer<'_>) -> Result<()> {
-        self.position += buffer.len();
-        buffer.write_to(self.sink)
+        self.position += bytes.len() as u64;
+        write_all(bytes, self.sink)
     }
 
     /// The alignment byte and its padding are written only where the data would otherwise not be aligned.
@@ -223,7 +217,8 @@ impl<'w> SectionWriter<'w> {
             header.resize(header.len() + gap as usize, PAD);
         }
         self.put(&header)?;
-        self.put_buffer(data)
+        self.position += data.len();
+        data.write_to(self.sink)
     }
 
     /// Bytes written so far.
