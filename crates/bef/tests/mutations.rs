@@ -60,7 +60,21 @@ fn read(bytes: &[u8]) -> usize {
     (PEAK.get() - before) as usize
 }
 
+/// Explains as much of the file as is readable; how many bytes that is.
+fn explain(bytes: &[u8]) -> u64 {
+    let mut end = 0;
+    if let Ok(file) = bef::File::open(bytes) {
+        let outcome = file.spans(&mut |span| {
+            assert_eq!(span.start, end, "{span:?}");
+            end += span.len;
+        });
+        assert!(outcome.is_err() || end == bytes.len() as u64);
+    }
+    end
+}
+
 fn check(bytes: &[u8]) {
+    assert!(explain(bytes) <= bytes.len() as u64);
     let peak = read(bytes);
     let allowed = BYTES_PER_BYTE * bytes.len() + 4096;
     assert!(peak <= allowed, "{peak} bytes of memory for a file of {}", bytes.len());

@@ -1,0 +1,171 @@
+//! Attributes, as far as their types are recorded.
+
+use super::{Known, Labels, plural};
+use crate::attribute::{Attribute, AttributeType, DType, ElementType};
+use crate::error::Result;
+
+impl<'a> Known<'_, 'a> {
+    pub(super) fn attributes(&self, labels: &mut Labels<'a, '_>) -> Result<()> {
+        let Some(types) = &self.attribute_types else {
+            return labels
+                .nest("attributes", |labels| labels.rest("values of types that the file does not record"));
+        };
+        for (index, (offset, kind)) in types.iter().enumerate() {
+            labels.nest("attributes", |labels| labels.skip_to(offset, "padding"))?;
+            // Makes sure that the value is sound and not nested too deeply.
+            self.file.attributes().at(offset).check(kind)?;
+            labels
+                .nest(format_args!("attributes[{index}]"), |labels| self.attribute(offset, kind, labels))?;
+        }
+        Ok(())
+    }
+
+    /// Which attribute a kernel means by `offset`.
+    pub(super) fn attribute_at(&self, offset: u32) -> String {
+        let number = self.attribute_types.as_ref().and_then(|types| types.position(offset.into()));
+        match number {
+            Some(number) => format!("attribute {number}, at offset {offset}"),
+            None => format!("attribute at offset {offset}"),
+        }
+    }
+
+    /// The attribute at `offset`, where the cursor is.
+    fn attribute(&self, offset: u64, kind: AttributeType, labels: &mut Labels<'a, '_>) -> Result<()> {
+        match kind {
+            AttributeType::Scalar(dtype) => {
+                let value = self.file.attributes().at(offset).decode(kind)?;
+                labels.take(dtype.element_size().unwrap_or(1), "", |_| scalar(&value)).map(drop)
+            }
+            AttributeType::Type => labels.byte("", dtype).map(drop),
+            AttributeType::String | AttributeType::Func => {
+                let length = labels.word("length", |length| plural(length, "byte"))?;
+                let text = |bytes: &[u8]| format!("{:?}", String::from_utf8_lossy(bytes));
+                labels.take(length.into(), "", |bytes| text(bytes.bytes())).map(drop)
+            }
+            AttributeType::Array(element) => array(element, labels),
+            AttributeType::Shape => shape(labels),
+            AttributeType::Dense => dense(labels),
+            AttributeType::Aggregate => self.aggregate(offset, labels),
+            AttributeType::SymbolRef => symbol_ref(labels),
+        }
+    }
+
+    fn aggregate(&self, start: u64, labels: &mut Labels<'a, '_>) -> Result<()> {
+        if labels.cursor.clone().take(4)?.u32(0)? == 0 {
+            return labels.word("", |_| "empty".into()).map(drop);
+        }
+        base("unused", labels)?;
+        let count = labels.word("count", |count| plural(count, "element"))?;
+        let mut offsets = Vec::new();
+        for index in 0..count {
+            let field = format_args!("offsets[{index}]");
+            offsets.push(labels.word(field, |offset| format!("{offset} bytes from the aggregate's start"))?);
+        }
+        for (index, offset) in offsets.into_iter().enumerate() {
+            let element = start + u64::from(offset);
+            labels.skip_to(element - 1, "padding")?;
+            labels.nest(format_args!("elements[{index}]"), |labels| {
+                let describe =
+                    |kind: Option<AttributeType>| kind.map_or("unknown".into(), |kind| kind.to_string());
+                let number = labels.byte("type", |number| describe(AttributeType::new(number)))?;
+                match AttributeType::new(number) {
+                    Some(kind) => self.attribute(element, kind, labels),
+                    None => Ok(()),
+                }
+            })?;
+        }
+        Ok(())
+    }
+}
+
+fn dtype(number: u8) -> String {
+    DType::new(number).map_or_else(|| format!("unknown type {number}"), |dtype| dtype.to_string())
+}
+
+fn scalar(value: &Attribute<'_>) -> String {
+    match value {
+        Attribute::UI8(v) => v.to_string(),
+        Attribute::UI16(v) => v.to_string(),
+        Attribute::UI32(v) => v.to_string(),
+        Attribute::UI64(v) => v.to_string(),
+        Attribute::I1(v) => v.to_string(),
+        Attribute::I8(v) => v.to_string(),
+        Attribute::I16(v) => v.to_string(),
+        Attribute::I32(v) => v.to_string(),
+        Attribute::I64(v) => v.to_string(),
+        Attribute::F32(v) => format!("{:?}", f32::from_bits(*v)),
+        Attribute::F64(v) => format!("{:?}", f64::from_bits(*v)),
+        Attribute::F16(v) | Attribute::BF16(v) => format!("bits {v:#06x}"),
+        Attribute::Complex64(v) => format!("{:?} + {:?}i", f32::from_bits(v.re), f32::from_bits(v.im)),
+        Attribute::Complex128(v) => format!("{:?} + {:?}i", f64::from_bits(v.re), f64::from_bits(v.im)),
+        other => other.attribute_type().to_string(),
+    }
+}
+
+fn array(element: ElementType, labels: &mut Labels<'_, '_>) -> Result<()> {
+    let count = labels.word("count", |count| plural(count, "element"))?;
+    let name = match element {
+        ElementType::Data(dtype) => dtype.to_string(),
+        ElementType::Type => "type".into(),
+    };
+    labels.take(u64::from(count) * element.size(), "elements", |_| plural(count, &name)).map(drop)
+}
+
+/// The 8 bytes that shapes, tensors and aggregates start with.
+fn base(element_type: &str, labels: &mut Labels<'_, '_>) -> Result<()> {
+    labels.byte("alignment", |alignment| format!("payload at a multiple of {alignment}"))?;
+    labels.byte("element_type", |number| if number == 0 { element_type.into() } else { dtype(number) })?;
+    labels.half("prefix_size", |size| plural(size, "byte") + " before the payload")?;
+    labels.word("byte_size", |size| plural(size, "byte") + " in all").map(drop)
+}
+
+fn dims(rank: u32, labels: &mut Labels<'_, '_>) -> Result<()> {
+    (0..rank).try_for_each(|index| {
+        let dim = i64::from_le_bytes(labels.cursor.clone().take(8)?.array(0)?);
+        let meaning = if dim < 0 { "unknown".into() } else { dim.to_string() };
+        labels.take(8, format_args!("dims[{index}]"), |_| meaning).map(drop)
+    })
+}
+
+fn shape(labels: &mut Labels<'_, '_>) -> Result<()> {
+    if labels.cursor.clone().take(4)?.u32(0)? == 0 {
+        return labels.word("", |_| "unranked".into()).map(drop);
+    }
+    base("unused", labels)?;
+    let rank = labels.word("rank", |rank| format!("rank {rank}"))?;
+    dims(rank, labels)
+}
+
+fn dense(labels: &mut Labels<'_, '_>) -> Result<()> {
+    let header = labels.cursor.clone().take(8)?;
+    let (prefix, size) = (20, u64::from(header.u32(4)?));
+    base("none", labels)?;
+    labels.word("element_offset", |offset| format!("elements from byte {offset} on"))?;
+    labels.word("element_count", |count| plural(count, "element"))?;
+    let rank = labels.word("rank", |rank| format!("rank {rank}"))?;
+    dims(rank, labels)?;
+    let payload = size.saturating_sub(prefix + 8 * u64::from(rank));
+    labels.take(payload, "elements", |_| "elements, row-major".into()).map(drop)
+}
+
+fn symbol_ref(labels: &mut Labels<'_, '_>) -> Result<()> {
+    labels.vbr("id", |id| format!("symbol {id}"))?;
+    let length = |length| plural(length, "byte");
+    let mut lengths = vec![labels.vbr("root.length", length)?];
+    let nested = labels.vbr("nested", |count| plural(count, "nested symbol"))?;
+    for index in 0..nested {
+        lengths.push(labels.vbr(format_args!("nested[{index}].length"), length)?);
+    }
+    let module = labels.vbr("module.length", length)?;
+    for (index, length) in lengths.into_iter().enumerate() {
+        let text = |bytes: &[u8]| format!("@{}", String::from_utf8_lossy(bytes));
+        match index.checked_sub(1) {
+            None => labels.take(length, "root", |bytes| text(bytes.bytes()))?,
+            Some(index) => {
+                labels.take(length, format_args!("nested[{index}]"), |bytes| text(bytes.bytes()))?
+            }
+        };
+    }
+    labels.take(module, "module", |_| "the compiled module's text".into())?;
+    labels.byte("", |_| "end".into()).map(drop)
+}

@@ -1,0 +1,99 @@
+//! Function records and kernels.
+
+use super::{Known, Labels, plural};
+use crate::error::Result;
+use crate::ids::FunctionId;
+use crate::section::function_index::{FunctionEntry, FunctionKind};
+use crate::section::functions::{
+    FunctionRecord, KERNEL_ALIGNMENT, PSEUDO_KERNEL_CODE, PSEUDO_KERNEL_LOCATION,
+};
+
+impl<'a> Known<'_, 'a> {
+    /// Records come in the order in which they are stored.
+    pub(super) fn functions(&self, labels: &mut Labels<'a, '_>) -> Result<()> {
+        let mut entries: Vec<(usize, FunctionEntry<'_>)> = self.index.iter().enumerate().collect();
+        entries.retain(|(_, entry)| entry.kind != FunctionKind::Native);
+        entries.sort_by_key(|(_, entry)| entry.offset);
+        for (id, entry) in entries {
+            labels.skip_to(entry.offset, "not used")?;
+            let record = self.file.function(&self.index, FunctionId(id as u32))?;
+            if let Some(record) = record.filter(|record| record.start() == labels.cursor.offset()) {
+                labels.nest(format_args!("functions[{id}]"), |labels| self.record(&record, labels))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn record(&self, record: &FunctionRecord<'a>, labels: &mut Labels<'a, '_>) -> Result<()> {
+        labels.vbr("location", |offset| self.location(offset))?;
+        labels.vbr("registers", |count| plural(count, "register"))?;
+        for register in 0..record.register_uses().len() {
+            labels.vbr(format_args!("registers[{register}]"), |uses| plural(uses, "use"))?;
+        }
+        labels.vbr("kernels", |count| plural(count, "kernel") + ", the pseudo kernel included")?;
+        for kernel in 0..record.kernel_table().len() {
+            labels.nest(format_args!("kernels[{kernel}]"), |labels| {
+                labels.vbr("offset", |offset| format!("{offset} bytes from the first kernel"))?;
+                labels.vbr("num_operands", |count| plural(count, "operand"))?;
+                labels.vbr("stream_id", |stream| format!("stream {stream}"))
+            })?;
+        }
+        for result in 0..record.results().len() {
+            labels
+                .vbr(format_args!("results[{result}]"), |register| format!("returns register {register}"))?;
+        }
+        labels.align(KERNEL_ALIGNMENT)?;
+        let first = labels.cursor.position();
+        for (index, table) in record.kernel_table().iter().enumerate() {
+            labels.skip_to(first.saturating_add(table.offset), "not used")?;
+            labels.nest(format_args!("kernels[{index}]"), |labels| self.kernel(labels))?;
+        }
+        Ok(())
+    }
+
+    fn kernel(&self, labels: &mut Labels<'a, '_>) -> Result<()> {
+        let code = labels.word("code", |code| match self.kernels.get(code as usize) {
+            _ if code == PSEUDO_KERNEL_CODE => "the pseudo kernel".into(),
+            Some(name) => (*name).into(),
+            None => format!("unknown kernel {code}"),
+        })?;
+        labels.word("location", |offset| match offset {
+            PSEUDO_KERNEL_LOCATION if code == PSEUDO_KERNEL_CODE => "the pseudo kernel has none".into(),
+            _ => self.location(offset.into()),
+        })?;
+        let mut counts = [0; 4];
+        let nouns = ["argument", "attribute", "function", "result"];
+        for ((count, name), noun) in counts.iter_mut().zip(["args", "attrs", "funcs", "results"]).zip(nouns) {
+            *count = labels.word(format_args!("num_{name}"), |count| plural(count, noun))?;
+        }
+        let [arguments, attributes, functions, results] = counts;
+        let mut used_bys = Vec::new();
+        for index in 0..results {
+            let field = format_args!("num_used_bys[{index}]");
+            used_bys.push(labels.word(field, |count| plural(count, "use") + &format!(" of result {index}"))?);
+        }
+        for index in 0..arguments {
+            labels.word(format_args!("args[{index}]"), |register| format!("register {register}"))?;
+        }
+        for index in 0..attributes {
+            labels.word(format_args!("attrs[{index}]"), |offset| self.attribute_at(offset))?;
+        }
+        for index in 0..functions {
+            labels.word(format_args!("funcs[{index}]"), |id| match self.index.name(FunctionId(id)) {
+                Some("") => format!("function {id}, a region"),
+                Some(name) => format!("function {id}, @{name}"),
+                None => format!("unknown function {id}"),
+            })?;
+        }
+        for index in 0..results {
+            labels.word(format_args!("results[{index}]"), |register| format!("register {register}"))?;
+        }
+        for (result, count) in used_bys.into_iter().enumerate() {
+            for index in 0..count {
+                let field = format_args!("used_bys[{result}][{index}]");
+                labels.word(field, |kernel| format!("kernel {kernel}"))?;
+            }
+        }
+        Ok(())
+    }
+}

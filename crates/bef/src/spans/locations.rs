@@ -1,0 +1,59 @@
+//! Locations, node by node.
+
+use super::{Known, Labels, plural, quoted};
+use crate::error::Result;
+use crate::framing::SectionId;
+use crate::section::location_strings::LocationStrings;
+
+impl<'a> Known<'_, 'a> {
+    /// What the location at `offset` says.
+    pub(super) fn location(&self, offset: u64) -> String {
+        match self.file.locations().get(offset) {
+            Ok(Some(location)) => location.to_string(),
+            Ok(None) => "no location".into(),
+            Err(_) => format!("no readable location at offset {offset}"),
+        }
+    }
+
+    pub(super) fn locations(&self, labels: &mut Labels<'a, '_>) -> Result<()> {
+        while labels.cursor.remaining() > 0 {
+            let offset = labels.cursor.position();
+            // Makes sure that the location is sound and not nested too deeply.
+            self.file.locations().check(offset)?;
+            labels.nest(format_args!("locations[{offset}]"), |labels| self.location_nodes(labels))?;
+        }
+        Ok(())
+    }
+
+    fn location_nodes(&self, labels: &mut Labels<'a, '_>) -> Result<()> {
+        let section = self.file.section(SectionId::LocationStrings).unwrap_or_default();
+        let strings = LocationStrings::new(section);
+        let string = |offset| quoted(strings.get(offset).ok());
+        let mut missing = 1u64;
+        while missing > 0 {
+            missing -= 1;
+            let kind = labels.byte("kind", |kind| {
+                let names = ["unknown", "file, line, column", "name", "call site", "fused"];
+                names
+                    .get(usize::from(kind))
+                    .map_or_else(|| format!("unknown kind {kind}"), |name| (*name).into())
+            })?;
+            missing += match kind {
+                1 => {
+                    labels.vbr("file", string)?;
+                    labels.vbr("line", |line| format!("line {line}"))?;
+                    labels.vbr("column", |column| format!("column {column}"))?;
+                    0
+                }
+                2 => {
+                    labels.vbr("name", string)?;
+                    1
+                }
+                3 => 2,
+                4 => labels.vbr("count", |count| plural(count, "location"))?,
+                _ => 0,
+            };
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,221 @@
+//! What each byte of a file means: for hex views, and for those who want to learn the format from a file.
+
+mod attributes;
+mod functions;
+mod locations;
+mod tables;
+
+use std::fmt::{Display, Write as _};
+
+use crate::error::Result;
+use crate::file::File;
+use crate::framing::{HEADER, SectionId};
+use crate::region::{Cursor, Region};
+use crate::section::attribute_types::AttributeTypes;
+use crate::section::function_index::FunctionIndex;
+
+/// Bytes that mean one thing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Span {
+    /// Absolute file offset of the first byte.
+    pub start: u64,
+    /// Number of bytes, at least 1.
+    pub len: u64,
+    /// Which field they are, as errors name it: `functions[3].kernels[2].args[1]`.
+    pub path: String,
+    /// What they say, such as `register 4`.
+    pub meaning: String,
+}
+
+impl<'a> File<'a> {
+    /// Hands out what the bytes mean, in file order and without gaps. The file need not verify: one that is malformed
+    /// is explained up to its first fault.
+    ///
+    /// # Errors
+    /// The first fault that makes the bytes behind it unreadable.
+    pub fn spans(&self, visit: &mut dyn FnMut(Span)) -> Result<()> {
+        // What another section says about the bytes at hand is left out if that section is malformed.
+        let known = Known {
+            file: self,
+            kernels: self.kernel_names().unwrap_or_default(),
+            types: self.type_names().unwrap_or_default(),
+            index: self.function_index().unwrap_or_default(),
+            attribute_types: self.attribute_types().unwrap_or_default(),
+        };
+        let mut labels = Labels { cursor: Region::new(self.bytes(), 0).cursor(), path: String::new(), visit };
+        labels.take(2, "header.magic", |_| "BEF".into())?;
+        labels.take(HEADER.len() as u64 - 2, "header.version", |_| "version 0".into())?;
+        while labels.cursor.remaining() > 0 {
+            known.section(&mut labels)?;
+        }
+        Ok(())
+    }
+}
+
+/// What the other sections say.
+struct Known<'f, 'a> {
+    file: &'f File<'a>,
+    kernels: Vec<&'a str>,
+    types: Vec<&'a str>,
+    index: FunctionIndex<'a>,
+    attribute_types: Option<AttributeTypes>,
+}
+
+impl<'a> Known<'_, 'a> {
+    fn section(&self, labels: &mut Labels<'a, '_>) -> Result<()> {
+        let mut id = None;
+        labels.nest("section", |labels| {
+            let number =
+                labels.byte("id", |id| SectionId::new(id).map_or("unknown", SectionId::name).into())?;
+            id = SectionId::new(number);
+            Ok(())
+        })?;
+        let mut data = Region::default();
+        labels.nest(id.map_or("section", SectionId::name), |labels| {
+            let length = labels.vbr("length", |length| {
+                let aligned = if length & 1 == 1 { ", aligned" } else { "" };
+                plural(length >> 1, "byte") + aligned
+            })?;
+            if length & 1 == 1 {
+                let alignment =
+                    labels.byte("alignment", |alignment| format!("at a multiple of {alignment}"))?;
+                labels.align(u64::from(alignment).max(1).next_power_of_two())?;
+            }
+            data = labels.cursor.take(length >> 1)?;
+            Ok(())
+        })?;
+        let rest = std::mem::replace(&mut labels.cursor, data.cursor());
+        match id {
+            None => {}
+            Some(SectionId::Strings) => tables::strings("strings", labels)?,
+            Some(SectionId::Attributes) => self.attributes(labels)?,
+            Some(SectionId::Kernels) => self.name_table("kernels", labels)?,
+            Some(SectionId::Types) => self.name_table("types", labels)?,
+            Some(SectionId::FunctionIndex) => self.function_index(labels)?,
+            Some(SectionId::Functions) => self.functions(labels)?,
+            Some(SectionId::LocationStrings) => tables::strings("location_strings", labels)?,
+            Some(SectionId::Locations) => self.locations(labels)?,
+            Some(SectionId::AttributeTypes) => self.attribute_types(labels)?,
+            Some(SectionId::AttributeNames) => self.attribute_names(labels)?,
+            Some(SectionId::RegisterTypes) => self.register_types(labels)?,
+        }
+        let meaning = if id.is_some() { "not used" } else { "contents of an unknown section" };
+        labels.nest(id.map_or("section", SectionId::name), |labels| labels.rest(meaning))?;
+        labels.cursor = rest;
+        Ok(())
+    }
+
+    fn string(&self, offset: u64) -> String {
+        quoted(self.file.strings().get(offset).ok())
+    }
+
+    fn type_name(&self, index: u64) -> String {
+        let name = usize::try_from(index).ok().and_then(|index| self.types.get(index));
+        name.map_or_else(|| format!("type {index}"), |name| (*name).into())
+    }
+}
+
+/// `1 name`, `2 names`.
+fn plural(count: impl Into<u64>, noun: &str) -> String {
+    match count.into() {
+        1 => format!("1 {noun}"),
+        count => format!("{count} {noun}s"),
+    }
+}
+
+fn quoted(text: Option<&str>) -> String {
+    text.map_or_else(|| "nothing".into(), |text| format!("{text:?}"))
+}
+
+/// Reads bytes and says what they were.
+struct Labels<'a, 'v> {
+    cursor: Cursor<'a>,
+    path: String,
+    visit: &'v mut dyn FnMut(Span),
+}
+
+impl<'a> Labels<'a, '_> {
+    /// Labels what `label` reads as parts of `field`.
+    fn nest<T>(&mut self, field: impl Display, label: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+        let outer = self.path.len();
+        self.push(field);
+        let result = label(self);
+        self.path.truncate(outer);
+        result
+    }
+
+    fn push(&mut self, field: impl Display) {
+        let start = self.path.len();
+        let _ = write!(self.path, "{field}");
+        if start > 0 && !self.path[start..].starts_with('[') && self.path.len() > start {
+            self.path.insert(start, '.');
+        }
+    }
+
+    /// Reports the bytes from `start` to where the cursor is now.
+    fn report(&mut self, start: u64, field: impl Display, meaning: String) {
+        let len = self.cursor.offset() - start;
+        if len > 0 {
+            let outer = self.path.len();
+            self.push(field);
+            (self.visit)(Span { start, len, path: self.path.clone(), meaning });
+            self.path.truncate(outer);
+        }
+    }
+
+    fn vbr(&mut self, field: impl Display, meaning: impl FnOnce(u64) -> String) -> Result<u64> {
+        let start = self.cursor.offset();
+        let value = self.cursor.vbr()?;
+        self.report(start, field, meaning(value));
+        Ok(value)
+    }
+
+    fn byte(&mut self, field: impl Display, meaning: impl FnOnce(u8) -> String) -> Result<u8> {
+        let start = self.cursor.offset();
+        let value = self.cursor.u8()?;
+        self.report(start, field, meaning(value));
+        Ok(value)
+    }
+
+    fn half(&mut self, field: impl Display, meaning: impl FnOnce(u16) -> String) -> Result<u16> {
+        let bytes = self.cursor.clone().take(2)?.array(0)?;
+        let value = u16::from_le_bytes(bytes);
+        self.take(2, field, |_| meaning(value))?;
+        Ok(value)
+    }
+
+    fn word(&mut self, field: impl Display, meaning: impl FnOnce(u32) -> String) -> Result<u32> {
+        let value = self.cursor.clone().take(4)?.u32(0)?;
+        self.take(4, field, |_| meaning(value))?;
+        Ok(value)
+    }
+
+    fn take(
+        &mut self,
+        len: u64,
+        field: impl Display,
+        meaning: impl FnOnce(Region<'a>) -> String,
+    ) -> Result<Region<'a>> {
+        let start = self.cursor.offset();
+        let bytes = self.cursor.take(len)?;
+        self.report(start, field, meaning(bytes));
+        Ok(bytes)
+    }
+
+    fn align(&mut self, alignment: u64) -> Result<()> {
+        let start = self.cursor.offset();
+        self.cursor.align(alignment)?;
+        self.report(start, "", "padding".into());
+        Ok(())
+    }
+
+    /// Bytes up to `position`, relative to the section, that nothing refers to.
+    fn skip_to(&mut self, position: u64, meaning: &str) -> Result<()> {
+        let gap = position.saturating_sub(self.cursor.position());
+        self.take(gap, "", |_| meaning.into()).map(drop)
+    }
+
+    fn rest(&mut self, meaning: &str) -> Result<()> {
+        self.take(self.cursor.remaining(), "", |_| meaning.into()).map(drop)
+    }
+}
