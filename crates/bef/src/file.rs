@@ -3,7 +3,7 @@
 use crate::error::{Error, ErrorKind, Result, Within};
 use crate::framing::{Section, SectionId, Sections};
 use crate::ids::FunctionId;
-use crate::limits::Limits;
+use crate::limits::{Budget, Limits};
 use crate::region::Region;
 use crate::section::attribute_names::AttributeNames;
 use crate::section::attribute_types::AttributeTypes;
@@ -102,6 +102,11 @@ impl<'a> File<'a> {
         })
     }
 
+    /// How much names and locations may take.
+    pub(crate) fn budget(&self) -> Budget {
+        Budget::new(&self.limits, self.bytes.len() as u64)
+    }
+
     pub(crate) fn attributes_alignment(&self) -> Option<u8> {
         self.attributes_alignment
     }
@@ -121,7 +126,7 @@ impl<'a> File<'a> {
     /// # Errors
     /// When the section is absent or malformed.
     pub fn kernel_names(&self) -> Result<Vec<&'a str>> {
-        kernels::read(self.required(SectionId::Kernels)?, self.strings())
+        kernels::read(self.required(SectionId::Kernels)?, self.strings(), self.budget())
     }
 
     /// Type names by type index.
@@ -129,7 +134,7 @@ impl<'a> File<'a> {
     /// # Errors
     /// When the section is absent or malformed.
     pub fn type_names(&self) -> Result<Vec<&'a str>> {
-        types::read(self.required(SectionId::Types)?, self.strings())
+        types::read(self.required(SectionId::Types)?, self.strings(), self.budget())
     }
 
     /// Names, signatures and places of the functions.
@@ -137,7 +142,7 @@ impl<'a> File<'a> {
     /// # Errors
     /// When the section is absent or malformed.
     pub fn function_index(&self) -> Result<FunctionIndex<'a>> {
-        FunctionIndex::read(self.required(SectionId::FunctionIndex)?, self.strings())
+        FunctionIndex::read(self.required(SectionId::FunctionIndex)?, self.strings(), self.budget())
     }
 
     /// The record of function `id`; `None` if it is native and has none.

@@ -1,5 +1,7 @@
 //! What a file may ask of its reader.
 
+use crate::error::{Error, ErrorKind, Result};
+
 /// Most sections, known and unknown together, that a file may have. The format defines eleven; the bound keeps a
 /// file of millions of empty sections from turning "open" into a scan.
 pub const MAX_SECTIONS: u32 = 1024;
@@ -21,6 +23,12 @@ pub const MAX_ATTRIBUTE_NESTING: u32 = 128;
 /// [`Limits::max_kernels`] unless the caller says otherwise.
 pub const DEFAULT_MAX_KERNELS: u64 = 1 << 28;
 
+/// [`Limits::expansion`] unless the caller says otherwise.
+pub const DEFAULT_EXPANSION: u64 = 16;
+
+/// What [`Limits::expansion`] allows for any file, however small: bytes.
+pub const MIN_EXPANSION: u64 = 1 << 16;
+
 /// Bounds that a caller can tighten (or, for nesting, raise up to the constants above).
 ///
 /// Everything else is bounded by the size of the file: no count is believed before the bytes that it promises are
@@ -33,6 +41,10 @@ pub struct Limits {
     pub attribute_nesting: u32,
     /// Most kernels in one function.
     pub max_kernels: u64,
+    /// How many times the size of the file its names and locations may take together when each is counted as often
+    /// as it is used. Names and locations can be shared; without this bound, a small file could name a long string
+    /// or a large location so often that reading them all takes hours and fills the memory.
+    pub expansion: u64,
 }
 
 impl Default for Limits {
@@ -41,7 +53,43 @@ impl Default for Limits {
             location_nesting: DEFAULT_LOCATION_NESTING,
             attribute_nesting: DEFAULT_ATTRIBUTE_NESTING,
             max_kernels: DEFAULT_MAX_KERNELS,
+            expansion: DEFAULT_EXPANSION,
         }
+    }
+}
+
+/// What is left of [`Limits::expansion`].
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Budget {
+    left: u64,
+}
+
+impl Budget {
+    /// For a file of `len` bytes.
+    pub(crate) fn new(limits: &Limits, len: u64) -> Self {
+        Budget { left: limits.expansion.saturating_mul(len).max(MIN_EXPANSION) }
+    }
+
+    /// Counts `bytes` that were named at file offset `at`.
+    #[inline]
+    pub(crate) fn spend(&mut self, bytes: u64, at: u64) -> Result<()> {
+        match self.left.checked_sub(bytes) {
+            Some(left) => {
+                self.left = left;
+                Ok(())
+            }
+            None => Err(Error::new(
+                ErrorKind::Limit,
+                at,
+                format!("{bytes} more bytes of shared names or locations"),
+                format!("no more than {} (Limits::expansion)", self.left),
+            )),
+        }
+    }
+
+    /// Whether nothing is left.
+    pub(crate) fn is_spent(&self) -> bool {
+        self.left == 0
     }
 }
 

@@ -29,19 +29,19 @@ pub struct Summary {
     pub locations: u64,
 }
 
-/// Opens, reads, verifies and models a whole file: each part by the reader that looks at nothing else, then
-/// everything together. This is what fuzzing calls.
+/// Opens, explains, verifies, reads and models a whole file. This is what fuzzing calls.
 ///
 /// # Errors
-/// The first fault that any reader finds. A file that verifies is read without one.
+/// The first fault that verification finds. A file that verifies is read and explained without one.
 pub fn walk(bytes: &[u8], limits: Limits) -> Result<Summary> {
     let file = File::open_with(bytes, limits)?;
-    let summary = read(&file);
-    file.verify()?.to_module()?;
-    summary
+    let explained = file.spans(&mut |_| ());
+    let verified = file.verify()?;
+    explained?;
+    verified.to_module()?;
+    read(&file)
 }
 
-/// Uses the readers that do not need verification, which is not asked first.
 fn read(file: &File<'_>) -> Result<Summary> {
     let mut summary = Summary { sections: file.sections().count() as u64, ..Summary::default() };
     for string in file.strings().iter() {

@@ -174,6 +174,69 @@ fn nesting_that_would_overflow_the_stack() {
     }
 }
 
+/// A file in which many share one large thing must not be as large as it says once it is read.
+mod sharing {
+    use super::*;
+    use bef::{ErrorKind, File, FunctionBuilder, Location, Module, SectionId};
+
+    fn refused(bytes: &[u8]) -> bef::Error {
+        check(bytes);
+        let error = File::open(bytes).unwrap().verify().unwrap_err();
+        assert_eq!(error.kind, ErrorKind::Limit, "{error}");
+        let generous = Limits { expansion: u64::MAX, ..Limits::default() };
+        File::open_with(bytes, generous).unwrap().verify().unwrap();
+        error
+    }
+
+    /// 2000 kernels without locations, in a function with this one.
+    fn kernels(location: Location<'static>) -> Vec<u8> {
+        let mut module = Module::new(true);
+        let mut function = FunctionBuilder::new(&mut module, "main", &[]).location(location);
+        (0..2000).for_each(|_| function.kernel("idle").no_results());
+        function.finish(&[]).unwrap();
+        module.to_bytes().unwrap()
+    }
+
+    /// The same, with every kernel at the location with offset 0.
+    fn share(mut bytes: Vec<u8>) -> Vec<u8> {
+        let places: Vec<usize> = {
+            let verified = File::open(&bytes).unwrap().verify().unwrap();
+            let function = verified.function(bef::FunctionId(0)).unwrap().unwrap();
+            function.kernels().skip(1).map(|kernel| kernel.unwrap().start() as usize + 4).collect()
+        };
+        places.into_iter().for_each(|place| bytes[place..place + 4].fill(0));
+        bytes
+    }
+
+    #[test]
+    fn a_small_location_may_be_shared_and_a_large_one_may_not() {
+        let bytes = share(kernels(Location::file("program.mlir", 7, 1)));
+        File::open(&bytes).unwrap().verify().unwrap().to_module().unwrap();
+        let error = refused(&share(kernels(Location::Fused(vec![Location::Unknown; 20_000]))));
+        assert!(error.path.ends_with("].location"), "{error}");
+        let error = refused(&share(kernels(Location::file("long".repeat(5000), 7, 1))));
+        assert!(error.path.ends_with("].location"), "{error}");
+    }
+
+    #[test]
+    fn a_long_name_may_not_be_shared_by_many_kernels() {
+        let mut module = Module::new(false);
+        module.intern_kernel("long".repeat(5000));
+        let bytes = module.to_bytes().unwrap();
+        let strings = File::open(&bytes).unwrap().section(SectionId::Strings).unwrap().bytes().to_vec();
+        let mut bytes = bef::HEADER.to_vec();
+        let mut names = Vec::new();
+        bef::vbr::encode(20_000, &mut names);
+        names.resize(names.len() + 20_000, 0);
+        for (id, data) in [(0, strings), (2, names), (3, vec![0]), (4, vec![0])] {
+            bytes.push(id);
+            bef::vbr::encode((data.len() as u64) << 1, &mut bytes);
+            bytes.extend(data);
+        }
+        assert!(refused(&bytes).path.starts_with("kernels["));
+    }
+}
+
 #[test]
 fn a_file_of_a_million_empty_functions_is_refused_before_memory_is_spent() {
     // FunctionIndex promises 2^32 functions, in one byte.

@@ -7,6 +7,7 @@
 use super::strings::{StringOffsets, Strings};
 use crate::buffer::Buffer;
 use crate::error::{Error, ErrorKind, Result, Within};
+use crate::limits::Budget;
 use crate::model::Module;
 use crate::region::{Cursor, Region};
 
@@ -41,9 +42,11 @@ impl<'a> AttributeNames<'a> {
         self.cursor.vbr().and_then(|offset| self.strings.get(offset)).within(|| "attribute_names")
     }
 
-    /// Passes over the next name. Of the string only the start is looked at.
-    pub(crate) fn check_name(&mut self) -> Result<()> {
-        self.cursor.vbr().and_then(|offset| self.strings.check_start(offset)).within(|| "attribute_names")
+    /// Passes over the next name, whose length it counts, but of which it looks only at the start.
+    pub(crate) fn check_name(&mut self, budget: &mut Budget) -> Result<()> {
+        let at = self.cursor.offset();
+        let length = self.cursor.vbr().and_then(|offset| self.strings.check_start(offset));
+        length.and_then(|length| budget.spend(length, at)).within(|| "attribute_names")
     }
 
     pub(crate) fn finish(&self) -> Result<()> {

@@ -5,6 +5,7 @@ use super::strings::{StringOffsets, Strings};
 use crate::buffer::Buffer;
 use crate::error::{Error, ErrorKind, Result, Within};
 use crate::ids::{FunctionId, TypeId};
+use crate::limits::Budget;
 use crate::model::Module;
 use crate::region::{Cursor, Region};
 
@@ -66,14 +67,14 @@ struct Entry<'a> {
 const MIN_ENTRY: u64 = 5;
 
 impl<'a> FunctionIndex<'a> {
-    pub(crate) fn read(region: Region<'a>, strings: Strings<'a>) -> Result<Self> {
+    pub(crate) fn read(region: Region<'a>, strings: Strings<'a>, mut budget: Budget) -> Result<Self> {
         let mut cursor = region.cursor();
         let mut index = FunctionIndex::default();
         let mut read = || {
             let count = cursor.count("functions", MIN_ENTRY)?;
             index.entries.reserve_exact(count as usize);
             for number in 0..count {
-                index.read_entry(&mut cursor, strings).within(|| format!("[{number}]"))?;
+                index.read_entry(&mut cursor, strings, &mut budget).within(|| format!("[{number}]"))?;
             }
             cursor.finish()
         };
@@ -81,7 +82,12 @@ impl<'a> FunctionIndex<'a> {
         Ok(index)
     }
 
-    fn read_entry(&mut self, cursor: &mut Cursor<'a>, strings: Strings<'a>) -> Result<()> {
+    fn read_entry(
+        &mut self,
+        cursor: &mut Cursor<'a>,
+        strings: Strings<'a>,
+        budget: &mut Budget,
+    ) -> Result<()> {
         let at = cursor.offset();
         let number = cursor.u8().within(|| "kind")?;
         let kind = FunctionKind::new(number).ok_or_else(|| {
@@ -94,6 +100,7 @@ impl<'a> FunctionIndex<'a> {
         })?;
         let offset = cursor.vbr().within(|| "offset")?;
         let name = cursor.vbr().and_then(|name| strings.get(name)).within(|| "name")?;
+        budget.spend(name.len() as u64, at).within(|| "name")?;
         let arguments = self.types.len();
         self.read_types(cursor).within(|| "arguments")?;
         let results = self.types.len();

@@ -4,12 +4,13 @@ use super::name_table;
 use super::strings::{StringOffsets, Strings};
 use crate::buffer::Buffer;
 use crate::error::Result;
+use crate::limits::Budget;
 use crate::model::Module;
 use crate::region::Region;
 
 /// Kernel names by kernel code.
-pub(crate) fn read<'a>(region: Region<'a>, strings: Strings<'a>) -> Result<Vec<&'a str>> {
-    name_table::read(region, strings, "kernels")
+pub(crate) fn read<'a>(region: Region<'a>, strings: Strings<'a>, budget: Budget) -> Result<Vec<&'a str>> {
+    name_table::read(region, strings, budget, "kernels")
 }
 
 pub(crate) fn write(module: &Module<'_>, strings: &StringOffsets<'_>) -> Buffer<'static> {

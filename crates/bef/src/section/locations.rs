@@ -109,6 +109,10 @@ impl fmt::Display for Location<'_> {
     }
 }
 
+/// How much more memory a decoded node takes than its bytes in the file, roughly and compared to a string, which is
+/// only pointed to.
+const NODE_COST: u64 = 8;
+
 /// The locations of a file.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Locations<'a> {
@@ -208,17 +212,20 @@ impl<'a> Locations<'a> {
         }
     }
 
-    /// Checks the location at `offset`, which lies inside the section; where it ends. Of its strings only the starts
-    /// are looked at.
-    pub(crate) fn check(&self, offset: u64) -> Result<u64> {
+    /// Checks the location at `offset`, which lies inside the section; where it ends, and what it costs to decode: the
+    /// bytes of its strings, of which only the starts are looked at, and [`NODE_COST`] for each byte of its own.
+    pub(crate) fn check(&self, offset: u64) -> Result<(u64, u64)> {
         let check = || {
             let mut cursor = self.region.from(offset)?.cursor();
             // How many children each open node still waits for, outermost first.
             let mut missing: Vec<u64> = Vec::new();
+            let mut strings = 0u64;
             'nodes: loop {
                 match self.node(&mut cursor, missing.len(), LocationStrings::check_start)? {
-                    Node::Unknown | Node::FileLineCol { .. } | Node::Fused(0) => {}
-                    Node::Name(()) => {
+                    Node::Unknown | Node::Fused(0) => {}
+                    Node::FileLineCol { file, .. } => strings = strings.saturating_add(file),
+                    Node::Name(name) => {
+                        strings = strings.saturating_add(name);
                         missing.push(1);
                         continue;
                     }
@@ -238,7 +245,8 @@ impl<'a> Locations<'a> {
                     }
                     missing.pop();
                 }
-                return Ok(offset + cursor.position());
+                let cost = strings.saturating_add(NODE_COST * cursor.position());
+                return Ok((offset + cursor.position(), cost));
             }
         };
         check().within(|| format!("locations[{offset}]"))
@@ -385,8 +393,10 @@ mod tests {
         for offset in [offsets[1], offsets[3]] {
             assert_eq!(locations.get(offset.into()).unwrap().as_ref(), Some(sample));
         }
-        assert_eq!(locations.check(0).unwrap(), u64::from(offsets[3]));
-        assert_eq!(locations.check(offsets[3].into()).unwrap(), bytes.len() as u64);
+        let size = u64::from(offsets[3]);
+        let strings = "inner.".len() + 2 * "a.mlir.".len() + "outer.".len();
+        assert_eq!(locations.check(0).unwrap(), (size, NODE_COST * size + strings as u64));
+        assert_eq!(locations.check(size).unwrap().0, bytes.len() as u64);
         assert_eq!(locations.get(0xFFFF_FFFE).unwrap(), None);
     }
 

@@ -3,16 +3,24 @@
 use super::strings::{StringOffsets, Strings};
 use crate::buffer::Buffer;
 use crate::error::{Result, Within};
+use crate::limits::Budget;
 use crate::region::Region;
 
 /// The names, in table order.
-pub(super) fn read<'a>(region: Region<'a>, strings: Strings<'a>, table: &str) -> Result<Vec<&'a str>> {
+pub(super) fn read<'a>(
+    region: Region<'a>,
+    strings: Strings<'a>,
+    mut budget: Budget,
+    table: &str,
+) -> Result<Vec<&'a str>> {
     let mut cursor = region.cursor();
     let mut read = || {
         let count = cursor.count("names", 1)?;
         let mut names = Vec::with_capacity(count as usize);
         for index in 0..count {
+            let at = cursor.offset();
             let name = cursor.vbr().and_then(|offset| strings.get(offset));
+            let name = name.and_then(|name| budget.spend(name.len() as u64, at).map(|()| name));
             names.push(name.within(|| format!("[{index}]"))?);
         }
         cursor.finish()?;

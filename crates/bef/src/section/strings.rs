@@ -29,10 +29,12 @@ impl<'a> Strings<'a> {
         self.find(offset).within(|| format!("strings[{offset}]"))
     }
 
-    /// Checks that a string starts at `offset`, but not the string.
+    /// Checks that a string starts at `offset`, but not its text; its length with the NUL.
     #[inline]
-    pub(crate) fn check_start(&self, offset: u64) -> Result<()> {
-        self.start(offset).map(drop).within(|| format!("strings[{offset}]"))
+    pub(crate) fn check_start(&self, offset: u64) -> Result<u64> {
+        let start = self.start(offset).within(|| format!("strings[{offset}]"))?;
+        let tail = &self.region.bytes()[start..];
+        Ok(tail.iter().position(|&byte| byte == 0).map_or(tail.len(), |length| length + 1) as u64)
     }
 
     fn start(&self, offset: u64) -> Result<usize> {

@@ -5,12 +5,13 @@ use super::name_table;
 use super::strings::{StringOffsets, Strings};
 use crate::buffer::Buffer;
 use crate::error::Result;
+use crate::limits::Budget;
 use crate::model::Module;
 use crate::region::Region;
 
 /// Type names by type index.
-pub(crate) fn read<'a>(region: Region<'a>, strings: Strings<'a>) -> Result<Vec<&'a str>> {
-    name_table::read(region, strings, "types")
+pub(crate) fn read<'a>(region: Region<'a>, strings: Strings<'a>, budget: Budget) -> Result<Vec<&'a str>> {
+    name_table::read(region, strings, budget, "types")
 }
 
 pub(crate) fn write(module: &Module<'_>, strings: &StringOffsets<'_>) -> Buffer<'static> {

@@ -1,6 +1,6 @@
 //! Attributes, as far as their types are recorded.
 
-use super::{Known, Labels, plural};
+use super::{Known, Labels, brief, plural};
 use crate::attribute::{Attribute, AttributeType, DType, ElementType};
 use crate::error::Result;
 
@@ -11,6 +11,9 @@ impl<'a> Known<'_, 'a> {
                 .nest("attributes", |labels| labels.rest("values of types that the file does not record"));
         };
         for (index, (offset, kind)) in types.iter().enumerate() {
+            if offset < labels.cursor.position() {
+                return Ok(());
+            }
             labels.nest("attributes", |labels| labels.skip_to(offset, "padding"))?;
             // Makes sure that the value is sound and not nested too deeply.
             self.file.attributes().at(offset).check(kind)?;
@@ -39,7 +42,7 @@ impl<'a> Known<'_, 'a> {
             AttributeType::Type => labels.byte("", dtype).map(drop),
             AttributeType::String | AttributeType::Func => {
                 let length = labels.word("length", |length| plural(length, "byte"))?;
-                let text = |bytes: &[u8]| format!("{:?}", String::from_utf8_lossy(bytes));
+                let text = |bytes: &[u8]| format!("{:?}", brief(&String::from_utf8_lossy(bytes)));
                 labels.take(length.into(), "", |bytes| text(bytes.bytes())).map(drop)
             }
             AttributeType::Array(element) => array(element, labels),
@@ -158,7 +161,7 @@ fn symbol_ref(labels: &mut Labels<'_, '_>) -> Result<()> {
     }
     let module = labels.vbr("module.length", length)?;
     for (index, length) in lengths.into_iter().enumerate() {
-        let text = |bytes: &[u8]| format!("@{}", String::from_utf8_lossy(bytes));
+        let text = |bytes: &[u8]| format!("@{}", brief(&String::from_utf8_lossy(bytes)));
         match index.checked_sub(1) {
             None => labels.take(length, "root", |bytes| text(bytes.bytes()))?,
             Some(index) => {

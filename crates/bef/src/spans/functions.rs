@@ -1,6 +1,6 @@
 //! Function records and kernels.
 
-use super::{Known, Labels, plural};
+use super::{Known, Labels, brief, plural};
 use crate::error::Result;
 use crate::ids::FunctionId;
 use crate::section::function_index::{FunctionEntry, FunctionKind};
@@ -16,8 +16,9 @@ impl<'a> Known<'_, 'a> {
         entries.sort_by_key(|(_, entry)| entry.offset);
         for (id, entry) in entries {
             labels.skip_to(entry.offset, "not used")?;
-            let record = self.file.function(&self.index, FunctionId(id as u32))?;
-            if let Some(record) = record.filter(|record| record.start() == labels.cursor.offset()) {
+            // Records that overlap are explained once, however many entries claim them.
+            if entry.offset == labels.cursor.position() {
+                let record = self.file.record(&entry)?;
                 labels.nest(format_args!("functions[{id}]"), |labels| self.record(&record, labels))?;
             }
         }
@@ -54,7 +55,7 @@ impl<'a> Known<'_, 'a> {
     fn kernel(&self, labels: &mut Labels<'a, '_>) -> Result<()> {
         let code = labels.word("code", |code| match self.kernels.get(code as usize) {
             _ if code == PSEUDO_KERNEL_CODE => "the pseudo kernel".into(),
-            Some(name) => (*name).into(),
+            Some(name) => brief(name),
             None => format!("unknown kernel {code}"),
         })?;
         labels.word("location", |offset| match offset {
@@ -81,7 +82,7 @@ impl<'a> Known<'_, 'a> {
         for index in 0..functions {
             labels.word(format_args!("funcs[{index}]"), |id| match self.index.name(FunctionId(id)) {
                 Some("") => format!("function {id}, a region"),
-                Some(name) => format!("function {id}, @{name}"),
+                Some(name) => format!("function {id}, @{}", brief(name)),
                 None => format!("unknown function {id}"),
             })?;
         }

@@ -1,6 +1,6 @@
 //! Locations, node by node.
 
-use super::{Known, Labels, plural, quoted};
+use super::{Known, Labels, plural};
 use crate::error::Result;
 use crate::framing::SectionId;
 use crate::section::location_strings::LocationStrings;
@@ -8,11 +8,10 @@ use crate::section::location_strings::LocationStrings;
 impl<'a> Known<'_, 'a> {
     /// What the location at `offset` says.
     pub(super) fn location(&self, offset: u64) -> String {
-        match self.file.locations().get(offset) {
-            Ok(Some(location)) => location.to_string(),
-            Ok(None) => "no location".into(),
-            Err(_) => format!("no readable location at offset {offset}"),
-        }
+        self.look_up(SectionId::Locations, offset, || {
+            let location = self.file.locations().get(offset)?;
+            Ok(location.map_or_else(|| "no location".into(), |location| location.to_string()))
+        })
     }
 
     pub(super) fn locations(&self, labels: &mut Labels<'a, '_>) -> Result<()> {
@@ -28,7 +27,10 @@ impl<'a> Known<'_, 'a> {
     fn location_nodes(&self, labels: &mut Labels<'a, '_>) -> Result<()> {
         let section = self.file.section(SectionId::LocationStrings).unwrap_or_default();
         let strings = LocationStrings::new(section);
-        let string = |offset| quoted(strings.get(offset).ok());
+        let string = |offset| {
+            let look_up = || strings.get(offset).map(|text| format!("{text:?}"));
+            self.look_up(SectionId::LocationStrings, offset, look_up)
+        };
         let mut missing = 1u64;
         while missing > 0 {
             missing -= 1;

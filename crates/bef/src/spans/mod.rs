@@ -5,11 +5,13 @@ mod functions;
 mod locations;
 mod tables;
 
+use std::cell::RefCell;
 use std::fmt::{Display, Write as _};
 
 use crate::error::Result;
 use crate::file::File;
 use crate::framing::{HEADER, SectionId};
+use crate::limits::Budget;
 use crate::region::{Cursor, Region};
 use crate::section::attribute_types::AttributeTypes;
 use crate::section::function_index::FunctionIndex;
@@ -41,6 +43,7 @@ impl<'a> File<'a> {
             types: self.type_names().unwrap_or_default(),
             index: self.function_index().unwrap_or_default(),
             attribute_types: self.attribute_types().unwrap_or_default(),
+            budget: RefCell::new(self.budget()),
         };
         let mut labels = Labels { cursor: Region::new(self.bytes(), 0).cursor(), path: String::new(), visit };
         labels.take(2, "header.magic", |_| "BEF".into())?;
@@ -59,6 +62,18 @@ struct Known<'f, 'a> {
     types: Vec<&'a str>,
     index: FunctionIndex<'a>,
     attribute_types: Option<AttributeTypes>,
+    /// For names and locations that many bytes may refer to.
+    budget: RefCell<Budget>,
+}
+
+/// Meanings are cut to this many characters.
+const BRIEF: usize = 120;
+
+fn brief(text: &str) -> String {
+    match text.char_indices().nth(BRIEF) {
+        Some((end, _)) => format!("{}...", &text[..end]),
+        None => text.into(),
+    }
 }
 
 impl<'a> Known<'_, 'a> {
@@ -105,13 +120,32 @@ impl<'a> Known<'_, 'a> {
         Ok(())
     }
 
+    /// What `look_up` finds in a section, as long as looking things up has not cost too much.
+    fn look_up(&self, id: SectionId, offset: u64, look_up: impl FnOnce() -> Result<String>) -> String {
+        let mut budget = self.budget.borrow_mut();
+        if budget.is_spent() {
+            return format!("{} at offset {offset}", id.name());
+        }
+        let (found, cost) = match look_up() {
+            Ok(found) => (brief(&found), found.len() as u64),
+            // Nobody knows how far the search went.
+            Err(_) => ("nothing readable".into(), self.file.section(id).unwrap_or_default().len()),
+        };
+        if budget.spend(cost, 0).is_err() {
+            *budget = Budget::default();
+        }
+        found
+    }
+
     fn string(&self, offset: u64) -> String {
-        quoted(self.file.strings().get(offset).ok())
+        self.look_up(SectionId::Strings, offset, || {
+            self.file.strings().get(offset).map(|text| format!("{text:?}"))
+        })
     }
 
     fn type_name(&self, index: u64) -> String {
         let name = usize::try_from(index).ok().and_then(|index| self.types.get(index));
-        name.map_or_else(|| format!("type {index}"), |name| (*name).into())
+        name.map_or_else(|| format!("type {index}"), |name| brief(name))
     }
 }
 
@@ -121,10 +155,6 @@ fn plural(count: impl Into<u64>, noun: &str) -> String {
         1 => format!("1 {noun}"),
         count => format!("{count} {noun}s"),
     }
-}
-
-fn quoted(text: Option<&str>) -> String {
-    text.map_or_else(|| "nothing".into(), |text| format!("{text:?}"))
 }
 
 /// Reads bytes and says what they were.

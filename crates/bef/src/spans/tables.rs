@@ -1,6 +1,6 @@
 //! Strings, name tables, the function index and the optional sections.
 
-use super::{Known, Labels, plural};
+use super::{Known, Labels, brief, plural};
 use crate::attribute::AttributeType;
 use crate::error::Result;
 use crate::ids::FunctionId;
@@ -13,7 +13,7 @@ pub(super) fn strings(table: &str, labels: &mut Labels<'_, '_>) -> Result<()> {
         let rest = labels.cursor.clone().take(labels.cursor.remaining())?;
         let Some(length) = rest.bytes().iter().position(|&byte| byte == 0) else { return Ok(()) };
         labels.take(length as u64 + 1, format_args!("{table}[{offset}]"), |bytes| {
-            format!("{:?}", String::from_utf8_lossy(&bytes.bytes()[..length]))
+            format!("{:?}", brief(&String::from_utf8_lossy(&bytes.bytes()[..length])))
         })?;
     }
     Ok(())
@@ -77,6 +77,10 @@ impl<'a> Known<'_, 'a> {
 
     pub(super) fn attribute_names(&self, labels: &mut Labels<'a, '_>) -> Result<()> {
         labels.nest("attribute_names", |labels| {
+            // How many names belong to which kernel is only known of functions that are in order.
+            if self.file.verify().is_err() {
+                return labels.rest("names of the attributes of kernels");
+            }
             labels.vbr("count", |count| plural(count, "function"))?;
             for id in (0..self.index.len() as u32).map(FunctionId) {
                 let Some(record) = self.file.function(&self.index, id)? else { continue };

@@ -2,6 +2,7 @@
 
 use super::{LocationStarts, Verified};
 use crate::error::{Error, ErrorKind, Result, Within};
+use crate::limits::Budget;
 use crate::section::attribute_names::AttributeNames;
 use crate::section::function_index::{FunctionEntry, FunctionKind};
 use crate::section::functions::{FunctionRecord, KernelRecord, PSEUDO_KERNEL_CODE, Words};
@@ -11,6 +12,9 @@ use crate::section::register_types::RegisterTypes;
 pub(super) struct Checker<'v, 'a> {
     file: &'v Verified<'a>,
     locations: &'v LocationStarts,
+    /// Position of the location seen last.
+    last_location: usize,
+    budget: Budget,
     names: Option<AttributeNames<'a>>,
     types: Option<RegisterTypes<'a>>,
     defined: Vec<bool>,
@@ -40,6 +44,7 @@ impl<'v, 'a> Checker<'v, 'a> {
     pub(super) fn new(
         file: &'v Verified<'a>,
         locations: &'v LocationStarts,
+        budget: Budget,
         names: Option<AttributeNames<'a>>,
         types: Option<RegisterTypes<'a>>,
     ) -> Self {
@@ -47,6 +52,8 @@ impl<'v, 'a> Checker<'v, 'a> {
         Checker {
             file,
             locations,
+            last_location: 0,
+            budget,
             names,
             types,
             defined,
@@ -92,9 +99,13 @@ impl<'v, 'a> Checker<'v, 'a> {
         self.check_used_bys(record)
     }
 
-    fn check_location(&self, offset: u64, at: u64) -> Result<()> {
-        if self.locations.contains(offset) {
+    fn check_location(&mut self, offset: u64, at: u64) -> Result<()> {
+        if offset >= self.locations.len {
             return Ok(());
+        }
+        if let Some((position, cost)) = self.locations.find(offset, self.last_location) {
+            self.last_location = position;
+            return self.budget.spend(cost, at);
         }
         Err(Error::new(
             ErrorKind::NotAStart,
@@ -311,7 +322,7 @@ impl<'v, 'a> Checker<'v, 'a> {
                 .within(|| format!("attrs[{index}]"));
             }
             if let Some(names) = &mut self.names {
-                names.check_name()?;
+                names.check_name(&mut self.budget)?;
             }
         }
         Ok(())

@@ -9,6 +9,7 @@ use crate::error::{Error, ErrorKind, Result, Within};
 use crate::file::File;
 use crate::framing::SectionId;
 use crate::ids::{FunctionId, KernelCode, TypeId};
+use crate::limits::Budget;
 use crate::region::Region;
 use crate::section::attribute_types::AttributeTypes;
 use crate::section::function_index::{FunctionIndex, FunctionKind};
@@ -66,34 +67,44 @@ impl<'a> File<'a> {
         };
         verified.check_signatures()?;
         verified.check_attributes()?;
-        let locations = LocationStarts::check(verified.file.locations())?;
-        verified.check_functions(&locations)?;
+        let mut budget = verified.file.budget();
+        let locations = LocationStarts::check(verified.file.locations(), &mut budget)?;
+        verified.check_functions(&locations, budget)?;
         Ok(verified)
     }
 }
 
-/// Which offsets of the Locations section start a location.
+/// Where the locations of the Locations section start.
 struct LocationStarts {
     len: u64,
-    bits: Vec<u64>,
+    /// By rising offset: where each starts, and what it costs to decode.
+    starts: Vec<(u64, u64)>,
 }
 
 impl LocationStarts {
-    /// Checks all locations, which follow one another without gaps.
-    fn check(locations: Locations<'_>) -> Result<Self> {
+    /// Checks all locations, which follow one another without gaps. Long strings that many of them name are counted
+    /// each time.
+    fn check(locations: Locations<'_>, budget: &mut Budget) -> Result<Self> {
         let len = locations.region().len();
-        let mut bits = vec![0u64; (len / 64 + 1) as usize];
+        let mut starts = Vec::new();
         let mut offset = 0;
         while offset < len {
-            bits[(offset / 64) as usize] |= 1 << (offset % 64);
-            offset = locations.check(offset)?;
+            let (end, cost) = locations.check(offset)?;
+            let at = locations.region().start() + offset;
+            budget.spend(cost, at).within(|| format!("locations[{offset}]"))?;
+            starts.push((offset, cost));
+            offset = end;
         }
-        Ok(LocationStarts { len, bits })
+        Ok(LocationStarts { len, starts })
     }
 
-    /// Whether `offset` is where a location starts, or stands for "no location".
-    fn contains(&self, offset: u64) -> bool {
-        offset >= self.len || self.bits[(offset / 64) as usize] >> (offset % 64) & 1 == 1
+    /// The position and cost of the location that starts at `offset`, looked for behind position `hint` first: kernels
+    /// use locations in the order in which they are stored.
+    fn find(&self, offset: u64, hint: usize) -> Option<(usize, u64)> {
+        let near = |index: &usize| self.starts.get(*index).is_some_and(|&(start, _)| start == offset);
+        let search = || self.starts.binary_search_by_key(&offset, |&(start, _)| start).ok();
+        let index = Some(hint + 1).filter(near).or_else(search)?;
+        Some((index, self.starts[index].1))
     }
 }
 
@@ -201,13 +212,14 @@ impl<'a> Verified<'a> {
         Ok(())
     }
 
-    fn check_functions(&self, locations: &LocationStarts) -> Result<()> {
+    fn check_functions(&self, locations: &LocationStarts, budget: Budget) -> Result<()> {
         let section = self.file.section(SectionId::Functions).unwrap_or_default();
         let extents = self.extents(section)?;
         let count = self.functions.len();
         let mut checker = function::Checker::new(
             self,
             locations,
+            budget,
             self.file.attribute_names(count)?,
             self.file.register_types(count)?,
         );
