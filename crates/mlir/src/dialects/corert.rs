@@ -3,7 +3,6 @@
 use super::check;
 use super::{Dialect, Row, op};
 use crate::ir::{Attribute, Operation, Text, Type};
-use crate::limits::MAX_RESULTS;
 use crate::parser::{Delimiter, OpState, Parse, Parser};
 use crate::printer::Printer;
 
@@ -170,7 +169,7 @@ fn execute(parser: &mut Parser<'_>, state: &mut OpState, chain: bool, functions:
         let at = parser.here();
         results = match parser.parse_attribute(None)?.as_int() {
             Some(count) if count <= 0 => 0,
-            Some(count) if count <= i128::from(MAX_RESULTS) => count as usize,
+            Some(count) if parser.imply_results(count) => count as usize,
             Some(_) => return parser.error_in_op(state, at, "has too many results"),
             None => return parser.error_in_op(state, at, "invalid kind of attribute specified"),
         };

@@ -196,8 +196,9 @@ impl<'a> Parser<'a> {
 
     /// `#alias` or `#dialect.attribute`.
     pub(super) fn extended_attribute(&mut self, ty: Option<&Type>) -> Parse<Attribute> {
+        let at = self.here();
         match self.symbol(|parser, alias| parser.attribute_aliases.get(alias).cloned())? {
-            Symbol::Alias(attribute) => Ok(attribute),
+            Symbol::Alias(alias) => self.expand_attribute(at, &alias),
             Symbol::Dialect { symbol, body_at } => {
                 if ty.is_none() && self.consume(Kind::Colon) {
                     self.parse_type()?;

@@ -28,15 +28,8 @@ impl<'a> Parser<'a> {
         let id = if self.at(Kind::HashId) && !self.spelling().contains(&b'.') {
             let (name, at) = (&self.spelling()[1..], self.here());
             self.advance();
-            match self.attribute_aliases.get(name) {
-                Some(Attribute::Location(location)) => {
-                    let location = (**location).clone();
-                    self.module.add_location(location)
-                }
-                Some(other) => {
-                    let message = format!("expected location, but found '{other}'");
-                    return self.error(at, message);
-                }
+            match self.aliased_location(name, at)? {
+                Some(location) => self.module.add_location(location),
                 None => {
                     let id = self.module.add_location(Location::Unknown);
                     self.deferred_locations.push((id, name, at));
@@ -51,17 +44,20 @@ impl<'a> Parser<'a> {
         Ok(Some(id))
     }
 
+    /// The location that an alias stands for, if it is defined already.
+    fn aliased_location(&mut self, name: &'a [u8], at: u32) -> Parse<Option<Location>> {
+        let Some(alias) = self.attribute_aliases.get(name).cloned() else { return Ok(None) };
+        match self.expand_attribute(at, &alias)? {
+            Attribute::Location(location) => Ok(Some((*location).clone())),
+            other => self.error(at, format!("expected location, but found '{other}'")),
+        }
+    }
+
     /// Fills in the locations whose aliases were defined after their use.
     pub(super) fn resolve_deferred_locations(&mut self) -> Parse {
         for (id, name, at) in std::mem::take(&mut self.deferred_locations) {
-            match self.attribute_aliases.get(name) {
-                Some(Attribute::Location(location)) => {
-                    self.module.locations[id.0 as usize] = (**location).clone();
-                }
-                Some(other) => {
-                    let message = format!("expected location, but found '{other}'");
-                    return self.error(at, message);
-                }
+            match self.aliased_location(name, at)? {
+                Some(location) => self.module.locations[id.0 as usize] = location,
                 None => return self.error(at, "operation location alias was never defined"),
             }
         }

@@ -18,7 +18,10 @@ use std::collections::HashMap;
 use crate::diagnostics::{Diagnostic, Severity};
 use crate::ir::{Attribute, Location, LocationId, Module, Operation, Region, Text, Type, ValueId};
 use crate::lexer::{Kind, Lexer, Token};
-use crate::limits::{MAX_DEPTH, MAX_DIAGNOSTICS, MAX_SOURCE_BYTES};
+use crate::limits::{
+    MAX_DEPTH, MAX_DIAGNOSTICS, MAX_EXPANDED, MAX_EXPANSION, MAX_IMPLIED_RESULTS, MAX_LOCATION_DEPTH,
+    MAX_SOURCE_BYTES,
+};
 use crate::source::Source;
 
 /// Parsing stopped; the reason is among the diagnostics.
@@ -37,6 +40,14 @@ pub(crate) enum Delimiter {
     Paren,
 }
 
+/// What an alias stands for, and how much that is.
+#[derive(Clone)]
+struct Alias<T> {
+    value: T,
+    depth: usize,
+    nodes: u64,
+}
+
 /// The state of a parse.
 pub(crate) struct Parser<'a> {
     source: Source<'a>,
@@ -44,14 +55,21 @@ pub(crate) struct Parser<'a> {
     token: Token,
     module: Module,
     diagnostics: Vec<Diagnostic>,
-    attribute_aliases: HashMap<&'a [u8], Attribute>,
-    type_aliases: HashMap<&'a [u8], Type>,
+    attribute_aliases: HashMap<&'a [u8], Alias<Attribute>>,
+    type_aliases: HashMap<&'a [u8], Alias<Type>>,
     deferred_locations: Vec<(LocationId, &'a [u8], u32)>,
     scopes: Vec<ssa::Scope<'a>>,
     forward: HashMap<ValueId, u32>,
     blocks: Vec<regions::Blocks<'a>>,
     default_dialects: Vec<&'static str>,
     depth: usize,
+    /// Depth of the deepest place since an alias definition began, aliases included.
+    deepest: usize,
+    /// Attributes, types and locations read so far.
+    nodes: u64,
+    /// How many of those are what aliases stand for.
+    expanded: u64,
+    implied_results: i128,
 }
 
 /// Parses MLIR text into a verified module.
@@ -127,6 +145,10 @@ impl<'a> Parser<'a> {
             blocks: vec![regions::Blocks::default()],
             default_dialects: vec!["builtin"],
             depth: 0,
+            deepest: 0,
+            nodes: 0,
+            expanded: 0,
+            implied_results: 0,
         };
         parser.advance();
         parser
@@ -178,8 +200,8 @@ impl<'a> Parser<'a> {
         }
         self.advance();
         self.expect(Kind::Equal, "expected '=' in attribute alias definition")?;
-        let attribute = self.parse_attribute(None)?;
-        self.attribute_aliases.insert(name, attribute);
+        let alias = self.measured(|parser| parser.parse_attribute(None))?;
+        self.attribute_aliases.insert(name, alias);
         Ok(())
     }
 
@@ -199,8 +221,8 @@ impl<'a> Parser<'a> {
         if self.at_keyword("type") {
             self.advance();
         }
-        let ty = self.parse_type()?;
-        self.type_aliases.insert(name, ty);
+        let alias = self.measured(Self::parse_type)?;
+        self.type_aliases.insert(name, alias);
         Ok(())
     }
 
@@ -216,12 +238,43 @@ impl<'a> Parser<'a> {
         Ok(())
     }
 
+    /// Parses what an alias stands for.
+    fn measured<T>(&mut self, parse: impl FnOnce(&mut Self) -> Parse<T>) -> Parse<Alias<T>> {
+        let nodes = self.nodes;
+        self.deepest = self.depth;
+        let value = parse(self)?;
+        Ok(Alias { value, depth: self.deepest - self.depth, nodes: self.nodes - nodes })
+    }
+
+    /// Takes an alias's value in place of the alias that was written at `at`.
+    fn expand<T: Clone>(&mut self, at: u32, alias: &Alias<T>, max_depth: usize) -> Parse<T> {
+        let depth = self.depth + alias.depth;
+        if depth > max_depth {
+            return self.error(at, format!("nesting is deeper than {max_depth} levels"));
+        }
+        self.deepest = self.deepest.max(depth);
+        self.nodes = self.nodes.saturating_add(alias.nodes);
+        self.expanded = self.expanded.saturating_add(alias.nodes);
+        if self.expanded > MAX_EXPANDED + MAX_EXPANSION * self.source.text.len() as u64 {
+            return self.error(at, "aliases stand for too much");
+        }
+        Ok(alias.value.clone())
+    }
+
+    /// [`Self::expand`] for an attribute.
+    fn expand_attribute(&mut self, at: u32, alias: &Alias<Attribute>) -> Parse<Attribute> {
+        let is_location = matches!(alias.value, Attribute::Location(_));
+        self.expand(at, alias, if is_location { MAX_LOCATION_DEPTH } else { MAX_DEPTH })
+    }
+
     /// Runs `parse` one level deeper.
     fn nested<T>(&mut self, parse: impl FnOnce(&mut Self) -> Parse<T>) -> Parse<T> {
         if self.depth >= MAX_DEPTH {
             return self.error_here(format!("nesting is deeper than {MAX_DEPTH} levels"));
         }
         self.depth += 1;
+        self.deepest = self.deepest.max(self.depth);
+        self.nodes += 1;
         let outcome = parse(self);
         self.depth -= 1;
         outcome
@@ -359,6 +412,12 @@ impl<'a> Parser<'a> {
             }
         }
         self.expect(close, shown)
+    }
+
+    /// Counts results that a number alone asks for; false when there are too many.
+    pub(crate) fn imply_results(&mut self, count: i128) -> bool {
+        self.implied_results = self.implied_results.saturating_add(count);
+        self.implied_results <= i128::from(MAX_IMPLIED_RESULTS)
     }
 
     /// Whether a type comes next.

@@ -1,6 +1,6 @@
 //! Names of values: scopes, definitions, uses, forward references.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use super::{Delimiter, OpState, Parse, Parser};
 use crate::ir::{LocationId, Type, ValueId};
@@ -38,7 +38,7 @@ struct Slot {
 /// Names visible in one region that is isolated from above, and in the regions nested in it.
 #[derive(Default)]
 pub(super) struct Scope<'a> {
-    values: HashMap<&'a [u8], Vec<Option<Slot>>>,
+    values: HashMap<&'a [u8], BTreeMap<u32, Slot>>,
     definitions: Vec<Vec<&'a [u8]>>,
 }
 
@@ -64,7 +64,8 @@ impl<'a> Parser<'a> {
         }
     }
 
-    fn slots(&mut self, name: &'a [u8]) -> &mut Vec<Option<Slot>> {
+    /// What is known of a name, by result number.
+    fn slots(&mut self, name: &'a [u8]) -> &mut BTreeMap<u32, Slot> {
         if self.scopes.is_empty() {
             self.scopes.push(Scope::default());
         }
@@ -74,14 +75,14 @@ impl<'a> Parser<'a> {
 
     /// Where the name was first seen, if it was.
     pub(super) fn reference_place(&mut self, name: &'a [u8]) -> Option<u32> {
-        self.slots(name).first().copied().flatten().map(|slot| slot.at)
+        self.slots(name).get(&0).map(|slot| slot.at)
     }
 
     /// Defines a name as a new value, or as the value that earlier uses already refer to.
     pub(super) fn define(&mut self, operand: Operand<'a>, ty: Type, location: LocationId) -> Parse<ValueId> {
-        let number = operand.number as usize;
+        let number = operand.number;
         let shown = || String::from_utf8_lossy(operand.name).into_owned();
-        let existing = self.slots(operand.name).get(number).copied().flatten();
+        let existing = self.slots(operand.name).get(&number).copied();
         let value = match existing {
             Some(slot) if !self.forward.contains_key(&slot.value) => {
                 return self.error_with_note(
@@ -107,11 +108,7 @@ impl<'a> Parser<'a> {
             }
             None => self.module.add_value(ty, location),
         };
-        let slots = self.slots(operand.name);
-        if slots.len() <= number {
-            slots.resize(number + 1, None);
-        }
-        slots[number] = Some(Slot { value, at: operand.at });
+        self.slots(operand.name).insert(operand.number, Slot { value, at: operand.at });
         if let Some(scope) = self.scopes.last_mut()
             && let Some(names) = scope.definitions.last_mut()
         {
@@ -122,9 +119,8 @@ impl<'a> Parser<'a> {
 
     /// The value that a use refers to; an unknown name becomes a forward reference.
     pub(crate) fn resolve(&mut self, operand: Operand<'a>, ty: &Type) -> Parse<ValueId> {
-        let number = operand.number as usize;
         let slots = self.slots(operand.name);
-        if let Some(slot) = slots.get(number).copied().flatten() {
+        if let Some(slot) = slots.get(&operand.number).copied() {
             let have = self.module.type_of(slot.value).clone();
             if have == *ty {
                 return Ok(slot.value);
@@ -137,7 +133,7 @@ impl<'a> Parser<'a> {
                 "prior use here".into(),
             );
         }
-        let first = slots.first().copied().flatten();
+        let first = slots.get(&0).copied();
         if u64::from(operand.number) > MAX_RESULTS
             || first.is_some_and(|slot| !self.forward.contains_key(&slot.value))
         {
@@ -145,11 +141,7 @@ impl<'a> Parser<'a> {
         }
         let value = self.module.add_value(ty.clone(), LocationId(0));
         self.forward.insert(value, operand.at);
-        let slots = self.slots(operand.name);
-        if slots.len() <= number {
-            slots.resize(number + 1, None);
-        }
-        slots[number] = Some(Slot { value, at: operand.at });
+        self.slots(operand.name).insert(operand.number, Slot { value, at: operand.at });
         Ok(value)
     }
 

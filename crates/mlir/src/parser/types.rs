@@ -6,7 +6,7 @@ use super::{Parse, Parser};
 use crate::dialects;
 use crate::ir::{FloatKind, ShapedKind, ShapedType, Signedness, Type};
 use crate::lexer::Kind;
-use crate::limits::MAX_INTEGER_WIDTH;
+use crate::limits::{MAX_DEPTH, MAX_INTEGER_WIDTH};
 
 impl<'a> Parser<'a> {
     /// A type of any kind.
@@ -234,8 +234,9 @@ impl<'a> Parser<'a> {
 
     /// `!alias` or `!dialect.type`.
     fn extended_type(&mut self) -> Parse<Type> {
+        let at = self.here();
         match self.symbol(|parser, alias| parser.type_aliases.get(alias).cloned())? {
-            super::symbols::Symbol::Alias(ty) => Ok(ty),
+            super::symbols::Symbol::Alias(alias) => self.expand(at, &alias, MAX_DEPTH),
             super::symbols::Symbol::Dialect { symbol, body_at } => match dialects::check_type(&symbol) {
                 Ok(()) => Ok(Type::Dialect(Arc::new(symbol))),
                 Err(message) => self.error(body_at, message),

@@ -4,7 +4,8 @@ use std::collections::HashMap;
 
 use bef::{AttributeId, FunctionId, FunctionKind, KernelCode, TypeId};
 
-use super::{Options, attributes, symbols};
+use super::symbols::{self, Symbols, Target};
+use super::{Options, attributes};
 use crate::diagnostics::Diagnostic;
 use crate::ir::{Attribute, Block, LocationId, Module, Operation, Region, Text, Type, ValueId};
 use crate::limits::MAX_DIAGNOSTICS;
@@ -22,6 +23,7 @@ pub(super) struct FunctionEntry<'m> {
 /// What the pass found.
 pub(super) struct Collected<'m> {
     pub(super) module: &'m Module,
+    pub(super) symbols: Symbols<'m>,
     pub(super) program: bef::Module<'static>,
     pub(super) functions: Vec<FunctionEntry<'m>>,
     /// Indices of functions by name.
@@ -60,13 +62,13 @@ pub(super) enum Use<'a> {
 }
 
 /// Sorts out an attribute of a kernel.
-pub(super) fn classify<'a>(top: &Operation, name: &Text, value: &'a Attribute) -> Use<'a> {
+pub(super) fn classify<'a>(symbols: &Symbols<'_>, name: &Text, value: &'a Attribute) -> Use<'a> {
     if *name == "_tfrt_cost" || *name == super::STREAMS {
         return Use::Dropped;
     }
     match value {
-        Attribute::SymbolRef { root, nested } => match symbols::resolve(top, value) {
-            symbols::Target::Compiled(_) => Use::Value,
+        Attribute::SymbolRef { root, nested } => match symbols.resolve(value) {
+            Target::Compiled(_) => Use::Value,
             _ if nested.is_empty() => Use::Functions(vec![root]),
             _ => Use::Value,
         },
@@ -82,6 +84,7 @@ pub(super) fn collect(module: &Module, options: Options) -> Result<Collected<'_>
     let mut collector = Collector {
         found: Collected {
             module,
+            symbols: Symbols::new(&module.op),
             program: bef::Module::new(options.optional_sections),
             functions: Vec::new(),
             named: HashMap::new(),
@@ -93,8 +96,9 @@ pub(super) fn collect(module: &Module, options: Options) -> Result<Collected<'_>
         region_of: vec![0; module.values.len()],
         next_region: 1,
         references: Vec::new(),
-        dense_bytes: 0,
-        symbols: 0,
+        payload: 0,
+        symbol_count: 0,
+        texts: HashMap::new(),
         problems: Vec::new(),
         attribute_refused: false,
     };
@@ -115,8 +119,10 @@ struct Collector<'m> {
     next_region: u32,
     /// Functions that attributes name, and where.
     references: Vec<(&'m Attribute, &'m Text, LocationId)>,
-    dense_bytes: u64,
-    symbols: u64,
+    payload: u64,
+    symbol_count: u64,
+    /// Texts of compiled modules, by the module's address.
+    texts: HashMap<*const Operation, String>,
     problems: Vec<Diagnostic>,
     /// The reference reports one attribute that it cannot encode, not all.
     attribute_refused: bool,
@@ -297,8 +303,7 @@ impl<'m> Collector<'m> {
 
     /// Whether to go on with the operation.
     fn attribute(&mut self, op: &'m Operation, name: &'m Text, value: &'m Attribute) -> bool {
-        let top = &self.found.module.op;
-        match classify(top, name, value) {
+        match classify(&self.found.symbols, name, value) {
             Use::Dropped => true,
             Use::Functions(functions) => {
                 if let Attribute::Array(elements) = value {
@@ -309,7 +314,7 @@ impl<'m> Collector<'m> {
                         let name = self.text(name, op.location);
                         self.found.program.add_string(name);
                     }
-                } else if matches!(symbols::resolve(top, value), symbols::Target::Module) {
+                } else if matches!(self.found.symbols.resolve(value), Target::Module) {
                     self.error(op.location, format!("{value} is a compiled module, not a function in one"));
                     return false;
                 }
@@ -329,26 +334,20 @@ impl<'m> Collector<'m> {
     }
 
     fn value(&mut self, op: &'m Operation, name: &Text, value: &'m Attribute) -> bool {
-        let top = &self.found.module.op;
         if let Attribute::SymbolRef { root, .. } = value {
-            let symbols::Target::Compiled(holder) = symbols::resolve(top, value) else {
+            let Target::Compiled(holder) = self.found.symbols.resolve(value) else {
                 self.references.push((value, root, op.location));
                 return true;
             };
             self.add_name(op, name);
             if !self.found.attributes.contains_key(value) {
-                let symbol = self.compiled_symbol(op, value, holder);
+                let Some(symbol) = self.compiled_symbol(op, value, holder) else { return false };
                 self.intern(value, symbol);
             }
             return true;
         }
-        if !self.found.attributes.contains_key(value) {
-            self.dense_bytes = self.dense_bytes.saturating_add(attributes::dense_bytes(value));
-            if self.dense_bytes > self.options.max_dense_bytes {
-                let limit = self.options.max_dense_bytes;
-                self.error(op.location, format!("dense attributes take more than {limit} bytes"));
-                return false;
-            }
+        if !self.found.attributes.contains_key(value) && !self.charge(op, attributes::dense_bytes(value)) {
+            return false;
         }
         let translated = match self.found.attributes.contains_key(value) {
             true => None,
@@ -389,22 +388,38 @@ impl<'m> Collector<'m> {
         }
     }
 
+    /// Counts bytes of payload; false when there are too many.
+    fn charge(&mut self, op: &Operation, bytes: u64) -> bool {
+        self.payload = self.payload.saturating_add(bytes);
+        let limit = self.options.max_payload;
+        if self.payload > limit {
+            self.error(
+                op.location,
+                format!("dense attributes and compiled modules take more than {limit} bytes"),
+            );
+        }
+        self.payload <= limit
+    }
+
     fn compiled_symbol(
         &mut self,
         op: &Operation,
         value: &Attribute,
         holder: &Operation,
-    ) -> bef::Attribute<'static> {
-        let (mut root, mut names) = (String::new(), Vec::new());
-        if let Attribute::SymbolRef { root: first, nested } = value {
-            root = self.text(first, op.location);
-            names = nested.iter().map(|name| self.text(name, op.location).into()).collect();
+    ) -> Option<bef::Attribute<'static>> {
+        let Attribute::SymbolRef { root, nested } = value else { return None };
+        let root = self.text(root, op.location);
+        let nested = nested.iter().map(|name| self.text(name, op.location).into()).collect();
+        let module = self.found.module;
+        let text = self.texts.entry(std::ptr::from_ref(holder));
+        let text = text.or_insert_with(|| crate::printer::print_generic(module, holder)).clone();
+        if !self.charge(op, text.len() as u64) {
+            return None;
         }
-        let id = self.symbols;
-        self.symbols += 1;
-        let text = crate::printer::print_generic(self.found.module, holder);
-        let symbol = bef::attribute::SymbolRef { id, root: root.into(), nested: names, module: text.into() };
-        bef::Attribute::SymbolRef(Box::new(symbol))
+        let id = self.symbol_count;
+        self.symbol_count += 1;
+        let symbol = bef::attribute::SymbolRef { id, root: root.into(), nested, module: text.into() };
+        Some(bef::Attribute::SymbolRef(Box::new(symbol)))
     }
 
     /// Every function that an attribute names must exist. One problem is enough.

@@ -139,7 +139,7 @@ fn kernel(
     let mut attributes = Vec::new();
     let mut functions: Vec<FunctionId> = Vec::new();
     for (name, value) in &op.attributes {
-        match classify(&module.op, name, value) {
+        match classify(&found.symbols, name, value) {
             Use::Dropped => {}
             Use::Functions(names) => {
                 functions

@@ -12,7 +12,7 @@ mod untyped;
 
 use crate::diagnostics::Diagnostic;
 use crate::ir::Module;
-use crate::limits::MAX_BEF_DENSE_BYTES;
+use crate::limits::MAX_BEF_PAYLOAD;
 
 /// An attribute of functions, and of operations with regions, that states streams instead of letting the analysis
 /// find them: for each body the root's and then each kernel's, as `array<i64: ...>`; a list of such where there
@@ -25,13 +25,13 @@ pub struct Options {
     /// Write the sections that only translation back to text needs: types and names of attributes, types of
     /// registers.
     pub optional_sections: bool,
-    /// Most bytes that all dense attributes together may take once splats are written out.
-    pub max_dense_bytes: u64,
+    /// Most bytes that dense attributes (splats written out) and texts of compiled modules may take together.
+    pub max_payload: u64,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Options { optional_sections: true, max_dense_bytes: MAX_BEF_DENSE_BYTES }
+        Options { optional_sections: true, max_payload: MAX_BEF_PAYLOAD }
     }
 }
 
@@ -48,7 +48,7 @@ pub struct FromBefOptions {
 /// # Errors
 /// Each reason why the program cannot be written, with its place: attributes that BEF cannot hold, functions
 /// without `tfrt.return` or without a body, regions of several blocks, values used in a region that does not
-/// define them, functions that do not exist, dense attributes beyond the limit.
+/// define them, functions that do not exist, payloads beyond the limit.
 pub fn to_bef(module: &Module, options: Options) -> Result<Vec<u8>, Vec<Diagnostic>> {
     let program = to_bef_module(module, options)?;
     program.to_bytes().map_err(|error| {

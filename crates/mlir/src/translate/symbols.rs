@@ -1,14 +1,12 @@
 //! Symbols, and the compiled modules that they may lead into.
 
+use std::collections::HashMap;
+
 use crate::ir::{Attribute, Operation, Text};
 
 /// Whether the operation is a module whose program is compiled, not interpreted.
 pub(super) fn is_compiled(op: &Operation) -> bool {
     op.is("builtin.module") && op.attribute("tfrt.compiled").is_some()
-}
-
-fn find<'m>(scope: &'m Operation, name: &Text) -> Option<&'m Operation> {
-    scope.body()?.operations.iter().find(|op| op.symbol_name() == Some(name))
 }
 
 /// What a symbol leads to.
@@ -21,20 +19,35 @@ pub(super) enum Target<'m> {
     Other,
 }
 
-/// Follows a symbol reference from the top module.
-pub(super) fn resolve<'m>(top: &'m Operation, attribute: &Attribute) -> Target<'m> {
-    let Attribute::SymbolRef { root, nested } = attribute else { return Target::Other };
-    let Some(mut found) = find(top, root) else { return Target::Other };
-    let (mut holder, mut compiled) = (top, is_compiled(found));
-    for name in nested.iter() {
-        let Some(inner) = find(found, name) else { return Target::Other };
-        holder = found;
-        found = inner;
-        compiled |= is_compiled(found);
+/// The symbols of the top module.
+pub(super) struct Symbols<'m> {
+    top: HashMap<&'m Text, &'m Operation>,
+}
+
+impl<'m> Symbols<'m> {
+    pub(super) fn new(module: &'m Operation) -> Symbols<'m> {
+        let operations = module.body().map_or(&[][..], |block| &block.operations);
+        Symbols { top: operations.iter().filter_map(|op| Some((op.symbol_name()?, op))).collect() }
     }
-    match (compiled, nested.is_empty()) {
-        (true, true) => Target::Module,
-        (true, false) => Target::Compiled(holder),
-        (false, _) => Target::Other,
+
+    /// Follows a symbol reference.
+    pub(super) fn resolve(&self, attribute: &Attribute) -> Target<'m> {
+        let Attribute::SymbolRef { root, nested } = attribute else { return Target::Other };
+        let Some(&top) = self.top.get(root) else { return Target::Other };
+        let (mut found, mut holder, mut compiled) = (top, top, is_compiled(top));
+        for name in nested.iter() {
+            let inside = found.body().map_or(&[][..], |block| &block.operations);
+            let Some(inner) = inside.iter().find(|op| op.symbol_name() == Some(name)) else {
+                return Target::Other;
+            };
+            holder = found;
+            found = inner;
+            compiled |= is_compiled(found);
+        }
+        match (compiled, nested.is_empty()) {
+            (true, true) => Target::Module,
+            (true, false) => Target::Compiled(holder),
+            (false, _) => Target::Other,
+        }
     }
 }
