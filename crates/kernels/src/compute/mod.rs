@@ -9,6 +9,8 @@ mod conv;
 mod gemm;
 mod isa;
 mod mat;
+mod math;
+mod rows;
 mod scratch;
 mod simd;
 mod transpose;
@@ -17,4 +19,9 @@ pub use conv::{Conv, ConvEpilogue, ConvFrame, ConvParams, Layout, conv};
 pub use gemm::{Activation, Bias, Epilogue, Lhs, PackedA, PackedB, Rhs, bmm, gemm};
 pub use isa::{Isa, Level, UnknownLevel};
 pub use mat::{MatMut, MatRef};
+pub use math::{Binary, Unary, binary, binary_scalar, scale_add, unary, unary_in_place};
+pub use rows::{
+    affine, layer_norm, max, mean_rstd, min, rms_norm, softmax, softmax_across, softmax_in_place, sum,
+    sum_of_squares,
+};
 pub use transpose::copy;

@@ -88,10 +88,10 @@ impl<const M: usize, const N: usize> Op for Block<M, N> {
             for (i, x) in x.iter_mut().enumerate() {
                 *x = load(a.wrapping_add(i * a_step + at));
             }
-            for j in 0..N {
-                let y = load(b.wrapping_add(j * b_step + at));
-                for i in 0..M {
-                    acc[i][j] = s.mul_add(x[i], y, acc[i][j]);
+            let y: [S::F; N] = std::array::from_fn(|j| load(b.wrapping_add(j * b_step + at)));
+            for (acc, &x) in acc.iter_mut().zip(&x) {
+                for (acc, &y) in acc.iter_mut().zip(&y) {
+                    *acc = s.mul_add(x, y, *acc);
                 }
             }
             at += S::LANES;

@@ -1,8 +1,9 @@
 //! From a product to its tiles: how it is divided among threads, and into blocks that fit the caches.
 
 use super::super::isa::Isa;
+use super::super::math;
 use super::super::scratch;
-use super::epilogue::{Bias, Epilogue};
+use super::epilogue::{Activation, Bias, Epilogue};
 use super::pack::{self, PackedB};
 use super::tile::{self, Args, Finish, Rows};
 use super::{Lhs, Rhs, dot};
@@ -352,15 +353,16 @@ pub(crate) unsafe fn run_tile(
     j: usize,
     last: bool,
 ) {
-    let simple =
-        epilogue.activation.is_simple() && epilogue.residual.is_none_or(|(_, r)| r.col_stride() == 1);
+    // What the tile itself cannot do follows it: a residual across its rows, an activation beyond bounds.
+    let fused = epilogue.residual.is_none_or(|(_, r)| r.col_stride() == 1);
+    let simple = fused && epilogue.activation.is_simple();
     let finish = last.then(|| Finish {
         alpha: epilogue.alpha,
         col_bias: if let Bias::PerCol(b) = epilogue.bias { b[j..].as_ptr() } else { std::ptr::null() },
         row_bias: if let Bias::PerRow(b) = epilogue.bias { b[i..].as_ptr() } else { std::ptr::null() },
         beta: epilogue.residual.map_or(0.0, |(beta, _)| beta),
         residual: match epilogue.residual {
-            Some((_, r)) if simple => r.from(i, j).as_ptr(),
+            Some((_, r)) if fused => r.from(i, j).as_ptr(),
             _ => std::ptr::null(),
         },
         residual_step: epilogue.residual.map_or(0, |(_, r)| r.row_stride()),
@@ -396,14 +398,23 @@ pub(crate) unsafe fn run_tile(
     if last && !simple {
         for r in 0..rows {
             for q in 0..n {
-                let p = at.wrapping_add(r * c.rs + q * c.cs);
-                // SAFETY: an element of the tile.
-                unsafe {
-                    let mut x = *p;
-                    if let Some((beta, residual)) = epilogue.residual {
-                        x += beta * residual.at(i + r, j + q);
+                if let (Some((beta, residual)), false) = (epilogue.residual, fused) {
+                    // SAFETY: an element of the tile.
+                    unsafe { *at.wrapping_add(r * c.rs + q * c.cs) += beta * residual.at(i + r, j + q) };
+                }
+            }
+            match epilogue.activation {
+                Activation::Unary(op) if c.cs == 1 => {
+                    // SAFETY: a row of the tile.
+                    let row = unsafe { std::slice::from_raw_parts_mut(at.wrapping_add(r * c.rs), n) };
+                    math::activate(isa, op, row);
+                }
+                activation => {
+                    for q in 0..n {
+                        let p = at.wrapping_add(r * c.rs + q * c.cs);
+                        // SAFETY: an element of the tile.
+                        unsafe { *p = activation.scalar(*p) };
                     }
-                    *p = epilogue.activation.scalar(x);
                 }
             }
         }

@@ -1,4 +1,5 @@
 use super::super::mat::MatRef;
+use super::super::math::{Unary, unary_scalar};
 
 /// A function applied to each element of a result before it is stored.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -15,13 +16,15 @@ pub enum Activation {
         /// Greatest result.
         high: f32,
     },
+    /// A function of one element, applied while the result is in the nearest cache.
+    Unary(Unary),
 }
 
 impl Activation {
     /// The bounds that stand for this activation, if it is no more than bounds.
     pub(crate) fn bounds(self) -> Option<(f32, f32)> {
         match self {
-            Activation::Identity => None,
+            Activation::Identity | Activation::Unary(_) => None,
             Activation::Relu => Some((0.0, f32::INFINITY)),
             Activation::Clamp { low, high } => Some((low, high)),
         }
@@ -29,7 +32,7 @@ impl Activation {
 
     /// Whether it is no more than bounds.
     pub(crate) fn is_simple(self) -> bool {
-        matches!(self, Activation::Identity | Activation::Relu | Activation::Clamp { .. })
+        !matches!(self, Activation::Unary(_))
     }
 }
 
@@ -137,12 +140,12 @@ impl Activation {
     /// The result for one element.
     #[inline]
     pub(crate) fn scalar(self, x: f32) -> f32 {
-        match self.bounds() {
-            Some((low, high)) => {
+        match self {
+            Activation::Unary(op) => unary_scalar(op, x),
+            _ => self.bounds().map_or(x, |(low, high)| {
                 let x = if low > x { low } else { x };
                 if high < x { high } else { x }
-            }
-            None => x,
+            }),
         }
     }
 }

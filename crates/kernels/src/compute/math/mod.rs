@@ -1,0 +1,292 @@
+//! Elementwise functions over slices, vectorised for each level.
+
+mod scalar;
+
+#[cfg(test)]
+mod tests;
+
+pub(crate) use scalar::{exp, log};
+
+use super::isa::Isa;
+use super::simd::{Op, Portable, Simd, dispatch};
+use pool::Pool;
+
+/// Elements below which work over slices is not divided among threads.
+pub(crate) const SPLIT: usize = 1 << 15;
+
+/// A function of one element. Errors: see each, in ulp of the exact result; without a word, the result
+/// is correctly rounded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Unary {
+    /// `-x`
+    Neg,
+    /// `|x|`
+    Abs,
+    /// `max(x, 0)`; NaN stays.
+    Relu,
+    /// `1 / x`
+    Reciprocal,
+    /// Square root.
+    Sqrt,
+    /// `1 / sqrt(x)`; 1.5 ulp.
+    Rsqrt,
+    /// `x^2`
+    Square,
+    /// `e^x`; 1 ulp.
+    Exp,
+    /// Natural logarithm; 1 ulp.
+    Log,
+    /// Sine; 1.5 ulp.
+    Sin,
+    /// Cosine; 1.5 ulp.
+    Cos,
+    /// Hyperbolic tangent; 2 ulp.
+    Tanh,
+    /// `1 / (1 + e^-x)`; 3 ulp.
+    Sigmoid,
+    /// `x / (1 + e^-x)`; 4 ulp.
+    Silu,
+    /// Error function; 2 ulp.
+    Erf,
+    /// `x (1 + erf(x / sqrt 2)) / 2`; 4 ulp, below zero of `max(1, |x|)`.
+    Gelu,
+    /// The form of [`Unary::Gelu`] by tanh; error the same.
+    GeluTanh,
+    /// `min(max(x + 3, 0), 6) / 6`; 1 ulp.
+    Hardsigmoid,
+    /// `x min(max(x + 3, 0), 6) / 6`; 2 ulp.
+    Hardswish,
+}
+
+/// A function of two elements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Binary {
+    /// `a + b`
+    Add,
+    /// `a - b`
+    Sub,
+    /// `a * b`
+    Mul,
+    /// `a / b`
+    Div,
+    /// The greater; NaN if either is.
+    Maximum,
+    /// The lesser; NaN if either is.
+    Minimum,
+}
+
+/// `out[i] = op(x[i])`, divided among the threads of `pool` if there is much of it.
+///
+/// # Panics
+/// If the lengths differ.
+pub fn unary(pool: &Pool, isa: Isa, op: Unary, x: &[f32], out: &mut [f32]) {
+    assert_eq!(x.len(), out.len(), "lengths of an elementwise function");
+    split(pool, out, &|at, out| dispatch(isa, UnaryTo { op, x: &x[at..][..out.len()], out }));
+}
+
+/// `x[i] = op(x[i])`, as [`unary`].
+pub fn unary_in_place(pool: &Pool, isa: Isa, op: Unary, x: &mut [f32]) {
+    split(pool, x, &|_, x| dispatch(isa, UnaryIn { op, x }));
+}
+
+/// `out[i] = op(a[i], b[i])`, divided among the threads of `pool` if there is much of it.
+///
+/// # Panics
+/// If the lengths differ.
+pub fn binary(pool: &Pool, isa: Isa, op: Binary, a: &[f32], b: &[f32], out: &mut [f32]) {
+    assert_eq!((a.len(), b.len()), (out.len(), out.len()), "lengths of an elementwise function");
+    split(pool, out, &|at, out| {
+        let n = out.len();
+        dispatch(isa, BinaryTo { op, a: &a[at..][..n], b: Other::Each(&b[at..][..n]), out });
+    });
+}
+
+/// `out[i] = op(a[i], b)`, as [`binary`].
+///
+/// # Panics
+/// If the lengths differ.
+pub fn binary_scalar(pool: &Pool, isa: Isa, op: Binary, a: &[f32], b: f32, out: &mut [f32]) {
+    assert_eq!(a.len(), out.len(), "lengths of an elementwise function");
+    split(pool, out, &|at, out| {
+        dispatch(isa, BinaryTo { op, a: &a[at..][..out.len()], b: Other::All(b), out });
+    });
+}
+
+/// `out[i] = a * x[i] + y[i]`, rounded once where the level can.
+///
+/// # Panics
+/// If the lengths differ.
+pub fn scale_add(pool: &Pool, isa: Isa, a: f32, x: &[f32], y: &[f32], out: &mut [f32]) {
+    assert_eq!((x.len(), y.len()), (out.len(), out.len()), "lengths of an elementwise function");
+    split(pool, out, &|at, out| {
+        let n = out.len();
+        dispatch(isa, ScaleAdd { a, x: &x[at..][..n], y: &y[at..][..n], out });
+    });
+}
+
+/// `x[i] = op(x[i])` for a few elements.
+pub(crate) fn activate(isa: Isa, op: Unary, x: &mut [f32]) {
+    dispatch(isa, UnaryIn { op, x });
+}
+
+/// One element, as the portable level computes it.
+pub(crate) fn unary_scalar(op: Unary, x: f32) -> f32 {
+    let mut y = [x];
+    UnaryIn { op, x: &mut y }.run(Portable);
+    y[0]
+}
+
+/// Runs `body` over parts of `out`, with the index of each part's first element.
+fn split(pool: &Pool, out: &mut [f32], body: &(dyn Fn(usize, &mut [f32]) + Sync)) {
+    if out.len() < SPLIT || pool.threads() == 1 {
+        return body(0, out);
+    }
+    let chunk = SPLIT / 2;
+    pool.parallel_chunks_mut(out, chunk, 1, &|i, part| body(i * chunk, part));
+}
+
+/// Calls a macro with the body of the function that `op` names.
+macro_rules! with_unary {
+    ($s:ident, $op:expr, $apply:ident) => {
+        match $op {
+            Unary::Neg => $apply!(|x: f32| -x),
+            Unary::Abs => $apply!(|x: f32| x.abs()),
+            Unary::Relu => $apply!(|x: f32| if x < 0.0 { 0.0 } else { x }),
+            Unary::Reciprocal => $apply!(|x: f32| 1.0 / x),
+            Unary::Sqrt => $apply!(|x: f32| x.sqrt()),
+            Unary::Rsqrt => $apply!(|x: f32| 1.0 / x.sqrt()),
+            Unary::Square => $apply!(|x: f32| x * x),
+            Unary::Exp => $apply!(|x| scalar::exp($s, x)),
+            Unary::Log => $apply!(|x| scalar::log($s, x)),
+            Unary::Sin => $apply!(|x| scalar::sin($s, x), f32::sin),
+            Unary::Cos => $apply!(|x| scalar::cos($s, x), f32::cos),
+            Unary::Tanh => $apply!(|x| scalar::tanh($s, x)),
+            Unary::Sigmoid => $apply!(|x| scalar::sigmoid($s, x)),
+            Unary::Silu => $apply!(|x| scalar::silu($s, x)),
+            Unary::Erf => $apply!(|x| scalar::erf($s, x)),
+            Unary::Gelu => $apply!(|x| scalar::gelu($s, x)),
+            Unary::GeluTanh => $apply!(|x| scalar::gelu_tanh($s, x)),
+            Unary::Hardsigmoid => $apply!(|x| scalar::hardsigmoid(x)),
+            Unary::Hardswish => $apply!(|x| scalar::hardswish(x)),
+        }
+    };
+}
+
+struct UnaryTo<'a> {
+    op: Unary,
+    x: &'a [f32],
+    out: &'a mut [f32],
+}
+
+impl Op for UnaryTo<'_> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let (x, out) = (self.x, self.out);
+        macro_rules! apply {
+            ($f:expr $(, $exact:expr)?) => {{
+                for (out, &x) in out.iter_mut().zip(x) {
+                    *out = $f(x);
+                }
+                $(for (out, &x) in out.iter_mut().zip(x) {
+                    if x.abs() > scalar::TRIG_LIMIT {
+                        *out = $exact(x);
+                    }
+                })?
+            }};
+        }
+        with_unary!(s, self.op, apply);
+    }
+}
+
+struct UnaryIn<'a> {
+    op: Unary,
+    x: &'a mut [f32],
+}
+
+impl Op for UnaryIn<'_> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let xs = self.x;
+        macro_rules! apply {
+            ($f:expr) => {
+                for x in xs.iter_mut() {
+                    *x = $f(*x);
+                }
+            };
+            ($f:expr, $exact:expr) => {
+                for x in xs.iter_mut() {
+                    *x = if x.abs() > scalar::TRIG_LIMIT { $exact(*x) } else { $f(*x) };
+                }
+            };
+        }
+        with_unary!(s, self.op, apply);
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Other<'a> {
+    Each(&'a [f32]),
+    All(f32),
+}
+
+struct BinaryTo<'a> {
+    op: Binary,
+    a: &'a [f32],
+    b: Other<'a>,
+    out: &'a mut [f32],
+}
+
+impl Op for BinaryTo<'_> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, _: S) {
+        let (a, out) = (self.a, self.out);
+        macro_rules! apply {
+            ($f:expr) => {
+                match self.b {
+                    Other::Each(b) => {
+                        for ((out, &a), &b) in out.iter_mut().zip(a).zip(b) {
+                            *out = $f(a, b);
+                        }
+                    }
+                    Other::All(b) => {
+                        for (out, &a) in out.iter_mut().zip(a) {
+                            *out = $f(a, b);
+                        }
+                    }
+                }
+            };
+        }
+        match self.op {
+            Binary::Add => apply!(|a: f32, b: f32| a + b),
+            Binary::Sub => apply!(|a: f32, b: f32| a - b),
+            Binary::Mul => apply!(|a: f32, b: f32| a * b),
+            Binary::Div => apply!(|a: f32, b: f32| a / b),
+            Binary::Maximum => apply!(|a: f32, b: f32| if a > b || a.is_nan() { a } else { b }),
+            Binary::Minimum => apply!(|a: f32, b: f32| if a < b || a.is_nan() { a } else { b }),
+        }
+    }
+}
+
+struct ScaleAdd<'a> {
+    a: f32,
+    x: &'a [f32],
+    y: &'a [f32],
+    out: &'a mut [f32],
+}
+
+impl Op for ScaleAdd<'_> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        for ((out, &x), &y) in self.out.iter_mut().zip(self.x).zip(self.y) {
+            *out = s.mul_add1(self.a, x, y);
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! Elementary functions of one f32, without branches or tables, so that a loop over a slice becomes
+//! vectors of whatever the level has. The stated errors are the largest found over all of a function's
+//! domain that the tests walk, in units in the last place of the exact result.
+
+#![allow(clippy::excessive_precision, reason = "coefficients stand as they were computed")]
+
+use super::super::simd::Simd;
+use std::f32::consts::{FRAC_1_SQRT_2, LOG2_E};
+
+/// Adding this rounds to an integer, which then stands in the low bits.
+const ROUND: f32 = 12_582_912.0;
+
+/// `p(x)` by Horner's rule, highest coefficient first.
+#[inline(always)]
+fn polynomial<S: Simd, const N: usize>(s: S, x: f32, coefficients: [f32; N]) -> f32 {
+    let mut y = coefficients[0];
+    for c in &coefficients[1..] {
+        y = s.mul_add1(y, x, *c);
+    }
+    y
+}
+
+/// `2^n` for `-126 <= n <= 127`.
+#[inline(always)]
+fn power_of_two(n: i32) -> f32 {
+    f32::from_bits((n.wrapping_add(127) as u32) << 23)
+}
+
+/// `e^x`; 1 ulp.
+#[inline(always)]
+pub(crate) fn exp<S: Simd>(s: S, x: f32) -> f32 {
+    let x = if x > 89.0 { 89.0 } else { x };
+    let x = if x < -104.0 { -104.0 } else { x };
+    let shifted = s.mul_add1(x, LOG2_E, ROUND);
+    let n = shifted - ROUND;
+    let bits = shifted.to_bits().wrapping_sub(ROUND.to_bits()) as i32;
+    let r = s.mul_add1(n, -0.693_359_4, x);
+    let r = s.mul_add1(n, 2.121_944_4e-4, r);
+    let p = polynomial(
+        s,
+        r,
+        [1.987_569_1e-4, 1.398_199_9e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_5e-1, 5.0e-1],
+    );
+    let y = s.mul_add1(p, r * r, r) + 1.0;
+    // Two factors, because one of them could leave the range of normal numbers.
+    let half = bits >> 1;
+    y * power_of_two(half) * power_of_two(bits.wrapping_sub(half))
+}
+
+/// `ln x`; 1 ulp. NaN below zero, negative infinity at zero.
+#[inline(always)]
+pub(crate) fn log<S: Simd>(s: S, x: f32) -> f32 {
+    let small = x < f32::MIN_POSITIVE;
+    let scaled = if small { x * 8_388_608.0 } else { x };
+    let bits = scaled.to_bits();
+    // The mantissa from sqrt(1/2) to sqrt(2), and the exponent that goes with it.
+    let e = (bits.wrapping_sub(0x3f35_04f3) as i32) >> 23;
+    let m = f32::from_bits(bits.wrapping_sub((e << 23) as u32));
+    let e = e as f32 - if small { 23.0 } else { 0.0 };
+    let f = m - 1.0;
+    let p = polynomial(
+        s,
+        f,
+        [
+            7.037_683_6e-2,
+            -1.151_461e-1,
+            1.167_699_9e-1,
+            -1.242_014_1e-1,
+            1.424_932_3e-1,
+            -1.666_805_8e-1,
+            2.000_071_5e-1,
+            -2.499_999_4e-1,
+            3.333_333_1e-1,
+        ],
+    );
+    let f2 = f * f;
+    let y = s.mul_add1(e, -2.121_944_4e-4, p * f * f2);
+    let y = s.mul_add1(-0.5, f2, y);
+    let y = s.mul_add1(e, 0.693_359_4, f + y);
+    let y = if x == f32::INFINITY { x } else { y };
+    let y = if x == 0.0 { f32::NEG_INFINITY } else { y };
+    if x < 0.0 || x.is_nan() { f32::NAN } else { y }
+}
+
+/// `1 / (1 + e^-x)`; 3 ulp above the least normal result.
+#[inline(always)]
+pub(crate) fn sigmoid<S: Simd>(s: S, x: f32) -> f32 {
+    1.0 / (1.0 + exp(s, -x))
+}
+
+/// `x / (1 + e^-x)`; 4 ulp above the least normal result.
+#[inline(always)]
+pub(crate) fn silu<S: Simd>(s: S, x: f32) -> f32 {
+    x / (1.0 + exp(s, -x))
+}
+
+/// `tanh x`; 2 ulp.
+#[inline(always)]
+pub(crate) fn tanh<S: Simd>(s: S, x: f32) -> f32 {
+    let x2 = x * x;
+    let p =
+        polynomial(s, x2, [-5.704_988_7e-3, 2.063_908_9e-2, -5.373_971_6e-2, 1.333_144_2e-1, -3.333_328e-1]);
+    let near = s.mul_add1(p * x2, x, x);
+    let a = x.abs();
+    let far = (1.0 - 2.0 / (exp(s, 2.0 * a) + 1.0)).copysign(x);
+    if a < 0.625 { near } else { far }
+}
+
+/// The error function; 2 ulp.
+#[inline(always)]
+pub(crate) fn erf<S: Simd>(s: S, x: f32) -> f32 {
+    let t = x.abs();
+    let t = if t > 4.0 { 4.0 } else { t };
+    let x2 = t * t;
+    let r = s.mul_add1(-1.728_534_7e-5, t, 3.831_971_3e-4);
+    let u = s.mul_add1(-3.883_964_4e-3, t, 2.425_462_2e-2);
+    let r = s.mul_add1(r, x2, u);
+    let r = s.mul_add1(r, t, -1.067_778_8e-1);
+    let r = s.mul_add1(r, t, -6.348_467e-1);
+    let r = s.mul_add1(r, t, -1.287_175_1e-1);
+    let far = (1.0 - exp(s, s.mul_add1(r, t, -t))).copysign(x);
+    let p = polynomial(
+        s,
+        x2,
+        [-5.967_617e-4, 4.991_194_2e-3, -2.676_813_5e-2, 1.128_199_25e-1, -3.761_253_4e-1, 1.283_791_7e-1],
+    );
+    let near = s.mul_add1(p, x, x);
+    if t > 0.927_734_4 { far } else { near }
+}
+
+/// `x (1 + erf(x / sqrt 2)) / 2`; 4 ulp of `x` from zero up, and of `max(1, |x|)` below.
+#[inline(always)]
+pub(crate) fn gelu<S: Simd>(s: S, x: f32) -> f32 {
+    0.5 * x * (1.0 + erf(s, x * FRAC_1_SQRT_2))
+}
+
+/// `x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2`; error as [`gelu`].
+#[inline(always)]
+pub(crate) fn gelu_tanh<S: Simd>(s: S, x: f32) -> f32 {
+    const SCALE: f32 = 0.797_884_6;
+    let inner = SCALE * s.mul_add1(0.044_715 * x * x, x, x);
+    0.5 * x * (1.0 + tanh(s, inner))
+}
+
+/// `x` from which [`sin`] and [`cos`] are not exact enough.
+pub(crate) const TRIG_LIMIT: f32 = 1.0e6;
+
+/// The quarter turn nearest to `x`, and what is left of `x`, up to [`TRIG_LIMIT`].
+#[inline(always)]
+fn quarter(x: f32) -> (i32, f32) {
+    const ROUND: f64 = 6_755_399_441_055_744.0;
+    let x = f64::from(x);
+    let shifted = x * std::f64::consts::FRAC_2_PI + ROUND;
+    let n = shifted - ROUND;
+    // A quarter turn in two parts, the first short enough that its products are exact.
+    let r = (x - n * 1.570_796_326_734_125_6) - n * 6.077_100_506_506_192e-11;
+    (shifted.to_bits() as i32, r as f32)
+}
+
+#[inline(always)]
+fn sin_or_cos<S: Simd>(s: S, quarter: i32, r: f32) -> f32 {
+    let r2 = r * r;
+    let p = polynomial(s, r2, [2.718_311_4e-6, -1.983_930_3e-4, 8.333_329e-3, -1.666_666_6e-1]);
+    let sin = s.mul_add1(p * r2, r, r);
+    let p = polynomial(s, r2, [-2.605_374e-7, 2.476_016_1e-5, -1.388_837_1e-3, 4.166_664_2e-2, -0.5]);
+    let cos = s.mul_add1(p, r2, 1.0);
+    let y = if quarter & 1 == 0 { sin } else { cos };
+    if quarter & 2 == 0 { y } else { -y }
+}
+
+/// `sin x` for `|x|` up to [`TRIG_LIMIT`]; 1.5 ulp.
+#[inline(always)]
+pub(crate) fn sin<S: Simd>(s: S, x: f32) -> f32 {
+    let (q, r) = quarter(x);
+    sin_or_cos(s, q, r)
+}
+
+/// `cos x` for `|x|` up to [`TRIG_LIMIT`]; 1.5 ulp.
+#[inline(always)]
+pub(crate) fn cos<S: Simd>(s: S, x: f32) -> f32 {
+    let (q, r) = quarter(x);
+    sin_or_cos(s, q.wrapping_add(1), r)
+}
+
+/// `min(max(x + 3, 0), 6) / 6`, and NaN of NaN.
+#[inline(always)]
+pub(crate) fn hardsigmoid(x: f32) -> f32 {
+    let y = x + 3.0;
+    let y = if y < 0.0 { 0.0 } else { y };
+    let y = if y > 6.0 { 6.0 } else { y };
+    y / 6.0
+}
+
+/// `x min(max(x + 3, 0), 6) / 6`, and NaN of NaN.
+#[inline(always)]
+pub(crate) fn hardswish(x: f32) -> f32 {
+    let y = x + 3.0;
+    let y = if y < 0.0 { 0.0 } else { y };
+    let y = if y > 6.0 { 6.0 } else { y };
+    x * y / 6.0
+}

@@ -1,0 +1,126 @@
+//! Softmax.
+
+use super::super::isa::Isa;
+use super::super::math::{self, exp};
+use super::super::simd::{Op, Simd, dispatch};
+use super::reduce::{extreme, sum_of};
+use super::{each_row, each_row_in_place};
+use pool::Pool;
+
+/// Softmax of each row of `n` elements, or its logarithm: `e^(x - max) / sum`, `x - max - ln(sum)`. A row
+/// that holds NaN or infinity, or nothing but negative infinity, becomes NaN where the formula says so.
+/// Rows are divided among the threads of `pool`.
+///
+/// # Panics
+/// If the lengths differ, or are no multiple of `n`.
+pub fn softmax(pool: &Pool, isa: Isa, log: bool, n: usize, x: &[f32], out: &mut [f32]) {
+    each_row(pool, n, x, out, &|x, out| {
+        out.copy_from_slice(x);
+        dispatch(isa, Softmax { x: out, log });
+    });
+}
+
+/// [`softmax`] of each row of `x`, in its place.
+///
+/// # Panics
+/// If the length is no multiple of `n`.
+pub fn softmax_in_place(pool: &Pool, isa: Isa, log: bool, n: usize, x: &mut [f32]) {
+    each_row_in_place(pool, n, x, &|x| dispatch(isa, Softmax { x, log }));
+}
+
+/// [`softmax`] along the middle of three dimensions `[outer, n, inner]`.
+///
+/// # Panics
+/// If the lengths differ, or are no multiple of `n * inner`.
+pub fn softmax_across(
+    pool: &Pool,
+    isa: Isa,
+    log: bool,
+    (n, inner): (usize, usize),
+    x: &[f32],
+    out: &mut [f32],
+) {
+    if inner == 1 {
+        return softmax(pool, isa, log, n, x, out);
+    }
+    each_row(pool, n.saturating_mul(inner), x, out, &|x, out| {
+        for at in (0..inner).step_by(COLUMNS) {
+            let width = COLUMNS.min(inner - at);
+            dispatch(isa, Across { x, out: &mut *out, inner, at, width, log });
+        }
+    });
+}
+
+struct Softmax<'a> {
+    x: &'a mut [f32],
+    log: bool,
+}
+
+impl Op for Softmax<'_> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let x = self.x;
+        let max = extreme(x, f32::NEG_INFINITY, |m, x| if x > m { x } else { m });
+        if self.log {
+            let sum = sum_of(x, |x| exp(s, x - max));
+            let shift = math::log(s, sum as f32);
+            for x in x.iter_mut() {
+                *x = (*x - max) - shift;
+            }
+        } else {
+            for x in x.iter_mut() {
+                *x = exp(s, *x - max);
+            }
+            let scale = (1.0 / sum_of(x, |x| x)) as f32;
+            for x in x.iter_mut() {
+                *x *= scale;
+            }
+        }
+    }
+}
+
+/// Columns taken together where softmax runs across rows.
+const COLUMNS: usize = 64;
+
+struct Across<'a> {
+    x: &'a [f32],
+    out: &'a mut [f32],
+    inner: usize,
+    at: usize,
+    width: usize,
+    log: bool,
+}
+
+impl Op for Across<'_> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let Across { x, out, inner, at, width, log } = self;
+        let mut max = [f32::NEG_INFINITY; COLUMNS];
+        let mut sum = [0.0f32; COLUMNS];
+        for row in x.chunks_exact(inner) {
+            for (m, &x) in max.iter_mut().zip(&row[at..at + width]) {
+                *m = if x > *m { x } else { *m };
+            }
+        }
+        for (row, out) in x.chunks_exact(inner).zip(out.chunks_exact_mut(inner)) {
+            let columns = max.iter().zip(&mut sum);
+            for ((out, &x), (&max, sum)) in out[at..at + width].iter_mut().zip(&row[at..]).zip(columns) {
+                let e = exp(s, x - max);
+                *sum += e;
+                *out = if log { x - max } else { e };
+            }
+        }
+        for sum in &mut sum {
+            *sum = if log { math::log(s, *sum) } else { 1.0 / *sum };
+        }
+        for out in out.chunks_exact_mut(inner) {
+            for (out, &sum) in out[at..at + width].iter_mut().zip(&sum) {
+                *out = if log { *out - sum } else { *out * sum };
+            }
+        }
+    }
+}

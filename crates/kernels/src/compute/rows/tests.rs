@@ -1,0 +1,114 @@
+use super::super::isa::Isa;
+use super::*;
+
+fn numbers(len: usize) -> Vec<f32> {
+    (0..len).map(|i| ((i * 7919 + 13) % 1009) as f32 / 100.0 - 5.0).collect()
+}
+
+fn close(got: f32, want: f64, tolerance: f64) -> bool {
+    (f64::from(got) - want).abs() <= tolerance * want.abs().max(1e-3)
+}
+
+#[test]
+fn sums_and_extremes() {
+    let mut first: Vec<f32> = Vec::new();
+    for isa in Isa::available() {
+        for (at, n) in [0, 1, 15, 16, 17, 511, 512, 513, 5000].into_iter().enumerate() {
+            let x = numbers(n);
+            let want: f64 = x.iter().map(|&x| f64::from(x)).sum();
+            let got = sum(isa, &x);
+            assert!((f64::from(got) - want).abs() < 1e-5 * (n as f64 + 1.0));
+            if at == first.len() {
+                first.push(got);
+            }
+            assert_eq!(first[at], got, "the sum of {n} differs at {isa:?}");
+            let squares: f64 = x.iter().map(|&x| f64::from(x * x)).sum();
+            assert!(close(sum_of_squares(isa, &x), squares, 1e-5));
+            assert_eq!(max(isa, &x), x.iter().copied().fold(f32::NEG_INFINITY, f32::max));
+            assert_eq!(min(isa, &x), x.iter().copied().fold(f32::INFINITY, f32::min));
+            for i in [0, n / 2, n.saturating_sub(1)] {
+                let mut x = x.clone();
+                if i < n {
+                    x[i] = f32::NAN;
+                    assert!(max(isa, &x).is_nan() && min(isa, &x).is_nan() && sum(isa, &x).is_nan());
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn softmax_matches_f64() {
+    for isa in Isa::available() {
+        for (outer, n, inner) in [(3, 1, 1), (5, 7, 1), (2, 100, 1), (2, 9, 5), (1, 33, 70), (3, 4, 130)] {
+            let x = numbers(outer * n * inner);
+            for log in [false, true] {
+                let mut out = vec![0.0; x.len()];
+                softmax_across(&Pool::new(2), isa, log, (n, inner), &x, &mut out);
+                for o in 0..outer {
+                    for i in 0..inner {
+                        let at = |j: usize| (o * n + j) * inner + i;
+                        let max = (0..n).map(|j| x[at(j)]).fold(f32::MIN, f32::max);
+                        let e = |j: usize| f64::from(x[at(j)] - max).exp();
+                        let sum: f64 = (0..n).map(e).sum();
+                        for j in 0..n {
+                            let want = if log { e(j).ln() - sum.ln() } else { e(j) / sum };
+                            assert!(
+                                close(out[at(j)], want, 2e-6),
+                                "{isa:?} {n} {inner}: {} {want}",
+                                out[at(j)]
+                            );
+                        }
+                    }
+                }
+                if inner == 1 {
+                    let mut again = x.clone();
+                    softmax_in_place(&Pool::serial(), isa, log, n, &mut again);
+                    assert_eq!(again, out);
+                }
+            }
+        }
+        let mut row = [1.0, f32::NAN, 2.0];
+        softmax_in_place(&Pool::serial(), isa, false, 3, &mut row);
+        assert!(row.iter().all(|x| x.is_nan()));
+        let mut row = [f32::NEG_INFINITY, 0.0];
+        softmax_in_place(&Pool::serial(), isa, false, 2, &mut row);
+        assert_eq!(row, [0.0, 1.0]);
+    }
+}
+
+#[test]
+fn norms_match_f64() {
+    for isa in Isa::available() {
+        for n in [1, 5, 16, 100, 768, 1000] {
+            let x = numbers(4 * n);
+            let (weight, bias) = (numbers(n), numbers(2 * n)[n..].to_vec());
+            for (w, b) in [
+                (None, None),
+                (Some(&weight[..]), None),
+                (Some(&weight[..]), Some(&bias[..])),
+                (None, Some(&bias[..])),
+            ] {
+                let (mut layer, mut rms) = (vec![0.0; 4 * n], vec![0.0; 4 * n]);
+                layer_norm(&Pool::new(2), isa, 1e-5, n, &x, (w, b), &mut layer);
+                rms_norm(&Pool::new(2), isa, 1e-5, n, &x, w, &mut rms);
+                for (r, row) in x.chunks(n).enumerate() {
+                    let mean = row.iter().map(|&x| f64::from(x)).sum::<f64>() / n as f64;
+                    let variance = row.iter().map(|&x| (f64::from(x) - mean).powi(2)).sum::<f64>() / n as f64;
+                    let square = row.iter().map(|&x| f64::from(x).powi(2)).sum::<f64>() / n as f64;
+                    for j in 0..n {
+                        let (w, b) = (w.map_or(1.0, |w| f64::from(w[j])), b.map_or(0.0, |b| f64::from(b[j])));
+                        let x = f64::from(row[j]);
+                        let want = (x - mean) / (variance + 1e-5).sqrt() * w + b;
+                        assert!((f64::from(layer[r * n + j]) - want).abs() < 1e-4, "{isa:?} {n}");
+                        let want = x / (square + 1e-5).sqrt() * w;
+                        assert!(close(rms[r * n + j], want, 1e-5), "{isa:?} {n}");
+                    }
+                }
+            }
+        }
+        let mut out = vec![0.0; 100];
+        affine(isa, 2.0, 1.0, &numbers(100), &mut out);
+        assert_eq!(out[0], numbers(1)[0] * 2.0 + 1.0);
+    }
+}
