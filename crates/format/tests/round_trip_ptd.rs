@@ -158,3 +158,25 @@ proptest! {
         }
     }
 }
+
+/// Every integer of a file is little-endian, on any host.
+#[test]
+fn the_bytes_are_these() {
+    let mut builder = Builder { segment_alignment: 16, ..Builder::new() };
+    let layout = TensorLayout { scalar_type: 3, sizes: vec![1], dim_order: vec![0] };
+    builder.tensor("w", layout, Blob::bytes(0x0403_0201u32.to_le_bytes().to_vec()));
+    let mut file = Vec::new();
+    builder.write(&mut file).unwrap();
+    #[rustfmt::skip]
+    let header = [
+        0x48, 0, 0, 0, b'F', b'T', b'0', b'1', // root offset, identifier
+        b'F', b'H', b'0', b'1', 40, 0, 0, 0, // magic, length
+        48, 0, 0, 0, 0, 0, 0, 0, // flatbuffer offset
+        144, 0, 0, 0, 0, 0, 0, 0, // flatbuffer size
+        192, 0, 0, 0, 0, 0, 0, 0, // segment base
+        4, 0, 0, 0, 0, 0, 0, 0, // segment data size
+    ];
+    assert_eq!(file[..48], header);
+    assert_eq!(file[192..], [1, 2, 3, 4]);
+    assert_eq!(file.len(), 196);
+}

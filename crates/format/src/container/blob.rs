@@ -1,9 +1,12 @@
 use super::align_up;
 use crate::{Error, ErrorKind, Result};
 use std::borrow::Cow;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::fmt;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::{self, Write};
+use std::ops::Range;
 use std::sync::{Arc, LazyLock};
 
 type Copy<'d> = dyn Fn(&mut dyn Write) -> io::Result<()> + Send + Sync + 'd;
@@ -98,6 +101,15 @@ impl<'d> Blob<'d> {
         Error::new(ErrorKind::Io, "", format!("{} bytes of data, as announced", self.len), found)
     }
 
+    /// The address of what the blob's clones share.
+    fn identity(&self) -> usize {
+        match &self.source {
+            Source::Bytes(bytes) => Arc::as_ptr(bytes).addr(),
+            Source::Stream(copy) => Arc::as_ptr(copy).cast::<()>().addr(),
+            Source::Parts(parts) => Arc::as_ptr(parts).addr(),
+        }
+    }
+
     /// All bytes in memory. Meant for blobs known to be small.
     pub fn to_vec(&self) -> Result<Vec<u8>> {
         let mut bytes = Vec::new();
@@ -125,6 +137,50 @@ impl fmt::Debug for Blob<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Blob").field("len", &self.len).finish_non_exhaustive()
     }
+}
+
+/// Gives equal blobs the same index, so that they are written once.
+#[derive(Debug, Default)]
+pub(crate) struct Sharing {
+    by_bytes: Option<HashMap<(Digest, u64), u32>>,
+    by_identity: HashMap<(usize, u64), u32>,
+}
+
+impl Sharing {
+    /// Clones of one blob are always found; blobs of equal bytes only if `by_bytes`, which reads them.
+    pub(crate) fn new(by_bytes: bool) -> Self {
+        Self { by_bytes: by_bytes.then(HashMap::new), by_identity: HashMap::new() }
+    }
+
+    /// The index of an earlier blob that is equal and was aligned the same, or that which `add` gives
+    /// to the clone it is handed and must keep.
+    pub(crate) fn index<'d>(
+        &mut self,
+        blob: &Blob<'d>,
+        alignment: u64,
+        add: impl FnOnce(Blob<'d>) -> u32,
+    ) -> Result<u32> {
+        let identity = (blob.identity(), alignment);
+        if let Some(&index) = self.by_identity.get(&identity) {
+            return Ok(index);
+        }
+        let index = match &mut self.by_bytes {
+            None => add(blob.clone()),
+            Some(seen) => match seen.entry((blob.digest()?, alignment)) {
+                Entry::Occupied(known) => return Ok(*known.get()),
+                Entry::Vacant(new) => *new.insert(add(blob.clone())),
+            },
+        };
+        self.by_identity.insert(identity, index);
+        Ok(index)
+    }
+}
+
+/// A source of blobs that gives clones of one blob for one range, so that what shares bytes in a file
+/// goes on sharing them.
+pub(crate) fn remember<'d>(source: impl Fn(Range<u64>) -> Blob<'d>) -> impl FnMut(Range<u64>) -> Blob<'d> {
+    let mut known: HashMap<Range<u64>, Blob<'d>> = HashMap::new();
+    move |range| known.entry(range).or_insert_with_key(|range| source(range.clone())).clone()
 }
 
 struct Hash<H>([H; 2]);
@@ -210,6 +266,23 @@ mod tests {
         let blob = Blob::parts(vec![(0, part(b"ab")), (4, part(b"c")), (5, part(b""))]);
         assert_eq!((blob.len(), blob.to_vec().unwrap()), (5, b"ab\0\0c".to_vec()));
         assert!(Blob::parts(vec![(0, part(b"ab")), (1, part(b"c"))]).to_vec().is_err());
+    }
+
+    #[test]
+    fn clones_are_shared_without_being_read() {
+        let unreadable = Blob::stream(4, |_| Err(io::Error::other("read")));
+        let other = Blob::bytes(&b"abcd"[..]);
+        let mut sharing = Sharing::new(false);
+        let mut kept = Vec::new();
+        let mut index = |blob: &Blob<'static>, alignment| {
+            let add = |blob| {
+                kept.push(blob);
+                kept.len() as u32
+            };
+            sharing.index(blob, alignment, add).unwrap()
+        };
+        assert_eq!([index(&unreadable, 1), index(&unreadable.clone(), 1), index(&unreadable, 2)], [1, 1, 2]);
+        assert_eq!([index(&other, 1), index(&Blob::bytes(&b"abcd"[..]), 1)], [3, 4]);
     }
 
     #[test]

@@ -9,8 +9,8 @@ mod tables;
 
 pub(crate) use assemble::{Layout, splice};
 pub use assemble::{Place, Prepared, Segment};
-pub(crate) use blob::pack;
 pub use blob::{Blob, Digest};
+pub(crate) use blob::{Sharing, pack, remember};
 pub use head::{HEAD_BYTES, align_up};
 pub(crate) use head::{Head, Magic};
 pub use segments::DataSegment;

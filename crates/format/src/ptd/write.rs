@@ -1,10 +1,9 @@
 use super::{
     FlatTensor, HEADER_LENGTH, Header, IDENTIFIER, NamedData, TensorLayout, VerifiedFlatTensor, verify,
 };
-use crate::container::{Blob, Digest, Layout, Segment, splice, write_data_segments};
+use crate::container::{Blob, Layout, Segment, Sharing, remember, splice, write_data_segments};
 use crate::flatbuffer::{Field, Finished, Writer};
 use crate::{Error, ErrorKind, Limits, Result};
-use std::collections::HashMap;
 use std::io::Write;
 use std::ops::Range;
 
@@ -21,6 +20,8 @@ pub struct Builder<'d> {
     pub entries: Vec<Entry<'d>>,
     /// To what segments are aligned: a power of two.
     pub segment_alignment: u64,
+    /// Whether equal bytes are written once, for which every blob is read once more.
+    pub share: bool,
 }
 
 /// A named tensor or blob to be written.
@@ -41,7 +42,7 @@ pub type Prepared<'d> = crate::container::Prepared<'d, Header>;
 
 impl Default for Builder<'_> {
     fn default() -> Self {
-        Self { entries: Vec::new(), segment_alignment: DEFAULT_SEGMENT_ALIGNMENT }
+        Self { entries: Vec::new(), segment_alignment: DEFAULT_SEGMENT_ALIGNMENT, share: true }
     }
 }
 
@@ -65,6 +66,7 @@ impl<'d> Builder<'d> {
 
     /// Takes a file apart. `source` gives the bytes of a range of the file it was read from.
     pub fn from_flat_tensor(file: &VerifiedFlatTensor, source: impl Fn(Range<u64>) -> Blob<'d>) -> Self {
+        let mut source = remember(source);
         let entry = |entry: &NamedData| Entry {
             key: entry.key.clone(),
             layout: entry.tensor_layout.clone(),
@@ -76,7 +78,7 @@ impl<'d> Builder<'d> {
 
     /// Makes the tables and verifies them: whatever is written can be read.
     ///
-    /// Every blob is read once, to find those that are equal.
+    /// Every blob is read once, to find those that are equal, unless [`share`](Self::share) is off.
     pub fn prepare(self) -> Result<Prepared<'d>> {
         self.prepare_with(&Limits::DEFAULT)
     }
@@ -89,19 +91,20 @@ impl<'d> Builder<'d> {
         }
         let mut tables = FlatTensor::default();
         let mut segments: Vec<Segment<'d>> = Vec::new();
-        let mut seen: HashMap<(Digest, u64), u32> = HashMap::new();
-        for entry in self.entries {
-            let own = entry.alignment.max(1);
-            let digest = entry.blob.digest().map_err(|error| error.within(&format!("`{}`", entry.key)))?;
-            let segment_index = *seen.entry((digest, own)).or_insert(segments.len() as u32);
-            if segment_index as usize == segments.len() {
-                segments.push(Segment::aligned(entry.blob, own));
-            }
+        let mut sharing = Sharing::new(self.share);
+        for Entry { key, layout, blob, alignment } in self.entries {
+            let alignment = alignment.max(1);
+            let add = |blob| {
+                segments.push(Segment::aligned(blob, alignment));
+                (segments.len() - 1) as u32
+            };
+            let segment_index =
+                sharing.index(&blob, alignment, add).map_err(|error| error.within(&format!("`{key}`")))?;
             tables.named_data.push(NamedData {
-                key: entry.key,
+                key,
                 segment_index,
                 segment_offset: 0,
-                tensor_layout: entry.layout,
+                tensor_layout: layout,
             });
         }
         let layout = Layout::new(&segments, alignment)?;

@@ -156,7 +156,7 @@ fn backend_delegate(t: In<'_, '_, '_>) -> Result<BackendDelegate> {
             })
         })?,
         compile_specs: t.tables(2, "compile_specs", |t| {
-            Ok(CompileSpec { key: t.text(0, "key")?, value: t.scalars(1, "value")? })
+            Ok(CompileSpec { key: t.text(0, "key")?, value: t.bytes(1, "value")? })
         })?,
     })
 }

@@ -1,8 +1,9 @@
 use super::Draft;
-use crate::container::{Blob, Digest, Segment, pack};
+use super::draft::alignment_of;
+use crate::container::{Blob, Segment, Sharing, pack, remember};
 use crate::pte::{
-    BackendDelegate, DataLocation, EValue, ExecutionPlan, Program, SubsegmentOffsets, Tensor, TensorData,
-    VerifiedProgram,
+    BackendDelegate, DataLocation, EValue, ExecutionPlan, NamedData, Program, SubsegmentOffsets, Tensor,
+    TensorData, VerifiedProgram,
 };
 use crate::{Error, ErrorKind, Result};
 use std::collections::HashMap;
@@ -39,6 +40,8 @@ pub struct Builder<'d> {
     pub inline_alignment: usize,
     /// To what delegates' segments are aligned besides.
     pub delegate_alignment: u64,
+    /// Whether equal bytes are written once, for which every blob is read once more.
+    pub share: bool,
 }
 
 /// A named blob.
@@ -65,6 +68,7 @@ impl Default for Builder<'_> {
             constant_alignment: DEFAULT_CONSTANT_ALIGNMENT,
             inline_alignment: 16,
             delegate_alignment: 1,
+            share: true,
         }
     }
 }
@@ -92,9 +96,14 @@ impl<'d> Builder<'d> {
 
     /// Takes a program apart. `source` gives the bytes of a range of the file it was read from.
     ///
-    /// Constants keep their indices; how many bytes each has follows from the largest tensor that uses it.
+    /// Segments stay aligned to a page if they were. Constants keep their indices; how many bytes each has follows from the largest tensor that uses it.
     pub fn from_program(program: &VerifiedProgram, source: impl Fn(Range<u64>) -> Blob<'d>) -> Self {
-        let mut builder = Self { inline_constants: inline(program), ..Self::default() };
+        let mut source = remember(source);
+        let mut builder = Self {
+            inline_constants: inline(program),
+            segment_alignment: alignment_of(program),
+            ..Self::default()
+        };
         let mut plans = program.execution_plan.clone();
         let mut constants: Vec<Range<u64>> = vec![0..0; program.constant_count().max(1)];
         let mut initial: HashMap<(u64, u32), u32> = HashMap::new();
@@ -121,7 +130,7 @@ impl<'d> Builder<'d> {
                 _ => {}
             }
         }
-        builder.constants = constants.into_iter().map(&source).collect();
+        builder.constants = constants.into_iter().map(&mut source).collect();
         for delegate in plans.iter_mut().flat_map(|plan| &mut plan.delegates) {
             let range = program.delegate_data(delegate);
             delegate.processed.index = builder.add_delegate_data(source(range));
@@ -144,7 +153,8 @@ impl<'d> Builder<'d> {
         };
         let mut program = Program::default();
 
-        let constants = gather(&mut self.execution_plan, &self.constants, "constants", Tensor::constant_idx)?;
+        let constants =
+            gather(&mut self.execution_plan, &self.constants, self.share, "constants", Tensor::constant_idx)?;
         if self.inline_constants {
             draft.inline_constants = constants;
         } else {
@@ -154,7 +164,7 @@ impl<'d> Builder<'d> {
         }
 
         let get = Tensor::initial_data_idx;
-        let initial = gather(&mut self.execution_plan, &self.initial_data, "initial_data", get)?;
+        let initial = gather(&mut self.execution_plan, &self.initial_data, self.share, "initial_data", get)?;
         if initial.len() > 1 {
             let offsets = pack(&initial, 1)?;
             let segment_index = draft.segments.len() as u32;
@@ -163,7 +173,7 @@ impl<'d> Builder<'d> {
             draft.segments.push(Segment::new(Blob::parts(offsets.into_iter().zip(initial).collect())));
         }
 
-        let mut seen: [HashMap<Digest, u32>; 2] = Default::default();
+        let mut sharing = [Sharing::new(self.share), Sharing::new(self.share)];
         for delegate in self.execution_plan.iter_mut().flat_map(|plan| &mut plan.delegates) {
             let BackendDelegate { processed, id, .. } = delegate;
             let Some(blob) = self.delegate_data.get(processed.index as usize) else {
@@ -177,23 +187,18 @@ impl<'d> Builder<'d> {
                 ));
             };
             let inline = processed.location == DataLocation::Inline;
-            processed.index = *match seen[usize::from(inline)].entry(blob.digest()?) {
-                std::collections::hash_map::Entry::Occupied(known) => known.into_mut(),
-                std::collections::hash_map::Entry::Vacant(new) => new.insert(if inline {
-                    add(&mut draft.inline_delegates, blob.clone())
-                } else {
-                    add(&mut draft.segments, Segment::aligned(blob.clone(), self.delegate_alignment))
-                }),
-            };
+            processed.index = sharing[usize::from(inline)].index(blob, 1, |blob| match inline {
+                true => add(&mut draft.inline_delegates, blob),
+                false => add(&mut draft.segments, Segment::aligned(blob, self.delegate_alignment)),
+            })?;
         }
 
-        let mut seen: HashMap<Digest, u32> = HashMap::new();
-        for entry in self.named_data {
-            let digest = entry.blob.digest()?;
-            let segment_index = *seen.entry(digest).or_insert_with(|| {
-                add(&mut draft.segments, Segment::aligned(entry.blob, entry.alignment.max(1)))
-            });
-            program.named_data.push(crate::pte::NamedData { key: entry.key, segment_index });
+        let mut sharing = Sharing::new(self.share);
+        for NamedBlob { key, blob, alignment } in self.named_data {
+            let alignment = alignment.max(1);
+            let add = |blob| add(&mut draft.segments, Segment::aligned(blob, alignment));
+            let segment_index = sharing.index(&blob, alignment, add)?;
+            program.named_data.push(NamedData { key, segment_index });
         }
         program.execution_plan = self.execution_plan;
         draft.program = program;
@@ -222,6 +227,7 @@ fn as_tensor_mut(value: &mut EValue) -> Option<&mut Tensor> {
 fn gather<'d>(
     plans: &mut [ExecutionPlan],
     blobs: &[Blob<'d>],
+    share: bool,
     what: &'static str,
     index_of: fn(&Tensor) -> Option<u32>,
 ) -> Result<Vec<Blob<'d>>> {
@@ -240,13 +246,10 @@ fn gather<'d>(
         }
     }
     let mut kept = vec![Blob::default()];
-    let mut seen: HashMap<Digest, u32> = HashMap::new();
+    let mut sharing = Sharing::new(share);
     let mut renumbered = vec![0; blobs.len()];
     for (index, blob) in blobs.iter().enumerate().filter(|&(index, _)| used[index]) {
-        renumbered[index] = match seen.entry(blob.digest()?) {
-            std::collections::hash_map::Entry::Occupied(known) => *known.get(),
-            std::collections::hash_map::Entry::Vacant(new) => *new.insert(add(&mut kept, blob.clone())),
-        };
+        renumbered[index] = sharing.index(blob, 1, |blob| add(&mut kept, blob))?;
     }
     for tensor in plans.iter_mut().flat_map(|plan| &mut plan.values).filter_map(as_tensor_mut) {
         if let Some(index) = index_of(tensor) {

@@ -119,12 +119,15 @@ impl<'d> Draft<'d> {
     }
 }
 
-/// A power of two to which the segments of a file are aligned: at least 16, at most a page.
-fn alignment_of(program: &VerifiedProgram) -> u64 {
+/// To what the segments of a file seem to be aligned: a page, the default, or as little as 16 bytes.
+pub(super) fn alignment_of(program: &VerifiedProgram) -> u64 {
     const PAGE: u64 = 4096;
     let starts = program.segments.iter().filter(|segment| segment.size > 0).map(|segment| segment.offset);
     let all = starts.fold(program.header().segment_base_offset, |all, start| all | start);
-    if all == 0 { DEFAULT_SEGMENT_ALIGNMENT } else { (1 << all.trailing_zeros().min(12)).clamp(16, PAGE) }
+    [PAGE, DEFAULT_SEGMENT_ALIGNMENT]
+        .into_iter()
+        .find(|&step| all != 0 && all.is_multiple_of(step))
+        .unwrap_or(if all == 0 { DEFAULT_SEGMENT_ALIGNMENT } else { 16 })
 }
 
 fn check_alignment(name: &'static str, alignment: u64) -> Result<()> {
