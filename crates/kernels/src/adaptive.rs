@@ -1,4 +1,4 @@
-//! Pooling into a given number of windows: each output covers its share of the input.
+//! The largest of each of a given number of windows, and the gradients of their means.
 
 use crate::support::convert::all_values;
 use crate::support::dims::to_size;
@@ -29,11 +29,6 @@ macro_rules! pair {
 }
 
 pub(crate) const OPERATORS: &[Operator] = &[
-    row!("adaptive_avg_pool1d.out(Tensor self, int[1] output_size, *, ", avg::<1>),
-    row!("_adaptive_avg_pool2d.out(Tensor self, SymInt[2] output_size, *, ", avg::<2>),
-    row!("adaptive_avg_pool2d.out(Tensor self, SymInt[2] output_size, *, ", avg::<2>),
-    row!("_adaptive_avg_pool3d.out(Tensor self, SymInt[3] output_size, *, ", avg::<3>),
-    row!("adaptive_avg_pool3d.out(Tensor self, SymInt[3] output_size, *, ", avg::<3>),
     row!("_adaptive_avg_pool2d_backward.out(Tensor grad_output, Tensor self, *, ", avg_backward::<2>),
     row!("_adaptive_avg_pool3d_backward.out(Tensor grad_output, Tensor self, *, ", avg_backward::<3>),
     pair!("adaptive_max_pool2d.out(Tensor self, int[2] output_size", max::<2>),
@@ -107,33 +102,7 @@ fn output_size<const N: usize>(args: &Args<'_>) -> Result<[usize; N]> {
     Ok(sizes)
 }
 
-/// The mean of each window.
-fn avg<const N: usize>(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let x = args.tensor(0)?;
-    let (windows, sizes) = Windows::new::<N>(x.meta(), &output_size::<N>(args)?)?;
-    let out = outs.tensor(0)?;
-    expect_type("out", x.dtype(), out.dtype())?;
-    out.resize(&sizes)?;
-    let (from, to) = (windows.from.iter().product::<usize>(), windows.to.iter().product::<usize>());
-    dispatch!(args.name(0), compute_type(x.dtype()), COMPUTE_FLOAT, C => {
-        let values = all_values::<C>(ctx, &x)?;
-        let values: &[C] = &values;
-        write_values::<C>(ctx, out, |out| {
-            ctx.pool().parallel_chunks_mut(out, to, (1 << 14) / from.clamp(1, 1 << 14), &|plane, out| {
-                let x = &values[plane * from..][..from];
-                windows.each(|i, parts| {
-                    let [d, h, w] = parts.clone().map(|p| p.len() as f64);
-                    let mut sum = 0.0;
-                    windows.covered(parts, |at| sum += x[at] as f64);
-                    out[i] = (sum / (d * h * w)) as C;
-                });
-            });
-            Ok(())
-        })
-    })
-}
-
-/// The gradient of [`avg`]: each element's share of those of the windows that cover it.
+/// The gradient of the means: each element's share of those of the windows that cover it.
 fn avg_backward<const N: usize>(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let (grad, x) = (args.tensor(0)?, args.meta(1)?);
     ensure!(
@@ -210,16 +179,13 @@ fn max<const N: usize>(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs
 #[cfg(test)]
 mod tests {
     use crate::support::call::{a, call, call_many, ints, out, t};
-    use tensor::DimOrder;
     use tensor::ScalarType::{Float, Long};
+    use tensor::{DimOrder, Tensor};
 
     #[test]
     fn windows_overlap_where_sizes_do_not_divide() {
         let x =
             t(&[1, 1, 1, 5], &[1f32, 2.0, 3.0, 4.0, 5.0]).to_dim_order(DimOrder::channels_last(4)).unwrap();
-        let r = call("aten::_adaptive_avg_pool2d.out", &[a(&x), ints(&[1, 2])], out(Float, &[1, 1, 1, 2]))
-            .unwrap();
-        assert_eq!(r.as_slice::<f32>().unwrap(), &[2.0, 4.0]);
         let outs = [out(Float, &[1, 1, 1, 7]), out(Long, &[1, 1, 1, 7])];
         let [_, i] = call_many("aten::adaptive_max_pool2d.out", &[a(&x), ints(&[1, 7])], outs).unwrap();
         assert_eq!(i.as_slice::<i64>().unwrap(), &[0, 1, 2, 2, 3, 4, 4]);
@@ -232,17 +198,14 @@ mod tests {
     #[test]
     fn no_windows_and_no_elements() {
         let x = t(&[1, 2, 2], &[1f32, 2.0, 3.0, 4.0]);
-        let pool = |size: &[i64]| {
-            call("aten::_adaptive_avg_pool2d.out", &[a(&x), ints(size)], out(Float, &[1, 2, 2]))
+        let pool = |x: &Tensor, size: &[i64]| {
+            let outs = [out(Float, &[1, 2, 2]), out(Long, &[1, 2, 2])];
+            call_many("aten::adaptive_max_pool2d.out", &[a(x), ints(size)], outs)
         };
-        assert_eq!(pool(&[0, 2]).unwrap().numel(), 0);
+        assert_eq!(pool(&x, &[0, 2]).unwrap()[0].numel(), 0);
         for bad in [&[-1, 2][..], &[2], &[i64::MAX, i64::MAX], &[3, 3]] {
-            assert!(pool(bad).is_err());
+            assert!(pool(&x, bad).is_err());
         }
-        let empty = t::<f32>(&[1, 0, 2], &[]);
-        assert!(
-            call("aten::_adaptive_avg_pool2d.out", &[a(&empty), ints(&[1, 1])], out(Float, &[1, 1, 1]))
-                .is_err()
-        );
+        assert!(pool(&t::<f32>(&[1, 0, 2], &[]), &[1, 1]).is_err());
     }
 }

@@ -39,8 +39,13 @@ mod adaptive;
 mod binary;
 mod compare;
 mod conv;
+mod conv_backward;
 mod copy;
+mod distance;
+mod embedding_bag;
+mod fft;
 mod fill;
+mod gate;
 mod gather;
 mod grid_sampler;
 mod join;
@@ -49,6 +54,7 @@ mod matmul;
 mod norm;
 mod pad;
 mod pooling;
+mod pooling_backward;
 mod prim;
 mod rearrange;
 mod reduce;
@@ -58,7 +64,6 @@ mod sort;
 mod support;
 mod unary;
 mod view;
-mod window;
 
 use operator::{KernelRegistry, Operator};
 
@@ -68,16 +73,22 @@ static FAMILIES: &[&[Operator]] = &[
     binary::OPERATORS,
     compare::OPERATORS,
     conv::OPERATORS,
+    conv_backward::OPERATORS,
     copy::OPERATORS,
+    distance::OPERATORS,
+    embedding_bag::OPERATORS,
+    fft::OPERATORS,
     fill::OPERATORS,
+    gate::OPERATORS,
     gather::OPERATORS,
     grid_sampler::OPERATORS,
     join::OPERATORS,
     masked::OPERATORS,
-    pad::OPERATORS,
     matmul::OPERATORS,
     norm::OPERATORS,
+    pad::OPERATORS,
     pooling::OPERATORS,
+    pooling_backward::OPERATORS,
     prim::OPERATORS,
     rearrange::OPERATORS,
     reduce::OPERATORS,
@@ -86,7 +97,6 @@ static FAMILIES: &[&[Operator]] = &[
     sort::OPERATORS,
     unary::OPERATORS,
     view::OPERATORS,
-    window::OPERATORS,
 ];
 
 /// Every operator of the library, family by family.

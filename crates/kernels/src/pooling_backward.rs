@@ -1,31 +1,11 @@
-//! Pooling by windows that slide over lines, images and volumes, and the gradients of that.
+//! The gradients of pooling by windows that slide over images and volumes.
 
 use crate::support::convert::{all_values, indices};
 use crate::support::dims::{to_positive, to_size};
 use crate::support::dtype::{compute_type, dispatch};
 use crate::support::rows::{expect_type, write_values};
 use operator::{Args, DtypeSet, KernelContext, Operator, Outs, Result, ensure};
-use tensor::{ScalarType, Shape, TensorMeta};
-
-macro_rules! row {
-    ($schema:literal, $f:expr) => {
-        Operator::new(concat!("aten::", $schema, "Tensor(a!) out) -> Tensor(a!)"), AVERAGED, $f)
-    };
-}
-
-macro_rules! pair {
-    ($schema:literal, $f:expr) => {
-        Operator::new(
-            concat!(
-                "aten::",
-                $schema,
-                ", *, Tensor(a!) out, Tensor(b!) indices) -> (Tensor(a!), Tensor(b!))"
-            ),
-            DtypeSet::REAL,
-            $f,
-        )
-    };
-}
+use tensor::{Shape, TensorMeta};
 
 macro_rules! grad {
     ($schema:literal, $f:expr) => {
@@ -37,24 +17,7 @@ macro_rules! grad {
     };
 }
 
-const AVERAGED: DtypeSet = DtypeSet::FLOATING.and(DtypeSet::of(&[ScalarType::Long]));
-
 pub(crate) const OPERATORS: &[Operator] = &[
-    row!(
-        "avg_pool1d.out(Tensor self, int[1] kernel_size, int[1] stride=[], int[1] padding=0, bool ceil_mode=False, \
-         bool count_include_pad=True, *, ",
-        avg::<1>
-    ),
-    row!(
-        "avg_pool3d.out(Tensor self, int[3] kernel_size, int[3] stride=[], int[3] padding=0, bool ceil_mode=False, \
-         bool count_include_pad=True, int? divisor_override=None, *, ",
-        avg::<3>
-    ),
-    pair!(
-        "max_pool3d_with_indices.out(Tensor self, int[3] kernel_size, int[3] stride=[], int[3] padding=0, \
-         int[3] dilation=1, bool ceil_mode=False",
-        max::<3>
-    ),
     grad!(
         "max_pool2d_with_indices_backward.grad_input(Tensor grad_output, Tensor self, int[2] kernel_size, \
          int[2] stride, int[2] padding, int[2] dilation, bool ceil_mode, Tensor indices",
@@ -242,71 +205,6 @@ impl Divisor {
     }
 }
 
-/// The mean of each window.
-fn avg<const N: usize>(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let x = args.tensor(0)?;
-    let windows = Windows::new::<N>(args, x.meta(), 1, false)?;
-    let divisor = Divisor::new(args, 5)?;
-    let out = outs.tensor(0)?;
-    expect_type("out", x.dtype(), out.dtype())?;
-    out.resize(&windows.sizes)?;
-    let (from, to) = windows.planes();
-    dispatch!(args.name(0), compute_type(x.dtype()), COMPUTE_REAL, C => {
-        let values = all_values::<C>(ctx, &x)?;
-        let values: &[C] = &values;
-        write_values::<C>(ctx, out, |out| {
-            ctx.pool().parallel_chunks_mut(out, to, (1 << 14) / from.clamp(1, 1 << 14), &|plane, out| {
-                let x = &values[plane * from..][..from];
-                windows.each(|i, count, padded, parts| {
-                    let mut sum = 0.0;
-                    windows.covered(parts, |at| sum += x[at] as f64);
-                    out[i] = if count == 0 { 0.0 } else { sum / divisor.of(count, padded) } as C;
-                });
-            });
-            Ok(())
-        })
-    })
-}
-
-/// The largest of each window, and where in its image that is; NaN prevails.
-fn max<const N: usize>(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let x = args.tensor(0)?;
-    let windows = Windows::new::<N>(args, x.meta(), 1, true)?;
-    let [out, indices] = outs.tensors([0, 1])?;
-    expect_type("out", x.dtype(), out.dtype())?;
-    expect_type("indices", ScalarType::Long, indices.dtype())?;
-    out.resize(&windows.sizes)?;
-    indices.resize(&windows.sizes)?;
-    let (from, to) = windows.planes();
-    dispatch!(args.name(0), compute_type(x.dtype()), COMPUTE_REAL, C => {
-        let values = all_values::<C>(ctx, &x)?;
-        let mut found = ctx.scratch::<i64>(out.numel())?;
-        for (plane, found) in found.chunks_exact_mut(to).enumerate() {
-            let x = &values[plane * from..][..from];
-            windows.each(|i, _, _, parts| {
-                let mut best: Option<usize> = None;
-                windows.covered(parts, |at| {
-                    // Not comparable to itself: NaN.
-                    if best.is_none_or(|b| x[at] > x[b] || x[at].partial_cmp(&x[at]).is_none()) {
-                        best = Some(at);
-                    }
-                });
-                found[i] = best.unwrap_or(0) as i64;
-            });
-        }
-        write_values::<C>(ctx, out, |out| {
-            for (i, (out, &at)) in out.iter_mut().zip(found.iter()).enumerate() {
-                *out = values[i / to * from + at as usize];
-            }
-            Ok(())
-        })?;
-        write_values::<i64>(ctx, indices, |to| {
-            to.copy_from_slice(&found);
-            Ok(())
-        })
-    })
-}
-
 fn expect_sizes(name: &str, found: &Shape, expected: &Shape) -> Result<()> {
     ensure!(found == expected, "{name}: expected the shape {expected}, found {found}");
     Ok(())
@@ -366,67 +264,61 @@ fn avg_backward<const N: usize>(ctx: &KernelContext<'_>, args: &Args<'_>, outs: 
 
 #[cfg(test)]
 mod tests {
-    use crate::support::call::{a, call, call_many, int, ints, out, t};
-    use operator::Arg;
-    use tensor::ScalarType::{Float, Long};
+    use crate::support::call::{a, call, int, ints, out, t};
+    use operator::{Arg, Result};
+    use tensor::ScalarType::Float;
+    use tensor::Tensor;
 
-    #[test]
-    fn padding_counts_or_not() {
-        let x = t(&[1, 1, 4], &[1f32, 2.0, 3.0, 4.0]);
-        let avg = |ceil, padded| {
-            let args = [a(&x), ints(&[3]), ints(&[2]), ints(&[1]), Arg::Bool(ceil), Arg::Bool(padded)];
-            let r = call("aten::avg_pool1d.out", &args, out(Float, &[1, 1, 3])).unwrap();
-            r.as_slice::<f32>().unwrap().to_vec()
-        };
-        assert_eq!(avg(false, true), [1.0, 3.0]);
-        assert_eq!(avg(true, false), [1.5, 3.0, 4.0]);
-        assert_eq!(avg(true, true), [1.0, 3.0, 2.0]);
+    fn max(i: &Tensor, [kernel, stride, padding]: [i64; 3]) -> Result<Vec<f32>> {
+        let (x, g) = (t(&[1, 1, 1, 4], &[0f32; 4]), t(&[1, 1, 1, 2], &[10f32, 20.0]));
+        let row = |n| ints(&[1, n]);
+        let list =
+            [a(&g), a(&x), row(kernel), row(stride), ints(&[0, padding]), row(2), Arg::Bool(false), a(i)];
+        let r = call("aten::max_pool2d_with_indices_backward.grad_input", &list, out(Float, &[1, 1, 1, 4]))?;
+        Ok(r.as_slice::<f32>()?.to_vec())
     }
 
     #[test]
-    fn the_largest_and_its_gradient() {
-        let x = t(&[1, 1, 1, 4], &[1f32, f32::NAN, 3.0, 5.0]);
-        let args = [a(&x), ints(&[1, 1, 2]), ints(&[1, 1, 1]), int(0), ints(&[1, 1, 2])];
-        let outs = [out(Float, &[1, 1, 1, 2]), out(Long, &[1, 1, 1, 2])];
-        let [v, i] = call_many("aten::max_pool3d_with_indices.out", &args, outs).unwrap();
-        assert_eq!(v.as_slice::<f32>().unwrap()[0], 3.0);
-        assert_eq!(i.as_slice::<i64>().unwrap(), &[2, 1]);
-        let g = t(&[1, 1, 1, 2], &[10f32, 20.0]);
-        let back = |i: &tensor::Tensor| {
+    fn gradients_go_where_the_largest_was() {
+        let at = |i: &[i64]| t(&[1, 1, 1, 2], i);
+        assert_eq!(max(&at(&[2, 1]), [2, 1, 0]).unwrap(), [0.0, 20.0, 10.0, 0.0]);
+        assert_eq!(max(&at(&[2, 2]), [2, 1, 0]).unwrap(), [0.0, 0.0, 30.0, 0.0]);
+        for bad in [[0, 4], [0, -1]] {
+            assert!(max(&at(&bad), [2, 1, 0]).is_err());
+        }
+    }
+
+    #[test]
+    fn gradients_are_shared_out() {
+        let (x, g) = (t(&[1, 1, 4], &[0f32; 4]), t(&[1, 1, 3], &[3f32, 6.0, 9.0]));
+        let share = |padded| {
             let list = [
                 a(&g),
                 a(&x),
-                ints(&[1, 1, 2]),
-                ints(&[1, 1, 1]),
-                int(0),
-                ints(&[1, 1, 2]),
-                Arg::Bool(false),
-                a(i),
+                ints(&[1, 3]),
+                ints(&[1, 2]),
+                ints(&[0, 1]),
+                Arg::Bool(true),
+                Arg::Bool(padded),
+                Arg::None,
             ];
-            call("aten::max_pool3d_with_indices_backward.grad_input", &list, out(Float, &[1, 1, 1, 4]))
+            let r = call("aten::avg_pool2d_backward.grad_input", &list, out(Float, &[1, 1, 4])).unwrap();
+            r.as_slice::<f32>().unwrap().to_vec()
         };
-        assert_eq!(back(&i).unwrap().as_slice::<f32>().unwrap(), &[0.0, 20.0, 10.0, 0.0]);
-        assert!(back(&t(&[1, 1, 1, 2], &[0i64, 4])).is_err());
-        assert!(back(&t(&[1, 1, 1, 2], &[0i64, -1])).is_err());
+        assert_eq!(share(true), [1.0, 3.0, 2.0, 6.5]);
+        assert_eq!(share(false), [1.5, 3.5, 2.0, 11.0]);
     }
 
     #[test]
     fn windows_that_make_no_sense_are_refused() {
-        let x = t(&[1, 1, 4], &[1f32, 2.0, 3.0, 4.0]);
-        let max = i64::MAX;
-        for (kernel, stride, padding) in [
-            (0, 1, 0),
-            (5, 1, 0),
-            (2, 0, 0),
-            (2, 1, 2),
-            (max, 1, 0),
-            (2, max, 0),
-            (2, 1, max),
-            (-1, 1, 0),
-            (2, 1, -1),
-        ] {
-            let args = [a(&x), int(kernel), int(stride), int(padding)];
-            assert!(call("aten::avg_pool1d.out", &args, out(Float, &[1, 1, 4])).is_err());
+        let i = t(&[1, 1, 1, 2], &[0i64, 0]);
+        let most = i64::MAX;
+        for bad in
+            [[0, 1, 0], [5, 1, 0], [2, 0, 0], [2, 1, 2], [most, 1, 0], [2, most, 0], [2, 1, most], [-1, 1, 0]]
+        {
+            assert!(max(&i, bad).is_err());
         }
+        let list = [a(&i), a(&i), int(2), int(1), int(0), Arg::Bool(false), Arg::Bool(false), int(0)];
+        assert!(call("aten::avg_pool2d_backward.grad_input", &list, out(Float, &[1, 1, 4])).is_err());
     }
 }

@@ -1,0 +1,367 @@
+//! The gradients of convolutions, and the patches that convolutions are made of.
+
+use crate::support::convert::{Values, all_values};
+use crate::support::dims::{to_positive, to_size};
+use crate::support::dtype::{compute_type, dispatch};
+use crate::support::rows::{all_rows, by_size, expect_type, write_rows, write_values};
+use operator::{Args, DtypeSet, KernelContext, Operator, Outs, Result, ensure};
+use tensor::{Shape, TensorMeta};
+
+pub(crate) const OPERATORS: &[Operator] = &[
+    Operator::new(
+        "aten::convolution_backward.out(Tensor grad_output, Tensor input, Tensor weight, SymInt[]? bias_sizes, \
+         SymInt[] stride, SymInt[] padding, SymInt[] dilation, bool transposed, SymInt[] output_padding, \
+         SymInt groups, bool[3] output_mask, *, Tensor(a!) out0, Tensor(b!) out1, Tensor(c!) out2) \
+         -> (Tensor(a!), Tensor(b!), Tensor(c!))",
+        DtypeSet::FLOATING,
+        convolution_backward,
+    ),
+    Operator::new(
+        "aten::im2col.out(Tensor self, int[2] kernel_size, int[2] dilation, int[2] padding, int[2] stride, *, \
+         Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::ALL,
+        im2col,
+    ),
+    Operator::new(
+        "aten::col2im.out(Tensor self, SymInt[2] output_size, int[2] kernel_size, int[2] dilation, \
+         int[2] padding, int[2] stride, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::FLOATING,
+        col2im,
+    ),
+];
+
+/// A dimension of a convolution: place `i` of the small image and place `k` of the kernel meet at
+/// `i * stride + k * dilation - padding` of the big one. The input of a convolution is the big image
+/// and its output the small one; of a transposed convolution it is the other way round.
+#[derive(Clone, Copy)]
+struct Axis {
+    small: usize,
+    big: usize,
+    kernel: usize,
+    stride: usize,
+    padding: usize,
+    dilation: usize,
+}
+
+impl Axis {
+    const NONE: Self = Self { small: 1, big: 1, kernel: 1, stride: 1, padding: 0, dilation: 1 };
+
+    /// The place in the big image, if it is one.
+    fn meet(&self, i: usize, k: usize) -> Option<usize> {
+        let at = (i * self.stride + k * self.dilation).checked_sub(self.padding)?;
+        (at < self.big).then_some(at)
+    }
+
+    /// The places of the small image that meet the kernel's place `k` inside the big one.
+    fn range(&self, k: usize) -> std::ops::Range<usize> {
+        let shift = k * self.dilation;
+        let first = self.padding.saturating_sub(shift).div_ceil(self.stride);
+        let end = (self.big + self.padding).saturating_sub(shift).div_ceil(self.stride).min(self.small);
+        first.min(end)..end
+    }
+
+    /// The size of the small image that belongs to the big one.
+    fn expected(&self) -> Option<usize> {
+        let reach = self.dilation.checked_mul(self.kernel.checked_sub(1)?)?.checked_add(1)?;
+        Some((self.big + 2 * self.padding).checked_sub(reach)? / self.stride + 1)
+    }
+}
+
+/// The axes of an image, as three.
+#[derive(Clone, Copy)]
+struct Axes([Axis; 3]);
+
+impl Axes {
+    fn count(&self, of: fn(&Axis) -> usize) -> usize {
+        self.0.iter().map(of).product()
+    }
+
+    /// Calls `f` with each run of places that meet: the place in the kernel, the first in the small
+    /// and the first in the big image, and how many follow, there `stride` apart.
+    fn runs(&self, mut f: impl FnMut(usize, usize, usize, usize)) {
+        let [a, b, c] = &self.0;
+        for kz in 0..a.kernel {
+            for ky in 0..b.kernel {
+                for kx in 0..c.kernel {
+                    let kernel = (kz * b.kernel + ky) * c.kernel + kx;
+                    let run = c.range(kx);
+                    let Some(x) = c.meet(run.start, kx).filter(|_| !run.is_empty()) else { continue };
+                    for z in a.range(kz) {
+                        for y in b.range(ky) {
+                            let (Some(bz), Some(by)) = (a.meet(z, kz), b.meet(y, ky)) else { continue };
+                            let small = (z * b.small + y) * c.small + run.start;
+                            f(kernel, small, (bz * b.big + by) * c.big + x, run.len());
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// A list of one number for all dimensions or one for each.
+fn number(
+    args: &Args<'_>,
+    index: usize,
+    dim: usize,
+    dims: usize,
+    check: fn(&str, i64) -> Result<usize>,
+) -> Result<usize> {
+    let (name, list) = (args.name(index), args.ints(index)?);
+    ensure!(list.len() == 1 || list.len() == dims, "{name}: expected 1 or {dims} numbers, found {list:?}");
+    let n = check(name, if list.len() == 1 { list[0] } else { list[dim] })?;
+    // Far beyond any size, and far from overflow.
+    ensure!(n <= 1 << 30, "{name}: {n} is too large");
+    Ok(n)
+}
+
+/// A convolution between images of `groups * small` and of `groups * big` channels.
+struct Convolution {
+    axes: Axes,
+    groups: usize,
+    small: usize,
+    big: usize,
+}
+
+fn convolution(
+    args: &Args<'_>,
+    small: &TensorMeta,
+    big: &TensorMeta,
+    weight: &TensorMeta,
+    transposed: bool,
+) -> Result<Convolution> {
+    let rank = weight.rank();
+    ensure!(
+        (3..=5).contains(&rank) && small.rank() == rank && big.rank() == rank,
+        "weight: expected grad_output, input and weight of 3 to 5 dimensions, found {}, {} and {rank}",
+        args.meta(0)?.rank(),
+        args.meta(1)?.rank()
+    );
+    let groups = to_positive(args.name(9), args.int(9)?)?;
+    let (s, b) = (small.sizes()[1], big.sizes()[1]);
+    ensure!(
+        s == weight.sizes()[0]
+            && s.is_multiple_of(groups)
+            && weight.sizes()[1].checked_mul(groups) == Some(b)
+            && small.sizes()[0] == big.sizes()[0],
+        "weight: the shape {} with {groups} groups does not go with the input's, {}, and the output's, {}",
+        weight.sizes(),
+        args.meta(1)?.sizes(),
+        args.meta(0)?.sizes()
+    );
+    let dims = rank - 2;
+    let mut axes = [Axis::NONE; 3];
+    for d in 0..dims {
+        let axis = Axis {
+            small: small.sizes()[2 + d],
+            big: big.sizes()[2 + d],
+            kernel: weight.sizes()[2 + d],
+            stride: number(args, 4, d, dims, to_positive)?,
+            padding: number(args, 5, d, dims, to_size)?,
+            dilation: number(args, 6, d, dims, to_positive)?,
+        };
+        let extra = if transposed { number(args, 8, d, dims, to_size)? } else { 0 };
+        let wanted = Axis { big: axis.big.saturating_sub(extra), ..axis };
+        // A transposed convolution's output padding is less than its stride or its dilation.
+        ensure!(
+            wanted.expected() == Some(axis.small) || transposed && axis.expected() == Some(axis.small),
+            "grad_output: a size of {} in dimension {} does not follow from one of {}",
+            args.meta(0)?.sizes()[2 + d],
+            2 + d,
+            args.meta(1)?.sizes()[2 + d]
+        );
+        axes[3 - dims + d] = axis;
+    }
+    Ok(Convolution { axes: Axes(axes), groups, small: s / groups, big: b / groups })
+}
+
+/// Gradients with respect to the input, the weight and the bias, as far as the mask wants them.
+fn convolution_backward(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    let (grad, input, weight) = (args.tensor(0)?, args.tensor(1)?, args.tensor(2)?);
+    let (transposed, mask) = (args.bool(7)?, args.bools(10)?);
+    ensure!(mask.len() == 3, "output_mask: expected three booleans, found {}", mask.len());
+    for other in [input, weight] {
+        expect_type("grad_output", other.dtype(), grad.dtype())?;
+    }
+    let (small, big) = if transposed { (input, grad) } else { (grad, input) };
+    let conv = convolution(args, small.meta(), big.meta(), weight.meta(), transposed)?;
+    let axes = conv.axes;
+    let (planes_s, planes_b) = (axes.count(|a| a.small), axes.count(|a| a.big));
+    let (kernel, stride) = (axes.count(|a| a.kernel), axes.0[2].stride);
+    let (images, groups, cs, cb) = (small.sizes()[0], conv.groups, conv.small, conv.big);
+    dispatch!(args.name(0), compute_type(grad.dtype()), COMPUTE_FLOAT, C => {
+        let grads: Values<'_, C> = all_values(ctx, &grad)?;
+        let inputs: Values<'_, C> = all_values(ctx, &input)?;
+        let weights: Values<'_, C> = all_values(ctx, &weight)?;
+        let (grads, inputs, weights): (&[C], &[C], &[C]) = (&grads, &inputs, &weights);
+        let (small, big) = if transposed { (inputs, grads) } else { (grads, inputs) };
+        if mask[0] {
+            let out = outs.tensor(0)?;
+            out.resize(input.sizes())?;
+            write_values::<C>(ctx, out, |out| {
+                out.fill(0.0);
+                if transposed {
+                    ctx.pool().parallel_chunks_mut(out, planes_s, 1, &|at, out| {
+                        let (image, s) = (at / (groups * cs), at % (groups * cs));
+                        for b in 0..cb {
+                            let weight = &weights[(s * cb + b) * kernel..][..kernel];
+                            let big = &big[((image * groups + s / cs) * cb + b) * planes_b..][..planes_b];
+                            axes.runs(|k, s, b, n| {
+                                let w = weight[k];
+                                let from = big[b..].iter().step_by(stride);
+                                out[s..s + n].iter_mut().zip(from).for_each(|(o, &x)| *o += x * w);
+                            });
+                        }
+                    });
+                } else {
+                    ctx.pool().parallel_chunks_mut(out, planes_b, 1, &|at, out| {
+                        let (image, b) = (at / (groups * cb), at % (groups * cb));
+                        let group = b / cb;
+                        for s in group * cs..(group + 1) * cs {
+                            let weight = &weights[(s * cb + b % cb) * kernel..][..kernel];
+                            let small = &small[(image * groups * cs + s) * planes_s..][..planes_s];
+                            axes.runs(|k, s, b, n| {
+                                let w = weight[k];
+                                let to = out[b..].iter_mut().step_by(stride);
+                                to.zip(&small[s..s + n]).for_each(|(o, &x)| *o += x * w);
+                            });
+                        }
+                    });
+                }
+                Ok(())
+            })?;
+        }
+        if mask[1] {
+            let out = outs.tensor(1)?;
+            out.resize(weight.sizes())?;
+            write_values::<C>(ctx, out, |out| {
+                ctx.pool().parallel_chunks_mut(out, kernel, 1, &|at, out| {
+                    out.fill(0.0);
+                    let (s, b) = (at / cb, at / cb / cs * cb + at % cb);
+                    for image in 0..images {
+                        let small = &small[(image * groups * cs + s) * planes_s..][..planes_s];
+                        let big = &big[(image * groups * cb + b) * planes_b..][..planes_b];
+                        axes.runs(|k, s, b, n| {
+                            let products = small[s..s + n].iter().zip(big[b..].iter().step_by(stride));
+                            out[k] += products.map(|(&x, &y)| x * y).sum::<C>();
+                        });
+                    }
+                });
+                Ok(())
+            })?;
+        }
+        if mask[2] {
+            let channels = grad.sizes()[1];
+            let plane: usize = grad.sizes()[2..].iter().product();
+            let out = outs.tensor(2)?;
+            out.resize(&[channels])?;
+            write_values::<C>(ctx, out, |out| {
+                for (c, out) in out.iter_mut().enumerate() {
+                    let of = |image: usize| grads[(image * channels + c) * plane..][..plane].iter();
+                    *out = (0..images).flat_map(of).map(|&g| g as f64).sum::<f64>() as C;
+                }
+                Ok(())
+            })?;
+        }
+        Ok(())
+    })
+}
+
+/// The patches of an image of `sizes`: arguments from `kernel` on are kernel, dilation, padding, stride.
+fn patches(args: &Args<'_>, sizes: &[usize], kernel: usize) -> Result<Axes> {
+    let mut axes = [Axis::NONE; 3];
+    for (d, &big) in sizes.iter().enumerate() {
+        let axis = Axis {
+            small: 0,
+            big,
+            kernel: number(args, kernel, d, 2, to_positive)?,
+            dilation: number(args, kernel + 1, d, 2, to_positive)?,
+            padding: number(args, kernel + 2, d, 2, to_size)?,
+            stride: number(args, kernel + 3, d, 2, to_positive)?,
+        };
+        let Some(small) = axis.expected() else {
+            return Err(operator::Error::invalid(format!(
+                "kernel_size: {} does not fit an image of {sizes:?} with this dilation and padding",
+                axis.kernel
+            )));
+        };
+        axes[1 + d] = Axis { small, ..axis };
+    }
+    Ok(Axes(axes))
+}
+
+/// Each patch of an image as a column, zeros standing for what lies outside.
+fn im2col(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    let x = args.tensor(0)?;
+    let rank = x.rank();
+    ensure!(
+        (rank == 3 || rank == 4) && !x.sizes()[rank - 3..].contains(&0),
+        "self: expected images of 3 or 4 dimensions, found {}",
+        x.meta()
+    );
+    let axes = patches(args, &x.sizes()[rank - 2..], 1)?;
+    let (kernel, small, big) = (axes.count(|a| a.kernel), axes.count(|a| a.small), axes.count(|a| a.big));
+    let mut sizes = *x.sizes();
+    sizes.remove(rank - 1);
+    sizes[rank - 2] = small;
+    sizes[rank - 3] = sizes[rank - 3].saturating_mul(kernel);
+    let out = outs.tensor(0)?;
+    expect_type("out", x.dtype(), out.dtype())?;
+    out.resize(&sizes)?;
+    let from = all_rows(ctx, &x)?;
+    let stride = axes.0[2].stride;
+    write_rows(ctx, out, |to| {
+        to.fill(0);
+        by_size!(x.dtype().size(), E => {
+            let (from, to): (&[E], &mut [E]) = (bytemuck::cast_slice(&from), bytemuck::cast_slice_mut(to));
+            for (from, to) in from.chunks_exact(big).zip(to.chunks_exact_mut(kernel * small)) {
+                axes.runs(|k, s, b, n| {
+                    let to = &mut to[k * small + s..][..n];
+                    to.iter_mut().zip(from[b..].iter().step_by(stride)).for_each(|(to, &x)| *to = x);
+                });
+            }
+        });
+        Ok(())
+    })
+}
+
+/// The sums of patches, given as columns, at their places in an image: the transpose of [`im2col`].
+fn col2im(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    let x = args.tensor(0)?;
+    let rank = x.rank();
+    let mut image = [0; 2];
+    for (d, size) in image.iter_mut().enumerate() {
+        *size = number(args, 1, d, 2, to_positive)?;
+    }
+    let axes = patches(args, &image, 2)?;
+    let (kernel, small, big) = (axes.count(|a| a.kernel), axes.count(|a| a.small), axes.count(|a| a.big));
+    ensure!(
+        (rank == 2 || rank == 3)
+            && x.sizes()[rank - 1] == small
+            && x.sizes()[rank - 2].is_multiple_of(kernel)
+            && !x.sizes()[rank - 2..].contains(&0),
+        "self: {} does not hold {small} columns of patches of {kernel} elements",
+        x.meta()
+    );
+    let mut sizes = Shape::new(&x.sizes()[..rank - 1])?;
+    sizes[rank - 2] /= kernel;
+    sizes.push(image[0])?;
+    sizes.push(image[1])?;
+    let out = outs.tensor(0)?;
+    expect_type("out", x.dtype(), out.dtype())?;
+    out.resize(&sizes)?;
+    let stride = axes.0[2].stride;
+    dispatch!(args.name(0), compute_type(x.dtype()), COMPUTE_FLOAT, C => {
+        let from = all_values::<C>(ctx, &x)?;
+        write_values::<C>(ctx, out, |to| {
+            to.fill(0.0);
+            for (from, to) in from.chunks_exact(kernel * small).zip(to.chunks_exact_mut(big)) {
+                axes.runs(|k, s, b, n| {
+                    let from = &from[k * small + s..][..n];
+                    to[b..].iter_mut().step_by(stride).zip(from).for_each(|(to, &x)| *to += x);
+                });
+            }
+            Ok(())
+        })
+    })
+}

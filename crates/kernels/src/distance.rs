@@ -1,0 +1,108 @@
+//! Distances between the rows of matrices.
+
+use crate::support::convert::values;
+use crate::support::dims::broadcast;
+use crate::support::dtype::{compute_type, dispatch};
+use crate::support::layout::Layout;
+use crate::support::rows::{expect_type, write_values};
+use operator::{Args, DtypeSet, KernelContext, Operator, Outs, Result, ensure};
+use tensor::Shape;
+
+pub(crate) const OPERATORS: &[Operator] = &[
+    Operator::new(
+        "aten::_cdist_forward.out(Tensor x1, Tensor x2, float p, int? compute_mode, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::FLOATING,
+        cdist,
+    ),
+    Operator::new(
+        "aten::_pdist_forward.out(Tensor self, float p=2, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::FLOATING,
+        pdist,
+    ),
+];
+
+/// The `p`-norm of the difference of two rows, summed in double precision.
+fn distance<C: Copy + Into<f64>>(a: &[C], b: &[C], p: f64) -> f64 {
+    let differences = a.iter().zip(b).map(|(&a, &b)| (a.into() - b.into()).abs());
+    if p == 0.0 {
+        differences.filter(|&d| d != 0.0).count() as f64
+    } else if p == 1.0 {
+        differences.sum()
+    } else if p == 2.0 {
+        differences.map(|d| d * d).sum::<f64>().sqrt()
+    } else if p.is_infinite() {
+        differences.fold(0.0, |max, d| if d > max || d.is_nan() { d } else { max })
+    } else {
+        differences.map(|d| d.powf(p)).sum::<f64>().powf(1.0 / p)
+    }
+}
+
+fn norm(args: &Args<'_>, index: usize) -> Result<f64> {
+    let p = args.double(index)?;
+    ensure!(p >= 0.0, "p: {p} is no norm");
+    Ok(p)
+}
+
+/// From each row of `x1` to each of `x2`; the dimensions before the last two are broadcast.
+fn cdist(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    let (a, b, p) = (args.tensor(0)?, args.tensor(1)?, norm(args, 2)?);
+    let (&[.., n, m], &[.., r, m2]) = (&**a.sizes(), &**b.sizes()) else {
+        return Err(operator::Error::invalid("x1, x2: expected at least two dimensions"));
+    };
+    ensure!(m == m2, "x2: rows of {m2} elements, those of x1 have {m}");
+    ensure!(a.dtype() == b.dtype(), "x2: expected a tensor of {}, found one of {}", a.dtype(), b.dtype());
+    if let Some(mode) = args.optional_int(3)? {
+        ensure!((0..=2).contains(&mode), "compute_mode: {mode} is not one of 0, 1, 2");
+    }
+    let lead = |s: &Shape| Shape::new(&s[..s.rank() - 2]);
+    let batch = broadcast(&lead(a.sizes())?, &lead(b.sizes())?)?;
+    let with = |rows: usize, columns: usize| -> Result<Shape> {
+        let mut sizes = batch;
+        sizes.push(rows)?;
+        sizes.push(columns)?;
+        Ok(sizes)
+    };
+    let out = outs.tensor(0)?;
+    expect_type("out", a.dtype(), out.dtype())?;
+    out.resize(&with(n, r)?)?;
+    if out.numel() == 0 {
+        return Ok(());
+    }
+    dispatch!(args.name(0), compute_type(a.dtype()), COMPUTE_FLOAT, C => {
+        let a = values::<C>(ctx, &a, &Layout::of(a.meta()).expand(&with(n, m)?)?)?;
+        let b = values::<C>(ctx, &b, &Layout::of(b.meta()).expand(&with(r, m)?)?)?;
+        let (a, b): (&[C], &[C]) = (&a, &b);
+        write_values::<C>(ctx, out, |out| {
+            let grain = (1 << 12) / (r * m).clamp(1, 1 << 12);
+            ctx.pool().parallel_chunks_mut(out, r, grain, &|row, out| {
+                let first = &a[row * m..][..m];
+                let others = &b[row / n * r * m..][..r * m];
+                for (j, out) in out.iter_mut().enumerate() {
+                    *out = distance(first, &others[j * m..][..m], p) as C;
+                }
+            });
+            Ok(())
+        })
+    })
+}
+
+/// Between every two rows of a matrix, in the order (0, 1), (0, 2), ..., (1, 2), ...
+fn pdist(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    let (x, p) = (args.tensor(0)?, norm(args, 1)?);
+    let &[n, m] = &**x.sizes() else {
+        return Err(operator::Error::invalid(format!("self: expected a matrix, found {}", x.meta())));
+    };
+    let out = outs.tensor(0)?;
+    expect_type("out", x.dtype(), out.dtype())?;
+    let count = (n as u128 * (n as u128).saturating_sub(1) / 2).try_into();
+    out.resize(&[count.map_err(|_| operator::Error::invalid(format!("self: {n} rows are too many")))?])?;
+    dispatch!(args.name(0), compute_type(x.dtype()), COMPUTE_FLOAT, C => {
+        let x = values::<C>(ctx, &x, &Layout::of(x.meta()))?;
+        let row = |i: usize| &x[i * m..][..m];
+        write_values::<C>(ctx, out, |out| {
+            let pairs = (0..n).flat_map(|i| (i + 1..n).map(move |j| (i, j)));
+            out.iter_mut().zip(pairs).for_each(|(out, (i, j))| *out = distance(row(i), row(j), p) as C);
+            Ok(())
+        })
+    })
+}

@@ -1,0 +1,199 @@
+//! Bags of rows of a table, and the gradient of a table.
+
+use crate::support::convert::{all_values, indices};
+use crate::support::dims::to_size;
+use crate::support::dtype::{compute_type, dispatch};
+use crate::support::rows::{expect_type, write_values};
+use operator::{Args, DtypeSet, Error, KernelContext, Operator, Outs, Result, ensure};
+
+macro_rules! bag {
+    ($name:literal) => {
+        Operator::new(
+            concat!(
+                "aten::",
+                $name,
+                ".out(Tensor weight, Tensor indices, Tensor offsets, bool scale_grad_by_freq=False, int mode=0, \
+                 bool sparse=False, Tensor? per_sample_weights=None, bool include_last_offset=False, \
+                 int padding_idx=-1, *, Tensor(a!) out0, Tensor(b!) out1, Tensor(c!) out2, Tensor(d!) out3) \
+                 -> (Tensor(a!), Tensor(b!), Tensor(c!), Tensor(d!))"
+            ),
+            DtypeSet::FLOATING,
+            bag,
+        )
+    };
+}
+
+pub(crate) const OPERATORS: &[Operator] = &[
+    bag!("_embedding_bag"),
+    bag!("_embedding_bag_forward_only"),
+    Operator::new(
+        "aten::embedding_dense_backward.out(Tensor grad_output, Tensor indices, SymInt num_weights, \
+         SymInt padding_idx, bool scale_grad_by_freq, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::FLOATING,
+        dense_backward,
+    ),
+];
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Mode {
+    Sum,
+    Mean,
+    Max,
+}
+
+/// Writes one of the outs that only a gradient needs. Their sizes depend on which of PyTorch's kernels
+/// would run: an out of other sizes that cannot change is set to zeros.
+fn note(
+    ctx: &KernelContext<'_>,
+    outs: &mut Outs<'_>,
+    index: usize,
+    sizes: &[usize],
+    values: &[i64],
+) -> Result<()> {
+    let out = outs.tensor(index)?;
+    if out.rank() != sizes.len() || out.resize(sizes).is_err() {
+        out.bytes_mut().fill(0);
+        return Ok(());
+    }
+    write_values::<i64>(ctx, out, |to| {
+        to.copy_from_slice(values);
+        Ok(())
+    })
+}
+
+/// The sum, mean or maximum of the rows of `weight` that each bag of indices names. A bag goes from
+/// its offset to the next; `padding_idx`, unless negative, names a row that does not count.
+fn bag(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    let (weight, list, offsets) = (args.tensor(0)?, args.tensor(1)?, args.tensor(2)?);
+    let mode = match args.int(4)? {
+        0 => Mode::Sum,
+        1 => Mode::Mean,
+        2 => Mode::Max,
+        other => return Err(Error::invalid(format!("mode: {other} is not one of 0, 1, 2"))),
+    };
+    let (scales, padding) = (args.optional_tensor(6)?, args.int(8)?);
+    let &[rows, width] = &**weight.sizes() else {
+        return Err(Error::invalid(format!("weight: expected a matrix, found {}", weight.meta())));
+    };
+    ensure!(list.rank() == 1, "indices: expected one dimension, found {}", list.meta());
+    ensure!(offsets.rank() == 1, "offsets: expected one dimension, found {}", offsets.meta());
+    ensure!(padding < rows as i64, "padding_idx: {padding} of {rows} rows");
+    if let Some(s) = &scales {
+        ensure!(mode == Mode::Sum, "per_sample_weights: only the sum takes weights");
+        ensure!(
+            s.sizes() == list.sizes(),
+            "per_sample_weights: expected the shape {}, found {}",
+            list.sizes(),
+            s.sizes()
+        );
+        expect_type("per_sample_weights", weight.dtype(), s.dtype())?;
+    }
+    let at = indices(ctx, "indices", &list)?;
+    let starts = indices(ctx, "offsets", &offsets)?;
+    let bad = at.iter().find(|&&i| i < 0 || i as u64 >= rows as u64);
+    ensure!(bad.is_none(), "indices: {} is out of range for {rows} rows", bad.unwrap_or(&0));
+    let ordered = starts.windows(2).all(|w| w[0] <= w[1]) && starts.first().is_none_or(|&s| s == 0);
+    let within = starts.last().is_none_or(|&s| s as u64 <= at.len() as u64);
+    ensure!(
+        ordered && within,
+        "offsets: expected 0 first, then none less than the one before, at most {}",
+        at.len()
+    );
+    let last = args.bool(7)?;
+    ensure!(!last || !starts.is_empty(), "offsets: the last offset is missing");
+    let bags = starts.len() - last as usize;
+    let range = |b: usize| starts[b] as usize..starts.get(b + 1).map_or(at.len(), |&e| e as usize);
+    let counts = |i: &usize| padding < 0 || at[*i] != padding;
+
+    let out = outs.tensor(0)?;
+    expect_type("out0", weight.dtype(), out.dtype())?;
+    out.resize(&[bags, width])?;
+    let mut largest = ctx.scratch::<i64>(if mode == Mode::Max { bags * width } else { 0 })?;
+    largest.fill(0);
+    dispatch!(args.name(0), compute_type(weight.dtype()), COMPUTE_FLOAT, C => {
+        let table = all_values::<C>(ctx, &weight)?;
+        let scales = scales.as_ref().map(|s| all_values::<C>(ctx, s)).transpose()?;
+        write_values::<C>(ctx, out, |out| {
+            out.fill(0.0);
+            for b in 0..bags {
+                let out = &mut out[b * width..][..width];
+                let mut n = 0usize;
+                for i in range(b).filter(counts) {
+                    let row = &table[at[i] as usize * width..][..width];
+                    let scale = scales.as_ref().map_or(1.0, |s| s[i]);
+                    for (j, (out, &x)) in out.iter_mut().zip(row).enumerate() {
+                        if mode != Mode::Max {
+                            *out += x * scale;
+                        } else if n == 0 || x > *out {
+                            *out = x;
+                            largest[b * width + j] = at[i];
+                        }
+                    }
+                    n += 1;
+                }
+                if mode == Mode::Mean && n > 0 {
+                    out.iter_mut().for_each(|x| *x /= n as C);
+                }
+            }
+            Ok(())
+        })?;
+    });
+
+    let unnoted =
+        mode == Mode::Sum && padding < 0 && compute_type(weight.dtype()) == tensor::ScalarType::Float;
+    let mut bag_of = ctx.scratch::<i64>(if unnoted { 0 } else { at.len() })?;
+    let mut sizes = ctx.scratch::<i64>(bags)?;
+    for b in 0..bags {
+        sizes[b] = if mode == Mode::Sum { 0 } else { range(b).filter(counts).count() as i64 };
+        if !unnoted {
+            bag_of[range(b)].fill(b as i64);
+        }
+    }
+    if let (false, true) = (unnoted, last) {
+        // What comes after the last offset counts as the last bag's, though it is in none.
+        let end = starts.last().map_or(0, |&s| s as usize);
+        bag_of[end..].fill(bags.saturating_sub(1) as i64);
+    }
+    note(ctx, outs, 1, &[bag_of.len()], &bag_of)?;
+    note(ctx, outs, 2, &[bags], &sizes)?;
+    match mode {
+        Mode::Max => note(ctx, outs, 3, &[bags, width], &largest),
+        _ => note(ctx, outs, 3, &[bags], &sizes),
+    }
+}
+
+/// The gradient of a table of `num_weights` rows from those of the rows that the indices chose.
+fn dense_backward(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    let (grad, list) = (args.tensor(0)?, args.tensor(1)?);
+    let (rows, padding, by_frequency) = (to_size(args.name(2), args.int(2)?)?, args.int(3)?, args.bool(4)?);
+    let width = grad.sizes().last().copied().unwrap_or(0);
+    ensure!(
+        grad.rank() == list.rank() + 1 && grad.sizes()[..list.rank()] == **list.sizes(),
+        "grad_output: the shape {} does not go with that of the indices, {}",
+        grad.sizes(),
+        list.sizes()
+    );
+    let at = indices(ctx, args.name(1), &list)?;
+    let bad = at.iter().find(|&&i| i < 0 || i as u64 >= rows as u64);
+    ensure!(bad.is_none(), "indices: {} is out of range for {rows} rows", bad.unwrap_or(&0));
+    let out = outs.tensor(0)?;
+    expect_type("out", grad.dtype(), out.dtype())?;
+    out.resize(&[rows, width])?;
+    let mut counts = ctx.scratch::<i64>(if by_frequency { rows } else { 0 })?;
+    counts.fill(0);
+    if by_frequency {
+        at.iter().for_each(|&i| counts[i as usize] += 1);
+    }
+    dispatch!(args.name(0), compute_type(grad.dtype()), COMPUTE_FLOAT, C => {
+        let grad = all_values::<C>(ctx, &grad)?;
+        write_values::<C>(ctx, out, |out| {
+            out.fill(0.0);
+            for (k, &i) in at.iter().enumerate().filter(|(_, i)| **i != padding) {
+                let scale = counts.get(i as usize).map_or(1.0, |&n| 1.0 / n as C);
+                let row = &mut out[i as usize * width..][..width];
+                row.iter_mut().zip(&grad[k * width..][..width]).for_each(|(o, &g)| *o += g * scale);
+            }
+            Ok(())
+        })
+    })
+}
