@@ -53,8 +53,9 @@ pub(crate) struct Body {
     pub(crate) sites: Box<[Site]>,
     table: Box<[u32]>,
     pub(crate) registers: Box<[Register]>,
-    /// Operands and predecessors that each kernel waits for, at least one.
-    pub(crate) ready: Box<[u32]>,
+    /// Uses of each register, and then the operands and predecessors that each kernel waits for, at
+    /// least one.
+    pub(crate) counts: Box<[u32]>,
     /// Kernels that wait for nothing.
     start: Span,
     pub(crate) arguments: usize,
@@ -138,12 +139,13 @@ impl Body {
         if u32::try_from(table.len()).is_err() {
             return Err("it has more than 2^32 operands".into());
         }
+        let counts = registers.iter().map(|r| r.uses).chain(uses.ready).collect();
         Ok(Self {
             nodes: nodes.into(),
             sites: sites.into(),
             table: table.into(),
             registers: registers.into(),
-            ready: uses.ready.into(),
+            counts,
             start,
             arguments: parts.arguments as usize,
             results: parts.results.into(),

@@ -1,12 +1,13 @@
 use crate::async_value::AsyncValue;
 use crate::error::{ErrorCode, ErrorValue};
-use crate::limits::Limits;
+use crate::limits::{KERNELS_BETWEEN_CHECKS, Limits};
 use crate::registry::KernelRegistry;
 use crate::sync::lock;
 use crate::timer::Timers;
 use crate::value::Value;
 use pool::WorkQueue;
 use std::any::{Any, TypeId};
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::fmt;
 use std::io::{self, Write};
@@ -183,6 +184,11 @@ impl fmt::Debug for HostContext {
     }
 }
 
+thread_local! {
+    /// Kernels that ran on this thread, of whichever request, and that no request has counted.
+    static UNCOUNTED: Cell<u32> = const { Cell::new(0) };
+}
+
 /// One request: what the executions that answer it have in common. Cloning shares it.
 #[derive(Clone)]
 pub struct ExecutionContext(Arc<Request>);
@@ -267,17 +273,28 @@ impl ExecutionContext {
         }
     }
 
-    /// Counts an execution in, unless there are too many.
-    pub(crate) fn begin_execution(&self) -> Result<(), ErrorValue> {
-        let limit = self.host().limits().executions;
-        if self.0.executions.fetch_add(1, Ordering::Relaxed) < limit {
-            return Ok(());
+    /// As [`Self::count_kernels`], for few kernels: they are counted when there are many of this thread.
+    #[inline]
+    pub(crate) fn count_some_kernels(&self, count: u32) {
+        let sum = UNCOUNTED.get().saturating_add(count);
+        if sum < KERNELS_BETWEEN_CHECKS {
+            UNCOUNTED.set(sum);
+        } else {
+            UNCOUNTED.set(0);
+            self.count_kernels(sum.into());
         }
-        self.0.executions.fetch_sub(1, Ordering::Relaxed);
-        let message = format!("more than {limit} function executions are under way (Limits::executions)");
-        let error = ErrorValue::new(ErrorCode::ResourceExhausted, message);
-        self.cancel_with(error.clone());
-        Err(error)
+    }
+
+    /// Counts an execution in that goes on after its start, and cancels the request of which too many
+    /// do.
+    pub(crate) fn begin_execution(&self) {
+        let limit = self.host().limits().executions;
+        if self.0.executions.fetch_add(1, Ordering::Relaxed) >= limit {
+            self.cancel_with(ErrorValue::new(
+                ErrorCode::ResourceExhausted,
+                format!("more than {limit} function executions are under way (Limits::executions)"),
+            ));
+        }
     }
 
     pub(crate) fn end_execution(&self) {

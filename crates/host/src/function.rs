@@ -189,10 +189,8 @@ impl Function {
         match self.kind() {
             FunctionKind::Native => self.execute_native(context, arguments),
             FunctionKind::Sync => self.execute_sync(context, arguments),
-            FunctionKind::Async if stack::is_deep() => {
-                dataflow::execute_later(self, context, arguments.iter().cloned().collect())
-            }
-            FunctionKind::Async => dataflow::execute(self, context, arguments.iter().cloned().collect()),
+            FunctionKind::Async if stack::is_deep() => dataflow::execute_later(self, context, arguments),
+            FunctionKind::Async => dataflow::execute(self, context, arguments),
         }
     }
 
@@ -201,7 +199,7 @@ impl Function {
         if let Err(error) = self.check_arguments(arguments.len()) {
             return self.all(invalid(&error));
         }
-        dataflow::execute_later(self, context, arguments.iter().cloned().collect())
+        dataflow::execute_later(self, context, arguments)
     }
 
     /// Runs the function and waits for its results on this thread.

@@ -57,6 +57,8 @@ pub struct Frame<'a> {
     pub(crate) arguments: usize,
     /// Whether `values` are this call's alone, and not the registers of a function.
     pub(crate) owned: bool,
+    /// Whether a value that shares something has been set.
+    pub(crate) shares: bool,
     pub(crate) site: &'a Site,
     pub(crate) function: &'a Function,
     pub(crate) context: &'a ExecutionContext,
@@ -132,7 +134,11 @@ impl<'a> Frame<'a> {
     pub fn set(&mut self, index: usize, value: impl IntoValue) {
         let slot = self.operands.get(self.arguments + index).and_then(|&r| self.values.get_mut(r as usize));
         match slot {
-            Some(slot) => *slot = value.into_value(),
+            Some(slot) => {
+                let value = value.into_value();
+                self.shares |= !value.is_plain();
+                *slot = value;
+            }
             None => self.no_such_result(index),
         }
     }

@@ -14,8 +14,8 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// Large enough for any honest program.
-    pub const DEFAULT: Self = Self { kernels: 1 << 48, executions: 1 << 22, value_bytes: 1 << 34 };
+    /// Large enough for honest programs; one that runs for ever is stopped after minutes.
+    pub const DEFAULT: Self = Self { kernels: 1 << 33, executions: 1 << 22, value_bytes: 1 << 34 };
 }
 
 impl Default for Limits {

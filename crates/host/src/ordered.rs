@@ -72,7 +72,7 @@ impl Interpreter {
                 found,
             });
         }
-        context.count_kernels(body.nodes.len() as u64);
+        context.count_some_kernels(body.nodes.len() as u32);
         let outcome = run_kernels(function, body, registers, context, env);
         if outcome.is_ok() {
             for (i, (&register, result)) in body.results.iter().zip(results).enumerate() {
@@ -82,7 +82,7 @@ impl Interpreter {
             }
         }
         if outcome.is_err() || body.results.is_empty() {
-            registers.iter_mut().for_each(release);
+            registers.iter_mut().for_each(Value::release);
         }
         outcome.map_err(Error::Failed)
     }
@@ -100,11 +100,14 @@ fn run_kernels(
     }
     let Some(site) = body.sites.first() else { return Ok(()) };
     let tracer = context.host().tracer();
+    let traces = tracer.is_enabled();
+    let shares = registers[..body.arguments].iter().any(|v| !v.is_plain());
     let mut frame = Frame {
         values: registers,
         operands: &[],
         arguments: 0,
         owned: false,
+        shares,
         site,
         function,
         context,
@@ -115,7 +118,7 @@ fn run_kernels(
         frame.operands = body.operands(node);
         frame.arguments = node.arguments as usize;
         frame.site = site;
-        if tracer.is_enabled() {
+        if traces {
             traced(tracer, index, || node.kernel.run(&mut frame), site);
         } else {
             node.kernel.run(&mut frame);
@@ -123,8 +126,10 @@ fn run_kernels(
         if frame.error.is_some() {
             break;
         }
-        for &register in body.retired(node) {
-            release(&mut frame.values[register as usize]);
+        if frame.shares {
+            for &register in body.retired(node) {
+                frame.values[register as usize].release();
+            }
         }
     }
     match frame.error {
@@ -138,12 +143,4 @@ fn traced(tracer: Tracer<'_>, index: usize, run: impl FnOnce(), site: &Site) {
     let start = tracer.start();
     run();
     tracer.end(start, SpanKind::Kernel, &site.name, Place { chain: None, instruction: Some(index as u32) });
-}
-
-/// Lets go of what a register shares. Numbers stay: nobody looks at them again.
-#[inline(always)]
-fn release(register: &mut Value) {
-    if matches!(register, Value::Object(_) | Value::Async(_) | Value::Error(_)) {
-        *register = Value::Empty;
-    }
 }

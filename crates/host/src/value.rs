@@ -52,6 +52,20 @@ impl Value {
         Self::Object(Arc::new(object))
     }
 
+    /// Whether the value stands here itself, and shares nothing.
+    #[inline(always)]
+    pub(crate) fn is_plain(&self) -> bool {
+        !matches!(self, Self::Object(_) | Self::Async(_) | Self::Error(_))
+    }
+
+    /// Lets go of what the value shares. A number stays: nobody looks at it again.
+    #[inline(always)]
+    pub(crate) fn release(&mut self) {
+        if !self.is_plain() {
+            *self = Self::Empty;
+        }
+    }
+
     /// The object, if this value holds one of type `T`.
     pub fn downcast_ref<T: Any>(&self) -> Option<&T> {
         if let Self::Object(object) = self { object.downcast_ref() } else { None }

@@ -21,10 +21,14 @@ pub(crate) struct Shared {
     pub(crate) blocking: Blocking,
     injector: Injector<Task>,
     stealers: Vec<Stealer<Task>>,
+    /// The deque of the first thread that waits: tasks that it runs add to it, not to the injector, so
+    /// that they run soon after they were made.
+    spare: Mutex<Option<Worker<Task>>>,
     /// Tasks that were added and have not ended.
     pending: AtomicUsize,
     stop: AtomicBool,
     panic: Mutex<Option<Box<dyn Any + Send>>>,
+    panicked: AtomicBool,
 }
 
 /// The deque of a worker thread, and the address of the [`Shared`] it belongs to.
@@ -47,7 +51,7 @@ impl Shared {
         LOCAL.with_borrow(|local| local.as_ref().filter(|l| l.owner == self.address()).map(|l| f(&l.deque)))
     }
 
-    /// Whether this thread is one of the pool's.
+    /// Whether this thread is one that runs the pool's tasks.
     pub(crate) fn is_worker(&self) -> bool {
         self.with_local(|_| ()).is_some()
     }
@@ -82,6 +86,7 @@ impl Shared {
     pub(crate) fn run(&self, task: Task) {
         if let Err(payload) = catch_unwind(AssertUnwindSafe(task)) {
             lock(&self.panic).get_or_insert(payload);
+            self.panicked.store(true, Ordering::Release);
             self.event.notify_all();
         }
         self.ended();
@@ -153,7 +158,23 @@ impl Shared {
 
     /// Runs tasks on this thread until `done`, then raises again what a task may have raised.
     pub(crate) fn wait_until(&self, done: &dyn Fn() -> bool) {
-        self.help_until(&|| done() || lock(&self.panic).is_some(), false);
+        if done() && !self.panicked.load(Ordering::Acquire) {
+            return;
+        }
+        let spare = if LOCAL.with_borrow(Option::is_none) { lock(&self.spare).take() } else { None };
+        let lent = spare.is_some();
+        if let Some(deque) = spare {
+            LOCAL.set(Some(Local { owner: self.address(), deque }));
+        }
+        self.help_until(&|| done() || self.panicked.load(Ordering::Acquire), false);
+        if lent && let Some(Local { deque, .. }) = LOCAL.take() {
+            *lock(&self.spare) = Some(deque);
+            // What is left in it is for others to take.
+            self.event.notify_all();
+        }
+        if !self.panicked.swap(false, Ordering::AcqRel) {
+            return;
+        }
         let panic = lock(&self.panic).take();
         if let Some(payload) = panic {
             resume_unwind(payload);
@@ -171,15 +192,18 @@ impl Threads {
     /// Starts `workers` threads, or as many of them as the system lets us.
     pub(crate) fn start(workers: usize) -> Self {
         let deques: Vec<_> = (0..workers).map(|_| Worker::new_lifo()).collect();
+        let spare = Worker::new_lifo();
         let shared = Arc::new(Shared {
             slot: Slot::new(),
             event: Event::new(),
             blocking: Blocking::new(),
             injector: Injector::new(),
-            stealers: deques.iter().map(Worker::stealer).collect(),
+            stealers: deques.iter().chain([&spare]).map(Worker::stealer).collect(),
+            spare: Mutex::new(Some(spare)),
             pending: AtomicUsize::new(0),
             stop: AtomicBool::new(false),
             panic: Mutex::new(None),
+            panicked: AtomicBool::new(false),
         });
         let start = |(i, deque)| {
             let shared = Arc::clone(&shared);

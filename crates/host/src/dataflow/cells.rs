@@ -16,9 +16,9 @@ pub(crate) struct Cell {
 unsafe impl Sync for Cell {}
 
 impl Cell {
-    /// An empty register that will be used so many times.
-    pub(crate) fn new(uses: u32) -> Self {
-        Self { value: UnsafeCell::new(Value::Empty), uses: AtomicU32::new(uses) }
+    /// A register that holds this, perhaps nothing yet, and will be used so many times.
+    pub(crate) fn new(value: Value, uses: u32) -> Self {
+        Self { value: UnsafeCell::new(value), uses: AtomicU32::new(uses) }
     }
 
     /// Sets the register.
@@ -27,8 +27,9 @@ impl Cell {
     /// Called once, before anybody is told (with release) that the register is set.
     #[inline(always)]
     pub(crate) unsafe fn put(&self, value: Value) {
-        // SAFETY: the caller promises that nobody else looks yet.
-        self.value.with_mut(|cell| unsafe { *cell = value });
+        // SAFETY: the caller promises that nobody else looks yet. What is overwritten is the empty
+        // value, which needs no drop.
+        self.value.with_mut(|cell| unsafe { cell.write(value) });
     }
 
     /// Uses the register: the last use takes the value, the others copy it.
@@ -38,14 +39,29 @@ impl Cell {
     /// as it was counted among the uses that the register was made with.
     #[inline(always)]
     pub(crate) unsafe fn take_use(&self) -> Value {
+        // SAFETY: the register is set, and nobody writes the cell while uses are left besides this
+        // one, which has not counted itself out. A plain value owns nothing: its bits are a copy.
+        let plain = self.value.with(|cell| unsafe { (*cell).is_plain().then(|| cell.read()) });
+        match plain {
+            Some(value) => value,
+            // SAFETY: passed on to the caller.
+            None => unsafe { self.take_shared_use() },
+        }
+    }
+
+    /// As [`Self::take_use`], of a value that shares something. Uses of plain values are not counted.
+    ///
+    /// # Safety
+    /// As for [`Self::take_use`].
+    #[inline(never)]
+    unsafe fn take_shared_use(&self) -> Value {
         // A count of one means that every other use is over: their copies were made before they
         // counted themselves out (release), and this load has seen that (acquire).
         if self.uses.load(Ordering::Acquire) == 1 {
             // SAFETY: this is the only use left, so nobody else looks at the cell.
             return self.value.with_mut(|cell| unsafe { std::mem::take(&mut *cell) });
         }
-        // SAFETY: nobody writes the cell while uses are left besides this one, which has not counted
-        // itself out.
+        // SAFETY: nobody writes the cell while uses are left besides this one.
         let copy = self.value.with(|cell| unsafe { (*cell).clone() });
         if self.uses.fetch_sub(1, Ordering::AcqRel) == 1 {
             // Another use ended meanwhile, and this one is the last after all.
@@ -88,8 +104,9 @@ const PROMISED: u8 = 2;
 unsafe impl Sync for ResultSlot {}
 
 impl ResultSlot {
-    pub(crate) fn new() -> Self {
-        Self { state: AtomicU8::new(UNSET), promise: UnsafeCell::new(None) }
+    /// The slot of a result whose register is set, or not yet.
+    pub(crate) fn new(set: bool) -> Self {
+        Self { state: AtomicU8::new(if set { SET } else { UNSET }), promise: UnsafeCell::new(None) }
     }
 
     /// Says that the result's register is set. Gives the promise to keep, if the caller of the

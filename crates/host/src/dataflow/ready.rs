@@ -33,19 +33,22 @@ impl Ready {
         }
     }
 
-    /// The next kernel to run here: the last of the stream to become ready. Without one, the stream of
-    /// the first other kernel is followed. Kernels of further streams go to `spawn`, a stream at a
-    /// time.
-    #[inline]
-    pub(super) fn pop(&mut self, body: &Body, spawn: impl FnMut(u32, Kernels)) -> Option<u32> {
-        if !self.outline.is_empty() {
-            self.settle_outline(body, spawn);
-        }
+    /// The next kernel to run here: the last of the stream to become ready.
+    #[inline(always)]
+    pub(super) fn pop(&mut self) -> Option<u32> {
         self.inline.pop()
     }
 
-    #[cold]
-    fn settle_outline(&mut self, body: &Body, mut spawn: impl FnMut(u32, Kernels)) {
+    /// Whether kernels of other streams are ready.
+    #[inline(always)]
+    pub(super) fn has_others(&self) -> bool {
+        !self.outline.is_empty()
+    }
+
+    /// Sends kernels of other streams to `spawn`, a stream at a time; but first, if none of the stream
+    /// is ready, goes over to the stream of the first other kernel.
+    #[inline(never)]
+    pub(super) fn settle_others(&mut self, body: &Body, mut spawn: impl FnMut(u32, Kernels)) {
         let stream = |&kernel: &u32| body.nodes[kernel as usize].stream;
         if self.inline.is_empty() {
             self.stream = stream(&self.outline[0]);
