@@ -84,6 +84,17 @@ impl<'v, 'a> Checker<'v, 'a> {
             ))
             .within(|| "registers");
         }
+        // Kernels count one another, and registers their uses, in 32 bits; each takes a word at least.
+        let words = record.kernel_list().len() / 4;
+        if words > u64::from(u32::MAX) {
+            return Err(Error::new(
+                ErrorKind::Unaddressable,
+                record.kernels_start(),
+                format!("kernels of {words} words"),
+                "less than 2^32 words in one function",
+            ))
+            .within(|| "kernels");
+        }
         self.check_location(record.location(), record.start()).within(|| "location")?;
         if let Some(names) = &mut self.names {
             names.next_function(record.kernel_table().len())?;
