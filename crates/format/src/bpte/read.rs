@@ -5,6 +5,7 @@ use crate::container::{Head, Magic};
 use crate::flatbuffer::{In, Path, Reader};
 use crate::shape::Shape;
 use crate::{Error, ErrorKind, FileKind, Limits, Result};
+use std::collections::HashMap;
 
 /// Reads and verifies a bundled program; `file` is all of it.
 ///
@@ -15,10 +16,9 @@ pub fn read(file: &[u8], limits: &Limits) -> Result<BundledProgram> {
     let head = Head::new(file, file.len() as u64, FileKind::Bpte)?;
     head.check_magic(4, Magic { identifier: IDENTIFIER, kind: FileKind::Bpte })?;
     let bundle = Reader::new(file, 0, limits).root(|t| bundled_program(t, limits))?;
+    let mut seen = HashMap::new();
     for (index, suite) in bundle.method_test_suites.iter().enumerate() {
-        let first =
-            bundle.method_test_suites[..index].iter().position(|s| s.method_name == suite.method_name);
-        if let Some(first) = first {
+        if let Some(first) = seen.insert(suite.method_name.as_str(), index) {
             let path = format!("method_test_suites[{index}].method_name");
             let expected = format!("a method other than that of method_test_suites[{first}]");
             return Err(Error::new(

@@ -15,4 +15,4 @@ pub use head::{HEAD_BYTES, align_up};
 pub(crate) use head::{Head, Magic};
 pub use segments::DataSegment;
 pub(crate) use segments::{SegmentSpace, check_segments, read_segment, segment_range, write_data_segments};
-pub(crate) use tables::{check_tables, place_error};
+pub(crate) use tables::{check_tables, place_errors};

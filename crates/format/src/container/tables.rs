@@ -14,19 +14,19 @@ pub(crate) fn check_tables(tables: &[u8], promised: u64, limits: &Limits) -> Res
     Ok(())
 }
 
-/// Adds the byte offset of the field an error is about, or of the nearest field that holds it.
-pub(crate) fn place_error(error: Error, locate: impl Fn(&str) -> Option<u64>) -> Error {
-    if error.offset().is_some() {
-        return error;
-    }
-    let mut path = error.path();
-    loop {
-        if let Some(offset) = locate(path) {
-            return error.at(offset);
-        }
-        match path.rfind(['.', '[']) {
-            Some(end) => path = &path[..end],
-            None => return error,
+/// Bytes of tables that are read again, over all errors, to find their offsets.
+const LOCATE_BYTES: u64 = 256 << 20;
+
+/// Adds to errors the byte offsets of the fields they are about, or of the nearest that hold them.
+///
+/// An offset is found by reading the tables again, so in large files with many errors only the first
+/// ones get one.
+pub(crate) fn place_errors(errors: &mut [Error], tables: &[u8], locate: impl Fn(&str) -> Option<u64>) {
+    let affordable = (LOCATE_BYTES / (tables.len() as u64).max(1)).max(1);
+    let unplaced = errors.iter_mut().filter(|error| error.offset().is_none());
+    for error in unplaced.take(usize::try_from(affordable).unwrap_or(usize::MAX)) {
+        if let Some(offset) = locate(error.path()) {
+            *error = error.clone().at(offset);
         }
     }
 }

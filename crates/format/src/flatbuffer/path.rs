@@ -30,9 +30,10 @@ impl<'p> Path<'p> {
         Path { up: Some(self), step: Step::Index(index) }
     }
 
-    /// Whether this path displays as `text`.
-    pub(crate) fn is(&self, text: &str) -> bool {
-        self.strip_from(text).is_some_and(str::is_empty)
+    /// How much of `text` is left behind this path, if it is the path of `text` or of what holds it.
+    pub(crate) fn rest_of(&self, text: &str) -> Option<usize> {
+        let rest = self.strip_from(text)?;
+        (rest.is_empty() || rest.starts_with(['.', '['])).then_some(rest.len())
     }
 
     /// What follows this path in `text`, if `text` starts with it.
@@ -51,9 +52,11 @@ impl<'p> Path<'p> {
         }
     }
 
-    /// The index that `text` has right after this path: `3` for `values[3].sizes` at `values`.
-    pub(crate) fn index_in(&self, text: &str) -> Option<usize> {
-        self.strip_from(text)?.strip_prefix('[')?.split_once(']')?.0.parse().ok()
+    /// The index that `text` has right after this path, and how much is left behind that: 3 and 6 for
+    /// `values[3].sizes` at `values`.
+    pub(crate) fn index_in(&self, text: &str) -> Option<(usize, usize)> {
+        let (digits, rest) = self.strip_from(text)?.strip_prefix('[')?.split_once(']')?;
+        Some((digits.parse().ok()?, rest.len()))
     }
 }
 
@@ -84,9 +87,11 @@ mod tests {
         let value = values.index(17);
         let sizes = value.field("sizes");
         assert_eq!(sizes.to_string(), "execution_plan[0].values[17].sizes");
-        assert!(sizes.is("execution_plan[0].values[17].sizes"));
-        assert!(!sizes.is("execution_plan[0].values[17].sizes[1]"));
-        assert!(!sizes.is("execution_plan[0].values[1].sizes"));
-        assert_eq!(values.index_in("execution_plan[0].values[17].sizes"), Some(17));
+        assert_eq!(sizes.rest_of("execution_plan[0].values[17].sizes"), Some(0));
+        assert_eq!(sizes.rest_of("execution_plan[0].values[17].sizes[1]"), Some(3));
+        assert_eq!(sizes.rest_of("execution_plan[0].values[17].sizes_too"), None);
+        assert_eq!(sizes.rest_of("execution_plan[0].values[1].sizes"), None);
+        assert_eq!(value.rest_of("execution_plan[0].values[17].sizes"), Some(6));
+        assert_eq!(values.index_in("execution_plan[0].values[17].sizes"), Some((17, 6)));
     }
 }

@@ -13,7 +13,8 @@ pub struct Reader<'a> {
     limits: &'a Limits,
     budget: Cell<u64>,
     watch: Option<&'a str>,
-    seen: Cell<Option<u64>>,
+    /// Of the watched path what is left behind the nearest field seen, and that field's offset.
+    seen: Cell<Option<(usize, u64)>>,
 }
 
 /// A number that a flatbuffer stores in place.
@@ -62,15 +63,16 @@ impl<'a> Reader<'a> {
         Self { bytes, base, limits, budget: Cell::new(len + slack), watch: None, seen: Cell::new(None) }
     }
 
-    /// The same reader, noting where the field that displays as `path` lies; see [`Self::seen`].
+    /// The same reader, noting where the field that displays as `path`, or the nearest that holds it,
+    /// lies; see [`Self::seen`].
     pub fn watching(mut self, path: &'a str) -> Self {
         self.watch = Some(path);
         self
     }
 
-    /// The file offset of the watched field, once it has been read.
+    /// The file offset of the watched field, or of the nearest that holds it, once it has been read.
     pub fn seen(&self) -> Option<u64> {
-        self.seen.get()
+        self.seen.get().map(|(_, offset)| offset)
     }
 
     /// The limits in force.
@@ -82,6 +84,7 @@ impl<'a> Reader<'a> {
     pub fn root<T>(&self, read: impl FnOnce(&Table<'_, 'a>) -> Result<T>) -> Result<T> {
         let path = Path::ROOT.field("root");
         let position = self.follow(0, &path)?;
+        self.note(self.watch.map(str::len), position);
         read(&self.table(position, Path::ROOT, self.limits.nesting)?)
     }
 
@@ -177,9 +180,12 @@ impl<'a> Reader<'a> {
         Ok(Table { reader: self, position, vtable, len, path, nesting })
     }
 
-    fn note(&self, at: usize, path: &Path<'_>) {
-        if self.watch.is_some_and(|watch| path.is(watch)) {
-            self.seen.set(Some(self.base.saturating_add(at as u64)));
+    /// Notes a field of which `rest` bytes of the watched path are left.
+    fn note(&self, rest: Option<usize>, at: usize) {
+        if let Some(rest) = rest
+            && self.seen.get().is_none_or(|(nearest, _)| rest <= nearest)
+        {
+            self.seen.set(Some((rest, self.base.saturating_add(at as u64))));
         }
     }
 
@@ -191,11 +197,10 @@ impl<'a> Reader<'a> {
         if bytes > (self.bytes.len() - start.min(self.bytes.len())) as u64 {
             return Err(self.out_of_bounds(start, bytes, "a vector", path));
         }
-        if let Some(watch) = self.watch
-            && let Some(index) = path.index_in(watch)
+        if let Some((index, rest)) = self.watch.and_then(|watch| path.index_in(watch))
             && index < count as usize
         {
-            self.seen.set(Some(self.base.saturating_add((start + index * size) as u64)));
+            self.note(Some(rest), start + index * size);
         }
         Ok((start, count as usize))
     }
@@ -301,8 +306,8 @@ impl<'a> Table<'_, 'a> {
             .at(self.reader.base.saturating_add(self.position as u64)));
         }
         let at = self.position + offset;
-        if self.reader.watch.is_some() {
-            self.reader.note(at, &self.path.field(name));
+        if let Some(watch) = self.reader.watch {
+            self.reader.note(self.path.field(name).rest_of(watch), at);
         }
         Ok(Some(at))
     }

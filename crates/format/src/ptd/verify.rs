@@ -1,6 +1,6 @@
 use super::read::{locate, read_flat_tensor_with};
 use super::{FlatTensor, Header, NamedData};
-use crate::container::{check_segments, check_tables, place_error, segment_range};
+use crate::container::{check_segments, check_tables, place_errors, segment_range};
 use crate::flatbuffer::Path;
 use crate::shape::Shape;
 use crate::{Error, ErrorKind, Limits, Result};
@@ -108,22 +108,25 @@ impl VerifiedFlatTensor {
     /// [`Header::tables_range`]. Errors name the byte of the file and the field.
     pub fn read(tables: &[u8], header: &Header, limits: &Limits) -> Result<Self> {
         check_tables(tables, header.tables_size, limits)?;
-        Self::new(read_flat_tensor_with(tables, limits)?, header.clone(), limits)
-            .map_err(|error| place_error(error, |path| locate(tables, limits, path)))
+        Self::new(read_flat_tensor_with(tables, limits)?, header.clone(), limits).map_err(|error| {
+            let mut errors = [error];
+            place_errors(&mut errors, tables, |path| locate(tables, limits, path));
+            let [error] = errors;
+            error
+        })
     }
 
     /// Everything that [`read`](Self::read) would refuse the file for, up to [`Limits::errors`].
     /// An error in the flatbuffer's structure hides what would come after it.
     pub fn errors(tables: &[u8], header: &Header, limits: &Limits) -> Vec<Error> {
-        match check_tables(tables, header.tables_size, limits)
-            .and_then(|()| read_flat_tensor_with(tables, limits))
-        {
-            Ok(decoded) => verify_all(&decoded, header, limits)
-                .into_iter()
-                .map(|error| place_error(error, |path| locate(tables, limits, path)))
-                .collect(),
+        let decoded = check_tables(tables, header.tables_size, limits)
+            .and_then(|()| read_flat_tensor_with(tables, limits));
+        let mut errors = match decoded {
+            Ok(decoded) => verify_all(&decoded, header, limits),
             Err(error) => vec![error],
-        }
+        };
+        place_errors(&mut errors, tables, |path| locate(tables, limits, path));
+        errors
     }
 
     /// Verifies tables that are already decoded. Errors name the field.

@@ -4,6 +4,7 @@ use crate::flatbuffer::Path;
 use crate::pte::{
     BackendDelegate, Chain, DataLocation, EValue, ExecutionPlan, Instruction, NonConstBufferDevice,
 };
+use std::collections::HashMap;
 use tensor::ScalarType;
 
 impl Verifier<'_> {
@@ -58,7 +59,11 @@ impl Verifier<'_> {
             self.over(sizes, self.limits.arena_bytes, "bytes of arenas in a plan", total);
         }
         let devices = path.field("non_const_buffer_device");
+        let mut seen = HashMap::new();
         for (index, entry) in plan.non_const_buffer_device.iter().enumerate() {
+            if self.full() {
+                return;
+            }
             let NonConstBufferDevice { buffer_idx, .. } = *entry;
             let device = devices.index(index);
             let path = device.field("buffer_idx");
@@ -66,11 +71,9 @@ impl Verifier<'_> {
             if found == Some(0) {
                 self.invalid(path, "a planned buffer; entry 0 is reserved", 0);
             }
-            let earlier = &plan.non_const_buffer_device[..index];
-            if let Some(first) = earlier.iter().position(|other| other.buffer_idx == buffer_idx) {
+            if let Some(first) = seen.insert(buffer_idx, index) {
                 let expected = format!("a buffer other than that of non_const_buffer_device[{first}]");
                 self.invalid(path, expected, buffer_idx);
-                return;
             }
         }
     }

@@ -1,5 +1,5 @@
 use super::{verify, verify_all};
-use crate::container::{check_tables, place_error};
+use crate::container::{check_tables, place_errors};
 use crate::pte::read::{locate, read_program_with};
 use crate::pte::{BackendDelegate, ExecutionPlan, Header, Program, SubsegmentOffsets, Tensor};
 use crate::{Error, Limits, Result};
@@ -36,11 +36,12 @@ impl VerifiedProgram {
     /// [`Header::program_range`]. Errors name the byte of the file and the field.
     pub fn read(program_bytes: &[u8], header: &Header, limits: &Limits) -> Result<Self> {
         check_tables(program_bytes, header.program_size, limits)?;
-        let program = read_program_with(program_bytes, limits)?;
-        match verify(&program, header, limits) {
-            Ok(()) => Ok(Self { program, header: header.clone() }),
-            Err(error) => Err(place_error(error, |path| locate(program_bytes, limits, path))),
-        }
+        Self::new(read_program_with(program_bytes, limits)?, header.clone(), limits).map_err(|error| {
+            let mut errors = [error];
+            place_errors(&mut errors, program_bytes, |path| locate(program_bytes, limits, path));
+            let [error] = errors;
+            error
+        })
     }
 
     /// Everything that [`read`](Self::read) would refuse the program for, up to [`Limits::errors`].
@@ -48,13 +49,12 @@ impl VerifiedProgram {
     pub fn errors(program_bytes: &[u8], header: &Header, limits: &Limits) -> Vec<Error> {
         let program = check_tables(program_bytes, header.program_size, limits)
             .and_then(|()| read_program_with(program_bytes, limits));
-        match program {
-            Ok(program) => verify_all(&program, header, limits)
-                .into_iter()
-                .map(|error| place_error(error, |path| locate(program_bytes, limits, path)))
-                .collect(),
+        let mut errors = match program {
+            Ok(program) => verify_all(&program, header, limits),
             Err(error) => vec![error],
-        }
+        };
+        place_errors(&mut errors, program_bytes, |path| locate(program_bytes, limits, path));
+        errors
     }
 
     /// Verifies a program that is already decoded. Errors name the field.
