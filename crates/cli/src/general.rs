@@ -165,7 +165,6 @@ impl OutputArg {
     }
 
     /// Writes bytes that are no text: never to a terminal.
-    #[allow(dead_code, reason = "the verbs that write programs use it")]
     pub(crate) fn write_binary(&self, bytes: &[u8]) -> Result {
         if self.output.is_none() && io::stdout().is_terminal() {
             return Err(Failure::Usage(

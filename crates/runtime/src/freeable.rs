@@ -28,6 +28,11 @@ impl FreeableBuffer {
         Self { owner: Owner::Read(Arc::new(buffer)), range }
     }
 
+    /// A copy of these bytes.
+    pub fn from_bytes(bytes: &[u8]) -> crate::Result<Self> {
+        Ok(Self::read(AlignedBuffer::from_slice(bytes)?))
+    }
+
     /// A range of a mapped file. The range lies within the file.
     pub(crate) fn mapped(file: Arc<MappedFile>, range: Range<usize>) -> Self {
         Self { owner: Owner::Mapped(file), range }

@@ -2,6 +2,7 @@
 //! one of these, and prints what comes back.
 #![forbid(unsafe_code)]
 
+pub mod bef;
 mod error;
 pub mod input;
 pub mod inspect;

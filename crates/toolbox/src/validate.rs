@@ -59,8 +59,9 @@ pub fn validate(loader: &dyn DataLoader, limits: &Limits) -> Result<Validation> 
     let problems = match found {
         Some(FileKind::Pte) => program(loader, limits)?,
         Some(FileKind::Ptd) => flat_tensor(loader, limits)?,
+        Some(FileKind::Bef) => return bef_program(loader),
         other => {
-            return Err(kind::wrong(loader, other, "validate", "programs (.pte) and named data (.ptd)"));
+            return Err(kind::wrong(loader, other, "validate", "programs (.pte, .bef) and named data (.ptd)"));
         }
     };
     Ok(Validation {
@@ -69,6 +70,26 @@ pub fn validate(loader: &dyn DataLoader, limits: &Limits) -> Result<Validation> 
         bytes: loader.size(),
         valid: problems.is_empty(),
         problems: problems.iter().map(Problem::from).collect(),
+    })
+}
+
+/// The first problem of a `.bef` file.
+fn bef_program(loader: &dyn DataLoader) -> Result<Validation> {
+    let bytes = loader.load(0, loader.size(), Purpose::Program)?;
+    let problem = bef::File::open(&bytes).and_then(|file| file.verify()).err().map(|e| Problem {
+        path: e.path().to_owned(),
+        offset: e.offset(),
+        kind: format!("{:?}", e.kind()),
+        expected: e.expected().to_owned(),
+        found: e.found().to_owned(),
+        message: e.to_string(),
+    });
+    Ok(Validation {
+        file: loader.name().to_owned(),
+        format: FileKind::Bef.name(),
+        bytes: loader.size(),
+        valid: problem.is_none(),
+        problems: problem.into_iter().collect(),
     })
 }
 

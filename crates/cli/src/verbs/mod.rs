@@ -30,5 +30,8 @@ verbs! {
     validate => Validate,
     verify => Verify,
     ops => Ops,
+    translate => Translate,
+    print => Print,
+    bef => Bef,
     completion => Completion,
 }

@@ -1,3 +1,4 @@
+use super::bef::BefOpts;
 use crate::failure::{Failure, Result};
 use crate::general::{self, GeneralOpts, InputArg, exit_status};
 use clap::{Args, ValueEnum};
@@ -10,7 +11,7 @@ use toolbox::input::InputSpec;
 use toolbox::run::{self, LoadMode, Ran, Ranked, Request};
 use toolbox::{npy, show};
 
-/// Run a method of a program and show what it computes
+/// Run a method of a program and show what it computes, or the functions of a BEF program
 ///
 /// Inputs stand in the order of the method's (`pteron inspect` lists them):
 ///
@@ -32,7 +33,9 @@ use toolbox::{npy, show};
     "  # weights from a separate file, outputs as NumPy arrays\n",
     "  pteron run model.pte @x.npy --data weights.ptd --output out/\n\n",
     "  # how long does it take?\n",
-    "  pteron run model.pte --repeat 100",
+    "  pteron run model.pte --repeat 100\n\n",
+    "  # the functions of a BEF program, or of its text\n",
+    "  pteron run program.bef --functions main --work-queue mt:4",
     exit_status!()
 ))]
 pub(crate) struct Opts {
@@ -71,6 +74,8 @@ pub(crate) struct Opts {
     /// Run instructions as they stand: pack no weights, fuse no operators
     #[arg(long)]
     no_prepare: bool,
+    #[command(flatten)]
+    bef: BefOpts,
 }
 
 /// How files are read.
@@ -96,6 +101,9 @@ impl Opts {
         let labels = self.labels.as_deref().map(run::read_labels).transpose()?.unwrap_or_default();
 
         let loader = self.input.open(mode)?;
+        if let Some(program) = toolbox::bef::open(&*loader)? {
+            return self.bef.run(program, loader.name());
+        }
         toolbox::run::expect_program(&*loader)?;
         let program = Program::load(loader, &load.limits).map_err(toolbox::Error::from)?;
         let request = Request { method: self.method.clone(), inputs: self.inputs.clone(), repeat: self.repeat };

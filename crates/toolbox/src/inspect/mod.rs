@@ -17,10 +17,11 @@ pub use program::{
 };
 pub use text::text;
 
+use crate::bef::BefReport;
 use crate::{Result, kind};
 use format::FileKind;
 use operator::KernelRegistry;
-use runtime::{BackendRegistry, DataLoader, Limits};
+use runtime::{BackendRegistry, DataLoader, Limits, Purpose};
 use serde::Serialize;
 use std::sync::Arc;
 
@@ -34,6 +35,8 @@ pub enum Report {
     Pte(Box<ProgramReport>),
     /// Named data.
     Ptd(FlatTensorReport),
+    /// A program in the Binary Executable Format.
+    Bef(BefReport),
 }
 
 /// The version of the reports' shape: it grows when a field is renamed or removed.
@@ -49,6 +52,12 @@ pub fn inspect(
     match kind::of(&**loader)? {
         Some(FileKind::Pte) => Ok(Report::Pte(Box::new(program::report(loader, kernels, backends, limits)?))),
         Some(FileKind::Ptd) => Ok(Report::Ptd(flat_tensor::report(loader, limits)?)),
-        other => Err(kind::wrong(&**loader, other, "inspect", "programs (.pte) and named data (.ptd)")),
+        Some(FileKind::Bef) => {
+            let bytes = loader.load(0, loader.size(), Purpose::Program)?;
+            Ok(Report::Bef(crate::bef::report(&bytes, loader.name())?))
+        }
+        other => {
+            Err(kind::wrong(&**loader, other, "inspect", "programs (.pte, .bef) and named data (.ptd)"))
+        }
     }
 }

@@ -1,4 +1,5 @@
 use super::{FlatTensorReport, MethodReport, ProgramReport, Report, ValueReport};
+use crate::bef::BefReport;
 use crate::show::{bytes, count, table};
 use std::fmt::{self, Write};
 
@@ -12,6 +13,7 @@ pub fn text(report: &Report, all: bool) -> String {
     let written = match report {
         Report::Pte(program) => program_text(&mut out, program, all),
         Report::Ptd(file) => flat_tensor_text(&mut out, file, all),
+        Report::Bef(program) => bef_text(&mut out, program, all),
     };
     debug_assert!(written.is_ok(), "a String takes all text");
     out
@@ -66,6 +68,39 @@ fn program_text(out: &mut String, p: &ProgramReport, all: bool) -> fmt::Result {
             }
             vec![bytes(c.bytes), format!("{}{:?}", c.dtype, c.sizes), what]
         });
+        few(out, rows.collect(), all, "><<")?;
+    }
+    Ok(())
+}
+
+fn bef_text(out: &mut String, p: &BefReport, all: bool) -> fmt::Result {
+    writeln!(out, "{}: BEF program, {}", p.file, bytes(p.bytes))?;
+    writeln!(out, "\nsections")?;
+    let rows = p.sections.iter().map(|s| {
+        let name = s.name.map_or_else(|| format!("unknown section {}", s.id), str::to_owned);
+        vec![name, bytes(s.bytes), format!("at byte {}", s.data_offset)]
+    });
+    out.push_str(&table(rows.collect(), "<>>", 2));
+    writeln!(out, "\nfunctions: {}", p.functions.len())?;
+    let rows = p.functions.iter().map(|f| {
+        let name = if f.name.is_empty() { "(region)" } else { &f.name };
+        let types = format!("({}) -> ({})", f.arguments.join(", "), f.results.join(", "));
+        let size = match (f.kernels, f.streams) {
+            (Some(kernels), Some(streams)) => format!("{}, {}", count(kernels, "kernel"), count(streams, "stream")),
+            _ => String::new(),
+        };
+        vec![name.to_owned(), f.kind.to_owned(), size, types, f.location.clone().unwrap_or_default()]
+    });
+    few(out, rows.collect(), all, "<<<<<")?;
+    writeln!(out, "\nkernels: {}", p.kernels.len())?;
+    let rows = p.kernels.iter().map(|k| {
+        let missing = if k.supported { "" } else { "missing here" };
+        vec![k.calls.to_string(), k.name.clone(), missing.to_owned()]
+    });
+    few(out, rows.collect(), all, "><<")?;
+    if !p.attributes.is_empty() {
+        writeln!(out, "\nattributes: {}", p.attributes.len())?;
+        let rows = p.attributes.iter().map(|a| vec![format!("{:#x}", a.offset), a.kind.clone(), a.value.clone()]);
         few(out, rows.collect(), all, "><<")?;
     }
     Ok(())

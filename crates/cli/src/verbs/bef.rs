@@ -1,0 +1,108 @@
+use super::translate::refused;
+use crate::failure::{Failure, Result};
+use crate::general::{GeneralOpts, InputArg, exit_status};
+use clap::{Args, Subcommand};
+use std::io;
+use toolbox::bef::{self, Program, Queue, RunOptions};
+use toolbox::run::LoadMode;
+
+/// Run a BEF program: `pteron bef run` is `pteron run` for such files
+#[derive(Debug, Args)]
+#[command(after_long_help = concat!(
+    "Examples:\n",
+    "  pteron bef run program.bef --work-queue mt:4",
+    exit_status!()
+))]
+pub(crate) struct Opts {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Run the functions of a BEF program (.bef), or of the MLIR text that it is made from (.mlir)
+    #[command(after_long_help = concat!(
+        "Examples:\n",
+        "  pteron bef run program.bef\n",
+        "  pteron bef run program.mlir --functions main,other --work-queue mt:4",
+        exit_status!()
+    ))]
+    Run {
+        #[command(flatten)]
+        input: InputArg,
+        #[command(flatten)]
+        options: BefOpts,
+    },
+}
+
+impl Opts {
+    pub(crate) fn run(self, _: &GeneralOpts) -> Result {
+        let Verb::Run { input, options } = self.verb;
+        let loader = input.open(LoadMode::Mmap)?;
+        match bef::open(&*loader)? {
+            Some(program) => options.run(program, loader.name()),
+            None => Err(bef::wrong(&*loader, "bef run", "BEF programs (.bef) and MLIR text (.mlir)").into()),
+        }
+    }
+}
+
+/// How to run a BEF program.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Options for BEF programs")]
+pub(crate) struct BefOpts {
+    /// Run these functions, in this order, instead of all that take no arguments
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    functions: Vec<String>,
+    /// Where tasks run: `s`, the calling thread alone, or `mt:N`, N threads
+    #[arg(long, value_name = "QUEUE", default_value = "s", value_parser = queue)]
+    work_queue: Queue,
+    /// Run this function before the others
+    #[arg(long, value_name = "NAME")]
+    init: Option<String>,
+    /// Print the codes of errors among the results
+    #[arg(long)]
+    print_error_code: bool,
+}
+
+impl BefOpts {
+    /// Runs a program; MLIR text is translated first.
+    pub(crate) fn run(self, program: Program, name: &str) -> Result {
+        let bytes = match program {
+            Program::Bef(bytes) => bytes,
+            Program::Mlir(source) => {
+                let made = refused(bef::to_bef(&source, name, mlir::Options::default()))?;
+                pteron::FreeableBuffer::from_bytes(&made).map_err(toolbox::Error::from)?
+            }
+        };
+        let options = RunOptions {
+            functions: self.functions,
+            init: self.init,
+            queue: self.work_queue,
+            print_error_code: self.print_error_code,
+            ..RunOptions::default()
+        };
+        match bef::run(bytes, &options, io::stdout(), io::stderr()) {
+            0 => Ok(()),
+            _ => Err(Failure::Reported),
+        }
+    }
+}
+
+/// Reads `s`, `mt` or `mt:N`; the reference's `mstd` and `mstd:N` are understood too.
+fn queue(text: &str) -> Result<Queue, String> {
+    let (name, threads) = match text.split_once(':') {
+        Some((name, threads)) => (name, Some(threads.split(',').next().unwrap_or(threads))),
+        None => (text, None),
+    };
+    match (name, threads) {
+        ("s", None) => Ok(Queue::SingleThreaded),
+        ("mt" | "mstd", None) => {
+            Ok(Queue::MultiThreaded(std::thread::available_parallelism().map_or(1, usize::from)))
+        }
+        ("mt" | "mstd", Some(n)) => match n.parse() {
+            Ok(n @ 1..=1024) => Ok(Queue::MultiThreaded(n)),
+            _ => Err(format!("`{n}` is no number of threads (1 to 1024)")),
+        },
+        _ => Err("a work queue is `s` or `mt:N`".to_owned()),
+    }
+}

@@ -1,0 +1,73 @@
+use crate::failure::{Failure, Result};
+use crate::general::{GeneralOpts, InputArg, OutputArg, exit_status};
+use clap::Args;
+use toolbox::bef::{self, Program, Translation};
+use toolbox::run::LoadMode;
+
+/// Translate MLIR text to a BEF program, or a BEF program to text
+///
+/// Which way is said by the file: BEF starts with its magic bytes, text has a name that ends in .mlir or
+/// comes from stdin. Text that cannot be translated is refused with the place of each reason.
+#[derive(Debug, Args)]
+#[command(after_long_help = concat!(
+    "Examples:\n",
+    "  pteron translate program.mlir -o program.bef\n",
+    "  pteron translate program.bef\n\n",
+    "  # without what only translation back to text needs\n",
+    "  pteron translate program.mlir --no-optional-sections -o small.bef\n\n",
+    "  # check the `// expected-error` comments of a test\n",
+    "  pteron translate test.mlir --verify-diagnostics",
+    exit_status!()
+))]
+pub(crate) struct Opts {
+    #[command(flatten)]
+    input: InputArg,
+    #[command(flatten)]
+    output: OutputArg,
+    /// Leave out types and names of attributes and types of registers
+    #[arg(long)]
+    no_optional_sections: bool,
+    /// Compare what is reported with the `expected-error` comments of the text, and write nothing
+    #[arg(long)]
+    verify_diagnostics: bool,
+    /// Print the location of every operation
+    #[arg(long)]
+    locations: bool,
+    /// Print every operation in its generic form
+    #[arg(long)]
+    generic: bool,
+}
+
+impl Opts {
+    pub(crate) fn run(self, _: &GeneralOpts) -> Result {
+        let loader = self.input.open(LoadMode::Mmap)?;
+        let options =
+            mlir::Options { optional_sections: !self.no_optional_sections, ..mlir::Options::default() };
+        match bef::open(&*loader)? {
+            Some(Program::Mlir(source)) if self.verify_diagnostics => {
+                refused(bef::read_mlir(&source, loader.name(), options, true)).map(|_| ())
+            }
+            Some(Program::Mlir(source)) => {
+                self.output.write_binary(&refused(bef::to_bef(&source, loader.name(), options))?)
+            }
+            Some(Program::Bef(bytes)) => {
+                let print = mlir::PrintOptions { locations: self.locations, generic: self.generic };
+                self.output.write_text(&refused(bef::to_text(&bytes, loader.name(), print)?)?)
+            }
+            None => Err(bef::wrong(&*loader, "translate", "BEF programs (.bef) and MLIR text (.mlir)").into()),
+        }
+    }
+}
+
+/// The result, or the diagnostics on stderr.
+pub(crate) fn refused<T>(translation: Translation<T>) -> Result<T> {
+    match translation {
+        Translation::Done(result) => Ok(result),
+        Translation::Refused(diagnostics) => {
+            for diagnostic in diagnostics {
+                eprintln!("{diagnostic}");
+            }
+            Err(Failure::Reported)
+        }
+    }
+}

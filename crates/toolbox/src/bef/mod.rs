@@ -1,0 +1,47 @@
+//! What the verbs do with BEF files and with the MLIR text that they are made from.
+
+mod bytes;
+mod report;
+mod run;
+mod translate;
+
+pub use bytes::labelled_bytes;
+pub use report::{AttributeReport, BefReport, FunctionReport, KernelReport, SectionReport, report};
+pub use run::{Queue, RunOptions, run};
+pub use translate::{Translation, read_mlir, to_bef, to_text};
+
+use crate::{Error, Result, kind};
+use format::FileKind;
+use runtime::{DataLoader, FreeableBuffer, Purpose};
+
+/// What a file with a BEF program is.
+pub enum Program {
+    /// The bytes of a BEF file.
+    Bef(FreeableBuffer),
+    /// MLIR text.
+    Mlir(FreeableBuffer),
+}
+
+/// Loads a BEF program or MLIR text; `None` if the file is neither. Text is MLIR if the file's name
+/// ends so, or if it is standard input.
+pub fn open(loader: &dyn DataLoader) -> Result<Option<Program>> {
+    let found = kind::of(loader)?;
+    let all = || loader.load(0, loader.size(), Purpose::Program);
+    Ok(match found {
+        Some(FileKind::Bef) => Some(Program::Bef(all()?)),
+        None if loader.name().ends_with(".mlir") => Some(Program::Mlir(all()?)),
+        None if loader.name() == "stdin" && loader.size() > 0 => {
+            let bytes = all()?;
+            std::str::from_utf8(&bytes).is_ok().then_some(Program::Mlir(bytes))
+        }
+        _ => None,
+    })
+}
+
+/// The error for a file that is no BEF program and no MLIR text.
+pub fn wrong(loader: &dyn DataLoader, verb: &'static str, expected: &'static str) -> Error {
+    match kind::of(loader) {
+        Ok(found) => kind::wrong(loader, found, verb, expected),
+        Err(e) => e,
+    }
+}

@@ -1,0 +1,178 @@
+use crate::{Context, Result};
+use bef::{FunctionId, FunctionKind, KernelCode, SectionId, Verified};
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// What is in a BEF file.
+#[derive(Debug, Clone, Serialize)]
+pub struct BefReport {
+    /// The version of the report's shape.
+    pub report: u32,
+    /// The file.
+    pub file: String,
+    /// Its size in bytes.
+    pub bytes: u64,
+    /// The sections, in the order of the file.
+    pub sections: Vec<SectionReport>,
+    /// The functions, regions included, in the order of the index.
+    pub functions: Vec<FunctionReport>,
+    /// The kernels, in the order of the table.
+    pub kernels: Vec<KernelReport>,
+    /// The attributes, as far as the file lists them: it does if it has the section of their types.
+    pub attributes: Vec<AttributeReport>,
+    /// The names of the types.
+    pub types: Vec<String>,
+}
+
+/// A section of a BEF file.
+#[derive(Debug, Clone, Serialize)]
+pub struct SectionReport {
+    /// Its number.
+    pub id: u8,
+    /// Its name; none for one that the format does not define.
+    pub name: Option<&'static str>,
+    /// Where it starts in the file, its header included.
+    pub offset: u64,
+    /// Where its contents start.
+    pub data_offset: u64,
+    /// Bytes of its contents.
+    pub bytes: u64,
+    /// Its alignment, if it states one.
+    pub alignment: Option<u8>,
+}
+
+/// A function of a BEF file.
+#[derive(Debug, Clone, Serialize)]
+pub struct FunctionReport {
+    /// Its name; empty for a region.
+    pub name: String,
+    /// `async`, `sync` or `native`.
+    pub kind: &'static str,
+    /// The types of its arguments.
+    pub arguments: Vec<String>,
+    /// The types of its results.
+    pub results: Vec<String>,
+    /// The number of kernels it calls; none for a native function.
+    pub kernels: Option<usize>,
+    /// The number of its registers.
+    pub registers: Option<usize>,
+    /// The number of streams its kernels run in.
+    pub streams: Option<usize>,
+    /// Where it comes from.
+    pub location: Option<String>,
+}
+
+/// A kernel that the program calls.
+#[derive(Debug, Clone, Serialize)]
+pub struct KernelReport {
+    /// Its name.
+    pub name: String,
+    /// How often the program's text calls it.
+    pub calls: usize,
+    /// Whether this build has it.
+    pub supported: bool,
+}
+
+/// An attribute of a BEF file.
+#[derive(Debug, Clone, Serialize)]
+pub struct AttributeReport {
+    /// Where it lies in the section of attributes.
+    pub offset: u64,
+    /// Its type.
+    pub kind: String,
+    /// Its value, cut short if it is long.
+    pub value: String,
+}
+
+/// Characters of an attribute's value that are shown.
+const LONGEST_VALUE: usize = 60;
+
+/// Looks into a BEF file, which must be valid.
+pub fn report(bytes: &[u8], name: &str) -> Result<BefReport> {
+    let context = || format!("{name} is not a valid BEF file");
+    let program = bef::File::open(bytes).and_then(|file| file.verify()).context(context)?;
+    let registry = tfrt_kernels::registry();
+    let mut calls = BTreeMap::<u32, usize>::new();
+    let mut functions = Vec::new();
+    for (i, entry) in program.functions().iter().enumerate() {
+        let types = |ids: &[bef::TypeId]| ids.iter().map(|t| program.type_name(*t).to_owned()).collect();
+        let mut function = FunctionReport {
+            name: entry.name.to_owned(),
+            kind: match entry.kind {
+                FunctionKind::Async => "async",
+                FunctionKind::Sync => "sync",
+                FunctionKind::Native => "native",
+            },
+            arguments: types(entry.arguments),
+            results: types(entry.results),
+            kernels: None,
+            registers: None,
+            streams: None,
+            location: None,
+        };
+        if let Some(record) = program.function(FunctionId(i as u32)).context(context)? {
+            let mut streams: Vec<u64> = record.kernel_table().iter().map(|k| k.stream_id).collect();
+            streams.sort_unstable();
+            streams.dedup();
+            for kernel in record.kernels().skip(1) {
+                *calls.entry(kernel.context(context)?.code()).or_default() += 1;
+            }
+            function.kernels = Some(record.kernel_table().len().saturating_sub(1));
+            function.registers = Some(record.register_uses().len());
+            function.streams = Some(streams.len());
+            let location = program.location(record.location()).context(context)?;
+            function.location = location.map(|l| l.to_string());
+        }
+        functions.push(function);
+    }
+    let kernels = (0..program.kernel_names().len() as u32).map(|code| {
+        let name = program.kernel_name(KernelCode(code)).to_owned();
+        KernelReport {
+            calls: calls.get(&code).copied().unwrap_or(0),
+            supported: registry.kernel(&name).is_some(),
+            name,
+        }
+    });
+    Ok(BefReport {
+        report: crate::inspect::REPORT_VERSION,
+        file: name.to_owned(),
+        bytes: bytes.len() as u64,
+        sections: sections(&program),
+        kernels: kernels.collect(),
+        attributes: attributes(&program),
+        types: program.type_names().iter().map(|t| (*t).to_owned()).collect(),
+        functions,
+    })
+}
+
+fn sections(program: &Verified<'_>) -> Vec<SectionReport> {
+    let section = |s: bef::Section<'_>| SectionReport {
+        id: s.id,
+        name: SectionId::new(s.id).map(SectionId::name),
+        offset: s.header_start,
+        data_offset: s.data.start(),
+        bytes: s.data.len(),
+        alignment: s.alignment,
+    };
+    program.file().sections().map(section).collect()
+}
+
+fn attributes(program: &Verified<'_>) -> Vec<AttributeReport> {
+    let Some(types) = program.attribute_types() else { return Vec::new() };
+    let base = program.file().section(SectionId::Attributes).map_or(0, |r| r.start());
+    types
+        .iter()
+        .map(|(offset, kind)| {
+            let decoded = u32::try_from(offset).ok().map(|o| program.attribute(o).decode(kind));
+            let mut value = match decoded {
+                Some(Ok(attribute)) => format!("{attribute:?}"),
+                _ => String::new(),
+            };
+            if let Some((cut, _)) = value.char_indices().nth(LONGEST_VALUE) {
+                value.truncate(cut);
+                value.push('…');
+            }
+            AttributeReport { offset: base + offset, kind: format!("{kind:?}"), value }
+        })
+        .collect()
+}

@@ -1,0 +1,16 @@
+use runtime::FreeableBuffer;
+use std::io::Write;
+use std::sync::Arc;
+use tfrt_kernels::driver;
+pub use tfrt_kernels::driver::{Options as RunOptions, Queue};
+
+/// Runs the functions of a BEF program as the reference executor does: `--- Running 'f':` and what `f`
+/// returned on `stdout`, errors with their places on `stderr`. Gives the exit code, 0 or 1.
+pub fn run(
+    program: FreeableBuffer,
+    options: &RunOptions,
+    stdout: impl Write + Send + 'static,
+    stderr: impl Write + Send + 'static,
+) -> i32 {
+    driver::run(Arc::new(program), options, stdout, stderr)
+}
