@@ -61,7 +61,12 @@ pub fn validate(loader: &dyn DataLoader, limits: &Limits) -> Result<Validation> 
         Some(FileKind::Ptd) => flat_tensor(loader, limits)?,
         Some(FileKind::Bef) => return bef_program(loader),
         other => {
-            return Err(kind::wrong(loader, other, "validate", "programs (.pte, .bef) and named data (.ptd)"));
+            return Err(kind::wrong(
+                loader,
+                other,
+                "validate",
+                "programs (.pte, .bef) and named data (.ptd)",
+            ));
         }
     };
     Ok(Validation {
@@ -77,11 +82,11 @@ pub fn validate(loader: &dyn DataLoader, limits: &Limits) -> Result<Validation> 
 fn bef_program(loader: &dyn DataLoader) -> Result<Validation> {
     let bytes = loader.load(0, loader.size(), Purpose::Program)?;
     let problem = bef::File::open(&bytes).and_then(|file| file.verify()).err().map(|e| Problem {
-        path: e.path().to_owned(),
-        offset: e.offset(),
-        kind: format!("{:?}", e.kind()),
-        expected: e.expected().to_owned(),
-        found: e.found().to_owned(),
+        path: e.path.clone(),
+        offset: e.offset,
+        kind: format!("{:?}", e.kind),
+        expected: e.expected.clone(),
+        found: e.found.clone(),
         message: e.to_string(),
     });
     Ok(Validation {

@@ -56,8 +56,6 @@ pub fn inspect(
             let bytes = loader.load(0, loader.size(), Purpose::Program)?;
             Ok(Report::Bef(crate::bef::report(&bytes, loader.name())?))
         }
-        other => {
-            Err(kind::wrong(&**loader, other, "inspect", "programs (.pte, .bef) and named data (.ptd)"))
-        }
+        other => Err(kind::wrong(&**loader, other, "inspect", "programs (.pte, .bef) and named data (.ptd)")),
     }
 }

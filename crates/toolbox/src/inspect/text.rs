@@ -86,7 +86,9 @@ fn bef_text(out: &mut String, p: &BefReport, all: bool) -> fmt::Result {
         let name = if f.name.is_empty() { "(region)" } else { &f.name };
         let types = format!("({}) -> ({})", f.arguments.join(", "), f.results.join(", "));
         let size = match (f.kernels, f.streams) {
-            (Some(kernels), Some(streams)) => format!("{}, {}", count(kernels, "kernel"), count(streams, "stream")),
+            (Some(kernels), Some(streams)) => {
+                format!("{}, {}", count(kernels, "kernel"), count(streams, "stream"))
+            }
             _ => String::new(),
         };
         vec![name.to_owned(), f.kind.to_owned(), size, types, f.location.clone().unwrap_or_default()]
@@ -100,7 +102,8 @@ fn bef_text(out: &mut String, p: &BefReport, all: bool) -> fmt::Result {
     few(out, rows.collect(), all, "><<")?;
     if !p.attributes.is_empty() {
         writeln!(out, "\nattributes: {}", p.attributes.len())?;
-        let rows = p.attributes.iter().map(|a| vec![format!("{:#x}", a.offset), a.kind.clone(), a.value.clone()]);
+        let rows =
+            p.attributes.iter().map(|a| vec![format!("{:#x}", a.offset), a.kind.clone(), a.value.clone()]);
         few(out, rows.collect(), all, "><<")?;
     }
     Ok(())
