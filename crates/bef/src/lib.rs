@@ -47,6 +47,9 @@
 //! # }
 //! ```
 //!
+//! A file that lives in the program comes from [`include_bef!`], one on disk from a memory map of the caller's. To learn
+//! what each byte of a file means, or how far a broken one can be read, ask [`File::spans`].
+//!
 //! # Writing
 //!
 //! A [`Module`] is a program in memory. [`FunctionBuilder`] fills one from Rust, a converter from text fills one in the
