@@ -40,7 +40,7 @@ pub fn verify(module: &Module) -> Vec<Diagnostic> {
 pub(crate) fn is_printable(module: &Module, op: &Operation, definition: &OpDef) -> bool {
     let verifier = Verifier { module, functions: Vec::new(), parents: Vec::new(), printing: true };
     let single_blocks = op.regions.iter().all(|region| region.blocks.len() == 1);
-    op.successors.is_empty()
+    (op.successors.is_empty() || definition.name.starts_with("cf."))
         && (definition.regions == 0 || single_blocks || definition.open)
         && verifier.definition(op, definition).is_ok()
 }

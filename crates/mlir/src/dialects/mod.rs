@@ -10,6 +10,7 @@
 
 mod arith;
 mod builtin;
+mod cf;
 mod check;
 mod coo;
 mod corert;
@@ -199,6 +200,7 @@ const DIALECTS: &[&Dialect] = &[
     &builtin::DIALECT,
     &func::DIALECT,
     &arith::DIALECT,
+    &cf::DIALECT,
     &tfrt::DIALECT,
     &tfrt_test::DIALECT,
     &corert::DIALECT,
@@ -211,7 +213,8 @@ const DIALECTS: &[&Dialect] = &[
 ];
 
 /// Dialects without operations here whose names are known all the same.
-const OTHER_DIALECTS: &[&str] = &["t", "ht"];
+const OTHER_DIALECTS: &[&str] =
+    &["t", "ht", "tfrt_test_sync", "affine", "async", "linalg", "math", "memref", "scf", "vector"];
 
 /// Whether a dialect is known.
 pub(crate) fn is_registered(dialect: &str) -> bool {

@@ -55,9 +55,11 @@ impl<'a> Parser<'a> {
             return Ok(kind.from_f64(if negative { -value } else { value }));
         }
         if !spelling.starts_with(b"0x") {
-            return self.error(
+            return self.error_with_note(
                 token.start,
-                "unexpected decimal integer literal for a floating point value (add a trailing dot to make the literal a float)",
+                "unexpected decimal integer literal for a floating point value".into(),
+                token.start,
+                "add a trailing dot to make the literal a float".into(),
             );
         }
         if negative {

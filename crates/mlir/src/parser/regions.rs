@@ -30,7 +30,7 @@ impl<'a> Parser<'a> {
     }
 
     /// `^name`: a successor.
-    pub(super) fn successor(&mut self) -> Parse<u32> {
+    pub(crate) fn successor(&mut self) -> Parse<u32> {
         if !self.at(Kind::CaretId) {
             return self.error_expected("expected block name");
         }

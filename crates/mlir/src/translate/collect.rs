@@ -174,6 +174,9 @@ impl<'m> Collector<'m> {
                 "a nested module must be compiled: it needs the attribute 'tfrt.compiled'",
             );
         }
+        if op.is("func.func") && region != 0 {
+            return self.error(op.location, "a function cannot stand in another operation's region");
+        }
         for result in &op.results {
             self.region_of[result.0 as usize] = region;
         }

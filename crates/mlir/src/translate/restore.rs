@@ -38,7 +38,12 @@ pub(super) fn restore(program: &bef::Module<'_>, name: &str, options: FromBefOpt
         namer,
         used: vec![false; program.functions.len()],
     };
-    let units = units::restore(program, &mut restorer.module, options)?;
+    let guessed = restorer.guesses.symbols();
+    let known = program.attributes.values().iter().filter_map(|value| match value {
+        bef::Attribute::SymbolRef(symbol) => Some(&**symbol),
+        _ => None,
+    });
+    let units = units::restore(guessed.iter().chain(known), &mut restorer.module, options)?;
     restorer.module.body_mut().operations = units;
     for (id, function) in program.functions.iter().enumerate() {
         if !function.name.is_empty() {

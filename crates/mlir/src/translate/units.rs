@@ -1,6 +1,8 @@
 //! Compiled modules: BEF holds the text of the module around each symbol that a kernel refers to.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
+
+use bef::SymbolRef;
 
 use super::FromBefOptions;
 use crate::diagnostics::Diagnostic;
@@ -10,20 +12,18 @@ use crate::ir::{Attribute, Block, Location, LocationId, Module, Operation, Regio
 ///
 /// A symbol in a module that lies in others may come with the text of the innermost only. If the text of an
 /// outer one is there too it holds the inner one already; else an empty compiled module is put around it.
-pub(super) fn restore(
-    program: &bef::Module<'_>,
+pub(super) fn restore<'s>(
+    symbols: impl Iterator<Item = &'s SymbolRef<'s>>,
     module: &mut Module,
     options: FromBefOptions,
 ) -> Result<Vec<Operation>, Vec<Diagnostic>> {
     let mut texts: Vec<(Vec<Text>, &str)> = Vec::new();
-    for attribute in program.attributes.values() {
-        if let bef::Attribute::SymbolRef(symbol) = attribute {
-            let mut path = vec![Text::from(&*symbol.root)];
-            path.extend(symbol.nested.iter().map(|name| Text::from(&**name)));
-            path.pop();
-            if !texts.iter().any(|(_, text)| *text == &*symbol.module) {
-                texts.push((path, &symbol.module));
-            }
+    for symbol in symbols {
+        let mut path = vec![Text::from(&*symbol.root)];
+        path.extend(symbol.nested.iter().map(|name| Text::from(&**name)));
+        path.pop();
+        if !texts.iter().any(|(_, text)| *text == &*symbol.module) {
+            texts.push((path, &symbol.module));
         }
     }
     let mut units: Vec<Operation> = Vec::new();
@@ -34,9 +34,9 @@ pub(super) fn restore(
         }
         return Ok(units);
     }
-    let whole: BTreeMap<Vec<Text>, ()> = texts.iter().map(|(path, _)| (path.clone(), ())).collect();
+    let whole: BTreeSet<Vec<Text>> = texts.iter().map(|(path, _)| path.clone()).collect();
     for (path, text) in &texts {
-        let held = (1..path.len()).any(|length| whole.contains_key(&path[..length]));
+        let held = (1..path.len()).any(|length| whole.contains(&path[..length]));
         if held || path.is_empty() {
             continue;
         }

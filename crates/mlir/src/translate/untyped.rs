@@ -9,7 +9,7 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
-use bef::attribute::{AttributeType, ElementType};
+use bef::attribute::{AttributeType, ElementType, SymbolRef};
 use bef::model::UntypedAttributes;
 use bef::{Body, DType, Kernel, Register};
 
@@ -38,6 +38,22 @@ impl<'p> Guesses<'p> {
     /// The type of a register.
     pub(super) fn register(&self, function: bef::FunctionId, register: Register) -> Type {
         self.registers.get(&(function.0, register.0)).cloned().unwrap_or(Type::None)
+    }
+
+    /// The attributes of unknown type that are taken to be symbols in compiled modules.
+    pub(super) fn symbols(&self) -> Vec<SymbolRef<'p>> {
+        let Some(untyped) = self.untyped else { return Vec::new() };
+        let ids = (0..untyped.offsets.len() as u32).map(bef::AttributeId);
+        let symbol = |(id, offset): (bef::AttributeId, &u64)| {
+            if !matches!(self.value(id), Attribute::SymbolRef { .. }) {
+                return None;
+            }
+            match untyped.read_as(*offset, AttributeType::SymbolRef) {
+                Ok((bef::Attribute::SymbolRef(symbol), _)) => Some(*symbol),
+                _ => None,
+            }
+        };
+        ids.zip(&untyped.offsets).filter_map(symbol).collect()
     }
 
     /// The name and value of an attribute.
