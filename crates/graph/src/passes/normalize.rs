@@ -9,7 +9,7 @@ use kernels::compute::Activation;
 use kernels::compute::ConvParams;
 use operator::KernelContext;
 use std::sync::Arc;
-use tensor::{Scalar, ScalarType, Tensor, TensorMeta, TensorView, TensorViewMut};
+use tensor::{DimOrder, Scalar, ScalarType, Tensor, TensorMeta, TensorView, TensorViewMut};
 
 /// Bytes of a computed constant above which the computation stays in the graph.
 const LARGEST_CONSTANT: usize = 256 << 20;
@@ -20,11 +20,26 @@ pub(super) fn run(graph: &mut Graph, ctx: &KernelContext<'_>) {
         if fold(graph, &node, ctx) {
             continue;
         }
+        let node = plain_weights(graph, node);
         match rewrite(graph, &node) {
             Some(new) => graph.nodes.push(new),
             None => graph.nodes.push(node),
         }
     }
+}
+
+/// A convolution whose constant weights are stored row-major, as they are packed from.
+fn plain_weights(graph: &mut Graph, mut node: Node) -> Node {
+    let convolution = node.op.as_call().is_some_and(|c| c.name() == "aten::convolution.out");
+    if convolution && let Some(&w) = node.inputs.get(1) {
+        let value = graph.get(w);
+        let order = DimOrder::contiguous(value.meta.rank());
+        let stored = value.view().filter(|_| *value.meta.dim_order() != order);
+        if let Some(plain) = stored.and_then(|v| v.to_tensor().ok()?.to_dim_order(order).ok()) {
+            node.inputs[1] = graph.constant(plain.meta().clone(), Constant::Computed(Arc::new(plain)));
+        }
+    }
+    node
 }
 
 /// Computes a call whose inputs are all known. Says whether it did.
