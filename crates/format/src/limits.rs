@@ -15,8 +15,8 @@ pub struct Limits {
     pub string_bytes: u64,
     /// Levels of tables within tables.
     pub nesting: u32,
-    /// Bytes that may be decoded beyond the flatbuffer's own size, which happens only where several
-    /// offsets share one table, vector or string.
+    /// Bytes, counted eightfold, that may be decoded beyond the flatbuffer's own size, which happens
+    /// only where several offsets share one table, vector or string.
     pub shared_bytes: u64,
     /// Values of one execution plan.
     pub values: u64,

@@ -11,7 +11,12 @@ pub struct Reader<'a> {
     bytes: &'a [u8],
     base: u64,
     limits: &'a Limits,
-    budget: Cell<u64>,
+    /// Bytes that may still be decoded. In a buffer that shares nothing no two objects overlap, so its
+    /// length is enough.
+    own: Cell<u64>,
+    /// What else may be decoded, for the sake of objects that are shared. Each byte counts eightfold,
+    /// as small objects take more memory decoded than they take in the buffer.
+    shared: Cell<u64>,
     watch: Option<&'a str>,
     /// Of the watched path what is left behind the nearest field seen, and that field's offset.
     seen: Cell<Option<(usize, u64)>>,
@@ -58,9 +63,16 @@ impl<'a> Reader<'a> {
     /// A reader of the flatbuffer `bytes`, which starts at byte `base` of its file.
     pub fn new(bytes: &'a [u8], base: u64, limits: &'a Limits) -> Self {
         let len = bytes.len() as u64;
-        // An unshared buffer never decodes to more than its own length, since no two objects overlap.
-        let slack = limits.shared_bytes.min(len.saturating_mul(64).saturating_add(1 << 20));
-        Self { bytes, base, limits, budget: Cell::new(len + slack), watch: None, seen: Cell::new(None) }
+        let shared = limits.shared_bytes.min(len.saturating_mul(64).saturating_add(1 << 20));
+        Self {
+            bytes,
+            base,
+            limits,
+            own: Cell::new(len),
+            shared: Cell::new(shared),
+            watch: None,
+            seen: Cell::new(None),
+        }
     }
 
     /// The same reader, noting where the field that displays as `path`, or the nearest that holds it,
@@ -133,9 +145,14 @@ impl<'a> Reader<'a> {
     }
 
     fn charge(&self, bytes: u64, at: usize, path: &Path<'_>) -> Result<()> {
-        match self.budget.get().checked_sub(bytes) {
+        if let Some(left) = self.own.get().checked_sub(bytes) {
+            self.own.set(left);
+            return Ok(());
+        }
+        let more = bytes - self.own.take();
+        match self.shared.get().checked_sub(more.saturating_mul(8)) {
             Some(left) => {
-                self.budget.set(left);
+                self.shared.set(left);
                 Ok(())
             }
             None => Err(Error::new(
