@@ -133,6 +133,21 @@ def stock_root(path):
     return names
 
 
+def recorded(path):
+    """What the reference's Inspector sees in an ETDump."""
+    from executorch.devtools import Inspector
+
+    blocks = Inspector(etdump_path=str(path)).event_blocks
+    return [(b.name, [(e.name, e.perf_data and e.perf_data.raw) for e in b.events]) for b in blocks]
+
+
+def bundled(path):
+    """What the reference's reader sees in a bundled program."""
+    from executorch.devtools.bundled_program.serialize import deserialize_from_flatbuffer_to_bundled_program
+
+    return deserialize_from_flatbuffer_to_bundled_program(path.read_bytes())
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("corpus", type=pathlib.Path)
@@ -184,6 +199,17 @@ def main():
                         failures.append(f"{name} ({mode}, stock flatbuffers)")
                 kinds = [(not same, "failed"), (better, "better"), (refused, "refused"), (True, "same")]
                 counts[group][next(kind for holds, kind in kinds if holds)] += 1
+    others = []
+    for suffix, see in [(".etdp", recorded), (".bpte", bundled)]:
+        for path in sorted((options.corpus / "wild").rglob(f"*{suffix}")):
+            with tempfile.TemporaryDirectory() as scratch:
+                new = pathlib.Path(scratch) / path.name
+                subprocess.run(command, input=f"copy\t{path}\t{new}\n".encode(), check=True, cwd=ROOT)
+                same = see(new) == see(path)
+            name = f"wild/{path.parent.name}/{path.name}"
+            others.append(f"- {name}: {'the same' if same else 'different'}")
+            if not same:
+                failures.append(name)
     lines = [
         "# Files written by Pteron, run by the reference runtime",
         "",
@@ -203,6 +229,8 @@ def main():
         lines.append(
             f"| {group} | {c['same']} | {c['refused']} | {c['better']} | {c['failed']} | {c['set aside']} |"
         )
+    lines += ["", "As the reference's Inspector sees ETDumps and its reader bundled programs, written again:", ""]
+    lines += others
     lines += [""] + [f"- failed: {name}" for name in failures]
     text = "\n".join(lines).rstrip() + "\n"
     print(text)

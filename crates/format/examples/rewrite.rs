@@ -4,7 +4,7 @@
 //! tables, every segment at its place) or `build` (taken apart and laid out anew).
 
 use format::container::Blob;
-use format::{FileKind, Limits, ptd, pte, sniff};
+use format::{FileKind, Limits, bpte, etdump, ptd, pte, sniff};
 use std::io::BufRead;
 use std::ops::Range;
 
@@ -29,7 +29,13 @@ fn rewrite(mode: &str, file: &[u8]) -> Result<Vec<u8>, Box<dyn std::error::Error
             let data = ptd::VerifiedFlatTensor::read(tables, &header, &limits)?;
             ptd::Builder::from_flat_tensor(&data, source).write(&mut out)?;
         }
-        other => return Err(format!("neither .pte nor .ptd: {other:?}").into()),
+        Some(FileKind::Bpte) => {
+            let bundle = bpte::read(file, &limits)?;
+            let program = &file[bundle.program.start as usize..bundle.program.end as usize];
+            bpte::write(&bundle.method_test_suites, program, &mut out)?;
+        }
+        Some(FileKind::Etdump) => etdump::write(&etdump::read(file, &limits)?, &mut out)?,
+        other => return Err(format!("not a format that is written: {other:?}").into()),
     }
     Ok(out)
 }
