@@ -36,6 +36,7 @@
 pub mod compute;
 
 mod adaptive;
+mod activation;
 mod binary;
 mod compare;
 mod conv;
@@ -48,6 +49,9 @@ mod fill;
 mod gate;
 mod gather;
 mod grid_sampler;
+#[cfg(test)]
+mod hostile;
+mod index;
 mod join;
 mod masked;
 mod matmul;
@@ -56,6 +60,7 @@ mod pad;
 mod pooling;
 mod pooling_backward;
 mod prim;
+mod quantize;
 mod rearrange;
 mod reduce;
 mod resample;
@@ -70,6 +75,7 @@ use operator::{KernelRegistry, Operator};
 /// The operator tables.
 static FAMILIES: &[&[Operator]] = &[
     adaptive::OPERATORS,
+    activation::OPERATORS,
     binary::OPERATORS,
     compare::OPERATORS,
     conv::OPERATORS,
@@ -82,6 +88,7 @@ static FAMILIES: &[&[Operator]] = &[
     gate::OPERATORS,
     gather::OPERATORS,
     grid_sampler::OPERATORS,
+    index::OPERATORS,
     join::OPERATORS,
     masked::OPERATORS,
     matmul::OPERATORS,
@@ -90,6 +97,7 @@ static FAMILIES: &[&[Operator]] = &[
     pooling::OPERATORS,
     pooling_backward::OPERATORS,
     prim::OPERATORS,
+    quantize::OPERATORS,
     rearrange::OPERATORS,
     reduce::OPERATORS,
     resample::OPERATORS,

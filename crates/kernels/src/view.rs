@@ -185,6 +185,10 @@ fn unfold(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result
             return x.insert(0, size, 1);
         }
         let (stride, count) = (x.strides()[dim], (have - size) / step + 1);
+        if size == 0 {
+            // There may be one window more than there are elements, but none has any.
+            return x.remove(dim).insert(dim, count, 0)?.insert(x.rank(), 0, 1);
+        }
         let x = x.slice(dim, 0, count, if count > 1 { step as isize } else { 1 });
         x.insert(x.rank(), size, stride)
     })

@@ -77,8 +77,15 @@ fn run_outs(name: &str, args: &[Arg<'_>], outs: &mut Outs<'_>) -> Result<()> {
         })
         .collect();
     assert!(given.next().is_none(), "too many arguments for {schema}");
+    perform(name, list, outs)
+}
+
+/// Runs an operator with all its arguments, on two threads and at most 16 MiB of temporary memory.
+pub(crate) fn perform<'a>(name: &str, list: SmallVec<[Arg<'a>; 12]>, outs: &mut Outs<'_>) -> Result<()> {
+    let kernel = KERNELS.get(name).unwrap_or_else(|| panic!("no operator {name}"));
     let (pool, scratch, generator) = (Pool::new(2), Scratch::new(1 << 24), Generator::new(1));
-    kernel.execute(&KernelContext::new(&pool, &scratch, &generator), &Args::new(schema, list), outs)
+    let args = Args::new(kernel.schema(), list);
+    kernel.execute(&KernelContext::new(&pool, &scratch, &generator), &args, outs)
 }
 
 fn default<'a>(schema: &Schema, text: Option<&str>) -> Arg<'a> {

@@ -134,6 +134,9 @@ impl Layout {
     /// The same elements in row-major order of other sizes, if no copy is needed for that.
     pub(crate) fn reshape(&self, sizes: &Shape) -> Option<Self> {
         let mut new = Self { sizes: *sizes, strides: [0; MAX_RANK], offset: self.offset };
+        if sizes.contains(&0) || self.sizes.contains(&0) {
+            return (sizes.contains(&0) && self.sizes.contains(&0)).then_some(new);
+        }
         let walk = self.walk();
         let mut runs = walk.dims.iter().copied();
         let (mut left, mut stride) = runs.next().unwrap_or((1, 1));

@@ -1,0 +1,319 @@
+//! Activations, clamping and choices.
+
+use crate::support::dtype::Compute;
+use crate::support::map::{Input, elementwise, expect_out, map, map_as, map_float, promote};
+use crate::support::special::{erf, erfc};
+use operator::{Args, DtypeSet, Error, KernelContext, Operator, Outs, Result, ensure};
+
+macro_rules! row {
+    ($schema:literal, $dtypes:ident, $f:ident) => {
+        Operator::new(concat!("aten::", $schema, "Tensor(a!) out) -> Tensor(a!)"), DtypeSet::$dtypes, $f)
+            .in_place(&[0])
+    };
+}
+
+pub(crate) const OPERATORS: &[Operator] = &[
+    row!("erf.out(Tensor self, *, ", REAL_BOOL, erf_of),
+    row!("erfc.out(Tensor self, *, ", REAL_BOOL, erfc_of),
+    row!("gelu.out(Tensor self, *, str approximate='none', ", FLOATING, gelu),
+    row!("silu.out(Tensor self, *, ", FLOATING, silu),
+    row!("mish.out(Tensor self, *, ", FLOATING, mish),
+    row!("hardsigmoid.out(Tensor self, *, ", FLOATING, hardsigmoid),
+    row!("hardswish.out(Tensor self, *, ", FLOATING, hardswish),
+    row!("softplus.out(Tensor self, Scalar beta=1, Scalar threshold=20, *, ", FLOATING, softplus),
+    row!("log_sigmoid.out(Tensor self, *, ", FLOATING, log_sigmoid),
+    row!("elu.out(Tensor self, Scalar alpha=1, Scalar scale=1, Scalar input_scale=1, *, ", FLOATING, elu),
+    row!("leaky_relu.out(Tensor self, Scalar negative_slope=0.01, *, ", FLOATING, leaky_relu),
+    row!("logit.out(Tensor self, float? eps=None, *, ", REAL_BOOL, logit),
+    row!("hardtanh.out(Tensor self, Scalar min_val=-1, Scalar max_val=1, *, ", REAL, hardtanh),
+    row!("clamp.out(Tensor self, Scalar? min=None, Scalar? max=None, *, ", REAL_BOOL, clamp),
+    row!("clamp_min.out(Tensor self, Scalar min, *, ", REAL_BOOL, clamp_min),
+    row!("clamp_max.out(Tensor self, Scalar max, *, ", REAL_BOOL, clamp_max),
+    row!("clamp.Tensor_out(Tensor self, Tensor? min=None, Tensor? max=None, *, ", REAL_BOOL, clamp_tensor),
+    row!("threshold.out(Tensor self, Scalar threshold, Scalar value, *, ", REAL, threshold),
+    Operator::new(
+        "aten::where.self_out(Tensor condition, Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::ALL,
+        choose,
+    )
+    .in_place(&[1, 2]),
+    row!("addcmul.out(Tensor self, Tensor tensor1, Tensor tensor2, *, Scalar value=1, ", ALL, addcmul),
+    row!("addcdiv.out(Tensor self, Tensor tensor1, Tensor tensor2, *, Scalar value=1, ", FLOATING, addcdiv),
+    row!("lerp.Scalar_out(Tensor self, Tensor end, Scalar weight, *, ", FLOATING, lerp),
+    row!("lerp.Tensor_out(Tensor self, Tensor end, Tensor weight, *, ", FLOATING, lerp),
+];
+
+/// Functions of floating-point tensors, with arguments read first.
+macro_rules! float_functions {
+    ($($(#[$doc:meta])* $name:ident $({ $($var:ident = $at:literal),+ })? = |$x:ident| $f:expr;)*) => { $(
+        $(#[$doc])*
+        fn $name(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+            $($(let $var = args.scalar($at)?.to_f64();)+)?
+            map(ctx, args, outs, [Input::Arg(0)], &elementwise!(float |$x| $f))
+        }
+    )* };
+}
+
+float_functions! {
+    /// `x * sigmoid(x)`
+    silu = |x| x / (1.0 + (-x).exp());
+    /// `x * tanh(log(1 + exp(x)))`
+    mish = |x| x * if x > 20.0 { 1.0 } else { x.exp().ln_1p().tanh() };
+    /// `clamp(x + 3, 0, 6) / 6`
+    hardsigmoid = |x| between(x + 3.0, 0.0, 6.0) / 6.0;
+    /// `x * clamp(x + 3, 0, 6) / 6`
+    hardswish = |x| x * between(x + 3.0, 0.0, 6.0) / 6.0;
+    /// `log(1 + exp(beta x)) / beta`, and `x` where `beta x` is above the threshold.
+    softplus { beta = 1, threshold = 2 } = |x| {
+        let b = beta as F;
+        if x * b > threshold as F { x } else { (x * b).exp().ln_1p() / b }
+    };
+    log_sigmoid = |x| x.min(0.0) - (-x.abs()).exp().ln_1p();
+    /// `scale * x` above zero, `scale * alpha * (exp(input_scale x) - 1)` below.
+    elu { alpha = 1, scale = 2, input_scale = 3 } = |x| if x <= 0.0 {
+        scale as F * alpha as F * (x * input_scale as F).exp_m1()
+    } else {
+        scale as F * x
+    };
+    leaky_relu { slope = 1 } = |x| if x > 0.0 { x } else { x * slope as F };
+}
+
+/// NaN stays; a NaN bound gives NaN.
+#[inline]
+#[expect(clippy::neg_cmp_op_on_partial_ord, reason = "a NaN bound must win")]
+fn between<T: Compute + PartialOrd>(x: T, min: T, max: T) -> T {
+    if x.partial_cmp(&x).is_none() {
+        return x;
+    }
+    let x = if !(x >= min) { min } else { x };
+    if !(x <= max) { max } else { x }
+}
+
+fn erf_of(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    map_float(ctx, args, outs, [Input::Arg(0)], &elementwise!(float | x | erf(x as f64) as F))
+}
+
+fn erfc_of(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    map_float(ctx, args, outs, [Input::Arg(0)], &elementwise!(float | x | erfc(x as f64) as F))
+}
+
+/// `x * P(X <= x)` of a normal X, or its approximation by `tanh`.
+fn gelu(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_PI};
+    let input = [Input::Arg(0)];
+    match args.str(1)? {
+        "none" => {
+            let fns = elementwise!(
+                float | x | {
+                    let p = 0.5 * erfc(-(x as f64) * FRAC_1_SQRT_2);
+                    if p == 0.0 { -0.0 } else { (x as f64 * p) as F }
+                }
+            );
+            map(ctx, args, outs, input, &fns)
+        }
+        "tanh" => {
+            let k = FRAC_2_PI.sqrt();
+            let fns = elementwise!(
+                float | x | {
+                    let p = 0.5 * (1.0 + (k as F * (x + 0.044715 * x * x * x)).tanh());
+                    if p == 0.0 { -0.0 } else { x * p }
+                }
+            );
+            map(ctx, args, outs, input, &fns)
+        }
+        other => Err(Error::invalid(format!("approximate: {other:?} is not `none` or `tanh`"))),
+    }
+}
+
+/// `log(x / (1 - x))`, after a clamp to `eps` and `1 - eps` if eps is given.
+fn logit(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    let (low, high) = match args.optional_double(1)? {
+        Some(eps) => (eps, 1.0 - eps),
+        None => (f64::NEG_INFINITY, f64::INFINITY),
+    };
+    let fns = elementwise!(
+        float | x | {
+            let x = between(x, low as F, high as F);
+            (x / (1.0 - x)).ln()
+        }
+    );
+    map_float(ctx, args, outs, [Input::Arg(0)], &fns)
+}
+
+/// Clamps argument 0 to bounds of which either may be absent; they count in the result's type if
+/// `promoted`.
+fn clamp_to(
+    ctx: &KernelContext<'_>,
+    args: &Args<'_>,
+    outs: &mut Outs<'_>,
+    [min, max]: [Option<tensor::Scalar>; 2],
+    promoted: bool,
+) -> Result<()> {
+    let mut dtype = args.meta(0)?.dtype();
+    for bound in [min, max].into_iter().flatten().filter(|_| promoted) {
+        let with = promote(args, &[Input::Arg(0), Input::Scalar(bound)])?;
+        dtype = dtype.promote(with).unwrap_or(with);
+    }
+    let (a, b) = (min.map_or(f64::NEG_INFINITY, |s| s.to_f64()), max.map_or(f64::INFINITY, |s| s.to_f64()));
+    let (i, j) = (min.map_or(i64::MIN, |s| s.to_i64()), max.map_or(i64::MAX, |s| s.to_i64()));
+    let fns = elementwise!(float | x | between(x, a as F, b as F), int | x | x.max(i).min(j));
+    map_as(ctx, args, outs, [Input::Arg(0)], dtype, dtype, &fns)
+}
+
+fn hardtanh(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    clamp_to(ctx, args, outs, [Some(args.scalar(1)?), Some(args.scalar(2)?)], false)
+}
+
+/// At least `min` and at most `max`; where they contradict each other, `max`.
+fn clamp(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    let bounds = [args.optional_scalar(1)?, args.optional_scalar(2)?];
+    ensure!(bounds.iter().any(|b| b.is_some()), "min and max are both absent");
+    clamp_to(ctx, args, outs, bounds, true)
+}
+
+fn clamp_min(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    clamp_to(ctx, args, outs, [Some(args.scalar(1)?), None], true)
+}
+
+fn clamp_max(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    clamp_to(ctx, args, outs, [None, Some(args.scalar(1)?)], true)
+}
+
+fn clamp_tensor(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    let (x, min, max) = (Input::Arg(0), Input::Arg(1), Input::Arg(2));
+    match (args.is_none(1), args.is_none(2)) {
+        (true, true) => Err(Error::invalid("min and max are both absent")),
+        (false, true) => {
+            let fns = elementwise!(float | x, a | between(x, a, F::INFINITY), int | x, a | x.max(a));
+            map(ctx, args, outs, [x, min], &fns)
+        }
+        (true, false) => {
+            let fns = elementwise!(float | x, b | between(x, F::NEG_INFINITY, b), int | x, b | x.min(b));
+            map(ctx, args, outs, [x, max], &fns)
+        }
+        (false, false) => {
+            let fns = elementwise!(float | x, a, b | between(x, a, b), int | x, a, b | x.max(a).min(b));
+            map(ctx, args, outs, [x, min, max], &fns)
+        }
+    }
+}
+
+/// The input where it is above the threshold, else `value`.
+fn threshold(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    let (t, v) = (args.scalar(1)?, args.scalar(2)?);
+    let (tf, vf, ti, vi) = (t.to_f64(), v.to_f64(), t.to_i64(), v.to_i64());
+    let fns = elementwise!(
+        float | x | if x <= tf as F { vf as F } else { x },
+        int | x | if x <= ti { vi } else { x }
+    );
+    map(ctx, args, outs, [Input::Arg(0)], &fns)
+}
+
+/// `self` where the condition is true, else `other`.
+fn choose(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    let dtype = promote(args, &[Input::Arg(1), Input::Arg(2)])?;
+    expect_out(dtype, outs.tensor(0)?.dtype())?;
+    let fns = elementwise!(
+        real | c,
+        a,
+        b | if c.is_true() { a } else { b },
+        complex | c,
+        a,
+        b | if c.is_true() { a } else { b }
+    );
+    map_as(ctx, args, outs, [0, 1, 2].map(Input::Arg), dtype, dtype, &fns)
+}
+
+/// `self + value * tensor1 * tensor2`
+fn addcmul(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    let value = args.scalar(3)?;
+    let (v, i) = (value.to_f64(), value.to_i64());
+    let fns = elementwise!(
+        float | x,
+        a,
+        b | x + v as F * a * b,
+        int | x,
+        a,
+        b | x.wrapping_add(i.wrapping_mul(a).wrapping_mul(b)),
+        complex | x,
+        a,
+        b | x + a * b * v
+    );
+    map(ctx, args, outs, [0, 1, 2].map(Input::Arg), &fns)
+}
+
+/// `self + value * tensor1 / tensor2`
+fn addcdiv(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    let v = args.scalar(3)?.to_f64();
+    let fns = elementwise!(float | x, a, b | x + v as F * a / b, complex | x, a, b | x + a * v / b);
+    map(ctx, args, outs, [0, 1, 2].map(Input::Arg), &fns)
+}
+
+/// `self + weight * (end - self)`, computed from the nearer end.
+fn lerp(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    let fns =
+        elementwise!(float | a, b, w | if w.abs() < 0.5 { a + w * (b - a) } else { b - (b - a) * (1.0 - w) });
+    map(ctx, args, outs, [Input::Arg(0), Input::Arg(1), Input::of(args, 2)?], &fns)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::support::call::{a, call, int, out, s, t};
+    use operator::Arg;
+    use tensor::ScalarType::{Byte, Float, Half, Int, Long};
+    use tensor::{Bool, Tensor};
+
+    fn near(t: &Tensor, want: &[f32]) {
+        let got = t.as_slice::<f32>().unwrap();
+        let same = |(a, b): (&f32, &f32)| (a - b).abs() < 1e-5 || a == b || (a.is_nan() && b.is_nan());
+        assert!(got.len() == want.len() && got.iter().zip(want).all(same), "{got:?} {want:?}");
+    }
+
+    fn go<'a>(name: &str, x: &'a Tensor, args: &[Arg<'a>]) -> Tensor {
+        let all: Vec<_> = [a(x)].into_iter().chain(args.iter().cloned()).collect();
+        call(name, &all, out(Float, x.sizes())).unwrap()
+    }
+
+    #[test]
+    fn activations() {
+        let x = t(&[4], &[-1f32, 0.5, f32::NEG_INFINITY, f32::NAN]);
+        near(&go("aten::gelu.out", &x, &[]), &[-0.158_655_25, 0.345_731_23, 0.0, f32::NAN]);
+        near(&go("aten::gelu.out", &x, &[Arg::Str("tanh")]), &[-0.158_808_01, 0.345_714_0, 0.0, f32::NAN]);
+        near(&go("aten::erf.out", &x, &[]), &[-0.842_700_8, 0.520_499_9, -1.0, f32::NAN]);
+        near(&go("aten::elu.out", &x, &[]), &[-0.632_120_55, 0.5, -1.0, f32::NAN]);
+        near(&go("aten::leaky_relu.out", &x, &[]), &[-0.01, 0.5, f32::NEG_INFINITY, f32::NAN]);
+        near(&go("aten::hardswish.out", &x, &[]), &[-0.333_333_34, 0.291_666_67, f32::NAN, f32::NAN]);
+        near(&go("aten::hardtanh.out", &x, &[int(0), Arg::Double(0.25)]), &[0.0, 0.25, 0.0, f32::NAN]);
+        assert!(call("aten::gelu.out", &[a(&x), Arg::Str("x")], out(Float, &[4])).is_err());
+    }
+
+    #[test]
+    fn clamps() {
+        let x = t(&[3], &[1i32, 5, 9]);
+        let r = call("aten::clamp.out", &[a(&x), int(2), Arg::None], out(Int, &[3])).unwrap();
+        assert_eq!(r.as_slice::<i32>().unwrap(), &[2, 5, 9]);
+        let r = call("aten::clamp.out", &[a(&x), Arg::Double(1.5), int(6)], out(Float, &[3])).unwrap();
+        near(&r, &[1.5, 5.0, 6.0]);
+        let r = call("aten::clamp.out", &[a(&t(&[2], &[0u8, 200])), int(-1), int(1000)], out(Byte, &[2]))
+            .unwrap();
+        assert_eq!(r.as_slice::<u8>().unwrap(), &[0, 200]);
+        let high = t(&[1], &[4i64]);
+        let r = call("aten::clamp.Tensor_out", &[a(&x), Arg::None, a(&high)], out(Long, &[3])).unwrap();
+        assert_eq!(r.as_slice::<i64>().unwrap(), &[1, 4, 4]);
+        assert!(call("aten::clamp.out", &[a(&x)], out(Int, &[3])).is_err());
+    }
+
+    #[test]
+    fn choices() {
+        let c = t(&[2, 1], &[Bool::from(true), false.into()]);
+        let (x, y) = (t(&[2], &[1f32, f32::NAN]), s(tensor::f16::from_f32(7.0)));
+        let r = call("aten::where.self_out", &[a(&c), a(&x), a(&y)], out(Float, &[2, 2])).unwrap();
+        near(&r, &[1.0, f32::NAN, 7.0, 7.0]);
+        let (i, big) = (t(&[1], &[i64::MAX]), t(&[1], &[i64::MAX - 1]));
+        let r =
+            call("aten::where.self_out", &[a(&t(&[1], &[2u8])), a(&i), a(&big)], out(Long, &[1])).unwrap();
+        assert_eq!(r.as_slice::<i64>().unwrap(), &[i64::MAX]);
+        let r = call("aten::lerp.Scalar_out", &[a(&x), a(&x), Arg::Double(0.3)], out(Half, &[2]));
+        assert_eq!(r.unwrap().as_slice::<tensor::f16>().unwrap()[0].to_f32(), 1.0);
+    }
+}

@@ -1,0 +1,401 @@
+//! Indexing by tensors: rows picked and put, embeddings, the places of what is not zero.
+
+use crate::support::convert::{Values, convert, indices, values};
+use crate::support::dims::{broadcast, wrap_dim, wrap_index};
+use crate::support::dtype::{Cast, compute_type, dispatch, expect_dtype};
+use crate::support::layout::{Layout, Walk};
+use crate::support::map::aligned;
+use operator::{Args, DtypeSet, Error, KernelContext, Operator, Outs, Result, ScratchBuffer, ensure};
+use smallvec::SmallVec;
+use tensor::{ScalarType, Shape, TensorView, TensorViewMut};
+
+macro_rules! row {
+    ($schema:literal, $f:ident) => {
+        Operator::new(concat!("aten::", $schema, "Tensor(a!) out) -> Tensor(a!)"), DtypeSet::ALL, $f)
+    };
+}
+
+pub(crate) const OPERATORS: &[Operator] = &[
+    row!("index.Tensor_out(Tensor self, Tensor?[] indices, *, ", index),
+    row!("index_select.out(Tensor self, int dim, Tensor index, *, ", index_select),
+    row!(
+        "embedding.out(Tensor weight, Tensor indices, SymInt padding_idx=-1, bool scale_grad_by_freq=False, \
+         bool sparse=False, *, ",
+        embedding
+    ),
+    row!(
+        "index_put.out(Tensor self, Tensor?[] indices, Tensor values, bool accumulate=False, *, ",
+        index_put
+    ),
+    Operator::new(
+        "aten::index_put_(Tensor(a!) self, Tensor?[] indices, Tensor values, bool accumulate=False) -> Tensor(a!)",
+        DtypeSet::ALL,
+        index_put_in_place,
+    ),
+    row!("nonzero.out(Tensor self, *, ", nonzero),
+];
+
+/// One index tensor: the places it names along a dimension.
+struct Index<'a> {
+    dim: usize,
+    values: Values<'a, i64>,
+    sizes: Shape,
+}
+
+/// What index tensors choose of a tensor: for each position in their common shape, a view over the
+/// dimensions that have no index.
+struct Choice<'a> {
+    /// The common shape of the index tensors.
+    sizes: Shape,
+    /// For each position in it, in row-major order, where the view starts.
+    starts: ScratchBuffer<'a, i64>,
+    /// The view, without its start.
+    rest: Layout,
+    /// Where in the result's dimensions those of `sizes` stand, the rest being those of the view.
+    at: usize,
+}
+
+impl<'a> Choice<'a> {
+    /// Of a tensor that lies like `x`, by the indices given for its first dimensions.
+    fn new(ctx: &KernelContext<'a>, x: &Layout, list: &[Option<TensorView<'a>>]) -> Result<Self> {
+        let mut all: SmallVec<[Index<'a>; 4]> = SmallVec::new();
+        let mut dim = 0;
+        for tensor in list {
+            match tensor {
+                None => dim += 1,
+                Some(mask) if matches!(mask.dtype(), ScalarType::Bool | ScalarType::Byte) => {
+                    push_mask(ctx, x, mask, dim, &mut all)?;
+                    dim += mask.rank();
+                }
+                Some(t) => {
+                    let values = indices(ctx, "indices", t)?;
+                    all.push(Index { dim, values, sizes: *t.sizes() });
+                    dim += 1;
+                }
+            }
+        }
+        ensure!(dim <= x.rank(), "indices: they are for {dim} dimensions, the tensor's shape is {}", x.sizes);
+        Self::of(ctx, x, &all, true)
+    }
+
+    /// By indices for these dimensions; negative ones count from the end if `wrap`.
+    fn of(ctx: &KernelContext<'a>, x: &Layout, all: &[Index<'_>], wrap: bool) -> Result<Self> {
+        let mut sizes = Shape::SCALAR;
+        for index in all {
+            sizes = broadcast(&sizes, &index.sizes)?;
+        }
+        let mut starts = ctx.scratch::<i64>(sizes.numel()?)?;
+        starts.fill(x.offset as i64);
+        for index in all {
+            let (n, stride) = (x.sizes[index.dim], x.strides()[index.dim] as i64);
+            let walk = Layout::contiguous(&index.sizes).expand(&sizes)?.walk();
+            for (j, start) in starts.iter_mut().enumerate() {
+                let i = index.values[walk.at(j)];
+                ensure!(
+                    wrap || i >= 0,
+                    "indices: index {i} is out of range for dimension {} of size {n}",
+                    index.dim
+                );
+                *start += wrap_index("indices", i, n)? as i64 * stride;
+            }
+        }
+        // The dimensions indexed go from the view; if they stand together, the result's new ones stand
+        // there, else in front.
+        let mut rest = *x;
+        rest.offset = 0;
+        for index in all.iter().rev() {
+            rest = rest.slice(index.dim, 0, 1.min(rest.sizes[index.dim]), 1).remove(index.dim);
+        }
+        let together = all.windows(2).all(|w| w[0].dim + 1 == w[1].dim);
+        let at = if together { all.first().map_or(0, |i| i.dim) } else { 0 };
+        Ok(Self { sizes, starts, rest, at })
+    }
+
+    /// The sizes of what is chosen.
+    fn result(&self) -> Result<Shape> {
+        let mut all = self.rest.sizes;
+        for (i, &s) in self.sizes.iter().enumerate() {
+            all.insert(self.at + i, s)?;
+        }
+        all.numel()?;
+        Ok(all)
+    }
+
+    /// Splits a layout of the result's sizes into the positions and the view at each.
+    fn split(&self, result: &Layout) -> (Walk, Walk) {
+        let here = self.at..self.at + self.sizes.rank();
+        let one = |d: usize| (result.sizes[d], result.strides()[d]);
+        let positions = Walk::new(here.clone().rev().map(one), result.offset);
+        let rest = (0..result.rank()).rev().filter(|d| !here.contains(d)).map(one);
+        (positions, Walk::new(rest, 0))
+    }
+
+    /// Calls `f(chosen, result, count)` for runs of `count` elements, where they start in the tensor
+    /// chosen from and in the result, which lies like `result`.
+    fn each(&self, result: &Layout, mut f: impl FnMut(usize, usize, usize)) {
+        let n: usize = self.rest.sizes.iter().product();
+        if n == 0 {
+            return;
+        }
+        let (positions, there) = self.split(result);
+        let here = self.rest.walk();
+        let dense = here.dense().is_some() && there.dense().is_some();
+        for (j, &start) in self.starts.iter().enumerate() {
+            let (start, at) = (start as usize, positions.at(j));
+            if dense {
+                f(start, at, n);
+            } else {
+                (0..n).for_each(|i| f(start + here.at(i), at + there.at(i), 1));
+            }
+        }
+    }
+
+    /// Sets `out` to what is chosen of `x`.
+    fn take(&self, x: &TensorView<'_>, out: &mut TensorViewMut<'_>) -> Result<()> {
+        ensure!(x.dtype() == out.dtype(), "out: expected a tensor of {}, found {}", x.dtype(), out.dtype());
+        out.resize(&self.result()?)?;
+        let into = Layout::of(out.meta());
+        let size = x.dtype().size();
+        let (from, to) = (x.bytes(), out.bytes_mut());
+        self.each(&into, |a, b, n| {
+            to[b * size..(b + n) * size].copy_from_slice(&from[a * size..(a + n) * size]);
+        });
+        Ok(())
+    }
+}
+
+/// The indices of a mask's true elements: one index tensor for each of its dimensions.
+fn push_mask<'a>(
+    ctx: &KernelContext<'a>,
+    x: &Layout,
+    mask: &TensorView<'_>,
+    dim: usize,
+    all: &mut SmallVec<[Index<'a>; 4]>,
+) -> Result<()> {
+    let fits = x.sizes.get(dim..dim + mask.rank()).is_some_and(|s| *s == **mask.sizes());
+    ensure!(
+        fits && mask.rank() > 0,
+        "indices: a mask of shape {} does not suit dimensions {dim} on of {}",
+        mask.sizes(),
+        x.sizes
+    );
+    let walk = Layout::of(mask.meta()).walk();
+    let count = mask.bytes().iter().filter(|&&b| b != 0).count();
+    for d in 0..mask.rank() {
+        let inner: usize = mask.sizes()[d + 1..].iter().product();
+        let mut values = ctx.scratch::<i64>(count)?;
+        let places = (0..mask.numel()).filter(|&i| mask.bytes()[walk.at(i)] != 0);
+        for (v, i) in values.iter_mut().zip(places) {
+            *v = (i / inner % mask.sizes()[d]) as i64;
+        }
+        all.push(Index { dim: dim + d, values: Values::Copy(values), sizes: Shape::new(&[count])? });
+    }
+    Ok(())
+}
+
+/// The elements at the indices given for the first dimensions; a mask stands for the indices of its
+/// true elements. Negative indices count from the end.
+fn index(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    let (x, list) = (args.tensor(0)?, args.optional_tensors(1)?);
+    Choice::new(ctx, &Layout::of(x.meta()), &list)?.take(&x, outs.tensor(0)?)
+}
+
+/// The elements of a dimension that a list names.
+fn index_select(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    let (x, index) = (args.tensor(0)?, args.tensor(2)?);
+    ensure!(index.rank() <= 1, "index: expected at most one dimension, found {}", index.meta());
+    let dim = wrap_dim(args.name(1), args.int(1)?, x.rank())?;
+    let mut layout = Layout::of(x.meta());
+    let values = indices(ctx, args.name(2), &index)?;
+    let sizes = if x.rank() == 0 {
+        ensure!(
+            values.len() == 1,
+            "index: a zero-dim tensor has one element, {} are asked for",
+            values.len()
+        );
+        layout = layout.insert(0, 1, 1)?;
+        Shape::SCALAR
+    } else {
+        Shape::new(&[values.len()])?
+    };
+    Choice::of(ctx, &layout, &[Index { dim, values, sizes }], false)?.take(&x, outs.tensor(0)?)
+}
+
+/// The rows of a matrix that an index tensor names.
+fn embedding(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    let (weight, index) = (args.tensor(0)?, args.tensor(1)?);
+    ensure!(weight.rank() == 2, "weight: expected a matrix, found the shape {}", weight.sizes());
+    let index = Index { dim: 0, values: indices(ctx, args.name(1), &index)?, sizes: *index.sizes() };
+    Choice::of(ctx, &Layout::of(weight.meta()), &[index], false)?.take(&weight, outs.tensor(0)?)
+}
+
+/// A copy of `self` in which the elements at the indices are `values`, or increased by them.
+fn index_put(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    convert(ctx, args, outs, 0, args.meta(0)?.sizes())?;
+    put(ctx, args, outs)
+}
+
+/// As [`index_put`], on `self` itself.
+fn index_put_in_place(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    put(ctx, args, outs)
+}
+
+fn put(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    let (list, from, accumulate) = (args.optional_tensors(1)?, args.tensor(2)?, args.bool(3)?);
+    let out = outs.tensor(0)?;
+    ensure!(
+        from.dtype() == out.dtype(),
+        "values: expected a tensor of {}, as self is, found {}",
+        out.dtype(),
+        from.dtype()
+    );
+    let choice = Choice::new(ctx, &Layout::of(out.meta()), &list)?;
+    let given = Layout::of(from.meta()).expand(&choice.result()?)?;
+    let size = from.dtype().size();
+    if !accumulate {
+        let (src, dst) = (from.bytes(), out.bytes_mut());
+        choice.each(&given, |a, b, n| {
+            dst[a * size..(a + n) * size].copy_from_slice(&src[b * size..(b + n) * size]);
+        });
+        return Ok(());
+    }
+    aligned(from.bytes(), from.dtype())?;
+    aligned(out.bytes(), out.dtype())?;
+    dispatch!("values", from.dtype(), ALL, T => {
+        let (src, dst) = (from.as_slice::<T>()?, out.as_mut_slice::<T>()?);
+        choice.each(&given, |a, b, n| {
+            for (d, s) in dst[a..a + n].iter_mut().zip(&src[b..b + n]) {
+                *d = sum(*d, *s);
+            }
+        });
+    });
+    Ok(())
+}
+
+/// The sum of two elements; integers wrap, bool is or.
+fn sum<T: Cast>(a: T, b: T) -> T {
+    match compute_type(T::DTYPE) {
+        ScalarType::Long => T::from_i64(a.to_i64().wrapping_add(b.to_i64())),
+        ScalarType::Float => T::from_f32(a.to_f32() + b.to_f32()),
+        ScalarType::Double => T::from_f64(a.to_f64() + b.to_f64()),
+        _ => T::from_complex(a.to_complex() + b.to_complex()),
+    }
+}
+
+/// The coordinates of every element that is not zero, a row each, in row-major order.
+fn nonzero(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    let (x, out) = (args.tensor(0)?, outs.tensor(0)?);
+    expect_dtype(args.name(0), x.dtype(), DtypeSet::ALL)?;
+    ensure!(out.dtype() == ScalarType::Long, "out: expected int64, found {}", out.dtype());
+    let rank = x.rank();
+    dispatch!("self", compute_type(x.dtype()), COMPUTE, C => {
+        let all = values::<C>(ctx, &x, &Layout::of(x.meta()))?;
+        let found = || all.iter().enumerate().filter(|(_, v)| **v != C::default());
+        out.resize(&[found().count(), rank])?;
+        let (rows, columns) = match out.strides()[..] {
+            [rows, columns] => (rows, columns),
+            _ => return Err(Error::invalid("out: expected a matrix")),
+        };
+        let coordinates = out.as_mut_slice::<i64>()?;
+        for (row, (mut i, _)) in found().enumerate() {
+            for d in (0..rank).rev() {
+                coordinates[row * rows + d * columns] = (i % x.sizes()[d]) as i64;
+                i /= x.sizes()[d];
+            }
+        }
+    });
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::support::call::{a, call, int, out, t};
+    use operator::Arg;
+    use tensor::ScalarType::{Float, Int, Long};
+    use tensor::{Bool, DimOrder, Tensor};
+
+    fn numbered(sizes: &[usize]) -> Tensor {
+        let n = sizes.iter().product::<usize>() as i32;
+        t(sizes, &(0..n).collect::<Vec<_>>())
+    }
+
+    fn optional<'a>(list: &[Option<&'a Tensor>]) -> Arg<'a> {
+        Arg::OptionalTensors(list.iter().map(|t| t.map(|t| t.view())).collect())
+    }
+
+    fn elements(t: &Tensor) -> Vec<i32> {
+        t.to_dim_order(DimOrder::contiguous(t.rank())).unwrap().as_slice().unwrap().to_vec()
+    }
+
+    fn truths(sizes: &[usize], bits: &[u8]) -> Tensor {
+        t(sizes, &bits.iter().map(|&b| Bool::from(b == 1)).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn picked_by_tensors_and_masks() {
+        let x = numbered(&[2, 3, 4]);
+        let (i, j) = (t(&[2], &[1i64, -1]), t(&[2, 1], &[0i32, 2]));
+        let go = |list: &[Option<&Tensor>], sizes: &[usize]| {
+            let r = call("aten::index.Tensor_out", &[a(&x), optional(list)], out(Int, sizes))?;
+            assert_eq!(&**r.sizes(), sizes);
+            Ok::<_, operator::Error>(elements(&r))
+        };
+        assert_eq!(go(&[None, None, Some(&i)], &[2, 3, 2]).unwrap()[..4], [1, 3, 5, 7]);
+        assert_eq!(go(&[None, Some(&j), Some(&i)], &[2, 2, 2]).unwrap(), [1, 3, 9, 11, 13, 15, 21, 23]);
+        // Index dimensions that do not stand together come first.
+        let k = t(&[2], &[0i64, 1]);
+        assert_eq!(go(&[Some(&k), None, Some(&i)], &[2, 3]).unwrap(), [1, 5, 9, 15, 19, 23]);
+        let mask = truths(&[2, 3], &[0, 1, 0, 0, 0, 1]);
+        assert_eq!(go(&[Some(&mask)], &[2, 4]).unwrap(), [4, 5, 6, 7, 20, 21, 22, 23]);
+        let far = t(&[1], &[4i64]);
+        assert!(go(&[None, None, Some(&far)], &[2, 3, 1]).unwrap_err().to_string().contains("4"));
+        assert!(go(&[None, Some(&mask)], &[2, 1]).is_err());
+        assert!(go(&[None, None, None, Some(&i)], &[2]).is_err());
+        let none = t::<i64>(&[0], &[]);
+        assert_eq!(go(&[Some(&none)], &[0, 3, 4]).unwrap(), []);
+    }
+
+    #[test]
+    fn selected_and_embedded() {
+        let x = numbered(&[3, 2]);
+        let i = t(&[2], &[2i32, 0]);
+        let r = call("aten::index_select.out", &[a(&x), int(0), a(&i)], out(Int, &[2, 2])).unwrap();
+        assert_eq!(elements(&r), [4, 5, 0, 1]);
+        let r =
+            call("aten::embedding.out", &[a(&x), a(&t(&[1, 2], &[1i64, 1]))], out(Int, &[1, 2, 2])).unwrap();
+        assert_eq!(elements(&r), [2, 3, 2, 3]);
+        for bad in [-1i64, 3] {
+            assert!(call("aten::embedding.out", &[a(&x), a(&t(&[1], &[bad]))], out(Int, &[1, 2])).is_err());
+        }
+    }
+
+    #[test]
+    fn put_and_added() {
+        let x = t(&[3], &[0f32, 10.0, 20.0]);
+        let (i, v) = (t(&[3], &[0i64, 0, -1]), t(&[3], &[1f32, 2.0, 3.0]));
+        let args = [a(&x), optional(&[Some(&i)]), a(&v)];
+        let r = call("aten::index_put.out", &args, out(Float, &[3])).unwrap();
+        assert_eq!(r.as_slice::<f32>().unwrap(), &[2.0, 10.0, 3.0]);
+        let args = [optional(&[Some(&i)]), a(&v), Arg::Bool(true)];
+        let r = call("aten::index_put_", &args, x.clone()).unwrap();
+        assert_eq!(r.as_slice::<f32>().unwrap(), &[3.0, 10.0, 23.0]);
+        let (one, seven) = (t(&[1], &[1i64]), t(&[], &[7i32]));
+        let args = [optional(&[None, Some(&one)]), a(&seven)];
+        let r = call("aten::index_put_", &args, numbered(&[2, 2])).unwrap();
+        assert_eq!(elements(&r), [0, 7, 2, 7]);
+    }
+
+    #[test]
+    fn places_of_what_is_not_zero() {
+        let x = t(&[2, 2], &[0f32, f32::NAN, 0.0, 3.0]);
+        for order in [[0, 1], [1, 0]] {
+            let into = out(Long, &[2, 2]).to_dim_order(DimOrder::new(&order).unwrap()).unwrap();
+            let r = call("aten::nonzero.out", &[a(&x)], into).unwrap();
+            assert_eq!(&**r.sizes(), &[2, 2]);
+            let r = r.to_dim_order(DimOrder::contiguous(2)).unwrap();
+            assert_eq!(r.as_slice::<i64>().unwrap(), &[0, 1, 1, 1]);
+        }
+        let r = call("aten::nonzero.out", &[a(&t(&[], &[5u8]))], out(Long, &[1, 0])).unwrap();
+        assert_eq!(&**r.sizes(), &[1, 0]);
+    }
+}

@@ -1,0 +1,138 @@
+//! Quantization of whole tensors.
+
+use crate::support::dtype::{Cast, expect_dtype};
+use crate::support::layout::Layout;
+use crate::support::map::{Input, elementwise, map_sized};
+use operator::{Args, DtypeSet, KernelContext, Operator, Outs, Result, ensure};
+use tensor::ScalarType;
+
+macro_rules! row {
+    ($schema:literal, $dtypes:expr, $f:ident) => {
+        Operator::new(
+            concat!("quantized_decomposed::", $schema, "Tensor(a!) out) -> Tensor(a!)"),
+            $dtypes,
+            $f,
+        )
+    };
+}
+
+/// Types that hold quantized numbers.
+const QUANTIZED: DtypeSet = DtypeSet::INTEGRAL.and(DtypeSet::of(&[ScalarType::UInt16, ScalarType::UInt32]));
+
+pub(crate) const OPERATORS: &[Operator] = &[
+    row!(
+        "quantize_per_tensor.out(Tensor input, float scale, int zero_point, int quant_min, int quant_max, \
+         ScalarType dtype, *, ",
+        DtypeSet::FLOATING,
+        quantize
+    ),
+    row!(
+        "quantize_per_tensor.Tensor_out(Tensor input, Tensor scale, Tensor zero_point, int quant_min, \
+         int quant_max, ScalarType dtype, *, ",
+        DtypeSet::FLOATING,
+        quantize
+    ),
+    row!(
+        "dequantize_per_tensor.out(Tensor input, float scale, int zero_point, int quant_min, int quant_max, \
+         ScalarType dtype, *, ScalarType? out_dtype=None, ",
+        QUANTIZED,
+        dequantize
+    ),
+    row!(
+        "dequantize_per_tensor.Tensor_out(Tensor input, Tensor scale, Tensor zero_point, int quant_min, \
+         int quant_max, ScalarType dtype, *, ScalarType? out_dtype=None, ",
+        QUANTIZED,
+        dequantize
+    ),
+];
+
+/// A number that is given as such or as a tensor of one element.
+fn number(args: &Args<'_>, index: usize) -> Result<f64> {
+    if args.meta(index).is_err() {
+        return args.double(index);
+    }
+    let t = args.tensor(index)?;
+    ensure!(t.numel() == 1, "{}: expected one element, found {}", args.name(index), t.meta());
+    let mut value = [0f64];
+    crate::support::convert::read(&t, &Layout::of(t.meta()), &mut value)?;
+    Ok(value[0])
+}
+
+/// Scale, zero point and bounds: arguments 1 to 4.
+struct Affine {
+    scale: f64,
+    zero_point: i64,
+    min: i64,
+    max: i64,
+}
+
+impl Affine {
+    fn read(args: &Args<'_>) -> Result<Self> {
+        let zero_point = match args.meta(2) {
+            Ok(_) => i64::from_f64(number(args, 2)?),
+            Err(_) => args.int(2)?,
+        };
+        let (min, max) = (args.int(3)?, args.int(4)?);
+        ensure!(min <= max, "quant_min: {min} is greater than quant_max, {max}");
+        Ok(Self { scale: number(args, 1)?, zero_point, min, max })
+    }
+}
+
+/// `clamp(round(x / scale) + zero_point, quant_min, quant_max)`, halves rounded to the even integer.
+fn quantize(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    let Affine { scale, zero_point, min, max } = Affine::read(args)?;
+    let (from, sizes) = (args.meta(0)?.dtype(), *args.meta(0)?.sizes());
+    let to = outs.tensor(0)?.dtype();
+    expect_dtype(args.name(0), from, DtypeSet::FLOATING)?;
+    expect_dtype("out", to, QUANTIZED)?;
+    let (low, high) = (min as f64, max as f64);
+    // The reference multiplies by the reciprocal in float32.
+    let inverse = 1.0 / scale as f32;
+    let zero = zero_point as f64;
+    let fns = elementwise!(
+        float | x | ((x * inverse as F).round_ties_even() as f64 + zero).max(low).min(high) as F
+    );
+    // In float32, integers up to 2^24 are exact; more takes float64.
+    let wide = from == ScalarType::Double || min < -(1 << 24) || max > 1 << 24;
+    let dtype = if wide { ScalarType::Double } else { ScalarType::Float };
+    map_sized(ctx, args, outs, [Input::Arg(0)], sizes, dtype, to, &fns)
+}
+
+/// `(x - zero_point) * scale`
+fn dequantize(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    let Affine { scale, zero_point, .. } = Affine::read(args)?;
+    let (from, sizes) = (args.meta(0)?.dtype(), *args.meta(0)?.sizes());
+    let to = outs.tensor(0)?.dtype();
+    expect_dtype(args.name(0), from, QUANTIZED)?;
+    expect_dtype("out", to, DtypeSet::FLOATING)?;
+    let (scale, zero) = (scale as f32, zero_point as f64);
+    let fns = elementwise!(float | x | (x as f64 - zero) as F * scale as F);
+    map_sized(ctx, args, outs, [Input::Arg(0)], sizes, ScalarType::Double, to, &fns)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::support::call::{a, call, int, out, s, t};
+    use operator::Arg;
+    use tensor::ScalarType::{Byte, Char, Float, Half};
+
+    #[test]
+    fn there_and_back() {
+        let x = t(&[5], &[0.25f32, -0.35, 100.0, f32::NEG_INFINITY, 0.75]);
+        let args = [a(&x), Arg::Double(0.5), int(3), int(-128), int(127), int(1)];
+        let q = call("quantized_decomposed::quantize_per_tensor.out", &args, out(Char, &[5])).unwrap();
+        assert_eq!(q.as_slice::<i8>().unwrap(), &[3, 2, 127, -128, 5]);
+        let args = [a(&q), Arg::Double(0.5), int(3), int(-128), int(127), int(1)];
+        let r = call("quantized_decomposed::dequantize_per_tensor.out", &args, out(Half, &[5])).unwrap();
+        assert_eq!(
+            r.as_slice::<tensor::f16>().unwrap()[..2].iter().map(|h| h.to_f32()).collect::<Vec<_>>(),
+            [0.0, -0.5]
+        );
+        let (scale, zero) = (s(0.5f64), s(3i64));
+        let args = [a(&x), a(&scale), a(&zero), int(0), int(255), int(0)];
+        let q = call("quantized_decomposed::quantize_per_tensor.Tensor_out", &args, out(Byte, &[5])).unwrap();
+        assert_eq!(q.as_slice::<u8>().unwrap(), &[3, 2, 203, 0, 5]);
+        let args = [a(&x), Arg::Double(0.5), int(3), int(5), int(4), int(1)];
+        assert!(call("quantized_decomposed::quantize_per_tensor.out", &args, out(Float, &[5])).is_err());
+    }
+}
