@@ -227,7 +227,10 @@ fn channel_shuffle(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) 
     ensure!(channels.is_multiple_of(groups), "groups: {groups} does not divide {channels} channels");
     let out = outs.tensor(0)?;
     out.resize(x.sizes())?;
-    let from = split(Layout::of(x.meta()), 1, channels / groups.max(1))?.transpose(1, 2);
+    if channels == 0 {
+        return Ok(());
+    }
+    let from = split(Layout::of(x.meta()), 1, channels / groups)?.transpose(1, 2);
     let into = split(Layout::of(out.meta()), 1, groups)?;
     copy_into(&x, &from, out, &into)
 }
