@@ -35,8 +35,8 @@
 #[allow(unsafe_code)]
 pub mod compute;
 
-mod adaptive;
 mod activation;
+mod adaptive;
 mod binary;
 mod compare;
 mod conv;
