@@ -3,6 +3,8 @@
 //! A [`Conv`] holds the weights in the form that suits its parameters and layouts. No matrix of
 //! patches is ever made: rows of patches are read in place, or gathered for a block at a time.
 
+mod depthwise_first;
+mod depthwise_last;
 mod params;
 mod rows;
 
@@ -13,9 +15,10 @@ pub use params::{ConvFrame, ConvParams, Layout};
 
 use super::gemm::Activation;
 use super::isa::Isa;
+use depthwise_last::DepthwiseLast;
 use pool::Pool;
 use rows::RowsConv;
-use tensor::Result;
+use tensor::{AlignedBuffer, Result};
 
 /// What happens to a convolution's sums before they are stored: `activation(sum + bias + residual)`.
 #[derive(Clone, Copy, Debug, Default)]
@@ -39,7 +42,18 @@ pub struct Conv {
 #[derive(Debug)]
 enum Form {
     Rows(RowsConv),
+    DepthwiseFirst(AlignedBuffer),
+    DepthwiseLast(DepthwiseLast),
 }
+
+/// Where the output is. Tasks write disjoint elements of it.
+#[derive(Clone, Copy)]
+struct RawOut(*mut f32);
+
+// SAFETY: made from a slice that outlives the call; no two tasks write the same element.
+unsafe impl Send for RawOut {}
+// SAFETY: as above.
+unsafe impl Sync for RawOut {}
 
 impl Conv {
     /// Lays out weights of shape `[out, in / groups, depth, height, width]`, or if transposed
@@ -50,7 +64,19 @@ impl Conv {
     pub fn new(isa: Isa, params: ConvParams, weights: &[f32], input: Layout, output: Layout) -> Result<Self> {
         params.check();
         assert_eq!(weights.len(), params.weights(), "weights of {params:?}");
-        let form = Form::Rows(RowsConv::new(isa, &params, weights, input, output)?);
+        let form = match (input, output) {
+            (Layout::ChannelsLast, Layout::ChannelsLast)
+                if params.is_depthwise() && params.taps() <= depthwise_last::MAX_TAPS =>
+            {
+                Form::DepthwiseLast(DepthwiseLast::new(&params, weights)?)
+            }
+            (Layout::ChannelsFirst, Layout::ChannelsFirst)
+                if params.is_depthwise() && depthwise_first::fits(&params) =>
+            {
+                Form::DepthwiseFirst(AlignedBuffer::from_slice(bytemuck::cast_slice(weights))?)
+            }
+            _ => Form::Rows(RowsConv::new(isa, &params, weights, input, output)?),
+        };
         Ok(Self { isa, params, form })
     }
 
@@ -89,6 +115,11 @@ impl Conv {
         }
         match &self.form {
             Form::Rows(form) => form.run(self.isa, pool, p, frame, x, out, epilogue),
+            Form::DepthwiseFirst(weights) => {
+                let weights = bytemuck::cast_slice(weights);
+                depthwise_first::run(self.isa, pool, p, frame, weights, x, out, epilogue);
+            }
+            Form::DepthwiseLast(form) => form.run(self.isa, pool, p, frame, x, out, epilogue),
         }
     }
 }

@@ -104,7 +104,10 @@ impl ConvParams {
 
     /// Whether each channel has its own filter and gives one channel.
     pub(crate) fn is_depthwise(&self) -> bool {
-        !self.transposed && self.groups == self.in_channels && self.groups == self.out_channels
+        !self.transposed
+            && self.taps() > 0
+            && self.groups == self.in_channels
+            && self.groups == self.out_channels
     }
 }
 

@@ -11,7 +11,7 @@ use super::super::gemm::{Bias, Epilogue, PackedB, pack};
 use super::super::isa::Isa;
 use super::super::mat::MatRef;
 use super::super::scratch;
-use super::{ConvEpilogue, ConvFrame, ConvParams, Layout};
+use super::{ConvEpilogue, ConvFrame, ConvParams, Layout, RawOut};
 use pool::Pool;
 use std::ops::Range;
 use tensor::{AlignedBuffer, Result};
@@ -186,14 +186,6 @@ impl Phase {
         })
     }
 }
-
-#[derive(Clone, Copy)]
-struct RawOut(*mut f32);
-
-// SAFETY: made from a slice that outlives the call; no two tasks write the same element.
-unsafe impl Send for RawOut {}
-// SAFETY: as above.
-unsafe impl Sync for RawOut {}
 
 /// One phase of one run.
 struct Run<'a> {

@@ -1,0 +1,281 @@
+//! Depthwise convolution of channels-first images: neighbouring pixels of a line are the lanes. A block
+//! of a plane is copied with its margins, and its columns sorted by stride, so that every tap reads
+//! contiguous elements and none needs a check.
+
+use super::super::gemm::Activation;
+use super::super::isa::Isa;
+use super::super::math;
+use super::super::scratch;
+use super::super::simd::{Op, Simd, dispatch};
+use super::{ConvEpilogue, ConvFrame, ConvParams, RawOut};
+use pool::Pool;
+use std::ops::Range;
+
+/// Most taps of a kernel done this way.
+pub(super) const MAX_TAPS: usize = 128;
+/// Columns of a block of output.
+const COLUMNS: usize = 1024;
+/// Elements of the copy that a block of more than one line may take.
+const PATCH: usize = 1 << 15;
+/// Multiplications below which work is not divided among threads.
+const SPLIT_WORK: usize = 1 << 18;
+
+/// Whether the kernel lies in a plane and is small enough.
+pub(super) fn fits(p: &ConvParams) -> bool {
+    p.kernel[0] == 1
+        && p.kernel.iter().all(|&k| k > 0)
+        && p.taps() <= MAX_TAPS
+        && p.kernel[2] * p.dilation[2] <= PATCH
+        && p.stride[2] <= 16
+}
+
+/// Convolves with `weights[channel][tap]`.
+pub(super) fn run(
+    isa: Isa,
+    pool: &Pool,
+    p: &ConvParams,
+    frame: &ConvFrame,
+    weights: &[f32],
+    x: &[f32],
+    out: &mut [f32],
+    epilogue: &ConvEpilogue<'_>,
+) {
+    let depth = frame.output[0];
+    let planes = frame.batch * p.out_channels * depth;
+    let area = frame.output[1] * frame.output[2];
+    let raw = RawOut(out.as_mut_ptr());
+    let plane = |i: usize| {
+        let raw = raw;
+        let (image, z) = (i / depth, i % depth);
+        let c = image % p.out_channels;
+        // SAFETY: plane i of the output, which this call alone writes.
+        let out = unsafe { std::slice::from_raw_parts_mut(raw.0.add(i * area), area) };
+        let source = (z * p.stride[0]).checked_sub(p.padding[0]).filter(|&z| z < frame.input[0]);
+        let in_area = frame.input[1] * frame.input[2];
+        Plane {
+            isa,
+            p,
+            frame,
+            x: source.map(|z| &x[(image * frame.input[0] + z) * in_area..][..in_area]),
+            weights: &weights[c * p.taps()..][..p.taps()],
+            bias: epilogue.bias.map_or(0.0, |b| b[c]),
+            residual: epilogue.residual.map(|r| &r[i * area..][..area]),
+            activation: epilogue.activation,
+            out,
+        }
+        .run();
+    };
+    let per_plane = area * p.taps();
+    if pool.threads() == 1 || planes.saturating_mul(per_plane) < SPLIT_WORK {
+        (0..planes).for_each(plane);
+    } else {
+        let grain = (SPLIT_WORK / 4 / per_plane.max(1)).max(1);
+        pool.parallel_for(planes, grain, &|range| range.for_each(plane));
+    }
+}
+
+/// One plane of an output image.
+struct Plane<'a> {
+    isa: Isa,
+    p: &'a ConvParams,
+    frame: &'a ConvFrame,
+    /// The plane of the input, unless it is all margin.
+    x: Option<&'a [f32]>,
+    weights: &'a [f32],
+    bias: f32,
+    residual: Option<&'a [f32]>,
+    activation: Activation,
+    out: &'a mut [f32],
+}
+
+impl Plane<'_> {
+    fn run(mut self) {
+        let p = self.p;
+        let [_, height, width] = self.frame.output;
+        let stride = p.stride[2];
+        let reach = [(p.kernel[1] - 1) * p.dilation[1], (p.kernel[2] - 1) * p.dilation[2]];
+        let columns = COLUMNS.min(width);
+        // Elements of one phase of a line, with room for whole vectors.
+        let phase = columns + reach[1] / stride + 32;
+        let line = phase * stride;
+        let lines = (PATCH / line).saturating_sub(reach[0]).max(1).div_ceil(p.stride[1]).min(height);
+        let patch_lines = (lines - 1) * p.stride[1] + reach[0] + 1;
+        scratch::with(patch_lines * line, |patch| {
+            let mut taps = [(0, 0.0); MAX_TAPS];
+            for (t, tap) in taps[..p.taps()].iter_mut().enumerate() {
+                let (ky, kx) = (t / p.kernel[2] * p.dilation[1], t % p.kernel[2] * p.dilation[2]);
+                *tap = (ky * line + kx % stride * phase + kx / stride, self.weights[t]);
+            }
+            for y in (0..height).step_by(lines) {
+                let ys = y..height.min(y + lines);
+                for x in (0..width).step_by(columns) {
+                    let xs = x..width.min(x + columns);
+                    self.fill(patch, phase, (ys.len() - 1) * p.stride[1] + reach[0] + 1, y, x);
+                    let step = line * p.stride[1];
+                    self.block(patch, step, &taps[..p.taps()], ys.clone(), xs);
+                }
+            }
+        });
+    }
+
+    /// Copies the `lines` input lines that the block at `(y, x)` reads: of each, its columns by phase.
+    fn fill(&self, patch: &mut [f32], phase: usize, lines: usize, y: usize, x: usize) {
+        let p = self.p;
+        let [_, in_height, in_width] = self.frame.input;
+        let stride = p.stride[2];
+        for (l, line) in patch.chunks_exact_mut(phase * stride).take(lines).enumerate() {
+            let row = (y * p.stride[1] + l).checked_sub(p.padding[1]).filter(|&r| r < in_height);
+            let (Some(row), Some(plane)) = (row, self.x) else {
+                line.fill(0.0);
+                continue;
+            };
+            let row = &plane[row * in_width..][..in_width];
+            for (q, dst) in line.chunks_exact_mut(phase).enumerate() {
+                // Element i is column (x + i) * stride + q - padding.
+                let base = x * stride + q;
+                let skip = p.padding[2].saturating_sub(base).div_ceil(stride).min(phase);
+                let first = (base + skip * stride).saturating_sub(p.padding[2]);
+                let have = in_width.saturating_sub(first).div_ceil(stride).min(phase - skip);
+                dst[..skip].fill(0.0);
+                dst[skip + have..].fill(0.0);
+                if have > 0 {
+                    let source = &row[first..];
+                    if stride == 1 {
+                        dst[skip..skip + have].copy_from_slice(&source[..have]);
+                    } else if stride == 2 {
+                        for (d, s) in dst[skip..skip + have].iter_mut().zip(source.chunks(2)) {
+                            *d = s[0];
+                        }
+                    } else {
+                        for (d, s) in dst[skip..skip + have].iter_mut().zip(source.chunks(stride)) {
+                            *d = s[0];
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    fn block(
+        &mut self,
+        patch: &[f32],
+        step: usize,
+        taps: &[(usize, f32)],
+        ys: Range<usize>,
+        xs: Range<usize>,
+    ) {
+        let width = self.frame.output[2];
+        let block = Block {
+            patch,
+            step,
+            taps,
+            lines: ys.len(),
+            n: xs.len(),
+            width,
+            bias: self.bias,
+            bounds: self.activation.bounds(),
+            residual: self.residual.map(|r| &r[ys.start * width + xs.start..]),
+            out: &mut self.out[ys.start * width + xs.start..],
+        };
+        dispatch(self.isa, block);
+        if let Activation::Unary(op) = self.activation {
+            for y in ys {
+                math::activate(self.isa, op, &mut self.out[y * width..][xs.clone()]);
+            }
+        }
+    }
+}
+
+/// Lines of `n` pixels, `width` apart, each of whose sums is `patch[line * step + pixel + tap.0] * tap.1`.
+struct Block<'a> {
+    patch: &'a [f32],
+    step: usize,
+    taps: &'a [(usize, f32)],
+    lines: usize,
+    n: usize,
+    width: usize,
+    bias: f32,
+    bounds: Option<(f32, f32)>,
+    residual: Option<&'a [f32]>,
+    out: &'a mut [f32],
+}
+
+impl Op for Block<'_> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(mut self, s: S) {
+        let whole = self.n.next_multiple_of(S::LANES);
+        let last = (self.lines - 1) * self.step + whole;
+        assert!(self.taps.iter().all(|&(at, _)| at + last <= self.patch.len()));
+        let end = (self.lines - 1) * self.width + self.n;
+        assert!(end <= self.out.len() && self.residual.is_none_or(|r| end <= r.len()));
+        // SAFETY: the assertions hold every element of the lines, and of the patch up to whole vectors.
+        unsafe {
+            let mut y = 0;
+            // Vectors of one line where it is long, of several lines where it is short.
+            if self.n > S::LANES {
+                for y in 0..self.lines {
+                    let mut x = 0;
+                    while x < self.n {
+                        if self.n - x > 2 * S::LANES {
+                            let v = |i: usize| (y, x + i * S::LANES);
+                            self.vectors(s, [v(0), v(1), v(2), v(3)].map(|(y, x)| (y, x.min(self.n))));
+                            x += 4 * S::LANES;
+                        } else {
+                            self.vectors(s, [(y, x), (y, (x + S::LANES).min(self.n))]);
+                            x += 2 * S::LANES;
+                        }
+                    }
+                }
+                return;
+            }
+            while y < self.lines {
+                if self.lines - y >= 4 {
+                    self.vectors(s, [(y, 0), (y + 1, 0), (y + 2, 0), (y + 3, 0)]);
+                    y += 4;
+                } else {
+                    self.vectors(s, [(y, 0)]);
+                    y += 1;
+                }
+            }
+        }
+    }
+}
+
+impl Block<'_> {
+    /// Computes the vectors at these lines and pixels; those at pixel `n` are not stored.
+    ///
+    /// # Safety
+    /// The assertions of `run` hold; lines are below `lines`, and pixels are multiples of a vector or `n`.
+    #[inline(always)]
+    unsafe fn vectors<S: Simd, const P: usize>(&mut self, s: S, at: [(usize, usize); P]) {
+        let mut acc = [s.splat(0.0); P];
+        // A vector past the line's end reads its first elements instead.
+        let base: [*const f32; P] = std::array::from_fn(|i| {
+            let (y, x) = at[i];
+            self.patch.as_ptr().wrapping_add(y * self.step + if x < self.n { x } else { 0 })
+        });
+        for &(offset, w) in self.taps {
+            let w = s.splat(w);
+            for (acc, base) in acc.iter_mut().zip(&base) {
+                // SAFETY: the patch holds a whole vector here.
+                *acc = s.mul_add(unsafe { s.load(base.wrapping_add(offset)) }, w, *acc);
+            }
+        }
+        for (&sum, (y, x)) in acc.iter().zip(at) {
+            let left = self.n - x;
+            let place = y * self.width + x;
+            let mut v = s.add(sum, s.splat(self.bias));
+            if let Some(r) = self.residual {
+                // SAFETY: `left` pixels of the line are there.
+                v = s.add(v, unsafe { s.load_first(r.as_ptr().wrapping_add(place), left) });
+            }
+            if let Some((low, high)) = self.bounds {
+                v = s.min(s.splat(high), s.max(s.splat(low), v));
+            }
+            // SAFETY: as above.
+            unsafe { s.store_first(self.out.as_mut_ptr().wrapping_add(place), left, v) };
+        }
+    }
+}

@@ -1,0 +1,265 @@
+//! Depthwise convolution of channels-last images: channels are the lanes, a few pixels share each load
+//! of the weights.
+
+use super::super::gemm::Activation;
+use super::super::isa::Isa;
+use super::super::math;
+use super::super::simd::{Op, Simd, dispatch};
+use super::{ConvEpilogue, ConvFrame, ConvParams, RawOut};
+use pool::Pool;
+use tensor::{AlignedBuffer, Result};
+
+/// Most taps of a kernel done this way.
+pub(super) const MAX_TAPS: usize = 128;
+/// Multiplications below which work is not divided among threads.
+const SPLIT_WORK: usize = 1 << 18;
+
+/// Weights, tap by tap, the channels of each together.
+#[derive(Debug)]
+pub(super) struct DepthwiseLast {
+    weights: AlignedBuffer,
+}
+
+impl DepthwiseLast {
+    pub(super) fn new(p: &ConvParams, weights: &[f32]) -> Result<Self> {
+        let mut buffer = AlignedBuffer::zeroed(size_of_val(weights))?;
+        let taps: &mut [f32] = bytemuck::cast_slice_mut(&mut buffer);
+        if p.in_channels > 0 {
+            for (t, tap) in taps.chunks_exact_mut(p.in_channels).enumerate() {
+                for (c, w) in tap.iter_mut().enumerate() {
+                    *w = weights[c * p.taps() + t];
+                }
+            }
+        }
+        Ok(Self { weights: buffer })
+    }
+
+    pub(super) fn run(
+        &self,
+        isa: Isa,
+        pool: &Pool,
+        p: &ConvParams,
+        frame: &ConvFrame,
+        x: &[f32],
+        out: &mut [f32],
+        epilogue: &ConvEpilogue<'_>,
+    ) {
+        let [_, height, width] = frame.output;
+        let lines = frame.batch * frame.output[0] * height;
+        let line_len = width * p.out_channels;
+        let per_line = line_len * p.taps();
+        let weights: &[f32] = bytemuck::cast_slice(&self.weights);
+        let raw = RawOut(out.as_mut_ptr());
+        let line = |i: usize| {
+            let (n, z, y) = (i / height / frame.output[0], i / height % frame.output[0], i % height);
+            let raw = raw;
+            // SAFETY: line i of the output, which this call alone writes.
+            let out = unsafe { std::slice::from_raw_parts_mut(raw.0.add(i * line_len), line_len) };
+            let residual = epilogue.residual.map(|r| &r[i * line_len..][..line_len]);
+            let pixels = frame.in_pixels() * p.in_channels;
+            let image = &x[n * pixels..][..pixels];
+            Line { p, frame, image, z, y, weights, epilogue, residual, out }.run(isa);
+        };
+        if pool.threads() == 1 || lines.saturating_mul(per_line) < SPLIT_WORK {
+            (0..lines).for_each(line);
+        } else {
+            let grain = (SPLIT_WORK / 4 / per_line.max(1)).max(1);
+            pool.parallel_for(lines, grain, &|range| range.for_each(line));
+        }
+    }
+}
+
+/// One line of an output image.
+struct Line<'a> {
+    p: &'a ConvParams,
+    frame: &'a ConvFrame,
+    image: &'a [f32],
+    z: usize,
+    y: usize,
+    weights: &'a [f32],
+    epilogue: &'a ConvEpilogue<'a>,
+    residual: Option<&'a [f32]>,
+    out: &'a mut [f32],
+}
+
+/// A tap that meets the image: where its input pixel's channels begin, and its number.
+type Tap = (usize, usize);
+
+impl Line<'_> {
+    fn run(mut self, isa: Isa) {
+        let channels = self.p.in_channels;
+        let width = self.frame.output[2];
+        let (first, end) = self.inner();
+        let step = self.p.stride[2] * channels;
+        let mut taps = [(0, 0); MAX_TAPS];
+        let mut x = 0;
+        while x < width {
+            let count = if x >= first && x < end { end - x } else { 1 };
+            let taps = &mut taps[..];
+            let n = self.taps(x, taps);
+            let out = &mut self.out[x * channels..][..count * channels];
+            let residual = self.residual.map(|r| &r[x * channels..][..count * channels]);
+            let pixels = Pixels {
+                image: self.image,
+                taps: &taps[..n],
+                weights: self.weights,
+                channels,
+                step,
+                count,
+                bias: self.epilogue.bias,
+                residual,
+                bounds: self.epilogue.activation.bounds(),
+                out: &mut *out,
+            };
+            dispatch(isa, pixels);
+            if let Activation::Unary(op) = self.epilogue.activation {
+                math::activate(isa, op, out);
+            }
+            x += count;
+        }
+    }
+
+    /// The pixels, from the first to before the second, whose taps are all within the image's width.
+    fn inner(&self) -> (usize, usize) {
+        let (s, pad) = (self.p.stride[2], self.p.padding[2]);
+        let reach = (self.p.kernel[2] - 1) * self.p.dilation[2];
+        let first = pad.div_ceil(s);
+        let end = (self.frame.input[2] + pad).checked_sub(reach + 1).map_or(0, |last| last / s + 1);
+        (first, end.min(self.frame.output[2]))
+    }
+
+    /// Lists the taps that meet the image for the pixel at `x`.
+    fn taps(&self, x: usize, taps: &mut [Tap]) -> usize {
+        let p = self.p;
+        let at = [self.z, self.y, x];
+        let meet = |d: usize, k: usize| {
+            let i = (at[d] * p.stride[d] + k * p.dilation[d]).checked_sub(p.padding[d])?;
+            (i < self.frame.input[d]).then_some(i)
+        };
+        let mut n = 0;
+        for kz in 0..p.kernel[0] {
+            let Some(iz) = meet(0, kz) else { continue };
+            for ky in 0..p.kernel[1] {
+                let Some(iy) = meet(1, ky) else { continue };
+                for kx in 0..p.kernel[2] {
+                    let Some(ix) = meet(2, kx) else { continue };
+                    let pixel = (iz * self.frame.input[1] + iy) * self.frame.input[2] + ix;
+                    taps[n] = (pixel * p.in_channels, (kz * p.kernel[1] + ky) * p.kernel[2] + kx);
+                    n += 1;
+                }
+            }
+        }
+        n
+    }
+}
+
+/// Neighbouring pixels that meet the same taps, each `step` elements further into the image.
+struct Pixels<'a> {
+    image: &'a [f32],
+    taps: &'a [Tap],
+    weights: &'a [f32],
+    channels: usize,
+    step: usize,
+    count: usize,
+    bias: Option<&'a [f32]>,
+    residual: Option<&'a [f32]>,
+    bounds: Option<(f32, f32)>,
+    out: &'a mut [f32],
+}
+
+impl Op for Pixels<'_> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(mut self, s: S) {
+        let c = self.channels;
+        let last = (self.count - 1) * self.step + c;
+        assert!(
+            self.taps
+                .iter()
+                .all(|&(at, t)| at + last <= self.image.len() && (t + 1) * c <= self.weights.len())
+        );
+        assert!(self.out.len() == self.count * c && self.bias.is_none_or(|b| b.len() == c));
+        assert!(self.residual.is_none_or(|r| r.len() == self.out.len()));
+        let mut at = 0;
+        while at < self.count {
+            // SAFETY: the assertions hold every element of these pixels.
+            unsafe {
+                if self.count - at >= 4 {
+                    self.pixels::<S, 4>(s, at);
+                    at += 4;
+                } else {
+                    self.pixels::<S, 1>(s, at);
+                    at += 1;
+                }
+            }
+        }
+    }
+}
+
+impl Pixels<'_> {
+    /// # Safety
+    /// The assertions of `run` hold, and `at + P <= count`.
+    #[inline(always)]
+    unsafe fn pixels<S: Simd, const P: usize>(&mut self, s: S, at: usize) {
+        let c = self.channels;
+        let mut ch = 0;
+        while ch < c {
+            // SAFETY: as the caller promises; the channels of a group are within those of a pixel.
+            unsafe {
+                if c - ch >= 2 * S::LANES {
+                    self.group::<S, P, 2>(s, at, ch);
+                    ch += 2 * S::LANES;
+                } else {
+                    self.group::<S, P, 1>(s, at, ch);
+                    ch += S::LANES;
+                }
+            }
+        }
+    }
+
+    /// Computes `V` vectors of channels from `ch` on of `P` pixels from `at` on.
+    ///
+    /// # Safety
+    /// As for `pixels`; if `V > 1`, so many channels are left.
+    #[inline(always)]
+    unsafe fn group<S: Simd, const P: usize, const V: usize>(&mut self, s: S, at: usize, ch: usize) {
+        let left = self.channels - ch;
+        let whole = left >= V * S::LANES;
+        // SAFETY: at least `left` elements are there, or `V` whole vectors.
+        let load = |p: *const f32, v: usize| unsafe {
+            let p = p.wrapping_add(v * S::LANES);
+            if whole { s.load(p) } else { s.load_first(p, left) }
+        };
+        let mut acc = [[s.splat(0.0); V]; P];
+        let image = self.image.as_ptr().wrapping_add(at * self.step + ch);
+        let weights = self.weights.as_ptr().wrapping_add(ch);
+        for &(pixel, tap) in self.taps {
+            let w: [S::F; V] = std::array::from_fn(|v| load(weights.wrapping_add(tap * self.channels), v));
+            for (i, acc) in acc.iter_mut().enumerate() {
+                let x = image.wrapping_add(pixel + i * self.step);
+                for (v, acc) in acc.iter_mut().enumerate() {
+                    *acc = s.mul_add(load(x, v), w[v], *acc);
+                }
+            }
+        }
+        for (i, acc) in acc.iter().enumerate() {
+            for (v, &sum) in acc.iter().enumerate() {
+                let place = (at + i) * self.channels + ch;
+                let mut y = sum;
+                if let Some(b) = self.bias {
+                    y = s.add(y, load(b.as_ptr().wrapping_add(ch), v));
+                }
+                if let Some(r) = self.residual {
+                    y = s.add(y, load(r.as_ptr().wrapping_add(place), v));
+                }
+                if let Some((low, high)) = self.bounds {
+                    y = s.min(s.splat(high), s.max(s.splat(low), y));
+                }
+                let out = self.out.as_mut_ptr().wrapping_add(place + v * S::LANES);
+                // SAFETY: these channels of this pixel are in the output.
+                unsafe { if whole { s.store(out, y) } else { s.store_first(out, left, y) } }
+            }
+        }
+    }
+}
