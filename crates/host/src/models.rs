@@ -1,1 +1,151 @@
+//! Models of the lock-free protocols: loom runs them under every interleaving of their threads.
+//!
+//! `RUSTFLAGS="--cfg loom" cargo test -p pteron-host --release --lib`
 
+use crate::async_value::AsyncValue;
+use crate::dataflow::{ModelCell, ModelReadyCount, ModelResultSlot};
+use crate::value::Value;
+use loom::sync::Arc;
+use loom::sync::atomic::{AtomicUsize, Ordering};
+use loom::thread;
+
+fn object(value: i32) -> Value {
+    Value::object(value)
+}
+
+fn read(value: &Value) -> i32 {
+    *value.downcast_ref::<i32>().expect("an object")
+}
+
+#[test]
+fn a_waiter_runs_once_whenever_it_comes() {
+    loom::model(|| {
+        let (promise, value) = AsyncValue::new();
+        let ran = Arc::new(AtomicUsize::new(0));
+        let setter = thread::spawn(move || promise.set(object(7)));
+        let (waiting, count) = (value.clone(), Arc::clone(&ran));
+        let waiter = thread::spawn(move || {
+            let inner = waiting.clone();
+            waiting.and_then(move || {
+                assert_eq!(read(inner.get().expect("available")), 7);
+                count.fetch_add(1, Ordering::Relaxed);
+            });
+        });
+        if let Some(seen) = value.get() {
+            assert_eq!(read(seen), 7);
+        }
+        setter.join().unwrap();
+        waiter.join().unwrap();
+        assert_eq!(ran.load(Ordering::Relaxed), 1);
+        assert_eq!(read(value.get().expect("available")), 7);
+    });
+}
+
+#[test]
+fn two_waiters_and_a_setter() {
+    let mut bounded = loom::model::Builder::new();
+    bounded.preemption_bound = Some(3);
+    bounded.check(|| {
+        let (promise, value) = AsyncValue::new();
+        let ran = Arc::new(AtomicUsize::new(0));
+        let threads: Vec<_> = (0..2)
+            .map(|_| {
+                let (value, ran) = (value.clone(), Arc::clone(&ran));
+                thread::spawn(move || {
+                    value.and_then(move || {
+                        ran.fetch_add(1, Ordering::Relaxed);
+                    });
+                })
+            })
+            .collect();
+        promise.set(object(1));
+        threads.into_iter().for_each(|t| t.join().unwrap());
+        assert_eq!(ran.load(Ordering::Relaxed), 2);
+    });
+}
+
+#[test]
+fn a_forwarded_value_arrives() {
+    loom::model(|| {
+        let (outer, value) = AsyncValue::new();
+        let (inner, source) = AsyncValue::new();
+        let forward = thread::spawn(move || outer.set(Value::Async(source)));
+        let set = thread::spawn(move || inner.set(object(3)));
+        forward.join().unwrap();
+        set.join().unwrap();
+        assert_eq!(read(value.get().expect("available")), 3);
+    });
+}
+
+#[test]
+fn the_last_operand_to_arrive_makes_a_kernel_ready_once() {
+    loom::model(|| {
+        let ready = Arc::new(ModelReadyCount::new(2));
+        let cells = Arc::new([ModelCell::new(Value::Empty, 1), ModelCell::new(Value::Empty, 1)]);
+        let runs = Arc::new(AtomicUsize::new(0));
+        let producers: Vec<_> = (0..2)
+            .map(|i| {
+                let (ready, cells, runs) = (Arc::clone(&ready), Arc::clone(&cells), Arc::clone(&runs));
+                thread::spawn(move || {
+                    // SAFETY: each register is put by one thread, before it says so.
+                    unsafe { cells[i].put(object(i as i32)) };
+                    if ready.arrive() {
+                        // SAFETY: both operands have arrived; each is used once.
+                        let values = [0, 1].map(|c| unsafe { cells[c].take_use() });
+                        assert_eq!(values.each_ref().map(read), [0, 1]);
+                        runs.fetch_add(1, Ordering::Relaxed);
+                    }
+                })
+            })
+            .collect();
+        producers.into_iter().for_each(|t| t.join().unwrap());
+        assert_eq!(runs.load(Ordering::Relaxed), 1);
+    });
+}
+
+#[test]
+fn users_of_a_register_copy_it_and_the_last_takes_it() {
+    loom::model(|| {
+        let token = std::sync::Arc::new(5i32);
+        let cell = Arc::new(ModelCell::new(Value::Object(token.clone()), 2));
+        let users: Vec<_> = (0..2)
+            .map(|_| {
+                let cell = Arc::clone(&cell);
+                // SAFETY: the register is set, and used as often as it was made for.
+                thread::spawn(move || assert_eq!(read(&unsafe { cell.take_use() }), 5))
+            })
+            .collect();
+        users.into_iter().for_each(|t| t.join().unwrap());
+        // All uses are over: nothing of the value is left in the register.
+        assert_eq!(std::sync::Arc::strong_count(&token), 1);
+    });
+}
+
+#[test]
+fn a_result_reaches_the_caller_whoever_comes_first() {
+    loom::model(|| {
+        let slot = Arc::new(ModelResultSlot::new(false));
+        let cell = Arc::new(ModelCell::new(Value::Empty, 1));
+        let (s, c) = (Arc::clone(&slot), Arc::clone(&cell));
+        let producer = thread::spawn(move || {
+            // SAFETY: put once, and told once.
+            unsafe { c.put(object(9)) };
+            // SAFETY: the register was put just now.
+            if let Some(promise) = unsafe { s.set() } {
+                // SAFETY: the register is set, and this is its only use.
+                promise.set(unsafe { c.take_use() });
+            }
+        });
+        let (promise, value) = AsyncValue::new();
+        // SAFETY: asked once.
+        let set = unsafe { slot.is_set_or(|| promise) };
+        if set {
+            // SAFETY: the slot says that the register is set, and this is its only use.
+            assert_eq!(read(&unsafe { cell.take_use() }), 9);
+        }
+        producer.join().unwrap();
+        if !set {
+            assert_eq!(read(value.get().expect("available")), 9);
+        }
+    });
+}

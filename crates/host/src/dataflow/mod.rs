@@ -38,7 +38,7 @@ pub(crate) fn execute(function: &Function, context: &ExecutionContext, arguments
         let mut ready = Ready::new(body.root_stream);
         run.start(arguments, &mut ready);
         run.kernels(ready);
-        match run.home {
+        match &mut run.home {
             Home::Own(own) => own.collect(body),
             Home::Shared(execution) => execution.collect(body),
         }
@@ -86,8 +86,12 @@ struct Own {
 impl Own {
     #[inline(always)]
     fn new(body: &Body) -> Self {
-        let mut registers = SmallVec::new();
-        registers.resize_with(body.registers.len(), Value::default);
+        let count = body.registers.len();
+        let registers = if count <= 8 {
+            SmallVec::from_buf_and_len([const { Value::Empty }; 8], count)
+        } else {
+            std::iter::repeat_with(Value::default).take(count).collect()
+        };
         Self { registers, counts: SmallVec::from_slice(&body.counts) }
     }
 
@@ -112,7 +116,7 @@ impl Own {
     }
 
     /// The results. Every kernel has run: what waits for something is not only this thread's.
-    fn collect(mut self, body: &Body) -> Results {
+    fn collect(&mut self, body: &Body) -> Results {
         let take = |(i, &register): (usize, &u32)| {
             let again = body.results[i + 1..].contains(&register);
             let register = &mut self.registers[register as usize];
@@ -205,6 +209,7 @@ impl Execution {
 }
 
 /// Where the state of an execution stands.
+#[expect(clippy::large_enum_variant, reason = "what is not shared is not to be allocated")]
 enum Home {
     Own(Own),
     Shared(Arc<Execution>),
