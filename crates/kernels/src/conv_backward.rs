@@ -365,3 +365,80 @@ fn col2im(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Resu
         })
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::support::call::{a, call, call_many, int, ints, out, t};
+    use operator::{Arg, Result};
+    use tensor::ScalarType::Float;
+    use tensor::Tensor;
+
+    const ALL: [bool; 3] = [true; 3];
+
+    /// The gradients of a convolution of a line of three elements with a kernel of two.
+    fn go(
+        grad: &[f32],
+        transposed: bool,
+        stride: i64,
+        padding: i64,
+        groups: i64,
+        mask: &[bool],
+    ) -> Result<[Tensor; 3]> {
+        let (g, x, w) =
+            (t(&[1, 1, grad.len()], grad), t(&[1, 1, 3], &[1f32, 2.0, 3.0]), t(&[1, 1, 2], &[10f32, 20.0]));
+        let args = [
+            a(&g),
+            a(&x),
+            a(&w),
+            ints(&[1]),
+            ints(&[stride]),
+            ints(&[padding]),
+            ints(&[1]),
+            Arg::Bool(transposed),
+            ints(&[0]),
+            int(groups),
+            Arg::Bools(mask),
+        ];
+        let outs = [out(Float, &[1, 1, 3]), out(Float, &[1, 1, 2]), out(Float, &[1])];
+        call_many("aten::convolution_backward.out", &args, outs)
+    }
+
+    #[test]
+    fn gradients_of_both_kinds() {
+        let of = |all: [Tensor; 3]| all.map(|x| x.as_slice::<f32>().unwrap().to_vec());
+        let [x, w, b] = of(go(&[1.0, 2.0], false, 1, 0, 1, &ALL).unwrap());
+        assert_eq!((x, w, b), (vec![10.0, 40.0, 40.0], vec![5.0, 8.0], vec![3.0]));
+        let [x, w, b] = of(go(&[1.0, 2.0], false, 2, 1, 1, &ALL).unwrap());
+        assert_eq!((x, w, b), (vec![20.0, 20.0, 40.0], vec![4.0, 7.0], vec![3.0]));
+        let [x, w, b] = of(go(&[1.0, 2.0, 3.0, 4.0], true, 1, 0, 1, &ALL).unwrap());
+        assert_eq!((x, w, b), (vec![50.0, 80.0, 110.0], vec![14.0, 20.0], vec![10.0]));
+        let [x, ..] = of(go(&[1.0, 2.0], false, 1, 0, 1, &[false, true, true]).unwrap());
+        assert_eq!(x, [0.0; 3]);
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused() {
+        let most = i64::MAX;
+        for (stride, padding, groups) in
+            [(0, 0, 1), (1, -1, 1), (1, 1, 1), (1, 0, 2), (1, 0, 0), (most, 0, 1), (1, most, 1)]
+        {
+            assert!(go(&[1.0, 2.0], false, stride, padding, groups, &ALL).is_err());
+        }
+        assert!(go(&[1.0, 2.0], false, 1, 0, 1, &[true]).is_err());
+    }
+
+    #[test]
+    fn patches_there_and_back() {
+        let x = t(&[1, 2, 2], &[1f32, 2.0, 3.0, 4.0]);
+        let unfold = |kernel: i64, padding: i64| {
+            let args = [a(&x), int(kernel), int(1), int(padding), int(1)];
+            call("aten::im2col.out", &args, out(Float, &[4, 9]))
+        };
+        let columns = unfold(2, 1).unwrap();
+        assert_eq!(columns.as_slice::<f32>().unwrap()[..9], [0.0, 0.0, 0.0, 0.0, 1.0, 2.0, 0.0, 3.0, 4.0]);
+        let args = [a(&columns), ints(&[2, 2]), int(2), int(1), int(1), int(1)];
+        let r = call("aten::col2im.out", &args, out(Float, &[1, 2, 2])).unwrap();
+        assert_eq!(r.as_slice::<f32>().unwrap(), &[4.0, 8.0, 12.0, 16.0]);
+        assert!(unfold(3, 0).is_err() && unfold(0, 0).is_err() && unfold(i64::MAX, 0).is_err());
+    }
+}

@@ -106,3 +106,47 @@ fn pdist(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Resul
         })
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::support::call::{a, call, out, t};
+    use operator::Arg;
+    use tensor::ScalarType::Float;
+
+    #[test]
+    fn norms_of_differences() {
+        let (x, y) = (t(&[2, 2], &[0f32, 0.0, 3.0, 4.0]), t(&[1, 2], &[0f32, 0.0]));
+        let to = |p: f64| {
+            let r = call(
+                "aten::_cdist_forward.out",
+                &[a(&x), a(&y), Arg::Double(p), Arg::None],
+                out(Float, &[2, 1]),
+            );
+            r.map(|r| r.as_slice::<f32>().unwrap()[1])
+        };
+        for (p, want) in [(0.0, 2.0), (1.0, 7.0), (2.0, 5.0), (f64::INFINITY, 4.0)] {
+            assert_eq!(to(p).unwrap(), want);
+        }
+        assert!(to(-1.0).is_err() && to(f64::NAN).is_err());
+        let r = call("aten::_pdist_forward.out", &[a(&x)], out(Float, &[1])).unwrap();
+        assert_eq!(r.as_slice::<f32>().unwrap(), &[5.0]);
+    }
+
+    #[test]
+    fn batches_are_broadcast_and_rows_may_be_empty() {
+        let (x, y) = (t(&[2, 1, 1], &[1f32, 2.0]), t(&[2, 1], &[0f32, 5.0]));
+        let r = call(
+            "aten::_cdist_forward.out",
+            &[a(&x), a(&y), Arg::Double(1.0), Arg::None],
+            out(Float, &[2, 1, 2]),
+        );
+        assert_eq!(r.unwrap().as_slice::<f32>().unwrap(), &[1.0, 4.0, 2.0, 3.0]);
+        let (x, y) = (t::<f32>(&[2, 0], &[]), t::<f32>(&[1, 0], &[]));
+        let r = call(
+            "aten::_cdist_forward.out",
+            &[a(&x), a(&y), Arg::Double(2.0), Arg::None],
+            out(Float, &[2, 1]),
+        );
+        assert_eq!(r.unwrap().as_slice::<f32>().unwrap(), &[0.0, 0.0]);
+    }
+}

@@ -5,6 +5,7 @@ use crate::support::dims::to_size;
 use crate::support::dtype::{compute_type, dispatch};
 use crate::support::rows::{expect_type, write_values};
 use operator::{Args, DtypeSet, Error, KernelContext, Operator, Outs, Result, ensure};
+use tensor::ScalarType;
 
 macro_rules! bag {
     ($name:literal) => {
@@ -102,7 +103,13 @@ fn bag(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<
     let last = args.bool(7)?;
     ensure!(!last || !starts.is_empty(), "offsets: the last offset is missing");
     let bags = starts.len() - last as usize;
-    let range = |b: usize| starts[b] as usize..starts.get(b + 1).map_or(at.len(), |&e| e as usize);
+    // A plain sum keeps no record of which bag an index is in. Only there do indices after the last
+    // offset, if that is included, count for nothing; else they are the last bag's.
+    let plain = mode == Mode::Sum && padding < 0 && compute_type(weight.dtype()) == ScalarType::Float;
+    let range = |b: usize| {
+        let end = if b + 1 == bags && !plain { None } else { starts.get(b + 1) };
+        starts[b] as usize..end.map_or(at.len(), |&e| e as usize)
+    };
     let counts = |i: &usize| padding < 0 || at[*i] != padding;
 
     let out = outs.tensor(0)?;
@@ -139,20 +146,13 @@ fn bag(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<
         })?;
     });
 
-    let unnoted =
-        mode == Mode::Sum && padding < 0 && compute_type(weight.dtype()) == tensor::ScalarType::Float;
-    let mut bag_of = ctx.scratch::<i64>(if unnoted { 0 } else { at.len() })?;
+    let mut bag_of = ctx.scratch::<i64>(if plain { 0 } else { at.len() })?;
     let mut sizes = ctx.scratch::<i64>(bags)?;
     for b in 0..bags {
         sizes[b] = if mode == Mode::Sum { 0 } else { range(b).filter(counts).count() as i64 };
-        if !unnoted {
+        if !plain {
             bag_of[range(b)].fill(b as i64);
         }
-    }
-    if let (false, true) = (unnoted, last) {
-        // What comes after the last offset counts as the last bag's, though it is in none.
-        let end = starts.last().map_or(0, |&s| s as usize);
-        bag_of[end..].fill(bags.saturating_sub(1) as i64);
     }
     note(ctx, outs, 1, &[bag_of.len()], &bag_of)?;
     note(ctx, outs, 2, &[bags], &sizes)?;
@@ -196,4 +196,54 @@ fn dense_backward(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>)
             Ok(())
         })
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::support::call::{a, call, call_many, int, out, t};
+    use operator::{Arg, Result};
+    use tensor::ScalarType::{Float, Long};
+    use tensor::Tensor;
+
+    fn bags(indices: &[i64], offsets: &[i64], mode: i64, padding: i64) -> Result<[Tensor; 4]> {
+        let weight = t(&[3, 2], &[1f32, 2.0, 3.0, 0.0, 5.0, 6.0]);
+        let (i, o) = (t(&[indices.len()], indices), t(&[offsets.len()], offsets));
+        let no = Arg::Bool(false);
+        let args = [a(&weight), a(&i), a(&o), no.clone(), int(mode), no.clone(), Arg::None, no, int(padding)];
+        let largest = if mode == 2 { out(Long, &[2, 2]) } else { out(Long, &[2]) };
+        let outs = [out(Float, &[2, 2]), out(Long, &[4]), out(Long, &[2]), largest];
+        call_many("aten::_embedding_bag.out", &args, outs)
+    }
+
+    #[test]
+    fn bags_are_reduced() {
+        let of = |mode, padding| bags(&[0, 1, 2, 1], &[0, 3], mode, padding).unwrap();
+        assert_eq!(of(0, -1)[0].as_slice::<f32>().unwrap(), &[9.0, 8.0, 3.0, 0.0]);
+        let [v, which, sizes, _] = of(1, 1);
+        assert_eq!(v.as_slice::<f32>().unwrap(), &[3.0, 4.0, 0.0, 0.0]);
+        assert_eq!(which.as_slice::<i64>().unwrap(), &[0, 0, 0, 1]);
+        assert_eq!(sizes.as_slice::<i64>().unwrap(), &[2, 0]);
+        let [v, .., largest] = of(2, -1);
+        assert_eq!(v.as_slice::<f32>().unwrap(), &[5.0, 6.0, 3.0, 0.0]);
+        assert_eq!(largest.as_slice::<i64>().unwrap(), &[2, 2, 1, 1]);
+        for (indices, offsets) in
+            [([0, 3], [0, 1]), ([0, -1], [0, 1]), ([0, 1], [1, 1]), ([0, 1], [0, 3]), ([0, 1], [0, -1])]
+        {
+            assert!(bags(&indices, &offsets, 0, -1).is_err());
+        }
+    }
+
+    #[test]
+    fn gradients_of_the_table() {
+        let (g, i) = (t(&[3, 1], &[1f32, 2.0, 4.0]), t(&[3], &[1i64, 1, 0]));
+        let back = |rows, padding, frequency| {
+            let args = [a(&g), a(&i), int(rows), int(padding), Arg::Bool(frequency)];
+            call("aten::embedding_dense_backward.out", &args, out(Float, &[3, 1]))
+        };
+        assert_eq!(back(3, -1, false).unwrap().as_slice::<f32>().unwrap(), &[4.0, 3.0, 0.0]);
+        assert_eq!(back(2, 0, true).unwrap().as_slice::<f32>().unwrap(), &[0.0, 1.5]);
+        assert!(
+            back(1, -1, false).is_err() && back(-1, -1, false).is_err() && back(i64::MAX, -1, true).is_err()
+        );
+    }
 }

@@ -208,9 +208,9 @@ fn dims(args: &Args<'_>) -> Result<SmallVec<[usize; 8]>> {
 /// What the results of a transform over so many elements are multiplied by: argument 2 says how.
 fn scale(args: &Args<'_>, sizes: &Shape, dims: &[usize]) -> Result<f64> {
     let count: f64 = dims.iter().map(|&d| sizes[d] as f64).product();
-    ensure!(count > 0.0, "dim: a transform of no elements");
     Ok(match args.int(2)? {
         0 => 1.0,
+        1 | 2 if count == 0.0 => 1.0,
         1 => 1.0 / count.sqrt(),
         2 => 1.0 / count,
         other => return Err(Error::invalid(format!("normalization: {other} is not one of 0, 1, 2"))),
@@ -235,8 +235,9 @@ fn r2c(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<
     let scale = scale(args, &signal.sizes, &dims)?;
     let last = dims[dims.len() - 1];
     dims.iter().try_for_each(|&d| signal.transform(ctx, d, true))?;
-    let n = signal.sizes[last];
-    signal.write(ctx, outs, last, if args.bool(3)? { n / 2 + 1 } else { n }, scale)
+    let (n, onesided) = (signal.sizes[last], args.bool(3)?);
+    ensure!(n > 0 || !onesided, "dim: the onesided transform of no elements");
+    signal.write(ctx, outs, last, if onesided { n / 2 + 1 } else { n }, scale)
 }
 
 /// Of complex numbers.
@@ -290,4 +291,51 @@ fn c2r(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<
     }
     whole.transform(ctx, last, false)?;
     whole.write(ctx, outs, last, n, scale)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{C64, Plan, root};
+    use crate::support::call::{a, call, int, ints, out, t};
+    use num_complex::Complex;
+    use operator::{Arg, Generator, KernelContext, Scratch};
+    use pool::Pool;
+    use tensor::ScalarType::{ComplexFloat, Float};
+
+    #[test]
+    fn every_way_of_splitting_gives_the_definition() {
+        let (pool, scratch, generator) = (Pool::serial(), Scratch::new(1 << 20), Generator::new(3));
+        let ctx = KernelContext::new(&pool, &scratch, &generator);
+        for n in [1, 2, 3, 8, 12, 61, 67, 90, 134, 127] {
+            let x: Vec<C64> = (0..n).map(|_| C64::new(generator.normal(), generator.normal())).collect();
+            let plan = Plan::new(&ctx, n).unwrap();
+            let (mut got, mut work) = (vec![C64::default(); n], vec![C64::default(); plan.work()]);
+            plan.run(&x, &mut got, &mut work);
+            for (k, got) in got.iter().enumerate() {
+                let want: C64 = x.iter().enumerate().map(|(i, x)| x * root((i * k) as u128, n)).sum();
+                assert!((got - want).norm() < 1e-12 * n as f64, "element {k} of {n}");
+            }
+        }
+    }
+
+    #[test]
+    fn there_and_back() {
+        let x = t(&[2, 3], &[1f32, 2.0, 3.0, 4.0, 5.0, 7.0]);
+        let args = [a(&x), ints(&[0, 1]), int(0), Arg::Bool(true)];
+        let z = call("aten::_fft_r2c.out", &args, out(ComplexFloat, &[2, 2])).unwrap();
+        assert_eq!(z.as_slice::<Complex<f32>>().unwrap()[0], Complex::new(22.0, 0.0));
+        let back = |last: i64| {
+            call("aten::_fft_c2r.out", &[a(&z), ints(&[0, 1]), int(2), int(last)], out(Float, &[2, 3]))
+        };
+        for (got, want) in
+            back(3).unwrap().as_slice::<f32>().unwrap().iter().zip(x.as_slice::<f32>().unwrap())
+        {
+            assert!((got - want).abs() < 1e-6);
+        }
+        for bad in [0, -1, 4, i64::MAX] {
+            assert!(back(bad).is_err());
+        }
+        let args = [a(&x), ints(&[1, -1]), int(0), Arg::Bool(true)];
+        assert!(call("aten::_fft_r2c.out", &args, out(ComplexFloat, &[2, 2])).is_err());
+    }
 }
