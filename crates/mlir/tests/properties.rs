@@ -133,7 +133,7 @@ fn attribute() -> impl Strategy<Value = Attribute> {
         ty().prop_map(Attribute::Type),
         dense(),
         Just(Attribute::Unit),
-        prop::option::of(prop::collection::vec(-1i64..9, 0..4))
+        prop::option::of(prop::collection::vec(-3i64..9, 0..4))
             .prop_map(|dims| Attribute::Shape(dims.map(Into::into))),
         (name(), prop::collection::vec(name(), 0..3))
             .prop_map(|(root, nested)| Attribute::SymbolRef { root, nested: nested.into() }),

@@ -1,4 +1,4 @@
-//! `arith`: the constants and elementwise operations that compiled modules are likely to hold.
+//! `arith` and `math`: the constants and elementwise operations that compiled modules are likely to hold.
 
 use super::check::Problem;
 use super::{Dialect, Row, op};
@@ -44,7 +44,119 @@ const ROWS: &[Row] = &[
     fast("maxf"),
     fast("minf"),
     fast("negf"),
+    op("cmpi")
+        .takes("any lhs, any rhs")
+        .gives("i1")
+        .attrs("i64 predicate")
+        .hooks(parse_compare, print_compare)
+        .check(check_compare),
+    op("select")
+        .takes("i1 condition, any yes, any no")
+        .gives("any result")
+        .hooks(parse_select, print_select)
+        .check(check_select),
+    op("index_cast").takes("any in").gives("any out").form(CAST),
+    op("extf").takes("any in").gives("any out").form(CAST),
+    op("extsi").takes("any in").gives("any out").form(CAST),
+    op("extui").takes("any in").gives("any out").form(CAST),
+    op("truncf").takes("any in").gives("any out").form(CAST),
+    op("trunci").takes("any in").gives("any out").form(CAST),
+    op("sitofp").takes("any in").gives("any out").form(CAST),
+    op("uitofp").takes("any in").gives("any out").form(CAST),
+    op("fptosi").takes("any in").gives("any out").form(CAST),
+    op("fptoui").takes("any in").gives("any out").form(CAST),
+    op("bitcast").takes("any in").gives("any out").form(CAST),
 ];
+
+const CAST: &str = "$in attr-dict `:` type($in) `to` type($out)";
+
+pub(super) const MATH_DIALECT: Dialect = Dialect { name: "math", rows: MATH_ROWS, isolated: false };
+
+const MATH_ROWS: &[Row] = &[
+    fast("absf"),
+    fast("atan"),
+    fast("atan2"),
+    fast("ceil"),
+    fast("cos"),
+    fast("erf"),
+    fast("exp"),
+    fast("exp2"),
+    fast("floor"),
+    fast("fma"),
+    fast("log"),
+    fast("log10"),
+    fast("log1p"),
+    fast("log2"),
+    fast("powf"),
+    fast("rsqrt"),
+    fast("sin"),
+    fast("sqrt"),
+    fast("tan"),
+    fast("tanh"),
+];
+
+/// Names of comparisons, by the number that stands for them.
+const PREDICATES: [&str; 10] = ["eq", "ne", "slt", "sle", "sgt", "sge", "ult", "ule", "ugt", "uge"];
+
+/// `predicate, %a, %b : type`.
+fn parse_compare(parser: &mut Parser<'_>, state: &mut OpState) -> Parse {
+    let at = parser.here();
+    let word = parser.any_keyword(state)?;
+    let Some(predicate) = PREDICATES.iter().position(|name| word == *name) else {
+        return parser.error_in_op(state, at, "expected a predicate");
+    };
+    state.attribute("predicate", Attribute::int(64, predicate as i128));
+    parser.literal(state, ",")?;
+    let at = parser.here();
+    let operands = parser.operand_list(Delimiter::None)?;
+    parser.optional_attribute_dictionary(state)?;
+    let ty = parser.colon_type()?;
+    state.operands = parser.resolve_all(state, &operands, &[ty.clone(), ty], at)?;
+    state.types.push(Type::int(1));
+    Ok(())
+}
+
+fn predicate(op: &Operation) -> Option<&'static str> {
+    let number = op.attribute("predicate").and_then(Attribute::as_int)?;
+    PREDICATES.get(usize::try_from(number).ok()?).copied()
+}
+
+fn print_compare(printer: &mut Printer<'_>, op: &Operation) {
+    printer.push(" ");
+    printer.push(predicate(op).unwrap_or("eq"));
+    printer.push(", ");
+    printer.operands(&op.operands);
+    printer.optional_attribute_dictionary(&op.attributes, &["predicate"]);
+    printer.push(" : ");
+    printer.types_of(&op.operands[..1]);
+}
+
+fn check_compare(verifier: &Verifier<'_>, op: &Operation) -> Result<(), Problem> {
+    let types = verifier.types(&op.operands);
+    if types[0] != types[1] {
+        return Err(Problem::Op("requires all operands to have the same type".into()));
+    }
+    if predicate(op).is_none() {
+        return Err(Problem::Op("attribute 'predicate' failed to satisfy constraint: a comparison".into()));
+    }
+    Ok(())
+}
+
+/// `%condition, %a, %b : type`.
+fn parse_select(parser: &mut Parser<'_>, state: &mut OpState) -> Parse {
+    let at = parser.here();
+    let operands = parser.operand_list(Delimiter::None)?;
+    parser.optional_attribute_dictionary(state)?;
+    let ty = parser.colon_type()?;
+    let types = [Type::int(1), ty.clone(), ty.clone()];
+    state.operands = parser.resolve_all(state, &operands, &types, at)?;
+    state.types.push(ty);
+    Ok(())
+}
+
+fn print_select(printer: &mut Printer<'_>, op: &Operation) {
+    print_same(printer, op);
+}
 
 /// `{...} value`; the result has the value's type.
 fn parse_constant(parser: &mut Parser<'_>, state: &mut OpState) -> Parse {
@@ -145,6 +257,14 @@ fn check_same(verifier: &Verifier<'_>, op: &Operation) -> Result<(), Problem> {
     let result = verifier.types(&op.results);
     if verifier.types(&op.operands).iter().any(|ty| Some(ty) != result.first()) {
         return Err(Problem::Op("requires the same type for all operands and results".into()));
+    }
+    Ok(())
+}
+
+fn check_select(verifier: &Verifier<'_>, op: &Operation) -> Result<(), Problem> {
+    let result = verifier.types(&op.results);
+    if verifier.types(&op.operands[1..]).iter().any(|ty| *ty != result[0]) {
+        return Err(Problem::Op("requires the same type for both values and the result".into()));
     }
     Ok(())
 }

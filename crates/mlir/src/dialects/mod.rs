@@ -17,6 +17,7 @@ mod corert;
 mod dense_host;
 mod format;
 mod func;
+mod memref;
 mod tensor_shape;
 mod tfrt;
 mod tfrt_test;
@@ -201,6 +202,8 @@ const DIALECTS: &[&Dialect] = &[
     &func::DIALECT,
     &arith::DIALECT,
     &cf::DIALECT,
+    &arith::MATH_DIALECT,
+    &memref::DIALECT,
     &tfrt::DIALECT,
     &tfrt_test::DIALECT,
     &corert::DIALECT,
@@ -213,8 +216,7 @@ const DIALECTS: &[&Dialect] = &[
 ];
 
 /// Dialects without operations here whose names are known all the same.
-const OTHER_DIALECTS: &[&str] =
-    &["t", "ht", "tfrt_test_sync", "affine", "async", "linalg", "math", "memref", "scf", "vector"];
+const OTHER_DIALECTS: &[&str] = &["t", "ht", "tfrt_test_sync", "affine", "async", "linalg", "scf", "vector"];
 
 /// Whether a dialect is known.
 pub(crate) fn is_registered(dialect: &str) -> bool {

@@ -132,7 +132,7 @@ pub(super) fn write_without_type(out: &mut String, attribute: &Attribute) {
             match dims {
                 None => out.push('*'),
                 Some(dims) => {
-                    let shown = |d: &i64| if *d < 0 { "?".to_string() } else { d.to_string() };
+                    let shown = |d: &i64| if *d == -1 { "?".to_string() } else { d.to_string() };
                     out.push_str(&dims.iter().map(shown).collect::<Vec<_>>().join("x"));
                 }
             }

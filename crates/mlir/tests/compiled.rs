@@ -1,0 +1,38 @@
+//! Compiled modules: the custom forms of what they hold, and their way through BEF.
+
+const SOURCE: &str = include_str!("data/compiled_ops.mlir");
+
+#[test]
+fn custom_forms_print_and_read_back() {
+    let module = mlir::parse(SOURCE, "compiled_ops.mlir").expect("well-formed");
+    let shown = mlir::print(&module, mlir::PrintOptions::default());
+    let again = mlir::parse(&shown, "shown").expect("reads back");
+    assert_eq!(mlir::print(&again, mlir::PrintOptions::default()), shown);
+    for line in [
+        "memref.dim %arg0, %c0 : memref<?xf32>",
+        "memref.load %arg0[",
+        "math.sqrt",
+        "arith.cmpi sgt, ",
+        "cf.cond_br ",
+        "call @other(",
+    ] {
+        assert!(shown.contains(line), "{line}\n{shown}");
+    }
+}
+
+#[test]
+fn the_text_in_bef_is_generic() {
+    let module = mlir::parse(SOURCE, "compiled_ops.mlir").expect("well-formed");
+    let program = mlir::to_bef_module(&module, mlir::Options::default()).expect("translates");
+    let [bef::Attribute::SymbolRef(symbol)] = program.attributes.values() else { panic!("one symbol") };
+    assert!(
+        symbol
+            .module
+            .starts_with("\"builtin.module\"() ({\n  \"func.func\"() ({\n  ^bb0(%arg0: memref<?xf32>")
+    );
+    assert!(symbol.module.contains("{predicate = 4 : i64} : (index, index) -> i1"));
+    assert!(symbol.module.contains("[^bb1, ^bb2] {operand_segment_sizes = array<i32: 1, 1, 0>}"));
+    let back = mlir::from_bef(&program, mlir::FromBefOptions::default()).expect("has a text");
+    let again = mlir::to_bef_module(&back, mlir::Options::default()).expect("translates");
+    assert_eq!(again.attributes.values(), program.attributes.values());
+}

@@ -1,0 +1,16 @@
+//! Any file that verifies has a text or is refused; a text that reads is one that translates or is refused.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use mlir::{FromBefOptions, Options, PrintOptions};
+
+fuzz_target!(|file: &[u8]| {
+    let Ok(verified) = bef::File::open(file).and_then(|file| file.verify()) else { return };
+    let Ok(program) = verified.to_module() else { return };
+    for as_reference in [false, true] {
+        let Ok(module) = mlir::from_bef(&program, FromBefOptions { as_reference }) else { continue };
+        let text = mlir::print(&module, PrintOptions { locations: true, generic: false });
+        let Ok(module) = mlir::parse(&text, "fuzz") else { continue };
+        let _ = mlir::to_bef(&module, Options { max_payload: 1 << 20, ..Options::default() });
+    }
+});

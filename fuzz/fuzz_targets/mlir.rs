@@ -1,0 +1,24 @@
+//! Any text is read as a module or refused; what is read prints to text that reads back, and what translates to
+//! BEF verifies, prints, and translates back to the same bytes.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use mlir::{FromBefOptions, Options, PrintOptions};
+
+const LOCATIONS: PrintOptions = PrintOptions { locations: true, generic: false };
+
+fuzz_target!(|source: &[u8]| {
+    let Ok(module) = mlir::parse(source, "fuzz") else { return };
+    mlir::parse(mlir::print(&module, LOCATIONS), "fuzz").unwrap();
+    // Operations outside functions only name kernels, which text made from BEF does not bring back.
+    let in_functions = |op: &mlir::Operation| op.is("func.func") || op.is("builtin.module");
+    if !module.operations().iter().all(in_functions) {
+        return;
+    }
+    let options = Options { max_payload: 1 << 20, ..Options::default() };
+    let Ok(bytes) = mlir::to_bef(&module, options) else { return };
+    let program = bef::File::open(&bytes).unwrap().verify().unwrap().to_module().unwrap();
+    let text = mlir::print(&mlir::from_bef(&program, FromBefOptions::default()).unwrap(), LOCATIONS);
+    let back = mlir::to_bef(&mlir::parse(&text, "fuzz").unwrap(), options).unwrap();
+    assert!(back == bytes);
+});
