@@ -48,3 +48,59 @@ pub fn read(path: &Path, meta: &TensorMeta) -> Result<Tensor> {
 fn unfit(path: &Path, meta: &TensorMeta, why: &str) -> Error {
     Error::input(format!("an image ({}) cannot be the input {meta}: {why}", path.display()))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::PathBuf;
+
+    /// A picture of two rows: red and green, blue and white.
+    fn four_colours(name: &str) -> PathBuf {
+        let path = std::env::temp_dir().join(format!("pteron-{name}-{}.png", std::process::id()));
+        let pixels = vec![255, 0, 0, 0, 255, 0, 0, 0, 255, 255, 255, 255];
+        image::RgbImage::from_raw(2, 2, pixels).expect("four pixels").save(&path).expect("a file");
+        path
+    }
+
+    fn meta(dtype: ScalarType, sizes: &[usize]) -> TensorMeta {
+        TensorMeta::contiguous(dtype, sizes).expect("a small tensor")
+    }
+
+    #[test]
+    fn channels_are_planes() {
+        let path = four_colours("planes");
+        let t = read(&path, &meta(ScalarType::Float, &[1, 3, 2, 2])).unwrap();
+        assert_eq!(t.as_slice::<f32>().unwrap(), [1., 0., 0., 1., 0., 1., 0., 1., 0., 0., 1., 1.]);
+        let t = read(&path, &meta(ScalarType::Byte, &[3, 2, 2])).unwrap();
+        assert_eq!(t.as_slice::<u8>().unwrap()[..4], [255, 0, 0, 255]);
+        let grey = read(&path, &meta(ScalarType::Float, &[2, 2])).unwrap();
+        let grey = grey.as_slice::<f32>().unwrap();
+        assert!(grey[0] < grey[1] && grey[2] < grey[0] && grey[3] == 1.0, "{grey:?}");
+        std::fs::remove_file(path).unwrap();
+    }
+
+    #[test]
+    fn images_are_resized() {
+        let path = four_colours("resized");
+        let t = read(&path, &meta(ScalarType::Byte, &[1, 3, 6, 4])).unwrap();
+        assert_eq!(&**t.sizes(), [1, 3, 6, 4]);
+        assert_eq!(t.as_slice::<u8>().unwrap()[0], 255);
+        std::fs::remove_file(path).unwrap();
+    }
+
+    #[test]
+    fn what_does_not_fit_is_explained() {
+        let path = four_colours("unfit");
+        for (dtype, sizes, problem) in [
+            (ScalarType::Float, &[1, 2, 3, 4][..], "[1, C, H, W]"),
+            (ScalarType::Long, &[1, 1, 2, 2], "float32, float16, bfloat16 or uint8"),
+            (ScalarType::Float, &[1, 1, 0, 2], "no image has that size"),
+        ] {
+            let e = read(&path, &meta(dtype, sizes)).unwrap_err().to_string();
+            assert!(e.contains(problem), "{e}");
+        }
+        std::fs::remove_file(&path).unwrap();
+        let e = read(&path, &meta(ScalarType::Float, &[2, 2])).unwrap_err().to_string();
+        assert!(e.starts_with("cannot read"), "{e}");
+    }
+}
