@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use pteron_graph::{Call, CallArg, CallOut, Constant, Executable, Graph, Isa, Op, ValueId};
 use std::collections::HashMap;
 use std::sync::Arc;
-use tensor::{Scalar, ScalarType, Tensor, TensorMeta};
+use tensor::{DimOrder, Scalar, ScalarType, Tensor, TensorMeta};
 use trace::Tracer;
 
 /// A graph that grows together with the values that its calls give when they are made at once.
@@ -51,7 +51,11 @@ impl Both {
     }
 
     fn constant(&mut self, sizes: &[usize], seed: u64) -> ValueId {
-        let tensor = random(sizes, seed);
+        self.constant_in(sizes, seed, DimOrder::contiguous(sizes.len()))
+    }
+
+    fn constant_in(&mut self, sizes: &[usize], seed: u64, order: DimOrder) -> ValueId {
+        let tensor = random(sizes, seed).to_dim_order(order).unwrap();
         let id = self.graph.constant(tensor.meta().clone(), Constant::Computed(Arc::new(tensor.clone())));
         self.values.insert(id, tensor);
         id
@@ -243,4 +247,18 @@ fn convolutions_with_norms_residuals_and_clamps() {
         let logits = both.call("aten::addmm.out", &args, &[2, 10]).unwrap();
         both.check(&[logits, last], 1e-4);
     }
+}
+
+#[test]
+fn weights_may_lie_in_any_order() {
+    let mut both = Both::new(1);
+    let x = both.input(&[1, 3, 6, 5], 1);
+    let w = both.constant_in(&[4, 3, 3, 3], 2, DimOrder::channels_last(4));
+    let ints = |v: &[i64]| Given::Ints(v.to_vec());
+    let (no, one_group) = (Given::Scalar(Scalar::Bool(false)), Given::Scalar(Scalar::Int(1)));
+    let (stride, padding, dilation, extra) = (ints(&[1, 1]), ints(&[1, 1]), ints(&[1, 1]), ints(&[0, 0]));
+    let args = [value(x), value(w), Given::None, stride, padding, dilation, no, extra, one_group];
+    let Some(y) = both.call("aten::convolution.out", &args, &[1, 4, 6, 5]) else { return };
+    let y = both.call("aten::relu.out", &[value(y)], &[1, 4, 6, 5]).unwrap();
+    both.check(&[y], 1e-4);
 }

@@ -213,6 +213,8 @@ pub struct ConstantReport {
     pub dtype: String,
     /// Its sizes.
     pub sizes: Vec<i32>,
+    /// Its layout.
+    pub dim_order: Vec<u8>,
     /// Its name in the model, where the exporter kept it.
     pub name: Option<String>,
     /// Whether it is the initial value of a tensor that changes.
@@ -416,6 +418,7 @@ fn constants(program: &pte::Program) -> Vec<ConstantReport> {
                 bytes,
                 dtype: dtype_name(t.scalar_type),
                 sizes: t.sizes.clone(),
+                dim_order: t.dim_order.clone(),
                 name: t.fully_qualified_name().map(str::to_owned),
                 mutable,
                 methods: Vec::new(),

@@ -66,7 +66,7 @@ fn program_text(out: &mut String, p: &ProgramReport, all: bool) -> fmt::Result {
             if several {
                 what = format!("{what} in {}", c.methods.join(", ")).trim_start().to_owned();
             }
-            vec![bytes(c.bytes), format!("{}{:?}", c.dtype, c.sizes), what]
+            vec![bytes(c.bytes), format!("{}{:?}{}", c.dtype, c.sizes, in_order(&c.dim_order)), what]
         });
         few(out, rows.collect(), all, "><<")?;
     }
@@ -199,10 +199,7 @@ fn value_text(v: &ValueReport) -> String {
         };
     };
     let mut text = format!("{dtype}{:?}", v.sizes.as_deref().unwrap_or(&[]));
-    let order = v.dim_order.as_deref().unwrap_or(&[]);
-    if order.iter().enumerate().any(|(i, &d)| i != usize::from(d)) {
-        let _ = write!(text, " in dim order {order:?}");
-    }
+    text.push_str(&in_order(v.dim_order.as_deref().unwrap_or(&[])));
     if v.dynamic == Some(true) {
         text.push_str(", sizes at most these");
     }
@@ -210,6 +207,14 @@ fn value_text(v: &ValueReport) -> String {
         text.push_str(", unplanned");
     }
     text
+}
+
+/// A layout that is worth a word: any but row-major.
+fn in_order(order: &[u8]) -> String {
+    match order.iter().enumerate().all(|(i, &d)| i == usize::from(d)) {
+        true => String::new(),
+        false => format!(" in dim order {order:?}"),
+    }
 }
 
 fn flat_tensor_text(out: &mut String, f: &FlatTensorReport, all: bool) -> fmt::Result {
@@ -223,10 +228,7 @@ fn flat_tensor_text(out: &mut String, f: &FlatTensorReport, all: bool) -> fmt::R
             (Some(dtype), Some(sizes)) => format!("{dtype}{sizes:?}"),
             _ => "blob".to_owned(),
         };
-        let order = e.dim_order.as_deref().unwrap_or(&[]);
-        if order.iter().enumerate().any(|(i, &d)| i != usize::from(d)) {
-            let _ = write!(what, " in dim order {order:?}");
-        }
+        what.push_str(&in_order(e.dim_order.as_deref().unwrap_or(&[])));
         vec![bytes(e.bytes), e.key.clone(), what, format!("segment {}", e.segment)]
     });
     few(out, rows.collect(), all, "><<<")

@@ -55,6 +55,9 @@ pub enum SetAside {
     Departs,
     /// The reference refused or failed, and said this.
     Refused(String),
+    /// The file says one layout of its constants and has another, and no release of the reference
+    /// runs it: recorded is what PyTorch computed before the export.
+    Mislaid,
 }
 
 /// An entry of named data.
@@ -172,6 +175,7 @@ struct RunFile {
     #[serde(rename = "outputs_1.5.1")]
     newest_outputs: Option<Vec<Recorded>>,
     eager_max_abs_diff: Option<f64>,
+    expected_from: Option<String>,
     runtime_error: Option<String>,
     #[serde(default)]
     reference_departs: bool,
@@ -204,6 +208,7 @@ impl fmt::Display for SetAside {
         match self {
             Self::Departs => f.write_str("the reference departs from PyTorch there"),
             Self::Refused(error) => write!(f, "the reference failed there: {error}"),
+            Self::Mislaid => f.write_str("its constants lie in another order than the file says"),
         }
     }
 }
@@ -295,7 +300,7 @@ impl CaseFile {
             explicit: self.tolerance.map(|t| (t.atol, t.rtol)),
             ..Tolerance::default()
         };
-        let bytes_rule = self.channels_last_constant_bytes.as_deref() == Some("NCHW");
+        let mislaid = self.channels_last_constant_bytes.as_deref() == Some("NCHW");
         let entries = self.entries.into_iter().map(|(key, v)| (key, Entry::read(v))).collect();
         let data = self.data_files.into_iter().map(|d| match d {
             DataFile::Name(file) | DataFile::Described { file } => folder.join(file),
@@ -305,7 +310,7 @@ impl CaseFile {
             program: self.model.map(|m| folder.join(m)),
             data: data.collect(),
             entries,
-            runs: self.runs.into_iter().map(|r| r.into_run(bytes_rule)).collect(),
+            runs: self.runs.into_iter().map(|r| r.into_run(mislaid)).collect(),
             random: self.nondeterministic,
             tolerance,
             folder,
@@ -332,16 +337,19 @@ impl CasesFile {
 }
 
 impl RunFile {
-    /// With `newest`, a program of an old release whose channels-last constants are stored as NCHW
-    /// bytes: what the newest reference computes of them is right.
-    fn into_run(self, newest: bool) -> Run {
-        let outputs = match (newest, self.newest_outputs) {
-            (true, Some(outputs)) => vec![outputs],
-            (_, other) => [self.outputs, other, self.eager_outputs].into_iter().flatten().collect(),
-        };
+    /// With `mislaid`, a program of an old release whose channels-last constants are stored as NCHW
+    /// bytes: what the newest reference computes of them is right, or what its own release did.
+    fn into_run(self, mislaid: bool) -> Run {
+        let from_eager = self.expected_from.as_deref() == Some("eager");
         let set_aside = match self.runtime_error {
             Some(error) => Some(SetAside::Refused(error)),
+            None if mislaid && from_eager && self.newest_outputs.is_none() => Some(SetAside::Mislaid),
             None => self.reference_departs.then_some(SetAside::Departs),
+        };
+        let outputs = match (mislaid, self.newest_outputs) {
+            (true, Some(outputs)) => vec![outputs],
+            (true, None) => self.outputs.into_iter().collect(),
+            (false, other) => [self.outputs, other, self.eager_outputs].into_iter().flatten().collect(),
         };
         Run {
             method: self.method.unwrap_or_else(|| "forward".to_owned()),
@@ -418,6 +426,24 @@ impl<'a> Values<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_can_be_judged_is_read_from_the_record() {
+        let run = |json: &str, mislaid| serde_json::from_str::<RunFile>(json).unwrap().into_run(mislaid);
+        let values = r#"[{"kind": "int", "value": 1}]"#;
+        let plain = run(&format!(r#"{{"outputs": {values}, "eager_outputs": {values}}}"#), false);
+        assert_eq!((plain.method.as_str(), plain.outputs.len(), plain.set_aside), ("forward", 2, None));
+        let departs = run(&format!(r#"{{"outputs": {values}, "reference_departs": true}}"#), false);
+        assert_eq!(departs.set_aside, Some(SetAside::Departs));
+        let refused = run(r#"{"runtime_error": "0x12"}"#, false);
+        assert_eq!((refused.outputs.len(), refused.set_aside), (0, Some(SetAside::Refused("0x12".into()))));
+        let eager = format!(r#"{{"outputs": {values}, "expected_from": "eager"}}"#);
+        assert_eq!(run(&eager, false).set_aside, None);
+        assert_eq!(run(&eager, true).set_aside, Some(SetAside::Mislaid));
+        let newest = format!(r#"{{"outputs": {values}, "outputs_1.5.1": [], "expected_from": "eager"}}"#);
+        let newest = run(&newest, true);
+        assert_eq!((newest.outputs[0].len(), newest.set_aside), (0, None));
+    }
 
     #[test]
     fn pythons_numbers_become_null_outside_strings() {
