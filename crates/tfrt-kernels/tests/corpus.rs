@@ -121,3 +121,28 @@ fn transcripts_match() {
     }
     assert!(failures.is_empty(), "{} differences\n\n{}", failures.len(), failures.join("\n\n"));
 }
+
+/// Malformed files fail cleanly: with an exit code, and within the limits.
+#[test]
+fn malformed_files_fail_cleanly() {
+    let Some(corpus) = std::env::var_os("PTERON_CORPUS") else {
+        eprintln!("SKIPPED: malformed files (PTERON_CORPUS is not set)");
+        return;
+    };
+    let limits = host::Limits { kernels: 1 << 20, executions: 1 << 16, value_bytes: 1 << 24 };
+    let folder = PathBuf::from(corpus).join("bef/bad");
+    let mut count = 0;
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_some_and(|e| e == "bef") {
+            for queue in [Queue::SingleThreaded, Queue::MultiThreaded(2)] {
+                let options = Options { queue, limits, ..Options::default() };
+                let (code, _, _) = run(&path, &options);
+                assert!(code == 0 || code == 1, "{}", path.display());
+            }
+            count += 1;
+        }
+    }
+    eprintln!("{count} malformed files ended cleanly");
+    assert!(count > 0);
+}

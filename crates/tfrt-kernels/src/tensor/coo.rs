@@ -1,5 +1,6 @@
 use super::{Dense, Element, Tensor, TensorShape, dtype_name, format_element, separated};
 use crate::kernels::{RegistryExt, object};
+use bef::DType;
 use host::{Chain, Fault, Frame, KernelRegistry, Value};
 use std::fmt;
 
@@ -10,6 +11,24 @@ pub(crate) struct Coo {
     /// A row for each value: its place in the tensor.
     indices: Dense,
     values: Dense,
+}
+
+impl Coo {
+    pub(crate) fn shape(&self) -> &TensorShape {
+        &self.shape
+    }
+
+    pub(crate) fn dtype(&self) -> DType {
+        self.values.dtype
+    }
+
+    /// The tensor in dense form.
+    pub(crate) fn to_dense(&self, frame: &Frame<'_>) -> Result<Dense, Fault> {
+        match self.dtype() {
+            DType::F32 => expand::<f32>(frame, self),
+            _ => expand::<i32>(frame, self),
+        }
+    }
 }
 
 impl fmt::Display for Coo {
@@ -63,7 +82,7 @@ fn from_dense<T: Element>(tensor: &Dense, rank: usize) -> Result<Value, Fault> {
 }
 
 /// Puts the values at their places; those outside the tensor are left out.
-fn to_dense<T: Element>(frame: &Frame<'_>, tensor: &Coo) -> Result<Value, Fault> {
+fn expand<T: Element>(frame: &Frame<'_>, tensor: &Coo) -> Result<Dense, Fault> {
     let dense = Dense::zeros::<T>(frame, tensor.shape.clone())?;
     let (dims, indices) = (tensor.shape.dims(), tensor.indices.elements::<i64>()?);
     let values = tensor.values.elements::<T>()?;
@@ -80,7 +99,7 @@ fn to_dense<T: Element>(frame: &Frame<'_>, tensor: &Coo) -> Result<Value, Fault>
         }
     }
     drop(bytes);
-    Ok(super::dense::value(dense))
+    Ok(dense)
 }
 
 fn kernels<T: Element>(registry: &mut KernelRegistry, name: &str) {
@@ -89,7 +108,7 @@ fn kernels<T: Element>(registry: &mut KernelRegistry, name: &str) {
             Ok((from_dense::<T>(super::dense::dense(frame, 0)?, rank)?, Chain))
         });
         registry.fallible(&format!("coo.convert_coo_to_dht.{name}.{rank}"), |frame: &mut Frame<'_>| {
-            Ok((to_dense::<T>(frame, coo(frame, 0)?)?, Chain))
+            Ok((super::dense::value(expand::<T>(frame, coo(frame, 0)?)?), Chain))
         });
         registry.fallible(&format!("coo.tensor_equal.{name}.{rank}"), |frame: &mut Frame<'_>| {
             let (a, b) = (coo(frame, 0)?, coo(frame, 1)?);

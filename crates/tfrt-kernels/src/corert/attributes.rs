@@ -1,0 +1,239 @@
+use crate::format::Exponent;
+use crate::kernels::{RegistryExt, object, out};
+use crate::tensor::{separated, string};
+use bef::{Array, Attribute, Complex, ElementType, Shape};
+use host::{Chain, Fault, Frame, KernelRegistry};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Mutex;
+
+/// Elements that are printed of an array.
+const SHOWN: usize = 5;
+
+/// The attributes of an operator, by name.
+#[derive(Clone, Default)]
+pub(crate) struct OpAttrs(BTreeMap<String, Attribute<'static>>);
+
+impl OpAttrs {
+    /// Attributes as `corert.executeop` holds them: an aggregate of pairs of name and value.
+    pub(crate) fn from_pairs(pairs: &[Attribute<'static>]) -> Result<Self, Fault> {
+        let mut attrs = Self::default();
+        for pair in pairs {
+            let Attribute::Aggregate(pair) = pair else { return Err(no_pair()) };
+            let [Attribute::String(name), value] = pair.as_slice() else { return Err(no_pair()) };
+            attrs.set(&String::from_utf8_lossy(name), value.clone());
+        }
+        Ok(attrs)
+    }
+
+    /// Adds an attribute; one that is there stays.
+    fn set(&mut self, name: &str, value: Attribute<'static>) {
+        self.0.entry(name.to_owned()).or_insert(value);
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(crate) fn get(&self, name: &str) -> Result<&Attribute<'static>, Fault> {
+        self.0.get(name).ok_or_else(|| Fault::from(format!("missing attribute '{name}'")))
+    }
+
+    /// An integer.
+    pub(crate) fn int(&self, name: &str) -> Result<i64, Fault> {
+        match self.get(name)? {
+            Attribute::I32(v) => Ok((*v).into()),
+            Attribute::I64(v) => Ok(*v),
+            other => Err(wrong(name, other)),
+        }
+    }
+
+    /// A bool, false if it is missing.
+    pub(crate) fn flag(&self, name: &str) -> bool {
+        matches!(self.0.get(name), Some(Attribute::I1(true)))
+    }
+
+    /// A string.
+    pub(crate) fn text(&self, name: &str) -> Result<String, Fault> {
+        match self.get(name)? {
+            Attribute::String(bytes) => Ok(String::from_utf8_lossy(bytes).into_owned()),
+            other => Err(wrong(name, other)),
+        }
+    }
+
+    /// Sizes: an array of integers.
+    pub(crate) fn dims(&self, name: &str) -> Result<Vec<i64>, Fault> {
+        match self.get(name)? {
+            Attribute::Array(a) if a.is_empty() => Ok(Vec::new()),
+            Attribute::Array(a) => {
+                let small = a.i32s().map(|v| v.map(i64::from).collect());
+                small
+                    .or_else(|| Some(a.i64s()?.collect()))
+                    .ok_or_else(|| wrong(name, &Attribute::Array(a.clone())))
+            }
+            other => Err(wrong(name, other)),
+        }
+    }
+}
+
+fn no_pair() -> Fault {
+    Fault::invalid("operator attributes are no pairs of name and value")
+}
+
+fn wrong(name: &str, found: &Attribute<'_>) -> Fault {
+    Fault::invalid(format!("attribute '{name}' is {:?}", found.attribute_type()))
+}
+
+/// The type of an attribute, and its value, as they are printed.
+fn describe(value: &Attribute<'_>) -> (String, String) {
+    let kind = |name: &str| name.to_owned();
+    let complex = |re: f64, im: f64| format!("({},{})", Exponent(re), Exponent(im));
+    match value {
+        Attribute::UI8(v) => (kind("UI8"), v.to_string()),
+        Attribute::UI16(v) => (kind("UI16"), v.to_string()),
+        Attribute::UI32(v) => (kind("UI32"), v.to_string()),
+        Attribute::UI64(v) => (kind("UI64"), v.to_string()),
+        Attribute::I1(v) => (kind("BOOL"), u8::from(*v).to_string()),
+        Attribute::I8(v) => (kind("I8"), v.to_string()),
+        Attribute::I16(v) => (kind("I16"), v.to_string()),
+        Attribute::I32(v) => (kind("I32"), v.to_string()),
+        Attribute::I64(v) => (kind("I64"), v.to_string()),
+        Attribute::F16(v) => (kind("F16"), v.to_string()),
+        Attribute::BF16(v) => (kind("BF16"), v.to_string()),
+        Attribute::F32(v) => (kind("F32"), Exponent(f32::from_bits(*v).into()).to_string()),
+        Attribute::F64(v) => (kind("F64"), Exponent(f64::from_bits(*v)).to_string()),
+        Attribute::Complex64(Complex { re, im }) => {
+            (kind("COMPLEX64"), complex(f32::from_bits(*re).into(), f32::from_bits(*im).into()))
+        }
+        Attribute::Complex128(Complex { re, im }) => {
+            (kind("COMPLEX128"), complex(f64::from_bits(*re), f64::from_bits(*im)))
+        }
+        Attribute::Type(dtype) => (kind("DTYPE"), dtype.to_string()),
+        Attribute::String(text) => (kind("CHAR"), list(text.iter().map(|&b| char::from(b)))),
+        Attribute::Func(name) => {
+            (kind("FUNC"), format!("FUNC function_name: {}", String::from_utf8_lossy(name)))
+        }
+        Attribute::Shape(shape) => (kind("SHAPE"), shape_text(shape)),
+        Attribute::Dense(dense) => {
+            let (dtype, rank, count) = (dense.dtype(), dense.dims().len(), dense.element_count());
+            (kind("DENSE"), format!("dtype={dtype}, rank={rank}, elt_count={count}"))
+        }
+        Attribute::Array(array) => array_text(array),
+        Attribute::Aggregate(elements) => {
+            let inner = elements.iter().map(|e| match e {
+                Attribute::Dense(_) | Attribute::Aggregate(_) => format!("{{{}}}", describe(e).1),
+                _ => "{unknown}".to_owned(),
+            });
+            (kind("AGGREGATE"), format!("elt_count={} [{}]", elements.len(), separated(inner)))
+        }
+        Attribute::SymbolRef(_) => (kind("SYMBOL_REF"), String::new()),
+    }
+}
+
+fn shape_text(shape: &Shape) -> String {
+    match shape {
+        Shape::Unranked => "<*>".to_owned(),
+        Shape::Ranked(dims) => {
+            let dims: Vec<String> = dims.iter().map(i64::to_string).collect();
+            format!("<{}>", dims.join("x"))
+        }
+    }
+}
+
+fn list<T: fmt::Display>(items: impl Iterator<Item = T>) -> String {
+    let mut items = items.peekable();
+    let shown = separated(items.by_ref().take(SHOWN));
+    let more = if items.peek().is_some() { "..." } else { "" };
+    format!("[{shown}{more}]")
+}
+
+fn array_text(array: &Array<'_>) -> (String, String) {
+    let kind = match array.element_type() {
+        ElementType::Data(dtype) => dtype.to_string(),
+        ElementType::Type => "DTYPE".to_owned(),
+    };
+    let size = array.element_type().size() as usize;
+    let text = match array.element_type() {
+        ElementType::Data(dtype) => {
+            list(array.bytes().chunks_exact(size).map(|b| crate::tensor::format_element(dtype, b)))
+        }
+        ElementType::Type => array.types().map_or_else(String::new, list),
+    };
+    (kind, text)
+}
+
+impl fmt::Display for OpAttrs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_empty() {
+            return writeln!(f, "OpAttrs is empty");
+        }
+        writeln!(f, "OpAttrs contains {} entries:", self.0.len())?;
+        for (name, value) in &self.0 {
+            let (kind, value) = describe(value);
+            writeln!(f, "  '{name}' type={kind} value={value}")?;
+        }
+        writeln!(f)
+    }
+}
+
+/// Attributes that kernels add to.
+type Growing = Mutex<OpAttrs>;
+
+fn growing<'f>(frame: &'f Frame<'_>) -> Result<std::sync::MutexGuard<'f, OpAttrs>, Fault> {
+    Ok(frame.object::<Growing>(0)?.lock().unwrap_or_else(|e| e.into_inner()))
+}
+
+/// Attributes: key, value.
+fn set(
+    registry: &mut KernelRegistry,
+    name: &str,
+    value: fn(&Frame<'_>) -> Result<Attribute<'static>, Fault>,
+) {
+    registry.fallible(name, move |frame: &mut Frame<'_>| {
+        let key: &str = frame.attribute(0)?;
+        let value = value(frame)?;
+        growing(frame)?.set(key, value);
+        Ok(Chain)
+    });
+}
+
+pub(super) fn register(registry: &mut KernelRegistry) {
+    registry.add_typed("corert.create_op_attrs", || object(Growing::default()));
+    set(registry, "corert.op_attrs_set.bool", |f| Ok(Attribute::I1(f.attribute(1)?)));
+    set(registry, "corert.op_attrs_set.i32", |f| Ok(Attribute::I32(f.attribute(1)?)));
+    set(registry, "corert.op_attrs_set.i64", |f| Ok(Attribute::I64(f.attribute(1)?)));
+    set(registry, "corert.op_attrs_set.f32", |f| Ok(Attribute::F32(f.attribute::<f32>(1)?.to_bits())));
+    set(registry, "corert.op_attrs_set.dtype", |f| Ok(Attribute::Type(f.attribute(1)?)));
+    set(registry, "corert.op_attrs_set.dense", |f| {
+        Ok(Attribute::Dense(f.attribute::<&bef::Dense<'static>>(1)?.clone()))
+    });
+    set(registry, "corert.op_attrs_set.aggregate", |f| {
+        Ok(Attribute::Aggregate(string::aggregate(f, 1)?.to_vec()))
+    });
+    set(registry, "corert.op_attrs_set.shape", |f| Ok(Attribute::Shape(f.attribute::<&Shape>(1)?.clone())));
+    set(registry, "corert.op_attrs_set.str", |f| {
+        Ok(Attribute::String(f.attribute::<&[u8]>(1)?.to_vec().into()))
+    });
+    set(registry, "corert.op_attrs_set_array.i32", |f| {
+        Ok(Attribute::Array(Array::from_i32s(&f.attribute::<Vec<i32>>(1)?)))
+    });
+    set(registry, "corert.op_attrs_set_array.i64", |f| {
+        Ok(Attribute::Array(Array::from_i64s(&f.attribute::<Vec<i64>>(1)?)))
+    });
+    set(registry, "corert.op_attrs_set_array.f32", |f| {
+        Ok(Attribute::Array(Array::from_f32s(&f.attribute::<Vec<f32>>(1)?)))
+    });
+    registry.fallible("tfrt_test.corert.op_attrs_print", |frame: &mut Frame<'_>| {
+        let attrs = growing(frame)?.clone();
+        out!(frame, "{attrs}");
+        Ok(Chain)
+    });
+    registry.fallible("tfrt_test.corert.op_attrs_freeze", |frame: &mut Frame<'_>| {
+        let attrs = growing(frame)?.clone();
+        Ok((object(attrs), Chain))
+    });
+    registry.fallible("tfrt_test.corert.op_attrs_ref_print", |frame: &mut Frame<'_>| {
+        out!(frame, "{}", frame.object::<OpAttrs>(0)?);
+        Ok(Chain)
+    });
+}

@@ -1,0 +1,114 @@
+use super::{TensorHandle, ops};
+use crate::kernels::RegistryExt;
+use crate::tensor::Tensor;
+use bef::DType;
+use host::{
+    AsyncValue, ErrorValue, ExecutionContext, Fault, Frame, Function, KernelRegistry, Promise, Reporter,
+    Value,
+};
+
+/// Whether a tensor means true: its only number is not zero, or its first string is not empty.
+fn is_true(frame: &Frame<'_>, tensor: &Tensor) -> Result<bool, Fault> {
+    if let Tensor::Strings(tensor) = tensor {
+        return Ok(tensor.strings.first().is_some_and(|s| !s.is_empty()));
+    }
+    number_is_true(&ops::to_dense(frame, tensor)?)
+}
+
+fn number_is_true(dense: &crate::tensor::Dense) -> Result<bool, Fault> {
+    if dense.shape.elements() != 1 {
+        return Err(Fault::invalid(format!("a condition of shape {}, expected one element", dense.shape)));
+    }
+    match dense.dtype {
+        DType::F16 | DType::BF16 | DType::F32 | DType::F64 => {
+            Err("tensor predicate does not support type f32".into())
+        }
+        _ => Ok(dense.buffer.bytes().iter().any(|&b| b != 0)),
+    }
+}
+
+/// `(condition, chain, arguments...)`: calls the first or the second function.
+fn cond(frame: &mut Frame<'_>) -> Result<Vec<Value>, Fault> {
+    let truth = is_true(frame, super::tensor(frame, 0)?)?;
+    let function = frame.function(usize::from(!truth))?;
+    if (function.arguments() + 1, function.results()) != (frame.arguments(), frame.results()) {
+        return Err(Fault::invalid("the branch has other arguments or results than the call"));
+    }
+    Ok(function.execute(frame.context(), &frame.arguments_from(1)).into_vec())
+}
+
+/// A `corert.while` under way.
+struct While {
+    context: ExecutionContext,
+    condition: Function,
+    body: Function,
+    promises: Vec<Promise>,
+    reporter: Reporter,
+}
+
+impl While {
+    fn end(self, values: impl IntoIterator<Item = Value>) {
+        self.promises.into_iter().zip(values).for_each(|(promise, value)| promise.set(value));
+    }
+
+    fn fail(self, error: ErrorValue) {
+        let count = self.promises.len();
+        self.end(vec![Value::Error(error); count]);
+    }
+
+    /// Asks the condition, and goes on when its answer is there.
+    fn ask(self, arguments: Vec<Value>) {
+        let answer = self.condition.execute(&self.context, &arguments).pop().unwrap_or_default();
+        match answer.settle() {
+            Value::Async(value) => {
+                let later = value.clone();
+                value.and_then(move || self.answered(Value::Async(later).settle(), arguments));
+            }
+            answer => self.answered(answer, arguments),
+        }
+    }
+
+    fn answered(self, answer: Value, arguments: Vec<Value>) {
+        if let Some(error) = answer.as_error().or(self.context.cancelled()).cloned() {
+            return self.fail(error);
+        }
+        let truth = match answer.downcast_ref::<TensorHandle>() {
+            Some(TensorHandle(Tensor::Strings(t))) => Ok(t.strings.first().is_some_and(|s| !s.is_empty())),
+            Some(TensorHandle(Tensor::Dense(dense))) => number_is_true(dense),
+            Some(TensorHandle(Tensor::Scalar(_, _, bytes))) => Ok(bytes.iter().any(|&b| b != 0)),
+            _ => Err(Fault::invalid("the condition is no tensor that can be asked")),
+        };
+        match truth {
+            Err(fault) => {
+                let error = self.reporter.report(fault);
+                self.fail(error);
+            }
+            Ok(false) => self.end(arguments),
+            Ok(true) => {
+                let next = self.body.execute(&self.context, &arguments).into_vec();
+                let queue = self.context.host().queue().clone();
+                queue.add_task(Box::new(move || self.ask(next)));
+            }
+        }
+    }
+}
+
+/// `(chain, arguments...)`: calls the second function on its own results while the first says so.
+fn while_kernel(frame: &mut Frame<'_>) -> Result<Vec<Value>, Fault> {
+    let (condition, body, count) = (frame.function(0)?, frame.function(1)?, frame.arguments());
+    let fits = condition.arguments() == count && condition.results() == 2;
+    if !fits || (body.arguments(), body.results(), frame.results()) != (count, count, count) {
+        return Err(Fault::invalid("the functions have other arguments or results than the loop"));
+    }
+    let (promises, values) =
+        (0..count).map(|_| AsyncValue::new()).map(|(promise, value)| (promise, Value::Async(value))).unzip();
+    let context = frame.context().clone();
+    let state = While { context, condition, body, promises, reporter: frame.reporter() };
+    state.ask(frame.arguments_from(0));
+    Ok(values)
+}
+
+pub(super) fn register(registry: &mut KernelRegistry) {
+    registry.fallible("corert.cond", cond);
+    registry.fallible("corert.while", while_kernel);
+}

@@ -1,0 +1,133 @@
+use super::{OpAttrs, ops};
+use crate::kernels::{RegistryExt, object};
+use crate::tensor::Tensor;
+use host::{Chain, Fault, Frame, KernelRegistry};
+use std::collections::HashMap;
+use std::fmt::Write;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+
+/// What finds operators by name.
+#[derive(Clone)]
+pub(crate) enum OpHandler {
+    /// Knows none.
+    Null,
+    /// Knows those of this crate, and asks another for the rest.
+    Cpu(Arc<OpHandler>),
+    /// Writes what another does to standard error.
+    Logging(Arc<Logging>),
+}
+
+pub(crate) struct Logging {
+    fallback: OpHandler,
+    results: bool,
+    count: AtomicU32,
+}
+
+/// Op handlers deep: a handler asks the next only so often.
+const MAX_DEPTH: usize = 64;
+
+impl OpHandler {
+    /// Runs an operator.
+    pub(crate) fn execute(
+        &self,
+        name: &str,
+        frame: &Frame<'_>,
+        arguments: &[&Tensor],
+        attrs: &OpAttrs,
+        results: usize,
+    ) -> Result<Vec<Tensor>, Fault> {
+        match self.find(name, MAX_DEPTH)? {
+            Found::Op(op) => op(frame, arguments, attrs),
+            Found::Logged(logging, op) => logging.execute(name, op, frame, arguments, attrs, results),
+        }
+    }
+
+    fn find(&self, name: &str, depth: usize) -> Result<Found<'_>, Fault> {
+        match self {
+            _ if depth == 0 => Err("op handlers are nested too deeply".into()),
+            Self::Null => Err(format!("{name} was not supported by NullOpHandler.").into()),
+            Self::Cpu(fallback) => match ops::find(name) {
+                Some(op) => Ok(Found::Op(op)),
+                None => fallback.find(name, depth - 1),
+            },
+            Self::Logging(logging) => match logging.fallback.find(name, depth - 1)? {
+                Found::Op(op) | Found::Logged(_, op) => Ok(Found::Logged(logging, op)),
+            },
+        }
+    }
+}
+
+enum Found<'h> {
+    Op(ops::Op),
+    Logged(&'h Logging, ops::Op),
+}
+
+impl Logging {
+    fn execute(
+        &self,
+        name: &str,
+        op: ops::Op,
+        frame: &Frame<'_>,
+        arguments: &[&Tensor],
+        attrs: &OpAttrs,
+        results: usize,
+    ) -> Result<Vec<Tensor>, Fault> {
+        let id = self.count.fetch_add(1, Ordering::Relaxed);
+        let plural = |n: usize| if n == 1 { "" } else { "s" };
+        let count = arguments.len();
+        let mut text = format!("[{id}] dispatch '{name}' {count} argument{}, ", plural(count));
+        text += &format!("{results} result{}, ", plural(results));
+        text += &if attrs.is_empty() { "no attributes\n".to_owned() } else { attrs.to_string() };
+        log(&mut text, "Input", id, name, arguments.iter().copied());
+        eprint!("{text}");
+        let given = op(frame, arguments, attrs)?;
+        if self.results && !given.is_empty() {
+            let mut text = String::new();
+            log(&mut text, "Output", id, name, given.iter());
+            eprint!("{text}");
+        }
+        Ok(given)
+    }
+}
+
+fn log<'t>(text: &mut String, what: &str, id: u32, name: &str, tensors: impl Iterator<Item = &'t Tensor>) {
+    let _ = writeln!(text, "{what}s for [{id}]: '{name}':");
+    for (i, tensor) in tensors.enumerate() {
+        let _ = writeln!(text, "  {what} for [{id}] tensor {i}: {tensor}");
+    }
+    text.push('\n');
+}
+
+/// Handlers by the names that programs gave them.
+type Handlers = Mutex<HashMap<String, OpHandler>>;
+
+fn find(frame: &mut Frame<'_>) -> Result<host::Value, Fault> {
+    let name: &str = frame.attribute(0)?;
+    let handlers = frame.context().host().shared(Handlers::default);
+    let found = handlers.lock().unwrap_or_else(|e| e.into_inner()).get(name).cloned();
+    found.map(object).ok_or_else(|| format!("op_handler not found: {name}").into())
+}
+
+fn register_handler(frame: &mut Frame<'_>) -> Result<Chain, Fault> {
+    let (name, handler) = (frame.attribute(0)?, frame.object::<OpHandler>(0)?.clone());
+    let handlers = frame.context().host().shared(Handlers::default);
+    handlers.lock().unwrap_or_else(|e| e.into_inner()).insert(name, handler);
+    Ok(Chain)
+}
+
+pub(super) fn register(registry: &mut KernelRegistry) {
+    registry.add_typed("corert.create_null_op_handler", || object(OpHandler::Null));
+    registry.fallible("corert.create_cpu_op_handler", |frame: &mut Frame<'_>| {
+        Ok(object(OpHandler::Cpu(Arc::new(frame.object::<OpHandler>(0)?.clone()))))
+    });
+    registry.fallible("corert.create_logging_op_handler", |frame: &mut Frame<'_>| {
+        let fallback = frame.object::<OpHandler>(0)?.clone();
+        let results = frame.attribute::<bool>(0).or_else(|_| frame.attribute::<i64>(0).map(|v| v != 0))?;
+        Ok(object(OpHandler::Logging(Arc::new(Logging { fallback, results, count: AtomicU32::new(0) }))))
+    });
+    for dialect in ["corert", "corert_sync"] {
+        registry.fallible(&format!("{dialect}.get_op_handler"), find);
+        registry.fallible(&format!("{dialect}.register_op_handler"), register_handler);
+    }
+}

@@ -1,0 +1,173 @@
+use super::{OpAttrs, OpHandler, handle, ops, tensor};
+use crate::kernels::{RegistryExt, object, out};
+use crate::tensor::string::{Strings, aggregate, strings};
+use crate::tensor::{Dense, Element, Tensor, TensorShape};
+use half::{bf16, f16};
+use host::{
+    AttributeValue, Bf16Bits, Chain, ErrorCode, ErrorValue, F16Bits, Fault, Frame, Function, KernelRegistry,
+    Value,
+};
+
+/// Operands from number `from` on, attributes and name of a call; runs the operator.
+fn dispatch(
+    frame: &Frame<'_>,
+    handler: &OpHandler,
+    from: usize,
+    name: usize,
+    results: usize,
+) -> Result<Vec<Value>, Fault> {
+    let name: String = frame.attribute(name)?;
+    let attrs = OpAttrs::from_pairs(aggregate(frame, 0)?)?;
+    let arguments = (from..frame.arguments()).map(|i| tensor(frame, i)).collect::<Result<Vec<_>, _>>()?;
+    let given = handler.execute(&name, frame, &arguments, &attrs, results)?;
+    if given.len() != results {
+        return Err(Fault::invalid(format!("{name} gives {} results, expected {results}", given.len())));
+    }
+    Ok(given.into_iter().map(handle).collect())
+}
+
+/// Attributes: operator attributes, function attributes, operator name.
+fn execute(frame: &mut Frame<'_>) -> Result<Vec<Value>, Fault> {
+    dispatch(frame, frame.object(0)?, 1, 2, frame.results())
+}
+
+/// As [`execute`], after a chain.
+fn execute_seq(frame: &mut Frame<'_>) -> Result<Vec<Value>, Fault> {
+    let results = dispatch(frame, frame.object(0)?, 2, 2, frame.results().saturating_sub(1))?;
+    Ok(std::iter::once(Value::Chain).chain(results).collect())
+}
+
+/// Attributes: operator attributes, operator name.
+fn execute_sync(frame: &mut Frame<'_>) -> Result<Vec<Value>, Fault> {
+    dispatch(frame, frame.object(0)?, 1, 1, frame.results())
+}
+
+/// An operator that a function computes: from a chain and tensors to a chain and tensors.
+struct CompositeOp(Function);
+
+fn make_composite(frame: &mut Frame<'_>) -> Result<Value, Fault> {
+    const HANDLE: &str = "!corert.tensorhandle";
+    let function = frame.function(0)?;
+    for i in 1..function.arguments() {
+        if let Some(kind) = function.argument_type(i).filter(|k| *k != HANDLE) {
+            return Err(format!(
+                "The function should only takes type [{HANDLE}] as input. But the {}-th argument is type [{kind}].",
+                i - 1
+            )
+            .into());
+        }
+    }
+    Ok(object(CompositeOp(function)))
+}
+
+fn execute_composite(frame: &mut Frame<'_>) -> Result<Vec<Value>, Fault> {
+    let CompositeOp(function) = frame.object(0)?;
+    if (function.arguments(), function.results()) != (frame.arguments(), frame.results() + 1) {
+        return Err(Fault::invalid("the operator has other arguments or results than the call"));
+    }
+    let mut arguments = frame.arguments_from(0);
+    arguments[0] = Value::Chain;
+    let mut results = function.execute(frame.context(), &arguments);
+    results.remove(0);
+    Ok(results.into_vec())
+}
+
+fn const_strings(frame: &mut Frame<'_>) -> Result<Value, Fault> {
+    let shape = TensorShape::new(frame.attribute(0)?)?;
+    let mut values = strings(aggregate(frame, 1)?)?;
+    let limit = frame.context().host().limits().value_bytes;
+    if shape.elements().saturating_mul(size_of::<String>() as u64) > limit {
+        return Err(Fault::invalid(format!("a tensor of strings of shape {shape} (Limits::value_bytes)")));
+    }
+    if values.len() == 1 {
+        values = vec![values[0].clone(); shape.elements() as usize];
+    }
+    if values.len() as u64 != shape.elements() {
+        return Err("Shape mismatch".into());
+    }
+    Ok(handle(Tensor::Strings(Strings { shape, strings: values })))
+}
+
+fn const_dense(frame: &mut Frame<'_>) -> Result<Value, Fault> {
+    let attribute: &bef::Dense<'static> = frame.attribute(0)?;
+    Ok(handle(Tensor::Dense(Dense::from_attribute(frame, attribute)?)))
+}
+
+/// Attributes: shape, elements.
+fn create<T, A>(registry: &mut KernelRegistry, name: &str, element: fn(A) -> T)
+where
+    T: Element,
+    A: 'static,
+    Vec<A>: for<'f> AttributeValue<'f>,
+{
+    for dialect in ["corert", "corert_sync"] {
+        registry.fallible(&format!("{dialect}.create_dense_tensor.{name}"), move |frame: &mut Frame<'_>| {
+            let shape = TensorShape::new(frame.attribute(0)?)?;
+            let values: Vec<T> = frame.attribute::<Vec<A>>(1)?.into_iter().map(element).collect();
+            Ok(handle(Tensor::Dense(Dense::from_elements(shape, &values)?)))
+        });
+    }
+}
+
+fn to_int(frame: &mut Frame<'_>) -> Result<Value, Fault> {
+    let error = |m: &str| Ok(Value::Error(ErrorValue::new(ErrorCode::InvalidArgument, m)));
+    let dense = ops::to_dense(frame, tensor(frame, 0)?)?;
+    let Ok(elements) = dense.elements::<i32>() else {
+        return error("Expecting a DenseHostTensor of int32 as branch index.");
+    };
+    match elements[..] {
+        [one] if dense.shape.rank() <= 1 => Ok(one.into()),
+        _ => error("The tensor should have only one element, which is the index."),
+    }
+}
+
+fn shape(frame: &mut Frame<'_>) -> Result<Value, Fault> {
+    Ok(object(match tensor(frame, 0)? {
+        Tensor::Dense(t) => t.shape.clone(),
+        Tensor::Scalar(_, shape, _) => shape.clone(),
+        Tensor::Strings(t) => t.shape.clone(),
+        Tensor::Coo(t) => t.shape().clone(),
+    }))
+}
+
+fn print(frame: &mut Frame<'_>) -> Result<Chain, Fault> {
+    out!(frame, "{}\n", tensor(frame, 0)?);
+    Ok(Chain)
+}
+
+pub(super) fn register(registry: &mut KernelRegistry) {
+    registry.fallible("corert.executeop", execute);
+    registry.fallible("corert.executeop.seq", execute_seq);
+    registry.fallible("corert_sync.executeop", execute_sync);
+    registry.fallible("corert.make_composite_op", make_composite);
+    registry.fallible("corert.execute_crt_op", execute_composite);
+    registry.fallible("corert.const_string_tensor", const_strings);
+    registry.fallible("corert.const_dense_tensor", const_dense);
+    registry.fallible("corert.tensorhandle_to_shape", shape);
+    registry.fallible("corert.tensorhandle_to_int32", to_int);
+    registry.fallible("corert.tensorhandle_to_ht", |f: &mut Frame<'_>| Ok(object(tensor(f, 0)?.clone())));
+    registry.fallible("corert.ht_to_tensorhandle", |f: &mut Frame<'_>| {
+        Ok(handle(f.object::<Tensor>(0)?.clone()))
+    });
+    registry.fallible("corert.print_tensorhandle", print);
+    registry.fallible("corert_sync.print_tensorhandle", |f: &mut Frame<'_>| print(f).map(drop));
+    // There is one device, so nothing is ever transferred.
+    registry.fallible("corert.transfer", |f: &mut Frame<'_>| Ok(handle(tensor(f, 0)?.clone())));
+    registry.fallible("corert.get_dst_tensor_type", |_: &mut Frame<'_>| Ok(object("DenseHost".to_owned())));
+    registry.fallible("tfrt_test.error_tensorhandle", |_: &mut Frame<'_>| {
+        Err::<(), _>(Fault::from("invalid tensorhandle"))
+    });
+    create(registry, "ui8", |v: u8| v);
+    create(registry, "ui16", |v: u16| v);
+    create(registry, "ui32", |v: u32| v);
+    create(registry, "ui64", |v: u64| v);
+    create(registry, "i1", |v: bool| v);
+    create(registry, "i8", |v: i8| v);
+    create(registry, "i16", |v: i16| v);
+    create(registry, "i32", |v: i32| v);
+    create(registry, "i64", |v: i64| v);
+    create(registry, "f16", |v: F16Bits| f16::from_bits(v.0));
+    create(registry, "bf16", |v: Bf16Bits| bf16::from_bits(v.0));
+    create(registry, "f32", |v: f32| v);
+    create(registry, "f64", |v: f64| v);
+}

@@ -1,0 +1,319 @@
+//! The operators that the processor's op handler knows.
+
+use super::OpAttrs;
+use crate::kernels::out;
+use crate::tensor::{Dense, Element, Tensor, TensorShape};
+use bef::{Attribute, DType};
+use half::f16;
+use host::{Fault, Frame};
+
+/// An operator: from tensors and attributes to tensors.
+pub(crate) type Op = fn(&Frame<'_>, &[&Tensor], &OpAttrs) -> Result<Vec<Tensor>, Fault>;
+
+/// The operator called `name`.
+pub(crate) fn find(name: &str) -> Option<Op> {
+    Some(match name {
+        "tfrt_test.create_dense_tensor" => create_dense,
+        "tfrt_test.create_from_scalar" => create_from_scalar,
+        "tfrt_test.add"
+        | "tfrt_test.add.denseonly"
+        | "tfrt_test.add.denseonly2"
+        | "tfrt_test.add.denseonly3" => add,
+        "tfrt_test.equal" => equal,
+        "tfrt_test.argmax" => argmax,
+        "tfrt_test.reduce_mean" => reduce_mean,
+        "tfrt_test.relu" => relu,
+        "tfrt_test.matmul" => matmul,
+        "tfrt_test.cast" => cast,
+        "tfrt_test.odd_collector" => odd_collector,
+        "tfrt_test.print" => print,
+        "tfrt_test.identity"
+        | "tfrt_test.identity_dense_only"
+        | "tfrt_test.async.noop"
+        | "tfrt_test.async.noop_no_md" => identity,
+        "tfrt_test.error.tensor" => |_, _, _| Err("error from test.error.tensor implementation".into()),
+        _ => return None,
+    })
+}
+
+/// Calls a generic function for the element type of a number.
+macro_rules! dispatch {
+    ($dtype:expr, $f:ident($($arg:expr),*)) => {
+        match $dtype {
+            DType::UI8 => $f::<u8>($($arg),*),
+            DType::UI32 => $f::<u32>($($arg),*),
+            DType::UI64 => $f::<u64>($($arg),*),
+            DType::I8 => $f::<i8>($($arg),*),
+            DType::I32 => $f::<i32>($($arg),*),
+            DType::I64 => $f::<i64>($($arg),*),
+            DType::F32 => $f::<f32>($($arg),*),
+            DType::F64 => $f::<f64>($($arg),*),
+            other => Err(Fault::invalid(format!("tensors of {other} are not supported here"))),
+        }
+    };
+}
+
+/// Element types that can be calculated with.
+trait Number: Element + PartialOrd {
+    fn add(self, other: Self) -> Self;
+    fn mul(self, other: Self) -> Self;
+    fn mean(sum: Self, count: u64) -> Self;
+    fn from_f64(value: f64) -> Self;
+    fn to_f64(self) -> f64;
+    const ZERO: Self;
+}
+
+macro_rules! numbers {
+    ($($ty:ty, $add:ident, $mul:ident;)*) => {$(
+        impl Number for $ty {
+            fn add(self, other: Self) -> Self { numbers!(@$add self, other, +) }
+            fn mul(self, other: Self) -> Self { numbers!(@$mul self, other, *) }
+            fn mean(sum: Self, count: u64) -> Self { sum / (count.max(1) as $ty) }
+            fn from_f64(value: f64) -> Self { value as $ty }
+            fn to_f64(self) -> f64 { self as f64 }
+            const ZERO: Self = 0 as $ty;
+        }
+    )*};
+    (@plain $a:expr, $b:expr, $op:tt) => { $a $op $b };
+    (@wrapping_add $a:expr, $b:expr, $op:tt) => { $a.wrapping_add($b) };
+    (@wrapping_mul $a:expr, $b:expr, $op:tt) => { $a.wrapping_mul($b) };
+}
+
+numbers! {
+    u8, wrapping_add, wrapping_mul; u32, wrapping_add, wrapping_mul; u64, wrapping_add, wrapping_mul;
+    i8, wrapping_add, wrapping_mul; i32, wrapping_add, wrapping_mul; i64, wrapping_add, wrapping_mul;
+    f32, plain, plain; f64, plain, plain;
+}
+
+fn argument<'t>(arguments: &[&'t Tensor], index: usize) -> Result<&'t Tensor, Fault> {
+    arguments.get(index).copied().ok_or_else(|| Fault::invalid(format!("operand {index} is missing")))
+}
+
+fn dtype(tensor: &Tensor) -> DType {
+    match tensor {
+        Tensor::Dense(t) => t.dtype,
+        Tensor::Scalar(dtype, ..) => *dtype,
+        Tensor::Strings(_) => DType::String,
+        Tensor::Coo(t) => t.dtype(),
+    }
+}
+
+/// A tensor in dense form.
+pub(super) fn to_dense(frame: &Frame<'_>, tensor: &Tensor) -> Result<Dense, Fault> {
+    match tensor {
+        Tensor::Dense(t) => Ok(t.clone()),
+        Tensor::Scalar(dtype, shape, value) => {
+            let bytes = shape.elements().saturating_mul(value.len() as u64);
+            let buffer = crate::tensor::Buffer::new(frame, bytes)?;
+            buffer.bytes().chunks_exact_mut(value.len()).for_each(|b| b.copy_from_slice(value));
+            Ok(Dense { dtype: *dtype, shape: shape.clone(), buffer })
+        }
+        Tensor::Coo(t) => t.to_dense(frame),
+        Tensor::Strings(_) => Err(Fault::invalid("a tensor of strings, expected numbers")),
+    }
+}
+
+fn one<T: Element>(shape: TensorShape, elements: &[T]) -> Result<Vec<Tensor>, Fault> {
+    Ok(vec![Tensor::Dense(Dense::from_elements(shape, elements)?)])
+}
+
+fn create_dense(frame: &Frame<'_>, _: &[&Tensor], attrs: &OpAttrs) -> Result<Vec<Tensor>, Fault> {
+    let shape = TensorShape::new(attrs.dims("shape")?)?;
+    let Attribute::Array(values) = attrs.get("values")? else {
+        return Err(Fault::invalid("attribute 'values' is no array"));
+    };
+    let bef::ElementType::Data(dtype) = values.element_type() else {
+        return Err(Fault::invalid("attribute 'values' is an array of types"));
+    };
+    let size = values.element_type().size();
+    let buffer = crate::tensor::Buffer::new(frame, shape.elements().saturating_mul(size))?;
+    match values.len() {
+        1 => buffer.bytes().chunks_exact_mut(size as usize).for_each(|b| b.copy_from_slice(values.bytes())),
+        n if n == shape.elements() => buffer.bytes().copy_from_slice(values.bytes()),
+        n => return Err(Fault::invalid(format!("{n} values for a tensor of shape {shape}"))),
+    }
+    Ok(vec![Tensor::Dense(Dense { dtype, shape, buffer })])
+}
+
+fn create_from_scalar(_: &Frame<'_>, _: &[&Tensor], attrs: &OpAttrs) -> Result<Vec<Tensor>, Fault> {
+    let shape = TensorShape::new(attrs.dims("shape")?)?;
+    let (dtype, bytes) = match attrs.get("value")? {
+        Attribute::I32(v) => (DType::I32, v.to_le_bytes().to_vec()),
+        Attribute::I64(v) => (DType::I64, v.to_le_bytes().to_vec()),
+        Attribute::F32(v) => (DType::F32, v.to_le_bytes().to_vec()),
+        Attribute::F64(v) => (DType::F64, v.to_le_bytes().to_vec()),
+        Attribute::I1(v) => (DType::I1, vec![u8::from(*v)]),
+        other => return Err(Fault::invalid(format!("a scalar of {:?}", other.attribute_type()))),
+    };
+    Ok(vec![Tensor::Scalar(dtype, shape, bytes)])
+}
+
+fn same_kind(a: &Tensor, b: &Tensor) -> Result<DType, Fault> {
+    let shape = |t: &Tensor| match t {
+        Tensor::Dense(t) => t.shape.clone(),
+        Tensor::Scalar(_, shape, _) => shape.clone(),
+        Tensor::Strings(t) => t.shape.clone(),
+        Tensor::Coo(t) => t.shape().clone(),
+    };
+    if dtype(a) != dtype(b) {
+        return Err("incompatible dtypes for binary operation".into());
+    }
+    if shape(a) != shape(b) {
+        return Err("incompatible shapes for binary operation".into());
+    }
+    Ok(dtype(a))
+}
+
+fn add(frame: &Frame<'_>, arguments: &[&Tensor], _: &OpAttrs) -> Result<Vec<Tensor>, Fault> {
+    fn sum<T: Number>(frame: &Frame<'_>, a: &Tensor, b: &Tensor) -> Result<Vec<Tensor>, Fault> {
+        if let (Tensor::Scalar(dtype, shape, x), Tensor::Scalar(_, _, y)) = (a, b) {
+            let mut bytes = vec![0; T::SIZE];
+            T::read(x).add(T::read(y)).write(&mut bytes);
+            return Ok(vec![Tensor::Scalar(*dtype, shape.clone(), bytes)]);
+        }
+        let (a, b) = (to_dense(frame, a)?, to_dense(frame, b)?);
+        let sums: Vec<T> =
+            a.elements::<T>()?.into_iter().zip(b.elements::<T>()?).map(|(x, y)| x.add(y)).collect();
+        one(a.shape, &sums)
+    }
+    let (a, b) = (argument(arguments, 0)?, argument(arguments, 1)?);
+    dispatch!(same_kind(a, b)?, sum(frame, a, b))
+}
+
+fn equal(frame: &Frame<'_>, arguments: &[&Tensor], _: &OpAttrs) -> Result<Vec<Tensor>, Fault> {
+    fn compare<T: Number>(a: &Dense, b: &Dense) -> Result<Vec<Tensor>, Fault> {
+        let pairs = a.elements::<T>()?.into_iter().zip(b.elements::<T>()?);
+        one(a.shape.clone(), &pairs.map(|(x, y)| x == y).collect::<Vec<bool>>())
+    }
+    let (a, b) = (argument(arguments, 0)?, argument(arguments, 1)?);
+    let kind = same_kind(a, b)?;
+    let (a, b) = (to_dense(frame, a)?, to_dense(frame, b)?);
+    dispatch!(kind, compare(&a, &b))
+}
+
+/// The shape without an axis, and the sizes before, at, and after it.
+fn without(shape: &TensorShape, axis: i64) -> Result<(TensorShape, [usize; 3]), Fault> {
+    let dims = shape.dims();
+    let axis = usize::try_from(axis).ok().filter(|&a| a < dims.len());
+    let Some(axis) = axis else { return Err("axis must be a dimension of the input".into()) };
+    let product = |d: &[i64]| d.iter().product::<i64>() as usize;
+    let rest = [&dims[..axis], &dims[axis + 1..]].concat();
+    Ok((TensorShape::new(rest)?, [product(&dims[..axis]), dims[axis] as usize, product(&dims[axis + 1..])]))
+}
+
+fn reduce<T: Number, R: Element>(
+    tensor: &Dense,
+    axis: i64,
+    f: impl Fn(&mut dyn Iterator<Item = T>, u64) -> R,
+) -> Result<Vec<Tensor>, Fault> {
+    let (shape, [outer, size, inner]) = without(&tensor.shape, axis)?;
+    let elements = tensor.elements::<T>()?;
+    let mut results = Vec::with_capacity(outer * inner);
+    for o in 0..outer {
+        for i in 0..inner {
+            let mut line = (0..size).map(|s| elements[(o * size + s) * inner + i]);
+            results.push(f(&mut line, size as u64));
+        }
+    }
+    one(shape, &results)
+}
+
+fn argmax(frame: &Frame<'_>, arguments: &[&Tensor], attrs: &OpAttrs) -> Result<Vec<Tensor>, Fault> {
+    fn largest<T: Number>(tensor: &Dense, axis: i64) -> Result<Vec<Tensor>, Fault> {
+        reduce::<T, i64>(tensor, axis, |line, _| {
+            let best = line.enumerate().reduce(|best, next| if next.1 > best.1 { next } else { best });
+            best.map_or(0, |(index, _)| index as i64)
+        })
+    }
+    let tensor = to_dense(frame, argument(arguments, 0)?)?;
+    dispatch!(tensor.dtype, largest(&tensor, attrs.int("axis")?))
+}
+
+fn reduce_mean(frame: &Frame<'_>, arguments: &[&Tensor], attrs: &OpAttrs) -> Result<Vec<Tensor>, Fault> {
+    fn mean<T: Number>(tensor: &Dense, axis: i64) -> Result<Vec<Tensor>, Fault> {
+        reduce::<T, T>(tensor, axis, |line, count| T::mean(line.fold(T::ZERO, T::add), count))
+    }
+    let tensor = to_dense(frame, argument(arguments, 0)?)?;
+    dispatch!(tensor.dtype, mean(&tensor, attrs.int("axis")?))
+}
+
+fn relu(frame: &Frame<'_>, arguments: &[&Tensor], _: &OpAttrs) -> Result<Vec<Tensor>, Fault> {
+    fn positive<T: Number>(tensor: &Dense) -> Result<Vec<Tensor>, Fault> {
+        let max = |v: T| if v > T::ZERO { v } else { T::ZERO };
+        one(tensor.shape.clone(), &tensor.elements::<T>()?.into_iter().map(max).collect::<Vec<T>>())
+    }
+    let tensor = to_dense(frame, argument(arguments, 0)?)?;
+    if tensor.dtype == DType::F16 {
+        let max = |v: f16| if v > f16::ZERO { v } else { f16::ZERO };
+        let values: Vec<f16> = tensor.elements::<f16>()?.into_iter().map(max).collect();
+        return one(tensor.shape, &values);
+    }
+    dispatch!(tensor.dtype, positive(&tensor))
+}
+
+fn matmul(frame: &Frame<'_>, arguments: &[&Tensor], attrs: &OpAttrs) -> Result<Vec<Tensor>, Fault> {
+    fn product<T: Number>(a: &Dense, b: &Dense, flip: [bool; 2]) -> Result<Vec<Tensor>, Fault> {
+        let sizes = |t: &Dense, flip: bool| match *t.shape.dims() {
+            [r, c] => Ok(if flip { (c as usize, r as usize) } else { (r as usize, c as usize) }),
+            _ => Err(Fault::from("matmul arguments must be 2-dimensional")),
+        };
+        let ((m, k), (k2, n)) = (sizes(a, flip[0])?, sizes(b, flip[1])?);
+        if k != k2 {
+            return Err("matmul arguments have incompatible shapes".into());
+        }
+        let (x, y) = (a.elements::<T>()?, b.elements::<T>()?);
+        let left = |i: usize, l: usize| if flip[0] { x[l * m + i] } else { x[i * k + l] };
+        let right = |l: usize, j: usize| if flip[1] { y[j * k + l] } else { y[l * n + j] };
+        let shape = TensorShape::new(vec![m as i64, n as i64])?;
+        let cell = |i: usize, j: usize| (0..k).fold(T::ZERO, |sum, l| sum.add(left(i, l).mul(right(l, j))));
+        let cells: Vec<T> =
+            (0..m).flat_map(|i| (0..n).map(move |j| (i, j))).map(|(i, j)| cell(i, j)).collect();
+        one(shape, &cells)
+    }
+    let (a, b) = (to_dense(frame, argument(arguments, 0)?)?, to_dense(frame, argument(arguments, 1)?)?);
+    if a.dtype != b.dtype {
+        return Err("matmul arguments have incompatible dtypes".into());
+    }
+    dispatch!(a.dtype, product(&a, &b, [attrs.flag("transpose_a"), attrs.flag("transpose_b")]))
+}
+
+fn cast(frame: &Frame<'_>, arguments: &[&Tensor], attrs: &OpAttrs) -> Result<Vec<Tensor>, Fault> {
+    fn read<T: Number>(tensor: &Dense) -> Result<Vec<f64>, Fault> {
+        Ok(tensor.elements::<T>()?.into_iter().map(T::to_f64).collect())
+    }
+    fn write<T: Number>(shape: TensorShape, values: &[f64]) -> Result<Vec<Tensor>, Fault> {
+        one(shape, &values.iter().map(|&v| T::from_f64(v)).collect::<Vec<T>>())
+    }
+    let tensor = to_dense(frame, argument(arguments, 0)?)?;
+    let values = match tensor.dtype {
+        DType::F16 => tensor.elements::<f16>()?.into_iter().map(f16::to_f64).collect(),
+        dtype => dispatch!(dtype, read(&tensor))?,
+    };
+    let name = attrs.text("type")?;
+    match DType::ALL.into_iter().find(|d| d.to_string().eq_ignore_ascii_case(&name)) {
+        Some(DType::F16) => one(tensor.shape, &values.iter().map(|&v| f16::from_f64(v)).collect::<Vec<_>>()),
+        Some(dtype) => dispatch!(dtype, write(tensor.shape, &values)),
+        None => Err(Fault::invalid(format!("no type is called '{name}'"))),
+    }
+}
+
+fn odd_collector(frame: &Frame<'_>, arguments: &[&Tensor], _: &OpAttrs) -> Result<Vec<Tensor>, Fault> {
+    let tensor = to_dense(frame, argument(arguments, 0)?)?;
+    if tensor.shape.rank() != 1 {
+        return Err("expected a 1D tensor input".into());
+    }
+    if tensor.dtype != DType::I32 {
+        return Err("expected a i32 element type".into());
+    }
+    let odd: Vec<i32> = tensor.elements::<i32>()?.into_iter().filter(|v| v & 1 == 1).collect();
+    one(TensorShape::new(vec![odd.len() as i64])?, &odd)
+}
+
+fn print(frame: &Frame<'_>, arguments: &[&Tensor], _: &OpAttrs) -> Result<Vec<Tensor>, Fault> {
+    out!(frame, "{}\n", argument(arguments, 0)?);
+    Ok(Vec::new())
+}
+
+fn identity(_: &Frame<'_>, arguments: &[&Tensor], _: &OpAttrs) -> Result<Vec<Tensor>, Fault> {
+    Ok(vec![argument(arguments, 0)?.clone()])
+}
