@@ -167,5 +167,8 @@ fn odd_texts_are_refused_or_read() {
     ] {
         let _ = mlir::parse(source, "m");
     }
+    for spec in ["", "é", "1é", "-", "--1", "1x", "x", "?", "*", "99999999999999999999", "1>", "5x-"] {
+        let _ = mlir::parse_attribute(&format!("#corert.shape<{spec}>"));
+    }
     let _ = mlir::parse(b"\"x.y\"() {a = \"\xff\xfe\"} : () -> ()", "m").expect("strings hold any bytes");
 }

@@ -123,7 +123,8 @@ pub(super) fn parse_shape(spec: &str) -> Option<Attribute> {
             dims.push(-1);
             rest = after;
         } else {
-            let end = rest[1..].find(|c: char| !c.is_ascii_digit()).map_or(rest.len(), |at| at + 1);
+            let sign = usize::from(rest.starts_with('-'));
+            let end = sign + rest[sign..].bytes().take_while(u8::is_ascii_digit).count();
             dims.push(rest.get(..end)?.parse().ok()?);
             rest = &rest[end..];
         }
