@@ -139,7 +139,11 @@ impl<'a> Verifier<'a> {
         }
         let isolated = definition.is_some_and(|d| d.isolated);
         for block in &region.blocks {
-            for inner in &block.operations {
+            for (at, inner) in block.operations.iter().enumerate() {
+                if !inner.successors.is_empty() && at + 1 != block.operations.len() {
+                    let message = "operation with block successors must terminate its parent block";
+                    return Err(self.error(inner.location, message));
+                }
                 if let Some(at) = inner.operands.iter().position(|value| later.contains(value)) {
                     return Err(
                         self.error(inner.location, format!("operand #{at} does not dominate this use"))
@@ -201,6 +205,9 @@ impl<'a> Verifier<'a> {
     }
 
     fn counts(&self, op: &Operation, definition: &OpDef) -> Result<(), Problem> {
+        if !op.successors.is_empty() && !definition.name.starts_with("cf.") {
+            return Err(Problem::Op(format!("requires 0 successors but found {}", op.successors.len())));
+        }
         if op.regions.len() != definition.regions {
             return Err(Problem::Op(count_message("region", definition.regions, op.regions.len())));
         }

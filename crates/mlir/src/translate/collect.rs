@@ -289,9 +289,6 @@ impl<'m> Collector<'m> {
     }
 
     fn kernel(&mut self, op: &'m Operation) {
-        if !op.successors.is_empty() {
-            return self.error(op.location, "BEF files cannot encode successors");
-        }
         let name = self.text(&op.name, op.location);
         self.found.program.intern_kernel(name);
         for (name, value) in &op.attributes {

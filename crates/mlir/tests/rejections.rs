@@ -1,0 +1,45 @@
+//! Programs that must not translate, each announcing why and where.
+
+/// Programs apart by `// -----`; every `expected-error` must come true, and nothing else be reported.
+const PROGRAMS: &str = include_str!("rejections.mlir");
+
+fn diagnostics(source: &str) -> Vec<mlir::Diagnostic> {
+    match mlir::parse(source, "rejections.mlir") {
+        Ok(module) => mlir::to_bef(&module, mlir::Options::default()).err().unwrap_or_default(),
+        Err(diagnostics) => diagnostics,
+    }
+}
+
+#[test]
+fn each_is_refused_where_it_says() {
+    let mut wrong = Vec::new();
+    for (at, program) in PROGRAMS.split("// -----\n").enumerate() {
+        let expected =
+            mlir::expectations(program.as_bytes(), "rejections.mlir").expect("well-formed comments");
+        assert!(!expected.is_empty(), "program {at} expects nothing");
+        let left = mlir::check_diagnostics(program.as_bytes(), "rejections.mlir", &diagnostics(program));
+        wrong.extend(left.iter().map(|problem| format!("program {at}: {problem}")));
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn columns_point_at_the_culprit() {
+    let cases = [
+        ("func.func @f() {\n  %a = tfrt.constant.i32 3000000000000\n}", "m:2:26: "),
+        ("func.func @f(%x: f32) {\n  %a = tfrt.add.i32 %x, %x\n}", "m:2:21: "),
+        ("func.func @f() {\n  %a = tfrt.constant.f32 1\n}", "m:2:26: "),
+        ("func.func @f() {\n  tfrt.minus.i32 %x\n}", "m:2:3: "),
+        ("func.func @f() {\n  tfrt.return %x : i32\n}", "m:2:15: "),
+        ("func.func @f() {\n  tfrt.return\n", "m:2:14: "),
+        ("func.func @f( {\n}", "m:1:14: "),
+        ("\"x.y\"() {a = \"open\n} : () -> ()", "m:1:19: "),
+        ("\"x.y\"() {a = [1, 2} : () -> ()", "m:1:19: "),
+        ("\"x.y\"() {a = 1, a = 2} : () -> ()", "m:1:17: "),
+        ("\"x.y\"() : () -> () loc(#nowhere)", "m:1:24: "),
+    ];
+    for (source, place) in cases {
+        let shown = mlir::parse(source, "m").expect_err("refused")[0].to_string();
+        assert!(shown.starts_with(place), "want {place}\n got {shown}");
+    }
+}
