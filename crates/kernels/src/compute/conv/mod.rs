@@ -1,11 +1,20 @@
 //! Convolution in f32, in one, two or three dimensions, and its transpose.
 //!
-//! A [`Conv`] holds the weights in the form that suits its parameters and layouts. No matrix of
-//! patches is ever made: rows of patches are read in place, or gathered for a block at a time.
+//! A [`Conv`] holds the weights in the form that suits its parameters and layouts:
+//!
+//! | form | layouts | patches |
+//! | --- | --- | --- |
+//! | depthwise | first to first, last to last | read directly |
+//! | planes | first to first | laid out a block at a time; none for 1x1 |
+//! | rows | any, and transposed | read in place where the input is channels-last, else gathered a block at a time |
+//!
+//! No matrix of all patches is ever made. The taps of a pixel are summed in one order, which depends on
+//! the form and the level, never on the number of threads.
 
 mod depthwise_first;
 mod depthwise_last;
 mod params;
+mod planes;
 mod rows;
 
 #[cfg(test)]
@@ -16,6 +25,7 @@ pub use params::{ConvFrame, ConvParams, Layout};
 use super::gemm::Activation;
 use super::isa::Isa;
 use depthwise_last::DepthwiseLast;
+use planes::PlanesConv;
 use pool::Pool;
 use rows::RowsConv;
 use tensor::{AlignedBuffer, Result};
@@ -42,6 +52,7 @@ pub struct Conv {
 #[derive(Debug)]
 enum Form {
     Rows(RowsConv),
+    Planes(PlanesConv),
     DepthwiseFirst(AlignedBuffer),
     DepthwiseLast(DepthwiseLast),
 }
@@ -74,6 +85,9 @@ impl Conv {
                 if params.is_depthwise() && depthwise_first::fits(&params) =>
             {
                 Form::DepthwiseFirst(AlignedBuffer::from_slice(bytemuck::cast_slice(weights))?)
+            }
+            (Layout::ChannelsFirst, Layout::ChannelsFirst) if !params.transposed => {
+                Form::Planes(PlanesConv::new(isa, &params, weights)?)
             }
             _ => Form::Rows(RowsConv::new(isa, &params, weights, input, output)?),
         };
@@ -115,6 +129,7 @@ impl Conv {
         }
         match &self.form {
             Form::Rows(form) => form.run(self.isa, pool, p, frame, x, out, epilogue),
+            Form::Planes(form) => form.run(self.isa, pool, p, frame, x, out, epilogue),
             Form::DepthwiseFirst(weights) => {
                 let weights = bytemuck::cast_slice(weights);
                 depthwise_first::run(self.isa, pool, p, frame, weights, x, out, epilogue);

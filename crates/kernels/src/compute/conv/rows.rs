@@ -254,25 +254,31 @@ impl Run<'_> {
             // SAFETY: nothing is read; rows and columns are in the output and this task's own.
             return unsafe { sweep(0, 0, false, true).run(|_, _| Rows::Packed(std::ptr::null())) };
         }
-        let places: Vec<[isize; 3]> = rows.clone().map(|r| self.place(r)).collect();
+        let mut places = [[0; 3]; MC];
+        let places = &mut places[..rows.len()];
+        for (place, r) in places.iter_mut().zip(rows.clone()) {
+            *place = self.place(r);
+        }
         let end = (self.phase.taps.len(), ci);
         for chunk in self.phase.chunks(ci) {
             let row = chunk.taps.start * ci + chunk.channels.start;
             let last = (chunk.taps.end, chunk.channels.end) == end;
             if in_place {
-                let table = self.table(n, g, &places, height, &chunk);
                 let taps = chunk.taps.len();
-                // SAFETY: the table holds `taps` pointers for each row, to as many elements as the chunk
-                // has channels; the weights have the chunk's rows; the output rows are this task's own.
-                unsafe {
-                    sweep(chunk.channels.len(), row, row > 0, last)
-                        .run(|i, _| Rows::InPlace(table[i * taps..].as_ptr(), taps));
-                }
+                scratch::with_table(|table| {
+                    self.fill_table(table, n, g, places, height, &chunk);
+                    // SAFETY: the table holds `taps` pointers for each row, to as many elements as the chunk
+                    // has channels; the weights have the chunk's rows; the output rows are this task's own.
+                    unsafe {
+                        sweep(chunk.channels.len(), row, row > 0, last)
+                            .run(|i, _| Rows::InPlace(table[i * taps..].as_ptr(), taps));
+                    }
+                });
             } else {
                 let k = chunk.taps.len() * chunk.channels.len();
                 scratch::with(2 * k * places.len(), |s| {
                     let (plain, packed) = s.split_at_mut(k * places.len());
-                    self.gather(n, g, &places, &chunk, plain);
+                    self.gather(n, g, places, &chunk, plain);
                     pack::pack_a(
                         self.isa,
                         MatRef::new(plain, places.len(), k),
@@ -324,19 +330,19 @@ impl Run<'_> {
     }
 
     /// For each `height` rows, for each tap of the chunk, pointers to their channels.
-    fn table(
+    fn fill_table(
         &self,
+        table: &mut Vec<*const f32>,
         n: usize,
         g: usize,
         places: &[[isize; 3]],
         height: usize,
         chunk: &Chunk,
-    ) -> Vec<*const f32> {
+    ) {
         let (p, ci) = (self.p, self.p.in_channels / self.p.groups);
         let image = &self.x[n * self.frame.in_pixels() * p.in_channels..];
         let channel = g * ci + chunk.channels.start;
         let len = chunk.channels.len();
-        let mut table = Vec::with_capacity(places.len() * chunk.taps.len());
         for places in places.chunks(height) {
             for tap in &self.phase.taps[chunk.taps.clone()] {
                 table.extend(places.iter().map(|place| match self.in_pixel(place, tap) {
@@ -345,7 +351,6 @@ impl Run<'_> {
                 }));
             }
         }
-        table
     }
 
     /// The chunk's elements of each row, row after row.

@@ -36,15 +36,15 @@ unsafe impl Send for RawC {}
 unsafe impl Sync for RawC {}
 
 /// A product whose shapes were checked.
-pub(super) struct Job<'a> {
-    pub(super) isa: Isa,
-    pub(super) m: usize,
-    pub(super) n: usize,
-    pub(super) k: usize,
-    pub(super) a: Lhs<'a>,
-    pub(super) b: Rhs<'a>,
-    pub(super) c: RawC,
-    pub(super) epilogue: Epilogue<'a>,
+pub(crate) struct Job<'a> {
+    pub(crate) isa: Isa,
+    pub(crate) m: usize,
+    pub(crate) n: usize,
+    pub(crate) k: usize,
+    pub(crate) a: Lhs<'a>,
+    pub(crate) b: Rhs<'a>,
+    pub(crate) c: RawC,
+    pub(crate) epilogue: Epilogue<'a>,
 }
 
 enum Way {
@@ -96,7 +96,7 @@ impl Job<'_> {
     }
 
     /// Computes some rows and columns of the result.
-    pub(super) fn part(&self, rows: Range<usize>, cols: Range<usize>) {
+    pub(crate) fn part(&self, rows: Range<usize>, cols: Range<usize>) {
         if rows.is_empty() || cols.is_empty() {
             return;
         }

@@ -1,0 +1,189 @@
+//! Convolution of channels-first images as a product of the weights by patches: each output pixel is a
+//! column. Patches are laid out a block at a time, straight into the panels that the product reads; a
+//! 1x1 kernel needs none of that, its patches being the image.
+
+use super::super::gemm::driver::{BBlock, Job, RawC, Sweep, grid, share};
+use super::super::gemm::tile::{self, Rows};
+use super::super::gemm::{Bias, Epilogue, Lhs, PackedA, Rhs};
+use super::super::isa::Isa;
+use super::super::mat::MatRef;
+use super::super::scratch;
+use super::{ConvEpilogue, ConvFrame, ConvParams, RawOut};
+use pool::Pool;
+use std::ops::Range;
+use tensor::Result;
+
+/// Inner elements of a block.
+const KC: usize = 256;
+/// Pixels of a block.
+const NC: usize = 512;
+/// Multiplications below which a convolution is not divided among threads.
+const SPLIT_WORK: usize = 1 << 20;
+
+/// For each group, its output channels by its input channels and taps.
+#[derive(Debug)]
+pub(super) struct PlanesConv {
+    weights: Vec<PackedA>,
+}
+
+impl PlanesConv {
+    pub(super) fn new(isa: Isa, p: &ConvParams, weights: &[f32]) -> Result<Self> {
+        let (rows, k) = (p.out_channels / p.groups, p.in_channels / p.groups * p.taps());
+        let group = |g: usize| PackedA::new(isa, MatRef::new(&weights[g * rows * k..], rows, k));
+        Ok(Self { weights: (0..p.groups).map(group).collect::<Result<_>>()? })
+    }
+
+    pub(super) fn run(
+        &self,
+        isa: Isa,
+        pool: &Pool,
+        p: &ConvParams,
+        frame: &ConvFrame,
+        x: &[f32],
+        out: &mut [f32],
+        epilogue: &ConvEpilogue<'_>,
+    ) {
+        let out = RawOut(out.as_mut_ptr());
+        let run = Run { isa, p, frame, x, out, epilogue, conv: self };
+        let (rows, cols) = (p.out_channels / p.groups, frame.out_pixels());
+        let units = frame.batch * p.groups;
+        let k = p.in_channels / p.groups * p.taps();
+        let work = units.saturating_mul(rows).saturating_mul(cols).saturating_mul(k);
+        let threads = if work < SPLIT_WORK { 1 } else { pool.threads() };
+        let (row_unit, col_unit) = (self.weights[0].height(), tile::panel_cols(isa.level()));
+        let (tm, tn) = grid(threads.div_ceil(units), rows.div_ceil(row_unit), cols.div_ceil(col_unit));
+        let part = |t: usize| {
+            let (unit, t) = (t / (tm * tn), t % (tm * tn));
+            let rows = share(t / tn, tm, rows, row_unit);
+            let cols = share(t % tn, tn, cols, col_unit);
+            if !rows.is_empty() && !cols.is_empty() {
+                run.part(unit / p.groups, unit % p.groups, rows, cols);
+            }
+        };
+        if threads == 1 {
+            (0..units * tm * tn).for_each(part);
+        } else {
+            pool.parallel_for(units * tm * tn, 1, &|tasks| tasks.for_each(part));
+        }
+    }
+}
+
+struct Run<'a> {
+    isa: Isa,
+    p: &'a ConvParams,
+    frame: &'a ConvFrame,
+    x: &'a [f32],
+    out: RawOut,
+    epilogue: &'a ConvEpilogue<'a>,
+    conv: &'a PlanesConv,
+}
+
+impl Run<'_> {
+    /// Computes some channels and pixels of image `n`, group `g`.
+    fn part(&self, n: usize, g: usize, rows: Range<usize>, cols: Range<usize>) {
+        let (p, frame) = (self.p, self.frame);
+        let (ci, co) = (p.in_channels / p.groups, p.out_channels / p.groups);
+        let (in_pixels, out_pixels) = (frame.in_pixels(), frame.out_pixels());
+        let first = (n * p.out_channels + g * co) * out_pixels;
+        let epilogue = Epilogue {
+            bias: self.epilogue.bias.map_or(Bias::None, |b| Bias::PerRow(&b[g * co..][..co])),
+            residual: self.epilogue.residual.map(|r| (1.0, MatRef::new(&r[first..], co, out_pixels))),
+            activation: self.epilogue.activation,
+            ..Epilogue::NONE
+        };
+        let c = RawC { ptr: self.out.0.wrapping_add(first), rs: out_pixels, cs: 1 };
+        let image = &self.x[(n * p.in_channels + g * ci) * in_pixels..][..ci * in_pixels];
+        let weights = &self.conv.weights[g];
+        let k = ci * p.taps();
+        let whole = p.taps() == 1 && p.stride == [1; 3] && p.padding == [0; 3] && frame.input == frame.output;
+        if whole || k == 0 {
+            let b = Rhs::Plain(MatRef::new(image, k, out_pixels));
+            let a = Lhs::Packed(weights);
+            return Job { isa: self.isa, m: co, n: out_pixels, k, a, b, c, epilogue }.part(rows, cols);
+        }
+        let nr = tile::panel_cols(self.isa.level());
+        let kc = KC.min(k);
+        let nc = NC.min(cols.len().next_multiple_of(nr));
+        scratch::with(kc * nc + nc, |scratch| {
+            let (panels, line) = scratch.split_at_mut(kc * nc);
+            for jb in cols.clone().step_by(nc) {
+                let jcols = jb..cols.end.min(jb + nc);
+                for kb in (0..k).step_by(kc) {
+                    let ks = kb..k.min(kb + kc);
+                    let panel = ks.len() * nr;
+                    for (i, row) in ks.clone().enumerate() {
+                        let line = &mut line[..jcols.len().next_multiple_of(nr)];
+                        self.patches(image, row, jcols.clone(), line);
+                        for (lanes, panel) in line.chunks_exact(nr).zip(panels.chunks_exact_mut(panel)) {
+                            panel[i * nr..][..nr].copy_from_slice(lanes);
+                        }
+                    }
+                    let sweep = Sweep {
+                        isa: self.isa,
+                        c,
+                        epilogue: &epilogue,
+                        rows: rows.clone(),
+                        cols: jcols.clone(),
+                        height: weights.height(),
+                        k: ks.len(),
+                        b: BBlock { base: panels.as_ptr(), step: nr, panel, tail: None },
+                        accumulate: kb > 0,
+                        last: ks.end == k,
+                    };
+                    let a = weights.elements()[rows.start * k..].as_ptr();
+                    // SAFETY: the panel of the weights' rows from i on starts `i * k` elements further and has
+                    // `h` elements a column; the panels hold these columns of the patches; this task alone
+                    // writes these rows and columns.
+                    unsafe { sweep.run(|i, h| Rows::Packed(a.wrapping_add(i * k + ks.start * h))) };
+                }
+            }
+        });
+    }
+
+    /// What each of the pixels `cols` reads for one channel and tap, and zeros after.
+    fn patches(&self, image: &[f32], row: usize, cols: Range<usize>, line: &mut [f32]) {
+        let (p, frame) = (self.p, self.frame);
+        let (channel, tap) = (row / p.taps(), row % p.taps());
+        let at = [tap / (p.kernel[1] * p.kernel[2]), tap / p.kernel[2] % p.kernel[1], tap % p.kernel[2]];
+        let plane = &image[channel * frame.in_pixels()..][..frame.in_pixels()];
+        let [_, height, width] = frame.output;
+        let meet = |d: usize, o: usize| {
+            let i = (o * p.stride[d] + at[d] * p.dilation[d]).checked_sub(p.padding[d])?;
+            (i < frame.input[d]).then_some(i)
+        };
+        let stride = p.stride[2];
+        let shift = at[2] * p.dilation[2];
+        let mut col = cols.start;
+        let mut rest = line;
+        while col < cols.end {
+            let (z, y, x) = (col / width / height, col / width % height, col % width);
+            let n = (width - x).min(cols.end - col);
+            let dst;
+            (dst, rest) = rest.split_at_mut(n);
+            col += n;
+            let (Some(z), Some(y)) = (meet(0, z), meet(1, y)) else {
+                dst.fill(0.0);
+                continue;
+            };
+            let source = &plane[(z * frame.input[1] + y) * frame.input[2]..][..frame.input[2]];
+            // Element i is input column (x + i) * stride + shift - padding.
+            let base = x * stride + shift;
+            let skip = p.padding[2].saturating_sub(base).div_ceil(stride).min(n);
+            let first = (base + skip * stride).saturating_sub(p.padding[2]);
+            let have = source.len().saturating_sub(first).div_ceil(stride).min(n - skip);
+            dst[..skip].fill(0.0);
+            dst[skip + have..].fill(0.0);
+            if have > 0 {
+                let dst = &mut dst[skip..skip + have];
+                if stride == 1 {
+                    dst.copy_from_slice(&source[first..][..have]);
+                } else {
+                    for (d, s) in dst.iter_mut().zip(source[first..].iter().step_by(stride)) {
+                        *d = *s;
+                    }
+                }
+            }
+        }
+        rest.fill(0.0);
+    }
+}
