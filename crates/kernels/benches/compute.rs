@@ -2,8 +2,8 @@
 //! `benches/compare` sets its products beside those of other crates.
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use pteron_kernels::compute::*;
 use pool::Pool;
+use pteron_kernels::compute::*;
 use std::hint::black_box;
 use std::time::Duration;
 
