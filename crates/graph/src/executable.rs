@@ -359,7 +359,7 @@ fn action(graph: &Graph, node: &Node, isa: Isa) -> Result<(Action, Vec<usize>)> 
         Op::Reshape | Op::Relayout => (Action::Relayout, all()),
         Op::Pointwise(program) => {
             let metas: Vec<_> = node.inputs.iter().map(|&v| graph.meta(v)).collect();
-            (Action::Pointwise(Box::new(Pass::new(program, &metas, out))), all())
+            (Action::Pointwise(Box::new(Pass::new(program, &metas, out, isa))), all())
         }
         Op::GlobalMean => {
             let x = graph.meta(node.inputs[0]);

@@ -22,6 +22,6 @@ mod pointwise;
 
 pub use executable::Executable;
 pub use graph::{Constant, Graph, Mark, SharedBytes, Value, ValueId};
-pub use kernels::compute::Isa;
+pub use kernels::compute::{Binary, Isa, Unary};
 pub use node::{Call, CallArg, CallOut, Convolution, Linear, Node, Op};
-pub use pointwise::{Binary, Instr, Program, Unary};
+pub use pointwise::{Instr, Program};

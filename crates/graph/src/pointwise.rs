@@ -3,65 +3,12 @@
 //! A [`Program`] computes one f32 output element from one element of each input. It is run on blocks
 //! of elements that stay in the nearest cache, each instruction over the whole block at once.
 
+use kernels::compute::{Binary, Isa, Unary, binary, unary_in_place};
+use pool::Pool;
 use tensor::{MAX_RANK, TensorMeta};
 
 /// Elements of a block.
 const BLOCK: usize = 512;
-
-/// A function of one number.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Unary {
-    /// `-x`
-    Neg,
-    /// `|x|`
-    Abs,
-    /// `e^x`
-    Exp,
-    /// `ln x`
-    Log,
-    /// `1 / (1 + e^-x)`
-    Sigmoid,
-    /// `tanh x`
-    Tanh,
-    /// `x (1 + erf(x / sqrt 2)) / 2`
-    Gelu,
-    /// The approximation of gelu by tanh.
-    GeluTanh,
-    /// `sqrt x`
-    Sqrt,
-    /// `1 / sqrt x`
-    Rsqrt,
-    /// `1 / x`
-    Reciprocal,
-    /// `sin x`
-    Sin,
-    /// `cos x`
-    Cos,
-    /// `min(max(x, low), high)`, NaN stays.
-    Clamp {
-        /// Least result.
-        low: f32,
-        /// Greatest result.
-        high: f32,
-    },
-}
-
-/// A function of two numbers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Binary {
-    /// `x + y`
-    Add,
-    /// `x - y`
-    Sub,
-    /// `x y`
-    Mul,
-    /// `x / y`
-    Div,
-    /// The greater, NaN if either is.
-    Max,
-    /// The smaller, NaN if either is.
-    Min,
-}
 
 /// One instruction; its result is the register of its own index.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -72,6 +19,15 @@ pub enum Instr {
     Const(f32),
     /// A function of a register.
     Unary(Unary, usize),
+    /// `min(max(x, low), high)` of a register, NaN stays.
+    Clamp {
+        /// The register.
+        of: usize,
+        /// Least result.
+        low: f32,
+        /// Greatest result.
+        high: f32,
+    },
     /// A function of two registers.
     Binary(Binary, usize, usize),
 }
@@ -87,6 +43,11 @@ impl Program {
     /// `f(input 0)`.
     pub fn unary(f: Unary) -> Self {
         Self { instrs: vec![Instr::Input(0), Instr::Unary(f, 0)] }
+    }
+
+    /// `min(max(input 0, low), high)`.
+    pub fn clamp(low: f32, high: f32) -> Self {
+        Self { instrs: vec![Instr::Input(0), Instr::Clamp { of: 0, low, high }] }
     }
 
     /// `f(input 0, input 1)`.
@@ -107,7 +68,7 @@ impl Program {
     /// The bounds, if the program is no more than a clamp of its input.
     pub fn as_clamp(&self) -> Option<(f32, f32)> {
         match self.instrs.as_slice() {
-            [Instr::Input(0), Instr::Unary(Unary::Clamp { low, high }, 0)] => Some((*low, *high)),
+            [Instr::Input(0), Instr::Clamp { of: 0, low, high }] => Some((*low, *high)),
             _ => None,
         }
     }
@@ -133,6 +94,7 @@ impl Program {
                 Instr::Input(i) => Instr::Input(map[i]),
                 Instr::Const(c) => Instr::Const(c),
                 Instr::Unary(f, a) => Instr::Unary(f, register[a]),
+                Instr::Clamp { of, low, high } => Instr::Clamp { of: register[of], low, high },
                 Instr::Binary(f, a, b) => Instr::Binary(f, register[a], register[b]),
             };
             register.push(instrs.len());
@@ -249,31 +211,42 @@ pub(crate) struct Pass {
     /// Which block of scratch each register has. Registers that are no longer needed give theirs away.
     slots: Vec<usize>,
     num_slots: usize,
+    isa: Isa,
+    /// Blocks are too small to divide.
+    serial: Pool,
 }
 
 impl Pass {
-    pub(crate) fn new(program: &Program, inputs: &[&TensorMeta], output: &TensorMeta) -> Self {
+    pub(crate) fn new(program: &Program, inputs: &[&TensorMeta], output: &TensorMeta, isa: Isa) -> Self {
         let instrs = program.instrs.clone();
         let mut last_use: Vec<usize> = (0..instrs.len()).collect();
         for (i, instr) in instrs.iter().enumerate() {
             match *instr {
-                Instr::Unary(_, a) => last_use[a] = i,
+                Instr::Unary(_, a) | Instr::Clamp { of: a, .. } => last_use[a] = i,
                 Instr::Binary(_, a, b) => (last_use[a], last_use[b]) = (i, i),
                 Instr::Input(_) | Instr::Const(_) => {}
             }
         }
-        let (mut slots, mut free, mut num_slots) = (Vec::new(), Vec::new(), 0);
-        for i in 0..instrs.len() {
-            // An instruction may write over an operand that it is the last to use.
-            free.extend((0..i).filter(|&r| last_use[r] == i).map(|r: usize| slots[r]));
-            free.sort_unstable();
-            free.dedup();
+        let (mut slots, mut free, mut num_slots) = (Vec::new(), Vec::<usize>::new(), 0);
+        for (i, instr) in instrs.iter().enumerate() {
+            let done: Vec<usize> = (0..i).filter(|&r| last_use[r] == i).map(|r| slots[r]).collect();
+            // A function of one number may write over it, a function of two needs a block of its own.
+            let own = matches!(instr, Instr::Binary(..));
+            if !own {
+                free.extend(&done);
+            }
             slots.push(free.pop().unwrap_or_else(|| {
                 num_slots += 1;
                 num_slots - 1
             }));
+            if own {
+                free.extend(&done);
+            }
+            free.sort_unstable();
+            free.dedup();
         }
-        Self { instrs, access: inputs.iter().map(|m| Access::of(m, output)).collect(), slots, num_slots }
+        let access = inputs.iter().map(|m| Access::of(m, output)).collect();
+        Self { instrs, access, slots, num_slots, isa, serial: Pool::serial() }
     }
 
     /// Elements of scratch that [`Self::run`] needs for each thread.
@@ -294,60 +267,38 @@ impl Pass {
     }
 
     fn step(&self, i: usize, instr: Instr, inputs: &[&[f32]], at: usize, len: usize, scratch: &mut [f32]) {
-        let range = |r: usize| {
-            let start = self.slots[r] * BLOCK;
-            start..start + len
+        let (blocks, _) = scratch.as_chunks_mut::<BLOCK>();
+        let to = self.slots[i];
+        let copy = |blocks: &mut [[f32; BLOCK]], from: usize| {
+            if let Ok([to, from]) = blocks.get_disjoint_mut([to, self.slots[from]]) {
+                to[..len].copy_from_slice(&from[..len]);
+            }
         };
-        let to = range(i);
         match instr {
-            Instr::Input(n) => self.access[n].load(inputs[n], at, &mut scratch[to]),
-            Instr::Const(c) => scratch[to].fill(c),
+            Instr::Input(n) => self.access[n].load(inputs[n], at, &mut blocks[to][..len]),
+            Instr::Const(c) => blocks[to][..len].fill(c),
             Instr::Unary(f, a) => {
-                if self.slots[a] != self.slots[i] {
-                    scratch.copy_within(range(a), to.start);
+                copy(blocks, a);
+                unary_in_place(&self.serial, self.isa, f, &mut blocks[to][..len]);
+            }
+            Instr::Clamp { of, low, high } => {
+                copy(blocks, of);
+                for x in &mut blocks[to][..len] {
+                    // Comparisons that NaN fails keep it.
+                    let bounded = if *x < low { low } else { *x };
+                    *x = if bounded > high { high } else { bounded };
                 }
-                unary(f, &mut scratch[to]);
             }
             Instr::Binary(f, a, b) => {
-                let (a, b) = (range(a), range(b));
-                for k in 0..len {
-                    let (x, y) = (scratch[a.start + k], scratch[b.start + k]);
-                    scratch[to.start + k] = binary(f, x, y);
+                let (a, b) = (self.slots[a], self.slots[b]);
+                if a == b {
+                    if let Ok([to, a]) = blocks.get_disjoint_mut([to, a]) {
+                        binary(&self.serial, self.isa, f, &a[..len], &a[..len], &mut to[..len]);
+                    }
+                } else if let Ok([to, a, b]) = blocks.get_disjoint_mut([to, a, b]) {
+                    binary(&self.serial, self.isa, f, &a[..len], &b[..len], &mut to[..len]);
                 }
             }
         }
-    }
-}
-
-fn unary(f: Unary, block: &mut [f32]) {
-    match f {
-        Unary::Neg => block.iter_mut().for_each(|x| *x = -*x),
-        Unary::Abs => block.iter_mut().for_each(|x| *x = x.abs()),
-        Unary::Exp => block.iter_mut().for_each(|x| *x = x.exp()),
-        Unary::Log => block.iter_mut().for_each(|x| *x = x.ln()),
-        Unary::Sigmoid => block.iter_mut().for_each(|x| *x = 1.0 / (1.0 + (-*x).exp())),
-        Unary::Tanh => block.iter_mut().for_each(|x| *x = x.tanh()),
-        Unary::Sqrt => block.iter_mut().for_each(|x| *x = x.sqrt()),
-        Unary::Rsqrt => block.iter_mut().for_each(|x| *x = 1.0 / x.sqrt()),
-        Unary::Reciprocal => block.iter_mut().for_each(|x| *x = 1.0 / *x),
-        Unary::Sin => block.iter_mut().for_each(|x| *x = x.sin()),
-        Unary::Cos => block.iter_mut().for_each(|x| *x = x.cos()),
-        Unary::Gelu | Unary::GeluTanh => unreachable!("not lowered"),
-        Unary::Clamp { low, high } => {
-            block.iter_mut().for_each(|x| *x = if x.is_nan() { *x } else { x.max(low).min(high) })
-        }
-    }
-}
-
-fn binary(f: Binary, x: f32, y: f32) -> f32 {
-    match f {
-        Binary::Add => x + y,
-        Binary::Sub => x - y,
-        Binary::Mul => x * y,
-        Binary::Div => x / y,
-        Binary::Max if x.is_nan() || x > y => x,
-        Binary::Max => y,
-        Binary::Min if x.is_nan() || x < y => x,
-        Binary::Min => y,
     }
 }

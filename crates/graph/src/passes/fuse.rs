@@ -2,8 +2,8 @@
 
 use crate::graph::{Constant, Graph, ValueId};
 use crate::node::{Node, Op};
-use crate::pointwise::{Binary, Instr, Program};
-use kernels::compute::Activation;
+use crate::pointwise::{Instr, Program};
+use kernels::compute::{Activation, Binary};
 use std::sync::Arc;
 use tensor::{ScalarType, Tensor};
 

@@ -4,9 +4,8 @@
 use crate::bind;
 use crate::graph::{Constant, Graph, ValueId};
 use crate::node::{Call, Convolution, Linear, Node, Op, image_layout};
-use crate::pointwise::{Binary, Program, Unary};
-use kernels::compute::Activation;
-use kernels::compute::ConvParams;
+use crate::pointwise::Program;
+use kernels::compute::{Activation, Binary, ConvParams, Unary};
 use operator::KernelContext;
 use std::sync::Arc;
 use tensor::{DimOrder, Scalar, ScalarType, Tensor, TensorMeta, TensorView, TensorViewMut};
@@ -168,7 +167,7 @@ fn pointwise(call: &Call, name: &str) -> Option<Program> {
     };
     let clamp = |low: Option<f32>, high: Option<f32>| {
         let (low, high) = (low.unwrap_or(f32::NEG_INFINITY), high.unwrap_or(f32::INFINITY));
-        (low <= high).then(|| Program::unary(Unary::Clamp { low, high }))
+        (low <= high).then(|| Program::clamp(low, high))
     };
     match name {
         "aten::relu.out" => clamp(Some(0.0), None),
@@ -180,6 +179,10 @@ fn pointwise(call: &Call, name: &str) -> Option<Program> {
         "aten::neg.out" => unary(Unary::Neg),
         "aten::abs.out" => unary(Unary::Abs),
         "aten::exp.out" => unary(Unary::Exp),
+        "aten::log.out" => unary(Unary::Log),
+        "aten::sin.out" => unary(Unary::Sin),
+        "aten::cos.out" => unary(Unary::Cos),
+        "aten::erf.out" => unary(Unary::Erf),
         "aten::sigmoid.out" => unary(Unary::Sigmoid),
         "aten::tanh.out" => unary(Unary::Tanh),
         "aten::sqrt.out" => unary(Unary::Sqrt),
@@ -193,8 +196,8 @@ fn pointwise(call: &Call, name: &str) -> Option<Program> {
         "aten::sub.out" if plain_alpha(2) => Some(Program::binary(Binary::Sub)),
         "aten::mul.out" => Some(Program::binary(Binary::Mul)),
         "aten::div.out" => Some(Program::binary(Binary::Div)),
-        "aten::maximum.out" => Some(Program::binary(Binary::Max)),
-        "aten::minimum.out" => Some(Program::binary(Binary::Min)),
+        "aten::maximum.out" => Some(Program::binary(Binary::Maximum)),
+        "aten::minimum.out" => Some(Program::binary(Binary::Minimum)),
         "aten::add.Scalar_out" if plain_alpha(2) => Some(Program::with_const(Binary::Add, number(1)?)),
         "aten::sub.Scalar_out" if plain_alpha(2) => Some(Program::with_const(Binary::Sub, number(1)?)),
         "aten::mul.Scalar_out" => Some(Program::with_const(Binary::Mul, number(1)?)),
