@@ -1,6 +1,7 @@
 //! Pooling over windows of one to three spatial dimensions.
 
 use crate::support::convert::{all_values, write_rows};
+use crate::support::dims::to_size;
 use crate::support::dtype::{Cast, compute_type, dispatch, expect_dtype};
 use crate::support::map::expect_out;
 use operator::{Args, DtypeSet, Error, KernelContext, Operator, Outs, Result, ensure};
@@ -52,10 +53,32 @@ macro_rules! max {
     };
 }
 
+macro_rules! adaptive {
+    ($name:literal, $n:literal, $f:ident) => {
+        Operator::new(
+            concat!(
+                "aten::",
+                $name,
+                "(Tensor self, SymInt[",
+                $n,
+                "] output_size, *, Tensor(a!) out) -> Tensor(a!)"
+            ),
+            DtypeSet::FLOATING,
+            $f::<{ $n }>,
+        )
+    };
+}
+
 pub(crate) const OPERATORS: &[Operator] = &[
+    avg!("avg_pool1d", 1, "", avg_pool),
     avg!("avg_pool2d", 2, ", int? divisor_override=None", avg_pool),
+    avg!("avg_pool3d", 3, ", int? divisor_override=None", avg_pool),
     max!("max_pool1d_with_indices", 1, max_pool),
     max!("max_pool2d_with_indices", 2, max_pool),
+    max!("max_pool3d_with_indices", 3, max_pool),
+    adaptive!("adaptive_avg_pool1d.out", 1, adaptive_avg_pool),
+    adaptive!("_adaptive_avg_pool2d.out", 2, adaptive_avg_pool),
+    adaptive!("_adaptive_avg_pool3d.out", 3, adaptive_avg_pool),
 ];
 
 /// Windows over the last `D` dimensions, held as three, the first of which may be idle.
@@ -284,6 +307,57 @@ fn max_pool<const D: usize>(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut
     })
 }
 
+/// Means of windows that divide the input evenly among an output of given sizes.
+fn adaptive_avg_pool<const D: usize>(
+    ctx: &KernelContext<'_>,
+    args: &Args<'_>,
+    outs: &mut Outs<'_>,
+) -> Result<()> {
+    let (x, out) = (args.tensor(0)?, outs.tensor(0)?);
+    let (_, input) = Windows::image::<D>(x.meta())?;
+    let list = args.ints(1)?;
+    ensure!(list.len() == D, "output_size: expected {D} numbers, found {list:?}");
+    let mut output = [1; 3];
+    for (d, &s) in list.iter().enumerate() {
+        output[3 - D + d] = to_size(args.name(1), s)?;
+    }
+    ensure!(input.iter().all(|&s| s > 0), "self: the shape {} has no pixels to take means of", x.sizes());
+    expect_dtype(args.name(0), x.dtype(), DtypeSet::FLOATING)?;
+    expect_out(x.dtype(), out.dtype())?;
+    let mut sizes = *x.sizes();
+    let rank = sizes.rank();
+    sizes[rank - D..].copy_from_slice(&output[3 - D..]);
+    out.resize(&sizes)?;
+    let (from, to) = (input.iter().product::<usize>(), output.iter().product::<usize>());
+    let range = |d: usize, o: usize| o * input[d] / output[d]..((o + 1) * input[d]).div_ceil(output[d]);
+    dispatch!("self", compute_type(x.dtype()), COMPUTE_FLOAT, C => {
+        let all = all_values::<C>(ctx, &x)?;
+        let all = &*all;
+        write_rows::<C>(ctx, out, |out| {
+            ctx.pool().parallel_chunks_mut(out, to.max(1), (GRAIN / from).max(1), &|plane, out| {
+                let image = &all[plane * from..(plane + 1) * from];
+                for (at, out) in out.iter_mut().enumerate() {
+                    let (z, y, x) = (
+                        range(0, at / (output[1] * output[2])),
+                        range(1, at / output[2] % output[1]),
+                        range(2, at % output[2]),
+                    );
+                    let n = z.len() * y.len() * x.len();
+                    let mut sum = 0.0;
+                    for i in z {
+                        for j in y.clone() {
+                            let row = (i * input[1] + j) * input[2];
+                            sum += image[row + x.start..row + x.end].iter().map(|v| v.to_f64()).sum::<f64>();
+                        }
+                    }
+                    *out = C::from_f64(sum / n as f64);
+                }
+            });
+            Ok(())
+        })
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use crate::support::call::{a, call, call_many, int, ints, out, t};
@@ -316,6 +390,9 @@ mod tests {
         let r =
             call("aten::avg_pool1d.out", &[a(&numbered(&[1, 4])), ints(&[2])], out(Float, &[1, 2])).unwrap();
         assert_eq!(f32s(&r), [0.5, 2.5]);
+        let r =
+            call("aten::_adaptive_avg_pool2d.out", &[a(&x), ints(&[2, 1])], out(Float, &[1, 2, 1])).unwrap();
+        assert_eq!(f32s(&r), [2.5, 5.5]);
         for bad in [[0, 1, 0], [2, 0, 0], [2, 1, 2], [4, 1, 0], [i64::MAX, 1, 1], [2, 1, -1]] {
             let args = [a(&x), ints(&bad[..1]), ints(&bad[1..2]), ints(&bad[2..])];
             assert!(call("aten::avg_pool2d.out", &args, out(Float, &[1, 2, 2])).is_err(), "{bad:?}");
