@@ -1,6 +1,7 @@
 //! Names of values and blocks.
 
 use std::collections::HashSet;
+use std::rc::Rc;
 
 use crate::ir::{Attribute, Module, Operation, Region, Type};
 
@@ -27,22 +28,45 @@ impl Name {
 }
 
 /// The counters that a region hands down to the regions nested in it.
-#[derive(Clone)]
 struct Counters {
     value: u32,
     argument: u32,
+    /// Names given in this region.
     used: HashSet<String>,
+    /// Names given in the regions around.
+    outer: Option<Rc<Names>>,
+}
+
+/// Names given in a region, and in those around it.
+struct Names {
+    used: HashSet<String>,
+    outer: Option<Rc<Names>>,
+}
+
+impl Counters {
+    /// Takes a name that is not taken yet; whether it was free.
+    fn take(&mut self, name: &str) -> bool {
+        let mut around = self.outer.as_deref();
+        while let Some(names) = around {
+            if names.used.contains(name) {
+                return false;
+            }
+            around = names.outer.as_deref();
+        }
+        self.used.insert(name.to_string())
+    }
 }
 
 /// Numbers the values of an operation's regions, breadth first: all values of a region come before those of
 /// the regions nested in it, and sibling regions reuse numbers.
 pub(super) fn number(module: &Module, top: &Operation, generic: bool) -> Vec<Name> {
     let mut names = vec![Name::Special("unknown".into()); module.values.len()];
-    let mut counters = Counters { value: 0, argument: 0, used: HashSet::new() };
+    let mut counters = Counters { value: 0, argument: 0, used: HashSet::new(), outer: None };
     number_operation(module, top, generic, &mut counters, &mut names);
-    let mut pending: Vec<(&Region, Counters)> =
-        top.regions.iter().map(|region| (region, counters.clone())).collect();
-    while let Some((region, mut counters)) = pending.pop() {
+    let mut pending: Vec<(&Region, u32, u32, Option<Rc<Names>>)> = Vec::new();
+    pending.extend(top.regions.iter().map(|region| (region, counters.value, counters.argument, None)));
+    while let Some((region, value, argument, outer)) = pending.pop() {
+        let mut counters = Counters { value, argument, used: HashSet::new(), outer };
         for (position, block) in region.blocks.iter().enumerate() {
             for argument in &block.arguments {
                 names[argument.0 as usize] = if position == 0 {
@@ -57,8 +81,10 @@ pub(super) fn number(module: &Module, top: &Operation, generic: bool) -> Vec<Nam
                 number_operation(module, op, generic, &mut counters, &mut names);
             }
         }
+        let Counters { value, argument, used, outer } = counters;
+        let here = if used.is_empty() { outer } else { Some(Rc::new(Names { used, outer })) };
         for op in region.blocks.iter().flat_map(|block| &block.operations) {
-            pending.extend(op.regions.iter().map(|nested| (nested, counters.clone())));
+            pending.extend(op.regions.iter().map(|nested| (nested, value, argument, here.clone())));
         }
     }
     names
@@ -80,7 +106,7 @@ fn number_operation(
     {
         let mut name = hint.clone();
         let mut suffix = 0;
-        while !counters.used.insert(name.clone()) {
+        while !counters.take(&name) {
             name = format!("{hint}_{suffix}");
             suffix += 1;
         }

@@ -105,12 +105,13 @@ impl<'a> Printer<'a> {
     fn region_inner(&mut self, region: &Region, entry_arguments: bool, label_empty: bool) {
         self.push("{");
         self.new_line();
+        let predecessors = predecessors(region);
         for (position, block) in region.blocks.iter().enumerate() {
             let label = position > 0
                 || (label_empty && block.operations.is_empty())
                 || (entry_arguments && !block.arguments.is_empty());
             if label {
-                self.block_label(region, block, position);
+                self.block_label(block, position, &predecessors[position]);
             }
             self.indent += 2;
             for op in &block.operations {
@@ -124,7 +125,7 @@ impl<'a> Printer<'a> {
         self.push("}");
     }
 
-    fn block_label(&mut self, region: &Region, block: &Block, position: usize) {
+    fn block_label(&mut self, block: &Block, position: usize, from: &[usize]) {
         self.push_indent();
         self.push(&format!("^bb{position}"));
         if !block.arguments.is_empty() {
@@ -138,13 +139,7 @@ impl<'a> Printer<'a> {
             self.push(")");
         }
         self.push(":");
-        let mut from: Vec<usize> = Vec::new();
-        for (index, other) in region.blocks.iter().enumerate() {
-            let branches = other.operations.iter().flat_map(|op| &op.successors);
-            from.extend(branches.filter(|s| **s as usize == position).map(|_| index));
-        }
-        from.dedup();
-        match from.as_slice() {
+        match from {
             [] if position > 0 => self.push("  // no predecessors"),
             [] => {}
             [only] => self.push(&format!("  // pred: ^bb{only}")),
@@ -155,4 +150,18 @@ impl<'a> Printer<'a> {
         }
         self.new_line();
     }
+}
+
+/// For each block of a region, the blocks that may pass control to it, each once.
+fn predecessors(region: &Region) -> Vec<Vec<usize>> {
+    let mut found: Vec<Vec<usize>> = vec![Vec::new(); region.blocks.len()];
+    for (index, block) in region.blocks.iter().enumerate() {
+        for successor in block.operations.iter().flat_map(|op| &op.successors) {
+            if let Some(from) = found.get_mut(*successor as usize).filter(|from| from.last() != Some(&index))
+            {
+                from.push(index);
+            }
+        }
+    }
+    found
 }

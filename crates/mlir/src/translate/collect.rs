@@ -1,6 +1,6 @@
 //! The first pass to BEF: every name, type, attribute and function, in the order of the reference's walk.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use bef::{AttributeId, FunctionId, FunctionKind, KernelCode, TypeId};
 
@@ -235,14 +235,16 @@ impl<'m> Collector<'m> {
         };
         let sync = op.attribute("tfrt.sync").is_some();
         if sync {
+            let arguments: HashSet<&ValueId> = block.arguments.iter().collect();
+            let mut returned: HashSet<&ValueId> = HashSet::new();
             for (at, value) in last.operands.iter().enumerate() {
-                if block.arguments.contains(value) {
+                if arguments.contains(value) {
                     return self.error(
                         last.location,
                         format!("return value {at} is an argument in a sync function"),
                     );
                 }
-                if last.operands[..at].contains(value) {
+                if !returned.insert(value) {
                     return self
                         .error(last.location, format!("return value {at} is duplicated in a sync function"));
                 }

@@ -36,6 +36,7 @@ pub(super) fn restore(program: &bef::Module<'_>, name: &str, options: FromBefOpt
         guesses: Guesses::new(program, &types),
         types,
         namer,
+        merge_chains: program.kernel_names().position(|name| name == "tfrt.merge.chains"),
         used: vec![false; program.functions.len()],
     };
     let guessed = restorer.guesses.symbols();
@@ -66,6 +67,8 @@ struct Restorer<'p, 'b> {
     types: Vec<Type>,
     guesses: Guesses<'p>,
     namer: Namer,
+    /// The code of the one kernel whose cost the analysis knows.
+    merge_chains: Option<usize>,
     /// Which functions have become regions.
     used: Vec<bool>,
 }
@@ -111,9 +114,8 @@ impl<'p, 'b> Restorer<'p, 'b> {
             return None;
         }
         let mut analyzed = body.clone();
-        let merge = self.program.kernel_names().position(|name| name == "tfrt.merge.chains");
         let cost = |at: usize| {
-            let merges = body.kernels.get(at).is_some_and(|k| Some(k.code.index()) == merge);
+            let merges = body.kernels.get(at).is_some_and(|k| Some(k.code.index()) == self.merge_chains);
             merges.then_some(1)
         };
         let is_chain = |register: bef::Register| {

@@ -1,6 +1,6 @@
 //! Compiled modules: BEF holds the text of the module around each symbol that a kernel refers to.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 
 use bef::SymbolRef;
 
@@ -18,11 +18,12 @@ pub(super) fn restore<'s>(
     options: FromBefOptions,
 ) -> Result<Vec<Operation>, Vec<Diagnostic>> {
     let mut texts: Vec<(Vec<Text>, &str)> = Vec::new();
+    let mut seen: HashSet<&str> = HashSet::new();
     for symbol in symbols {
         let mut path = vec![Text::from(&*symbol.root)];
         path.extend(symbol.nested.iter().map(|name| Text::from(&**name)));
         path.pop();
-        if !texts.iter().any(|(_, text)| *text == &*symbol.module) {
+        if seen.insert(&*symbol.module) {
             texts.push((path, &symbol.module));
         }
     }

@@ -86,12 +86,11 @@ impl<'p> Guesses<'p> {
     fn value(&self, id: bef::AttributeId) -> Attribute {
         let fills = |end: u64| {
             let Some(untyped) = self.untyped else { return false };
-            let next = self.offsets.iter().find(|next| **next >= end).copied();
+            let next = self.offsets.get(self.offsets.partition_point(|offset| *offset < end)).copied();
             let next = next.unwrap_or(untyped.bytes.len() as u64);
-            let starts_inside = untyped
-                .offsets
-                .get(id.index())
-                .is_some_and(|start| self.offsets.iter().any(|o| o > start && *o < end));
+            let starts_inside = untyped.offsets.get(id.index()).is_some_and(|start| {
+                self.offsets.get(self.offsets.partition_point(|o| o <= start)).is_some_and(|o| *o < end)
+            });
             let rest = untyped.bytes.get(end as usize..next as usize).unwrap_or(&[0]);
             !starts_inside && rest.len() < 8 && rest.iter().all(|b| *b == 0xcc)
         };
@@ -141,7 +140,8 @@ fn registers(program: &bef::Module<'_>, types: &[Type]) -> HashMap<(u32, u32), T
             infer(program, types, id, kernel, &mut known);
         }
     }
-    let mut filler = Filler { types, seen: 0, pending: VecDeque::new(), known };
+    let positions = types.iter().enumerate().rev().map(|(at, ty)| (ty, at)).collect();
+    let mut filler = Filler { types, positions, seen: 0, pending: VecDeque::new(), known };
     for function in walk(program) {
         match function {
             Step::Types(ids) => ids.iter().for_each(|id| filler.seen_type(id.index())),
@@ -258,6 +258,8 @@ fn walk_body<'p>(
 /// Gives unaccounted types of the table to registers of unknown type.
 struct Filler<'t> {
     types: &'t [Type],
+    /// First position of each type in the table.
+    positions: HashMap<&'t Type, usize>,
     /// How many types of the table have been accounted for.
     seen: usize,
     pending: VecDeque<(u32, u32)>,
@@ -283,7 +285,7 @@ impl Filler<'_> {
     fn register(&mut self, register: (u32, u32)) {
         match self.known.get(&register) {
             Some(ty) => {
-                if let Some(index) = self.types.iter().position(|t| t == ty) {
+                if let Some(&index) = self.positions.get(ty) {
                     self.seen_type(index);
                 }
             }
