@@ -201,6 +201,11 @@ impl<'a> Frame<'a> {
         }
     }
 
+    /// Where in the file's Locations section the kernel's location stands: a number of its own.
+    pub fn location_offset(&self) -> Option<u64> {
+        if let Location::Recorded(offset) = self.site.location { Some(offset) } else { None }
+    }
+
     /// The kernel's name.
     pub fn name(&self) -> &'a str {
         &self.site.name

@@ -1,7 +1,7 @@
 use crate::format::Exponent;
 use crate::kernels::{RegistryExt, object, out};
 use crate::tensor::{separated, string};
-use bef::{Array, Attribute, Complex, ElementType, Shape};
+use bef::{Array, Attribute, Complex, DType, ElementType, Shape};
 use host::{Chain, Fault, Frame, KernelRegistry};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -108,7 +108,8 @@ fn describe(value: &Attribute<'_>) -> (String, String) {
         Attribute::Complex128(Complex { re, im }) => {
             (kind("COMPLEX128"), complex(f64::from_bits(*re), f64::from_bits(*im)))
         }
-        Attribute::Type(dtype) => (kind("DTYPE"), dtype.to_string()),
+        Attribute::Type(DType::String) => (kind("DTYPE"), kind("CHAR")),
+        Attribute::Type(dtype) => (kind("DTYPE"), dtype.to_string().to_uppercase()),
         Attribute::String(text) => (kind("CHAR"), list(text.iter().map(|&b| char::from(b)))),
         Attribute::Func(name) => {
             (kind("FUNC"), format!("FUNC function_name: {}", String::from_utf8_lossy(name)))

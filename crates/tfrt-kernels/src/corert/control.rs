@@ -56,16 +56,20 @@ impl While {
         self.end(vec![Value::Error(error); count]);
     }
 
-    /// Asks the condition, and goes on when its answer is there.
+    /// Asks the condition, and goes on when its chain and its answer are there.
     fn ask(self, arguments: Vec<Value>) {
-        let answer = self.condition.execute(&self.context, &arguments).pop().unwrap_or_default();
-        match answer.settle() {
-            Value::Async(value) => {
-                let later = value.clone();
-                value.and_then(move || self.answered(Value::Async(later).settle(), arguments));
-            }
-            answer => self.answered(answer, arguments),
+        let results = self.condition.execute(&self.context, &arguments).into_vec();
+        self.wait(results, arguments);
+    }
+
+    fn wait(self, results: Vec<Value>, arguments: Vec<Value>) {
+        let results: Vec<Value> = results.into_iter().map(Value::settle).collect();
+        if let Some(Value::Async(pending)) = results.iter().find(|v| matches!(v, Value::Async(_))) {
+            return pending.clone().and_then(move || self.wait(results, arguments));
         }
+        let failed = results.iter().position(Value::is_error).unwrap_or(results.len().saturating_sub(1));
+        let answer = results.into_iter().nth(failed).unwrap_or_default();
+        self.answered(answer, arguments);
     }
 
     fn answered(self, answer: Value, arguments: Vec<Value>) {

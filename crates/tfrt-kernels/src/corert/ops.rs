@@ -196,18 +196,21 @@ fn without(shape: &TensorShape, axis: i64) -> Result<(TensorShape, [usize; 3]), 
     let dims = shape.dims();
     let axis = usize::try_from(axis).ok().filter(|&a| a < dims.len());
     let Some(axis) = axis else { return Err("axis must be a dimension of the input".into()) };
-    let product = |d: &[i64]| d.iter().product::<i64>() as usize;
+    let product = |d: &[i64]| d.iter().fold(1usize, |n, &d| n.saturating_mul(d as usize));
     let rest = [&dims[..axis], &dims[axis + 1..]].concat();
     Ok((TensorShape::new(rest)?, [product(&dims[..axis]), dims[axis] as usize, product(&dims[axis + 1..])]))
 }
 
 fn reduce<T: Number, R: Element>(
+    frame: &Frame<'_>,
     tensor: &Dense,
     axis: i64,
     f: impl Fn(&mut dyn Iterator<Item = T>, u64) -> R,
 ) -> Result<Vec<Tensor>, Fault> {
     let (shape, [outer, size, inner]) = without(&tensor.shape, axis)?;
     let elements = tensor.elements::<T>()?;
+    // Refuses results that are too large, whatever the input's size along the axis.
+    Dense::zeros::<R>(frame, shape.clone())?;
     let mut results = Vec::with_capacity(outer * inner);
     for o in 0..outer {
         for i in 0..inner {
@@ -219,22 +222,22 @@ fn reduce<T: Number, R: Element>(
 }
 
 fn argmax(frame: &Frame<'_>, arguments: &[&Tensor], attrs: &OpAttrs) -> Result<Vec<Tensor>, Fault> {
-    fn largest<T: Number>(tensor: &Dense, axis: i64) -> Result<Vec<Tensor>, Fault> {
-        reduce::<T, i64>(tensor, axis, |line, _| {
+    fn largest<T: Number>(frame: &Frame<'_>, tensor: &Dense, axis: i64) -> Result<Vec<Tensor>, Fault> {
+        reduce::<T, i64>(frame, tensor, axis, |line, _| {
             let best = line.enumerate().reduce(|best, next| if next.1 > best.1 { next } else { best });
             best.map_or(0, |(index, _)| index as i64)
         })
     }
     let tensor = to_dense(frame, argument(arguments, 0)?)?;
-    dispatch!(tensor.dtype, largest(&tensor, attrs.int("axis")?))
+    dispatch!(tensor.dtype, largest(frame, &tensor, attrs.int("axis")?))
 }
 
 fn reduce_mean(frame: &Frame<'_>, arguments: &[&Tensor], attrs: &OpAttrs) -> Result<Vec<Tensor>, Fault> {
-    fn mean<T: Number>(tensor: &Dense, axis: i64) -> Result<Vec<Tensor>, Fault> {
-        reduce::<T, T>(tensor, axis, |line, count| T::mean(line.fold(T::ZERO, T::add), count))
+    fn mean<T: Number>(frame: &Frame<'_>, tensor: &Dense, axis: i64) -> Result<Vec<Tensor>, Fault> {
+        reduce::<T, T>(frame, tensor, axis, |line, count| T::mean(line.fold(T::ZERO, T::add), count))
     }
     let tensor = to_dense(frame, argument(arguments, 0)?)?;
-    dispatch!(tensor.dtype, mean(&tensor, attrs.int("axis")?))
+    dispatch!(tensor.dtype, mean(frame, &tensor, attrs.int("axis")?))
 }
 
 fn relu(frame: &Frame<'_>, arguments: &[&Tensor], _: &OpAttrs) -> Result<Vec<Tensor>, Fault> {
@@ -252,7 +255,12 @@ fn relu(frame: &Frame<'_>, arguments: &[&Tensor], _: &OpAttrs) -> Result<Vec<Ten
 }
 
 fn matmul(frame: &Frame<'_>, arguments: &[&Tensor], attrs: &OpAttrs) -> Result<Vec<Tensor>, Fault> {
-    fn product<T: Number>(a: &Dense, b: &Dense, flip: [bool; 2]) -> Result<Vec<Tensor>, Fault> {
+    fn product<T: Number>(
+        frame: &Frame<'_>,
+        a: &Dense,
+        b: &Dense,
+        flip: [bool; 2],
+    ) -> Result<Vec<Tensor>, Fault> {
         let sizes = |t: &Dense, flip: bool| match *t.shape.dims() {
             [r, c] => Ok(if flip { (c as usize, r as usize) } else { (r as usize, c as usize) }),
             _ => Err(Fault::from("matmul arguments must be 2-dimensional")),
@@ -265,6 +273,8 @@ fn matmul(frame: &Frame<'_>, arguments: &[&Tensor], attrs: &OpAttrs) -> Result<V
         let left = |i: usize, l: usize| if flip[0] { x[l * m + i] } else { x[i * k + l] };
         let right = |l: usize, j: usize| if flip[1] { y[j * k + l] } else { y[l * n + j] };
         let shape = TensorShape::new(vec![m as i64, n as i64])?;
+        // Refuses results that are too large, whatever the operands' inner size.
+        Dense::zeros::<T>(frame, shape.clone())?;
         let cell = |i: usize, j: usize| (0..k).fold(T::ZERO, |sum, l| sum.add(left(i, l).mul(right(l, j))));
         let cells: Vec<T> =
             (0..m).flat_map(|i| (0..n).map(move |j| (i, j))).map(|(i, j)| cell(i, j)).collect();
@@ -274,7 +284,7 @@ fn matmul(frame: &Frame<'_>, arguments: &[&Tensor], attrs: &OpAttrs) -> Result<V
     if a.dtype != b.dtype {
         return Err("matmul arguments have incompatible dtypes".into());
     }
-    dispatch!(a.dtype, product(&a, &b, [attrs.flag("transpose_a"), attrs.flag("transpose_b")]))
+    dispatch!(a.dtype, product(frame, &a, &b, [attrs.flag("transpose_a"), attrs.flag("transpose_b")]))
 }
 
 fn cast(frame: &Frame<'_>, arguments: &[&Tensor], attrs: &OpAttrs) -> Result<Vec<Tensor>, Fault> {

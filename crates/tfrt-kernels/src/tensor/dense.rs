@@ -44,7 +44,9 @@ impl Dense {
     }
 
     fn check<T: Element>(&self) -> Result<(), Fault> {
-        if self.dtype == T::DTYPE && self.buffer.len() as u64 == self.shape.elements() * T::SIZE as u64 {
+        if self.dtype == T::DTYPE
+            && self.buffer.len() as u64 == self.shape.elements().saturating_mul(T::SIZE as u64)
+        {
             return Ok(());
         }
         let (found, expected) = (dtype_name(self.dtype), dtype_name(T::DTYPE));
@@ -259,6 +261,32 @@ fn comparison<T: Element>(registry: &mut KernelRegistry, name: &str) {
     }
 }
 
+/// `(input, begin, chain, output)`: a box of the input's elements, of the output's shape.
+fn slice_in_place<T: Element>(frame: &mut Frame<'_>) -> Result<Chain, Fault> {
+    let (input, begin, output) = (dense(frame, 0)?, dense(frame, 1)?.elements::<i64>()?, dense(frame, 3)?);
+    let (from, to) = (input.shape.dims(), output.shape.dims());
+    if begin.len() != from.len() || to.len() != from.len() {
+        return Err("the size of 'begin_index' should match the input tensor rank".into());
+    }
+    let fits = |d: usize| begin[d] >= 0 && begin[d].checked_add(to[d]).is_some_and(|end| end <= from[d]);
+    if !(0..from.len()).all(fits) {
+        return Err(Fault::invalid("the slice reaches beyond the input"));
+    }
+    let elements = input.elements::<T>()?;
+    let place = |mut i: usize| {
+        let (mut offset, mut stride) = (0, 1);
+        for d in (0..from.len()).rev() {
+            let size = to[d] as usize;
+            offset += (begin[d] as usize + i % size) * stride;
+            i /= size;
+            stride *= from[d] as usize;
+        }
+        elements[offset]
+    };
+    output.fill((0..output.shape.elements() as usize).map(place))?;
+    Ok(Chain)
+}
+
 fn allocate(frame: &mut Frame<'_>) -> Result<Value, Fault> {
     let (size, alignment) = (frame.get::<i64>(0)?, frame.get::<i64>(1)?);
     if size < 0 || alignment <= 0 || !(alignment as u64).is_power_of_two() {
@@ -325,6 +353,8 @@ pub(super) fn register(registry: &mut KernelRegistry) {
         out!(frame, "{}\n", frame.object::<Buffer>(0)?);
         Ok(Chain)
     });
+    registry.fallible("tfrt_test.slice_inplace.f32.3", slice_in_place::<f32>);
+    registry.fallible("tfrt_test.slice_inplace.i32.3", slice_in_place::<i32>);
     registry.fallible("tfrt_test.const_dense_attr", const_dense);
     registry.fallible("tfrt_test.sync.const_dense_attr", const_dense);
 }

@@ -9,13 +9,12 @@ pub(crate) struct TensorShape(Vec<i64>);
 
 impl TensorShape {
     /// # Errors
-    /// For negative sizes, and where the number of elements does not fit 63 bits.
+    /// For negative sizes.
     pub(crate) fn new(dims: Vec<i64>) -> Result<Self, Fault> {
-        let elements = dims.iter().try_fold(1i64, |n, &d| n.checked_mul(d).filter(|_| d >= 0));
-        match elements {
-            Some(_) => Ok(Self(dims)),
-            None => Err(Fault::invalid(format!("no tensor has the shape [{}]", separated(&dims)))),
+        if dims.iter().any(|&d| d < 0) {
+            return Err(Fault::invalid(format!("no tensor has the shape [{}]", separated(&dims))));
         }
+        Ok(Self(dims))
     }
 
     pub(crate) fn dims(&self) -> &[i64] {
@@ -26,8 +25,12 @@ impl TensorShape {
         self.0.len()
     }
 
+    /// The number of elements; the largest number where it does not fit.
     pub(crate) fn elements(&self) -> u64 {
-        self.0.iter().product::<i64>() as u64
+        if self.0.contains(&0) {
+            return 0;
+        }
+        self.0.iter().fold(1, |n: u64, &d| n.saturating_mul(d as u64))
     }
 }
 
@@ -112,7 +115,8 @@ pub(super) fn register(registry: &mut KernelRegistry) {
     });
     registry.fallible("ts.get_dimension", dimension);
     registry.fallible("ts.get_num_elements", |frame: &mut Frame<'_>| {
-        Ok(frame.object::<TensorShape>(0)?.elements() as i64)
+        let dims = frame.object::<TensorShape>(0)?.dims();
+        Ok(dims.iter().fold(1i64, |n, &d| n.wrapping_mul(d)))
     });
     (1..=3).for_each(|rank| fixed_rank(registry, rank));
 }

@@ -1,6 +1,6 @@
 use crate::kernels::{RegistryExt, object, out};
 use bef::{Array, Location};
-use host::{Chain, Fault, Frame, KernelRegistry, SourceLocation, Value};
+use host::{Chain, Fault, Frame, KernelRegistry, Value};
 use std::collections::HashMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicI32, Ordering};
@@ -31,10 +31,10 @@ fn name_of<'l>(location: &'l Location<'_>) -> Option<&'l str> {
 
 /// Fails if two kernels of one host have the same location but different names.
 fn unique_location(frame: &mut Frame<'_>) -> Result<Chain, Fault> {
-    type Locations = Mutex<HashMap<Option<(usize, String)>, String>>;
+    type Locations = Mutex<HashMap<Option<u64>, String>>;
     let name: String = frame.attribute(0)?;
     let locations = frame.context().host().shared(Locations::default);
-    let key = frame.location().map(|l: SourceLocation| (frame.caller().index(), l.to_string()));
+    let key = frame.location_offset();
     let mut locations = locations.lock().unwrap_or_else(|e| e.into_inner());
     if *locations.entry(key).or_insert_with(|| name.clone()) == name {
         Ok(Chain)
