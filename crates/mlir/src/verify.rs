@@ -26,26 +26,61 @@ pub(crate) struct Verifier<'a> {
     functions: Vec<HashMap<&'a [u8], &'a Operation>>,
     /// The operations around, outermost first.
     parents: Vec<&'a Operation>,
+    /// The region that defines each value, numbered in program order from 1; 0 where none does.
+    region_of: Vec<u32>,
+    /// The regions around, outermost first.
+    regions: Vec<u32>,
+    /// How many regions have been entered.
+    entered: u32,
     /// Whether the question is only if the custom form shows all of the operation.
     pub(crate) printing: bool,
 }
 
 /// Checks a module; the first problem found, or none.
 pub fn verify(module: &Module) -> Vec<Diagnostic> {
-    let mut verifier = Verifier { module, functions: Vec::new(), parents: Vec::new(), printing: false };
+    let mut verifier = Verifier::new(module, false);
+    verifier.region_of = vec![0; module.values.len()];
+    let mut entered = 0;
+    number_regions(&module.op, &mut entered, &mut verifier.region_of);
     verifier.operation(&module.op).err().into_iter().collect()
 }
 
 /// Whether the custom form of an operation can be printed and reads back as the same.
 pub(crate) fn is_printable(module: &Module, op: &Operation, definition: &OpDef) -> bool {
-    let verifier = Verifier { module, functions: Vec::new(), parents: Vec::new(), printing: true };
+    let verifier = Verifier::new(module, true);
     let single_blocks = op.regions.iter().all(|region| region.blocks.len() == 1);
     (op.successors.is_empty() || definition.name.starts_with("cf."))
         && (definition.regions == 0 || single_blocks || definition.open)
         && verifier.definition(op, definition).is_ok()
 }
 
+/// Notes for each value which region defines it.
+fn number_regions(op: &Operation, entered: &mut u32, region_of: &mut [u32]) {
+    for region in &op.regions {
+        *entered += 1;
+        let id = *entered;
+        let defined = region.blocks.iter().flat_map(|block| {
+            block.arguments.iter().chain(block.operations.iter().flat_map(|op| &op.results))
+        });
+        defined.for_each(|value| region_of[value.0 as usize] = id);
+        let operations = region.blocks.iter().flat_map(|block| &block.operations);
+        operations.for_each(|op| number_regions(op, entered, region_of));
+    }
+}
+
 impl<'a> Verifier<'a> {
+    fn new(module: &'a Module, printing: bool) -> Verifier<'a> {
+        Verifier {
+            module,
+            functions: Vec::new(),
+            parents: Vec::new(),
+            region_of: Vec::new(),
+            regions: Vec::new(),
+            entered: 0,
+            printing,
+        }
+    }
+
     /// The function that a symbol names in the innermost module.
     pub(crate) fn function(&self, name: &[u8]) -> Symbol<'a> {
         let Some(functions) = self.functions.last() else { return Symbol::Unknown };
@@ -124,12 +159,10 @@ impl<'a> Verifier<'a> {
         definition: Option<&OpDef>,
     ) -> Result<(), Diagnostic> {
         let is_module = op.is("builtin.module");
-        let mut defined: HashSet<ValueId> = HashSet::new();
         for block in &region.blocks {
             if definition.is_some() && !is_module {
                 self.terminator(op, block)?;
             }
-            defined.extend(&block.arguments);
         }
         // In a region of one block of a known operation, a value is defined before its uses.
         let ordered = definition.is_some() && region.blocks.len() == 1;
@@ -137,27 +170,42 @@ impl<'a> Verifier<'a> {
         if ordered {
             later.extend(region.blocks[0].operations.iter().flat_map(|op| &op.results));
         }
+        self.entered += 1;
+        let id = self.entered;
         let isolated = definition.is_some_and(|d| d.isolated);
+        // Values of the regions around are seen too, up to the first that is isolated.
+        let hidden = if isolated { std::mem::take(&mut self.regions) } else { Vec::new() };
+        self.regions.push(id);
         for block in &region.blocks {
             for (at, inner) in block.operations.iter().enumerate() {
                 if !inner.successors.is_empty() && at + 1 != block.operations.len() {
                     let message = "operation with block successors must terminate its parent block";
                     return Err(self.error(inner.location, message));
                 }
-                if let Some(at) = inner.operands.iter().position(|value| later.contains(value)) {
-                    return Err(
-                        self.error(inner.location, format!("operand #{at} does not dominate this use"))
-                    );
-                }
-                if isolated && ordered && inner.operands.iter().any(|value| !defined.contains(value)) {
-                    let message = format!("'{}' op using value defined outside the region", inner.name);
-                    return Err(self.error(inner.location, message));
-                }
+                self.operands(inner, &later, &hidden)?;
                 self.operation(inner)?;
                 for result in &inner.results {
                     later.remove(result);
-                    defined.insert(*result);
                 }
+            }
+        }
+        self.regions.pop();
+        if isolated {
+            self.regions = hidden;
+        }
+        Ok(())
+    }
+
+    /// Operands must be defined before, and where the operation sees them.
+    fn operands(&self, op: &Operation, later: &HashSet<ValueId>, hidden: &[u32]) -> Result<(), Diagnostic> {
+        for (at, value) in op.operands.iter().enumerate() {
+            let region = self.region_of[value.0 as usize];
+            if hidden.contains(&region) {
+                let message = format!("'{}' op using value defined outside the region", op.name);
+                return Err(self.error(op.location, message));
+            }
+            if later.contains(value) || !self.regions.contains(&region) {
+                return Err(self.error(op.location, format!("operand #{at} does not dominate this use")));
             }
         }
         Ok(())

@@ -196,6 +196,27 @@ func.func @late() -> i32 {
   tfrt.return %b : i32
 }
 // -----
+func.func @sideways() {
+  "x.two"() ({
+    // expected-error @+1 {{operand #0 does not dominate this use}}
+    tfrt.return %a : i32
+  }, {
+    %a = "x.op"() : () -> i32
+    tfrt.return %a : i32
+  }) : () -> ()
+  tfrt.return
+}
+// -----
+func.func @outside(%x: i32) -> i32 {
+  %n = tfrt.constant.i32 3
+  %r = "tfrt.repeat.i32"(%n, %x) ({
+  ^bb0(%y: i32):
+    // expected-error @+1 {{'tfrt.return' op using value defined outside the region}}
+    "tfrt.return"(%n) : (i32) -> ()
+  }) : (i32, i32) -> i32
+  tfrt.return %r : i32
+}
+// -----
 module @unit attributes {tfrt.compiled} {
 }
 func.func @launch() {

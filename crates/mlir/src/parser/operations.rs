@@ -159,9 +159,8 @@ impl<'a> Parser<'a> {
             self.expect(Kind::Greater, "expected '>' to close properties")?;
         }
         if self.consume(Kind::LParen) {
-            let isolated = definition.is_some_and(|d| d.isolated);
             loop {
-                let region = self.region(&[], isolated)?;
+                let region = self.region(&[], false)?;
                 state.regions.push(region);
                 if !self.consume(Kind::Comma) {
                     break;
