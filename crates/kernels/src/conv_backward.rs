@@ -176,6 +176,7 @@ fn convolution(
 }
 
 /// Gradients with respect to the input, the weight and the bias, as far as the mask wants them.
+#[expect(clippy::unnecessary_cast, reason = "the dispatch writes it for f32 and for f64")]
 fn convolution_backward(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let (grad, input, weight) = (args.tensor(0)?, args.tensor(1)?, args.tensor(2)?);
     let (transposed, mask) = (args.bool(7)?, args.bools(10)?);

@@ -79,6 +79,7 @@ impl Affine {
 }
 
 /// `clamp(round(x / scale) + zero_point, quant_min, quant_max)`, halves rounded to the even integer.
+#[expect(clippy::unnecessary_cast, reason = "the macro writes the expression for f32 and for f64")]
 fn quantize(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let Affine { scale, zero_point, min, max } = Affine::read(args)?;
     let (from, sizes) = (args.meta(0)?.dtype(), *args.meta(0)?.sizes());

@@ -1,4 +1,5 @@
 //! Functions that the standard library lacks.
+#![allow(clippy::excessive_precision, reason = "coefficients stand as they were published")]
 
 /// The value of a polynomial whose coefficients are given from the constant up.
 fn poly(x: f64, coefficients: &[f64]) -> f64 {

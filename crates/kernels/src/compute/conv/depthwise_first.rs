@@ -45,6 +45,10 @@ pub(super) fn run(
     let area = frame.output[1] * frame.output[2];
     let raw = RawOut(out.as_mut_ptr());
     let plane = |i: usize| {
+        #[expect(
+            clippy::redundant_locals,
+            reason = "captures the wrapper, which may be shared, not its pointer"
+        )]
         let raw = raw;
         let (image, z) = (i / depth, i % depth);
         let c = image % p.out_channels;

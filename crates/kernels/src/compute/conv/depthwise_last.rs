@@ -52,6 +52,10 @@ impl DepthwiseLast {
         let raw = RawOut(out.as_mut_ptr());
         let line = |i: usize| {
             let (n, z, y) = (i / height / frame.output[0], i / height % frame.output[0], i % height);
+            #[expect(
+                clippy::redundant_locals,
+                reason = "captures the wrapper, which may be shared, not its pointer"
+            )]
             let raw = raw;
             // SAFETY: line i of the output, which this call alone writes.
             let out = unsafe { std::slice::from_raw_parts_mut(raw.0.add(i * line_len), line_len) };
@@ -86,7 +90,7 @@ struct Line<'a> {
 type Tap = (usize, usize);
 
 impl Line<'_> {
-    fn run(mut self, isa: Isa) {
+    fn run(self, isa: Isa) {
         let channels = self.p.in_channels;
         let width = self.frame.output[2];
         let (first, end) = self.inner();
