@@ -149,20 +149,21 @@ impl Windows {
         let ceil = args.bool(ceil)?;
         let mut output = [1; 3];
         for d in 3 - D..3 {
+            let reach = dilation[d] * (kernel[d] - 1) + 1;
             ensure!(
-                padding[d] * 2 <= kernel[d],
-                "padding: {} is more than half of the kernel's {}",
-                padding[d],
-                kernel[d]
+                padding[d] <= reach / 2,
+                "padding: {} is more than half of the window's {reach}",
+                padding[d]
             );
-            let room = (input[d] + 2 * padding[d]).checked_sub(dilation[d] * (kernel[d] - 1) + 1);
+            let last = if ceil { stride[d] - 1 } else { 0 };
+            let room = (input[d] + 2 * padding[d] + last).checked_sub(reach);
             let room = room.ok_or_else(|| {
                 Error::invalid(format!(
                     "kernel_size: {kernel:?} is larger than the padded shape {}",
                     x.sizes()
                 ))
             })?;
-            output[d] = if ceil { room.div_ceil(stride[d]) } else { room / stride[d] } + 1;
+            output[d] = room / stride[d] + 1;
             // The last window starts within the input or the padding before it.
             if ceil && (output[d] - 1) * stride[d] >= input[d] + padding[d] {
                 output[d] -= 1;

@@ -1,11 +1,12 @@
 //! Order: sorting, the largest, the median, places in sorted sequences. NaN counts as the largest
-//! number; among equals the one with the lower index comes first.
+//! number; among equals the one with the lower index comes first, but in `topk`.
 
 use crate::support::convert::{fill, values, write};
 use crate::support::dims::{DimSet, to_size, wrap_dim};
 use crate::support::dtype::{Compute, compute_type, dispatch};
 use crate::support::layout::Layout;
 use crate::support::rows::{expect_type, write_values};
+use crate::support::select::{self, nth_element, partial_sort};
 use operator::{Args, DtypeSet, KernelContext, Operator, Outs, Result, ScratchBuffer, ensure};
 use smallvec::SmallVec;
 use std::cmp::Ordering;
@@ -230,10 +231,15 @@ fn topk(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result
     }
     dispatch!(args.name(0), compute_type(x.dtype()), COMPUTE_REAL, C => {
         let chosen = choose::<C>(ctx, &x, dim, 0..k, &|keys, order| {
-            if 0 < k && k < n {
-                order.select_nth_unstable_by(k - 1, |&a, &b| compare(keys, a, b, largest));
+            let before = if largest { Ordering::Greater } else { Ordering::Less };
+            let less = |a: i64, b: i64| keys[a as usize].order(keys[b as usize]) == before;
+            // Which of several equal elements are chosen follows from how: as PyTorch does it.
+            if k.saturating_mul(64) <= n {
+                partial_sort(order, k, &less);
+            } else if k > 0 {
+                nth_element(order, k - 1, &less);
+                select::sort(&mut order[..k - 1], &less);
             }
-            arrange(keys, &mut order[..k], largest);
         })?;
         store(ctx, outs, &sizes, Some(dim), &chosen)
     })
@@ -437,7 +443,7 @@ mod tests {
             let args = [a(&x), int(k), int(-1), Arg::Bool(largest)];
             call_many("aten::topk.values", &args, [out(Float, &[5]), out(Long, &[5])])
         };
-        assert_eq!(top(3, true).unwrap()[1].as_slice::<i64>().unwrap(), &[1, 4, 0]);
+        assert_eq!(top(3, true).unwrap()[1].as_slice::<i64>().unwrap(), &[1, 4, 3]);
         assert_eq!(top(2, false).unwrap()[0].as_slice::<f32>().unwrap(), &[-1.0, 2.0]);
         assert!(top(6, true).is_err() && top(-1, true).is_err());
     }

@@ -13,6 +13,7 @@ pub(crate) mod picks;
 pub(crate) mod reduce;
 pub(crate) mod remap;
 pub(crate) mod rows;
+pub(crate) mod select;
 pub(crate) mod special;
 
 /// The machine's instructions that a call may use.
