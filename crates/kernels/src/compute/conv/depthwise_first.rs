@@ -9,6 +9,7 @@ use super::super::scratch;
 use super::super::simd::{Op, Simd, dispatch};
 use super::{ConvEpilogue, ConvFrame, ConvParams, RawOut};
 use pool::Pool;
+use smallvec::{SmallVec, smallvec};
 use std::ops::Range;
 
 /// Most taps of a kernel done this way.
@@ -17,6 +18,8 @@ pub(super) const MAX_TAPS: usize = 128;
 const COLUMNS: usize = 1024;
 /// Elements of the copy that a block of more than one line may take.
 const PATCH: usize = 1 << 15;
+/// Elements of a vector of any level.
+const ROOM: usize = 16;
 /// Multiplications below which work is not divided among threads.
 const SPLIT_WORK: usize = 1 << 18;
 
@@ -99,14 +102,15 @@ impl Plane<'_> {
         let stride = p.stride[2];
         let reach = [(p.kernel[1] - 1) * p.dilation[1], (p.kernel[2] - 1) * p.dilation[2]];
         let columns = COLUMNS.min(width);
-        // Elements of one phase of a line, with room for whole vectors.
-        let phase = columns + reach[1] / stride + 32;
+        // Elements of one phase of a line.
+        let phase = columns + reach[1] / stride + 1;
         let line = phase * stride;
         let lines = (PATCH / line).saturating_sub(reach[0]).max(1).div_ceil(p.stride[1]).min(height);
         let patch_lines = (lines - 1) * p.stride[1] + reach[0] + 1;
-        scratch::with(patch_lines * line, |patch| {
-            let mut taps = [(0, 0.0); MAX_TAPS];
-            for (t, tap) in taps[..p.taps()].iter_mut().enumerate() {
+        // The last vector of a line may read on into the next, or into the room after the last.
+        scratch::with(patch_lines * line + ROOM, |patch| {
+            let mut taps: SmallVec<[(usize, f32); 32]> = smallvec![(0, 0.0); p.taps()];
+            for (t, tap) in taps.iter_mut().enumerate() {
                 let (ky, kx) = (t / p.kernel[2] * p.dilation[1], t % p.kernel[2] * p.dilation[2]);
                 *tap = (ky * line + kx % stride * phase + kx / stride, self.weights[t]);
             }
@@ -116,7 +120,7 @@ impl Plane<'_> {
                     let xs = x..width.min(x + columns);
                     self.fill(patch, phase, (ys.len() - 1) * p.stride[1] + reach[0] + 1, y, x);
                     let step = line * p.stride[1];
-                    self.block(patch, step, &taps[..p.taps()], ys.clone(), xs);
+                    self.block(patch, step, &taps, ys.clone(), xs);
                 }
             }
         });
@@ -144,16 +148,11 @@ impl Plane<'_> {
                 dst[skip + have..].fill(0.0);
                 if have > 0 {
                     let source = &row[first..];
-                    if stride == 1 {
-                        dst[skip..skip + have].copy_from_slice(&source[..have]);
-                    } else if stride == 2 {
-                        for (d, s) in dst[skip..skip + have].iter_mut().zip(source.chunks(2)) {
-                            *d = s[0];
-                        }
-                    } else {
-                        for (d, s) in dst[skip..skip + have].iter_mut().zip(source.chunks(stride)) {
-                            *d = s[0];
-                        }
+                    let dst = &mut dst[skip..skip + have];
+                    match stride {
+                        1 => dst.copy_from_slice(&source[..have]),
+                        2 => every_other(source, dst),
+                        _ => dst.iter_mut().zip(source.iter().step_by(stride)).for_each(|(d, s)| *d = *s),
                     }
                 }
             }
@@ -188,6 +187,16 @@ impl Plane<'_> {
             }
         }
     }
+}
+
+/// Copies elements 0, 2, 4 ... of `source`.
+fn every_other(source: &[f32], dst: &mut [f32]) {
+    let (pairs, rest) = source.as_chunks::<2>();
+    let (head, tail) = dst.split_at_mut(pairs.len().min(dst.len()));
+    for (d, s) in head.iter_mut().zip(pairs) {
+        *d = s[0];
+    }
+    tail.copy_from_slice(&rest[..tail.len()]);
 }
 
 /// Lines of `n` pixels, `width` apart, each of whose sums is `patch[line * step + pixel + tap.0] * tap.1`.

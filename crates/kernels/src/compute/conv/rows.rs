@@ -362,7 +362,30 @@ impl Run<'_> {
         let first = (g * ci + chunk.channels.start) * channel;
         let taps = &self.phase.taps[chunk.taps.clone()];
         let len = chunk.channels.len();
+        // Neighbouring taps read neighbouring pixels, whose channels follow one another.
+        let joined = if channel == 1 && len == p.in_channels && p.dilation[2] == 1 && !p.transposed {
+            p.kernel[2]
+        } else {
+            1
+        };
+        let whole = joined > 1 && taps.len() == p.taps();
         for (row, place) in rows.chunks_exact_mut(taps.len() * len).zip(places) {
+            if whole {
+                for (dst, taps) in row.chunks_exact_mut(len * joined).zip(taps.chunks_exact(joined)) {
+                    match (self.in_pixel(place, &taps[0]), self.in_pixel(place, &taps[joined - 1])) {
+                        (Some(at), Some(_)) => dst.copy_from_slice(&image[at * len..][..len * joined]),
+                        _ => {
+                            for (dst, tap) in dst.chunks_exact_mut(len).zip(taps) {
+                                match self.in_pixel(place, tap) {
+                                    Some(at) => dst.copy_from_slice(&image[at * len..][..len]),
+                                    None => dst.fill(0.0),
+                                }
+                            }
+                        }
+                    }
+                }
+                continue;
+            }
             for (dst, tap) in row.chunks_exact_mut(len).zip(taps) {
                 match self.in_pixel(place, tap) {
                     Some(at) => {
