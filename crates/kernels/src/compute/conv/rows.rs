@@ -5,9 +5,9 @@
 //! A transposed convolution of stride `s` is `s` ordinary ones a dimension, its phases: the output
 //! pixels of one phase all meet the same taps.
 
-use super::super::gemm::driver::{BBlock, RawC, Sweep, grid, share};
+use super::super::gemm::driver::{BBlock, Job, RawC, Sweep, grid, share};
 use super::super::gemm::tile::{self, Rows};
-use super::super::gemm::{Bias, Epilogue, PackedB, pack};
+use super::super::gemm::{Bias, Epilogue, Lhs, PackedB, Rhs, pack};
 use super::super::isa::Isa;
 use super::super::mat::MatRef;
 use super::super::scratch;
@@ -203,6 +203,9 @@ struct Run<'a> {
 impl Run<'_> {
     /// Computes some pixels and channels of image `n`, group `g`.
     fn part(&self, n: usize, g: usize, rows: Range<usize>, cols: Range<usize>) {
+        if self.is_pointwise() {
+            return self.pointwise(n, g, rows, cols);
+        }
         let width = self.count[2];
         let mut row = rows.start;
         while row < rows.end {
@@ -213,6 +216,34 @@ impl Run<'_> {
             self.block(n, g, row..end, cols.clone());
             row = end;
         }
+    }
+
+    /// Whether output pixel `i` reads input pixel `i` and no other.
+    fn is_pointwise(&self) -> bool {
+        let p = self.p;
+        let plain = self.phase.taps.len() == 1 && self.phase.taps[0] == [0; 3];
+        plain && p.stride == [1; 3] && self.frame.input == self.frame.output && p.in_channels > 0
+    }
+
+    /// A product of the image itself, whose rows are its pixels, by the weights.
+    fn pointwise(&self, n: usize, g: usize, rows: Range<usize>, cols: Range<usize>) {
+        let (p, pixels) = (self.p, self.frame.out_pixels());
+        let (ci, co) = (p.in_channels / p.groups, p.out_channels / p.groups);
+        let (channel, pixel) = self.conv.input.strides(p.in_channels, pixels);
+        let image = &self.x[n * p.in_channels * pixels + g * ci * channel..];
+        let a = Lhs::Plain(MatRef::strided(image, pixels, ci, pixel, channel));
+        let (channel, pixel) = self.conv.output.strides(p.out_channels, pixels);
+        let first = n * p.out_channels * pixels + g * co * channel;
+        let residual = |r| (1.0, MatRef::strided(&(r as &[f32])[first..], pixels, co, pixel, channel));
+        let epilogue = Epilogue {
+            bias: Bias::per_col(self.epilogue.bias.map(|b| &b[g * co..][..co])),
+            residual: self.epilogue.residual.map(residual),
+            activation: self.epilogue.activation,
+            ..Epilogue::NONE
+        };
+        let c = RawC { ptr: self.out.0.wrapping_add(first), rs: pixel, cs: channel };
+        let b = Rhs::Packed(&self.phase.weights[g]);
+        Job { isa: self.isa, m: pixels, n: co, k: ci, a, b, c, epilogue }.part(rows, cols);
     }
 
     fn block(&self, n: usize, g: usize, rows: Range<usize>, cols: Range<usize>) {
