@@ -163,7 +163,7 @@ fn divisible(args: &Args<'_>, outs: &Outs<'_>, inputs: &[Input; 2]) -> Result<()
     }
     let zero = match inputs[1] {
         Input::Scalar(s) => s.to_i64() == 0,
-        Input::Arg(i) => {
+        Input::Arg(i) | Input::View(i, _) => {
             let size = args.meta(i)?.dtype().size();
             let any = |bytes: &[u8]| bytes.chunks_exact(size).any(|e| e.iter().all(|&b| b == 0));
             match args.get(i) {

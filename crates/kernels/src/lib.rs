@@ -61,6 +61,8 @@ mod pooling;
 mod pooling_backward;
 mod prim;
 mod quantize;
+mod quantize_axis;
+mod random;
 mod rearrange;
 mod reduce;
 mod resample;
@@ -74,8 +76,8 @@ use operator::{KernelRegistry, Operator};
 
 /// The operator tables.
 static FAMILIES: &[&[Operator]] = &[
-    adaptive::OPERATORS,
     activation::OPERATORS,
+    adaptive::OPERATORS,
     binary::OPERATORS,
     compare::OPERATORS,
     conv::OPERATORS,
@@ -98,6 +100,8 @@ static FAMILIES: &[&[Operator]] = &[
     pooling_backward::OPERATORS,
     prim::OPERATORS,
     quantize::OPERATORS,
+    quantize_axis::OPERATORS,
+    random::OPERATORS,
     rearrange::OPERATORS,
     reduce::OPERATORS,
     resample::OPERATORS,

@@ -111,8 +111,11 @@ float_functions! {
     sigmoid = |x| 1.0 / (1.0 + (-x).exp());
 }
 
-/// `acosh` by logarithms that neither cancel near one nor overflow.
+/// `acosh` by logarithms that neither cancel near one nor overflow; NaN below one.
 fn acosh_of(x: f64) -> f64 {
+    if x < 1.0 {
+        return f64::NAN;
+    }
     if x > 1e8 { x.ln() + std::f64::consts::LN_2 } else { (x - 1.0 + ((x - 1.0) * (x + 1.0)).sqrt()).ln_1p() }
 }
 
@@ -204,5 +207,92 @@ fn bitwise_not(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) ->
     match args.meta(0)?.dtype() {
         ScalarType::Bool => logical_not(ctx, args, outs),
         _ => map(ctx, args, outs, [Input::Arg(0)], &elementwise!(int | x | !x)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::support::call::{a, call, out, t};
+    use operator::{Arg, Generator, KernelContext, Out, Outs, Scratch};
+    use tensor::ScalarType::{Bool, Byte, ComplexFloat, Float, Half, Int};
+    use tensor::{Complex, Tensor, f16};
+
+    fn near(t: &Tensor, want: &[f32]) {
+        let got = t.as_slice::<f32>().unwrap();
+        let same =
+            |(a, b): (&f32, &f32)| (a - b).abs() <= 1e-6 * b.abs() || a == b || (a.is_nan() && b.is_nan());
+        assert!(got.len() == want.len() && got.iter().zip(want).all(same), "{got:?} {want:?}");
+    }
+
+    fn of(name: &str, x: &[f32]) -> Tensor {
+        call(name, &[a(&t(&[x.len()], x))], out(Float, &[x.len()])).unwrap()
+    }
+
+    #[test]
+    fn hyperbolic_inverses_keep_their_precision() {
+        const INF: f32 = f32::INFINITY;
+        near(
+            &of("aten::acosh.out", &[1.0, 1.000_1, 1e30, 0.5, -1e30, INF]),
+            &[0.0, 0.014_143_191, 69.770_7, f32::NAN, f32::NAN, INF],
+        );
+        near(&of("aten::asinh.out", &[1e-7, -1e-7, -1e30, -0.0, INF]), &[1e-7, -1e-7, -69.770_7, -0.0, INF]);
+        near(&of("aten::atanh.out", &[1e-7, -0.5, 1.0, 2.0]), &[1e-7, -0.549_306_15, INF, f32::NAN]);
+        near(&of("aten::sigmoid.out", &[-200.0, 0.0, 200.0]), &[0.0, 0.5, 1.0]);
+        near(&of("aten::round.out", &[0.5, 1.5, -2.5]), &[0.0, 2.0, -2.0]);
+        near(&of("aten::sign.out", &[-3.0, 0.0, f32::NAN]), &[-1.0, 0.0, 0.0]);
+        near(&of("aten::relu.out", &[-3.0, 2.0, f32::NAN]), &[0.0, 2.0, f32::NAN]);
+    }
+
+    #[test]
+    fn types() {
+        let n = t(&[2], &[i32::MIN, 4]);
+        let r = call("aten::abs.out", &[a(&n)], out(Int, &[2])).unwrap();
+        assert_eq!(r.as_slice::<i32>().unwrap(), &[i32::MIN, 4]);
+        near(&call("aten::sqrt.out", &[a(&n)], out(Float, &[2])).unwrap(), &[f32::NAN, 2.0]);
+        assert!(call("aten::sqrt.out", &[a(&n)], out(Int, &[2])).is_err());
+        let r = call("aten::floor.out", &[a(&t(&[1], &[i32::MAX]))], out(Int, &[1])).unwrap();
+        assert_eq!(r.as_slice::<i32>().unwrap(), &[i32::MAX]);
+        let z = t(&[1], &[Complex::new(3f32, -4.0)]);
+        near(&call("aten::abs.out", &[a(&z)], out(Float, &[1])).unwrap(), &[5.0]);
+        let r = call("aten::neg.out", &[a(&z)], out(ComplexFloat, &[1])).unwrap();
+        assert_eq!(r.as_slice::<Complex<f32>>().unwrap(), &[Complex::new(-3.0, 4.0)]);
+        let r = call("aten::bitwise_not.out", &[a(&t(&[1], &[5u8]))], out(Byte, &[1])).unwrap();
+        assert_eq!(r.bytes(), &[250]);
+        let r = call("aten::bitwise_not.out", &[a(&t(&[1], &[tensor::Bool::from(true)]))], out(Bool, &[1]))
+            .unwrap();
+        assert_eq!(r.bytes(), &[0]);
+        let r = call("aten::isnan.out", &[a(&t(&[2], &[f16::NAN, f16::INFINITY]))], out(Bool, &[2])).unwrap();
+        assert_eq!(r.bytes(), &[1, 0]);
+        let h = call("aten::exp.out", &[a(&t(&[1], &[f16::from_f32(1.0)]))], out(Half, &[1])).unwrap();
+        assert_eq!(h.as_slice::<f16>().unwrap()[0], f16::from_f32(std::f32::consts::E));
+    }
+
+    #[test]
+    fn an_argument_may_be_the_out() {
+        let kernel = crate::registry().get("aten::neg.out").unwrap();
+        let (pool, scratch, generator) = (pool::Pool::serial(), Scratch::new(1 << 20), Generator::new(0));
+        let ctx = KernelContext::new(&pool, &scratch, &generator);
+        let run = |meta: &Tensor, mut out: Tensor| {
+            let args = smallvec::smallvec![Arg::InPlace { out: 0, meta: meta.meta() }, Arg::Out(0)];
+            let args = operator::Args::new(kernel.schema(), args);
+            let mut outs = Outs::new(smallvec::smallvec![Out::Tensor(out.view_mut())]);
+            kernel.execute(&ctx, &args, &mut outs).unwrap();
+            drop(outs);
+            out
+        };
+        let x: Vec<f32> = (0..1000).map(|i| i as f32).collect();
+        let negated: Vec<f32> = x.iter().map(|v| -v).collect();
+        let same = t(&[1000], &x);
+        assert_eq!(run(&same, same.clone()).as_slice::<f32>().unwrap(), negated);
+        // Bytes of another type or layout are moved away before the out is written.
+        let ints: Vec<i32> = (0..1000).collect();
+        let ints = t(&[1000], &ints);
+        let shared = Tensor::from_bytes(same.meta().clone(), ints.bytes()).unwrap();
+        assert_eq!(run(&ints, shared).as_slice::<f32>().unwrap(), negated);
+        let columns = tensor::DimOrder::new(&[1, 0]).unwrap();
+        let rows = t(&[10, 100], &x);
+        let turned = rows.to_dim_order(columns).unwrap();
+        let out = Tensor::from_bytes(rows.meta().clone(), turned.bytes()).unwrap();
+        assert_eq!(run(&turned, out).as_slice::<f32>().unwrap(), negated);
     }
 }

@@ -105,11 +105,22 @@ pub(crate) use elementwise;
 pub(crate) enum Input {
     /// The tensor at this position of the arguments.
     Arg(usize),
+    /// A view of the tensor at this position of the arguments.
+    View(usize, Layout),
     /// A number.
     Scalar(Scalar),
 }
 
 impl Input {
+    /// The sizes that take part in broadcasting; a number has none.
+    fn sizes(&self, args: &Args<'_>) -> Result<Shape> {
+        Ok(match *self {
+            Self::Arg(i) => *args.meta(i)?.sizes(),
+            Self::View(_, view) => view.sizes,
+            Self::Scalar(_) => Shape::SCALAR,
+        })
+    }
+
     /// The argument at this position, a tensor or a number.
     pub(crate) fn of(args: &Args<'_>, index: usize) -> Result<Self> {
         Ok(match args.get(index) {
@@ -126,7 +137,7 @@ pub(crate) fn promote(args: &Args<'_>, inputs: &[Input]) -> Result<ScalarType> {
     let mut found = [None; 3];
     for input in inputs {
         let (dtype, priority) = match *input {
-            Input::Arg(i) => {
+            Input::Arg(i) | Input::View(i, _) => {
                 let meta = args.meta(i)?;
                 (meta.dtype(), (meta.rank() == 0) as usize)
             }
@@ -227,9 +238,7 @@ pub(crate) fn map_as<const N: usize>(
 ) -> Result<()> {
     let mut sizes = Shape::SCALAR;
     for input in &inputs {
-        if let Input::Arg(i) = *input {
-            sizes = broadcast(&sizes, args.meta(i)?.sizes())?;
-        }
+        sizes = broadcast(&sizes, &input.sizes(args)?)?;
     }
     expect_out(result, outs.tensor(0)?.dtype())?;
     map_sized(ctx, args, outs, inputs, sizes, dtype, result, fns)
@@ -251,9 +260,9 @@ pub(crate) fn map_sized<const N: usize>(
     // and copied away first if not.
     let mut moved: [Option<ScratchBuffer<'_, u8>>; N] = std::array::from_fn(|_| None);
     for (input, moved) in inputs.iter().zip(&mut moved) {
-        if let Input::Arg(i) = *input
+        if let Input::Arg(i) | Input::View(i, _) = *input
             && let Arg::InPlace { meta, .. } = *args.get(i)
-            && !in_step(meta, &sizes, out.meta())
+            && (matches!(input, Input::View(..)) || !in_step(meta, &sizes, out.meta()))
         {
             let mut copy = ctx.scratch::<u8>(meta.nbytes())?;
             copy.copy_from_slice(&out.storage()[..meta.nbytes()]);
@@ -305,9 +314,10 @@ type Buffer<C> = Option<[C; BLOCK]>;
 
 impl<const N: usize> Call<'_, '_, '_, N> {
     fn operand<C: Compute>(&self, k: usize, dtype: ScalarType, out: &TensorMeta) -> Result<Operand<'_, C>> {
-        let index = match self.inputs[k] {
+        let (index, view) = match self.inputs[k] {
             Input::Scalar(s) => return Ok(Operand::Constant(round_to(C::of_scalar(s), dtype))),
-            Input::Arg(index) => index,
+            Input::Arg(index) => (index, None),
+            Input::View(index, view) => (index, Some(view)),
         };
         let meta = self.args.meta(index)?;
         let load = C::loader(meta.dtype())?;
@@ -317,7 +327,7 @@ impl<const N: usize> Call<'_, '_, '_, N> {
             _ => self.args.tensor(index)?.bytes(),
         };
         aligned(bytes, meta.dtype())?;
-        let layout = Layout::of(meta).expand(out.sizes())?;
+        let layout = view.unwrap_or(Layout::of(meta)).expand(out.sizes())?;
         let walk = layout.walk_in(out.dim_order());
         if let (Some(at), false) = (walk.constant(), bytes.is_empty()) {
             let mut value = [C::default()];
