@@ -114,12 +114,8 @@ fn gelu(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result
         }
         "tanh" => {
             let k = FRAC_2_PI.sqrt();
-            let fns = elementwise!(
-                float | x | {
-                    let p = 0.5 * (1.0 + (k as F * (x + 0.044715 * x * x * x)).tanh());
-                    if p == 0.0 { -0.0 } else { x * p }
-                }
-            );
+            let fns =
+                elementwise!(float | x | 0.5 * x * (1.0 + (k as F * (x + 0.044715 * x * x * x)).tanh()));
             map(ctx, args, outs, input, &fns)
         }
         other => Err(Error::invalid(format!("approximate: {other:?} is not `none` or `tanh`"))),

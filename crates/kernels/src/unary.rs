@@ -1,6 +1,7 @@
 //! Elementwise functions of one tensor.
 
-use crate::support::map::{Input, elementwise, map, map_as, map_bool, map_float};
+use crate::compute;
+use crate::support::map::{Fns, Input, elementwise, map, map_as, map_bool, map_float};
 use operator::{Args, DtypeSet, KernelContext, Operator, Outs, Result};
 use tensor::ScalarType;
 
@@ -76,13 +77,28 @@ fn neg(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<
 }
 
 /// Functions whose results are floating-point whatever the input: integers and bool count as float32.
+/// Those with a name in brackets are the compute core's in f32.
 macro_rules! float_functions {
-    ($($(#[$doc:meta])* $name:ident = |$x:ident| $f:expr;)*) => { $(
+    ($($(#[$doc:meta])* $name:ident $([$core:ident])? = |$x:ident| $f:expr;)*) => { $(
         $(#[$doc])*
         fn $name(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-            map_float(ctx, args, outs, [Input::Arg(0)], &elementwise!(float |$x| $f))
+            let fns = elementwise!(float |$x| $f);
+            $(
+                let core = core(ctx, compute::Unary::$core);
+                let fns = Fns { f32: Some(&core), ..fns };
+            )?
+            map_float(ctx, args, outs, [Input::Arg(0)], &fns)
         }
     )* };
+}
+
+/// A block function of the compute core. Blocks are too small to be divided among threads.
+pub(crate) fn core(
+    ctx: &KernelContext<'_>,
+    op: compute::Unary,
+) -> impl Fn([&[f32]; 1], &mut [f32]) + Sync + use<> {
+    let (alone, isa) = (pool::Pool::serial(), crate::support::isa(ctx));
+    move |[x], out| compute::unary(&alone, isa, op, x, out)
 }
 
 float_functions! {
@@ -92,23 +108,23 @@ float_functions! {
     asinh = |x| asinh_of(x as f64) as F;
     atan = |x| x.atan();
     atanh = |x| atanh_of(x as f64) as F;
-    cos = |x| x.cos();
+    cos[Cos] = |x| x.cos();
     cosh = |x| x.cosh();
-    sin = |x| x.sin();
+    sin[Sin] = |x| x.sin();
     sinh = |x| x.sinh();
     tan = |x| x.tan();
-    tanh = |x| x.tanh();
-    exp = |x| x.exp();
+    tanh[Tanh] = |x| x.tanh();
+    exp[Exp] = |x| x.exp();
     exp2 = |x| x.exp2();
     expm1 = |x| x.exp_m1();
-    log = |x| x.ln();
+    log[Log] = |x| x.ln();
     log10 = |x| x.log10();
     log1p = |x| x.ln_1p();
     log2 = |x| x.log2();
     sqrt = |x| x.sqrt();
     rsqrt = |x| 1.0 / x.sqrt();
     reciprocal = |x| 1.0 / x;
-    sigmoid = |x| 1.0 / (1.0 + (-x).exp());
+    sigmoid[Sigmoid] = |x| 1.0 / (1.0 + (-x).exp());
 }
 
 /// `acosh` by logarithms that neither cancel near one nor overflow; NaN below one.
