@@ -2,7 +2,7 @@
 
 use crate::support::convert::{read, write_rows};
 use crate::support::dims::{DimSet, wrap_dim};
-use crate::support::dtype::{compute_type, dispatch, expect_dtype};
+use crate::support::dtype::{Cast, compute_type, dispatch, expect_dtype};
 use crate::support::layout::Layout;
 use crate::support::map::{Fns, Input, elementwise, map_sized};
 use crate::support::reduce::{Reducer, reduce};
@@ -129,8 +129,8 @@ fn quantize(
         s,
         z | {
             // The reference multiplies by the reciprocal in float32.
-            let q = (x as f32 * (1.0 / s as f32)).round_ties_even() as f64 + z as f64;
-            q.max(low).min(high) as F
+            let q = (x.to_f32() * (1.0 / s.to_f32())).round_ties_even() as f64 + z.to_f64();
+            F::from_f64(q.max(low).min(high))
         }
     );
     run(ctx, args, outs, [Input::Arg(0), scale, zero], QUANTIZED, &fns)
@@ -144,7 +144,7 @@ fn dequantize(
     [scale, zero]: [Input; 2],
 ) -> Result<()> {
     expect_dtype(args.name(0), args.meta(0)?.dtype(), QUANTIZED)?;
-    let fns = elementwise!(float | x, s, z | ((x - z) as f32 * s as f32) as F);
+    let fns = elementwise!(float | x, s, z | F::from_f32((x - z).to_f32() * s.to_f32()));
     run(ctx, args, outs, [Input::Arg(0), scale, zero], DtypeSet::FLOATING, &fns)
 }
 

@@ -102,6 +102,7 @@ pub(crate) use elementwise;
 
 /// One input of an elementwise operator.
 #[derive(Clone, Copy, Debug)]
+#[expect(clippy::large_enum_variant, reason = "a call has three at most, on the stack")]
 pub(crate) enum Input {
     /// The tensor at this position of the arguments.
     Arg(usize),
