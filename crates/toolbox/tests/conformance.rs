@@ -1,0 +1,41 @@
+//! Parts of the sample of the corpus in `testdata`: every program that needs no backend must give what the
+//! reference gave, prepared and as written.
+
+use pteron_toolbox::verify::{Options, Outcome, check_all, find};
+use runtime::LoadOptions;
+use std::path::Path;
+
+/// Checks all cases of a folder of the sample. Fails if any fails, and if there are none.
+fn check(folder: &str, no_prepare: bool) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/corpus").join(folder);
+    let cases = find(&path).expect("the sample is readable");
+    let mut load = LoadOptions::new(kernels::registry());
+    load.no_prepare = no_prepare;
+    let options = Options { load, undelegated: true, ..Options::default() };
+    let mut failed = Vec::new();
+    let counts = check_all(&cases, &options, 2, |case, outcome| {
+        if let Outcome::Failed(why) = outcome {
+            failed.push(format!("{}: {why}", case.name));
+        }
+    });
+    assert!(failed.is_empty(), "{} cases failed:\n  {}", failed.len(), failed.join("\n  "));
+    assert!(counts.passed > 0, "no case was run");
+}
+
+macro_rules! parts {
+    ($($part:ident)*) => { $(
+        mod $part {
+            #[test]
+            fn as_prepared() {
+                super::check(stringify!($part), false);
+            }
+
+            #[test]
+            fn as_written() {
+                super::check(stringify!($part), true);
+            }
+        }
+    )* };
+}
+
+parts! { tiny compat wild }
