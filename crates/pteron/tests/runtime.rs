@@ -2,8 +2,8 @@
 //! shared constants, limits, and a hot path that allocates nothing.
 
 use pteron::{
-    BytesLoader, DataLoader, DimOrder, EValue, KernelRegistry, Limits, LoadOptions, Module, NamedDataMap,
-    Program, PtdDataMap, Tensor,
+    BytesLoader, DimOrder, EValue, KernelRegistry, Limits, LoadOptions, Module, NamedDataMap, Program,
+    PtdDataMap, Tensor,
 };
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
