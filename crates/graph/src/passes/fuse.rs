@@ -66,7 +66,8 @@ fn batch_norm(graph: &Graph, node: &Node) -> Option<Affine> {
         return None;
     }
     let counts = graph.use_counts();
-    if node.outputs[1..].iter().any(|v| counts[v.0] > 0) || graph.meta(node.inputs[0]).rank() < 2 {
+    let (x, out) = (graph.meta(node.inputs[0]), graph.meta(node.outputs[0]));
+    if node.outputs[1..].iter().any(|v| counts[v.0] > 0) || x.rank() < 2 || x != out {
         return None;
     }
     let channels = graph.meta(node.inputs[0]).sizes()[1];

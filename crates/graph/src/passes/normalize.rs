@@ -118,10 +118,11 @@ fn rewrite(graph: &Graph, node: &Node) -> Option<Node> {
         _ if !all_float(graph, node) => None,
         "aten::convolution.out" => keep(Op::Conv(convolution(graph, node, call)?)),
         "aten::linear.out" => {
-            let constant = graph.get(*node.inputs.get(1)?).constant.is_some();
             let bias = !call.is_none(2);
-            let fits = meta(1)?.rank() == 2 && meta(0)?.rank() >= 2;
-            (constant && fits && contiguous(graph, node)).then(|| {
+            let columns = *out.sizes().last()?;
+            let bias_fits = !bias || graph.meta(*node.inputs.get(2)?).numel() == columns;
+            let fits = bias_fits && product_fits(graph, node.inputs[0], *node.inputs.get(1)?, true, out);
+            (fits && contiguous(graph, node)).then(|| {
                 keep(Op::Linear(Linear {
                     out_major: true,
                     bias,
@@ -131,10 +132,10 @@ fn rewrite(graph: &Graph, node: &Node) -> Option<Node> {
             })?
         }
         "aten::mm.out" => {
-            let constant = graph.get(*node.inputs.get(1)?).constant.is_some();
             let linear =
                 Linear { out_major: false, bias: false, residual: false, activation: Activation::Identity };
-            (constant && contiguous(graph, node)).then(|| keep(Op::Linear(linear)))?
+            let fits = product_fits(graph, node.inputs[0], *node.inputs.get(1)?, false, out);
+            (fits && contiguous(graph, node)).then(|| keep(Op::Linear(linear)))?
         }
         "aten::addmm.out" => addmm(graph, node, call),
         "aten::mean.out" => {
@@ -144,9 +145,15 @@ fn rewrite(graph: &Graph, node: &Node) -> Option<Node> {
                 dims.sort_unstable();
                 rank >= 3 && dims == (2..rank).collect::<Vec<_>>()
             });
-            over_space.then(|| keep(Op::GlobalMean))?
+            let x = meta(0)?.sizes();
+            let fits = over_space && out.numel() == x[0] * x[1];
+            fits.then(|| keep(Op::GlobalMean))?
         }
-        _ => keep(Op::Pointwise(pointwise(call, name)?)),
+        _ => {
+            let program = pointwise(call, name)?;
+            let fits = node.inputs.iter().all(|&v| broadcasts(graph.meta(v), out));
+            fits.then(|| keep(Op::Pointwise(program)))?
+        }
     }
 }
 
@@ -156,6 +163,27 @@ fn all_float(graph: &Graph, node: &Node) -> bool {
 
 fn contiguous(graph: &Graph, node: &Node) -> bool {
     node.inputs.iter().chain(&node.outputs).all(|&v| graph.meta(v).dim_order().is_contiguous())
+}
+
+/// Whether a tensor can be read as one of the shape of `out`, by PyTorch's broadcasting.
+fn broadcasts(from: &TensorMeta, out: &TensorMeta) -> bool {
+    let aligned = from.sizes().iter().rev().zip(out.sizes().iter().rev());
+    from.rank() <= out.rank() && aligned.into_iter().all(|(&f, &o)| f == o || f == 1)
+}
+
+/// Whether `out` has the shape of the product of `x` with constant weights. Programs may say anything;
+/// a call that does not fit stays a call, and says so when it runs.
+fn product_fits(graph: &Graph, x: ValueId, w: ValueId, out_major: bool, out: &TensorMeta) -> bool {
+    let (from, weights) = (graph.meta(x).sizes(), graph.meta(w).sizes());
+    let &[rows, columns] = &**weights else { return false };
+    let (k, n) = if out_major { (columns, rows) } else { (rows, columns) };
+    let constant = graph.get(w).constant.is_some();
+    match (from.split_last(), out.sizes().split_last()) {
+        (Some((&last, lead)), Some((&width, rest))) => {
+            constant && !lead.is_empty() && last == k && width == n && lead == rest
+        }
+        _ => false,
+    }
 }
 
 /// What an elementwise operator computes, as a program over its tensor arguments.
@@ -216,7 +244,7 @@ fn addmm(graph: &Graph, node: &Node, call: &Call) -> Option<Node> {
     if !(one(3) && one(4) && row_bias && contiguous(graph, node)) {
         return None;
     }
-    if graph.get(w).constant.is_none() || graph.get(bias).constant.is_none() {
+    if !product_fits(graph, x, w, false, out) || graph.get(bias).constant.is_none() {
         return None;
     }
     let linear = Linear { out_major: false, bias: true, residual: false, activation: Activation::Identity };
@@ -255,7 +283,9 @@ fn convolution(graph: &Graph, node: &Node, call: &Call) -> Option<Convolution> {
         transposed,
     };
     let layout = image_layout(x)?;
-    let sane = params.groups > 0
+    let bias_fits = !bias || graph.meta(*node.inputs.get(2)?).numel() == params.out_channels;
+    let sane = bias_fits
+        && params.groups > 0
         && params.in_channels.is_multiple_of(params.groups)
         && params.out_channels.is_multiple_of(params.groups)
         && params.stride.iter().chain(&params.dilation).all(|&n| n > 0 && n < 1 << 20)
