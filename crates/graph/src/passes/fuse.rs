@@ -65,6 +65,9 @@ fn batch_norm(graph: &Graph, node: &Node) -> Option<Affine> {
     if call.name() != "aten::_native_batch_norm_legit_no_training.out" {
         return None;
     }
+    if call.input_at(0) != Some(0) {
+        return None;
+    }
     let counts = graph.use_counts();
     let (x, out) = (graph.meta(node.inputs[0]), graph.meta(node.outputs[0]));
     if node.outputs[1..].iter().any(|v| counts[v.0] > 0) || x.rank() < 2 || x != out {

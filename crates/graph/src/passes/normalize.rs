@@ -3,7 +3,7 @@
 
 use crate::bind;
 use crate::graph::{Constant, Graph, ValueId};
-use crate::node::{Call, Convolution, Linear, Node, Op, image_layout};
+use crate::node::{Call, CallArg, Convolution, Linear, Node, Op, image_layout};
 use crate::pointwise::Program;
 use kernels::compute::{Activation, Binary, ConvParams, Unary};
 use operator::KernelContext;
@@ -115,7 +115,8 @@ fn rewrite(graph: &Graph, node: &Node) -> Option<Node> {
             };
             Some(Node { op, inputs: vec![node.inputs[0]], outputs: node.outputs.clone() })
         }
-        _ if !all_float(graph, node) => None,
+        _ if !all_float(graph, node) || node.outputs.len() != 1 => None,
+        "aten::convolution.out" | "aten::linear.out" | "aten::mm.out" if !tensors_lead(call) => None,
         "aten::convolution.out" => keep(Op::Conv(convolution(graph, node, call)?)),
         "aten::linear.out" => {
             let bias = !call.is_none(2);
@@ -151,10 +152,17 @@ fn rewrite(graph: &Graph, node: &Node) -> Option<Node> {
         }
         _ => {
             let program = pointwise(call, name)?;
-            let fits = node.inputs.iter().all(|&v| broadcasts(graph.meta(v), out));
+            let fits = program.inputs() == node.inputs.len()
+                && node.inputs.iter().all(|&v| broadcasts(graph.meta(v), out));
             fits.then(|| keep(Op::Pointwise(program)))?
         }
     }
+}
+
+/// Whether the first two arguments of a call are tensors, and the third, if there is one, too.
+fn tensors_lead(call: &Call) -> bool {
+    let third = call.args.get(2).is_none_or(|a| !matches!(a, CallArg::Scalar(_) | CallArg::Str(_)));
+    call.input_at(0) == Some(0) && call.input_at(1) == Some(1) && third
 }
 
 fn all_float(graph: &Graph, node: &Node) -> bool {
@@ -217,7 +225,7 @@ fn pointwise(call: &Call, name: &str) -> Option<Program> {
         "aten::rsqrt.out" => unary(Unary::Rsqrt),
         "aten::reciprocal.out" => unary(Unary::Reciprocal),
         "aten::gelu.out" => match call.args.get(1) {
-            Some(crate::node::CallArg::Str(s)) if &**s == "tanh" => unary(Unary::GeluTanh),
+            Some(CallArg::Str(s)) if &**s == "tanh" => unary(Unary::GeluTanh),
             _ => unary(Unary::Gelu),
         },
         "aten::add.out" if plain_alpha(2) => Some(Program::binary(Binary::Add)),
