@@ -93,7 +93,7 @@ fn exercise(program: &[u8], data: Option<&[u8]>) -> bool {
         return false;
     };
     let names: Vec<String> = program.method_names().map(str::to_owned).collect();
-    names.iter().fold(true, |all, name| run(&program, name, data.clone()) && all)
+    names.iter().filter(|name| run(&program, name, data.clone())).count() == names.len()
 }
 
 fn run(program: &Program, name: &str, data: Option<Arc<dyn NamedDataMap>>) -> bool {
