@@ -266,7 +266,7 @@ fn convolution(graph: &Graph, node: &Node, call: &Call) -> Option<Convolution> {
     let bias = !call.is_none(2);
     let constants = node.inputs[1..].iter().all(|&v| graph.get(v).constant.is_some());
     let space = w.rank().checked_sub(2)?;
-    if !constants || x.rank() != w.rank() || !(1..=3).contains(&space) {
+    if !constants || x.rank() != w.rank() || out.rank() != w.rank() || !(1..=3).contains(&space) {
         return None;
     }
     let spread = |position: usize, fill: usize| -> Option<[usize; 3]> {
