@@ -314,7 +314,7 @@ impl<'p> Loader<'p> {
         let chain = |(c, chain): (usize, &pte::Chain)| {
             let step = |(i, instruction)| {
                 self.step(instruction, kernels, delegates).map_err(|problem| {
-                    let at = self.program.place(self.plan_index(), c, i);
+                    let at = self.program.place(self.meta.index(), c, i);
                     self.error(format!("instruction {at}"), problem)
                 })
             };
@@ -322,10 +322,6 @@ impl<'p> Loader<'p> {
             Ok(Chain { steps })
         };
         self.plan.chains.iter().enumerate().map(chain).collect()
-    }
-
-    fn plan_index(&self) -> usize {
-        self.program.method_names().position(|n| n == &*self.name).unwrap_or(0)
     }
 
     fn step(

@@ -59,6 +59,11 @@ impl<'p> MethodMeta<'p> {
         Self { program, plan }
     }
 
+    /// Index of the method in the program's execution plans.
+    pub(crate) fn index(&self) -> usize {
+        self.plan
+    }
+
     /// The tables of the method.
     pub fn plan(&self) -> &'p pte::ExecutionPlan {
         &self.program.tables().execution_plan[self.plan]

@@ -94,17 +94,17 @@ impl Opts {
             Load::File => LoadMode::File,
             Load::Mmap => LoadMode::Mmap,
         };
+        let loader = self.input.open(mode)?;
+        if let Some(program) = toolbox::bef::open(&*loader)? {
+            return self.bef.run(program, loader.name());
+        }
+        toolbox::run::expect_program(&*loader)?;
         let mut load = pteron::load_options().backends(general::backends());
         load.data = run::open_data(&self.data, mode)?;
         load.pool = Pool::new(self.threads.get());
         load.no_prepare = self.no_prepare;
         let labels = self.labels.as_deref().map(run::read_labels).transpose()?.unwrap_or_default();
 
-        let loader = self.input.open(mode)?;
-        if let Some(program) = toolbox::bef::open(&*loader)? {
-            return self.bef.run(program, loader.name());
-        }
-        toolbox::run::expect_program(&*loader)?;
         let program = Program::load(loader, &load.limits).map_err(toolbox::Error::from)?;
         let request = Request { method: self.method.clone(), inputs: self.inputs.clone(), repeat: self.repeat };
         let ran = run::run(&program, &request, load)?;
