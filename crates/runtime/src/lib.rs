@@ -28,6 +28,7 @@ mod options;
 mod prepare;
 mod program;
 mod region;
+mod replace;
 mod step;
 mod value;
 
@@ -47,3 +48,4 @@ pub use module::Module;
 pub use named_data::{MergedDataMap, NamedDataMap, PtdDataMap, PteDataMap};
 pub use options::LoadOptions;
 pub use program::Program;
+pub use replace::replace_file;

@@ -72,8 +72,8 @@ impl PtdDataMap {
         &self.header
     }
 
-    /// What the file's tables say.
-    pub fn tables(&self) -> &ptd::FlatTensor {
+    /// The file's tables, which were verified.
+    pub fn tables(&self) -> &ptd::VerifiedFlatTensor {
         &self.file
     }
 
