@@ -64,6 +64,14 @@ pub(crate) struct Finish {
     pub(crate) bounds: Option<(f32, f32)>,
 }
 
+impl Finish {
+    /// Whether it is done over the stored tile. What nearly every product needs, a bias per column and
+    /// bounds, is done in registers; the rest there would double the code of each tile for little.
+    fn is_late(&self) -> bool {
+        self.alpha != 1.0 || !self.row_bias.is_null() || !self.residual.is_null()
+    }
+}
+
 /// A tile's operands. Whoever makes one vouches that every element named by it is there: `k` columns
 /// (times taps) of `MR` rows of A and of the panels of B, and `MR` rows of `n` elements of C, of the
 /// residual and the biases.
@@ -84,6 +92,14 @@ pub(crate) struct Args {
     /// Whether the sums start from C.
     pub(crate) accumulate: bool,
     pub(crate) finish: Option<Finish>,
+}
+
+impl Args {
+    /// The last step, if it is one of those done before the tile is stored.
+    #[inline(always)]
+    fn in_registers(&self) -> Option<&Finish> {
+        self.finish.as_ref().filter(|f| !f.is_late())
+    }
 }
 
 /// Computes a tile of `rows` rows by `panels` panels.
@@ -114,6 +130,9 @@ pub(crate) unsafe fn run(isa: Isa, rows: usize, panels: usize, args: &Args) {
             (1, 1, 1), (2, 1, 1), (3, 1, 1), (4, 1, 1), (5, 1, 1), (6, 1, 1), (7, 1, 1), (8, 1, 1),
             (1, 4, 2), (2, 4, 2), (2, 2, 2), (3, 2, 2), (4, 2, 2), (5, 2, 2), (6, 2, 2)),
     }
+    if let Some(finish) = args.finish.filter(Finish::is_late) {
+        dispatch(isa, Late { rows, args, finish });
+    }
 }
 
 struct Tile<'a, const MR: usize, const NP: usize, const NV: usize, const IN_PLACE: bool>(&'a Args);
@@ -127,9 +146,10 @@ impl<const MR: usize, const NP: usize, const NV: usize, const IN_PLACE: bool> Op
     fn run<S: Simd>(self, s: S) {
         // SAFETY: the caller of the module's `run` vouches for the operands.
         unsafe {
-            if MR > S::MAX_ROWS {
+            // Constants of blocks of their own: what a level never takes is not compiled for it.
+            if const { MR > S::MAX_ROWS } {
                 unreachable!("no tile of this level is so tall");
-            } else if S::LEVEL == Level::Portable {
+            } else if const { matches!(S::LEVEL, Level::Portable) } {
                 plain::<S, MR, NP, IN_PLACE>(s, self.0);
             } else {
                 tile::<S, MR, NP, NV, IN_PLACE>(s, self.0);
@@ -179,8 +199,7 @@ unsafe fn tile<S: Simd, const MR: usize, const NP: usize, const NV: usize, const
     if args.accumulate {
         each_vector!(MR, NP, NV, |i, p, v| {
             // SAFETY: C has MR rows of n columns; `left` of them are read.
-            acc[i][p][v] =
-                unsafe { if whole { s.load(c(i, p, v)) } else { s.load_first(c(i, p, v), left(p, v)) } };
+            acc[i][p][v] = unsafe { s.load_first(c(i, p, v), left(p, v)) };
         });
     }
 
@@ -222,13 +241,7 @@ unsafe fn tile<S: Simd, const MR: usize, const NP: usize, const NV: usize, const
         }
     }
 
-    if let Some(f) = &args.finish {
-        if f.alpha != 1.0 {
-            let alpha = s.splat(f.alpha);
-            each_vector!(MR, NP, NV, |i, p, v| {
-                acc[i][p][v] = s.mul(acc[i][p][v], alpha);
-            });
-        }
+    if let Some(f) = args.in_registers() {
         if !f.col_bias.is_null() {
             repeat!(NP, [0 1 2 3], p => {
                 repeat!(NV, [0 1], v => {
@@ -239,21 +252,6 @@ unsafe fn tile<S: Simd, const MR: usize, const NP: usize, const NV: usize, const
                         acc[i][p][v] = s.add(acc[i][p][v], bias);
                     });
                 });
-            });
-        }
-        if !f.row_bias.is_null() {
-            each_vector!(MR, NP, NV, |i, p, v| {
-                // SAFETY: there is a bias for each row of C.
-                acc[i][p][v] = s.add(acc[i][p][v], s.splat(unsafe { *f.row_bias.add(i) }));
-            });
-        }
-        if !f.residual.is_null() {
-            let beta = s.splat(f.beta);
-            each_vector!(MR, NP, NV, |i, p, v| {
-                let at = f.residual.wrapping_add(i * f.residual_step + p * panel + v * S::LANES);
-                // SAFETY: the residual has the rows and columns of C.
-                let r = unsafe { if whole { s.load(at) } else { s.load_first(at, left(p, v)) } };
-                acc[i][p][v] = s.add(acc[i][p][v], s.mul(r, beta));
             });
         }
         if let Some((low, high)) = f.bounds {
@@ -273,6 +271,47 @@ unsafe fn tile<S: Simd, const MR: usize, const NP: usize, const NV: usize, const
             }
         }
     });
+}
+
+/// The last step over a tile that has been stored.
+struct Late<'a> {
+    rows: usize,
+    args: &'a Args,
+    finish: Finish,
+}
+
+impl Op for Late<'_> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let Late { rows, args, finish: f } = self;
+        let (alpha, beta) = (s.splat(f.alpha), s.splat(f.beta));
+        let bounds = f.bounds.map(|(low, high)| (s.splat(low), s.splat(high)));
+        for i in 0..rows {
+            // SAFETY: there is a bias for each row of C.
+            let row_bias = s.splat(if f.row_bias.is_null() { 0.0 } else { unsafe { *f.row_bias.add(i) } });
+            for j in (0..args.n).step_by(S::LANES) {
+                let (c, left) = (args.c.wrapping_add(i * args.c_step + j), args.n - j);
+                // SAFETY: C and the residual have `rows` rows of n columns, and there is a bias for each
+                // column; `left` of them are read and written.
+                unsafe {
+                    let mut x = s.mul_add(alpha, s.load_first(c, left), row_bias);
+                    if !f.col_bias.is_null() {
+                        x = s.add(x, s.load_first(f.col_bias.add(j), left));
+                    }
+                    if !f.residual.is_null() {
+                        let at = f.residual.wrapping_add(i * f.residual_step + j);
+                        x = s.mul_add(beta, s.load_first(at, left), x);
+                    }
+                    if let Some((low, high)) = bounds {
+                        x = s.min(high, s.max(low, x));
+                    }
+                    s.store_first(c, left, x);
+                }
+            }
+        }
+    }
 }
 
 /// The tile in loops over arrays of lanes, which the compiler makes vectors of whatever the target has.
@@ -332,34 +371,26 @@ unsafe fn plain<S: Simd, const MR: usize, const NP: usize, const IN_PLACE: bool>
     }
     each(&mut |i, p, v, at, c, left| {
         let mut lanes = [0.0f32; 16];
-        // SAFETY: C has MR rows of n columns, of which `left` are written; biases and residual have as many.
+        // SAFETY: C has MR rows of n columns, of which `left` are written; there are as many biases.
         unsafe {
             s.store(lanes.as_mut_ptr(), acc[i][p][v]);
             for (j, &x) in lanes[..left].iter().enumerate() {
-                *c.add(j) = args.finish.as_ref().map_or(x, |f| finished(f, x, i, at + j));
+                *c.add(j) = args.in_registers().map_or(x, |f| finished(f, x, at + j));
             }
         }
     });
 }
 
-/// The result for the sum `x` at row `i`, column `j`.
+/// The result for the sum `x` in column `j`, where the last step is no more than a bias per column and
+/// bounds.
 ///
 /// # Safety
-/// The pointers of `f` are null or reach so far.
+/// The bias of `f` is null or reaches so far.
 #[inline(always)]
-unsafe fn finished(f: &Finish, x: f32, i: usize, j: usize) -> f32 {
-    let mut x = f.alpha * x;
-    // SAFETY: as the caller promises.
-    unsafe {
-        if !f.col_bias.is_null() {
-            x += *f.col_bias.add(j);
-        }
-        if !f.row_bias.is_null() {
-            x += *f.row_bias.add(i);
-        }
-        if !f.residual.is_null() {
-            x += f.beta * *f.residual.add(i * f.residual_step + j);
-        }
+unsafe fn finished(f: &Finish, mut x: f32, j: usize) -> f32 {
+    if !f.col_bias.is_null() {
+        // SAFETY: as the caller promises.
+        x += unsafe { *f.col_bias.add(j) };
     }
     match f.bounds {
         Some((low, high)) => {

@@ -43,11 +43,6 @@ impl Simd for Avx512 {
         unsafe { _mm512_add_ps(a, b) }
     }
     #[inline(always)]
-    fn mul(self, a: Self::F, b: Self::F) -> Self::F {
-        // SAFETY: `self` proves AVX-512.
-        unsafe { _mm512_mul_ps(a, b) }
-    }
-    #[inline(always)]
     fn max(self, a: Self::F, b: Self::F) -> Self::F {
         // SAFETY: `self` proves AVX-512.
         unsafe { _mm512_max_ps(a, b) }

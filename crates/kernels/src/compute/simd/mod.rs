@@ -33,8 +33,6 @@ pub(crate) trait Simd: Copy {
     fn mul_add(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F;
     /// `a + b`.
     fn add(self, a: Self::F, b: Self::F) -> Self::F;
-    /// `a * b`.
-    fn mul(self, a: Self::F, b: Self::F) -> Self::F;
     /// The greater; `b` where either is NaN.
     fn max(self, a: Self::F, b: Self::F) -> Self::F;
     /// The lesser; `b` where either is NaN.

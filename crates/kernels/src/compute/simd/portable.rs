@@ -27,10 +27,6 @@ impl Simd for Portable {
         from_fn(|i| a[i] + b[i])
     }
     #[inline(always)]
-    fn mul(self, a: Self::F, b: Self::F) -> Self::F {
-        from_fn(|i| a[i] * b[i])
-    }
-    #[inline(always)]
     fn max(self, a: Self::F, b: Self::F) -> Self::F {
         from_fn(|i| if a[i] > b[i] { a[i] } else { b[i] })
     }
