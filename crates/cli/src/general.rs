@@ -3,12 +3,14 @@
 
 use crate::failure::{Failure, Result};
 use clap::{Args, ValueEnum};
-use pteron::{BackendRegistry, BytesLoader, DataLoader};
+use pteron::{BackendRegistry, BytesLoader, DataLoader, Isa, Level};
 use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal, Read, Write};
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use toolbox::run::LoadMode;
+use toolbox::verify::Setting;
 
 /// The end of every verb's long help.
 macro_rules! exit_status {
@@ -34,6 +36,31 @@ pub(crate) struct GeneralOpts {
     /// Say more; repeat to say even more
     #[arg(short, long, action = clap::ArgAction::Count, global = true, help_heading = "General options")]
     verbose: u8,
+}
+
+/// How programs run: options of the verbs that run them.
+#[derive(Debug, Args)]
+pub(crate) struct ExecutionOpts {
+    /// Threads to split the work over
+    #[arg(short, long, value_name = "N", default_value = "1")]
+    threads: NonZeroUsize,
+    /// Machine instructions to use: portable, avx2 or avx512 [default: the best that this machine has]
+    #[arg(long, value_name = "LEVEL")]
+    isa: Option<Level>,
+    /// Run instructions as they stand: pack no weights, fuse no operators
+    #[arg(long)]
+    no_prepare: bool,
+}
+
+impl ExecutionOpts {
+    /// The way to run programs.
+    pub(crate) fn setting(&self) -> Result<Setting> {
+        let isa = match self.isa {
+            Some(level) => Isa::of(level).map_err(|e| Failure::Failed(Box::new(e)))?,
+            None => Isa::detect(),
+        };
+        Ok(Setting { no_prepare: self.no_prepare, isa, threads: self.threads.get() })
+    }
 }
 
 /// When to use colour.

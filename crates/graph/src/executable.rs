@@ -78,10 +78,11 @@ struct LinearStep {
 }
 
 impl Executable {
-    /// Lowers a graph: runs the passes, packs weights, plans the workspace.
-    pub fn new(mut graph: Graph, isa: Isa, ctx: &KernelContext<'_>) -> Result<Self> {
+    /// Lowers a graph: runs the passes, packs weights, plans the workspace. What comes of it works with
+    /// the instructions of `ctx`, whatever those of later contexts.
+    pub fn new(mut graph: Graph, ctx: &KernelContext<'_>) -> Result<Self> {
         crate::passes::run(&mut graph, ctx);
-        lower(&graph, isa)
+        lower(&graph, ctx.isa())
     }
 
     /// Bytes of the workspace.

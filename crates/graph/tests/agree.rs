@@ -108,7 +108,8 @@ impl Both {
         results.iter().for_each(|&v| self.graph.output(v));
         let ctx = KernelContext::new(&self.pool, &self.scratch, &self.generator);
         for isa in Isa::available() {
-            let mut executable = Executable::new(self.graph.clone(), isa, &ctx).unwrap();
+            let ctx = ctx.with_isa(isa);
+            let mut executable = Executable::new(self.graph.clone(), &ctx).unwrap();
             let mut outs: Vec<Tensor> =
                 results.iter().map(|v| Tensor::zeros(self.values[v].meta().clone()).unwrap()).collect();
             let inputs: Vec<_> = self.inputs.iter().map(Tensor::view).collect();

@@ -37,6 +37,7 @@ pub mod compute;
 
 mod activation;
 mod adaptive;
+mod attention;
 mod binary;
 mod compare;
 mod conv;
@@ -49,10 +50,12 @@ mod fill;
 mod gate;
 mod gather;
 mod grid_sampler;
+mod hadamard;
 #[cfg(test)]
 mod hostile;
 mod index;
 mod join;
+mod kv_cache;
 mod masked;
 mod matmul;
 mod norm;
@@ -62,6 +65,8 @@ mod pooling_backward;
 mod prim;
 mod quantize;
 mod quantize_axis;
+mod quantized_embedding;
+mod quantized_linear;
 mod random;
 mod rearrange;
 mod reduce;
@@ -78,6 +83,7 @@ use operator::{KernelRegistry, Operator};
 static FAMILIES: &[&[Operator]] = &[
     activation::OPERATORS,
     adaptive::OPERATORS,
+    attention::OPERATORS,
     binary::OPERATORS,
     compare::OPERATORS,
     conv::OPERATORS,
@@ -90,8 +96,10 @@ static FAMILIES: &[&[Operator]] = &[
     gate::OPERATORS,
     gather::OPERATORS,
     grid_sampler::OPERATORS,
+    hadamard::OPERATORS,
     index::OPERATORS,
     join::OPERATORS,
+    kv_cache::OPERATORS,
     masked::OPERATORS,
     matmul::OPERATORS,
     norm::OPERATORS,
@@ -101,6 +109,8 @@ static FAMILIES: &[&[Operator]] = &[
     prim::OPERATORS,
     quantize::OPERATORS,
     quantize_axis::OPERATORS,
+    quantized_embedding::OPERATORS,
+    quantized_linear::OPERATORS,
     random::OPERATORS,
     rearrange::OPERATORS,
     reduce::OPERATORS,

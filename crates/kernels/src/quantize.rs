@@ -1,5 +1,6 @@
-//! Quantization of whole tensors.
+//! Quantization of whole tensors, and their sums.
 
+use crate::support::dims::broadcast;
 use crate::support::dtype::{Cast, expect_dtype};
 use crate::support::layout::Layout;
 use crate::support::map::{Input, elementwise, map_sized};
@@ -43,6 +44,13 @@ pub(crate) const OPERATORS: &[Operator] = &[
          int quant_max, ScalarType dtype, *, ScalarType? out_dtype=None, ",
         QUANTIZED,
         dequantize
+    ),
+    row!(
+        "add.out(Tensor a, float a_scale, int a_zero_point, int a_quant_min, int a_quant_max, Tensor b, \
+         float b_scale, int b_zero_point, int b_quant_min, int b_quant_max, float out_scale, \
+         int out_zero_point, int out_quant_min, int out_quant_max, *, ",
+        QUANTIZED,
+        add
     ),
 ];
 
@@ -109,6 +117,37 @@ fn dequantize(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> 
     let (scale, zero) = (scale as f32, zero_point as f64);
     let fns = elementwise!(float | x | (x as f64 - zero) as F * scale as F);
     map_sized(ctx, args, outs, [Input::Arg(0)], sizes, ScalarType::Double, to, &fns)
+}
+
+/// The sum of what two quantized tensors stand for, in float32, quantized.
+#[expect(clippy::unnecessary_cast, reason = "the macro writes the expression for f32 and for f64")]
+fn add(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    let bounds = |at: usize| {
+        let (min, max) = (args.int(at)?, args.int(at + 1)?);
+        ensure!(min <= max, "{}: {min} is greater than {max}", args.name(at));
+        Ok((min as f64, max as f64))
+    };
+    let (_, _, (low, high)) = (bounds(3)?, bounds(8)?, bounds(12)?);
+    let scale = |at: usize| Ok::<_, operator::Error>(args.double(at)? as f32);
+    let (a_scale, b_scale, inverse) = (scale(1)? as f64, scale(6)? as f64, 1.0 / scale(10)?);
+    let (a_zero, b_zero, zero) = (args.int(2)? as f64, args.int(7)? as f64, args.int(11)? as f64);
+    let (dtype, to) = (args.meta(0)?.dtype(), outs.tensor(0)?.dtype());
+    expect_dtype(args.name(0), dtype, QUANTIZED)?;
+    ensure!(
+        args.meta(5)?.dtype() == dtype && to == dtype,
+        "b and out: expected tensors of {dtype}, found {} and {to}",
+        args.meta(5)?.dtype()
+    );
+    let fns = elementwise!(
+        float | a,
+        b | {
+            let value = |x: F, zero: f64, scale: f64| ((x as f64 - zero) * scale) as f32;
+            let sum = value(a, a_zero, a_scale) + value(b, b_zero, b_scale);
+            ((inverse * sum).round_ties_even() as f64 + zero).max(low).min(high) as F
+        }
+    );
+    let sizes = broadcast(args.meta(0)?.sizes(), args.meta(5)?.sizes())?;
+    map_sized(ctx, args, outs, [Input::Arg(0), Input::Arg(5)], sizes, ScalarType::Double, to, &fns)
 }
 
 #[cfg(test)]

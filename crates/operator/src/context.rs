@@ -1,4 +1,4 @@
-use crate::{Error, Result};
+use crate::{Error, Isa, Result};
 use pool::Pool;
 use std::cell::{Cell, RefCell};
 use tensor::{AlignedBuffer, Element};
@@ -7,19 +7,30 @@ use tensor::{AlignedBuffer, Element};
 #[derive(Clone, Copy)]
 pub struct KernelContext<'a> {
     pool: &'a Pool,
+    isa: Isa,
     scratch: &'a Scratch,
     generator: &'a Generator,
 }
 
 impl<'a> KernelContext<'a> {
-    /// A context of these parts.
+    /// A context of these parts, with the best instructions that this machine has.
     pub fn new(pool: &'a Pool, scratch: &'a Scratch, generator: &'a Generator) -> Self {
-        Self { pool, scratch, generator }
+        Self { pool, isa: Isa::detect(), scratch, generator }
+    }
+
+    /// The same, with these instructions.
+    pub fn with_isa(self, isa: Isa) -> Self {
+        Self { isa, ..self }
     }
 
     /// The threads to split work over.
     pub fn pool(&self) -> &'a Pool {
         self.pool
+    }
+
+    /// The machine's instructions that may be used.
+    pub fn isa(&self) -> Isa {
+        self.isa
     }
 
     /// The generator of random operators.

@@ -33,8 +33,8 @@ use std::path::Path;
 
 pub use format;
 pub use operator::{
-    Arg, Args, DtypeSet, EValue, FnKernel, Kernel, KernelContext, KernelRegistry, Operator, Out, Outs,
-    Schema, Tag,
+    Arg, Args, DtypeSet, EValue, FnKernel, Isa, Kernel, KernelContext, KernelRegistry, Level, Operator, Out,
+    Outs, Schema, Tag,
 };
 pub use pool::Pool;
 pub use runtime::{

@@ -1,7 +1,7 @@
 //! Delegate backends at run time: what a backend implements, and where backends are found.
 
 use crate::{FreeableBuffer, NamedDataMap};
-use operator::{Arg, Out};
+use operator::{Arg, Isa, Out};
 use pool::Pool;
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -111,6 +111,7 @@ pub struct BackendInitContext<'a> {
     pub(crate) specs: &'a BackendOptions,
     pub(crate) tracer: Tracer<'a>,
     pub(crate) pool: &'a Pool,
+    pub(crate) isa: Isa,
     pub(crate) budget: Cell<usize>,
 }
 
@@ -140,6 +141,11 @@ impl<'a> BackendInitContext<'a> {
         self.pool
     }
 
+    /// The machine's instructions that the delegate may use.
+    pub fn isa(&self) -> Isa {
+        self.isa
+    }
+
     /// Zeroed memory to keep, counted against the limit for backends.
     pub fn allocate(&self, bytes: usize) -> Result<AlignedBuffer, BackendError> {
         allocate(&self.budget, bytes)
@@ -151,6 +157,7 @@ pub struct BackendExecutionContext<'a> {
     pub(crate) method: &'a str,
     pub(crate) tracer: Tracer<'a>,
     pub(crate) pool: &'a Pool,
+    pub(crate) isa: Isa,
     pub(crate) budget: Cell<usize>,
 }
 
@@ -168,6 +175,11 @@ impl<'a> BackendExecutionContext<'a> {
     /// The threads to split work over.
     pub fn pool(&self) -> &'a Pool {
         self.pool
+    }
+
+    /// The machine's instructions that the delegate may use.
+    pub fn isa(&self) -> Isa {
+        self.isa
     }
 
     /// Zeroed memory for this execution, counted against the limit for backends.

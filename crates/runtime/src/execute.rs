@@ -7,7 +7,7 @@ use crate::method::Method;
 use crate::step::{Chain, DelegateEntry, KernelStep, OutStep, Step};
 use crate::value::{Id, Storage, Value};
 use graph::Executable;
-use operator::{Arg, Args, Generator, KernelContext, Out, Outs, Scratch};
+use operator::{Arg, Args, Generator, Isa, KernelContext, Out, Outs, Scratch};
 use pool::Pool;
 use smallvec::SmallVec;
 use std::cell::Cell;
@@ -26,6 +26,7 @@ impl Method {
             scratch: &self.scratch,
             generator: &self.generator,
             pool: &self.pool,
+            isa: self.isa,
             method: &self.name,
             operators: &self.operators,
             backend_bytes: self.limits.backend_bytes,
@@ -55,6 +56,7 @@ struct Runner<'a> {
     scratch: &'a Scratch,
     generator: &'a Generator,
     pool: &'a Pool,
+    isa: Isa,
     method: &'a str,
     operators: &'a [Box<str>],
     backend_bytes: usize,
@@ -63,7 +65,12 @@ struct Runner<'a> {
     tracer: Tracer<'a>,
 }
 
-impl Runner<'_> {
+impl<'a> Runner<'a> {
+    /// What kernels may use.
+    fn context(&self) -> KernelContext<'a> {
+        KernelContext::new(self.pool, self.scratch, self.generator).with_isa(self.isa)
+    }
+
     /// Runs one chain; an error comes with the index of the instruction.
     fn chain(&mut self, index: usize, chain: &Chain) -> Result<(), (usize, ExecuteError)> {
         let mut next = 0;
@@ -86,7 +93,7 @@ impl Runner<'_> {
         match step {
             Step::Kernel(k) => {
                 let started = self.tracer.start();
-                let ctx = KernelContext::new(self.pool, self.scratch, self.generator);
+                let ctx = self.context();
                 let in_place = k.kernel.in_place();
                 self.state.call(&k.args, &k.outs, in_place, self.scratch, KernelCallee { step: k, ctx })?;
                 let name = &self.operators[k.operator];
@@ -100,6 +107,7 @@ impl Runner<'_> {
                     method: self.method,
                     tracer: self.tracer,
                     pool: self.pool,
+                    isa: self.isa,
                     budget: Cell::new(self.backend_bytes),
                 };
                 let name = entry.backend.clone();
@@ -109,7 +117,7 @@ impl Runner<'_> {
                 self.report_values(&name, place, &call.outs)?;
             }
             Step::Region(region) => {
-                let ctx = KernelContext::new(self.pool, self.scratch, self.generator);
+                let ctx = self.context();
                 let executable = &mut self.regions[region.region];
                 let callee = RegionCallee { executable, ctx, tracer: self.tracer };
                 self.state.call(&region.args, &region.outs, &[], self.scratch, callee)?;

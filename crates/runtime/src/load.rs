@@ -49,6 +49,7 @@ pub(crate) fn method(program: &Program, plan: usize, options: LoadOptions) -> Re
         scratch: Scratch::new(options.limits.scratch_bytes),
         generator: Generator::new(options.seed),
         pool: options.pool,
+        isa: options.isa,
         tracer: options.tracer,
         limits: options.limits,
     };
@@ -297,6 +298,7 @@ impl<'p> Loader<'p> {
                 specs: self.options.backend_options.get(&delegate.id).unwrap_or(&no_specs),
                 tracer,
                 pool: &self.options.pool,
+                isa: self.options.isa,
                 budget: Cell::new(self.options.limits.backend_bytes),
             };
             let made = backend.init(&ctx, processed, &specs).map_err(fail)?;

@@ -5,7 +5,7 @@ use crate::program::Program;
 use crate::step::{Chain, DelegateEntry};
 use crate::value::{Id, Storage, Value};
 use crate::{Limits, Result};
-use operator::{EValue, Generator, Scratch, Tag};
+use operator::{EValue, Generator, Isa, Scratch, Tag};
 use pool::Pool;
 use std::sync::Arc;
 use tensor::{AlignedBuffer, ShapeDynamism, Tensor, TensorView};
@@ -34,6 +34,7 @@ pub struct Method {
     pub(crate) scratch: Scratch,
     pub(crate) generator: Generator,
     pub(crate) pool: Pool,
+    pub(crate) isa: Isa,
     pub(crate) tracer: Option<Arc<dyn EventTracer>>,
     pub(crate) limits: Limits,
 }

@@ -1,5 +1,5 @@
 use crate::{BackendOptions, BackendRegistry, Limits, NamedDataMap};
-use operator::KernelRegistry;
+use operator::{Isa, KernelRegistry};
 use pool::Pool;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,6 +17,8 @@ pub struct LoadOptions {
     pub data: Option<Arc<dyn NamedDataMap>>,
     /// The threads that kernels and delegates split their work over.
     pub pool: Pool,
+    /// The machine's instructions that kernels and delegates may use.
+    pub isa: Isa,
     /// Run the instructions as they stand: prepare no kernel, lower no region.
     pub no_prepare: bool,
     /// What the method may use.
@@ -57,6 +59,12 @@ impl LoadOptions {
         self
     }
 
+    /// The same, with these instructions.
+    pub fn isa(mut self, isa: Isa) -> Self {
+        self.isa = isa;
+        self
+    }
+
     /// The same, with other limits.
     pub fn limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
@@ -71,6 +79,7 @@ impl std::fmt::Debug for LoadOptions {
             .field("backends", &self.backends)
             .field("data", &self.data.as_ref().map(|d| d.name().to_owned()))
             .field("pool", &self.pool)
+            .field("isa", &self.isa)
             .field("no_prepare", &self.no_prepare)
             .field("limits", &self.limits)
             .finish_non_exhaustive()

@@ -10,7 +10,7 @@
 use crate::method::Method;
 use crate::step::{ArgStep, KernelStep, OutStep, RegionStep, Step};
 use crate::value::{Id, Storage, Value};
-use graph::{Call, CallArg, CallOut, Constant, Executable, Graph, Isa, Op, ValueId};
+use graph::{Call, CallArg, CallOut, Constant, Executable, Graph, Op, ValueId};
 use operator::KernelContext;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -371,8 +371,8 @@ impl<'m> Builder<'m> {
             outs.push(OutStep::Tensor(*id));
         }
         let method = self.method;
-        let ctx = KernelContext::new(&method.pool, &method.scratch, &method.generator);
-        let executable = Executable::new(self.graph, Isa::detect(), &ctx).ok()?;
+        let ctx = KernelContext::new(&method.pool, &method.scratch, &method.generator).with_isa(method.isa);
+        let executable = Executable::new(self.graph, &ctx).ok()?;
         let args = self.inputs.iter().map(|(_, _, id)| ArgStep::Value(*id)).collect();
         Some((RegionStep { region: method.regions.len(), args, outs: outs.into(), next }, executable))
     }

@@ -1,8 +1,8 @@
 use super::bef::BefOpts;
 use crate::failure::{Failure, Result};
-use crate::general::{self, GeneralOpts, InputArg, exit_status};
+use crate::general::{self, ExecutionOpts, GeneralOpts, InputArg, exit_status};
 use clap::{Args, ValueEnum};
-use pteron::{EValue, Pool, Program, Tensor};
+use pteron::{EValue, Program, Tensor};
 use serde_json::json;
 use std::io::{self, Write};
 use std::num::NonZeroUsize;
@@ -59,9 +59,6 @@ pub(crate) struct Opts {
     /// Run this many more times and show how long that took
     #[arg(short, long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     repeat: usize,
-    /// Threads to work with
-    #[arg(short, long, value_name = "N", default_value = "1")]
-    threads: NonZeroUsize,
     /// How to read the files
     #[arg(long, value_enum, default_value_t, value_name = "HOW")]
     load: Load,
@@ -71,9 +68,8 @@ pub(crate) struct Opts {
     /// Names for the positions that --top shows, a line each
     #[arg(short, long, value_name = "FILE", requires = "top")]
     labels: Option<PathBuf>,
-    /// Run instructions as they stand: pack no weights, fuse no operators
-    #[arg(long)]
-    no_prepare: bool,
+    #[command(flatten)]
+    execution: ExecutionOpts,
     #[command(flatten)]
     bef: BefOpts,
 }
@@ -101,8 +97,7 @@ impl Opts {
         toolbox::run::expect_program(&*loader)?;
         let mut load = pteron::load_options().backends(general::backends());
         load.data = run::open_data(&self.data, mode)?;
-        load.pool = Pool::new(self.threads.get());
-        load.no_prepare = self.no_prepare;
+        let load = self.execution.setting()?.apply(&load);
         let labels = self.labels.as_deref().map(run::read_labels).transpose()?.unwrap_or_default();
 
         let program = Program::load(loader, &load.limits).map_err(toolbox::Error::from)?;

@@ -1,15 +1,14 @@
 use crate::failure::{Failure, Result};
-use crate::general::{self, GeneralOpts, exit_status};
+use crate::general::{self, ExecutionOpts, GeneralOpts, exit_status};
 use clap::Args;
 use demo_backend::DemoBackend;
 use indicatif::{ProgressBar, ProgressStyle};
-use pteron::Pool;
 use serde_json::json;
 use std::io::{self, IsTerminal, Write};
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use toolbox::show;
-use toolbox::verify::{self, Options, Outcome};
+use toolbox::verify::{self, Case, Counts, Options, Outcome, Setting};
 
 /// Run conformance cases and compare what comes out with what is recorded
 ///
@@ -23,6 +22,8 @@ use toolbox::verify::{self, Options, Outcome};
     "  pteron verify corpus/tiny/*\n\n",
     "  # without the programs that need a backend\n",
     "  pteron verify --undelegated corpus\n\n",
+    "  # in every way that must agree\n",
+    "  pteron verify --matrix corpus/ops\n\n",
     "  # how far off is it?\n",
     "  pteron verify corpus/models/mlp --rtol 1e-7 --atol 0",
     exit_status!()
@@ -43,12 +44,12 @@ pub(crate) struct Opts {
     /// Allow this difference relative to the expected value, in the place of every case's own
     #[arg(long, value_name = "X")]
     rtol: Option<f64>,
-    /// Run instructions as they stand: pack no weights, fuse no operators
-    #[arg(long)]
-    no_prepare: bool,
-    /// Threads that each case's kernels split their work over
-    #[arg(long, value_name = "N", default_value = "1")]
-    threads: NonZeroUsize,
+    #[command(flatten)]
+    execution: ExecutionOpts,
+    /// Run every case in every way: prepared and as written, with every level of instructions that this
+    /// machine has, on one thread and on two
+    #[arg(long, conflicts_with_all = ["threads", "isa", "no_prepare"])]
+    matrix: bool,
     /// Print JSON: the counts, and the outcome of every case
     #[arg(long)]
     json: bool,
@@ -67,30 +68,67 @@ impl Opts {
         if self.demo_backends {
             backends.register(DemoBackend).map_err(|e| Failure::Failed(Box::new(e)))?;
         }
-        let mut load = pteron::load_options().backends(backends);
-        load.pool = Pool::new(self.threads.get());
-        load.no_prepare = self.no_prepare;
-        let options =
-            Options { load, undelegated: self.undelegated, atol: self.atol, rtol: self.rtol };
+        let load = pteron::load_options().backends(backends);
+        let settings = if self.matrix { Setting::all() } else { vec![self.execution.setting()?] };
+        let mut total = Counts::default();
+        let mut reports = Vec::new();
+        for setting in &settings {
+            let load = setting.apply(&load);
+            let options = Options { load, undelegated: self.undelegated, atol: self.atol, rtol: self.rtol };
+            let way = if self.matrix { format!("{setting}: ") } else { String::new() };
+            let (counts, outcomes) = self.check(&cases, &options, &way, general)?;
+            total.merge(counts);
+            if self.json {
+                let mut report = json!({"counts": counts, "cases": outcomes});
+                if self.matrix {
+                    report["setting"] = json!(setting);
+                }
+                reports.push(report);
+            } else if self.matrix {
+                writeln!(io::stdout(), "{way}{}", line(&counts))?;
+            }
+        }
 
+        let mut out = io::stdout().lock();
+        if self.json {
+            let report = if self.matrix { json!(reports) } else { reports.remove(0) };
+            serde_json::to_writer_pretty(&mut out, &report).map_err(io::Error::from)?;
+            writeln!(out)?;
+        } else {
+            if total.skipped > 0 {
+                writeln!(out, "{} with delegates left out", show::count(total.skipped, "case"))?;
+            }
+            writeln!(out, "{}", line(&total))?;
+        }
+        if total.failed == 0 { Ok(()) } else { Err(Failure::Reported) }
+    }
+
+    /// Runs the cases in one way and shows those that want to be shown, or gathers all for JSON.
+    fn check(
+        &self,
+        cases: &[Case],
+        options: &Options,
+        way: &str,
+        general: &GeneralOpts,
+    ) -> Result<(Counts, Vec<serde_json::Value>)> {
         let bar = progress(cases.len());
         let style = general.stdout_style();
         let (bad, aside) = (style.error("FAIL"), style.note("aside"));
         let mut closed = None;
         let mut outcomes = Vec::new();
         let jobs = self.jobs.or_else(|| std::thread::available_parallelism().ok());
-        let counts = verify::check_all(&cases, &options, jobs.map_or(1, NonZeroUsize::get), |case, outcome| {
+        let counts = verify::check_all(cases, options, jobs.map_or(1, NonZeroUsize::get), |case, outcome| {
             if self.json {
                 outcomes.push(json!({"case": case.name, "result": outcome}));
                 return bar.inc(1);
             }
             let line = match outcome {
-                Outcome::Failed(why) => Some(format!("{bad} {}: {why}", case.name)),
+                Outcome::Failed(why) => Some(format!("{bad} {way}{}: {why}", case.name)),
                 Outcome::SetAside(why) if general.verbosity() > 0 => {
-                    Some(format!("{aside} {}: {why}", case.name))
+                    Some(format!("{aside} {way}{}: {why}", case.name))
                 }
                 Outcome::Passed if general.verbosity() > 1 => {
-                    Some(format!("{} {}", style.good("pass"), case.name))
+                    Some(format!("{} {way}{}", style.good("pass"), case.name))
                 }
                 _ => None,
             };
@@ -103,27 +141,12 @@ impl Opts {
             bar.inc(1);
         });
         bar.finish_and_clear();
-        if let Some(e) = closed {
-            return Err(e.into());
-        }
-
-        let mut out = io::stdout().lock();
-        if self.json {
-            let report = json!({"counts": counts, "cases": outcomes});
-            serde_json::to_writer_pretty(&mut out, &report).map_err(io::Error::from)?;
-            writeln!(out)?;
-            return if counts.failed == 0 { Ok(()) } else { Err(Failure::Reported) };
-        }
-        if counts.skipped > 0 {
-            writeln!(out, "{} with delegates left out", show::count(counts.skipped, "case"))?;
-        }
-        writeln!(
-            out,
-            "{} passed, {} failed, {} set aside",
-            counts.passed, counts.failed, counts.set_aside
-        )?;
-        if counts.failed == 0 { Ok(()) } else { Err(Failure::Reported) }
+        closed.map_or(Ok((counts, outcomes)), |e| Err(e.into()))
     }
+}
+
+fn line(counts: &Counts) -> String {
+    format!("{} passed, {} failed, {} set aside", counts.passed, counts.failed, counts.set_aside)
 }
 
 /// A bar on stderr if that is a terminal, nothing otherwise.

@@ -7,13 +7,16 @@
 
 mod conv;
 mod gemm;
-mod isa;
 mod mat;
 mod math;
 mod rows;
 mod scratch;
 mod simd;
 mod transpose;
+
+mod isa {
+    pub use operator::{Isa, Level, UnknownLevel};
+}
 
 pub use conv::{Conv, ConvEpilogue, ConvFrame, ConvParams, Layout, conv};
 pub use gemm::{Activation, Bias, Epilogue, Lhs, PackedA, PackedB, Rhs, bmm, gemm};

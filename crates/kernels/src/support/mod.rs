@@ -17,6 +17,6 @@ pub(crate) mod select;
 pub(crate) mod special;
 
 /// The machine's instructions that a call may use.
-pub(crate) fn isa(_: &operator::KernelContext<'_>) -> crate::compute::Isa {
-    crate::compute::Isa::detect()
+pub(crate) fn isa(ctx: &operator::KernelContext<'_>) -> crate::compute::Isa {
+    ctx.isa()
 }

@@ -3,10 +3,12 @@
 mod case;
 mod check;
 mod compare;
+mod setting;
 
 pub use case::{Case, Entry, Number, Recorded, Run, SetAside, Values, find, read};
 pub use check::{Options, Outcome, check};
 pub use compare::{Difference, Scope, Tolerance, compare};
+pub use setting::Setting;
 
 use serde::Serialize;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -26,6 +28,14 @@ pub struct Counts {
 }
 
 impl Counts {
+    /// Counts those of another pass too.
+    pub fn merge(&mut self, other: Self) {
+        self.passed += other.passed;
+        self.failed += other.failed;
+        self.set_aside += other.set_aside;
+        self.skipped += other.skipped;
+    }
+
     /// Counts one more.
     pub fn add(&mut self, outcome: &Outcome) {
         *match outcome {

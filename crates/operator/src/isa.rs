@@ -2,7 +2,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::OnceLock;
 
-/// A class of machine instructions that the compute core has code for, lowest first.
+/// A class of machine instructions that kernels may have code for, lowest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Level {
     /// What every machine of the target has; the compiler vectorises it as it can.
@@ -52,6 +52,14 @@ impl fmt::Display for UnknownLevel {
 
 impl std::error::Error for UnknownLevel {}
 
+/// The error of asking for a [`Level`] that this machine lacks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("this machine has no {asked}; {best} is the most that it has")]
+pub struct MissingLevel {
+    asked: Level,
+    best: Level,
+}
+
 /// Proof that this machine can run the code of a [`Level`]. There is no way to make one for a level
 /// that the machine lacks, which is what makes the functions that take one safe to call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,6 +80,15 @@ impl Isa {
         let best = Isa::detect();
         let level = best.level.min(limit);
         Isa { level, vnni: best.vnni && level == Level::Avx512 }
+    }
+
+    /// This level.
+    ///
+    /// # Errors
+    /// If this machine lacks it.
+    pub fn of(level: Level) -> Result<Isa, MissingLevel> {
+        let isa = Isa::limited(level);
+        if isa.level == level { Ok(isa) } else { Err(MissingLevel { asked: level, best: isa.level }) }
     }
 
     /// The level that every machine has.
@@ -139,6 +156,10 @@ mod tests {
         for level in Level::ALL {
             assert!(Isa::limited(level).level() <= level);
             assert!(Isa::limited(level).level() <= Isa::detect().level());
+            match Isa::of(level) {
+                Ok(isa) => assert_eq!(isa.level(), level),
+                Err(e) => assert!(level > Isa::detect().level() && e.to_string().contains(level.name())),
+            }
         }
         assert_eq!(Isa::available().next(), Some(Isa::portable()));
     }

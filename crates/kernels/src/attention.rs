@@ -1,0 +1,612 @@
+//! Scaled dot-product attention, with and without a cache of keys and values.
+//!
+//! `softmax(scale * query key^T + mask) value` for every head. Heads of keys and values serve as many
+//! heads of queries each as there are times more of those.
+
+use crate::compute::{Epilogue, Lhs, MatRef, Rhs, bmm, softmax_in_place};
+use crate::kv_cache::store;
+use crate::support::convert::{Values, all_values, values, write_rows};
+use crate::support::dims::{broadcast, to_size};
+use crate::support::dtype::{Compute, compute_type, expect_dtype};
+use crate::support::layout::Layout;
+use crate::support::rows::expect_type;
+use operator::{Args, DtypeSet, KernelContext, Operator, Outs, Result, ensure};
+use pool::Pool;
+use tensor::{ScalarType, Shape, TensorView, TensorViewMut};
+
+/// The schema of an operator with the arguments that all of `llama` share.
+macro_rules! row {
+    ($name:literal, $caches:literal, $more:literal, $out:literal, $dtypes:expr, $f:ident) => {
+        Operator::new(
+            concat!(
+                "llama::",
+                $name,
+                ".out(Tensor query, Tensor key, Tensor value, ",
+                $caches,
+                "Tensor? attn_mask=None, float drpout_p=0.0, bool is_causal=False, float? scale=None, ",
+                $more,
+                "*, Tensor(",
+                $out,
+                "!) out) -> Tensor(",
+                $out,
+                "!)"
+            ),
+            $dtypes,
+            $f,
+        )
+    };
+}
+
+pub(crate) const OPERATORS: &[Operator] = &[
+    Operator::new(
+        "aten::scaled_dot_product_attention.out(Tensor query, Tensor key, Tensor value, \
+         Tensor? attn_mask=None, float dropout_p=0.0, bool is_causal=False, *, float? scale=None, \
+         bool enable_gqa=False, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::FLOATING,
+        scaled_dot_product_attention,
+    ),
+    row!(
+        "sdpa_with_kv_cache",
+        "Tensor(a!) key_cache, Tensor(b!) value_cache, SymInt start_pos, SymInt seq_len, ",
+        "",
+        "c",
+        DtypeSet::FLOATING,
+        sdpa_with_kv_cache
+    ),
+    row!("custom_sdpa", "SymInt start_pos, ", "", "a", DtypeSet::FLOATING, custom_sdpa),
+    row!(
+        "custom_quantized_sdpa",
+        "SymInt start_pos, ",
+        "Tensor? q_zero_points=None, Tensor? q_scales=None, Tensor? k_zero_points=None, \
+         Tensor? k_scales=None, Tensor? v_zero_points=None, Tensor? v_scales=None, \
+         bool is_seq_at_dim_2=False, ",
+        "a",
+        DtypeSet::FLOATING.and(DtypeSet::of(&[ScalarType::Char])),
+        custom_quantized_sdpa
+    ),
+];
+
+/// Elements of the scores that are held at a time, more or less.
+const SCORES: usize = 1 << 21;
+
+/// Queries, keys, values or a mask: four dimensions, `[batch, heads, rows, columns]`, in any layout.
+struct Heads<'a, C> {
+    values: Values<'a, C>,
+    view: Layout,
+}
+
+impl<'a, C: Compute> Heads<'a, C> {
+    fn new(ctx: &KernelContext<'a>, tensor: &TensorView<'a>, view: Layout) -> Result<Self> {
+        if tensor.dtype() == C::DTYPE {
+            return Ok(Self { values: Values::Own(tensor.as_slice::<C>()?), view });
+        }
+        let values = values::<C>(ctx, tensor, &view)?;
+        Ok(Self { values, view: Layout::contiguous(&view.sizes) })
+    }
+
+    /// The numbers to add to scores of these sizes; of booleans, true lets through.
+    fn mask(ctx: &KernelContext<'a>, mask: &TensorView<'a>, scores: &Shape) -> Result<Self> {
+        let dense = Layout::contiguous(mask.sizes());
+        let dtype = mask.dtype();
+        expect_dtype("attn_mask", dtype, DtypeSet::FLOATING.and(DtypeSet::BOOL))?;
+        let mut all = all_values::<C>(ctx, mask)?;
+        if dtype == ScalarType::Bool {
+            let mut numbers = ctx.scratch::<C>(all.len())?;
+            for (to, &truth) in numbers.iter_mut().zip(all.iter()) {
+                *to = if truth.is_true() { C::default() } else { C::from_f64(f64::NEG_INFINITY) };
+            }
+            all = Values::Copy(numbers);
+        }
+        Ok(Self { values: all, view: dense.expand(scores)? })
+    }
+
+    fn each(&self) -> Each<'_, C> {
+        Each {
+            values: &self.values,
+            offset: self.view.offset,
+            sizes: std::array::from_fn(|d| self.view.sizes[d]),
+            strides: std::array::from_fn(|d| self.view.strides()[d] as usize),
+        }
+    }
+}
+
+impl<'a> Heads<'a, f32> {
+    /// The numbers that quantized ones stand for, each row having a zero point and a scale.
+    fn dequantized(
+        ctx: &KernelContext<'a>,
+        name: &str,
+        [x, zeros, scales]: [TensorView<'a>; 3],
+        view: impl Fn(Layout) -> Layout,
+    ) -> Result<Self> {
+        let mut rows = *x.sizes();
+        rows[3] = 1;
+        ensure!(
+            *zeros.sizes() == rows && *scales.sizes() == rows,
+            "{name}: expected zero points and scales of the shape {rows}, found {} and {}",
+            zeros.sizes(),
+            scales.sizes()
+        );
+        let of = |t: &TensorView<'a>| values::<f32>(ctx, t, &view(Layout::of(t.meta())));
+        let (numbers, zeros, scales) = (of(&x)?, of(&zeros)?, of(&scales)?);
+        let mut all = ctx.scratch::<f32>(numbers.len())?;
+        let width = x.sizes()[3].max(1);
+        for (i, (to, from)) in all.chunks_exact_mut(width).zip(numbers.chunks_exact(width)).enumerate() {
+            to.iter_mut().zip(from).for_each(|(to, &q)| *to = (q - zeros[i]) * scales[i]);
+        }
+        let sizes = view(Layout::of(x.meta())).sizes;
+        Ok(Self { values: Values::Copy(all), view: Layout::contiguous(&sizes) })
+    }
+}
+
+/// The same as plain slices, which threads share.
+#[derive(Clone, Copy)]
+struct Each<'v, C> {
+    values: &'v [C],
+    offset: usize,
+    sizes: [usize; 4],
+    strides: [usize; 4],
+}
+
+impl<'v, C> Each<'v, C> {
+    /// `rows` rows from `first` on, and of those the first `columns`, of one head.
+    fn block(&self, batch: usize, head: usize, first: usize, rows: usize, columns: usize) -> MatRef<'v, C> {
+        let [b, h, r, c] = self.strides;
+        let empty = rows == 0 || columns == 0;
+        let from = if empty { &[] } else { &self.values[self.offset + batch * b + head * h + first * r..] };
+        MatRef::strided(from, rows, columns, r, c)
+    }
+}
+
+/// Which keys a query sees, and how much they count.
+#[derive(Clone, Copy)]
+struct Rule {
+    /// Factor of the scores.
+    scale: f64,
+    /// Keys from this one on are not seen.
+    keys: usize,
+    /// Query `i` sees no keys beyond this one plus `i`.
+    causal: Option<usize>,
+}
+
+impl Rule {
+    /// How many keys query `i` sees.
+    fn seen(&self, i: usize) -> usize {
+        self.causal.map_or(self.keys, |start| self.keys.min(start.saturating_add(i).saturating_add(1)))
+    }
+}
+
+/// Attention over tensors, seen through these views. The out has its final sizes; in row-major order,
+/// its batches, heads and rows are `steps` apart.
+fn attend(
+    ctx: &KernelContext<'_>,
+    tensors: [TensorView<'_>; 3],
+    views: [Layout; 3],
+    mask: Option<TensorView<'_>>,
+    rule: Rule,
+    out: &mut TensorViewMut<'_>,
+    steps: [usize; 3],
+) -> Result<()> {
+    let [query, key, value] = &tensors;
+    for (name, t) in [("query", query), ("key", key), ("value", value)] {
+        expect_dtype(name, t.dtype(), DtypeSet::FLOATING)?;
+        expect_type(name, query.dtype(), t.dtype())?;
+    }
+    expect_type("out", query.dtype(), out.dtype())?;
+    if compute_type(query.dtype()) == ScalarType::Double {
+        return attend_as::<f64>(ctx, tensors, views, mask, rule, out, steps, attend_f64);
+    }
+    attend_as::<f32>(ctx, tensors, views, mask, rule, out, steps, attend_f32)
+}
+
+/// The loops over queries, keys, values and mask.
+type Loops<C> =
+    fn(&KernelContext<'_>, [Each<'_, C>; 3], Option<Each<'_, C>>, Rule, &mut [C], [usize; 3]) -> Result<()>;
+
+#[expect(clippy::too_many_arguments, reason = "those of attend, which calls it")]
+fn attend_as<C: Compute>(
+    ctx: &KernelContext<'_>,
+    [query, key, value]: [TensorView<'_>; 3],
+    [q, k, v]: [Layout; 3],
+    mask: Option<TensorView<'_>>,
+    rule: Rule,
+    out: &mut TensorViewMut<'_>,
+    steps: [usize; 3],
+    loops: Loops<C>,
+) -> Result<()> {
+    let heads = [Heads::new(ctx, &query, q)?, Heads::new(ctx, &key, k)?, Heads::new(ctx, &value, v)?];
+    attend_heads(ctx, &heads, mask, rule, out, steps, loops)
+}
+
+fn attend_heads<C: Compute>(
+    ctx: &KernelContext<'_>,
+    [q, k, v]: &[Heads<'_, C>; 3],
+    mask: Option<TensorView<'_>>,
+    rule: Rule,
+    out: &mut TensorViewMut<'_>,
+    steps: [usize; 3],
+    loops: Loops<C>,
+) -> Result<()> {
+    let (heads, shared) = (q.view.sizes[1], k.view.sizes[1]);
+    ensure!(
+        shared > 0 && heads.is_multiple_of(shared),
+        "key: {shared} heads cannot serve the {heads} of the query"
+    );
+    let scores = Shape::new(&[q.view.sizes[0], heads, q.view.sizes[2], rule.keys])?;
+    let mask = mask.map(|m| Heads::<C>::mask(ctx, &m, &scores)).transpose()?;
+    if out.numel() == 0 {
+        return Ok(());
+    }
+    let mask = mask.as_ref().map(Heads::each);
+    write_rows::<C>(ctx, out, |out| loops(ctx, [q.each(), k.each(), v.each()], mask, rule, out, steps))
+}
+
+fn attend_f32(
+    ctx: &KernelContext<'_>,
+    [q, k, v]: [Each<'_, f32>; 3],
+    mask: Option<Each<'_, f32>>,
+    rule: Rule,
+    out: &mut [f32],
+    steps: [usize; 3],
+) -> Result<()> {
+    let (pool, isa, serial) = (ctx.pool(), crate::support::isa(ctx), Pool::serial());
+    let [batch, heads, len, depth] = q.sizes;
+    let (share, width) = (heads / k.sizes[1], v.sizes[3]);
+    let rows = (SCORES / heads.saturating_mul(rule.keys).max(1)).clamp(8, 64).min(len);
+    let mut scores = ctx.scratch::<f32>(heads.saturating_mul(rows).saturating_mul(rule.keys))?;
+    let mut sums = ctx.scratch::<f32>(heads.saturating_mul(rows).saturating_mul(width))?;
+    for b in 0..batch {
+        for first in (0..len).step_by(rows) {
+            let m = rows.min(len - first);
+            let n = rule.seen(first + m - 1);
+            let scores = &mut scores[..heads * m * n];
+            let left = |h: usize| Lhs::Plain(q.block(b, h, first, m, depth));
+            let right = |h: usize| Rhs::Plain(k.block(b, h / share, 0, n, depth).t());
+            let epilogue = |h: usize| Epilogue {
+                alpha: rule.scale as f32,
+                residual: mask.map(|mask| (1.0, mask.block(b, h, first, m, n))),
+                ..Epilogue::NONE
+            };
+            bmm(pool, isa, heads, &left, &right, (scores, m * n, m, n), &epilogue);
+            let grain = ((1 << 13) / n.max(1)).max(1);
+            pool.parallel_chunks_mut(scores, n.max(1), grain, &|row, x| {
+                let (seen, hidden) = x.split_at_mut(rule.seen(first + row % m));
+                hidden.fill(0.0);
+                // A query that sees nothing gets nothing.
+                if seen.iter().all(|&x| x == f32::NEG_INFINITY) {
+                    seen.fill(0.0);
+                } else {
+                    softmax_in_place(&serial, isa, false, seen.len(), seen);
+                }
+            });
+            let scores = &*scores;
+            let left = |h: usize| Lhs::Plain(MatRef::new(&scores[h * m * n..], m, n));
+            let right = |h: usize| Rhs::Plain(v.block(b, h / share, 0, n, width));
+            let sums = &mut sums[..heads * m * width];
+            bmm(pool, isa, heads, &left, &right, (sums, m * width, m, width), &|_| Epilogue::NONE);
+            for (row, sum) in sums.chunks_exact(width).enumerate() {
+                let at = b * steps[0] + row / m * steps[1] + (first + row % m) * steps[2];
+                out[at..at + width].copy_from_slice(sum);
+            }
+        }
+    }
+    Ok(())
+}
+
+fn attend_f64(
+    ctx: &KernelContext<'_>,
+    [q, k, v]: [Each<'_, f64>; 3],
+    mask: Option<Each<'_, f64>>,
+    rule: Rule,
+    out: &mut [f64],
+    steps: [usize; 3],
+) -> Result<()> {
+    let [batch, heads, len, depth] = q.sizes;
+    let (share, width) = (heads / k.sizes[1], v.sizes[3]);
+    let mut scores = ctx.scratch::<f64>(rule.keys)?;
+    for (b, h, i) in (0..batch * heads * len).map(|n| (n / len / heads, n / len % heads, n % len)) {
+        let n = rule.seen(i);
+        let (q, k) = (q.block(b, h, i, 1, depth), k.block(b, h / share, 0, n, depth));
+        let scores = &mut scores[..n];
+        for (j, score) in scores.iter_mut().enumerate() {
+            let product: f64 = (0..depth).map(|d| q.at(0, d) * k.at(j, d)).sum();
+            *score = product * rule.scale + mask.map_or(0.0, |mask| *mask.block(b, h, i, 1, n).at(0, j));
+        }
+        let greater = |max: f64, x: f64| if x > max || x.is_nan() { x } else { max };
+        let max = scores.iter().copied().fold(f64::NEG_INFINITY, greater);
+        if max == f64::NEG_INFINITY {
+            scores.fill(0.0);
+        } else {
+            scores.iter_mut().for_each(|x| *x = (*x - max).exp());
+            let sum: f64 = scores.iter().sum();
+            scores.iter_mut().for_each(|x| *x /= sum);
+        }
+        let v = v.block(b, h / share, 0, n, width);
+        let at = b * steps[0] + h * steps[1] + i * steps[2];
+        for d in 0..width {
+            out[at + d] = scores.iter().enumerate().map(|(j, p)| p * v.at(j, d)).sum();
+        }
+    }
+    Ok(())
+}
+
+/// The factor of the scores: the one given, or one over the root of the width.
+fn scale(args: &Args<'_>, index: usize, width: usize) -> Result<f64> {
+    Ok(args.optional_double(index)?.unwrap_or(1.0 / (width as f64).sqrt()))
+}
+
+/// Attention of the last two dimensions, those before being batches and heads that are broadcast; with
+/// `enable_gqa`, fewer heads of keys and values serve those of the queries. If causal, query `i` sees
+/// keys `0..=i`.
+fn scaled_dot_product_attention(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    let tensors = [args.tensor(0)?, args.tensor(1)?, args.tensor(2)?];
+    let mask = args.optional_tensor(3)?;
+    let (dropout, causal, grouped) = (args.double(4)?, args.bool(5)?, args.bool(7)?);
+    ensure!(dropout == 0.0, "dropout_p: {dropout}, while only 0 is supported: there is no training here");
+    ensure!(mask.is_none() || !causal, "attn_mask: a mask and is_causal exclude each other");
+    let rank = tensors.iter().map(|t| t.rank()).max().unwrap_or(0);
+    let mut views = tensors.map(|t| Layout::of(t.meta()));
+    for (view, name) in views.iter_mut().zip(["query", "key", "value"]) {
+        ensure!((2..=4).contains(&view.rank()), "{name}: expected 2 to 4 dimensions, found {}", view.sizes);
+        while view.rank() < 4 {
+            *view = view.insert(0, 1, 0)?;
+        }
+    }
+    let [q, k, v] = views.map(|view| view.sizes);
+    ensure!(
+        q[3] == k[3] && k[2] == v[2] && (!grouped || k[1] == v[1]),
+        "the shapes {q}, {k} and {v} of query, key and value do not go together"
+    );
+    let lead = |s: &Shape| Shape::new(if grouped { &s[..1] } else { &s[..2] });
+    let common = broadcast(&broadcast(&lead(&q)?, &lead(&k)?)?, &lead(&v)?)?;
+    for view in &mut views {
+        let mut sizes = view.sizes;
+        sizes[..common.rank()].copy_from_slice(&common);
+        *view = view.expand(&sizes)?;
+    }
+    let [batch, heads, len] = [views[0].sizes[0], views[0].sizes[1], q[2]];
+    let out = outs.tensor(0)?;
+    out.resize(&[batch, heads, len, v[3]][4 - rank..])?;
+    let rule = Rule { scale: scale(args, 6, q[3])?, keys: k[2], causal: causal.then_some(0) };
+    attend(ctx, tensors, views, mask, rule, out, [heads * len * v[3], len * v[3], v[3]])
+}
+
+/// The view `[batch, heads, sequence, width]` of a tensor whose sequence is dimension 1, or 2.
+fn headed(view: Layout, second: bool) -> Layout {
+    if second { view } else { view.transpose(1, 2) }
+}
+
+/// What the operators of `llama` share: the queries are the elements from `start` on of the sequence
+/// that the keys are of.
+struct Sequence {
+    views: [Layout; 3],
+    rule: Rule,
+    steps: [usize; 3],
+}
+
+impl Sequence {
+    /// Of a query, keys and values of these sizes; the arguments from `mask` on are `attn_mask`,
+    /// `drpout_p`, `is_causal` and `scale`.
+    fn new(
+        args: &Args<'_>,
+        tensors: &[TensorView<'_>; 3],
+        start: i64,
+        mask: usize,
+        second: bool,
+    ) -> Result<Self> {
+        for (name, t) in ["query", "key", "value"].iter().zip(tensors) {
+            ensure!(t.rank() == 4, "{name}: expected four dimensions, found {}", t.meta());
+        }
+        let views = tensors.map(|t| headed(Layout::of(t.meta()), second));
+        let [q, k, v] = views.map(|view| view.sizes);
+        ensure!(
+            q[0] == k[0] && q[3] == k[3] && k == v,
+            "the shapes {}, {} and {} of query, key and value do not go together",
+            tensors[0].sizes(),
+            tensors[1].sizes(),
+            tensors[2].sizes()
+        );
+        let start = to_size("start_pos", start)?;
+        let (masked, causal) = (!args.is_none(mask), args.bool(mask + 2)?);
+        ensure!(!masked || !causal, "attn_mask: a mask and is_causal exclude each other");
+        let end = start.saturating_add(q[2]);
+        ensure!(masked || end <= k[2], "start_pos: {} queries from {start} on, of {} keys", q[2], k[2]);
+        let keys = if masked { k[2] } else { end };
+        if masked {
+            let sizes = args.meta(mask)?.sizes();
+            ensure!(
+                **sizes == [q[2], keys],
+                "attn_mask: expected the shape [{}, {keys}], found {sizes}",
+                q[2]
+            );
+        }
+        let scale = scale(args, mask + 3, q[3])?;
+        let row = q[1].saturating_mul(q[3]);
+        let whole = row.saturating_mul(q[2]);
+        let steps = if second { [whole, q[2].saturating_mul(q[3]), q[3]] } else { [whole, q[3], row] };
+        Ok(Self { views, rule: Rule { scale, keys, causal: causal.then_some(start) }, steps })
+    }
+}
+
+/// Attention of `[batch, sequence, heads, width]`.
+fn custom_sdpa(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    let tensors = [args.tensor(0)?, args.tensor(1)?, args.tensor(2)?];
+    let Sequence { views, rule, steps } = Sequence::new(args, &tensors, args.int(3)?, 4, false)?;
+    let out = outs.tensor(0)?;
+    out.resize(tensors[0].sizes())?;
+    attend(ctx, tensors, views, args.optional_tensor(4)?, rule, out, steps)
+}
+
+/// As [`custom_sdpa`], or with the sequence at dimension 2; int8 tensors have a zero point and a scale
+/// for each row.
+fn custom_quantized_sdpa(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    let tensors = [args.tensor(0)?, args.tensor(1)?, args.tensor(2)?];
+    let second = args.bool(14)?;
+    let Sequence { views, rule, steps } = Sequence::new(args, &tensors, args.int(3)?, 4, second)?;
+    let out = outs.tensor(0)?;
+    out.resize(tensors[0].sizes())?;
+    let mask = args.optional_tensor(4)?;
+    if tensors[0].dtype() != ScalarType::Char {
+        return attend(ctx, tensors, views, mask, rule, out, steps);
+    }
+    expect_dtype("out", out.dtype(), DtypeSet::FLOATING)?;
+    for (i, t) in tensors.iter().enumerate() {
+        expect_type(args.name(i), ScalarType::Char, t.dtype())?;
+    }
+    let heads = |i: usize| {
+        let parts = [tensors[i], args.tensor(8 + 2 * i)?, args.tensor(9 + 2 * i)?];
+        Heads::dequantized(ctx, args.name(i), parts, |l| headed(l, second))
+    };
+    attend_heads(ctx, &[heads(0)?, heads(1)?, heads(2)?], mask, rule, out, steps, attend_f32)
+}
+
+/// Writes key and value to the caches from `start_pos` on, and attends to what those then hold.
+fn sdpa_with_kv_cache(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    let (query, start) = (args.tensor(0)?, args.int(5)?);
+    let [keys, values, out] = outs.tensors([0, 1, 2])?;
+    store(keys, &args.tensor(1)?, start)?;
+    store(values, &args.tensor(2)?, start)?;
+    let tensors = [query, keys.as_view(), values.as_view()];
+    let Sequence { views, rule, steps } = Sequence::new(args, &tensors, start, 7, false)?;
+    out.resize(query.sizes())?;
+    attend(ctx, tensors, views, args.optional_tensor(7)?, rule, out, steps)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::support::call::{a, call, call_many, int, out, s, t};
+    use operator::Arg;
+    use tensor::ScalarType::{Double, Float};
+    use tensor::{Element, Tensor};
+
+    // Batches, heads, heads of keys, queries, keys, width.
+    const B: usize = 2;
+    const H: usize = 4;
+    const G: usize = 2;
+    const L: usize = 70;
+    const S: usize = 90;
+    const D: usize = 5;
+
+    /// Numbers of `-1..1` without pattern.
+    fn noise<T: Element>(sizes: &[usize], seed: usize, to: impl Fn(f64) -> T) -> Tensor {
+        let one = |i: usize| to(((i + 7) * (seed * 2 + 31) * 977 % 1009) as f64 / 504.5 - 1.0);
+        t(sizes, &(0..sizes.iter().product()).map(one).collect::<Vec<T>>())
+    }
+
+    /// By the formula, of `[B, H, L, D]`, `[B, G, S, D]` and `[B, G, S, D]`.
+    fn formula([q, k, v]: [&Tensor; 3], added: impl Fn(usize, usize) -> f64) -> Vec<f64> {
+        let [q, k, v] = [q, k, v].map(|x| x.as_slice::<f64>().unwrap());
+        let mut all = Vec::new();
+        for (b, h, i) in (0..B * H * L).map(|n| (n / L / H, n / L % H, n % L)) {
+            let head = (b * G + h / (H / G)) * S * D;
+            let query = &q[((b * H + h) * L + i) * D..][..D];
+            let weight = |j: usize| {
+                let product: f64 = query.iter().zip(&k[head + j * D..]).map(|(q, k)| q * k).sum();
+                (product / (D as f64).sqrt() + added(i, j)).exp()
+            };
+            let sum: f64 = (0..S).map(weight).sum();
+            all.extend((0..D).map(|d| match sum {
+                0.0 => 0.0,
+                sum => (0..S).map(|j| weight(j) / sum * v[head + j * D + d]).sum(),
+            }));
+        }
+        all
+    }
+
+    fn close(found: &[f32], expected: &[f64]) {
+        assert_eq!(found.len(), expected.len());
+        found.iter().zip(expected).for_each(|(&a, &b)| assert!((a as f64 - b).abs() < 1e-5, "{a} for {b}"));
+    }
+
+    #[test]
+    fn attention_follows_the_formula() {
+        let sizes = [[B, H, L, D], [B, G, S, D], [B, G, S, D]];
+        let wide = [0, 1, 2].map(|i| noise(&sizes[i], i, |x| x));
+        let narrow = [0, 1, 2].map(|i| noise(&sizes[i], i, |x| x as f32));
+        let no = || Arg::Bool(false);
+        let mask = noise(&[L, S], 9, |x| tensor::Bool::from(x > 0.0));
+        let hidden = |i: usize, j: usize| {
+            if mask.as_slice::<tensor::Bool>().unwrap()[i * S + j].get() { 0.0 } else { f64::NEG_INFINITY }
+        };
+        let later = |i: usize, j: usize| if j <= i { 0.0 } else { f64::NEG_INFINITY };
+        let refs = |of: &'_ [Tensor; 3]| -> Vec<f64> { formula([&of[0], &of[1], &of[2]], hidden) };
+        for (args, expected) in [
+            ([a(&mask), Arg::Double(0.0), no()], refs(&wide)),
+            ([Arg::None, Arg::Double(0.0), Arg::Bool(true)], formula([&wide[0], &wide[1], &wide[2]], later)),
+            ([Arg::None, Arg::Double(0.0), no()], formula([&wide[0], &wide[1], &wide[2]], |_, _| 0.0)),
+        ] {
+            for dtype in [Double, Float] {
+                let of = if dtype == Double { &wide } else { &narrow };
+                let mut list = vec![a(&of[0]), a(&of[1]), a(&of[2])];
+                list.extend(args.clone());
+                list.extend([Arg::None, Arg::Bool(true)]);
+                let r = call("aten::scaled_dot_product_attention.out", &list, out(dtype, &sizes[0])).unwrap();
+                match dtype {
+                    Double => close(
+                        &r.as_slice::<f64>().unwrap().iter().map(|&x| x as f32).collect::<Vec<_>>(),
+                        &expected,
+                    ),
+                    _ => close(r.as_slice().unwrap(), &expected),
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn queries_that_see_nothing_get_nothing() {
+        let (q, m) = (t(&[1, 2], &[1f32, 2.0]), t(&[1, 1], &[f32::NEG_INFINITY]));
+        let r = call(
+            "aten::scaled_dot_product_attention.out",
+            &[a(&q), a(&q), a(&q), a(&m)],
+            out(Float, &[1, 2]),
+        );
+        assert_eq!(r.unwrap().as_slice::<f32>().unwrap(), &[0.0, 0.0]);
+        let none = t::<f32>(&[0, 2], &[]);
+        let r =
+            call("aten::scaled_dot_product_attention.out", &[a(&q), a(&none), a(&none)], out(Float, &[1, 2]));
+        assert_eq!(r.unwrap().as_slice::<f32>().unwrap(), &[0.0, 0.0]);
+        let scalar = s(1f32);
+        let bad = [a(&q), a(&scalar), a(&q)];
+        assert!(call("aten::scaled_dot_product_attention.out", &bad, out(Float, &[1, 2])).is_err());
+    }
+
+    #[test]
+    fn caches_take_the_new_and_give_all() {
+        let q = t(&[1, 2, 1, 1], &[0f32, 0.0]);
+        let new = t(&[1, 2, 1, 1], &[4f32, 8.0]);
+        let cache = || t(&[1, 4, 1, 1], &[2f32, 9.0, 9.0, 9.0]);
+        let args = [a(&q), a(&new), a(&new), int(1), int(2), Arg::None, Arg::Double(0.0), Arg::Bool(true)];
+        let outs = [cache(), cache(), out(Float, &[1, 2, 1, 1])];
+        let [keys, _, r] = call_many("llama::sdpa_with_kv_cache.out", &args, outs).unwrap();
+        assert_eq!(keys.as_slice::<f32>().unwrap(), &[2.0, 4.0, 8.0, 9.0]);
+        close(r.as_slice().unwrap(), &[3.0, 14.0 / 3.0]);
+        let late = [a(&q), a(&new), a(&new), int(3), int(2)];
+        assert!(
+            call_many("llama::sdpa_with_kv_cache.out", &late, [cache(), cache(), out(Float, &[1, 2, 1, 1])])
+                .is_err()
+        );
+    }
+
+    #[test]
+    fn quantized_rows_have_scales() {
+        let (q, k) = (t(&[1, 1, 1, 2], &[10i8, 20]), t(&[1, 2, 1, 2], &[1i8, 2, 3, 4]));
+        let (zero, one) = (t(&[1, 1, 1, 1], &[10i8]), t(&[1, 1, 1, 1], &[0.1f32]));
+        let (zeros, scales) = (t(&[1, 2, 1, 1], &[1i8, 3]), t(&[1, 2, 1, 1], &[1f32, 2.0]));
+        let mut args = vec![
+            a(&q),
+            a(&k),
+            a(&k),
+            int(1),
+            Arg::None,
+            Arg::Double(0.0),
+            Arg::Bool(false),
+            Arg::Double(1.0),
+        ];
+        args.extend([a(&zero), a(&one), a(&zeros), a(&scales), a(&zeros), a(&scales)]);
+        let r = call("llama::custom_quantized_sdpa.out", &args, out(Float, &[1, 1, 1, 2])).unwrap();
+        // The query is (0, 1), keys and values are (0, 1) and (0, 2).
+        let p = 1.0 / (1.0 + 1f64.exp());
+        close(r.as_slice().unwrap(), &[0.0, p + 2.0 * (1.0 - p)]);
+        args.truncate(8);
+        assert!(call("llama::custom_quantized_sdpa.out", &args, out(Float, &[1, 1, 1, 2])).is_err());
+    }
+}

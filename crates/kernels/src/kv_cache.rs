@@ -1,0 +1,118 @@
+//! Keys and values kept between the steps of a language model: caches `[batch, sequence, heads, width]`.
+
+use crate::support::convert::indices;
+use crate::support::copy::copy_into;
+use crate::support::dims::to_size;
+use crate::support::layout::Layout;
+use operator::{Args, DtypeSet, KernelContext, Operator, Outs, Result, ensure};
+use tensor::{TensorView, TensorViewMut};
+
+macro_rules! row {
+    ($name:literal, $more:literal, $f:ident) => {
+        Operator::new(
+            concat!(
+                "llama::",
+                $name,
+                ".out(Tensor value, Tensor(a!) cache, SymInt start_pos, ",
+                $more,
+                "*, Tensor(b!) out) -> Tensor(b!)"
+            ),
+            DtypeSet::ALL,
+            $f,
+        )
+    };
+}
+
+pub(crate) const OPERATORS: &[Operator] = &[
+    row!("update_cache", "", update_cache),
+    row!("update_quantized_cache", "", update_cache),
+    row!("update_cache_with_indices", "Tensor indices, ", update_cache_with_indices),
+];
+
+/// Refuses a value that is not of the cache's type and, but for the length, sizes.
+fn check(cache: &TensorViewMut<'_>, value: &TensorView<'_>) -> Result<()> {
+    let (c, v) = (cache.sizes(), value.sizes());
+    ensure!(c.rank() == 4, "cache: expected four dimensions, found {}", cache.meta());
+    ensure!(
+        v.rank() == 4 && v[0] == c[0] && v[2..] == c[2..],
+        "value: the shape {v} does not suit a cache of the shape {c}"
+    );
+    ensure!(
+        value.dtype() == cache.dtype(),
+        "value: expected a tensor of {}, as the cache is, found {}",
+        cache.dtype(),
+        value.dtype()
+    );
+    Ok(())
+}
+
+/// Writes `value` to the places of a cache from `start` on.
+pub(crate) fn store(cache: &mut TensorViewMut<'_>, value: &TensorView<'_>, start: i64) -> Result<()> {
+    check(cache, value)?;
+    let (start, len, places) = (to_size("start_pos", start)?, value.sizes()[1], cache.sizes()[1]);
+    ensure!(
+        start.checked_add(len).is_some_and(|end| end <= places),
+        "start_pos: {len} elements from {start} on leave a cache of {places}"
+    );
+    let into = Layout::of(cache.meta()).slice(1, start, len, 1);
+    copy_into(value, &Layout::of(value.meta()), cache, &into)
+}
+
+/// Writes the value from `start_pos` on. The out is a placeholder that stays as it is.
+fn update_cache(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    store(outs.tensor(0)?, &args.tensor(0)?, args.int(2)?)
+}
+
+/// Writes each element of the value's sequence to the place that `indices`, `[batch, sequence]`, gives.
+fn update_cache_with_indices(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    let (value, list, cache) = (args.tensor(0)?, args.tensor(3)?, outs.tensor(0)?);
+    check(cache, &value)?;
+    let (batch, len, places) = (value.sizes()[0], value.sizes()[1], cache.sizes()[1]);
+    ensure!(
+        **list.sizes() == [batch, len],
+        "indices: expected the shape [{batch}, {len}], found {}",
+        list.sizes()
+    );
+    let at = indices(ctx, args.name(3), &list)?;
+    let bad = at.iter().find(|&&i| i < 0 || i as u64 >= places as u64);
+    ensure!(bad.is_none(), "indices: {} is out of range for a cache of {places}", bad.unwrap_or(&0));
+    let from = Layout::of(value.meta());
+    let into = Layout::of(cache.meta());
+    for (k, &place) in at.iter().enumerate() {
+        let one = |l: Layout, i: usize| l.slice(0, k / len, 1, 1).slice(1, i, 1, 1);
+        copy_into(&value, &one(from, k % len), cache, &one(into, place as usize))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::support::call::{a, call_many, int, out, t};
+    use operator::Result;
+    use tensor::ScalarType::Float;
+    use tensor::Tensor;
+
+    fn update(value: &Tensor, cache: Tensor, start: i64, at: Option<&Tensor>) -> Result<Tensor> {
+        let name = if at.is_some() { "update_cache_with_indices" } else { "update_cache" };
+        let args: Vec<_> = [a(value), int(start)].into_iter().chain(at.map(a)).collect();
+        let [cache, _] = call_many(&format!("llama::{name}.out"), &args, [cache, out(Float, &[1])])?;
+        Ok(cache)
+    }
+
+    #[test]
+    fn places_are_overwritten() {
+        let value = t(&[2, 2, 1, 1], &[1f32, 2.0, 3.0, 4.0]);
+        let cache = || t(&[2, 4, 1, 1], &[0f32; 8]);
+        let r = update(&value, cache(), 1, None).unwrap();
+        assert_eq!(r.as_slice::<f32>().unwrap(), &[0.0, 1.0, 2.0, 0.0, 0.0, 3.0, 4.0, 0.0]);
+        let at = t(&[2, 2], &[3i64, 0, 1, 1]);
+        let r = update(&value, cache(), 0, Some(&at)).unwrap();
+        assert_eq!(r.as_slice::<f32>().unwrap(), &[2.0, 0.0, 0.0, 1.0, 0.0, 4.0, 0.0, 0.0]);
+        for start in [3, -1, i64::MAX] {
+            assert!(update(&value, cache(), start, None).is_err());
+        }
+        assert!(update(&value, cache(), 0, Some(&t(&[2, 2], &[0i64, 0, 0, 4]))).is_err());
+        assert!(update(&t(&[1, 2, 1, 1], &[0f32; 2]), cache(), 0, None).is_err());
+        assert!(update(&t(&[2, 2, 1, 1], &[0i32; 4]), cache(), 0, None).is_err());
+    }
+}

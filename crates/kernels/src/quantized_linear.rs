@@ -1,0 +1,128 @@
+//! Products of floating-point matrices with quantized ones.
+
+use crate::compute::{Epilogue, MatMut, MatRef, gemm};
+use crate::support::convert::{all_values, write_rows};
+use crate::support::dtype::expect_dtype;
+use operator::{Args, DtypeSet, KernelContext, Operator, Outs, Result, ensure};
+use tensor::ScalarType;
+
+macro_rules! row {
+    ($schema:literal, $f:ident) => {
+        Operator::new(
+            concat!("quantized_decomposed::", $schema, "*, Tensor(a!) out) -> Tensor(a!)"),
+            DtypeSet::FLOATING,
+            $f,
+        )
+    };
+}
+
+pub(crate) const OPERATORS: &[Operator] = &[
+    row!(
+        "mixed_mm.out(Tensor input, Tensor weight, Tensor weight_scales, Tensor? weight_zero_points, ",
+        mixed_mm
+    ),
+    row!(
+        "mixed_linear.out(Tensor input, Tensor weight, Tensor weight_scales, Tensor? weight_zero_points, \
+         ScalarType? dtype=None, ",
+        mixed_linear
+    ),
+];
+
+/// `input weight`, the rows of `weight` having one scale each.
+fn mixed_mm(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    product(ctx, args, outs, false)
+}
+
+/// `input weight^T`, the rows of `weight` having one scale each, or one for each of their groups.
+fn mixed_linear(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    if let Some(dtype) = args.optional_dtype(4)? {
+        let found = outs.tensor(0)?.dtype();
+        ensure!(dtype == found, "out: expected a tensor of {dtype}, found one of {found}");
+    }
+    product(ctx, args, outs, true)
+}
+
+/// The product with the weight `(number - zero_point) * scale`, in float32.
+fn product(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>, transposed: bool) -> Result<()> {
+    let (x, weight, scales) = (args.tensor(0)?, args.tensor(1)?, args.tensor(2)?);
+    let zeros = args.optional_tensor(3)?;
+    expect_dtype(args.name(0), x.dtype(), DtypeSet::FLOATING)?;
+    expect_dtype(args.name(1), weight.dtype(), DtypeSet::of(&[ScalarType::Byte, ScalarType::Char]))?;
+    let (&[m, k], &[rows, columns]) = (&**x.sizes(), &**weight.sizes()) else {
+        let message = format!("expected two matrices, found {} and {}", x.meta(), weight.meta());
+        return Err(operator::Error::invalid(message));
+    };
+    let (inner, n) = if transposed { (columns, rows) } else { (rows, columns) };
+    ensure!(
+        k == inner,
+        "weight: the shape {} does not suit an input of the shape {}",
+        weight.sizes(),
+        x.sizes()
+    );
+    let groups = match **scales.sizes() {
+        [r] if r == rows => 1,
+        [r, groups] if r == rows && groups > 0 && (transposed || groups == 1) => groups,
+        _ => 0,
+    };
+    ensure!(groups > 0, "weight_scales: the shape {} does not suit {rows} rows", scales.sizes());
+    if let Some(zeros) = &zeros {
+        ensure!(
+            zeros.sizes() == scales.sizes(),
+            "weight_zero_points: expected the shape {}, as the scales have, found {}",
+            scales.sizes(),
+            zeros.sizes()
+        );
+    }
+    let out = outs.tensor(0)?;
+    expect_dtype("out", out.dtype(), DtypeSet::FLOATING)?;
+    out.resize(&[m, n])?;
+
+    let numbers = all_values::<f32>(ctx, &weight)?;
+    let scales = all_values::<f32>(ctx, &scales)?;
+    let zeros = zeros.map(|z| all_values::<f32>(ctx, &z)).transpose()?;
+    let mut weight = ctx.scratch::<f32>(numbers.len())?;
+    // The last group may be shorter than the others.
+    let size = columns.div_ceil(groups).max(1);
+    let rows = weight.chunks_exact_mut(columns.max(1)).zip(numbers.chunks_exact(columns.max(1)));
+    for (i, (to, from)) in rows.enumerate() {
+        for (g, (to, from)) in to.chunks_mut(size).zip(from.chunks(size)).enumerate() {
+            let group = i * groups + g;
+            let (scale, zero) = (scales[group], zeros.as_ref().map_or(0.0, |z| z[group]));
+            to.iter_mut().zip(from).for_each(|(to, &q)| *to = (q - zero) * scale);
+        }
+    }
+    let x = all_values::<f32>(ctx, &x)?;
+    let (a, b) = (MatRef::new(&x, m, k), MatRef::new(&weight, if transposed { n } else { k }, columns));
+    let b = if transposed { b.t() } else { b };
+    write_rows::<f32>(ctx, out, |out| {
+        gemm(ctx.pool(), crate::support::isa(ctx), a, b, MatMut::new(out, m, n), &Epilogue::NONE);
+        Ok(())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::support::call::{a, call, out, t};
+    use operator::Arg;
+    use tensor::ScalarType::{Float, Half, Long};
+
+    #[test]
+    fn scales_of_rows_and_groups() {
+        let x = t(&[1, 3], &[1f32, 2.0, 3.0]);
+        let (w, s) = (t(&[3, 2], &[1i8, 2, 3, 4, 5, 6]), t(&[3], &[1f32, 10.0, 100.0]));
+        let r = call(
+            "quantized_decomposed::mixed_mm.out",
+            &[a(&x), a(&w), a(&s), Arg::None],
+            out(Float, &[1, 2]),
+        );
+        assert_eq!(r.unwrap().as_slice::<f32>().unwrap(), &[1561.0, 1882.0]);
+        let w = t(&[2, 3], &[1i8, 2, 3, -4, 5, 6]);
+        let (s, z) = (t(&[2, 2], &[1f32, 10.0, 2.0, 1.0]), t(&[2, 2], &[0f32, 1.0, 0.0, 0.0]));
+        let args = [a(&x), a(&w), a(&s), a(&z)];
+        let r = call("quantized_decomposed::mixed_linear.out", &args, out(Half, &[1, 2])).unwrap();
+        let r: Vec<f32> = r.as_slice::<tensor::f16>().unwrap().iter().map(|h| h.to_f32()).collect();
+        assert_eq!(r, [65.0, 30.0]);
+        assert!(call("quantized_decomposed::mixed_linear.out", &args, out(Long, &[1, 2])).is_err());
+        assert!(call("quantized_decomposed::mixed_mm.out", &args, out(Float, &[1, 3])).is_err());
+    }
+}

@@ -1,0 +1,70 @@
+//! The ways in which a program can be run, all of which must agree.
+
+use operator::Isa;
+use pool::Pool;
+use runtime::LoadOptions;
+use serde::Serialize;
+use std::fmt;
+
+/// One way to run programs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Setting {
+    /// Whether instructions run as they stand.
+    pub no_prepare: bool,
+    /// The machine's instructions to use.
+    #[serde(serialize_with = "isa_name")]
+    pub isa: Isa,
+    /// Threads to split work over.
+    pub threads: usize,
+}
+
+fn isa_name<S: serde::Serializer>(isa: &Isa, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_str(isa.level().name())
+}
+
+impl Setting {
+    /// Prepared and as written, with every level of instructions that this machine has, on one thread
+    /// and on two.
+    pub fn all() -> Vec<Self> {
+        let mut all = Vec::new();
+        for no_prepare in [false, true] {
+            for isa in Isa::available() {
+                all.extend([1, 2].map(|threads| Self { no_prepare, isa, threads }));
+            }
+        }
+        all
+    }
+
+    /// These options, changed to run programs so.
+    pub fn apply(&self, load: &LoadOptions) -> LoadOptions {
+        LoadOptions {
+            no_prepare: self.no_prepare,
+            isa: self.isa,
+            pool: Pool::new(self.threads),
+            ..load.clone()
+        }
+    }
+}
+
+impl fmt::Display for Setting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let form = if self.no_prepare { "as written" } else { "prepared" };
+        let plural = if self.threads == 1 { "" } else { "s" };
+        write!(f, "{form}, {}, {} thread{plural}", self.isa.level(), self.threads)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_way_once() {
+        let all = Setting::all();
+        assert_eq!(all.len(), 4 * Isa::available().count());
+        assert_eq!(all[0].to_string(), "prepared, portable, 1 thread");
+        assert!(all.iter().all(|a| all.iter().filter(|b| a == *b).count() == 1));
+        let load = all[all.len() - 1].apply(&LoadOptions::default());
+        assert!(load.no_prepare && load.pool.threads() == 2 && load.isa == Isa::detect());
+    }
+}
