@@ -143,13 +143,11 @@ fn fib() -> Function {
     let constant = |v: i32| typed(move || v);
     let invoke: Arc<dyn Kernel> = Arc::new(|frame: &mut Frame<'_>| {
         let function = frame.function(0).unwrap();
-        let results = function.execute(frame.context(), &frame.arguments_from(0));
-        frame.set_all(results);
+        frame.call(function, 0);
     });
     let branch: Arc<dyn Kernel> = Arc::new(|frame: &mut Frame<'_>| {
         let function = frame.function(usize::from(!frame.get::<bool>(0).unwrap())).unwrap();
-        let results = function.execute(frame.context(), &frame.arguments_from(1));
-        frame.set_all(results);
+        frame.call(function, 1);
     });
     let mut b = FunctionBuilder::new("then", 1);
     b.returns(&[b.argument(0)]);

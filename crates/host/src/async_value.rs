@@ -5,14 +5,13 @@ use crate::error::{ErrorCode, ErrorValue};
 use crate::stack;
 use crate::sync::{Arc, AtomicPtr, Ordering, UnsafeCell};
 use crate::value::Value;
+use pool::Task;
 use std::fmt;
 use std::ptr;
 
-/// Called when a value has become available.
-type Waiter = Box<dyn FnOnce() + Send>;
-
 struct Node {
-    waiter: Waiter,
+    /// What to do when the value has become available.
+    waiter: Task,
     next: *mut Node,
 }
 
@@ -24,7 +23,7 @@ struct Inner {
 
 // SAFETY: `value` is written by the only promise, before `waiters` becomes `available` (release), and
 // read only after that has been seen (acquire). The nodes belong to whoever takes the list, which the
-// atomic exchange gives to one thread only. `Value` and `Waiter` are `Send`, `Value` is `Sync`.
+// atomic exchange gives to one thread only. `Value` and `Task` are `Send`, `Value` is `Sync`.
 unsafe impl Sync for Inner {}
 // SAFETY: as for `Sync`; nothing here belongs to a particular thread.
 unsafe impl Send for Inner {}
@@ -74,13 +73,19 @@ impl AsyncValue {
         if self.is_available() {
             return waiter();
         }
-        let node = Box::into_raw(Box::new(Node { waiter: Box::new(waiter), next: ptr::null_mut() }));
+        self.run_when_available(Box::new(waiter).into());
+    }
+
+    /// Runs `waiter` as soon as the value is there: now, if it is; else on the thread that makes it
+    /// available.
+    pub(crate) fn run_when_available(&self, waiter: Task) {
+        let node = Box::into_raw(Box::new(Node { waiter, next: ptr::null_mut() }));
         let mut head = self.0.waiters.load(Ordering::Acquire);
         loop {
             if head == available() {
                 // SAFETY: the node was made above and never got into the list.
                 let node = unsafe { Box::from_raw(node) };
-                return (node.waiter)();
+                return node.waiter.run();
             }
             // SAFETY: the node is not in the list yet, so it is this thread's alone.
             unsafe { (*node).next = head };
@@ -143,7 +148,7 @@ struct Waiters(*mut Node);
 unsafe impl Send for Waiters {}
 
 impl Waiters {
-    fn pop(&mut self) -> Option<Waiter> {
+    fn pop(&mut self) -> Option<Task> {
         if self.0.is_null() || self.0 == available() {
             return None;
         }
@@ -168,7 +173,7 @@ impl Waiters {
 
     fn run_all(&mut self) {
         while let Some(waiter) = self.pop() {
-            waiter();
+            waiter.run();
         }
     }
 }

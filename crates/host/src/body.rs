@@ -27,8 +27,11 @@ pub(crate) struct Node {
     pub(crate) kernel: Arc<dyn Kernel>,
     /// Arguments, then results.
     operands: Span,
-    pub(crate) arguments: u32,
+    arguments: u32,
     pub(crate) stream: u32,
+    /// Kernels in the order in which this one's end counts for them: users of its results, then
+    /// `successors`.
+    arrivals: Span,
     /// Registers that hold nothing useful after this kernel has run.
     retired: Span,
     /// Kernels that wait for this one without using its results.
@@ -44,6 +47,8 @@ pub(crate) struct Register {
     pub(crate) uses: u32,
     /// Whether it is returned.
     pub(crate) returned: bool,
+    /// The stream of the kernel that sets it.
+    pub(crate) stream: u32,
 }
 
 /// The kernels of a function and who uses what: checked, so that executors can rely on it. Every
@@ -58,6 +63,8 @@ pub(crate) struct Body {
     pub(crate) counts: Box<[u32]>,
     /// Kernels that wait for nothing.
     start: Span,
+    /// Kernels that wait for nothing, and then the users of the arguments.
+    begin: Span,
     pub(crate) arguments: usize,
     pub(crate) results: Box<[u32]>,
     pub(crate) root_stream: u32,
@@ -95,6 +102,9 @@ pub(crate) struct Order {
 }
 
 impl Body {
+    /// Kernels, and registers, of a body at most.
+    const MOST: usize = 1 << 31;
+
     /// Checks a body and lays it out.
     pub(crate) fn new(parts: BodyParts) -> Result<Self, String> {
         let uses = Uses::count(&parts)?;
@@ -110,6 +120,7 @@ impl Body {
                 users: Span::append(&mut table, users.iter().copied()),
                 uses: users.len() as u32,
                 returned: false,
+                stream: parts.root_stream,
             })
             .collect();
         for &result in &parts.results {
@@ -117,8 +128,16 @@ impl Body {
             register.uses += 1;
             register.returned = true;
         }
+        for node in &parts.nodes {
+            node.results.iter().for_each(|&r| registers[r as usize].stream = node.stream);
+        }
         let retired = retired(&parts.nodes, &registers);
-        let start = Span::append(&mut table, order.start);
+        let users = |registers: &[u32]| -> Vec<u32> {
+            registers.iter().flat_map(|&r| &order.users[r as usize]).copied().collect()
+        };
+        let arguments: Vec<u32> = (0..parts.arguments).collect();
+        let start = Span::append(&mut table, order.start.iter().copied());
+        let begin = Span::append(&mut table, order.start.iter().copied().chain(users(&arguments)));
         let mut successors = vec![Vec::new(); parts.nodes.len()];
         for (i, node) in parts.nodes.iter().enumerate().rev() {
             node.after.iter().for_each(|&a| successors[a as usize].push(i as u32));
@@ -126,9 +145,11 @@ impl Body {
         let mut nodes = Vec::with_capacity(parts.nodes.len());
         let mut sites = Vec::with_capacity(parts.nodes.len());
         for (i, node) in parts.nodes.into_iter().enumerate() {
+            let arrivals = users(&node.results).into_iter().chain(successors[i].iter().copied());
             nodes.push(Node {
                 kernel: node.kernel,
                 arguments: node.arguments.len() as u32,
+                arrivals: Span::append(&mut table, arrivals),
                 operands: Span::append(&mut table, node.arguments.into_iter().chain(node.results)),
                 stream: node.stream,
                 retired: Span::append(&mut table, retired[i].iter().copied()),
@@ -136,8 +157,8 @@ impl Body {
             });
             sites.push(node.site);
         }
-        if u32::try_from(table.len()).is_err() {
-            return Err("it has more than 2^32 operands".into());
+        if u32::try_from(table.len()).is_err() || nodes.len().max(registers.len()) > Self::MOST {
+            return Err("it has more than 2^32 operands, or 2^31 kernels or registers".into());
         }
         let counts = registers.iter().map(|r| r.uses).chain(uses.ready).collect();
         Ok(Self {
@@ -147,16 +168,31 @@ impl Body {
             registers: registers.into(),
             counts,
             start,
+            begin,
             arguments: parts.arguments as usize,
             results: parts.results.into(),
             root_stream: parts.root_stream,
         })
     }
 
-    /// The registers of a kernel: arguments, then results.
+    /// The registers of a kernel: arguments, and results.
     #[inline(always)]
-    pub(crate) fn operands(&self, node: &Node) -> &[u32] {
-        node.operands.of(&self.table)
+    pub(crate) fn operands(&self, node: &Node) -> (&[u32], &[u32]) {
+        node.operands.of(&self.table).split_at(node.arguments as usize)
+    }
+
+    /// Kernels for which a kernel's end counts, if all its results are there: users of the results, then
+    /// those that wait for it without using its results.
+    #[inline(always)]
+    pub(crate) fn arrivals(&self, node: &Node) -> &[u32] {
+        node.arrivals.of(&self.table)
+    }
+
+    /// Kernels that can begin, if all arguments are there: those that wait for nothing, then the users of
+    /// the arguments.
+    #[inline(always)]
+    pub(crate) fn begin(&self) -> &[u32] {
+        self.begin.of(&self.table)
     }
 
     /// Registers that hold nothing useful after a kernel.

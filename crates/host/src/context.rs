@@ -29,6 +29,7 @@ struct Host {
     registry: KernelRegistry,
     diagnose: Diagnose,
     output: Mutex<Box<dyn Write + Send>>,
+    log: Mutex<Box<dyn Write + Send>>,
     tracer: Option<Arc<dyn EventTracer>>,
     limits: Limits,
     shared: Mutex<HashMap<TypeId, Shared>>,
@@ -41,6 +42,7 @@ pub struct HostBuilder {
     registry: KernelRegistry,
     diagnose: Diagnose,
     output: Box<dyn Write + Send>,
+    log: Box<dyn Write + Send>,
     tracer: Option<Arc<dyn EventTracer>>,
     limits: Limits,
 }
@@ -55,6 +57,12 @@ impl HostBuilder {
     /// Where kernels print: standard output unless told.
     pub fn output(mut self, output: impl Write + Send + 'static) -> Self {
         self.output = Box::new(output);
+        self
+    }
+
+    /// Where kernels log: standard error unless told.
+    pub fn log(mut self, log: impl Write + Send + 'static) -> Self {
+        self.log = Box::new(log);
         self
     }
 
@@ -77,6 +85,7 @@ impl HostBuilder {
             registry: self.registry,
             diagnose: self.diagnose,
             output: Mutex::new(self.output),
+            log: Mutex::new(self.log),
             tracer: self.tracer,
             limits: self.limits,
             shared: Mutex::default(),
@@ -93,6 +102,7 @@ impl HostContext {
             registry,
             diagnose: Box::new(|_| ()),
             output: Box::new(io::stdout()),
+            log: Box::new(io::stderr()),
             tracer: None,
             limits: Limits::DEFAULT,
         }
@@ -128,6 +138,13 @@ impl HostContext {
         let mut output = lock(&self.0.output);
         // A reader that has gone away is no reason for a program to fail.
         let _ = write(&mut **output);
+    }
+
+    /// Writes to where kernels log. What `write` writes stays together.
+    pub fn log(&self, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) {
+        let mut log = lock(&self.0.log);
+        // As with what kernels print.
+        let _ = write(&mut **log);
     }
 
     /// Tells whoever listens of a failure.
@@ -199,7 +216,6 @@ struct Request {
     cancel: OnceLock<ErrorValue>,
     resources: Mutex<HashMap<String, Shared>>,
     kernels: AtomicU64,
-    executions: AtomicUsize,
 }
 
 impl ExecutionContext {
@@ -211,7 +227,6 @@ impl ExecutionContext {
             cancel: OnceLock::new(),
             resources: Mutex::default(),
             kernels: AtomicU64::new(0),
-            executions: AtomicUsize::new(0),
         }))
     }
 
@@ -232,7 +247,7 @@ impl ExecutionContext {
     }
 
     /// The error that the request was cancelled with.
-    #[inline]
+    #[inline(always)]
     pub fn cancelled(&self) -> Option<&ErrorValue> {
         if self.0.cancelled.load(Ordering::Acquire) { self.0.cancel.get() } else { None }
     }
@@ -285,20 +300,17 @@ impl ExecutionContext {
         }
     }
 
-    /// Counts an execution in that goes on after its start, and cancels the request of which too many
-    /// do.
-    pub(crate) fn begin_execution(&self) {
+    /// A share in the request for an execution that goes on after its start. The request of which too
+    /// many do is cancelled.
+    pub(crate) fn for_execution(&self) -> Self {
         let limit = self.host().limits().executions;
-        if self.0.executions.fetch_add(1, Ordering::Relaxed) >= limit {
+        if Arc::strong_count(&self.0) > limit {
             self.cancel_with(ErrorValue::new(
                 ErrorCode::ResourceExhausted,
                 format!("more than {limit} function executions are under way (Limits::executions)"),
             ));
         }
-    }
-
-    pub(crate) fn end_execution(&self) {
-        self.0.executions.fetch_sub(1, Ordering::Relaxed);
+        self.clone()
     }
 }
 

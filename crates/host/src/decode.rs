@@ -140,7 +140,7 @@ impl Source {
     }
 
     /// Reads the record of a function.
-    pub(crate) fn body(&self, function: u32) -> Result<Body, String> {
+    pub(crate) fn body(&self, function: u32, declared: &Entry) -> Result<Body, String> {
         let (kind, offset, results) = self.records.get(function as usize).ok_or("it is not in the file")?;
         if *kind == BefKind::Native {
             return Err("it is native and has no kernels".into());
@@ -149,7 +149,12 @@ impl Source {
         let file = self.file().map_err(|e| e.to_string())?;
         let record = file.record(&entry).map_err(|e| e.to_string())?;
         let ordered = *kind == BefKind::Async;
-        Body::new(self.parts(&record, ordered).map_err(|e| e.to_string())?)
+        let parts = self.parts(&record, ordered).map_err(|e| e.to_string())?;
+        if parts.arguments != declared.arguments {
+            let (declared, found) = (declared.arguments, parts.arguments);
+            return Err(format!("it is declared with {declared} arguments, but sets {found}"));
+        }
+        Body::new(parts)
     }
 
     fn parts(&self, record: &FunctionRecord<'_>, ordered: bool) -> Result<BodyParts, String> {

@@ -3,6 +3,7 @@ use crate::body::Body;
 use crate::context::ExecutionContext;
 use crate::decode::Source;
 use crate::error::{Error, ErrorCode, ErrorValue, Result, SourceLocation};
+use crate::kernel::{Env, Frame};
 use crate::registry::NativeFunction;
 use crate::value::Value;
 use crate::{dataflow, ordered, stack};
@@ -95,13 +96,22 @@ pub struct Function {
     index: u32,
 }
 
+/// A [`Function`] whose module somebody else holds.
+#[derive(Clone, Copy)]
+pub struct FunctionRef<'a> {
+    module: &'a Arc<Module>,
+    index: u32,
+}
+
 impl Function {
     pub(crate) fn new(module: &Arc<Module>, index: usize) -> Option<Self> {
-        (index < module.functions.len()).then(|| Self { module: Arc::clone(module), index: index as u32 })
+        FunctionRef::new(module, index).map(FunctionRef::to_function)
     }
 
-    fn entry(&self) -> &Entry {
-        &self.module.functions[self.index as usize]
+    /// The same function without a share in its module.
+    #[inline]
+    pub fn by_ref(&self) -> FunctionRef<'_> {
+        FunctionRef { module: &self.module, index: self.index }
     }
 
     /// The module that the function belongs to.
@@ -116,26 +126,26 @@ impl Function {
 
     /// The name; empty for a region of a kernel.
     pub fn name(&self) -> &str {
-        &self.entry().name
+        self.by_ref().name()
     }
 
     /// How it runs.
     pub fn kind(&self) -> FunctionKind {
-        self.entry().kind
+        self.by_ref().kind()
     }
 
     /// The number of arguments.
     pub fn arguments(&self) -> usize {
-        self.entry().arguments as usize
+        self.by_ref().arguments()
     }
 
     /// The number of results.
     pub fn results(&self) -> usize {
-        self.entry().results as usize
+        self.by_ref().results()
     }
 
     fn type_name(&self, index: usize) -> Option<&str> {
-        let id = *self.entry().types.get(index)?;
+        let id = *self.by_ref().entry().types.get(index)?;
         self.module.type_names.get(id as usize).map(String::as_str)
     }
 
@@ -160,44 +170,20 @@ impl Function {
     /// The kernels, read from the file if this is the first look.
     #[inline]
     pub(crate) fn body(&self) -> Result<&Body> {
-        let entry = self.entry();
-        let body = match entry.body.get() {
-            Some(body) => body,
-            None => entry.body.get_or_init(|| match &self.module.source {
-                Some(source) => source.body(self.index),
-                None => Err("it is declared but not defined".into()),
-            }),
-        };
-        body.as_ref()
-            .map_err(|problem| Error::Malformed { function: entry.name.clone(), problem: problem.clone() })
-    }
-
-    fn check_arguments(&self, found: usize) -> Result<()> {
-        if found == self.arguments() {
-            return Ok(());
-        }
-        Err(Error::WrongArguments { function: self.name().to_owned(), expected: self.arguments(), found })
+        self.by_ref().body()
     }
 
     /// Starts the function and gives its results, of which some may not be there yet. What can run at
     /// once runs on this thread before this returns; the rest becomes tasks of the work queue.
     /// Failures are results, too.
     pub fn execute(&self, context: &ExecutionContext, arguments: &[Value]) -> Results {
-        if let Err(error) = self.check_arguments(arguments.len()) {
-            return self.all(invalid(&error));
-        }
-        match self.kind() {
-            FunctionKind::Native => self.execute_native(context, arguments),
-            FunctionKind::Sync => self.execute_sync(context, arguments),
-            FunctionKind::Async if stack::is_deep() => dataflow::execute_later(self, context, arguments),
-            FunctionKind::Async => dataflow::execute(self, context, arguments),
-        }
+        self.by_ref().execute(context, arguments)
     }
 
     /// As [`Self::execute`], but everything runs as a task of the work queue.
     pub fn execute_later(&self, context: &ExecutionContext, arguments: &[Value]) -> Results {
-        if let Err(error) = self.check_arguments(arguments.len()) {
-            return self.all(invalid(&error));
+        if let Err(error) = self.by_ref().check_arguments(arguments.len()) {
+            return self.by_ref().all(invalid(&error));
         }
         dataflow::execute_later(self, context, arguments)
     }
@@ -207,17 +193,153 @@ impl Function {
     /// # Errors
     /// The first failure among the results.
     pub fn call(&self, context: &ExecutionContext, arguments: &[Value]) -> Result<Results> {
-        self.check_arguments(arguments.len())?;
-        let results = self.execute(context, arguments);
+        self.by_ref().check_arguments(arguments.len())?;
+        let mut results = self.execute(context, arguments);
         context.host().wait(&results);
-        let results: Results = results.into_iter().map(Value::settle).collect();
+        results.iter_mut().for_each(|r| *r = std::mem::take(r).settle());
         match results.iter().find_map(Value::as_error) {
             Some(error) => Err(Error::Failed(error.clone())),
             None => Ok(results),
         }
     }
+}
 
-    fn execute_native(&self, context: &ExecutionContext, arguments: &[Value]) -> Results {
+impl<'a> FunctionRef<'a> {
+    #[inline]
+    pub(crate) fn new(module: &'a Arc<Module>, index: usize) -> Option<Self> {
+        (index < module.functions.len()).then_some(Self { module, index: index as u32 })
+    }
+
+    /// The function with a share in its module.
+    pub fn to_function(self) -> Function {
+        Function { module: Arc::clone(self.module), index: self.index }
+    }
+
+    #[inline]
+    fn entry(self) -> &'a Entry {
+        &self.module.functions[self.index as usize]
+    }
+
+    /// The module that the function belongs to.
+    #[inline]
+    pub fn module(self) -> &'a Arc<Module> {
+        self.module
+    }
+
+    /// The function's number in its module.
+    pub fn index(self) -> usize {
+        self.index as usize
+    }
+
+    /// The name; empty for a region of a kernel.
+    pub fn name(self) -> &'a str {
+        &self.entry().name
+    }
+
+    /// How it runs.
+    pub fn kind(self) -> FunctionKind {
+        self.entry().kind
+    }
+
+    /// The number of arguments.
+    #[inline]
+    pub fn arguments(self) -> usize {
+        self.entry().arguments as usize
+    }
+
+    /// The number of results.
+    #[inline]
+    pub fn results(self) -> usize {
+        self.entry().results as usize
+    }
+
+    /// The kernels, read from the file if this is the first look.
+    #[inline]
+    pub(crate) fn body(self) -> Result<&'a Body> {
+        match self.entry().body.get() {
+            Some(Ok(body)) => Ok(body),
+            _ => self.read_body(),
+        }
+    }
+
+    #[cold]
+    fn read_body(self) -> Result<&'a Body> {
+        let entry = self.entry();
+        let body = entry.body.get_or_init(|| match &self.module.source {
+            Some(source) => source.body(self.index, entry),
+            None => Err("it is declared but not defined".into()),
+        });
+        body.as_ref()
+            .map_err(|problem| Error::Malformed { function: entry.name.clone(), problem: problem.clone() })
+    }
+
+    fn check_arguments(self, found: usize) -> Result<()> {
+        if found == self.arguments() {
+            return Ok(());
+        }
+        Err(Error::WrongArguments { function: self.name().to_owned(), expected: self.arguments(), found })
+    }
+
+    /// As [`Function::execute`].
+    pub fn execute(self, context: &ExecutionContext, arguments: &[Value]) -> Results {
+        match self.runs_here(arguments.len()) {
+            Some(body) => {
+                let own = dataflow::prepare(body, arguments.iter());
+                let mut results = Results::new();
+                let give = &mut |_, value: &mut Value| results.push(std::mem::take(value));
+                dataflow::execute(self, context, body, own, give);
+                results
+            }
+            None => self.execute_otherwise(context, arguments),
+        }
+    }
+
+    /// Starts the function on the arguments of a frame from number `from` on, for the frame's results.
+    #[inline]
+    pub(crate) fn execute_in(self, frame: &mut Frame<'_>, from: usize) {
+        let given = frame.arguments().saturating_sub(from);
+        let Some(body) = self.runs_here(given) else {
+            let arguments = frame.arguments_from(from);
+            return frame.set_all(self.execute_otherwise(frame.context(), &arguments));
+        };
+        let own = dataflow::prepare(body, frame.all_from(from));
+        let context = frame.context();
+        dataflow::execute(self, context, body, own, &mut |i, value| frame.set_taken(i, value));
+    }
+
+    /// The kernels, if the function is asynchronous, takes so many arguments, and can begin here.
+    #[inline(always)]
+    fn runs_here(self, arguments: usize) -> Option<&'a Body> {
+        let entry = self.entry();
+        if arguments != entry.arguments as usize || entry.kind != FunctionKind::Async || stack::is_deep() {
+            return None;
+        }
+        self.body_if_read().or_else(|| self.read_body().ok())
+    }
+
+    /// The kernels, if they have been read.
+    #[inline]
+    pub(crate) fn body_if_read(self) -> Option<&'a Body> {
+        self.entry().body.get()?.as_ref().ok()
+    }
+
+    /// Executes a function that is not asynchronous, or deep inside others, or that cannot be executed.
+    #[inline(never)]
+    fn execute_otherwise(self, context: &ExecutionContext, arguments: &[Value]) -> Results {
+        if let Err(error) = self.check_arguments(arguments.len()) {
+            return self.all(invalid(&error));
+        }
+        match self.kind() {
+            FunctionKind::Native => self.execute_native(context, arguments),
+            FunctionKind::Sync => self.execute_sync(context, arguments),
+            FunctionKind::Async => match self.body() {
+                Ok(_) => dataflow::execute_later(&self.to_function(), context, arguments),
+                Err(error) => self.all(invalid(&error)),
+            },
+        }
+    }
+
+    fn execute_native(self, context: &ExecutionContext, arguments: &[Value]) -> Results {
         if let Some(pending) = arguments.iter().find_map(unavailable) {
             return self.execute_native_when(pending.clone(), context, arguments);
         }
@@ -237,7 +359,7 @@ impl Function {
 
     /// Goes on when an argument has become available.
     fn execute_native_when(
-        &self,
+        self,
         pending: AsyncValue,
         context: &ExecutionContext,
         arguments: &[Value],
@@ -246,23 +368,23 @@ impl Function {
             .map(|_| AsyncValue::new())
             .map(|(promise, value)| (promise, Value::Async(value)))
             .unzip();
-        let (function, context, arguments) = (self.clone(), context.clone(), arguments.to_vec());
+        let (function, context, arguments) = (self.to_function(), context.clone(), arguments.to_vec());
         pending.and_then(move || {
-            let values = function.execute_native(&context, &arguments);
+            let values = function.by_ref().execute_native(&context, &arguments);
             promises.into_iter().zip(values).for_each(|(promise, value)| promise.set(value));
         });
         results
     }
 
-    fn execute_sync(&self, context: &ExecutionContext, arguments: &[Value]) -> Results {
+    fn execute_sync(self, context: &ExecutionContext, arguments: &[Value]) -> Results {
         let mut results: Results = (0..self.results()).map(|_| Value::Empty).collect();
         if stack::is_deep() {
             let message = "synchronous functions call each other too deeply";
             return self.all(ErrorValue::new(ErrorCode::ResourceExhausted, message));
         }
         let outcome = stack::scope(|| {
-            ordered::Interpreter::new(self)
-                .and_then(|mut interpreter| interpreter.run(context, arguments.iter().cloned(), &mut results))
+            let arguments = arguments.iter().cloned();
+            ordered::run(self, &mut Vec::new(), context, Env::None, arguments, &mut results)
         });
         match outcome {
             Ok(()) => results,
@@ -272,7 +394,7 @@ impl Function {
     }
 
     /// The same failure for every result.
-    pub(crate) fn all(&self, error: ErrorValue) -> Results {
+    pub(crate) fn all(self, error: ErrorValue) -> Results {
         (0..self.results()).map(|_| Value::Error(error.clone())).collect()
     }
 }
@@ -284,6 +406,12 @@ fn unavailable(value: &Value) -> Option<&AsyncValue> {
 
 pub(crate) fn invalid(error: &Error) -> ErrorValue {
     ErrorValue::new(ErrorCode::InvalidArgument, error.to_string())
+}
+
+impl fmt::Debug for FunctionRef<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.to_function().fmt(f)
+    }
 }
 
 impl fmt::Debug for Function {

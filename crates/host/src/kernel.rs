@@ -1,7 +1,7 @@
 use crate::attributes::{AttributeValue, SiteAttribute};
 use crate::context::ExecutionContext;
 use crate::error::{ErrorCode, ErrorValue, SourceLocation};
-use crate::function::Function;
+use crate::function::{FunctionRef, Results};
 use crate::value::{FromValue, IntoValue, Value};
 use std::any::Any;
 use std::sync::Arc;
@@ -52,15 +52,16 @@ pub(crate) enum Location {
 pub struct Frame<'a> {
     /// Registers, or copies of those that the kernel uses.
     pub(crate) values: &'a mut [Value],
-    /// Indices into `values`: arguments, then results.
-    pub(crate) operands: &'a [u32],
-    pub(crate) arguments: usize,
+    /// Indices into `values`.
+    pub(crate) arguments: &'a [u32],
+    /// Indices into `values`.
+    pub(crate) results: &'a [u32],
     /// Whether `values` are this call's alone, and not the registers of a function.
     pub(crate) owned: bool,
     /// Whether a value that shares something has been set.
     pub(crate) shares: bool,
     pub(crate) site: &'a Site,
-    pub(crate) function: &'a Function,
+    pub(crate) function: FunctionRef<'a>,
     pub(crate) context: &'a ExecutionContext,
     pub(crate) env: Env<'a>,
     pub(crate) error: Option<ErrorValue>,
@@ -70,28 +71,33 @@ impl<'a> Frame<'a> {
     /// The number of arguments.
     #[inline]
     pub fn arguments(&self) -> usize {
-        self.arguments
+        self.arguments.len()
     }
 
     /// The number of results.
     #[inline]
     pub fn results(&self) -> usize {
-        self.operands.len() - self.arguments
+        self.results.len()
     }
 
     /// An argument: [`Value::Empty`] if there is none of that number.
     #[inline]
     pub fn argument(&self, index: usize) -> &Value {
         static NONE: Value = Value::Empty;
-        if index >= self.arguments {
-            return &NONE;
-        }
-        self.operands.get(index).and_then(|&r| self.values.get(r as usize)).unwrap_or(&NONE)
+        self.arguments.get(index).and_then(|&r| self.values.get(r as usize)).unwrap_or(&NONE)
     }
 
     /// Copies of all arguments from number `from` on.
-    pub fn arguments_from(&self, from: usize) -> Vec<Value> {
-        (from..self.arguments()).map(|i| self.argument(i).clone()).collect()
+    pub fn arguments_from(&self, from: usize) -> Results {
+        self.all_from(from).cloned().collect()
+    }
+
+    /// All arguments from number `from` on.
+    #[inline]
+    pub(crate) fn all_from(&self, from: usize) -> impl ExactSizeIterator<Item = &Value> {
+        static NONE: Value = Value::Empty;
+        let registers = self.arguments.get(from..).unwrap_or(&[]);
+        registers.iter().map(|&r| self.values.get(r as usize).unwrap_or(&NONE))
     }
 
     /// Takes an argument out of the frame, so that the kernel may be the only one to hold it.
@@ -99,8 +105,7 @@ impl<'a> Frame<'a> {
     /// Only an argument whose last use this is leaves its register; of others, this is a copy.
     pub fn take_argument(&mut self, index: usize) -> Value {
         if self.owned
-            && index < self.arguments
-            && let Some(slot) = self.operands.get(index).and_then(|&r| self.values.get_mut(r as usize))
+            && let Some(slot) = self.arguments.get(index).and_then(|&r| self.values.get_mut(r as usize))
         {
             return std::mem::take(slot);
         }
@@ -113,11 +118,20 @@ impl<'a> Frame<'a> {
     /// A message for [`Frame::fail`] if the argument is of another type, or missing.
     #[inline(always)]
     pub fn get<T: FromValue>(&self, index: usize) -> Result<T, Fault> {
-        let value = self.argument(index);
-        match T::from_value(value) {
-            Some(v) => Ok(v),
-            None => Err(wrong_argument(index, value, T::expected())),
-        }
+        self.try_get(index).ok_or_else(|| self.wrong_argument(index, T::expected()))
+    }
+
+    /// An argument, if there is one of this number and it is of Rust type `T`.
+    #[inline(always)]
+    pub(crate) fn try_get<T: FromValue>(&self, index: usize) -> Option<T> {
+        T::from_value(self.values.get(*self.arguments.get(index)? as usize)?)
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn wrong_argument(&self, index: usize, expected: &str) -> Fault {
+        let found = self.argument(index).kind();
+        Fault::invalid(format!("argument {index} is {found}, expected {expected}"))
     }
 
     /// The object of type `T` that an argument holds.
@@ -125,25 +139,43 @@ impl<'a> Frame<'a> {
     /// # Errors
     /// A message for [`Frame::fail`] if the argument is of another type, or missing.
     pub fn object<T: Any>(&self, index: usize) -> Result<&T, Fault> {
-        let value = self.argument(index);
-        value.downcast_ref().ok_or_else(|| wrong_argument(index, value, std::any::type_name::<T>()))
+        let object = self.argument(index).downcast_ref();
+        object.ok_or_else(|| self.wrong_argument(index, std::any::type_name::<T>()))
     }
 
     /// Sets a result.
     #[inline(always)]
     pub fn set(&mut self, index: usize, value: impl IntoValue) {
-        let slot = self.operands.get(self.arguments + index).and_then(|&r| self.values.get_mut(r as usize));
-        match slot {
-            Some(slot) => {
-                let value = value.into_value();
-                self.shares |= !value.is_plain();
-                *slot = value;
+        if let Some(&register) = self.results.get(index)
+            && let Some(slot) = self.values.get_mut(register as usize)
+        {
+            let value = value.into_value();
+            if !value.is_plain() {
+                self.shares = true;
             }
-            None => self.no_such_result(index),
+            slot.put(value);
+        } else {
+            self.no_such_result(index);
+        }
+    }
+
+    /// Sets a result to what it takes from a place.
+    #[inline]
+    pub(crate) fn set_taken(&mut self, index: usize, value: &mut Value) {
+        if let Some(&register) = self.results.get(index)
+            && let Some(slot) = self.values.get_mut(register as usize)
+        {
+            if !value.is_plain() {
+                self.shares = true;
+            }
+            slot.put_taken(value);
+        } else {
+            self.no_such_result(index);
         }
     }
 
     #[cold]
+    #[inline(never)]
     fn no_such_result(&mut self, index: usize) {
         self.fail(Fault::invalid(format!(
             "the kernel gives a result {index}, but its call has {}",
@@ -154,6 +186,12 @@ impl<'a> Frame<'a> {
     /// Sets all results, in order.
     pub fn set_all(&mut self, values: impl IntoIterator<Item = Value>) {
         values.into_iter().enumerate().for_each(|(i, v)| self.set(i, v));
+    }
+
+    /// Starts a function with the arguments from number `from` on, and sets the results to its results.
+    #[inline]
+    pub fn call(&mut self, function: FunctionRef<'_>, from: usize) {
+        function.execute_in(self, from);
     }
 
     /// Reports a failure to whoever listens for diagnostics, and makes every result this error.
@@ -212,7 +250,7 @@ impl<'a> Frame<'a> {
     }
 
     /// The function that the kernel stands in.
-    pub fn caller(&self) -> &'a Function {
+    pub fn caller(&self) -> FunctionRef<'a> {
         self.function
     }
 
@@ -246,9 +284,10 @@ impl<'a> Frame<'a> {
     ///
     /// # Errors
     /// A message for [`Frame::fail`] if there is none of that number.
-    pub fn function(&self, index: usize) -> Result<Function, Fault> {
+    #[inline]
+    pub fn function(&self, index: usize) -> Result<FunctionRef<'a>, Fault> {
         let id = self.site.functions.get(index).copied();
-        id.and_then(|id| Function::new(self.function.module(), id as usize))
+        id.and_then(|id| FunctionRef::new(self.function.module(), id as usize))
             .ok_or_else(|| Fault::invalid(format!("function {index} is missing")))
     }
 
@@ -265,11 +304,6 @@ impl<'a> Frame<'a> {
             Env::Shared(env) => (*env as &dyn Any).downcast_ref(),
         }
     }
-}
-
-#[cold]
-fn wrong_argument(index: usize, value: &Value, expected: &str) -> Fault {
-    Fault::invalid(format!("argument {index} is {}, expected {expected}", value.kind()))
 }
 
 /// Reports failures at the place of a kernel, also after its call is over.

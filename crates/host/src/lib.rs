@@ -40,7 +40,7 @@ pub use builder::{FunctionBuilder, FunctionId, KernelEditor, KernelId, ModuleBui
 pub use context::{ExecutionContext, HostBuilder, HostContext};
 pub use decode::Bytes;
 pub use error::{Error, ErrorCode, ErrorValue, Result, SourceLocation, UnknownKernel};
-pub use function::{Function, FunctionKind, Module, Results};
+pub use function::{Function, FunctionKind, FunctionRef, Module, Results};
 pub use kernel::{Env, Fault, Frame, Kernel, Reporter};
 pub use limits::Limits;
 pub use ordered::Interpreter;

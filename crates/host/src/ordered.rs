@@ -1,7 +1,7 @@
 use crate::body::Body;
 use crate::context::ExecutionContext;
 use crate::error::{Error, ErrorValue, Result};
-use crate::function::Function;
+use crate::function::{Function, FunctionRef};
 use crate::kernel::{Env, Frame, Site};
 use crate::value::Value;
 use trace::{Place, SpanKind, Tracer};
@@ -19,8 +19,8 @@ impl Interpreter {
     /// # Errors
     /// When the function has no kernels that can be read.
     pub fn new(function: &Function) -> Result<Self> {
-        let registers = vec![Value::Empty; function.body()?.registers.len()];
-        Ok(Self { function: function.clone(), registers })
+        function.body()?;
+        Ok(Self { function: function.clone(), registers: Vec::new() })
     }
 
     /// The function.
@@ -52,44 +52,56 @@ impl Interpreter {
         arguments: impl IntoIterator<Item = Value>,
         results: &mut [Value],
     ) -> Result<()> {
-        let Self { function, registers } = self;
-        let body = function.body()?;
-        let mut found = 0;
-        for argument in arguments {
-            let argument = argument.settle();
-            if let Value::Error(error) = argument {
-                return Err(Error::Failed(error));
-            }
-            if let Some(register) = registers[..body.arguments].get_mut(found) {
-                *register = argument;
-            }
-            found += 1;
-        }
-        if found != body.arguments {
-            return Err(Error::WrongArguments {
-                function: function.name().to_owned(),
-                expected: body.arguments,
-                found,
-            });
-        }
-        context.count_some_kernels(body.nodes.len() as u32);
-        let outcome = run_kernels(function, body, registers, context, env);
-        if outcome.is_ok() {
-            for (i, (&register, result)) in body.results.iter().zip(results).enumerate() {
-                let again = body.results[i + 1..].contains(&register);
-                let register = &mut registers[register as usize];
-                *result = if again { register.clone() } else { std::mem::take(register) };
-            }
-        }
-        if outcome.is_err() || body.results.is_empty() {
-            registers.iter_mut().for_each(Value::release);
-        }
-        outcome.map_err(Error::Failed)
+        run(self.function.by_ref(), &mut self.registers, context, env, arguments, results)
     }
 }
 
+/// Runs a function on registers that may be of an earlier run of the same function.
+pub(crate) fn run(
+    function: FunctionRef<'_>,
+    registers: &mut Vec<Value>,
+    context: &ExecutionContext,
+    env: Env<'_>,
+    arguments: impl IntoIterator<Item = Value>,
+    results: &mut [Value],
+) -> Result<()> {
+    let body = function.body()?;
+    registers.resize_with(body.registers.len(), Value::default);
+    let mut found = 0;
+    for argument in arguments {
+        let argument = argument.settle();
+        if let Value::Error(error) = argument {
+            return Err(Error::Failed(error));
+        }
+        if let Some(register) = registers[..body.arguments].get_mut(found) {
+            *register = argument;
+        }
+        found += 1;
+    }
+    if found != body.arguments {
+        return Err(Error::WrongArguments {
+            function: function.name().to_owned(),
+            expected: body.arguments,
+            found,
+        });
+    }
+    context.count_some_kernels(body.nodes.len() as u32);
+    let outcome = run_kernels(function, body, registers, context, env);
+    if outcome.is_ok() {
+        for (i, (&register, result)) in body.results.iter().zip(results).enumerate() {
+            let again = body.results[i + 1..].contains(&register);
+            let register = &mut registers[register as usize];
+            *result = if again { register.clone() } else { std::mem::take(register) };
+        }
+    }
+    if outcome.is_err() || body.results.is_empty() {
+        registers.iter_mut().for_each(Value::release);
+    }
+    outcome.map_err(Error::Failed)
+}
+
 fn run_kernels(
-    function: &Function,
+    function: FunctionRef<'_>,
     body: &Body,
     registers: &mut [Value],
     context: &ExecutionContext,
@@ -104,8 +116,8 @@ fn run_kernels(
     let shares = registers[..body.arguments].iter().any(|v| !v.is_plain());
     let mut frame = Frame {
         values: registers,
-        operands: &[],
-        arguments: 0,
+        arguments: &[],
+        results: &[],
         owned: false,
         shares,
         site,
@@ -115,8 +127,7 @@ fn run_kernels(
         error: None,
     };
     for (index, (node, site)) in body.nodes.iter().zip(&body.sites).enumerate() {
-        frame.operands = body.operands(node);
-        frame.arguments = node.arguments as usize;
+        (frame.arguments, frame.results) = body.operands(node);
         frame.site = site;
         if traces {
             traced(tracer, index, || node.kernel.run(&mut frame), site);

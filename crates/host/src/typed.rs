@@ -1,6 +1,7 @@
 //! Kernels from plain Rust functions: `typed(|a: i32, b: i32| a + b)`.
 
 use crate::attributes::AttributeValue;
+use crate::function::Results;
 use crate::kernel::{Fault, Frame, Kernel};
 use crate::value::{FromValue, IntoValue, Value};
 use std::marker::PhantomData;
@@ -11,7 +12,7 @@ use std::sync::Arc;
 pub struct Attr<T>(pub T);
 
 /// How far a typed kernel's parameters have used up what the call gives.
-#[derive(Default)]
+#[derive(Default, Clone, Copy)]
 pub struct Cursor {
     argument: usize,
     attribute: usize,
@@ -19,28 +20,39 @@ pub struct Cursor {
 
 /// A Rust type that can be a parameter of a typed kernel.
 pub trait Parameter: Sized {
-    /// Takes the next argument or attribute.
-    ///
-    /// # Errors
-    /// A message if it is missing or of another type.
-    fn fetch(frame: &Frame<'_>, cursor: &mut Cursor) -> Result<Self, Fault>;
+    /// Takes the next argument or attribute, if there is one and it is of this type.
+    fn fetch(frame: &Frame<'_>, cursor: &mut Cursor) -> Option<Self>;
+
+    /// Why the next argument or attribute could not be taken.
+    fn fault(frame: &Frame<'_>, cursor: Cursor) -> Fault;
 }
 
 impl<T: FromValue> Parameter for T {
     #[inline(always)]
-    fn fetch(frame: &Frame<'_>, cursor: &mut Cursor) -> Result<Self, Fault> {
+    fn fetch(frame: &Frame<'_>, cursor: &mut Cursor) -> Option<Self> {
         let index = cursor.argument;
         cursor.argument += 1;
-        frame.get(index)
+        frame.try_get(index)
+    }
+
+    fn fault(frame: &Frame<'_>, cursor: Cursor) -> Fault {
+        frame.wrong_argument(cursor.argument, T::expected())
     }
 }
 
 impl<T: for<'f> AttributeValue<'f>> Parameter for Attr<T> {
     #[inline(always)]
-    fn fetch(frame: &Frame<'_>, cursor: &mut Cursor) -> Result<Self, Fault> {
+    fn fetch(frame: &Frame<'_>, cursor: &mut Cursor) -> Option<Self> {
         let index = cursor.attribute;
         cursor.attribute += 1;
-        frame.attribute(index).map(Attr)
+        frame.attribute(index).ok().map(Attr)
+    }
+
+    fn fault(frame: &Frame<'_>, cursor: Cursor) -> Fault {
+        match frame.attribute::<T>(cursor.attribute) {
+            Err(fault) => fault,
+            Ok(_) => Fault::invalid("an attribute could be read only now"),
+        }
     }
 }
 
@@ -92,6 +104,13 @@ impl Outcome for Vec<Value> {
     }
 }
 
+impl Outcome for Results {
+    #[inline]
+    fn deliver(self, frame: &mut Frame<'_>) {
+        frame.set_all(self);
+    }
+}
+
 /// A Rust function whose parameters and results are those of a kernel.
 pub trait IntoKernel<P> {
     /// The kernel.
@@ -99,6 +118,14 @@ pub trait IntoKernel<P> {
 }
 
 struct Typed<F, P>(F, PhantomData<fn(P)>);
+
+/// Fails because a parameter could not be fetched.
+#[cold]
+#[inline(never)]
+fn refuse<P: Parameter>(frame: &mut Frame<'_>, cursor: Cursor) {
+    let fault = P::fault(frame, cursor);
+    frame.fail(fault);
+}
 
 macro_rules! functions {
     ($($name:ident),*) => {
@@ -110,10 +137,12 @@ macro_rules! functions {
             #[allow(non_snake_case, unused_variables, unused_mut, reason = "the macro also makes the case of no parameter")]
             fn run(&self, frame: &mut Frame<'_>) {
                 let mut cursor = Cursor::default();
-                $(let $name = match $name::fetch(frame, &mut cursor) {
-                    Ok(value) => value,
-                    Err(fault) => return frame.fail(fault),
-                };)*
+                $(
+                    let before = cursor;
+                    let Some($name) = $name::fetch(frame, &mut cursor) else {
+                        return refuse::<$name>(frame, before);
+                    };
+                )*
                 (self.0)($($name),*).deliver(frame);
             }
         }

@@ -2,6 +2,7 @@ use crate::async_value::AsyncValue;
 use crate::error::ErrorValue;
 use std::any::Any;
 use std::fmt;
+use std::mem::ManuallyDrop;
 use std::sync::Arc;
 
 /// An object that values can hold.
@@ -56,6 +57,59 @@ impl Value {
     #[inline(always)]
     pub(crate) fn is_plain(&self) -> bool {
         !matches!(self, Self::Object(_) | Self::Async(_) | Self::Error(_))
+    }
+
+    /// Whether the value is there, stands here itself and shares nothing.
+    #[inline(always)]
+    pub(crate) fn is_number_or_chain(&self) -> bool {
+        self.is_plain() && !matches!(self, Self::Empty)
+    }
+
+    /// Sets a place that mostly holds a plain value.
+    #[inline(always)]
+    pub(crate) fn put(&mut self, value: Self) {
+        if !self.is_plain() {
+            self.clear();
+        }
+        let _plain_needs_no_drop = ManuallyDrop::new(std::mem::replace(self, value));
+    }
+
+    #[inline(never)]
+    fn clear(&mut self) {
+        *self = Self::Empty;
+    }
+
+    /// Sets a place that mostly holds a plain value to a copy of a value that mostly is plain, variant by
+    /// variant: a number that was written as such a moment ago is read as such, which is faster than
+    /// reading the whole value.
+    #[inline(always)]
+    pub(crate) fn put_copy(&mut self, value: &Self) {
+        match value {
+            Self::Empty => self.put(Self::Empty),
+            Self::Chain => self.put(Self::Chain),
+            Self::Bool(v) => self.put(Self::Bool(*v)),
+            Self::I8(v) => self.put(Self::I8(*v)),
+            Self::I16(v) => self.put(Self::I16(*v)),
+            Self::I32(v) => self.put(Self::I32(*v)),
+            Self::I64(v) => self.put(Self::I64(*v)),
+            Self::U8(v) => self.put(Self::U8(*v)),
+            Self::U16(v) => self.put(Self::U16(*v)),
+            Self::U32(v) => self.put(Self::U32(*v)),
+            Self::U64(v) => self.put(Self::U64(*v)),
+            Self::F32(v) => self.put(Self::F32(*v)),
+            Self::F64(v) => self.put(Self::F64(*v)),
+            shared => *self = shared.clone(),
+        }
+    }
+
+    /// Moves a value that mostly is plain to a place that mostly holds one.
+    #[inline(always)]
+    pub(crate) fn put_taken(&mut self, value: &mut Self) {
+        if value.is_plain() {
+            self.put_copy(value);
+        } else {
+            *self = std::mem::take(value);
+        }
     }
 
     /// Lets go of what the value shares. A number stays: nobody looks at it again.

@@ -73,7 +73,7 @@ impl Inner {
             }
             if let Some(task) = state.tasks.pop_front() {
                 drop(state);
-                task();
+                task.run();
                 state = lock(&self.state);
                 continue;
             }

@@ -11,8 +11,9 @@ mod job;
 pub mod limits;
 mod parallel;
 mod queue;
+mod single;
 mod sync;
 mod workers;
 
 pub use parallel::Pool;
-pub use queue::{Refused, Task, WorkQueue};
+pub use queue::{Refused, Resume, Task, WorkQueue};

@@ -1,12 +1,49 @@
 use crate::Pool;
-use crate::event::Event;
-use crate::sync::{AtomicUsize, Ordering};
-use crossbeam_deque::{Injector, Steal};
+use crate::single::Single;
 use std::fmt;
 use std::sync::Arc;
 
-/// A piece of work.
-pub type Task = Box<dyn FnOnce() + Send>;
+/// Something under way that can be gone on with at one of several places.
+pub trait Resume: Send + Sync {
+    /// Goes on at a place, whose meaning is the implementer's.
+    fn resume(self: Arc<Self>, place: u64);
+}
+
+/// A piece of work: made of a boxed closure, or of what it goes on with, which takes no memory.
+pub struct Task(Work);
+
+enum Work {
+    Call(Box<dyn FnOnce() + Send>),
+    Resume(Arc<dyn Resume>, u64),
+}
+
+impl Task {
+    /// Goes on with `what` at a place.
+    pub fn resume(what: Arc<dyn Resume>, place: u64) -> Self {
+        Self(Work::Resume(what, place))
+    }
+
+    /// Does the work.
+    #[inline]
+    pub fn run(self) {
+        match self.0 {
+            Work::Call(call) => call(),
+            Work::Resume(what, place) => what.resume(place),
+        }
+    }
+}
+
+impl<F: FnOnce() + Send + 'static> From<Box<F>> for Task {
+    fn from(call: Box<F>) -> Self {
+        Self(Work::Call(call))
+    }
+}
+
+impl fmt::Debug for Task {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Task")
+    }
+}
 
 /// A blocking task that no thread can take now, given back.
 pub struct Refused(pub Task);
@@ -30,38 +67,10 @@ enum Kind {
     Multi(Pool),
 }
 
-/// Tasks in the order they came, run by whoever waits.
-struct Single {
-    tasks: Injector<Task>,
-    queued: AtomicUsize,
-    event: Event,
-    pool: Pool,
-}
-
-impl Single {
-    fn next(&self) -> Option<Task> {
-        loop {
-            match self.tasks.steal() {
-                Steal::Success(task) => {
-                    self.queued.fetch_sub(1, Ordering::Relaxed);
-                    return Some(task);
-                }
-                Steal::Empty => return None,
-                Steal::Retry => {}
-            }
-        }
-    }
-}
-
 impl WorkQueue {
     /// A queue without threads: tasks run first in, first out, on the thread that waits.
     pub fn single_threaded() -> Self {
-        Self(Kind::Single(Arc::new(Single {
-            tasks: Injector::new(),
-            queued: AtomicUsize::new(0),
-            event: Event::new(),
-            pool: Pool::serial(),
-        })))
+        Self(Kind::Single(Arc::new(Single::new())))
     }
 
     /// A queue whose tasks run on the threads of `pool`, in no particular order. The caller, which
@@ -73,7 +82,7 @@ impl WorkQueue {
     /// The pool whose threads run the tasks: of the caller alone, if the queue is single-threaded.
     pub fn pool(&self) -> &Pool {
         match &self.0 {
-            Kind::Single(q) => &q.pool,
+            Kind::Single(q) => q.pool(),
             Kind::Multi(pool) => pool,
         }
     }
@@ -99,20 +108,24 @@ impl WorkQueue {
     /// The number of tasks that wait, where that is known: with a single-threaded queue.
     pub fn queued(&self) -> Option<usize> {
         match &self.0 {
-            Kind::Single(q) => Some(q.queued.load(Ordering::Relaxed)),
+            Kind::Single(q) => Some(q.len()),
             Kind::Multi(_) => None,
         }
     }
 
     /// Adds a task that does not block.
-    pub fn add_task(&self, task: Task) {
+    pub fn add_task(&self, task: impl Into<Task>) {
         match &self.0 {
-            Kind::Single(q) => {
-                q.queued.fetch_add(1, Ordering::Relaxed);
-                q.tasks.push(task);
-                q.event.notify_all();
-            }
-            Kind::Multi(pool) => pool.0.shared().add(task),
+            Kind::Single(q) => q.add(std::iter::once(task.into())),
+            Kind::Multi(pool) => pool.0.shared().add(task.into()),
+        }
+    }
+
+    /// Adds tasks that do not block, in this order.
+    pub fn add_tasks(&self, tasks: impl IntoIterator<Item = Task>) {
+        match &self.0 {
+            Kind::Single(q) => q.add(tasks),
+            Kind::Multi(pool) => tasks.into_iter().for_each(|task| pool.0.shared().add(task)),
         }
     }
 
@@ -121,7 +134,8 @@ impl WorkQueue {
     ///
     /// # Errors
     /// The task comes back when it would have to wait and `allow_queuing` is false.
-    pub fn add_blocking_task(&self, task: Task, allow_queuing: bool) -> Result<(), Refused> {
+    pub fn add_blocking_task(&self, task: impl Into<Task>, allow_queuing: bool) -> Result<(), Refused> {
+        let task = task.into();
         match &self.0 {
             Kind::Single(_) if !allow_queuing => Err(Refused(task)),
             Kind::Single(_) => {
@@ -135,12 +149,12 @@ impl WorkQueue {
                 // The task may have to be given back, so it travels in a cell of its own.
                 let cell = Arc::new(std::sync::Mutex::new(Some(task)));
                 let inner = Arc::clone(&cell);
-                let wrapped: Task = Box::new(move || {
+                let wrapped = Box::new(move || {
                     if let Some(task) = crate::sync::lock(&inner).take() {
                         run.run(task);
                     }
                 });
-                if shared.blocking.add(wrapped, allow_queuing).is_ok() {
+                if shared.blocking.add(Task::from(wrapped), allow_queuing).is_ok() {
                     return Ok(());
                 }
                 shared.ended();
@@ -156,28 +170,16 @@ impl WorkQueue {
     /// # Panics
     /// A panic of a task is raised again here.
     pub fn wait_until(&self, done: &dyn Fn() -> bool) {
-        let q = match &self.0 {
-            Kind::Single(q) => q,
-            Kind::Multi(pool) => return pool.0.shared().wait_until(done),
-        };
-        while !done() {
-            if let Some(task) = q.next() {
-                task();
-                continue;
-            }
-            let key = q.event.listen();
-            if done() || !q.tasks.is_empty() {
-                q.event.cancel();
-            } else {
-                q.event.wait(key);
-            }
+        match &self.0 {
+            Kind::Single(q) => q.wait_until(done),
+            Kind::Multi(pool) => pool.0.shared().wait_until(done),
         }
     }
 
     /// Lets threads in [`WorkQueue::wait_until`] look again.
     pub fn wake(&self) {
         match &self.0 {
-            Kind::Single(q) => q.event.notify_all(),
+            Kind::Single(q) => q.wake(),
             Kind::Multi(pool) => pool.0.shared().event.notify_all(),
         }
     }
@@ -188,11 +190,7 @@ impl WorkQueue {
     /// A panic of a task is raised again here.
     pub fn quiesce(&self) {
         match &self.0 {
-            Kind::Single(q) => {
-                while let Some(task) = q.next() {
-                    task();
-                }
-            }
+            Kind::Single(q) => q.quiesce(),
             Kind::Multi(pool) => {
                 let shared = pool.0.shared();
                 shared.wait_until(&|| shared.is_quiet());
@@ -214,7 +212,7 @@ impl fmt::Debug for WorkQueue {
 mod tests {
     use super::*;
     use std::sync::Mutex;
-    use std::sync::atomic::AtomicBool;
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
     use std::time::Duration;
 
     #[test]

@@ -84,7 +84,7 @@ impl Shared {
 
     /// Runs a task, keeping its panic for whoever waits.
     pub(crate) fn run(&self, task: Task) {
-        if let Err(payload) = catch_unwind(AssertUnwindSafe(task)) {
+        if let Err(payload) = catch_unwind(AssertUnwindSafe(|| task.run())) {
             lock(&self.panic).get_or_insert(payload);
             self.panicked.store(true, Ordering::Release);
             self.event.notify_all();

@@ -24,12 +24,16 @@ pub enum LoadMode {
     Mmap,
 }
 
-/// Opens a file to load from.
+/// Opens a file to load from. A BEF program is mapped in any mode: it is used as a whole, of which mostly
+/// little is looked at.
 pub fn open(path: &Path, mode: LoadMode) -> Result<Arc<dyn DataLoader>> {
-    Ok(match mode {
-        LoadMode::File => Arc::new(FileLoader::open(path)?),
-        LoadMode::Mmap => Arc::new(MmapLoader::open(path)?),
-    })
+    if mode == LoadMode::File {
+        let loader = FileLoader::open(path)?;
+        if crate::kind::of(&loader).ok().flatten() != Some(format::FileKind::Bef) {
+            return Ok(Arc::new(loader));
+        }
+    }
+    Ok(Arc::new(MmapLoader::open(path)?))
 }
 
 /// Fails if the file is no program, saying what it is instead.

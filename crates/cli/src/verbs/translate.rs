@@ -45,7 +45,7 @@ impl Opts {
             mlir::Options { optional_sections: !self.no_optional_sections, ..mlir::Options::default() };
         match bef::open(&*loader)? {
             Some(Program::Mlir(source)) if self.verify_diagnostics => {
-                refused(bef::read_mlir(&source, loader.name(), options, true)).map(|_| ())
+                refused(bef::check_diagnostics(&source, loader.name(), options))
             }
             Some(Program::Mlir(source)) => {
                 self.output.write_binary(&refused(bef::to_bef(&source, loader.name(), options))?)

@@ -32,6 +32,25 @@ impl Cell {
         self.value.with_mut(|cell| unsafe { cell.write(value) });
     }
 
+    /// As [`Self::put`], of a copy of a value that mostly is plain.
+    ///
+    /// # Safety
+    /// As for [`Self::put`].
+    #[inline(always)]
+    pub(crate) unsafe fn put_copy(&self, value: &Value) {
+        // SAFETY: the caller promises that nobody else looks yet.
+        self.value.with_mut(|cell| unsafe { (*cell).put_copy(value) });
+    }
+
+    /// Takes back what was put into the register.
+    ///
+    /// # Safety
+    /// Called after [`Self::put`], before anybody is told that the register is set.
+    pub(crate) unsafe fn take_back(&self) -> Value {
+        // SAFETY: the caller promises that nobody else looks yet.
+        self.value.with_mut(|cell| std::mem::take(unsafe { &mut *cell }))
+    }
+
     /// Uses the register: the last use takes the value, the others copy it.
     ///
     /// # Safety
@@ -39,13 +58,30 @@ impl Cell {
     /// as it was counted among the uses that the register was made with.
     #[inline(always)]
     pub(crate) unsafe fn take_use(&self) -> Value {
+        let mut value = Value::Empty;
+        // SAFETY: passed on to the caller.
+        unsafe { self.take_use_into(&mut value) };
+        value
+    }
+
+    /// As [`Self::take_use`], to a place that mostly holds a plain value.
+    ///
+    /// # Safety
+    /// As for [`Self::take_use`].
+    #[inline(always)]
+    pub(crate) unsafe fn take_use_into(&self, place: &mut Value) {
         // SAFETY: the register is set, and nobody writes the cell while uses are left besides this
-        // one, which has not counted itself out. A plain value owns nothing: its bits are a copy.
-        let plain = self.value.with(|cell| unsafe { (*cell).is_plain().then(|| cell.read()) });
-        match plain {
-            Some(value) => value,
+        // one, which has not counted itself out.
+        let copied = self.value.with(|cell| unsafe {
+            let is_plain = (*cell).is_plain();
+            if is_plain {
+                place.put_copy(&*cell);
+            }
+            is_plain
+        });
+        if !copied {
             // SAFETY: passed on to the caller.
-            None => unsafe { self.take_shared_use() },
+            *place = unsafe { self.take_shared_use() };
         }
     }
 

@@ -29,7 +29,7 @@ const SMALL: usize = 16;
 /// Introsort: quicksort with the median of three down to small ranges, heapsort where that goes too
 /// deep, and insertion sort over the whole at the end.
 pub(super) fn sort<T: Copy>(items: &mut [T], less: impl Fn(&T, &T) -> bool + Copy) {
-    if items.len() < 2 {
+    if items.len() < 2 || sort_run(items, less) {
         return;
     }
     quicksort(items, 2 * items.len().ilog2(), less);
@@ -40,6 +40,34 @@ pub(super) fn sort<T: Copy>(items: &mut [T], less: impl Fn(&T, &T) -> bool + Cop
     for i in SMALL..items.len() {
         insert(items, i, less);
     }
+}
+
+/// Sorts elements that, the first aside, rise or fall strictly. If the first equals none of the others,
+/// there is only one order to sort them into, whatever the algorithm; else, false.
+fn sort_run<T: Copy>(items: &mut [T], less: impl Fn(&T, &T) -> bool + Copy) -> bool {
+    let first = items[0];
+    let rest = &mut items[1..];
+    let falls = match rest {
+        [a, b, ..] => less(b, a),
+        _ => false,
+    };
+    if !rest.is_sorted_by(|a, b| if falls { less(b, a) } else { less(a, b) }) {
+        return false;
+    }
+    let below = |item: &T| less(item, &first);
+    let place = match falls {
+        false => rest.partition_point(below),
+        true => rest.len() - rest.partition_point(|item| !below(item)),
+    };
+    let neighbour = if falls { rest.len().checked_sub(place + 1) } else { Some(place) };
+    if neighbour.and_then(|i| rest.get(i)).is_some_and(|item| !less(&first, item)) {
+        return false;
+    }
+    if falls {
+        rest.reverse();
+    }
+    items[..=place].rotate_left(1);
+    true
 }
 
 fn quicksort<T: Copy>(mut items: &mut [T], mut depth: u32, less: impl Fn(&T, &T) -> bool + Copy) {
@@ -163,7 +191,32 @@ mod tests {
         assert_eq!(items, [(1, 'b'), (1, 'd'), (2, 'a'), (2, 'c')]);
     }
 
+    /// Without a look at runs.
+    fn sort_as_any<T: Copy>(items: &mut [T], less: impl Fn(&T, &T) -> bool + Copy) {
+        quicksort(items, 2 * items.len().max(2).ilog2(), less);
+        (1..items.len()).for_each(|i| insert(items, i, less));
+    }
+
     proptest! {
+        #[test]
+        fn runs_are_sorted_as_anything_else(
+            first in 0u32..60,
+            rest in prop::collection::btree_set(0u32..60, 1..40),
+            falls: bool,
+            last in prop::option::of(0u32..60),
+        ) {
+            let mut rest: Vec<u32> = rest.into_iter().collect();
+            if falls {
+                rest.reverse();
+            }
+            let keys = std::iter::once(first).chain(rest).chain(last);
+            let mut items: Vec<(u32, usize)> = keys.enumerate().map(|(i, key)| (key, i)).collect();
+            let mut expected = items.clone();
+            sort_as_any(&mut expected, |a, b| a.0 < b.0);
+            sort(&mut items, |a, b| a.0 < b.0);
+            prop_assert_eq!(items, expected);
+        }
+
         #[test]
         fn sorts(mut items in prop::collection::vec(0u32..50, 0..300)) {
             let mut expected = items.clone();

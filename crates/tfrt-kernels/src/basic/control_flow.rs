@@ -1,35 +1,48 @@
 use crate::kernels::RegistryExt;
 use host::{
-    AsyncValue, Chain, ErrorCode, ExecutionContext, Fault, Frame, Function, KernelRegistry, Promise, Value,
+    AsyncValue, Chain, ErrorCode, ExecutionContext, Fault, Frame, Function, FunctionRef, KernelRegistry,
+    Promise, Results, Value,
 };
 use std::sync::Mutex;
 
 /// Calls a function with a kernel's arguments from number `from` on, after checking that their number
 /// and that of the results fit.
-fn call(frame: &Frame<'_>, function: &Function, from: usize) -> Result<Vec<Value>, Fault> {
+fn call(frame: &mut Frame<'_>, function: FunctionRef<'_>, from: usize) -> Result<(), Fault> {
     check(frame, function, frame.arguments().saturating_sub(from), frame.results())?;
-    Ok(function.execute(frame.context(), &frame.arguments_from(from)).into_vec())
+    frame.call(function, from);
+    Ok(())
 }
 
-fn check(frame: &Frame<'_>, function: &Function, arguments: usize, results: usize) -> Result<(), Fault> {
+#[inline]
+fn check(
+    frame: &Frame<'_>,
+    function: FunctionRef<'_>,
+    arguments: usize,
+    results: usize,
+) -> Result<(), Fault> {
     if function.arguments() == arguments && function.results() == results {
         return Ok(());
     }
-    Err(Fault::invalid(format!(
+    Err(misfit(frame, function, arguments, results))
+}
+
+#[cold]
+fn misfit(frame: &Frame<'_>, function: FunctionRef<'_>, arguments: usize, results: usize) -> Fault {
+    Fault::invalid(format!(
         "{} calls `{}` with {arguments} arguments for {results} results, but it has {} and {}",
         frame.name(),
         function.name(),
         function.arguments(),
         function.results()
-    )))
+    ))
 }
 
-fn if_kernel(frame: &mut Frame<'_>) -> Result<Vec<Value>, Fault> {
+fn if_kernel(frame: &mut Frame<'_>) -> Result<(), Fault> {
     let function = frame.function(if frame.get::<bool>(0)? { 0 } else { 1 })?;
-    call(frame, &function, 1)
+    call(frame, function, 1)
 }
 
-fn case(frame: &mut Frame<'_>) -> Result<Vec<Value>, Fault> {
+fn case(frame: &mut Frame<'_>) -> Result<(), Fault> {
     let index = frame.get::<i32>(0)?;
     let branches = frame.functions();
     if index < 0 || index as usize >= branches {
@@ -37,11 +50,11 @@ fn case(frame: &mut Frame<'_>) -> Result<Vec<Value>, Fault> {
         return Err(Fault::new(ErrorCode::InvalidArgument, message));
     }
     let function = frame.function(index as usize)?;
-    call(frame, &function, 1)
+    call(frame, function, 1)
 }
 
 /// Values to be made available later, and the promises to do so.
-fn promised(count: usize) -> (Vec<Promise>, Vec<Value>) {
+fn promised(count: usize) -> (Vec<Promise>, Results) {
     (0..count).map(|_| AsyncValue::new()).map(|(p, v)| (p, Value::Async(v))).unzip()
 }
 
@@ -73,7 +86,7 @@ struct While {
 
 impl While {
     /// Goes on with a condition that is available.
-    fn run(self, mut condition: Value, mut arguments: Vec<Value>) {
+    fn run(self, mut condition: Value, mut arguments: Results) {
         loop {
             let error = match condition.settle() {
                 Value::Bool(true) => self.context.cancelled().cloned(),
@@ -96,7 +109,7 @@ impl While {
                 self.body.execute(&self.context, &arguments)
             };
             condition = results.pop().unwrap_or_default().settle();
-            arguments = results.into_vec();
+            arguments = results;
             if let Value::Async(pending) = &condition {
                 let pending = pending.clone();
                 let later = pending.clone();
@@ -112,17 +125,17 @@ impl While {
 }
 
 /// `(condition, arguments...)`: calls the function on its own results while it says so.
-fn while_kernel(frame: &mut Frame<'_>) -> Result<Vec<Value>, Fault> {
+fn while_kernel(frame: &mut Frame<'_>) -> Result<Results, Fault> {
     let condition = frame.argument(0).clone();
     let tasks = frame.attributes() > 0 && frame.attribute::<i64>(0)? > 1;
     let body = frame.function(0)?;
     let count = frame.results();
-    check(frame, &body, count, count + 1)?;
+    check(frame, body, count, count + 1)?;
     if frame.arguments() != count + 1 {
         return Err(Fault::invalid(format!("{} arguments for {count} results", frame.arguments())));
     }
     let (promises, values) = promised(count);
-    let state = While { context: frame.context().clone(), body, promises, tasks };
+    let state = While { context: frame.context().clone(), body: body.to_function(), promises, tasks };
     state.run(condition, frame.arguments_from(1));
     Ok(values)
 }
@@ -139,13 +152,13 @@ struct Repeat {
 }
 
 impl Repeat {
-    fn run(self, mut next: i32, mut arguments: Vec<Value>) {
+    fn run(self, mut next: i32, mut arguments: Results) {
         while next < self.count {
             if let Some(error) = self.context.cancelled() {
                 let results = vec![Value::Error(error.clone()); self.promises.len()];
                 return keep(self.promises, results);
             }
-            arguments = self.body.execute(&self.context, &arguments).into_vec();
+            arguments = self.body.execute(&self.context, &arguments);
             next += 1;
             if next % BLOCK == 0
                 && let Some(Value::Async(pending)) = arguments.first()
@@ -159,28 +172,29 @@ impl Repeat {
 }
 
 /// `(count, arguments...)`: calls the function on its own results so many times.
-fn repeat(frame: &mut Frame<'_>) -> Result<Vec<Value>, Fault> {
+fn repeat(frame: &mut Frame<'_>) -> Result<Results, Fault> {
     let count = frame.get::<i32>(0)?;
     let body = frame.function(0)?;
     let results = frame.results();
-    check(frame, &body, results, results)?;
+    check(frame, body, results, results)?;
     if frame.arguments() != results + 1 {
         return Err(Fault::invalid(format!("{} arguments for {results} results", frame.arguments())));
     }
     let (promises, values) = promised(results);
-    Repeat { context: frame.context().clone(), body, promises, count }.run(0, frame.arguments_from(1));
+    let state = Repeat { context: frame.context().clone(), body: body.to_function(), promises, count };
+    state.run(0, frame.arguments_from(1));
     Ok(values)
 }
 
 /// The results of a function that is called once in a request.
 struct Once {
     promises: Mutex<Option<Vec<Promise>>>,
-    values: Vec<Value>,
+    values: Results,
 }
 
-fn once(frame: &mut Frame<'_>) -> Result<Vec<Value>, Fault> {
+fn once(frame: &mut Frame<'_>) -> Result<Results, Fault> {
     let function = frame.function(0)?;
-    check(frame, &function, frame.arguments(), frame.results())?;
+    check(frame, function, frame.arguments(), frame.results())?;
     let name = format!("tfrt.once @{}", function.name());
     let once = frame.context().resource(&name, || {
         let (promises, values) = promised(function.results());
@@ -206,7 +220,10 @@ pub(super) fn register(registry: &mut KernelRegistry) {
     registry.add_typed("tfrt.new.chain", || Chain);
     registry.add_typed("tfrt.merge.chains", || Chain);
     registry.fallible("tfrt.alias.value", alias);
-    registry.fallible("tfrt.call", |frame: &mut Frame<'_>| call(frame, &frame.function(0)?, 0));
+    registry.fallible("tfrt.call", |frame: &mut Frame<'_>| {
+        let function = frame.function(0)?;
+        call(frame, function, 0)
+    });
     registry.fallible("tfrt.if", if_kernel);
     registry.fallible("tfrt.cond", if_kernel);
     registry.fallible("tfrt.case", case);

@@ -1,7 +1,7 @@
 use crate::kernels::RegistryExt;
 use host::{
     AsyncValue, Chain, ErrorCode, ErrorValue, ExecutionContext, Fault, Frame, Function, KernelRegistry,
-    Promise, Value,
+    Promise, Results, Value,
 };
 use std::sync::{Arc, Mutex};
 
@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 struct Blocks {
     context: ExecutionContext,
     body: Function,
-    arguments: Vec<Value>,
+    arguments: Results,
     start: i32,
     total: u64,
     block: u64,
@@ -76,7 +76,7 @@ fn parallel_for(frame: &mut Frame<'_>) -> Result<Value, Fault> {
     let (promise, value) = AsyncValue::new();
     let blocks = Arc::new(Blocks {
         context: frame.context().clone(),
-        body,
+        body: body.to_function(),
         arguments: frame.arguments_from(3),
         start,
         total,

@@ -4,7 +4,7 @@ use crate::tensor::Tensor;
 use bef::DType;
 use host::{
     AsyncValue, ErrorValue, ExecutionContext, Fault, Frame, Function, KernelRegistry, Promise, Reporter,
-    Value,
+    Results, Value,
 };
 
 /// Whether a tensor means true: its only number is not zero, or its first string is not empty.
@@ -28,13 +28,14 @@ fn number_is_true(dense: &crate::tensor::Dense) -> Result<bool, Fault> {
 }
 
 /// `(condition, chain, arguments...)`: calls the first or the second function.
-fn cond(frame: &mut Frame<'_>) -> Result<Vec<Value>, Fault> {
+fn cond(frame: &mut Frame<'_>) -> Result<(), Fault> {
     let truth = is_true(frame, super::tensor(frame, 0)?)?;
     let function = frame.function(usize::from(!truth))?;
     if (function.arguments() + 1, function.results()) != (frame.arguments(), frame.results()) {
         return Err(Fault::invalid("the branch has other arguments or results than the call"));
     }
-    Ok(function.execute(frame.context(), &frame.arguments_from(1)).into_vec())
+    frame.call(function, 1);
+    Ok(())
 }
 
 /// A `corert.while` under way.
@@ -57,13 +58,13 @@ impl While {
     }
 
     /// Asks the condition, and goes on when its chain and its answer are there.
-    fn ask(self, arguments: Vec<Value>) {
-        let results = self.condition.execute(&self.context, &arguments).into_vec();
+    fn ask(self, arguments: Results) {
+        let results = self.condition.execute(&self.context, &arguments);
         self.wait(results, arguments);
     }
 
-    fn wait(self, results: Vec<Value>, arguments: Vec<Value>) {
-        let results: Vec<Value> = results.into_iter().map(Value::settle).collect();
+    fn wait(self, results: Results, arguments: Results) {
+        let results: Results = results.into_iter().map(Value::settle).collect();
         if let Some(Value::Async(pending)) = results.iter().find(|v| matches!(v, Value::Async(_))) {
             return pending.clone().and_then(move || self.wait(results, arguments));
         }
@@ -72,7 +73,7 @@ impl While {
         self.answered(answer, arguments);
     }
 
-    fn answered(self, answer: Value, arguments: Vec<Value>) {
+    fn answered(self, answer: Value, arguments: Results) {
         if let Some(error) = answer.as_error().or(self.context.cancelled()).cloned() {
             return self.fail(error);
         }
@@ -89,7 +90,7 @@ impl While {
             }
             Ok(false) => self.end(arguments),
             Ok(true) => {
-                let next = self.body.execute(&self.context, &arguments).into_vec();
+                let next = self.body.execute(&self.context, &arguments);
                 let queue = self.context.host().queue().clone();
                 queue.add_task(Box::new(move || self.ask(next)));
             }
@@ -98,15 +99,16 @@ impl While {
 }
 
 /// `(chain, arguments...)`: calls the second function on its own results while the first says so.
-fn while_kernel(frame: &mut Frame<'_>) -> Result<Vec<Value>, Fault> {
+fn while_kernel(frame: &mut Frame<'_>) -> Result<Results, Fault> {
     let (condition, body, count) = (frame.function(0)?, frame.function(1)?, frame.arguments());
     let fits = condition.arguments() == count && condition.results() == 2;
     if !fits || (body.arguments(), body.results(), frame.results()) != (count, count, count) {
         return Err(Fault::invalid("the functions have other arguments or results than the loop"));
     }
-    let (promises, values) =
+    let (promises, values): (Vec<_>, Results) =
         (0..count).map(|_| AsyncValue::new()).map(|(promise, value)| (promise, Value::Async(value))).unzip();
     let context = frame.context().clone();
+    let (condition, body) = (condition.to_function(), body.to_function());
     let state = While { context, condition, body, promises, reporter: frame.reporter() };
     state.ask(frame.arguments_from(0));
     Ok(values)

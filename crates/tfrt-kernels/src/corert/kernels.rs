@@ -5,7 +5,7 @@ use crate::tensor::{Dense, Element, Tensor, TensorShape};
 use half::{bf16, f16};
 use host::{
     AttributeValue, Bf16Bits, Chain, ErrorCode, ErrorValue, F16Bits, Fault, Frame, Function, KernelRegistry,
-    Value,
+    Results, Value,
 };
 
 /// Operands from number `from` on, attributes and name of a call; runs the operator.
@@ -51,7 +51,7 @@ struct CompositeOp(Function);
 
 fn make_composite(frame: &mut Frame<'_>) -> Result<Value, Fault> {
     const HANDLE: &str = "!corert.tensorhandle";
-    let function = frame.function(0)?;
+    let function = frame.function(0)?.to_function();
     for i in 1..function.arguments() {
         if let Some(kind) = function.argument_type(i).filter(|k| *k != HANDLE) {
             return Err(format!(
@@ -64,7 +64,7 @@ fn make_composite(frame: &mut Frame<'_>) -> Result<Value, Fault> {
     Ok(object(CompositeOp(function)))
 }
 
-fn execute_composite(frame: &mut Frame<'_>) -> Result<Vec<Value>, Fault> {
+fn execute_composite(frame: &mut Frame<'_>) -> Result<Results, Fault> {
     let CompositeOp(function) = frame.object(0)?;
     if (function.arguments(), function.results()) != (frame.arguments(), frame.results() + 1) {
         return Err(Fault::invalid("the operator has other arguments or results than the call"));
@@ -73,7 +73,7 @@ fn execute_composite(frame: &mut Frame<'_>) -> Result<Vec<Value>, Fault> {
     arguments[0] = Value::Chain;
     let mut results = function.execute(frame.context(), &arguments);
     results.remove(0);
-    Ok(results.into_vec())
+    Ok(results)
 }
 
 fn const_strings(frame: &mut Frame<'_>) -> Result<Value, Fault> {

@@ -89,6 +89,7 @@ pub fn run_with(
     let listener = Arc::clone(&diagnostics);
     let host = HostContext::builder(registry, queue)
         .output(stdout)
+        .log(stderr.clone())
         .limits(options.limits)
         .on_error(move |error| listener.report(error.location(), error.message()))
         .build();

@@ -1,5 +1,5 @@
 use crate::kernels::{RegistryExt, out};
-use host::{AsyncValue, Chain, Fault, Frame, KernelRegistry, Value};
+use host::{AsyncValue, Chain, Fault, Frame, KernelRegistry, Results, Value};
 use std::time::Duration;
 
 /// What a copy with delay waits: long enough to be noticed, and the same every time.
@@ -20,12 +20,12 @@ fn copy_with_delay(frame: &mut Frame<'_>) -> Result<Value, Fault> {
 }
 
 /// Calls a function as a task.
-fn do_async(frame: &mut Frame<'_>) -> Result<Vec<Value>, Fault> {
+fn do_async(frame: &mut Frame<'_>) -> Result<Results, Fault> {
     let function = frame.function(0)?;
     if (function.arguments(), function.results()) != (frame.arguments(), frame.results()) {
         return Err(Fault::invalid("the function has other arguments or results than the call"));
     }
-    Ok(function.execute_later(frame.context(), &frame.arguments_from(0)).into_vec())
+    Ok(function.to_function().execute_later(frame.context(), &frame.arguments_from(0)))
 }
 
 /// Sleeps on a thread for blocking tasks, and gives `value` afterwards.
@@ -102,12 +102,14 @@ pub(super) fn register(registry: &mut KernelRegistry) {
     });
     registry.fallible("tfrt_test.logging", |frame: &mut Frame<'_>| {
         let text = frame.object::<String>(0)?;
-        for severity in ["INFO", "WARNING", "ERROR"] {
-            eprintln!("{} from TFRT_LOG({severity}): {text}", &severity[..1]);
-        }
-        for severity in ["INFO", "WARNING", "ERROR"] {
-            eprintln!("{} from TFRT_LOG_IF({severity}, true): {text}", &severity[..1]);
-        }
+        frame.context().host().log(|log| {
+            for (name, condition) in [("TFRT_LOG", ""), ("TFRT_LOG_IF", ", true")] {
+                for severity in ["INFO", "WARNING", "ERROR"] {
+                    writeln!(log, "{} from {name}({severity}{condition}): {text}", &severity[..1])?;
+                }
+            }
+            log.flush()
+        });
         Ok(Chain)
     });
     registry.fallible("tfrt_test.print_bool", |frame: &mut Frame<'_>| {

@@ -1,7 +1,7 @@
 use crate::kernels::RegistryExt;
 use host::{
     AsyncValue, ExecutionContext, Fault, Frame, Function, FunctionKind, Interpreter, KernelRegistry, Promise,
-    Value,
+    Results, Value,
 };
 use std::time::{Duration, Instant};
 
@@ -76,7 +76,7 @@ impl Stats {
 struct Runner {
     stats: Stats,
     function: Function,
-    arguments: Vec<Value>,
+    arguments: Results,
     context: ExecutionContext,
     promise: Promise,
 }
@@ -108,7 +108,7 @@ impl Runner {
 
 /// Attributes: duration in seconds, largest number of runs, name, runs to warm up.
 fn benchmark(frame: &mut Frame<'_>) -> Result<Value, Fault> {
-    let function = frame.function(0)?;
+    let function = frame.function(0)?.to_function();
     if function.results() != 1 {
         return Err("Benchmark op requires the input function have exactly one return value".into());
     }
@@ -122,7 +122,7 @@ fn benchmark(frame: &mut Frame<'_>) -> Result<Value, Fault> {
 
 /// Attributes: duration in seconds, largest number of runs, runs to warm up.
 fn sync_benchmark(frame: &mut Frame<'_>) -> Result<(), Fault> {
-    let function = frame.function(0)?;
+    let function = frame.function(0)?.to_function();
     if function.kind() != FunctionKind::Sync {
         return Err("SyncBenchmark op requires the input function be a sync function".into());
     }

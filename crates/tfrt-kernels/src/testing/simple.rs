@@ -1,6 +1,6 @@
 use crate::kernels::{RegistryExt, object, out};
 use bef::{Array, Location};
-use host::{Chain, Fault, Frame, KernelRegistry, Value};
+use host::{Chain, Fault, Frame, KernelRegistry, Results, Value};
 use std::collections::HashMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicI32, Ordering};
@@ -55,7 +55,7 @@ fn sum_array<T: std::str::FromStr + Copy + std::ops::Add<Output = T> + Into<Valu
     Ok(values.into_iter().fold(start, |a, b| a + b).into())
 }
 
-fn forward(frame: &mut Frame<'_>, from: usize) -> Result<Vec<Value>, Fault> {
+fn forward(frame: &mut Frame<'_>, from: usize) -> Result<Results, Fault> {
     Ok(frame.arguments_from(from))
 }
 

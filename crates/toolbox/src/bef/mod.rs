@@ -8,7 +8,7 @@ mod translate;
 pub use bytes::labelled_bytes;
 pub use report::{AttributeReport, BefReport, FunctionReport, KernelReport, SectionReport, report};
 pub use run::{Queue, RunOptions, run};
-pub use translate::{Translation, read_mlir, to_bef, to_text};
+pub use translate::{Translation, check_diagnostics, to_bef, to_text};
 
 use crate::{Error, Result, kind};
 use format::FileKind;

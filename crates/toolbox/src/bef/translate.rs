@@ -9,32 +9,12 @@ pub enum Translation<T> {
     Refused(Vec<Diagnostic>),
 }
 
-/// Reads MLIR text. With `verify_diagnostics`, what reading and translating it reports is compared with
-/// the `expected-error` comments of the text: what is left over either way is why it is refused, and if
-/// nothing is left over and something was expected, there is nothing to do: `Done(None)`.
-pub fn read_mlir(
-    source: &[u8],
-    name: &str,
-    options: Options,
-    verify_diagnostics: bool,
-) -> Translation<Option<mlir::Module>> {
-    let read = mlir::parse(source, name);
-    if !verify_diagnostics {
-        return match read {
-            Ok(module) => Translation::Done(Some(module)),
-            Err(diagnostics) => Translation::Refused(diagnostics),
-        };
-    }
-    let reported = match &read {
-        Ok(module) => mlir::to_bef(module, options).err().unwrap_or_default(),
-        Err(diagnostics) => diagnostics.clone(),
-    };
-    let left = mlir::check_diagnostics(source, name, &reported);
-    match (left.is_empty(), reported.is_empty(), read) {
-        (false, ..) => Translation::Refused(left),
-        (true, true, Ok(module)) => Translation::Done(Some(module)),
-        _ => Translation::Done(None),
-    }
+/// Compares what reading and translating a text reports with the text's `expected-error` comments. What
+/// was reported unannounced, or announced and not reported, is why the text is refused.
+pub fn check_diagnostics(source: &[u8], name: &str, options: Options) -> Translation<()> {
+    let made = mlir::parse(source, name).and_then(|module| mlir::to_bef(&module, options));
+    let left = mlir::check_diagnostics(source, name, &made.err().unwrap_or_default());
+    if left.is_empty() { Translation::Done(()) } else { Translation::Refused(left) }
 }
 
 /// Translates MLIR text to the bytes of a BEF file.

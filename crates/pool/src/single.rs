@@ -1,0 +1,148 @@
+use crate::Pool;
+use crate::event::Event;
+use crate::queue::Task;
+use crate::sync::{AtomicUsize, Mutex, Ordering, lock};
+use std::cell::RefCell;
+use std::collections::VecDeque;
+
+/// Tasks in the order they came, run by whoever waits.
+///
+/// A thread that runs tasks holds those that wait, and adds to them without a lock; what other threads
+/// add meanwhile stands in `tasks`.
+pub(crate) struct Single {
+    tasks: Mutex<VecDeque<Task>>,
+    /// The length of `tasks`.
+    queued: AtomicUsize,
+    event: Event,
+    pool: Pool,
+}
+
+/// The tasks that a thread holds.
+#[derive(Default)]
+struct Held {
+    /// The address of the [`Single`] that the tasks belong to; zero if this thread runs none.
+    owner: usize,
+    tasks: VecDeque<Task>,
+}
+
+thread_local! {
+    static HELD: RefCell<Held> = const { RefCell::new(Held { owner: 0, tasks: VecDeque::new() }) };
+}
+
+/// A thread's time as one that runs tasks. Ends also by a panic.
+struct Turn<'a> {
+    queue: &'a Single,
+    before: Option<Held>,
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        if let Some(before) = self.before.take() {
+            let held = HELD.replace(before);
+            self.queue.give_back(held.tasks);
+        }
+    }
+}
+
+impl Single {
+    pub(crate) fn new() -> Self {
+        Self {
+            tasks: Mutex::default(),
+            queued: AtomicUsize::new(0),
+            event: Event::new(),
+            pool: Pool::serial(),
+        }
+    }
+
+    fn address(&self) -> usize {
+        std::ptr::from_ref(self).addr()
+    }
+
+    /// A pool of the caller alone.
+    pub(crate) fn pool(&self) -> &Pool {
+        &self.pool
+    }
+
+    /// The number of tasks that wait, those held by other threads not among them.
+    pub(crate) fn len(&self) -> usize {
+        let held = HELD.with_borrow(|h| if h.owner == self.address() { h.tasks.len() } else { 0 });
+        held + self.queued.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn add(&self, tasks: impl IntoIterator<Item = Task>) {
+        let tasks = tasks.into_iter();
+        HELD.with_borrow_mut(|held| {
+            if held.owner == self.address() {
+                held.tasks.extend(tasks);
+            } else {
+                let mut queue = lock(&self.tasks);
+                queue.extend(tasks);
+                self.queued.store(queue.len(), Ordering::Relaxed);
+                drop(queue);
+                self.event.notify_all();
+            }
+        });
+    }
+
+    pub(crate) fn wake(&self) {
+        self.event.notify_all();
+    }
+
+    /// Puts tasks that a thread held before all others.
+    fn give_back(&self, mut held: VecDeque<Task>) {
+        if held.is_empty() {
+            return;
+        }
+        let mut queue = lock(&self.tasks);
+        held.append(&mut queue);
+        *queue = held;
+        self.queued.store(queue.len(), Ordering::Relaxed);
+        drop(queue);
+        self.event.notify_all();
+    }
+
+    /// Begins to run tasks on this thread, if it does not do so already.
+    fn begin(&self) -> Turn<'_> {
+        let owner = self.address();
+        let is_new = HELD.with_borrow(|held| held.owner != owner);
+        let before = is_new.then(|| HELD.replace(Held { owner, tasks: VecDeque::new() }));
+        Turn { queue: self, before }
+    }
+
+    /// The next task for this thread, which has begun to run tasks.
+    fn next(&self) -> Option<Task> {
+        HELD.with_borrow_mut(|held| {
+            if self.queued.load(Ordering::Relaxed) > 0 {
+                let mut queue = lock(&self.tasks);
+                held.tasks.append(&mut queue);
+                self.queued.store(0, Ordering::Relaxed);
+            }
+            held.tasks.pop_front()
+        })
+    }
+
+    /// Runs tasks on this thread until `done`.
+    pub(crate) fn wait_until(&self, done: &dyn Fn() -> bool) {
+        let _turn = self.begin();
+        while !done() {
+            if let Some(task) = self.next() {
+                task.run();
+                continue;
+            }
+            let key = self.event.listen();
+            if done() || !lock(&self.tasks).is_empty() {
+                self.event.cancel();
+            } else {
+                self.event.wait(key);
+            }
+        }
+    }
+
+    /// Runs tasks until none is left.
+    pub(crate) fn quiesce(&self) {
+        let _turn = self.begin();
+        while let Some(task) = self.next() {
+            task.run();
+        }
+    }
+}
