@@ -12,8 +12,8 @@ use kernels::compute::{MatMut, MatRef};
 use operator::{Error, KernelContext, Result};
 use smallvec::SmallVec;
 use std::collections::HashSet;
-use tensor::{AlignedBuffer, Arenas, Extent, TensorMeta, TensorView, TensorViewMut};
-use trace::{Place, SpanKind, Tracer};
+use tensor::{AlignedBuffer, Arenas, DimOrder, Extent, TensorMeta, TensorView, TensorViewMut};
+use trace::{EventTracer, Place, SpanKind, Tracer};
 
 /// Elements below which a pass over memory stays on one thread.
 const PARALLEL_ELEMENTS: usize = 1 << 14;
@@ -26,6 +26,7 @@ pub struct Executable {
     outputs: Vec<usize>,
     arena: Arenas,
     workspace: usize,
+    failed: Place,
 }
 
 /// A value at run time.
@@ -49,6 +50,8 @@ enum Source {
 struct Step {
     /// The operator's name, or the node kind's.
     name: Box<str>,
+    /// The instruction whose result it computes.
+    origin: Place,
     action: Action,
     inputs: SmallVec<[usize; 4]>,
     outputs: SmallVec<[usize; 2]>,
@@ -95,6 +98,12 @@ impl Executable {
         self.steps.len()
     }
 
+    /// The instruction whose result the step computes that failed last, where the graph's maker named
+    /// instructions.
+    pub fn failed_at(&self) -> Place {
+        self.failed
+    }
+
     /// Runs the steps. Inputs and outputs are those of the graph, in its order and of its metas.
     pub fn run(
         &mut self,
@@ -114,8 +123,14 @@ impl Executable {
         }
         for step in &self.steps {
             let started = tracer.start();
-            step.run(ctx, &self.values, &mut self.arena, inputs).map_err(|e| step.named(e))?;
-            tracer.end(started, SpanKind::Kernel, &step.name, Place::default());
+            if let Err(e) = step.run(ctx, &self.values, &mut self.arena, inputs) {
+                self.failed = step.origin;
+                return Err(step.named(e));
+            }
+            tracer.end(started, SpanKind::Kernel, &step.name, step.origin);
+            if let Some(listener) = tracer.get().filter(|t| t.wants_values()) {
+                step.report(listener, &self.values, &self.arena)?;
+            }
         }
         for (&v, out) in self.outputs.iter().zip(outputs) {
             let slot = &self.values[v];
@@ -144,6 +159,22 @@ impl Step {
     #[cold]
     fn named(&self, error: Error) -> Error {
         Error::invalid(format!("{}: {error}", self.name))
+    }
+
+    /// Tells a listener what the step has computed of an instruction's result.
+    #[cold]
+    fn report(&self, listener: &dyn EventTracer, values: &[Slot], arena: &Arenas) -> Result<()> {
+        if self.origin == Place::default() {
+            return Ok(());
+        }
+        for (output, &v) in self.outputs.iter().enumerate() {
+            let Slot { meta, source: Source::Workspace(extent) } = &values[v] else { continue };
+            let tensor = TensorView::new(meta, arena.bytes(*extent)?)?.to_tensor()?;
+            let tensor = tensor.to_dim_order(DimOrder::contiguous(meta.rank()))?;
+            let (dtype, sizes) = (tensor.dtype().name(), tensor.sizes());
+            listener.value(&self.name, self.origin, output, dtype, sizes, tensor.bytes());
+        }
+        Ok(())
     }
 
     fn run(
@@ -297,6 +328,7 @@ fn lower(graph: &Graph, isa: Isa) -> Result<Executable> {
         let ids = |vs: &[ValueId]| vs.iter().map(|v| v.0).collect();
         steps.push(Step {
             name: node.op.name().into(),
+            origin: node.outputs.first().map(|v| graph.values[v.0].origin).unwrap_or_default(),
             action,
             inputs: used.iter().map(|&i| node.inputs[i].0).collect(),
             outputs: ids(&node.outputs),
@@ -343,6 +375,7 @@ fn lower(graph: &Graph, isa: Isa) -> Result<Executable> {
         outputs: graph.outputs.iter().map(|v| v.0).collect(),
         arena,
         workspace,
+        failed: Place::default(),
     })
 }
 

@@ -2,6 +2,7 @@ use crate::node::{Node, Op};
 use std::fmt;
 use std::sync::Arc;
 use tensor::{Tensor, TensorMeta, TensorView};
+use trace::Place;
 
 /// Index of a value of a [`Graph`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -43,6 +44,8 @@ pub struct Value {
     pub meta: TensorMeta,
     /// Its bytes, if they are known.
     pub constant: Option<Constant>,
+    /// The instruction of a program whose result it is, where the caller has said so.
+    pub origin: Place,
 }
 
 impl Value {
@@ -93,8 +96,21 @@ impl Graph {
 
     /// Adds a tensor that a node will write.
     pub fn value(&mut self, meta: TensorMeta) -> ValueId {
-        self.values.push(Value { meta, constant: None });
+        self.values.push(Value { meta, constant: None, origin: Place::default() });
         ValueId(self.values.len() - 1)
+    }
+
+    /// Says which instruction's result a value is. Whatever step comes to compute it, events and
+    /// errors name that instruction.
+    pub fn set_origin(&mut self, value: ValueId, origin: Place) {
+        self.values[value.0].origin = origin;
+    }
+
+    /// Adds a tensor that holds what another does, in another layout.
+    pub(crate) fn twin(&mut self, of: ValueId, meta: TensorMeta) -> ValueId {
+        let twin = self.value(meta);
+        self.values[twin.0].origin = self.values[of.0].origin;
+        twin
     }
 
     /// Adds a node that runs after all that are there. Its inputs exist; its outputs are written by

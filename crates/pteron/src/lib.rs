@@ -40,7 +40,8 @@ pub use pool::Pool;
 pub use runtime::{
     Backend, BackendError, BackendExecutionContext, BackendInitContext, BackendRegistry, BytesLoader,
     CompileSpec, DataLoader, Delegate, Error, FileLoader, FreeableBuffer, Limits, LoadOptions, MergedDataMap,
-    Method, MethodMeta, Missing, MmapLoader, Module, NamedDataMap, Program, PtdDataMap, Result,
+    Method, MethodMeta, Missing, MmapLoader, Module, NamedDataMap, Program, PtdDataMap, Result, Sgd,
+    SgdOptions, TrainingModule, ValueMeta,
 };
 pub use tensor::{DimOrder, Scalar, ScalarType, Shape, Tensor, TensorMeta, TensorView, TensorViewMut};
 pub use trace::{EventTracer, Span, SpanKind};

@@ -80,12 +80,20 @@ impl<'a> Runner<'a> {
             }
             self.left -= 1;
             let place = Place::instruction(index as u32, next as u32);
-            next = match self.step(step, place).map_err(|e| (next, e))? {
-                Some(target) => target,
-                None => next + 1,
+            next = match self.step(step, place) {
+                Ok(Some(target)) => target,
+                Ok(None) => next + 1,
+                Err(e) => return Err((self.failed_at(step).unwrap_or(next), e)),
             };
         }
         Ok(())
+    }
+
+    /// The instruction within a region at which it has failed.
+    #[cold]
+    fn failed_at(&self, step: &Step) -> Option<usize> {
+        let Step::Region(region) = step else { return None };
+        Some(self.regions[region.region].failed_at().instruction? as usize)
     }
 
     /// Runs one instruction; a jump taken gives its target.

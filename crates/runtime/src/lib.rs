@@ -14,6 +14,7 @@
 
 mod backend;
 mod call;
+mod checkpoint;
 mod error;
 mod execute;
 mod freeable;
@@ -30,6 +31,7 @@ mod program;
 mod region;
 mod replace;
 mod step;
+mod training;
 mod value;
 
 pub use backend::{
@@ -49,3 +51,4 @@ pub use named_data::{MergedDataMap, NamedDataMap, PtdDataMap, PteDataMap};
 pub use options::LoadOptions;
 pub use program::Program;
 pub use replace::replace_file;
+pub use training::{Sgd, SgdOptions, TrainingModule};

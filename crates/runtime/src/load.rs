@@ -146,35 +146,13 @@ impl<'p> Loader<'p> {
 
     /// Refuses a method whose external tensors have no data, with their number.
     fn check_external(&self) -> Result<()> {
-        let external = self.plan.values.iter().filter_map(pte::EValue::as_tensor).filter(|t| t.is_external());
-        let mut lacking = Vec::new();
-        for t in external {
-            let key = t.fully_qualified_name().unwrap_or("");
-            if !self.options.data.as_ref().is_some_and(|d| d.contains(key)) {
-                lacking.push(key);
-            }
-        }
-        lacking.sort_unstable();
-        lacking.dedup();
-        let Some(first) = lacking.first() else { return Ok(()) };
-        let problem = match &self.options.data {
-            None => {
-                "no data file was given; give the `.ptd` file that was exported with the program".to_owned()
-            }
-            Some(data) => format!("{} does not hold them", data.name()),
-        };
-        Err(Error::ExternalData {
-            method: self.name.to_string(),
-            count: lacking.len(),
-            key: (*first).to_owned(),
-            problem,
-        })
+        check_present(self.meta, self.options.data.as_deref())
     }
 
     fn tensor(&mut self, id: Id, t: &pte::Tensor) -> Result<TensorValue> {
         let meta = tensor_meta(t)?;
-        let extern_error = |loader: &Self, e: Error| {
-            loader.error(format!("value {id} ({meta}, stored outside the program)"), e.to_string())
+        let external = |loader: &Self, key: &str| {
+            external_bytes(&loader.name, id, key, &meta, loader.options.data.as_deref())
         };
         let source = self.program.tables().tensor_data(t);
         let storage = match source {
@@ -188,14 +166,14 @@ impl<'p> Loader<'p> {
             }
             TensorData::ExternalInitial(key) => {
                 let extent = planned(t, &meta)?;
-                let bytes = self.external(key, &meta).map_err(|e| extern_error(self, e))?;
+                let bytes = external(self, key)?;
                 let target = self.state.arenas.bytes_mut(extent)?;
                 target.copy_from_slice(&bytes);
                 from_little_endian(target, &meta);
                 Storage::Arena(extent)
             }
             TensorData::External(key) => {
-                let bytes = self.external(key, &meta).map_err(|e| extern_error(self, e))?;
+                let bytes = external(self, key)?;
                 self.push_constant(bytes, &meta)?
             }
             TensorData::Constant(range) => {
@@ -215,36 +193,6 @@ impl<'p> Loader<'p> {
             storage,
             home: storage,
         })
-    }
-
-    /// The bytes of an external tensor, whose layout must be the program's.
-    fn external(&self, key: &str, meta: &TensorMeta) -> Result<FreeableBuffer> {
-        let Some(data) = &self.options.data else {
-            return Err(Error::Unsupported("no data file was given".to_owned()));
-        };
-        let layout = data.tensor_layout(key)?;
-        let same = layout.as_ref().is_none_or(|l| {
-            l.dtype() == meta.dtype()
-                && l.sizes() == meta.sizes()
-                && l.dim_order().same_layout(meta.dim_order(), meta.sizes())
-        });
-        if !same {
-            let found = layout.map_or_else(String::new, |l| l.to_string());
-            return Err(Error::Unsupported(format!(
-                "`{key}` is {meta} in the program and {found} in {}: the files do not belong together",
-                data.name()
-            )));
-        }
-        let bytes = data.data(key)?;
-        if bytes.len() != meta.nbytes() {
-            return Err(Error::Unsupported(format!(
-                "`{key}` is {} bytes in the program and {} in {}",
-                meta.nbytes(),
-                bytes.len(),
-                data.name()
-            )));
-        }
-        Ok(bytes)
     }
 
     /// Adds a constant. Bytes that are misaligned for their type are copied.
@@ -439,6 +387,100 @@ impl Limits {
     }
 }
 
+/// Checks that data fits a plan: whatever the plan stores outside the program is there, with the type
+/// and the shape that the plan says.
+pub(crate) fn check_data(program: &Program, plan: usize, data: &dyn NamedDataMap) -> Result<()> {
+    let meta = MethodMeta::new(program, plan);
+    check_present(meta, Some(data))?;
+    for (id, value) in meta.plan().values.iter().enumerate() {
+        if let Some(t) = value.as_tensor().filter(|t| t.is_external()) {
+            let key = t.fully_qualified_name().unwrap_or("");
+            let tensor = tensor_meta(t)?;
+            // A tensor's bytes are as many as its layout says; a blob's have to be counted.
+            if !(External { method: meta.name(), id, meta: &tensor }).check_layout(key, data)? {
+                external_bytes(meta.name(), id, key, &tensor, Some(data))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Refuses a method whose external tensors have no data, with their number.
+fn check_present(meta: MethodMeta<'_>, data: Option<&dyn NamedDataMap>) -> Result<()> {
+    let values = meta.plan().values.iter();
+    let external = values.filter_map(pte::EValue::as_tensor).filter(|t| t.is_external());
+    let keys = external.map(|t| t.fully_qualified_name().unwrap_or(""));
+    let mut lacking: Vec<&str> = keys.filter(|key| !data.is_some_and(|d| d.contains(key))).collect();
+    lacking.sort_unstable();
+    lacking.dedup();
+    let Some(first) = lacking.first() else { return Ok(()) };
+    let problem = match data {
+        None => "no data file was given; give the `.ptd` file that was exported with the program".to_owned(),
+        Some(data) => format!("{} does not hold them", data.name()),
+    };
+    Err(Error::ExternalData {
+        method: meta.name().to_owned(),
+        count: lacking.len(),
+        key: (*first).to_owned(),
+        problem,
+    })
+}
+
+/// The bytes of an external tensor, whose layout must be the program's.
+fn external_bytes(
+    method: &str,
+    id: Id,
+    key: &str,
+    meta: &TensorMeta,
+    data: Option<&dyn NamedDataMap>,
+) -> Result<FreeableBuffer> {
+    let place = External { method, id, meta };
+    let data = data.ok_or_else(|| place.error("no data file was given"))?;
+    place.check_layout(key, data)?;
+    let bytes = data.data(key).map_err(|e| place.error(e.to_string()))?;
+    if bytes.len() != meta.nbytes() {
+        return Err(place.error(format!(
+            "`{key}` is {} bytes in the program and {} in {}",
+            meta.nbytes(),
+            bytes.len(),
+            data.name()
+        )));
+    }
+    Ok(bytes)
+}
+
+/// A tensor of a method that is stored outside the program.
+struct External<'a> {
+    method: &'a str,
+    id: Id,
+    meta: &'a TensorMeta,
+}
+
+impl External<'_> {
+    /// Fails if the data has it with another layout. Says whether the data knows the layout.
+    fn check_layout(&self, key: &str, data: &dyn NamedDataMap) -> Result<bool> {
+        let Some(found) = data.tensor_layout(key).map_err(|e| self.error(e.to_string()))? else {
+            return Ok(false);
+        };
+        let meta = self.meta;
+        let same = found.dtype() == meta.dtype()
+            && found.sizes() == meta.sizes()
+            && found.dim_order().same_layout(meta.dim_order(), meta.sizes());
+        if same {
+            return Ok(true);
+        }
+        Err(self.error(format!(
+            "`{key}` is {meta} in the program and {found} in {}: the files do not belong together",
+            data.name()
+        )))
+    }
+
+    fn error(&self, problem: impl Into<String>) -> Error {
+        let place = format!("value {} ({}, stored outside the program)", self.id, self.meta);
+        Error::Load { method: self.method.to_owned(), place, problem: problem.into() }
+    }
+}
+
 /// The place that the plan gives a tensor.
 fn planned(t: &pte::Tensor, meta: &TensorMeta) -> Result<Extent> {
     let at = t.allocation_info.unwrap_or_default();
@@ -455,7 +497,7 @@ pub(crate) fn usize_of(n: u64) -> Result<usize> {
 }
 
 /// Turns elements as files hold them into elements as this machine does.
-fn from_little_endian(bytes: &mut [u8], meta: &TensorMeta) {
+pub(crate) fn from_little_endian(bytes: &mut [u8], meta: &TensorMeta) {
     if cfg!(target_endian = "big") {
         bytes.chunks_exact_mut(meta.dtype().alignment()).for_each(<[u8]>::reverse);
     }

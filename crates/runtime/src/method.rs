@@ -5,6 +5,7 @@ use crate::program::Program;
 use crate::step::{Chain, DelegateEntry};
 use crate::value::{Id, Storage, Value};
 use crate::{Limits, Result};
+use format::pte::TensorData;
 use operator::{EValue, Generator, Isa, Scratch, Tag};
 use pool::Pool;
 use std::sync::Arc;
@@ -233,6 +234,30 @@ impl Method {
                 std::mem::swap(arena, buffer);
             }
         }
+    }
+
+    /// Becomes `new`, the same method on other data, with the state that it has: all but tensors whose
+    /// initial values come from the data. Both have the memory of their plan.
+    pub(crate) fn renew(&mut self, mut new: Method) -> Result<()> {
+        let program = self.program.clone();
+        let tables = program.tables();
+        for (id, value) in tables.execution_plan[self.plan].values.iter().enumerate() {
+            let Some(TensorData::ExternalInitial(_)) = value.as_tensor().map(|t| tables.tensor_data(t))
+            else {
+                continue;
+            };
+            if let Some(Storage::Arena(extent)) = new.state.values[id].tensor().map(|t| t.home) {
+                let fresh = new.state.arenas.bytes(extent)?;
+                self.state.arenas.bytes_mut(extent)?.copy_from_slice(fresh);
+            }
+        }
+        std::mem::swap(&mut self.state.values, &mut new.state.values);
+        std::mem::swap(&mut self.state.arenas, &mut new.state.arenas);
+        std::mem::swap(&mut self.input_set, &mut new.input_set);
+        std::mem::swap(&mut self.generator, &mut new.generator);
+        std::mem::swap(&mut self.tracer, &mut new.tracer);
+        *self = new;
+        Ok(())
     }
 
     /// Seeds the generator of random operators.

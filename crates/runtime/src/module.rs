@@ -1,8 +1,9 @@
-use crate::{DataLoader, LoadOptions, Method, MethodMeta, Program, Result};
+use crate::{DataLoader, LoadOptions, Method, MethodMeta, NamedDataMap, Program, Result, load};
 use operator::EValue;
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use tensor::AlignedBuffer;
 
 /// How many memory ids, from the first on, methods share when asked to: activations, and the mutable
@@ -26,6 +27,18 @@ pub struct Module {
     methods: BTreeMap<String, Method>,
     /// The arenas that all methods use in turn, if they share any.
     shared: Option<Vec<AlignedBuffer>>,
+    /// The data that stands in the place of that in `options`, for all modules that share it.
+    swapped: Arc<Swapped>,
+    /// The version of it that the loaded methods use.
+    version: u64,
+}
+
+/// The data outside a program, which can be exchanged while methods run.
+#[derive(Default)]
+struct Swapped {
+    /// How often it was exchanged; read at each execution, and the data only if it is another.
+    version: AtomicU64,
+    data: Mutex<Option<Arc<dyn NamedDataMap>>>,
 }
 
 impl Module {
@@ -46,7 +59,76 @@ impl Module {
 
     /// A module of an open program.
     pub fn new(program: Program, options: LoadOptions) -> Self {
-        Self { program, options, methods: BTreeMap::new(), shared: None }
+        Self { program, options, methods: BTreeMap::new(), shared: None, swapped: Arc::default(), version: 0 }
+    }
+
+    /// Another module of the same program and options, for another thread: with methods and state of
+    /// its own, and with data that [`Self::swap_data`] exchanges for both.
+    pub fn share(&self) -> Self {
+        Self {
+            swapped: Arc::clone(&self.swapped),
+            version: self.version,
+            ..Self::new(self.program.clone(), self.options.clone())
+        }
+    }
+
+    /// Exchanges the data that is stored outside the program, for this module and all that were
+    /// [shared](Self::share) from it, while they run: an execution that has begun ends with the old
+    /// data, and each that begins after this call has returned uses the new. None uses both.
+    ///
+    /// The program is not read again, and mutable state stays as it is, but for tensors whose initial
+    /// values come from the data: these start anew. What was prepared from the old data, such as packed
+    /// weights, and delegates are made again by each module when it next executes, or when
+    /// [`Self::take_up_data`] is called, which moves the cost there.
+    ///
+    /// Data that does not fit the program (a tensor is missing, or is of another type or shape) is
+    /// refused, and the old data stays.
+    pub fn swap_data(&self, data: Arc<dyn NamedDataMap>) -> Result<()> {
+        for plan in 0..self.program.tables().execution_plan.len() {
+            load::check_data(&self.program, plan, &*data)?;
+        }
+        // Only a backend can say whether it can use the data that its delegates ask for.
+        for name in self
+            .methods
+            .keys()
+            .filter(|n| self.program.method_meta(n).is_ok_and(|m| !m.backends().is_empty()))
+        {
+            let options = LoadOptions { data: Some(Arc::clone(&data)), tracer: None, ..self.options.clone() };
+            self.program.load_method(name, options)?;
+        }
+        let mut current = self.swapped.data.lock().unwrap_or_else(PoisonError::into_inner);
+        *current = Some(data);
+        self.swapped.version.fetch_add(1, Ordering::Release);
+        Ok(())
+    }
+
+    /// Makes the loaded methods use the data that was last [swapped](Self::swap_data) in, and says
+    /// whether that is other data than before. Executing does so by itself. After an error all methods
+    /// are as they were.
+    pub fn take_up_data(&mut self) -> Result<bool> {
+        if self.swapped.version.load(Ordering::Acquire) == self.version {
+            return Ok(false);
+        }
+        let (data, version) = {
+            let data = self.swapped.data.lock().unwrap_or_else(PoisonError::into_inner);
+            (data.clone(), self.swapped.version.load(Ordering::Acquire))
+        };
+        let options = LoadOptions { data, ..self.options.clone() };
+        let mut renewed = Vec::with_capacity(self.methods.len());
+        for name in self.methods.keys() {
+            renewed.push(self.program.load_method(name, options.clone())?);
+        }
+        for (method, new) in self.methods.values_mut().zip(renewed) {
+            // A method's state is in its memory, and that may be with the module.
+            let mut shared = self.shared.take();
+            shared.iter_mut().for_each(|s| method.take_memory(s));
+            let result = method.renew(new);
+            shared.iter_mut().for_each(|s| method.take_memory(s));
+            self.shared = shared;
+            result?;
+        }
+        (self.options, self.version) = (options, version);
+        Ok(true)
     }
 
     /// The program.
@@ -101,6 +183,7 @@ impl Module {
 
     /// Loads a method now rather than at its first call.
     pub fn load_method(&mut self, name: &str) -> Result<()> {
+        self.take_up_data()?;
         if !self.methods.contains_key(name) {
             let method = self.program.load_method(name, self.options.clone())?;
             self.methods.insert(name.to_owned(), method);
@@ -124,12 +207,30 @@ impl Module {
 
     /// Executes a method, loading it if need be. The outputs are copies.
     pub fn execute(&mut self, name: &str, inputs: &[EValue]) -> Result<Vec<EValue>> {
+        self.with_memory(name, |method| method.execute(inputs))
+    }
+
+    /// Writes the tensors of a method that outlive an execution to a `.ptd` file, as a whole: see
+    /// [`Method::save_checkpoint`].
+    pub fn save_checkpoint(&mut self, name: &str, path: impl AsRef<Path>) -> Result<()> {
+        self.with_memory(name, |method| method.save_checkpoint(path))
+    }
+
+    /// Reads the tensors of a method that outlive an execution from a `.ptd` file: see
+    /// [`Method::load_checkpoint`].
+    pub fn load_checkpoint(&mut self, name: &str, path: impl AsRef<Path>) -> Result<()> {
+        self.with_memory(name, |method| method.load_checkpoint(path))
+    }
+
+    /// Does something with a method while it has its memory.
+    fn with_memory<T>(&mut self, name: &str, act: impl FnOnce(&mut Method) -> Result<T>) -> Result<T> {
+        self.take_up_data()?;
         let Some(mut shared) = self.shared.take() else {
-            return self.method(name)?.execute(inputs);
+            return act(self.method(name)?);
         };
         let result = self.method(name).and_then(|method| {
             method.take_memory(&mut shared);
-            let result = method.execute(inputs);
+            let result = act(method);
             method.take_memory(&mut shared);
             result
         });

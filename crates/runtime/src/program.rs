@@ -182,6 +182,14 @@ impl Program {
         InstructionPlace { chain, instruction, what, source_frame }
     }
 
+    /// What the instruction at a place of a method calls, and where it came from; `None` if the place
+    /// is no instruction.
+    pub fn instruction_place(&self, method: &str, at: trace::Place) -> Result<Option<InstructionPlace>> {
+        let plan = self.plan_index(method)?;
+        let place = at.chain.zip(at.instruction);
+        Ok(place.map(|(chain, instruction)| self.place(plan, chain as usize, instruction as usize)))
+    }
+
     /// Bytes of the file, for this one use.
     pub fn load_range(&self, range: Range<u64>, purpose: Purpose<'_>) -> Result<FreeableBuffer> {
         let len = range.end.saturating_sub(range.start);

@@ -15,6 +15,7 @@ use operator::KernelContext;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use tensor::{Extent, Scalar, ShapeDynamism, TensorMeta};
+use trace::Place;
 
 /// Calls below which a region is not worth its entry and exit.
 const SHORTEST: usize = 2;
@@ -29,7 +30,12 @@ pub(crate) fn lower(method: &mut Method) {
                 Some((step, executable)) => {
                     let after = step.next;
                     method.regions.push(executable);
-                    method.chains[c].steps[next] = Step::Region(step);
+                    let slot = &mut method.chains[c].steps[next];
+                    if let Step::Kernel(first) = std::mem::replace(slot, Step::Region(step))
+                        && let Step::Region(region) = slot
+                    {
+                        region.first = Some(Box::new(first));
+                    }
                     after
                 }
                 None => next + 1,
@@ -131,6 +137,7 @@ fn region(method: &Method, facts: &Facts, chain: usize, start: usize) -> Option<
     let mut builder = Builder::new(method, facts);
     let mut next = start;
     while let Some(Step::Kernel(call)) = steps.get(next) {
+        builder.place = Place::instruction(chain as u32, next as u32);
         if (next > start && facts.targets[chain].contains(&next)) || !builder.add(call) {
             break;
         }
@@ -184,6 +191,8 @@ struct Builder<'m> {
     method: &'m Method,
     facts: &'m Facts,
     graph: Graph,
+    /// The instruction that is being added.
+    place: Place,
     /// What the places hold that the region has written: place, value, and the table's id for it.
     current: Vec<(Extent, ValueId, Id)>,
     /// Places that the region has written and of which no whole tensor is left.
@@ -199,6 +208,7 @@ impl<'m> Builder<'m> {
             method,
             facts,
             graph: Graph::new(),
+            place: Place::default(),
             current: Vec::new(),
             ruined: Vec::new(),
             inputs: Vec::new(),
@@ -248,6 +258,7 @@ impl<'m> Builder<'m> {
             }
         }
         let outputs: Vec<ValueId> = written.iter().map(|(_, _, m)| self.graph.value(m.clone())).collect();
+        outputs.iter().for_each(|&v| self.graph.set_origin(v, self.place));
         let kernel = Arc::clone(&call.kernel);
         self.graph.node(Op::Call(Call { kernel, prepared: None, args, outs }), inputs, outputs.clone());
         for ((id, extent, _), value) in written.into_iter().zip(outputs) {
@@ -374,13 +385,14 @@ impl<'m> Builder<'m> {
         let ctx = KernelContext::new(&method.pool, &method.scratch, &method.generator).with_isa(method.isa);
         let executable = Executable::new(self.graph, &ctx).ok()?;
         let args = self.inputs.iter().map(|(_, _, id)| ArgStep::Value(*id)).collect();
-        Some((RegionStep { region: method.regions.len(), args, outs: outs.into(), next }, executable))
+        let region = method.regions.len();
+        Some((RegionStep { region, first: None, args, outs: outs.into(), next }, executable))
     }
 }
 
 /// Whether everything that a call writes is written anew: an out, or the target of a copy. A call
 /// that changes what it finds cannot be part of a region, whose values have no past.
-fn writes_only_its_outs(call: &KernelStep) -> bool {
+pub(crate) fn writes_only_its_outs(call: &KernelStep) -> bool {
     let schema = call.kernel.schema();
     let trailing = schema.args.iter().rev().take_while(|a| a.written).count();
     trailing == schema.written().count() || schema.name == "aten::copy_"

@@ -47,6 +47,8 @@ pub(crate) struct DelegateStep {
 pub(crate) struct RegionStep {
     /// Index in the method's table of regions.
     pub(crate) region: usize,
+    /// The run's first call, in whose place this stands.
+    pub(crate) first: Option<Box<KernelStep>>,
     pub(crate) args: Box<[ArgStep]>,
     pub(crate) outs: Box<[OutStep]>,
     /// The instruction after the last one of the run.

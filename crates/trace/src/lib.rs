@@ -30,7 +30,7 @@ pub enum SpanKind {
 }
 
 /// Where in a program a span belongs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Place {
     /// Index of the chain or function.
     pub chain: Option<u32>,

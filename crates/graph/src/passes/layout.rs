@@ -106,7 +106,7 @@ impl Pass {
     /// Lets a node write twins of its outputs, which exist in their own layout only when asked for.
     fn write_twins(&mut self, graph: &mut Graph, mut node: Node) {
         for v in &mut node.outputs {
-            let twin = graph.value(channels_last(graph.meta(*v)));
+            let twin = graph.twin(*v, channels_last(graph.meta(*v)));
             self.last.insert(*v, twin);
             *v = twin;
         }
@@ -122,7 +122,7 @@ impl Pass {
         if meta == *graph.meta(v) {
             return v;
         }
-        let twin = graph.value(meta);
+        let twin = graph.twin(v, meta);
         self.done.push(Node { op: Op::Relayout, inputs: vec![v], outputs: vec![twin] });
         self.last.insert(v, twin);
         twin

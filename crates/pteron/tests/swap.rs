@@ -1,0 +1,196 @@
+//! Weights that are exchanged while a program runs: nobody waits, nobody fails, nobody sees a mixture.
+
+use pteron::format::container::Blob;
+use pteron::format::ptd::Builder;
+use pteron::{BytesLoader, EValue, Limits, LoadOptions, Module, NamedDataMap, Program, PtdDataMap, Tensor};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+fn corpus(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/corpus").join(path)
+}
+
+const MODEL: &str = "tiny/ModuleLinear_extconst/model.pte";
+const DATA: &str = "tiny/ModuleLinear_extconst/_default_external_constant.ptd";
+
+fn original() -> PtdDataMap {
+    PtdDataMap::map(corpus(DATA)).unwrap()
+}
+
+/// The data of the corpus with every number times `factor`, after `change` has had a look at it.
+fn data(factor: f32, change: impl Fn(&mut Builder<'static>)) -> Arc<PtdDataMap> {
+    let map = original();
+    let mut builder = Builder::new();
+    for entry in &map.tables().named_data {
+        let bytes = map.data(&entry.key).unwrap();
+        let floats = bytes.chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().unwrap()) * factor);
+        let bytes: Vec<u8> = floats.flat_map(f32::to_le_bytes).collect();
+        builder.tensor(&entry.key, entry.tensor_layout.clone().unwrap(), Blob::bytes(bytes));
+    }
+    change(&mut builder);
+    let mut file = Vec::new();
+    builder.write(&mut file).unwrap();
+    let loader = BytesLoader::named(format!("weights-{factor}.ptd"), file);
+    Arc::new(PtdDataMap::load(Arc::new(loader), &Limits::default()).unwrap())
+}
+
+fn scaled(factor: f32) -> Arc<PtdDataMap> {
+    data(factor, |_| ())
+}
+
+fn module(no_prepare: bool) -> Module {
+    let options = LoadOptions { no_prepare, ..pteron::load_options().data(Arc::new(original())) };
+    Module::open(corpus(MODEL), options).unwrap()
+}
+
+fn inputs(module: &Module) -> Vec<EValue> {
+    let inputs = module.method_meta("forward").unwrap().inputs();
+    let input = |v: pteron::ValueMeta| {
+        let meta = v.tensor.unwrap().meta;
+        let elements: Vec<f32> = (0..meta.numel()).map(|i| (i as f32 * 0.7).sin()).collect();
+        Tensor::from_slice(meta.sizes(), &elements).unwrap().into()
+    };
+    inputs.into_iter().map(input).collect()
+}
+
+fn output(module: &mut Module, inputs: &[EValue]) -> Vec<f32> {
+    module.forward(inputs).unwrap()[0].as_tensor().unwrap().as_slice().unwrap().to_vec()
+}
+
+#[test]
+fn swapped_weights_are_used_prepared_or_not() {
+    for no_prepare in [false, true] {
+        let mut swapped = module(no_prepare);
+        let x = inputs(&swapped);
+        let before = output(&mut swapped, &x);
+        let loaded = swapped.program().loader().bytes_loaded();
+        swapped.swap_data(scaled(2.0)).unwrap();
+        let after = output(&mut swapped, &x);
+        assert_eq!(swapped.program().loader().bytes_loaded(), loaded, "the program was read again");
+        let twice: Vec<f32> = before.iter().map(|v| v * 2.0).collect();
+        assert_eq!(after, twice, "weights and bias are twice what they were");
+        assert!(!swapped.take_up_data().unwrap());
+        swapped.swap_data(scaled(1.0)).unwrap();
+        assert!(swapped.take_up_data().unwrap());
+        assert_eq!(output(&mut swapped, &x), before);
+    }
+}
+
+#[test]
+fn data_that_does_not_fit_is_refused_and_the_old_stays() {
+    let mut module = module(false);
+    let x = inputs(&module);
+    let before = output(&mut module, &x);
+    let refused = |change: fn(&mut Builder<'static>)| {
+        let e = module.swap_data(data(3.0, change)).unwrap_err().to_string();
+        assert!(e.contains("method `forward`") && e.contains("weights-3.ptd"), "{e}");
+        e
+    };
+    let e = refused(|b| _ = b.entries.remove(0));
+    assert!(
+        e.contains("1 tensor(s) are stored outside the program") && e.contains("does not hold them"),
+        "{e}"
+    );
+    let e = refused(|b| b.entries[0].layout.as_mut().unwrap().scalar_type = 3);
+    assert!(e.contains("in the program and int32") && e.contains("value "), "{e}");
+    let e = refused(|b| {
+        for layout in b.entries.iter_mut().filter_map(|e| e.layout.as_mut()) {
+            (layout.sizes, layout.dim_order) = (vec![layout.sizes.iter().product()], vec![0]);
+        }
+    });
+    assert!(e.contains("do not belong together"), "{e}");
+    let e = refused(|b| {
+        b.entries[0].layout = None;
+        b.entries[0].blob = Blob::bytes(vec![0; 3]);
+    });
+    assert!(e.contains("and 3 in weights-3.ptd"), "{e}");
+    assert_eq!(output(&mut module, &x), before);
+}
+
+#[test]
+fn executions_never_fail_nor_see_a_mixture_while_weights_are_swapped() {
+    const SWAPS: usize = 300;
+    let main = module(false);
+    let x = inputs(&main);
+    let versions: Vec<_> = (0..4).map(|i| scaled(1.0 + i as f32)).collect();
+    let expected: Vec<Vec<f32>> = versions
+        .iter()
+        .map(|v| {
+            let mut module = module(false);
+            module.swap_data(v.clone()).unwrap();
+            output(&mut module, &x)
+        })
+        .collect();
+    assert!((1..4).all(|i| expected[i] != expected[0]));
+    main.swap_data(versions[0].clone()).unwrap();
+    // How many swaps have begun, and how many have returned.
+    let (begun, returned, stop) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicBool::new(false));
+    let executions = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            let mut module = main.share();
+            let (x, expected) = (&x, &expected);
+            let (begun, returned, stop, executions) = (&begun, &returned, &stop, &executions);
+            scope.spawn(move || {
+                while !stop.load(Ordering::Relaxed) {
+                    let first = returned.load(Ordering::SeqCst);
+                    let found = output(&mut module, x);
+                    let last = begun.load(Ordering::SeqCst);
+                    let fits = (first..=last).any(|n| found == expected[n % 4]);
+                    assert!(fits, "an execution between swaps {first} and {last} gave {found:?}");
+                    executions.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+        for n in 1..=SWAPS {
+            begun.store(n, Ordering::SeqCst);
+            main.swap_data(versions[n % 4].clone()).unwrap();
+            returned.store(n, Ordering::SeqCst);
+            // Data that does not fit changes nothing, now as ever.
+            assert!(main.swap_data(data(9.0, |b| _ = b.entries.pop())).is_err());
+            std::thread::sleep(std::time::Duration::from_micros(200));
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+    let executions = executions.into_inner();
+    println!("{executions} executions on 4 threads during {SWAPS} swaps");
+    assert!(executions > SWAPS / 10);
+}
+
+#[test]
+fn mutable_state_outlives_a_swap_but_for_what_the_data_initializes() {
+    let folder = corpus("wild/train_xor_extweights");
+    let map = Arc::new(PtdDataMap::map(folder.join("_default_external_constant.ptd")).unwrap());
+    let mut module =
+        Module::open(folder.join("model.pte"), pteron::load_options().data(map.clone())).unwrap();
+    let state = |module: &mut Module| -> Vec<Vec<u8>> {
+        module.method("forward").unwrap().state().map(|(_, v)| v.bytes().to_vec()).collect()
+    };
+    let fresh = state(&mut module);
+    let method = module.method("forward").unwrap();
+    let (name, zeros) = {
+        let (name, view) = method.attributes().next().unwrap();
+        (name.to_owned(), Tensor::zeros(view.meta().clone()).unwrap())
+    };
+    method.set_attribute(&name, zeros.view()).unwrap();
+    assert_ne!(state(&mut module), fresh);
+    module.swap_data(map).unwrap();
+    assert_eq!(state(&mut module), fresh);
+}
+
+#[test]
+fn one_mapped_file_serves_many_programs() {
+    let map: Arc<PtdDataMap> = Arc::new(original());
+    let method = || {
+        let program = Program::open(corpus(MODEL)).unwrap();
+        let options = LoadOptions { no_prepare: true, ..pteron::load_options().data(map.clone()) };
+        program.load_method("forward", options).unwrap()
+    };
+    let (a, b) = (method(), method());
+    let places = |m: &pteron::Method| -> Vec<_> {
+        m.attributes().map(|(name, view)| (name.to_owned(), view.bytes().as_ptr())).collect()
+    };
+    assert!(!places(&a).is_empty());
+    assert_eq!(places(&a), places(&b), "both look at the same pages");
+}

@@ -1,0 +1,249 @@
+//! Checkpoints: the tensors of a method that outlive an execution, saved to a `.ptd` file and restored.
+//!
+//! These are the tensors that have initial values in the program, those that the exporter named, and
+//! those that an execution reads before anything in it writes them: parameters in training, caches,
+//! counters. Constants and the inputs are not among them.
+//!
+//! A tensor's key is the name that the exporter gave it. Where it gave none, the key is made of the
+//! method's name and the number of a value at the tensor's place: `forward.value12`; such keys hold for
+//! this one program only.
+
+use crate::method::Method;
+use crate::region::writes_only_its_outs;
+use crate::step::{ArgStep, KernelStep, OutStep, Step};
+use crate::value::{Id, Storage, Value};
+use crate::{Error, NamedDataMap, PtdDataMap, Result, replace_file};
+use format::container::Blob;
+use format::ptd::{Builder, TensorLayout};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::path::Path;
+use tensor::{Extent, TensorView};
+
+impl Method {
+    /// The tensors that outlive an execution, with their keys, in the order of the program's values.
+    pub fn state(&self) -> impl Iterator<Item = (String, TensorView<'_>)> {
+        self.lasting().into_iter().filter_map(|(key, id)| Some((key, self.state.view(id).ok()?)))
+    }
+
+    /// Writes the tensors that outlive an execution to a `.ptd` file. The file is replaced as a whole: a
+    /// crash leaves the old one or the new one (see [`replace_file`]).
+    pub fn save_checkpoint(&self, path: impl AsRef<Path>) -> Result<()> {
+        let path = path.as_ref();
+        let mut builder = Builder { share: false, ..Builder::new() };
+        for (key, view) in self.state() {
+            let sizes: Option<Vec<i32>> = view.sizes().iter().map(|&s| i32::try_from(s).ok()).collect();
+            let layout = TensorLayout {
+                scalar_type: view.dtype() as i8,
+                sizes: sizes.ok_or_else(|| self.unfit(&key, path, "has sizes that a file cannot hold"))?,
+                dim_order: view.dim_order().to_vec(),
+            };
+            let blob = match cfg!(target_endian = "big") {
+                false => Blob::bytes(view.bytes()),
+                true => {
+                    let mut bytes = view.bytes().to_vec();
+                    crate::load::from_little_endian(&mut bytes, view.meta());
+                    Blob::bytes(bytes)
+                }
+            };
+            builder.tensor(key, layout, blob);
+        }
+        let fail = |e| Error::format(&path.display().to_string(), e);
+        replace_file(path, |out| builder.write(out).map(drop).map_err(fail))
+    }
+
+    /// Reads the tensors that outlive an execution from a `.ptd` file that [`Self::save_checkpoint`] has
+    /// written. Entries that the method knows nothing of are passed over, since several methods may be
+    /// saved in one file. If the file lacks a tensor, or has one of another type or shape, that is an
+    /// error and nothing has changed.
+    pub fn load_checkpoint(&mut self, path: impl AsRef<Path>) -> Result<()> {
+        self.restore(&PtdDataMap::open(path)?)
+    }
+
+    /// As [`Self::load_checkpoint`], of a map that is open.
+    pub fn restore(&mut self, data: &dyn NamedDataMap) -> Result<()> {
+        let lasting = self.lasting();
+        // All is read before anything is changed.
+        let mut read = Vec::with_capacity(lasting.len());
+        for (key, id) in &lasting {
+            let Some(t) = self.state.values[*id].tensor() else { continue };
+            let name = Path::new(data.name());
+            if !data.contains(key) {
+                return Err(self.unfit(key, name, "is not in the file"));
+            }
+            let layout = data.tensor_layout(key)?;
+            let same = layout.as_ref().is_some_and(|l| {
+                l.dtype() == t.meta.dtype()
+                    && l.sizes() == t.meta.sizes()
+                    && l.dim_order().same_layout(t.meta.dim_order(), t.meta.sizes())
+            });
+            if !same {
+                let found = layout.map_or_else(|| "a blob".to_owned(), |l| l.to_string());
+                let problem = format!("is {} in the method and {found} in the file", t.meta);
+                return Err(self.unfit(key, name, &problem));
+            }
+            let bytes = data.data(key)?;
+            if bytes.len() != t.meta.nbytes() {
+                let problem =
+                    format!("is {} bytes in the method and {} in the file", t.meta.nbytes(), bytes.len());
+                return Err(self.unfit(key, name, &problem));
+            }
+            let Storage::Arena(extent) = t.home else { continue };
+            read.push((*id, extent, bytes));
+        }
+        for (id, extent, bytes) in read {
+            let target = self.state.arenas.bytes_mut(Extent { len: bytes.len(), ..extent })?;
+            target.copy_from_slice(&bytes);
+            if let Some(t) = self.state.values[id].tensor() {
+                crate::load::from_little_endian(target, &t.meta);
+            }
+        }
+        Ok(())
+    }
+
+    fn unfit(&self, key: &str, file: &Path, problem: &str) -> Error {
+        Error::Unsupported(format!(
+            "method `{}` and the checkpoint {} do not belong together: `{key}` {problem}",
+            self.name(),
+            file.display()
+        ))
+    }
+
+    /// Keys and values of the tensors that outlive an execution, one value for each place.
+    fn lasting(&self) -> Vec<(String, Id)> {
+        let tables = self.program.tables();
+        let starts_filled = |id: Id| {
+            let value = self.meta().plan().values.get(id).and_then(format::pte::EValue::as_tensor);
+            value.is_some_and(|t| {
+                use format::pte::TensorData::{ExternalInitial, Initial};
+                matches!(tables.tensor_data(t), Initial(_) | ExternalInitial(_))
+            })
+        };
+        let read_first = Walk::over(self).read_first;
+        // By place: the number of a value there, its name if it has one, and how well it describes the
+        // tensor: one with a name before one with initial values before one that is only read.
+        let mut places: BTreeMap<(usize, usize), (u8, Id)> = BTreeMap::new();
+        for (id, value) in self.state.values.iter().enumerate() {
+            let Some(t) = value.tensor() else { continue };
+            let Storage::Arena(extent) = t.home else { continue };
+            let rank = match (&t.name, starts_filled(id), read_first.contains(&id)) {
+                (Some(_), ..) => 0,
+                (_, true, _) => 1,
+                (.., true) => 2,
+                _ => continue,
+            };
+            let at = places.entry((extent.arena, extent.offset)).or_insert((rank, id));
+            *at = (*at).min((rank, id));
+        }
+        let mut lasting: Vec<(String, Id)> = places
+            .into_values()
+            .map(|(_, id)| {
+                let name = self.state.values[id].tensor().and_then(|t| t.name.as_deref());
+                (name.map_or_else(|| format!("{}.value{id}", self.name()), str::to_owned), id)
+            })
+            .collect();
+        lasting.sort_by_key(|(_, id)| *id);
+        // One name at two places is one tensor to the exporter; its first value stands for it.
+        let mut seen = HashSet::new();
+        lasting.retain(|(key, _)| seen.insert(key.clone()));
+        lasting
+    }
+}
+
+/// A walk over the instructions in their order, for what is read before it is written.
+struct Walk<'m> {
+    method: &'m Method,
+    /// By arena, what has been written: ranges that do not touch, by their start.
+    written: HashMap<usize, BTreeMap<usize, usize>>,
+    /// Values that were read before their place was written.
+    read_first: HashSet<Id>,
+}
+
+impl<'m> Walk<'m> {
+    fn over(method: &'m Method) -> Self {
+        let mut walk = Self { method, written: HashMap::new(), read_first: HashSet::new() };
+        method.inputs.iter().for_each(|&id| walk.write(id));
+        for step in method.chains.iter().flat_map(|c| &c.steps) {
+            match step {
+                Step::Kernel(call) => walk.call(call),
+                Step::Region(region) => region.first.iter().for_each(|call| walk.call(call)),
+                Step::Delegate(call) => {
+                    walk.args(&call.args);
+                    walk.outs(&call.outs);
+                }
+                Step::JumpFalse { condition, .. } => walk.read(*condition),
+                // What is moved is read where the target is.
+                Step::Move { from, to } => {
+                    walk.read(*from);
+                    walk.write(*to);
+                }
+                Step::Free(_) => {}
+            }
+        }
+        method.outputs.iter().for_each(|&id| walk.read(id));
+        walk
+    }
+
+    fn call(&mut self, call: &KernelStep) {
+        self.args(&call.args);
+        if !writes_only_its_outs(call) {
+            for out in &call.outs {
+                if let OutStep::Tensor(id) = out {
+                    self.read(*id);
+                }
+            }
+        }
+        self.outs(&call.outs);
+    }
+
+    fn args(&mut self, args: &[ArgStep]) {
+        for arg in args {
+            if let ArgStep::Value(id) = *arg {
+                self.read(id);
+            }
+        }
+    }
+
+    fn outs(&mut self, outs: &[OutStep]) {
+        for out in outs {
+            match out {
+                OutStep::Tensor(id) => self.write(*id),
+                // A view has the bytes of another, which its home has not.
+                OutStep::View { to, .. } => self.write(*to),
+                OutStep::Tensors(ids) => ids.iter().for_each(|&id| self.write(id)),
+                OutStep::Scalar(_) => {}
+            }
+        }
+    }
+
+    fn extent(&self, id: Id) -> Option<Extent> {
+        match self.method.state.values[id].tensor()?.home {
+            Storage::Arena(extent) if extent.len > 0 => Some(extent),
+            _ => None,
+        }
+    }
+
+    fn read(&mut self, id: Id) {
+        match &self.method.state.values[id] {
+            Value::Tensors(ids) => ids.iter().for_each(|&id| self.read(id)),
+            Value::OptionalTensors(ids) => ids.iter().flatten().for_each(|&id| self.read(id)),
+            _ => {}
+        }
+        let Some(extent) = self.extent(id) else { return };
+        let ranges = self.written.get(&extent.arena);
+        let before = ranges.and_then(|r| r.range(..=extent.offset).next_back());
+        if before.is_none_or(|(_, &end)| end < extent.offset + extent.len) {
+            self.read_first.insert(id);
+        }
+    }
+
+    fn write(&mut self, id: Id) {
+        let Some(Extent { arena, offset, len }) = self.extent(id) else { return };
+        let ranges = self.written.entry(arena).or_default();
+        let (mut start, mut end) = (offset, offset + len);
+        while let Some((&s, &e)) = ranges.range(..=end).next_back().filter(|(_, e)| **e >= start) {
+            ranges.remove(&s);
+            (start, end) = (start.min(s), end.max(e));
+        }
+        ranges.insert(start, end);
+    }
+}

@@ -1,0 +1,158 @@
+use crate::{Error, Result};
+use std::collections::BTreeMap;
+
+/// Stochastic gradient descent, as `torch.optim.SGD` has it.
+///
+/// For a parameter `p` with gradient `g`, and a momentum buffer `v` that starts as the first `g`:
+///
+/// ```text
+/// g = g + weight_decay * p
+/// v = momentum * v + (1 - dampening) * g      if momentum is not 0
+/// g = g + momentum * v if nesterov, else v    likewise
+/// p = p - lr * g
+/// ```
+#[derive(Debug, Clone)]
+pub struct Sgd {
+    options: SgdOptions,
+    /// The momentum buffer of each parameter that has been stepped.
+    buffers: BTreeMap<String, Vec<f32>>,
+}
+
+/// How an [`Sgd`] steps.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct SgdOptions {
+    /// The learning rate.
+    pub lr: f64,
+    /// How much of the last step goes into the next.
+    pub momentum: f64,
+    /// How much less of a gradient goes into the momentum.
+    pub dampening: f64,
+    /// How strongly parameters are drawn to 0 (an L2 penalty).
+    pub weight_decay: f64,
+    /// Whether the momentum is Nesterov's.
+    pub nesterov: bool,
+}
+
+impl Default for SgdOptions {
+    /// A learning rate of 1e-3, and nothing else.
+    fn default() -> Self {
+        Self { lr: 1e-3, momentum: 0.0, dampening: 0.0, weight_decay: 0.0, nesterov: false }
+    }
+}
+
+impl Sgd {
+    /// An optimizer that has not stepped. An error for options that have no meaning: a negative rate,
+    /// momentum or decay, and Nesterov's momentum without momentum or with dampening.
+    pub fn new(options: SgdOptions) -> Result<Self> {
+        let SgdOptions { lr, momentum, dampening, weight_decay, nesterov } = options;
+        for (name, value) in [("lr", lr), ("momentum", momentum), ("weight_decay", weight_decay)] {
+            if value.is_nan() || value < 0.0 {
+                return Err(Error::Unsupported(format!("SGD: {name} is {value}, it must be 0 or more")));
+            }
+        }
+        if nesterov && (momentum == 0.0 || dampening != 0.0) {
+            let problem = "SGD: Nesterov's momentum needs a momentum, and no dampening";
+            return Err(Error::Unsupported(problem.to_owned()));
+        }
+        Ok(Self { options, buffers: BTreeMap::new() })
+    }
+
+    /// How it steps.
+    pub fn options(&self) -> &SgdOptions {
+        &self.options
+    }
+
+    /// Sets the learning rate of further steps: for schedules.
+    pub fn set_lr(&mut self, lr: f64) {
+        self.options.lr = lr;
+    }
+
+    /// The momentum buffers by parameter: none before the first step, or without momentum.
+    pub fn momentum_buffers(&self) -> impl Iterator<Item = (&str, &[f32])> {
+        self.buffers.iter().map(|(name, buffer)| (name.as_str(), buffer.as_slice()))
+    }
+
+    /// Sets a parameter's momentum buffer, as a checkpoint has it.
+    pub fn set_momentum_buffer(&mut self, parameter: impl Into<String>, buffer: Vec<f32>) {
+        self.buffers.insert(parameter.into(), buffer);
+    }
+
+    /// Steps one parameter along its gradient, which has as many elements. An error if a momentum
+    /// buffer was set that has not.
+    pub fn step(&mut self, name: &str, parameter: &mut [f32], gradient: &[f32]) -> Result<()> {
+        let SgdOptions { lr, momentum, dampening, weight_decay, nesterov } = self.options;
+        let (lr, momentum, decay) = (lr as f32, momentum as f32, weight_decay as f32);
+        let fresh = 1.0 - dampening as f32;
+        let lengths = |a: usize, b: usize| {
+            Error::Unsupported(format!("SGD: `{name}` has {a} elements, and {b} gradients or momenta"))
+        };
+        if parameter.len() != gradient.len() {
+            return Err(lengths(parameter.len(), gradient.len()));
+        }
+        let decayed = |p: f32, g: f32| if decay == 0.0 { g } else { g + decay * p };
+        if momentum == 0.0 {
+            parameter.iter_mut().zip(gradient).for_each(|(p, &g)| *p -= lr * decayed(*p, g));
+            return Ok(());
+        }
+        let first = !self.buffers.contains_key(name);
+        if first {
+            self.buffers.insert(name.to_owned(), vec![0.0; gradient.len()]);
+        }
+        let Some(buffer) = self.buffers.get_mut(name) else { return Ok(()) };
+        if buffer.len() != gradient.len() {
+            return Err(lengths(gradient.len(), buffer.len()));
+        }
+        for ((p, &g), v) in parameter.iter_mut().zip(gradient).zip(buffer) {
+            let g = decayed(*p, g);
+            *v = if first { g } else { momentum * *v + fresh * g };
+            let step = if nesterov { g + momentum * *v } else { *v };
+            *p -= lr * step;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Steps [1, -2] three times along [0.5, 0.25], [-1, 2] and [0.1, -0.3].
+    fn steps(options: SgdOptions) -> [f32; 2] {
+        let mut sgd = Sgd::new(options).unwrap();
+        let mut p = [1.0, -2.0];
+        for g in [[0.5, 0.25], [-1.0, 2.0], [0.1, -0.3]] {
+            sgd.step("p", &mut p, &g).unwrap();
+        }
+        p
+    }
+
+    fn close(a: [f32; 2], b: [f32; 2]) {
+        assert!(a.iter().zip(b).all(|(a, b)| (a - b).abs() < 1e-6), "{a:?} is not {b:?}");
+    }
+
+    /// The expected values are those of `torch.optim.SGD`.
+    #[test]
+    fn steps_are_those_of_torch() {
+        let plain = SgdOptions { lr: 0.1, ..SgdOptions::default() };
+        close(steps(plain), [1.04, -2.195]);
+        let momentum = SgdOptions { momentum: 0.9, ..plain };
+        close(steps(momentum), [1.0445, -2.41775]);
+        let dampened = SgdOptions { dampening: 0.5, ..momentum };
+        close(steps(dampened), [0.9545, -2.24275]);
+        let decayed = SgdOptions { weight_decay: 0.1, ..momentum };
+        close(steps(decayed), [0.989774, -2.3035605]);
+        close(steps(SgdOptions { nesterov: true, ..decayed }), [1.0024487, -2.4029856]);
+    }
+
+    #[test]
+    fn options_without_meaning_are_refused() {
+        let options = SgdOptions { nesterov: true, ..SgdOptions::default() };
+        assert!(Sgd::new(options).unwrap_err().to_string().contains("Nesterov"));
+        let options = SgdOptions { lr: -1.0, ..SgdOptions::default() };
+        assert!(Sgd::new(options).unwrap_err().to_string().contains("lr is -1"));
+        let mut sgd = Sgd::new(SgdOptions { momentum: 0.5, ..SgdOptions::default() }).unwrap();
+        sgd.set_momentum_buffer("p", vec![0.0; 3]);
+        assert!(sgd.step("p", &mut [1.0], &[1.0]).is_err());
+        assert!(sgd.step("q", &mut [1.0], &[1.0, 2.0]).is_err());
+    }
+}
