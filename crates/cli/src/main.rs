@@ -3,6 +3,7 @@
 //! This crate parses arguments, prints and shows progress. What a verb does lives in `toolbox`.
 #![forbid(unsafe_code)]
 
+mod call;
 mod failure;
 mod general;
 mod verbs;

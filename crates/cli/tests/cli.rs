@@ -265,13 +265,21 @@ fn without_times(text: &str) -> String {
     let mut out = String::new();
     for line in text.split_inclusive('\n') {
         let mut words: Vec<String> = line.split(' ').map(str::to_owned).collect();
+        let mut found = false;
         for i in 1..words.len() {
             let unit = words[i].trim_end_matches(|c: char| !c.is_alphanumeric());
-            if matches!(unit, "ns" | "µs" | "ms" | "s") && words[i - 1].parse::<f64>().is_ok() {
+            if (matches!(unit, "ns" | "µs" | "ms" | "s") || words[i].trim_end() == "%")
+                && words[i - 1].parse::<f64>().is_ok()
+            {
                 let end = words[i][unit.len()..].to_owned();
                 words[i] = format!("T{end}");
                 words[i - 1] = "N".to_owned();
+                found = true;
             }
+        }
+        // The width of a column depends on its numbers.
+        if found {
+            words.retain(|w| !w.is_empty());
         }
         out.push_str(&words.join(" "));
     }

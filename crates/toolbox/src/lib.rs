@@ -3,13 +3,17 @@
 #![forbid(unsafe_code)]
 
 pub mod bef;
+pub mod bundle;
+pub mod divergence;
 mod error;
+pub mod etdump;
 pub mod input;
 pub mod inspect;
 mod kind;
 pub mod npy;
 pub mod ops;
 pub mod picture;
+pub mod profile;
 pub mod run;
 pub mod show;
 pub mod validate;

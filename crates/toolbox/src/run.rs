@@ -36,11 +36,11 @@ pub fn open(path: &Path, mode: LoadMode) -> Result<Arc<dyn DataLoader>> {
     Ok(Arc::new(MmapLoader::open(path)?))
 }
 
-/// Fails if the file is no program, saying what it is instead.
+/// Fails if the file is no program of methods, saying what it is instead.
 pub fn expect_program(loader: &dyn DataLoader) -> Result<()> {
     match crate::kind::of(loader)? {
         Some(format::FileKind::Pte) => Ok(()),
-        other => Err(crate::kind::wrong(loader, other, "run", "programs (.pte)")),
+        other => Err(crate::kind::wrong(loader, other, "run", "programs (.pte, .bpte)")),
     }
 }
 
@@ -67,6 +67,8 @@ pub struct Request {
     pub method: Option<String>,
     /// The inputs; if there are none, zeros and what the exporter fixed.
     pub inputs: Vec<InputSpec>,
+    /// Inputs that are values already, in the place of `inputs`.
+    pub values: Option<Vec<EValue>>,
     /// How many further times to run, timed.
     pub repeat: usize,
 }
@@ -124,16 +126,7 @@ pub fn default_method(program: &Program) -> Result<String> {
 
 /// Loads a method and runs it.
 pub fn run(program: &Program, request: &Request, options: LoadOptions) -> Result<Ran> {
-    let name = match &request.method {
-        Some(name) => name.clone(),
-        None => default_method(program)?,
-    };
-    let declared = program.method_meta(&name)?.inputs();
-    let (inputs, zeros) = match request.inputs.is_empty() && !declared.is_empty() {
-        true => (default_inputs(&declared)?, Some(declared.iter().map(default_text).collect())),
-        false => (given_inputs(&name, &declared, &request.inputs)?, None),
-    };
-
+    let Called { method: name, inputs, zeros } = request.resolve(program)?;
     let start = Instant::now();
     let mut method = program.load_method(&name, options)?;
     let load = start.elapsed();
@@ -147,7 +140,37 @@ pub fn run(program: &Program, request: &Request, options: LoadOptions) -> Result
     Ok(Ran { method: name, zeros, outputs, load, latency: Latency::of(times) })
 }
 
-fn once(method: &mut Method, inputs: &[EValue]) -> Result<()> {
+/// A method and the values it is called with.
+pub(crate) struct Called {
+    /// The method's name.
+    pub(crate) method: String,
+    /// Its inputs.
+    pub(crate) inputs: Vec<EValue>,
+    /// What the inputs were made of, if none were given.
+    pub(crate) zeros: Option<Vec<String>>,
+}
+
+impl Request {
+    /// Finds the method and makes its inputs.
+    pub(crate) fn resolve(&self, program: &Program) -> Result<Called> {
+        let method = match &self.method {
+            Some(name) => name.clone(),
+            None => default_method(program)?,
+        };
+        if let Some(inputs) = self.values.clone() {
+            return Ok(Called { method, inputs, zeros: None });
+        }
+        let declared = program.method_meta(&method)?.inputs();
+        let (inputs, zeros) = match self.inputs.is_empty() && !declared.is_empty() {
+            true => (default_inputs(&declared)?, Some(declared.iter().map(default_text).collect())),
+            false => (given_inputs(&method, &declared, &self.inputs)?, None),
+        };
+        Ok(Called { method, inputs, zeros })
+    }
+}
+
+/// Sets the inputs and runs; outputs stay in the method's memory.
+pub(crate) fn once(method: &mut Method, inputs: &[EValue]) -> Result<()> {
     for (i, input) in inputs.iter().enumerate() {
         method.set_input(i, input)?;
     }

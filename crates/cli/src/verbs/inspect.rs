@@ -5,7 +5,7 @@ use pteron::Limits;
 use toolbox::inspect;
 use toolbox::run::LoadMode;
 
-/// Show what is in a program (.pte) or a file of named data (.ptd)
+/// Show what is in a program (.pte, .bpte, .bef), a file of named data (.ptd) or an ETDump
 ///
 /// Methods with their inputs and outputs, operators, delegates, memory plan, segments, constants, and
 /// what is missing to run it here. Only the tables of the file are read, however large it is.

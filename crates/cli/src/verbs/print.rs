@@ -2,16 +2,20 @@ use super::translate::refused;
 use crate::failure::Result;
 use crate::general::{GeneralOpts, InputArg, OutputArg, exit_status};
 use clap::Args;
+use pteron::Limits;
 use toolbox::bef::{self, Program};
+use toolbox::etdump;
 use toolbox::run::LoadMode;
 
-/// Print a BEF program as MLIR text, or byte by byte
+/// Print a BEF program as MLIR text or byte by byte, or an ETDump event by event
 #[derive(Debug, Args)]
 #[command(after_long_help = concat!(
     "Examples:\n",
     "  pteron print program.bef\n\n",
     "  # every byte with its meaning\n",
-    "  pteron print --bytes program.bef",
+    "  pteron print --bytes program.bef\n\n",
+    "  # what a runtime recorded\n",
+    "  pteron print trace.etdp",
     exit_status!()
 ))]
 pub(crate) struct Opts {
@@ -33,8 +37,11 @@ pub(crate) struct Opts {
 impl Opts {
     pub(crate) fn run(self, _: &GeneralOpts) -> Result {
         let loader = self.input.open(LoadMode::Mmap)?;
+        if etdump::is_one(&*loader)? {
+            return self.output.write_text(&etdump::listing(&etdump::read(&*loader, &Limits::default())?));
+        }
         let Some(Program::Bef(bytes)) = bef::open(&*loader)? else {
-            return Err(bef::wrong(&*loader, "print", "BEF programs (.bef)").into());
+            return Err(bef::wrong(&*loader, "print", "BEF programs (.bef) and ETDumps").into());
         };
         let text = if self.bytes {
             bef::labelled_bytes(&bytes, loader.name())?

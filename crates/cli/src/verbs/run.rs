@@ -1,14 +1,14 @@
 use super::bef::BefOpts;
+use crate::call::{CallArgs, Loaded, note_zeros};
 use crate::failure::{Failure, Result};
-use crate::general::{self, ExecutionOpts, GeneralOpts, InputArg, exit_status};
-use clap::{Args, ValueEnum};
-use pteron::{EValue, Program, Tensor};
+use crate::general::{GeneralOpts, exit_status};
+use clap::Args;
+use pteron::{EValue, Tensor};
 use serde_json::json;
 use std::io::{self, Write};
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
-use toolbox::input::InputSpec;
-use toolbox::run::{self, LoadMode, Ran, Ranked, Request};
+use toolbox::run::{self, Ran, Ranked};
 use toolbox::{npy, show};
 
 /// Run a method of a program and show what it computes, or the functions of a BEF program
@@ -34,22 +34,15 @@ use toolbox::{npy, show};
     "  pteron run model.pte @x.npy --data weights.ptd --output out/\n\n",
     "  # how long does it take?\n",
     "  pteron run model.pte --repeat 100\n\n",
+    "  # the second test case of a bundled program\n",
+    "  pteron run model.bpte --case 1\n\n",
     "  # the functions of a BEF program, or of its text\n",
     "  pteron run program.bef --functions main --work-queue mt:4",
     exit_status!()
 ))]
 pub(crate) struct Opts {
     #[command(flatten)]
-    input: InputArg,
-    /// The inputs of the method
-    #[arg(value_name = "INPUT", allow_negative_numbers = true)]
-    inputs: Vec<InputSpec>,
-    /// The method [default: `forward`, or the only one]
-    #[arg(short, long, value_name = "NAME")]
-    method: Option<String>,
-    /// A file of weights that the program keeps outside (.ptd); may be repeated
-    #[arg(short, long, value_name = "FILE")]
-    data: Vec<PathBuf>,
+    call: CallArgs,
     /// Write each output to this folder as a .npy file
     #[arg(short, long, value_name = "DIR")]
     output: Option<PathBuf>,
@@ -59,9 +52,6 @@ pub(crate) struct Opts {
     /// Run this many more times and show how long that took
     #[arg(short, long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     repeat: usize,
-    /// How to read the files
-    #[arg(long, value_enum, default_value_t, value_name = "HOW")]
-    load: Load,
     /// Show only the K largest elements of each row of the first output
     #[arg(short = 'k', long, value_name = "K")]
     top: Option<NonZeroUsize>,
@@ -69,43 +59,19 @@ pub(crate) struct Opts {
     #[arg(short, long, value_name = "FILE", requires = "top")]
     labels: Option<PathBuf>,
     #[command(flatten)]
-    execution: ExecutionOpts,
-    #[command(flatten)]
     bef: BefOpts,
-}
-
-/// How files are read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
-enum Load {
-    /// Read what is needed into memory
-    #[default]
-    File,
-    /// Map the files into memory
-    Mmap,
 }
 
 impl Opts {
     pub(crate) fn run(self, _: &GeneralOpts) -> Result {
-        let mode = match self.load {
-            Load::File => LoadMode::File,
-            Load::Mmap => LoadMode::Mmap,
-        };
-        let loader = self.input.open(mode)?;
+        let loader = self.call.open()?;
         if let Some(program) = toolbox::bef::open(&*loader)? {
             return self.bef.run(program, loader.name());
         }
-        toolbox::run::expect_program(&*loader)?;
-        let mut load = pteron::load_options().backends(general::backends());
-        load.data = run::open_data(&self.data, mode)?;
-        let load = self.execution.setting()?.apply(&load);
+        let Loaded { program, options, request, .. } = self.call.load(loader, self.repeat)?;
         let labels = self.labels.as_deref().map(run::read_labels).transpose()?.unwrap_or_default();
-
-        let program = Program::load(loader, &load.limits).map_err(toolbox::Error::from)?;
-        let request = Request { method: self.method.clone(), inputs: self.inputs.clone(), repeat: self.repeat };
-        let ran = run::run(&program, &request, load)?;
-        if let Some(zeros) = &ran.zeros {
-            eprintln!("no inputs given: running with zeros, {}", zeros.join(" "));
-        }
+        let ran = run::run(&program, &request, options)?;
+        note_zeros(ran.zeros.as_ref());
         if let Some(folder) = &self.output {
             write_outputs(folder, &ran.outputs)?;
         }

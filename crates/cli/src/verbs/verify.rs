@@ -20,6 +20,8 @@ use toolbox::verify::{self, Case, Counts, Options, Outcome, Setting};
 #[command(after_long_help = concat!(
     "Examples:\n",
     "  pteron verify corpus/tiny/*\n\n",
+    "  # the test cases of a bundled program\n",
+    "  pteron verify model.bpte\n\n",
     "  # without the programs that need a backend\n",
     "  pteron verify --undelegated corpus\n\n",
     "  # in every way that must agree\n",
@@ -29,7 +31,7 @@ use toolbox::verify::{self, Case, Counts, Options, Outcome, Setting};
     exit_status!()
 ))]
 pub(crate) struct Opts {
-    /// Folders of cases, or their case.json or cases.json files
+    /// Folders of cases, their case.json or cases.json files, or bundled programs (.bpte)
     #[arg(value_name = "CASE", required = true)]
     cases: Vec<PathBuf>,
     /// Leave out programs with delegates

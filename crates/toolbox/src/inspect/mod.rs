@@ -18,6 +18,8 @@ pub use program::{
 pub use text::text;
 
 use crate::bef::BefReport;
+use crate::bundle::{self, Bundle, BundleReport};
+use crate::etdump::{self, EtdumpReport};
 use crate::{Result, kind};
 use format::FileKind;
 use operator::KernelRegistry;
@@ -37,6 +39,10 @@ pub enum Report {
     Ptd(FlatTensorReport),
     /// A program in the Binary Executable Format.
     Bef(BefReport),
+    /// A program with test cases.
+    Bpte(Box<BundleReport>),
+    /// What a runtime recorded.
+    Etdump(EtdumpReport),
 }
 
 /// The version of the reports' shape: it grows when a field is renamed or removed.
@@ -56,6 +62,15 @@ pub fn inspect(
             let bytes = loader.load(0, loader.size(), Purpose::Program)?;
             Ok(Report::Bef(crate::bef::report(&bytes, loader.name())?))
         }
-        other => Err(kind::wrong(&**loader, other, "inspect", "programs (.pte, .bef) and named data (.ptd)")),
+        Some(FileKind::Bpte) => {
+            let bundle = Bundle::open(&**loader, limits)?;
+            let program = program::report(&bundle.program(), kernels, backends, limits)?;
+            Ok(Report::Bpte(Box::new(bundle::report(&**loader, &bundle, program))))
+        }
+        Some(FileKind::Etdump) => Ok(Report::Etdump(etdump::report(&**loader, limits)?)),
+        other => {
+            let expected = "programs (.pte, .bpte, .bef), named data (.ptd) and ETDumps";
+            Err(kind::wrong(&**loader, other, "inspect", expected))
+        }
     }
 }

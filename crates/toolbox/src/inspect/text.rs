@@ -1,5 +1,6 @@
 use super::{FlatTensorReport, MethodReport, ProgramReport, Report, ValueReport};
 use crate::bef::BefReport;
+use crate::bundle::BundleReport;
 use crate::show::{bytes, count, table};
 use std::fmt::{self, Write};
 
@@ -14,6 +15,8 @@ pub fn text(report: &Report, all: bool) -> String {
         Report::Pte(program) => program_text(&mut out, program, all),
         Report::Ptd(file) => flat_tensor_text(&mut out, file, all),
         Report::Bef(program) => bef_text(&mut out, program, all),
+        Report::Bpte(bundle) => bundle_text(&mut out, bundle, all),
+        Report::Etdump(dump) => out.write_str(&dump.text()),
     };
     debug_assert!(written.is_ok(), "a String takes all text");
     out
@@ -71,6 +74,24 @@ fn program_text(out: &mut String, p: &ProgramReport, all: bool) -> fmt::Result {
         few(out, rows.collect(), all, "><<")?;
     }
     Ok(())
+}
+
+fn bundle_text(out: &mut String, b: &BundleReport, all: bool) -> fmt::Result {
+    writeln!(out, "{}: bundled program, {}; schema version {}", b.file, bytes(b.bytes), b.version)?;
+    for suite in &b.suites {
+        writeln!(out, "\ntest cases of {}", suite.method)?;
+        let rows = suite.cases.iter().enumerate().map(|(i, case)| {
+            let given = case.outputs.join(" ");
+            vec![
+                i.to_string(),
+                case.inputs.join(" "),
+                if given.is_empty() { given } else { format!("-> {given}") },
+            ]
+        });
+        few(out, rows.collect(), all, "><<")?;
+    }
+    writeln!(out)?;
+    program_text(out, &b.program, all)
 }
 
 fn bef_text(out: &mut String, p: &BefReport, all: bool) -> fmt::Result {

@@ -1,8 +1,10 @@
 //! Conformance cases: `case.json`, one program with its runs, and `cases.json`, many small ones.
 
 use super::compare::{Scope, Tolerance};
+use crate::bundle::{self, Bundle};
 use crate::{Context, Error, Result};
 use operator::EValue;
+use runtime::{DataLoader, FileLoader, Limits, Program};
 use serde::Deserialize;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -112,6 +114,9 @@ pub enum Recorded {
     },
     /// No value.
     None,
+    /// A value that a bundled program holds.
+    #[serde(skip)]
+    Given(Box<EValue>),
 }
 
 /// A number; one that is not finite stands as a string.
@@ -213,8 +218,15 @@ impl fmt::Display for SetAside {
     }
 }
 
-/// Reads the cases of a folder and of all folders in it, or of a `case.json` or `cases.json` file.
+/// Reads the cases of a folder and of all folders in it, of a `case.json` or `cases.json` file, or
+/// of a bundled program.
 pub fn find(path: &Path) -> Result<Vec<Case>> {
+    if path.is_file() {
+        let loader = FileLoader::open(path)?;
+        if bundle::is_one(&loader)? {
+            return bundled(path, &loader);
+        }
+    }
     if !path.is_dir() || NAMES.iter().any(|n| path.join(n).is_file()) {
         return read(path);
     }
@@ -262,6 +274,47 @@ pub fn read(path: &Path) -> Result<Vec<Case>> {
         let case: CaseFile = serde_json::from_str(&text).context(what)?;
         Ok(vec![case.into_case(name, folder)?])
     }
+}
+
+/// The test cases of a bundled program, each on an instance of its own.
+fn bundled(path: &Path, loader: &FileLoader) -> Result<Vec<Case>> {
+    let limits = Limits::default();
+    let bundle = Bundle::open(loader, &limits)?;
+    let program = Program::load(bundle.program(), &limits)?;
+    let given = |values: &[format::bpte::Value]| -> Result<Vec<Recorded>> {
+        Ok(bundle::values(values)?.into_iter().map(|v| Recorded::Given(Box::new(v))).collect())
+    };
+    let mut cases = Vec::new();
+    for suite in &bundle.suites {
+        let method = suite.method_name.clone();
+        let meta = program.method_meta(&method).context(|| format!("{} has test cases", loader.name()))?;
+        let quantized = meta.operators().iter().any(|op| op.name.starts_with("quantized_decomposed::"));
+        let scope = if meta.num_instructions() > 1 { Scope::Network } else { Scope::Operator };
+        for (i, case) in suite.test_cases.iter().enumerate() {
+            let outputs = given(&case.expected_outputs)?;
+            let run = Run {
+                method: method.clone(),
+                inputs: given(&case.inputs)?,
+                outputs: if outputs.is_empty() { Vec::new() } else { vec![outputs] },
+                rounding: 0.0,
+                set_aside: None,
+            };
+            cases.push(Case {
+                name: format!("{}: {method}, case {i}", path.display()),
+                program: Some(path.to_owned()),
+                data: Vec::new(),
+                entries: BTreeMap::new(),
+                runs: vec![run],
+                random: false,
+                tolerance: Tolerance { scope, quantized, ..Tolerance::default() },
+                folder: PathBuf::new(),
+            });
+        }
+    }
+    if cases.is_empty() {
+        return Err(Error::bad_file(path, "the bundled program has no test cases"));
+    }
+    Ok(cases)
 }
 
 /// Python writes `NaN` and `Infinity` as they are, which JSON does not have. They stand in fields that
@@ -389,6 +442,7 @@ impl<'a> Values<'a> {
             Recorded::Bool { value } => EValue::Bool(*value),
             Recorded::String { value } => EValue::String(value.clone()),
             Recorded::None => EValue::None,
+            Recorded::Given(value) => (**value).clone(),
             Recorded::Double { value: Number::Finite(v) } => EValue::Double(*v),
             Recorded::Double { value: Number::Text(v) } => {
                 let wrong = || Error::bad_file(&self.case.folder, format!("`{v}` is no number"));

@@ -2,6 +2,7 @@
 
 use super::case::{Case, Entry, Recorded, Run, SetAside, Values};
 use super::compare::{Tolerance, compare};
+use crate::bundle::{self, Bundle};
 use crate::run::{LoadMode, open_data};
 use crate::{Result, one_line};
 use operator::EValue;
@@ -185,7 +186,12 @@ fn open(case: &Case, options: &Options) -> Result<Module> {
     let path = case.program.as_deref().unwrap_or(std::path::Path::new(""));
     let mut load = options.load.clone();
     load.data = open_data(&case.data, LoadMode::File)?;
-    Ok(Module::new(Program::open_with(path, &load.limits)?, load))
+    let loader = crate::run::open(path, LoadMode::File)?;
+    let program = match bundle::is_one(&*loader)? {
+        true => Bundle::open(&*loader, &load.limits)?.program(),
+        false => loader,
+    };
+    Ok(Module::new(Program::load(program, &load.limits)?, load))
 }
 
 fn with_overrides(tolerance: Tolerance, options: &Options) -> Tolerance {

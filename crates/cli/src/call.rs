@@ -1,0 +1,106 @@
+//! What the verbs share that call a method: the program, its inputs, its data, threads.
+
+use crate::failure::{Failure, Result};
+use crate::general::{self, ExecutionOpts, InputArg};
+use clap::{Args, ValueEnum};
+use pteron::{DataLoader, Limits, LoadOptions, Program};
+use std::path::PathBuf;
+use std::sync::Arc;
+use toolbox::bundle::{self, Bundle};
+use toolbox::input::InputSpec;
+use toolbox::run::{LoadMode, Request, default_method, expect_program, open_data};
+
+/// A call of a method.
+#[derive(Debug, Args)]
+pub(crate) struct CallArgs {
+    #[command(flatten)]
+    input: InputArg,
+    /// The inputs of the method
+    #[arg(value_name = "INPUT", allow_negative_numbers = true)]
+    inputs: Vec<InputSpec>,
+    /// The method [default: `forward`, or the only one]
+    #[arg(short, long, value_name = "NAME")]
+    method: Option<String>,
+    /// Take the inputs of this test case of a bundled program [default: 0, if no inputs are given]
+    #[arg(long, value_name = "N", conflicts_with = "inputs")]
+    case: Option<usize>,
+    /// A file of weights that the program keeps outside (.ptd); may be repeated
+    #[arg(short, long, value_name = "FILE")]
+    data: Vec<PathBuf>,
+    /// How to read the files
+    #[arg(long, value_enum, default_value_t, value_name = "HOW")]
+    load: Load,
+    #[command(flatten)]
+    execution: ExecutionOpts,
+}
+
+/// How files are read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+enum Load {
+    /// Read what is needed into memory
+    #[default]
+    File,
+    /// Map the files into memory
+    Mmap,
+}
+
+impl CallArgs {
+    fn mode(&self) -> LoadMode {
+        match self.load {
+            Load::File => LoadMode::File,
+            Load::Mmap => LoadMode::Mmap,
+        }
+    }
+
+    /// Opens the file, which need not be a program of methods.
+    pub(crate) fn open(&self) -> Result<Arc<dyn DataLoader>> {
+        self.input.open(self.mode())
+    }
+
+    /// Opens the program that a loader serves, bundled or not, with what loading its methods needs.
+    /// The call is to be made `repeat` more times.
+    pub(crate) fn load(&self, loader: Arc<dyn DataLoader>, repeat: usize) -> Result<Loaded> {
+        let limits = Limits::default();
+        let bundle = match bundle::is_one(&*loader)? {
+            true => Some(Bundle::open(&*loader, &limits)?),
+            false => None,
+        };
+        let loader = bundle.as_ref().map_or(loader, Bundle::program);
+        expect_program(&*loader)?;
+        let mut options = pteron::load_options().backends(general::backends());
+        options.data = open_data(&self.data, self.mode())?;
+        let options = self.execution.setting()?.apply(&options);
+        let program = Program::load(loader, &limits).map_err(toolbox::Error::from)?;
+        let inputs = self.inputs.clone();
+        let mut request = Request { method: self.method.clone(), inputs, values: None, repeat };
+        match (&bundle, self.case) {
+            (Some(bundle), case) if self.inputs.is_empty() => {
+                let method = self.method.clone().map_or_else(|| default_method(&program), Ok)?;
+                request.values = Some(bundle.inputs(&method, case.unwrap_or(0))?);
+            }
+            (None, Some(_)) => {
+                let message = "--case: the file is no bundled program (.bpte), so it has no test cases";
+                return Err(Failure::Usage(message.to_owned()));
+            }
+            _ => {}
+        }
+        Ok(Loaded { program, options, request, bundle })
+    }
+}
+
+/// What a call needs.
+pub(crate) struct Loaded {
+    pub(crate) program: Program,
+    pub(crate) options: LoadOptions,
+    /// The method and its inputs.
+    pub(crate) request: Request,
+    /// The bundle that the program came in.
+    pub(crate) bundle: Option<Bundle>,
+}
+
+/// Says of what inputs were made that were not given.
+pub(crate) fn note_zeros(zeros: Option<&Vec<String>>) {
+    if let Some(zeros) = zeros {
+        eprintln!("no inputs given: running with zeros, {}", zeros.join(" "));
+    }
+}

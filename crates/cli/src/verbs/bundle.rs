@@ -1,0 +1,39 @@
+use crate::call::{CallArgs, Loaded, note_zeros};
+use crate::failure::Result;
+use crate::general::{GeneralOpts, OutputArg, exit_status};
+use clap::Args;
+use toolbox::bundle::Bundle;
+
+/// Bundle a program with a test case: inputs, and the outputs that it computes of them
+///
+/// The outputs are computed by the program as written, not prepared. A program that is bundled already
+/// gets one more test case. `pteron verify` runs the test cases. Inputs are written as for `pteron run`.
+#[derive(Debug, Args)]
+#[command(after_long_help = concat!(
+    "Examples:\n",
+    "  pteron bundle model.pte @x.npy -o model.bpte\n\n",
+    "  # one more test case\n",
+    "  pteron bundle model.bpte @y.npy -o model2.bpte",
+    exit_status!()
+))]
+pub(crate) struct Opts {
+    #[command(flatten)]
+    call: CallArgs,
+    #[command(flatten)]
+    output: OutputArg,
+}
+
+impl Opts {
+    pub(crate) fn run(self, _: &GeneralOpts) -> Result {
+        let loader = self.call.open()?;
+        let Loaded { program, options, request, bundle } = self.call.load(loader, 0)?;
+        let mut bundle = match bundle {
+            Some(bundle) => bundle,
+            None => Bundle::new(&**program.loader())?,
+        };
+        note_zeros(bundle.add(&request, options)?.as_ref());
+        let mut bytes = Vec::new();
+        bundle.write(&mut bytes)?;
+        self.output.write_binary(&bytes)
+    }
+}

@@ -1,0 +1,340 @@
+//! Finds the first instruction at which two runs of a method part: prepared and as written, or as
+//! written and what an ETDump has recorded.
+//!
+//! What an instruction writes is compared with what it wrote in the other run, iteration by iteration.
+//! Instructions that were fused into others leave no value of their own and are passed over; the
+//! fused step's value is that of the last of its instructions.
+
+use crate::profile::{Recording, Value, profile};
+use crate::run::Request;
+use crate::verify::{Difference, Tolerance, compare};
+use crate::{Error, Result, show};
+use format::etdump::{self, ETDump, ValueKind};
+use operator::EValue;
+use runtime::{InstructionPlace, LoadOptions, Program};
+use serde::Serialize;
+use std::collections::HashMap;
+use tensor::{DimOrder, ScalarType, Tensor, TensorMeta};
+use trace::Place;
+
+/// With what a run is compared.
+#[derive(Debug, Clone, Copy)]
+pub enum Against<'a> {
+    /// The prepared run is compared with the run as written.
+    AsWritten,
+    /// The run is compared with a recording and its debug buffer.
+    Recorded {
+        /// The recording.
+        dump: &'a ETDump,
+        /// The bytes of its tensors.
+        buffer: &'a [u8],
+    },
+}
+
+/// What a comparison has found.
+#[derive(Debug, Clone, Serialize)]
+pub struct Divergence {
+    /// The method.
+    pub method: String,
+    /// What the inputs were made of, if none were given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub zeros: Option<Vec<String>>,
+    /// Values that the other run has.
+    pub recorded: usize,
+    /// Values that were compared, in the order of the other run.
+    pub values: Vec<Compared>,
+    /// The first value that differs, as an index into `values`.
+    pub first: Option<usize>,
+}
+
+/// A value that both runs have.
+#[derive(Debug, Clone, Serialize)]
+pub struct Compared {
+    /// Chain and instruction; none for an output of the method.
+    pub place: Option<(u32, u32)>,
+    /// The operator or backend that the instruction calls.
+    pub what: String,
+    /// The line of the model's source that it came from, if the program records it.
+    pub source: Option<String>,
+    /// How often the instruction had run before.
+    pub iteration: usize,
+    /// Which of its outputs.
+    pub output: usize,
+    /// The largest difference; none where the values cannot be subtracted.
+    pub largest: Option<f64>,
+    /// How they differ, if by more than is allowed.
+    pub difference: Option<String>,
+}
+
+/// Runs a method and compares what its instructions compute.
+pub fn find(
+    program: &Program,
+    request: &Request,
+    against: Against<'_>,
+    tolerance: &Tolerance,
+    options: LoadOptions,
+) -> Result<Divergence> {
+    let request = Request { repeat: 1, ..request.clone() };
+    let found = profile(program, &request, true, options.clone())?;
+    let expected = match against {
+        Against::AsWritten => {
+            let as_written = LoadOptions { no_prepare: true, ..options };
+            keyed(values_of(&profile(program, &request, true, as_written)?.recording))
+        }
+        Against::Recorded { dump, buffer } => keyed(recorded(dump, buffer)?),
+    };
+    if expected.is_empty() {
+        return Err(Error::input("the ETDump holds no intermediate values; record it with them"));
+    }
+    let known: HashMap<Key, Value> = keyed(values_of(&found.recording)).into_iter().collect();
+    let mut report = Divergence {
+        method: found.method,
+        zeros: found.zeros,
+        recorded: expected.len(),
+        values: Vec::new(),
+        first: None,
+    };
+    for (key, expected) in &expected {
+        let Some(value) = known.get(key) else { continue };
+        let (a, b) = (EValue::Tensor(value.tensor.clone()), EValue::Tensor(expected.tensor.clone()));
+        let difference = compare(&a, &b, tolerance).err();
+        let place = program.instruction_place(&report.method, key.place)?;
+        if difference.is_some() {
+            report.first.get_or_insert(report.values.len());
+        }
+        report.values.push(Compared::new(key, place, &value.tensor, &expected.tensor, difference));
+    }
+    if report.values.is_empty() {
+        return Err(Error::input("the two runs have no value in common: they are not of the same program"));
+    }
+    Ok(report)
+}
+
+/// Which value of a run: of an instruction, in which iteration, which of its outputs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct Key {
+    place: Place,
+    iteration: usize,
+    output: usize,
+}
+
+/// Numbers the iterations of values, which stand in the order in which they were computed.
+fn keyed(values: Vec<Value>) -> Vec<(Key, Value)> {
+    let mut seen: HashMap<(Place, usize), usize> = HashMap::new();
+    let key = |value: Value| {
+        let iteration = seen.entry((value.place, value.output)).or_default();
+        let key = Key { place: value.place, iteration: *iteration, output: value.output };
+        *iteration += 1;
+        (key, value)
+    };
+    values.into_iter().map(key).collect()
+}
+
+fn values_of(recording: &Recording) -> Vec<Value> {
+    recording.blocks.iter().flat_map(|b| &b.values).cloned().collect()
+}
+
+/// The tensors of the first block of a recording that has any.
+fn recorded(dump: &ETDump, buffer: &[u8]) -> Result<Vec<Value>> {
+    let debug = |run: &etdump::RunData| run.events.iter().filter_map(|e| e.debug_event.clone()).collect();
+    let blocks = dump.run_data.iter().map(debug);
+    let events: Vec<etdump::DebugEvent> =
+        blocks.into_iter().find(|events: &Vec<_>| !events.is_empty()).unwrap_or_default();
+    let mut values: Vec<Value> = Vec::new();
+    let mut before = None;
+    let mut output = 0;
+    for event in events {
+        let chain = u32::try_from(event.chain_index).ok();
+        let place = match (chain, u32::try_from(event.instruction_id).ok()) {
+            (Some(chain), Some(instruction)) => Place::instruction(chain, instruction),
+            _ => Place::default(),
+        };
+        // A delegate's own steps are its own business.
+        if event.delegate_debug_id_int >= 0 || event.delegate_debug_id_str.is_some() {
+            continue;
+        }
+        // Events of one instruction follow each other: its outputs.
+        output = if before == Some(place) { output } else { 0 };
+        before = Some(place);
+        let tensors = match event.debug_entry.map(|v| v.kind) {
+            Some(ValueKind::Tensor(tensor)) => vec![tensor],
+            Some(ValueKind::TensorList(tensors)) => tensors,
+            _ => Vec::new(),
+        };
+        for tensor in tensors {
+            let name = event.name.clone().unwrap_or_default();
+            values.push(Value { name, place, output, tensor: tensor_of(&tensor, buffer)? });
+            output += 1;
+        }
+    }
+    Ok(values)
+}
+
+/// A recorded tensor, row-major.
+fn tensor_of(tensor: &etdump::Tensor, buffer: &[u8]) -> Result<Tensor> {
+    let wrong = |why: &str| {
+        Error::input(format!(
+            "a recorded tensor {:?} of type {} at byte {} {why}",
+            tensor.sizes, tensor.scalar_type, tensor.offset
+        ))
+    };
+    let sizes: Option<Vec<usize>> = tensor.sizes.iter().map(|&s| usize::try_from(s).ok()).collect();
+    let (Some(sizes), Ok(dtype)) = (sizes, ScalarType::from_i8(tensor.scalar_type)) else {
+        return Err(wrong("has a size or type that no tensor has"));
+    };
+    let range = tensor
+        .data_range(buffer.len() as u64)
+        .ok_or_else(|| wrong(&format!("is not within the debug buffer, which has {} bytes", buffer.len())))?;
+    let bytes = &buffer[range.start as usize..range.end as usize];
+    let meta = TensorMeta::new(dtype, &sizes, order_of(&sizes, &tensor.strides))?;
+    if meta.strides().iter().zip(&tensor.strides).zip(&sizes).any(|((&a, &b), &n)| n > 1 && a as i64 != b) {
+        return Err(wrong(&format!(
+            "has strides {:?}, which are not those of a dense tensor",
+            tensor.strides
+        )));
+    }
+    let mut bytes = bytes.to_vec();
+    if cfg!(target_endian = "big") {
+        bytes.chunks_exact_mut(dtype.to_real().size()).for_each(<[u8]>::reverse);
+    }
+    Ok(Tensor::from_bytes(meta, &bytes)?.to_dim_order(DimOrder::contiguous(sizes.len()))?)
+}
+
+/// The dimensions from the largest stride to the smallest.
+fn order_of(sizes: &[usize], strides: &[i64]) -> DimOrder {
+    let mut order: Vec<u8> = (0..sizes.len().min(u8::MAX.into()) as u8).collect();
+    if strides.len() == sizes.len() {
+        order.sort_by_key(|&d| std::cmp::Reverse(strides[usize::from(d)]));
+    }
+    DimOrder::new(&order).unwrap_or_else(|_| DimOrder::contiguous(sizes.len()))
+}
+
+impl Compared {
+    fn new(
+        key: &Key,
+        place: Option<InstructionPlace>,
+        found: &Tensor,
+        expected: &Tensor,
+        difference: Option<Difference>,
+    ) -> Self {
+        let (what, source) = place.map(|p| (p.what, p.source_frame)).unwrap_or_default();
+        Self {
+            place: key.place.chain.zip(key.place.instruction),
+            what,
+            source,
+            iteration: key.iteration,
+            output: key.output,
+            largest: largest(found, expected),
+            difference: difference.map(|d| d.to_string()),
+        }
+    }
+
+    /// Where the value comes from: `instruction 3 (aten::add.out), output 0`.
+    pub fn name(&self) -> String {
+        let Some((chain, instruction)) = self.place else {
+            return format!("output {} of the method", self.output);
+        };
+        let chain = if chain == 0 { String::new() } else { format!("{chain}:") };
+        let mut text = format!("instruction {chain}{instruction} ({})", self.what);
+        if self.iteration > 0 {
+            text += &format!(", run for the {} time", ordinal(self.iteration + 1));
+        }
+        text += &format!(", output {}", self.output);
+        if let Some(source) = &self.source {
+            text += &format!(", from {source}");
+        }
+        text
+    }
+}
+
+fn ordinal(n: usize) -> String {
+    let suffix = match (n % 10, n % 100) {
+        (_, 11..=13) => "th",
+        (1, _) => "st",
+        (2, _) => "nd",
+        (3, _) => "rd",
+        _ => "th",
+    };
+    format!("{n}{suffix}")
+}
+
+/// The largest difference of two tensors; infinite where only one element is finite or a number.
+fn largest(a: &Tensor, b: &Tensor) -> Option<f64> {
+    let (a, b) = (show::numbers(a)?, show::numbers(b)?);
+    let apart = |(a, b): (&f64, &f64)| match a == b || (a.is_nan() && b.is_nan()) {
+        true => 0.0,
+        false => Some((a - b).abs()).filter(|d| !d.is_nan()).unwrap_or(f64::INFINITY),
+    };
+    (a.len() == b.len()).then(|| a.iter().zip(&b).map(apart).fold(0.0, f64::max))
+}
+
+impl Divergence {
+    /// The report as a person reads it; with `all`, every value that was compared.
+    pub fn text(&self, all: bool) -> String {
+        let number = |d: Option<f64>| d.map_or_else(|| "-".to_owned(), |d| format!("{d:.3e}"));
+        let mut out =
+            format!("{}: {} of {} values compared\n", self.method, self.values.len(), self.recorded);
+        if all {
+            let rows = self.values.iter().map(|v| {
+                let mark = if v.difference.is_some() { "differs" } else { "" };
+                vec![number(v.largest), v.name(), mark.to_owned()]
+            });
+            out += &show::table(rows.collect(), "><<", 2);
+        }
+        match self.first.and_then(|i| self.values.get(i)) {
+            Some(v) => {
+                let difference = v.difference.as_deref().unwrap_or_default();
+                out += &format!("the runs part at {}\n  {difference}\n", v.name());
+            }
+            None => {
+                let size = |v: &&Compared| v.largest.unwrap_or(0.0);
+                let largest = self.values.iter().max_by(|a, b| size(a).total_cmp(&size(b)));
+                out += "the runs agree";
+                if let Some(v) = largest.filter(|v| size(v) > 0.0) {
+                    out += &format!("; the largest difference is {} at {}", number(v.largest), v.name());
+                }
+                out += "\n";
+            }
+        }
+        out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn value(instruction: u32, output: usize) -> Value {
+        let tensor = Tensor::from_slice(&[1], &[0.0f32]).unwrap();
+        Value { name: String::new(), place: Place::instruction(0, instruction), output, tensor }
+    }
+
+    #[test]
+    fn iterations_of_a_loop_are_told_apart() {
+        let keys: Vec<_> = keyed(vec![value(3, 0), value(3, 1), value(4, 0), value(3, 0)])
+            .into_iter()
+            .map(|(k, _)| (k.place.instruction.unwrap(), k.iteration, k.output))
+            .collect();
+        assert_eq!(keys, [(3, 0, 0), (3, 0, 1), (4, 0, 0), (3, 1, 0)]);
+    }
+
+    #[test]
+    fn recorded_tensors_are_read_in_logical_order() {
+        let bytes: Vec<u8> = [1i32, 2, 3, 4, 5, 6].iter().flat_map(|v| v.to_le_bytes()).collect();
+        let mut tensor = etdump::Tensor { scalar_type: 3, sizes: vec![2, 3], strides: vec![1, 2], offset: 0 };
+        let read = tensor_of(&tensor, &bytes).unwrap();
+        assert_eq!(read.as_slice::<i32>().unwrap(), [1, 3, 5, 2, 4, 6]);
+        tensor.offset = 4;
+        let e = tensor_of(&tensor, &bytes).unwrap_err().to_string();
+        assert!(e.contains("not within the debug buffer, which has 24 bytes"), "{e}");
+        (tensor.offset, tensor.strides) = (0, vec![3, 3]);
+        assert!(tensor_of(&tensor, &bytes).unwrap_err().to_string().contains("strides [3, 3]"));
+    }
+
+    #[test]
+    fn largest_differences_know_nan_and_infinity() {
+        let t = |v: &[f32]| Tensor::from_slice(&[v.len()], v).unwrap();
+        assert_eq!(largest(&t(&[1.0, f32::NAN]), &t(&[1.5, f32::NAN])), Some(0.5));
+        assert_eq!(largest(&t(&[f32::NAN]), &t(&[1.0])), Some(f64::INFINITY));
+    }
+}

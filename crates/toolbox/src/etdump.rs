@@ -1,0 +1,209 @@
+//! ETDumps as a person reads them: what took how long, in the recorder's own ticks, and what was
+//! computed.
+
+use crate::show::{bytes, count, table};
+use crate::{Error, Result};
+use format::etdump::{self, DebugEvent, ETDump, Event, ProfileEvent, Value, ValueKind};
+use runtime::{DataLoader, Limits, Purpose};
+use serde::Serialize;
+use std::collections::HashMap;
+use std::fmt::Write;
+
+/// What an ETDump holds.
+#[derive(Debug, Clone, Serialize)]
+pub struct EtdumpReport {
+    /// The version of the report's shape.
+    pub report: u32,
+    /// The file.
+    pub file: String,
+    /// Its size in bytes.
+    pub bytes: u64,
+    /// The version of the schema.
+    pub version: u32,
+    /// The blocks: usually loading, then each execution.
+    pub blocks: Vec<BlockReport>,
+}
+
+/// A block of events.
+#[derive(Debug, Clone, Serialize)]
+pub struct BlockReport {
+    /// Its name.
+    pub name: Option<String>,
+    /// The test case of a bundled program, if one was run.
+    pub bundled_input: Option<i32>,
+    /// The allocators that were watched.
+    pub allocators: Vec<String>,
+    /// Bytes that they gave.
+    pub allocated: u64,
+    /// The number of recorded values.
+    pub values: usize,
+    /// The names of spans, in the order in which they first ended.
+    pub spans: Vec<SpanReport>,
+}
+
+/// All spans of one name.
+#[derive(Debug, Clone, Serialize)]
+pub struct SpanReport {
+    /// The name; a delegate's own steps have the delegate's name for them.
+    pub name: String,
+    /// How many.
+    pub count: usize,
+    /// Ticks of all.
+    pub ticks: u64,
+}
+
+/// Whether a file is an ETDump.
+pub fn is_one(loader: &dyn DataLoader) -> Result<bool> {
+    Ok(crate::kind::of(loader)? == Some(format::FileKind::Etdump))
+}
+
+/// Reads an ETDump whole.
+pub fn read(loader: &dyn DataLoader, limits: &Limits) -> Result<ETDump> {
+    let file = loader.load(0, loader.size(), Purpose::Program)?;
+    etdump::read(&file, &limits.format).map_err(|e| Error::Context {
+        context: format!("{} is not valid", loader.name()),
+        source: Box::new(e),
+    })
+}
+
+/// What a file holds.
+pub fn report(loader: &dyn DataLoader, limits: &Limits) -> Result<EtdumpReport> {
+    let dump = read(loader, limits)?;
+    let blocks = dump.run_data.iter().map(|run| {
+        let mut spans: Vec<SpanReport> = Vec::new();
+        let mut index = HashMap::new();
+        for event in run.events.iter().filter_map(|e| e.profile_event.as_ref()) {
+            let name = span_name(event);
+            let at = *index.entry(name.clone()).or_insert_with(|| {
+                spans.push(SpanReport { name, count: 0, ticks: 0 });
+                spans.len() - 1
+            });
+            spans[at].count += 1;
+            spans[at].ticks = spans[at].ticks.saturating_add(event.ticks());
+        }
+        let allocations = run.events.iter().filter_map(|e| e.allocation_event);
+        BlockReport {
+            name: run.name.clone(),
+            bundled_input: (run.bundled_input_index >= 0).then_some(run.bundled_input_index),
+            allocators: run.allocators.iter().map(|a| a.name.clone().unwrap_or_default()).collect(),
+            allocated: allocations.fold(0, |sum, a| sum.saturating_add(a.allocation_size)),
+            values: run.events.iter().filter(|e| e.debug_event.is_some()).count(),
+            spans,
+        }
+    });
+    Ok(EtdumpReport {
+        report: crate::inspect::REPORT_VERSION,
+        file: loader.name().to_owned(),
+        bytes: loader.size(),
+        version: dump.version,
+        blocks: blocks.collect(),
+    })
+}
+
+fn span_name(event: &ProfileEvent) -> String {
+    match (&event.name, &event.delegate_debug_id_str) {
+        (Some(name), _) => name.clone(),
+        (None, Some(step)) => step.clone(),
+        (None, None) => format!("delegate step {}", event.delegate_debug_id_int),
+    }
+}
+
+impl EtdumpReport {
+    /// The report as a person reads it.
+    pub fn text(&self) -> String {
+        let mut out =
+            format!("{}: ETDump, {}; times in ticks of its recorder\n", self.file, bytes(self.bytes));
+        for block in &self.blocks {
+            let _ = write!(out, "\n{}", block.name.as_deref().unwrap_or("(no name)"));
+            if let Some(case) = block.bundled_input {
+                let _ = write!(out, ", test case {case}");
+            }
+            if block.allocated > 0 {
+                let _ =
+                    write!(out, ", {} taken from {}", bytes(block.allocated), block.allocators.join(", "));
+            }
+            if block.values > 0 {
+                let _ = write!(out, ", {} recorded", count(block.values, "value"));
+            }
+            out.push('\n');
+            let rows =
+                block.spans.iter().map(|s| vec![s.name.clone(), s.count.to_string(), s.ticks.to_string()]);
+            out.push_str(&table(rows.collect(), "<>>", 2));
+        }
+        out
+    }
+}
+
+/// Every event on a line of its own.
+pub fn listing(dump: &ETDump) -> String {
+    let mut out = format!("etdump version {}\n", dump.version);
+    for run in &dump.run_data {
+        let _ = write!(out, "\nblock {}", run.name.as_deref().unwrap_or("(no name)"));
+        if run.bundled_input_index >= 0 {
+            let _ = write!(out, " of test case {}", run.bundled_input_index);
+        }
+        out.push('\n');
+        for event in &run.events {
+            let Event { profile_event, allocation_event, debug_event } = event;
+            if let Some(e) = profile_event {
+                let place = place(i64::from(e.chain_index), e.instruction_id);
+                let _ = writeln!(
+                    out,
+                    "  {place:>6}  {} ticks {}..{} ({})",
+                    span_name(e),
+                    e.start_time,
+                    e.end_time,
+                    e.ticks()
+                );
+            }
+            if let Some(e) = allocation_event {
+                let index = usize::try_from(e.allocator_id).ok().and_then(|i| i.checked_sub(1));
+                let owner = index.and_then(|i| run.allocators.get(i)?.name.as_deref()).unwrap_or("?");
+                let _ = writeln!(out, "  {:>6}  {} bytes from {owner}", "", e.allocation_size);
+            }
+            if let Some(e) = debug_event {
+                let _ = writeln!(out, "  {}", debug_line(e));
+            }
+        }
+    }
+    out
+}
+
+fn debug_line(e: &DebugEvent) -> String {
+    let place = place(i64::try_from(e.chain_index).unwrap_or(-1), e.instruction_id);
+    let name = e.name.as_deref().or(e.delegate_debug_id_str.as_deref()).unwrap_or("");
+    let value = e.debug_entry.as_ref().map_or_else(|| "nothing".to_owned(), value);
+    let output = match &e.debug_entry {
+        Some(Value { output: Some(true), .. }) => ", an output of the method",
+        _ => "",
+    };
+    format!("{place:>6}  value {name}{}{value}{output}", if name.is_empty() { "" } else { " " })
+}
+
+/// `3` for an instruction of the first chain, `1:3` of another; nothing for the whole method.
+fn place(chain: i64, instruction: i32) -> String {
+    match chain {
+        ..0 => String::new(),
+        0 => instruction.to_string(),
+        chain => format!("{chain}:{instruction}"),
+    }
+}
+
+fn value(value: &Value) -> String {
+    let tensor = |t: &etdump::Tensor| {
+        let dtype = t.dtype().map_or_else(|| format!("type {}", t.scalar_type), |d| d.name().to_owned());
+        format!("{dtype}{:?} at byte {}", t.sizes, t.offset)
+    };
+    match &value.kind {
+        ValueKind::Null => "none".to_owned(),
+        ValueKind::Int(v) => format!("int {v}"),
+        ValueKind::Bool(v) => format!("bool {v}"),
+        ValueKind::Float(v) => format!("float {v}"),
+        ValueKind::Double(v) => format!("double {v}"),
+        ValueKind::Tensor(t) => tensor(t),
+        ValueKind::TensorList(list) => {
+            format!("[{}]", list.iter().map(tensor).collect::<Vec<_>>().join(", "))
+        }
+        ValueKind::String => "string".to_owned(),
+    }
+}

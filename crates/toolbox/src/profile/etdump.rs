@@ -1,0 +1,107 @@
+//! Recordings as ETDumps, in the words of the reference: an operator call is an event
+//! `native_call_<operator>` and one `OPERATOR_CALL` about it, a delegate's a `DELEGATE_CALL`; what
+//! belongs to the whole method stands at chain -1, instruction 0. Times are nanoseconds.
+
+use super::{Recording, Span, Value};
+use crate::{Context, Result};
+use format::etdump::{
+    AllocationEvent, Allocator, DebugEvent, ETDump, Event, ProfileEvent, RunData, Tensor,
+    Value as DebugValue, ValueKind,
+};
+use std::io::Write;
+use trace::SpanKind;
+
+/// To what recorded tensors are aligned in the debug buffer.
+const ALIGNMENT: usize = 64;
+
+/// Writes an ETDump.
+pub fn write(dump: &ETDump, out: &mut dyn Write) -> Result<()> {
+    format::etdump::write(dump, out).context(|| "cannot write the ETDump".to_owned())
+}
+
+/// The recording, and the debug buffer that holds its tensors.
+pub fn dump(recording: &Recording) -> (ETDump, Vec<u8>) {
+    let mut buffer = Vec::new();
+    let mut run_data = Vec::new();
+    for block in &recording.blocks {
+        let mut allocators: Vec<Allocator> = Vec::new();
+        let mut events = Vec::new();
+        for allocation in &block.allocations {
+            let known = allocators.iter().position(|a| a.name.as_deref() == Some(&allocation.owner));
+            let index = known.unwrap_or_else(|| {
+                allocators.push(Allocator { name: Some(allocation.owner.clone()) });
+                allocators.len() - 1
+            });
+            events.push(Event {
+                allocation_event: Some(AllocationEvent {
+                    allocator_id: i32::try_from(index + 1).unwrap_or(i32::MAX),
+                    allocation_size: allocation.bytes as u64,
+                }),
+                ..Event::default()
+            });
+        }
+        events.extend(block.values.iter().map(|value| debug_event(value, &mut buffer)));
+        for span in &block.spans {
+            profile_events(span, &mut events);
+        }
+        run_data.push(RunData { name: Some(block.name.clone()), allocators, events, ..RunData::default() });
+    }
+    (ETDump { version: 0, run_data }, buffer)
+}
+
+fn profile_events(span: &Span, events: &mut Vec<Event>) {
+    let (chain_index, instruction_id) = match (span.place.chain, span.place.instruction) {
+        (Some(c), Some(i)) => (i32::try_from(c).unwrap_or(-1), i32::try_from(i).unwrap_or(-1)),
+        _ => (-1, 0),
+    };
+    let event = |name: Option<&str>, step: Option<&str>| Event {
+        profile_event: Some(ProfileEvent {
+            name: name.map(str::to_owned),
+            chain_index,
+            instruction_id,
+            delegate_debug_id_str: step.map(str::to_owned),
+            start_time: span.start,
+            end_time: span.end,
+            ..ProfileEvent::default()
+        }),
+        ..Event::default()
+    };
+    match span.kind {
+        SpanKind::Kernel => {
+            let short = span.name.rsplit_once("::").map_or(span.name.as_str(), |(_, name)| name);
+            events.push(event(Some(&format!("native_call_{short}")), None));
+            events.push(event(Some("OPERATOR_CALL"), None));
+        }
+        SpanKind::Delegate => events.push(event(Some("DELEGATE_CALL"), None)),
+        SpanKind::DelegateStep => events.push(event(None, Some(&span.name))),
+        SpanKind::LoadProgram => events.push(event(Some("Program::load"), None)),
+        SpanKind::LoadMethod => events.push(event(Some("Program::load_method"), None)),
+        SpanKind::Prepare => events.push(event(Some("Method::prepare"), None)),
+        SpanKind::Execute => events.push(event(Some("Method::execute"), None)),
+        _ => events.push(event(Some(&span.name), None)),
+    }
+}
+
+fn debug_event(value: &Value, buffer: &mut Vec<u8>) -> Event {
+    buffer.resize(buffer.len().next_multiple_of(ALIGNMENT), 0);
+    let offset = buffer.len();
+    buffer.extend_from_slice(value.tensor.bytes());
+    let long = |n: &usize| i64::try_from(*n).unwrap_or(i64::MAX);
+    let tensor = Tensor {
+        scalar_type: value.tensor.dtype() as i8,
+        sizes: value.tensor.sizes().iter().map(long).collect(),
+        strides: value.tensor.strides().iter().map(long).collect(),
+        offset: long(&offset),
+    };
+    // An output of the method stands at chain -1, instruction 0, and says that it is one.
+    let output = value.place.instruction.is_none().then_some(true);
+    Event {
+        debug_event: Some(DebugEvent {
+            chain_index: value.place.chain.map_or(u64::MAX, u64::from),
+            instruction_id: value.place.instruction.map_or(0, |i| i32::try_from(i).unwrap_or(-1)),
+            debug_entry: Some(DebugValue { kind: ValueKind::Tensor(tensor), output }),
+            ..DebugEvent::default()
+        }),
+        ..Event::default()
+    }
+}

@@ -1,0 +1,65 @@
+//! Profiles: runs a method and says which operators took the time.
+//!
+//! ```text
+//! run ─► Recorder ─► Recording ─► Report         a table, or JSON
+//!        spans,      blocks of    chrome::trace  for Chrome or Perfetto
+//!        values      events       etdump::dump   for the reference's Inspector
+//! ```
+
+pub mod chrome;
+pub mod etdump;
+mod record;
+mod report;
+
+pub use record::{Allocation, Block, Recorder, Recording, Span, Value};
+pub use report::{OperatorTime, Report, StepTime};
+
+use crate::Result;
+use crate::run::{Called, Request, once};
+use operator::EValue;
+use runtime::{LoadOptions, Program};
+use std::sync::Arc;
+
+/// What was recorded of a method.
+#[derive(Debug)]
+pub struct Profile {
+    /// The method.
+    pub method: String,
+    /// What the inputs were made of, if none were given: a text such as `1x1x8x8xf32`.
+    pub zeros: Option<Vec<String>>,
+    /// Loading, then each run.
+    pub recording: Recording,
+}
+
+/// Loads a method and runs it [`Request::repeat`] times, at least once, with every event recorded. With
+/// `values`, every tensor that an instruction computes is recorded too. Without, one run goes before
+/// that is not recorded, since first runs touch memory for the first time.
+pub fn profile(
+    program: &Program,
+    request: &Request,
+    values: bool,
+    mut options: LoadOptions,
+) -> Result<Profile> {
+    let Called { method: name, inputs, zeros } = request.resolve(program)?;
+    let recorder = Arc::new(Recorder::new(values));
+    options.tracer = Some(Arc::clone(&recorder) as _);
+    let mut method = program.load_method(&name, options)?;
+    recorder.block("Default");
+    if !values {
+        method.set_tracer(None);
+        once(&mut method, &inputs)?;
+        method.set_tracer(Some(Arc::clone(&recorder) as _));
+    }
+    for _ in 0..request.repeat.max(1) {
+        once(&mut method, &inputs)?;
+        if values {
+            for i in 0..method.num_outputs() {
+                if let EValue::Tensor(tensor) = method.output(i)? {
+                    recorder.output(i, &tensor)?;
+                }
+            }
+        }
+        recorder.block("Execute");
+    }
+    Ok(Profile { method: name, zeros, recording: recorder.finish() })
+}

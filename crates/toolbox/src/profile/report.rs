@@ -1,0 +1,254 @@
+//! Where the time went, by operator and by instruction.
+
+use super::{Profile, Span};
+use crate::input::type_text;
+use crate::show::{count, table};
+use format::pte::{self, Instruction};
+use operator::KernelRegistry;
+use runtime::Program;
+use serde::Serialize;
+use std::collections::HashMap;
+use std::fmt::Write;
+use tensor::ScalarType;
+use trace::{Place, SpanKind};
+
+/// Where the time of a method went. Times are microseconds of one run, the mean of all runs.
+#[derive(Debug, Clone, Serialize)]
+pub struct Report {
+    /// The method.
+    pub method: String,
+    /// The number of runs.
+    pub runs: usize,
+    /// Loading the method, preparation included.
+    pub load_us: f64,
+    /// Preparing kernels and lowering regions, a part of loading.
+    pub prepare_us: f64,
+    /// A whole run, inputs set before.
+    pub run_us: f64,
+    /// The shortest run.
+    pub fastest_run_us: f64,
+    /// What was not spent in operators and delegates.
+    pub outside_us: f64,
+    /// The operators, those that took longest first.
+    pub operators: Vec<OperatorTime>,
+    /// The steps, in the order in which they ran.
+    pub steps: Vec<StepTime>,
+}
+
+/// The calls of one operator.
+#[derive(Debug, Clone, Serialize)]
+pub struct OperatorTime {
+    /// The operator, the kind of fused step, or the backend.
+    pub name: String,
+    /// Calls in one run.
+    pub calls: f64,
+    /// Time in one run.
+    pub total_us: f64,
+    /// Of the time of the whole run, in per cent.
+    pub share: f64,
+}
+
+/// One step of a run: an instruction, or what was made of several.
+#[derive(Debug, Clone, Serialize)]
+pub struct StepTime {
+    /// The chain and the instruction whose result it computes, where there is one.
+    pub place: Option<(u32, u32)>,
+    /// The operator, the kind of fused step, or the backend.
+    pub name: String,
+    /// The operator of the instruction, where the step's name is another.
+    pub instruction: Option<String>,
+    /// The tensors that the instruction takes and gives, by their sizes in the file.
+    pub shapes: Option<String>,
+    /// How often it ran in one run.
+    pub calls: f64,
+    /// Time in one run.
+    pub total_us: f64,
+    /// Of the time of the whole run, in per cent.
+    pub share: f64,
+}
+
+impl Profile {
+    /// Adds up what was recorded.
+    pub fn report(&self, program: &Program, kernels: &KernelRegistry) -> Report {
+        let us = |ns: u64| ns as f64 / 1e3;
+        let all = || self.recording.blocks.iter().flat_map(|b| &b.spans);
+        let of = |kind: SpanKind| all().filter(move |s| s.kind == kind);
+        let total = |kind: SpanKind| us(of(kind).map(Span::nanoseconds).sum());
+        let runs = of(SpanKind::Execute).count().max(1);
+        let per_run = |ns: u64| us(ns) / runs as f64;
+        let run_us = total(SpanKind::Execute) / runs as f64;
+        let share = |us: f64| if run_us > 0.0 { 100.0 * us / run_us } else { 0.0 };
+
+        let mut operators: Vec<OperatorTime> = Vec::new();
+        let mut steps: Vec<StepTime> = Vec::new();
+        let (mut by_name, mut by_step) = (HashMap::new(), HashMap::new());
+        let mut inside = 0.0;
+        for block in self.recording.blocks.iter().filter(|b| b.name == "Execute") {
+            let mut nameless = 0;
+            for span in block.spans.iter().filter(|s| matches!(s.kind, SpanKind::Kernel | SpanKind::Delegate))
+            {
+                let time = per_run(span.nanoseconds());
+                inside += time;
+                let at = *by_name.entry(span.name.as_str()).or_insert_with(|| {
+                    operators.push(OperatorTime {
+                        name: span.name.clone(),
+                        calls: 0.0,
+                        total_us: 0.0,
+                        share: 0.0,
+                    });
+                    operators.len() - 1
+                });
+                operators[at].calls += 1.0 / runs as f64;
+                operators[at].total_us += time;
+                // Steps without an instruction are told apart by their order in the run.
+                let order = if span.place == Place::default() { nameless + 1 } else { 0 };
+                nameless += usize::from(order > 0);
+                let key = (span.place.chain, span.place.instruction, span.name.as_str(), order);
+                let at = *by_step.entry(key).or_insert_with(|| {
+                    steps.push(step(program, &self.method, kernels, span));
+                    steps.len() - 1
+                });
+                steps[at].calls += 1.0 / runs as f64;
+                steps[at].total_us += time;
+            }
+        }
+        operators.iter_mut().for_each(|o| o.share = share(o.total_us));
+        steps.iter_mut().for_each(|s| s.share = share(s.total_us));
+        operators.sort_by(|a, b| b.total_us.total_cmp(&a.total_us).then_with(|| a.name.cmp(&b.name)));
+        let fastest = of(SpanKind::Execute).map(Span::nanoseconds).min().unwrap_or(0);
+        Report {
+            method: self.method.clone(),
+            runs,
+            load_us: total(SpanKind::LoadMethod),
+            prepare_us: total(SpanKind::Prepare),
+            run_us,
+            fastest_run_us: us(fastest),
+            outside_us: (run_us - inside).max(0.0),
+            operators,
+            steps,
+        }
+    }
+}
+
+fn step(program: &Program, method: &str, kernels: &KernelRegistry, span: &Span) -> StepTime {
+    let place = span.place.chain.zip(span.place.instruction);
+    let named = place.and_then(|(c, i)| instruction(program, method, kernels, c, i));
+    let (operator, shapes) = named.unzip();
+    StepTime {
+        place,
+        name: span.name.clone(),
+        instruction: operator.filter(|o| *o != span.name),
+        shapes,
+        calls: 0.0,
+        total_us: 0.0,
+        share: 0.0,
+    }
+}
+
+/// What an instruction calls, and the tensors that it takes and gives.
+fn instruction(
+    program: &Program,
+    method: &str,
+    kernels: &KernelRegistry,
+    chain: u32,
+    index: u32,
+) -> Option<(String, String)> {
+    let plan = program.method_meta(method).ok()?.plan();
+    let called = plan.chains.get(chain as usize)?.instructions.get(index as usize)?;
+    let (name, args) = match called {
+        Instruction::KernelCall { op_index, args } => {
+            (plan.operators.get(*op_index as usize)?.full_name(), args)
+        }
+        Instruction::DelegateCall { delegate_index, args } => {
+            (plan.delegates.get(*delegate_index as usize)?.id.clone(), args)
+        }
+        _ => return None,
+    };
+    let kernel = kernels.get(&name);
+    let written =
+        |i: usize| kernel.as_ref().is_some_and(|k| k.schema().args.get(i).is_some_and(|a| a.written));
+    // What stands behind the schema's arguments is a result, named among them already.
+    let declared = kernel.as_ref().map_or(args.len(), |k| k.schema().args.len());
+    let (mut taken, mut given) = (Vec::new(), Vec::new());
+    for (i, &arg) in args.iter().take(declared).enumerate() {
+        let side = if written(i) { &mut given } else { &mut taken };
+        match plan.values.get(arg as usize) {
+            Some(pte::EValue::Tensor(t)) => side.extend(shape(t)),
+            Some(pte::EValue::TensorList(ids)) => {
+                let tensors = ids.iter().filter_map(|&id| plan.values.get(id as usize)?.as_tensor());
+                side.extend(tensors.filter_map(shape));
+            }
+            _ => {}
+        }
+    }
+    let shapes = match (taken.is_empty(), given.is_empty()) {
+        (_, true) => taken.join(", "),
+        (true, false) => format!("-> {}", given.join(", ")),
+        _ => format!("{} -> {}", taken.join(", "), given.join(", ")),
+    };
+    Some((name, shapes))
+}
+
+fn shape(t: &pte::Tensor) -> Option<String> {
+    let sizes: Vec<usize> = t.sizes.iter().map(|&s| usize::try_from(s).unwrap_or(0)).collect();
+    Some(type_text(ScalarType::from_i8(t.scalar_type).ok()?, &sizes))
+}
+
+impl Report {
+    /// The report as a person reads it; with `steps`, every step with its shapes.
+    pub fn text(&self, steps: bool) -> String {
+        let mut out = String::new();
+        let _ = writeln!(
+            out,
+            "{}: {}, {} each, the fastest {}; loaded in {}, {} of it preparing",
+            self.method,
+            count(self.runs, "run"),
+            time(self.run_us),
+            time(self.fastest_run_us),
+            time(self.load_us),
+            time(self.prepare_us),
+        );
+        let percent = |share: f64| format!("{share:.1} %");
+        let mut rows = vec![["operator", "calls", "total", "share", "a call"].map(str::to_owned).to_vec()];
+        for o in &self.operators {
+            let mean = o.total_us / o.calls;
+            rows.push(vec![o.name.clone(), calls(o.calls), time(o.total_us), percent(o.share), time(mean)]);
+        }
+        let outside = if self.run_us > 0.0 { 100.0 * self.outside_us / self.run_us } else { 0.0 };
+        rows.push(vec!["(between)".to_owned(), String::new(), time(self.outside_us), percent(outside)]);
+        let _ = write!(out, "\n{}", table(rows, "<>>>>", 0));
+        if !steps {
+            return out;
+        }
+        let mut rows = vec![["at", "step", "calls", "total", "share", "shapes"].map(str::to_owned).to_vec()];
+        for s in &self.steps {
+            let at = match s.place {
+                None => "-".to_owned(),
+                Some((0, i)) => i.to_string(),
+                Some((c, i)) => format!("{c}:{i}"),
+            };
+            let name = match &s.instruction {
+                Some(operator) => format!("{} ({operator})", s.name),
+                None => s.name.clone(),
+            };
+            let shapes = s.shapes.clone().unwrap_or_default();
+            rows.push(vec![at, name, calls(s.calls), time(s.total_us), percent(s.share), shapes]);
+        }
+        let _ = write!(out, "\n{}", table(rows, "><>>><", 0));
+        out
+    }
+}
+
+/// Calls in a run: a whole number unless runs differ.
+fn calls(n: f64) -> String {
+    if (n - n.round()).abs() < 1e-6 { format!("{}", n.round()) } else { format!("{n:.1}") }
+}
+
+/// Microseconds with the unit that suits them.
+fn time(us: f64) -> String {
+    match us {
+        us if us < 1e3 => format!("{us:.2} µs"),
+        us if us < 1e6 => format!("{:.3} ms", us / 1e3),
+        us => format!("{:.3} s", us / 1e6),
+    }
+}
