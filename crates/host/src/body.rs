@@ -1,3 +1,4 @@
+use crate::dataflow;
 use crate::kernel::{Kernel, Site};
 use std::sync::Arc;
 
@@ -68,6 +69,9 @@ pub(crate) struct Body {
     pub(crate) arguments: usize,
     pub(crate) results: Box<[u32]>,
     pub(crate) root_stream: u32,
+    /// Kernels in the order in which one thread runs them before it makes tasks of others, as long as all
+    /// results are available: [`dataflow::schedule`].
+    pub(crate) schedule: Box<[u32]>,
 }
 
 /// A kernel before it is checked.
@@ -161,7 +165,7 @@ impl Body {
             return Err("it has more than 2^32 operands, or 2^31 kernels or registers".into());
         }
         let counts = registers.iter().map(|r| r.uses).chain(uses.ready).collect();
-        Ok(Self {
+        let mut body = Self {
             nodes: nodes.into(),
             sites: sites.into(),
             table: table.into(),
@@ -172,7 +176,10 @@ impl Body {
             arguments: parts.arguments as usize,
             results: parts.results.into(),
             root_stream: parts.root_stream,
-        })
+            schedule: Box::default(),
+        };
+        body.schedule = dataflow::schedule(&body);
+        Ok(body)
     }
 
     /// The registers of a kernel: arguments, and results.

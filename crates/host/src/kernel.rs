@@ -149,11 +149,7 @@ impl<'a> Frame<'a> {
         if let Some(&register) = self.results.get(index)
             && let Some(slot) = self.values.get_mut(register as usize)
         {
-            let value = value.into_value();
-            if !value.is_plain() {
-                self.shares = true;
-            }
-            slot.put(value);
+            self.shares |= value.put_in(slot);
         } else {
             self.no_such_result(index);
         }

@@ -65,13 +65,12 @@ impl Value {
         self.is_plain() && !matches!(self, Self::Empty)
     }
 
-    /// Sets a place that mostly holds a plain value.
+    /// Makes sure that there is nothing to drop, before [`Self::overwrite`].
     #[inline(always)]
-    pub(crate) fn put(&mut self, value: Self) {
+    fn make_plain(&mut self) {
         if !self.is_plain() {
             self.clear();
         }
-        let _plain_needs_no_drop = ManuallyDrop::new(std::mem::replace(self, value));
     }
 
     #[inline(never)]
@@ -79,25 +78,40 @@ impl Value {
         *self = Self::Empty;
     }
 
+    /// Sets a place that holds a plain value. A number is best made here, not before [`Self::make_plain`]:
+    /// then it is written as a number, and not put together elsewhere and copied.
+    #[inline(always)]
+    fn overwrite(&mut self, value: Self) {
+        let _plain_needs_no_drop = ManuallyDrop::new(std::mem::replace(self, value));
+    }
+
+    /// Sets a place that mostly holds a plain value.
+    #[inline(always)]
+    pub(crate) fn put(&mut self, value: Self) {
+        self.make_plain();
+        self.overwrite(value);
+    }
+
     /// Sets a place that mostly holds a plain value to a copy of a value that mostly is plain, variant by
     /// variant: a number that was written as such a moment ago is read as such, which is faster than
     /// reading the whole value.
     #[inline(always)]
     pub(crate) fn put_copy(&mut self, value: &Self) {
+        self.make_plain();
         match value {
-            Self::Empty => self.put(Self::Empty),
-            Self::Chain => self.put(Self::Chain),
-            Self::Bool(v) => self.put(Self::Bool(*v)),
-            Self::I8(v) => self.put(Self::I8(*v)),
-            Self::I16(v) => self.put(Self::I16(*v)),
-            Self::I32(v) => self.put(Self::I32(*v)),
-            Self::I64(v) => self.put(Self::I64(*v)),
-            Self::U8(v) => self.put(Self::U8(*v)),
-            Self::U16(v) => self.put(Self::U16(*v)),
-            Self::U32(v) => self.put(Self::U32(*v)),
-            Self::U64(v) => self.put(Self::U64(*v)),
-            Self::F32(v) => self.put(Self::F32(*v)),
-            Self::F64(v) => self.put(Self::F64(*v)),
+            Self::Empty => self.overwrite(Self::Empty),
+            Self::Chain => self.overwrite(Self::Chain),
+            Self::Bool(v) => self.overwrite(Self::Bool(*v)),
+            Self::I8(v) => self.overwrite(Self::I8(*v)),
+            Self::I16(v) => self.overwrite(Self::I16(*v)),
+            Self::I32(v) => self.overwrite(Self::I32(*v)),
+            Self::I64(v) => self.overwrite(Self::I64(*v)),
+            Self::U8(v) => self.overwrite(Self::U8(*v)),
+            Self::U16(v) => self.overwrite(Self::U16(*v)),
+            Self::U32(v) => self.overwrite(Self::U32(*v)),
+            Self::U64(v) => self.overwrite(Self::U64(*v)),
+            Self::F32(v) => self.overwrite(Self::F32(*v)),
+            Self::F64(v) => self.overwrite(Self::F64(*v)),
             shared => *self = shared.clone(),
         }
     }
@@ -228,6 +242,25 @@ pub trait FromValue: Sized {
 pub trait IntoValue {
     /// The value.
     fn into_value(self) -> Value;
+
+    /// Sets a place to the value. Whether the value shares something.
+    #[doc(hidden)]
+    #[inline(always)]
+    fn put_in(self, place: &mut Value) -> bool
+    where
+        Self: Sized,
+    {
+        let value = self.into_value();
+        let shares = !value.is_plain();
+        place.put(value);
+        shares
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn put_over_shared(place: &mut Value, value: impl IntoValue) {
+    *place = value.into_value();
 }
 
 macro_rules! scalars {
@@ -245,6 +278,15 @@ macro_rules! scalars {
             #[inline(always)]
             fn into_value(self) -> Value {
                 Value::$variant(self)
+            }
+            #[inline(always)]
+            fn put_in(self, place: &mut Value) -> bool {
+                if place.is_plain() {
+                    place.overwrite(Value::$variant(self));
+                } else {
+                    put_over_shared(place, self);
+                }
+                false
             }
         }
         impl From<$ty> for Value {
@@ -284,6 +326,12 @@ impl IntoValue for Chain {
     #[inline(always)]
     fn into_value(self) -> Value {
         Value::Chain
+    }
+    #[inline(always)]
+    fn put_in(self, place: &mut Value) -> bool {
+        place.make_plain();
+        place.overwrite(Value::Chain);
+        false
     }
 }
 

@@ -20,7 +20,7 @@ use crate::function::{Function, FunctionRef, Results};
 use crate::kernel::Site;
 use crate::stack;
 use crate::value::Value;
-pub(crate) use own::Own;
+pub(crate) use own::{Own, schedule};
 use trace::{Place, SpanKind, Tracer};
 
 #[cfg(all(test, loom))]

@@ -78,6 +78,11 @@ impl Own {
         (registers.zip(uses.iter().copied()), waiting)
     }
 
+    /// Whether there are arguments that may not be available.
+    fn has_async_arguments(&self, body: &Body) -> bool {
+        self.memory.registers[..body.arguments].iter().any(|value| matches!(value, Value::Async(_)))
+    }
+
     /// Whether a register that is returned is set.
     pub(super) fn is_set(&self, register: u32) -> bool {
         !matches!(self.memory.registers[register as usize], Value::Empty)
@@ -178,15 +183,76 @@ pub(super) fn run(
         return own.give(body, give);
     }
     stack::scope(|| {
+        let mut count = 1;
+        let reached = match own.shares && own.has_async_arguments(body) {
+            true => Reached::Start,
+            false => run_schedule(function, context, body, &mut own, &mut count),
+        };
+        if let Reached::End = reached {
+            context.count_some_kernels(count);
+            return own.give(body, give);
+        }
         let mut run = Run { function, context, body, home: Home::Own(own) };
-        let mut ready = Ready::new(body.root_stream);
-        run.start(&mut ready);
-        run.kernels(&mut ready);
+        run.go_on(reached, count);
         match &mut run.home {
             Home::Own(own) => own.give(body, give),
             Home::Shared(execution) => execution.give_results(body, give),
         }
     })
+}
+
+/// How far an execution has come that follows its schedule.
+enum Reached {
+    /// Nowhere: there are arguments that are not available.
+    Start,
+    /// So many kernels have run, and now others are to become tasks.
+    Tasks(usize),
+    /// So many kernels have run; of the last, a result that others use is not available.
+    Unavailable(usize),
+    /// All kernels have run.
+    End,
+}
+
+/// The kernels that an execution runs before others become tasks, in their order, as long as all results
+/// are available.
+pub(crate) fn schedule(body: &Body) -> Box<[u32]> {
+    let mut waiting = body.counts[body.registers.len()..].to_vec();
+    let mut ready = Ready::new(body.root_stream);
+    let mut order = Vec::new();
+    arrive(&mut waiting, body.begin(), body, &mut ready);
+    while !ready.has_others() || !ready.settle_others(body) {
+        let Some(kernel) = ready.pop() else { break };
+        order.push(kernel);
+        arrive(&mut waiting, body.arrivals(&body.nodes[kernel as usize]), body, &mut ready);
+    }
+    order.into()
+}
+
+/// Runs kernels in the order of the schedule, without counting operands.
+#[inline(always)]
+fn run_schedule(
+    function: FunctionRef<'_>,
+    context: &ExecutionContext,
+    body: &Body,
+    own: &mut Own,
+    count: &mut u32,
+) -> Reached {
+    let mut reached = match body.schedule.len() == body.nodes.len() {
+        true => Reached::End,
+        false => Reached::Tasks(body.schedule.len()),
+    };
+    let Some(site) = body.sites.first() else { return reached };
+    let shares = own.shares;
+    let (values, uses, _) = own.parts();
+    let mut step = Step::new(values, uses, shares, site, function, context, body);
+    for (i, &kernel) in body.schedule.iter().enumerate() {
+        if !step.run(kernel, count) {
+            reached = Reached::Unavailable(i + 1);
+            break;
+        }
+    }
+    own.shares = step.frame.shares;
+    reached
 }
 
 /// Why kernels cannot go on as they do.
@@ -212,17 +278,38 @@ impl Run<'_> {
         }
     }
 
-    /// Makes the kernels ready that the arguments allow.
-    #[inline(always)]
-    fn start(&mut self, ready: &mut Ready) {
+    /// Runs an execution from where its schedule has led.
+    #[inline(never)]
+    fn go_on(&mut self, reached: Reached, mut count: u32) {
+        let mut ready = Ready::new(self.body.root_stream);
+        match reached {
+            Reached::Start => self.start_on_some(&mut ready),
+            Reached::Tasks(ran) => self.catch_up(ran, ran, &mut ready),
+            Reached::Unavailable(ran) => {
+                self.catch_up(ran, ran - 1, &mut ready);
+                self.publish_results(self.body.schedule[ran - 1], &mut ready);
+            }
+            Reached::End => {}
+        }
+        self.kernels(&mut ready, &mut count);
+        self.context.count_some_kernels(count);
+    }
+
+    /// Counts operands in as if they had been counted while the first kernels of the schedule ran, of which
+    /// so many have ended.
+    fn catch_up(&mut self, ran: usize, ended: usize, ready: &mut Ready) {
         let body = self.body;
         let Home::Own(own) = &mut self.home else { return };
-        let is_async = |value: &Value| matches!(value, Value::Async(_));
-        if own.shares && own.memory.registers[..body.arguments].iter().any(is_async) {
-            own.arrive(body.start(), body, ready);
-            self.start_on_some(ready);
-        } else {
-            own.arrive(body.begin(), body, ready);
+        own.arrive(body.begin(), body, ready);
+        for i in 0..ran {
+            if ready.has_others() {
+                ready.settle_others(body);
+            }
+            let kernel = ready.pop();
+            debug_assert_eq!(kernel, Some(body.schedule[i]));
+            if i < ended {
+                own.arrive(body.arrivals(&body.nodes[body.schedule[i] as usize]), body, ready);
+            }
         }
     }
 
@@ -230,6 +317,7 @@ impl Run<'_> {
     #[inline(never)]
     fn start_on_some(&mut self, ready: &mut Ready) {
         let Home::Own(own) = &mut self.home else { return };
+        own.arrive(self.body.start(), self.body, ready);
         let (registers, ..) = own.parts();
         let arguments: Results = registers[..self.body.arguments].iter_mut().map(std::mem::take).collect();
         for (register, argument) in (0u32..).zip(arguments) {
@@ -258,16 +346,13 @@ impl Run<'_> {
     }
 
     /// Runs ready kernels and those that they make ready.
-    fn kernels(&mut self, ready: &mut Ready) {
+    fn kernels(&mut self, ready: &mut Ready, count: &mut u32) {
         let body = self.body;
-        let tracer = self.context.host().tracer();
-        let mut count = 1;
         loop {
             if let Home::Shared(execution) = &self.home {
-                Part::new(execution, body).kernels(ready, &mut count);
-                break;
+                return Part::new(execution, body).kernels(ready, count);
             }
-            match self.own_kernels(tracer, ready, &mut count) {
+            match self.own_kernels(ready, count) {
                 Pause::Done => break,
                 Pause::Others => {
                     if ready.settle_others(body) {
@@ -277,81 +362,26 @@ impl Run<'_> {
                 Pause::Unavailable(kernel) => self.publish_results(kernel, ready),
             }
         }
-        self.context.count_some_kernels(count);
     }
 
     /// Runs kernels on the registers themselves.
-    #[inline(always)]
-    fn own_kernels(&mut self, tracer: Tracer<'_>, ready: &mut Ready, count: &mut u32) -> Pause {
-        let Self { function, context, body, home } = self;
-        let body = *body;
-        let (Home::Own(own), Some(site)) = (home, body.sites.first()) else { return Pause::Done };
+    fn own_kernels(&mut self, ready: &mut Ready, count: &mut u32) -> Pause {
+        let body = self.body;
+        let (Home::Own(own), Some(site)) = (&mut self.home, body.sites.first()) else { return Pause::Done };
         let shares = own.shares;
-        let (registers, uses, waiting) = own.parts();
-        let traces = tracer.is_enabled();
-        let mut frame = Frame {
-            values: registers,
-            arguments: &[],
-            results: &[],
-            owned: false,
-            shares,
-            site,
-            function: *function,
-            context,
-            env: Env::None,
-            error: None,
-        };
+        let (values, uses, waiting) = own.parts();
+        let mut step = Step::new(values, uses, shares, site, self.function, self.context, body);
         let pause = loop {
             if ready.has_others() {
                 break Pause::Others;
             }
-            let Some(index) = ready.pop() else { break Pause::Done };
-            let node = &body.nodes[index as usize];
-            (frame.arguments, frame.results) = body.operands(node);
-            frame.site = &body.sites[index as usize];
-            // Whether they are set is to be seen.
-            frame.results.iter().for_each(|&r| frame.values[r as usize].put(Value::Empty));
-            if let Some(error) = context.cancelled() {
-                frame.error = Some(error.clone());
+            let Some(kernel) = ready.pop() else { break Pause::Done };
+            if !step.run(kernel, count) {
+                break Pause::Unavailable(kernel);
             }
-            if frame.shares {
-                find_error(&mut frame);
-            }
-            if frame.error.is_none() {
-                if traces {
-                    traced(tracer, *function, index, frame.site, || node.kernel.run(&mut frame));
-                } else {
-                    node.kernel.run(&mut frame);
-                }
-            }
-            *count += 1;
-            if *count >= KERNELS_BETWEEN_CHECKS {
-                context.count_kernels(u64::from(std::mem::take(count)));
-            }
-            if frame.error.is_some() {
-                fail(&mut frame);
-            }
-            if frame.shares {
-                for &register in frame.arguments {
-                    if !frame.values[register as usize].is_plain() {
-                        end_use(frame.values, uses, register);
-                    }
-                }
-            }
-            let mut available = true;
-            for &register in frame.results {
-                let value = &mut frame.values[register as usize];
-                if !value.is_number_or_chain() {
-                    frame.shares = true;
-                    available &= settle(value, register, body, frame.site);
-                }
-            }
-            if !available {
-                break Pause::Unavailable(index);
-            }
-            arrive(waiting, body.arrivals(node), body, ready);
+            arrive(waiting, body.arrivals(&body.nodes[kernel as usize]), body, ready);
         };
-        own.shares = frame.shares;
+        own.shares = step.frame.shares;
         pause
     }
 
@@ -374,6 +404,89 @@ impl Run<'_> {
             Home::Own(own) => own.arrive(body.successors(node), body, ready),
             Home::Shared(execution) => Part::new(execution, body).succeed(node, ready),
         }
+    }
+}
+
+/// Runs kernels of one execution, one after another, on the registers themselves.
+struct Step<'a> {
+    frame: Frame<'a>,
+    /// Uses to come of registers that share something.
+    uses: &'a mut [u32],
+    tracer: Tracer<'a>,
+    body: &'a Body,
+}
+
+impl<'a> Step<'a> {
+    #[inline(always)]
+    fn new(
+        values: &'a mut [Value],
+        uses: &'a mut [u32],
+        shares: bool,
+        site: &'a Site,
+        function: FunctionRef<'a>,
+        context: &'a ExecutionContext,
+        body: &'a Body,
+    ) -> Self {
+        let frame = Frame {
+            values,
+            arguments: &[],
+            results: &[],
+            owned: false,
+            shares,
+            site,
+            function,
+            context,
+            env: Env::None,
+            error: None,
+        };
+        Self { frame, uses, tracer: context.host().tracer(), body }
+    }
+
+    /// Runs a kernel. False if a result that others use is not available.
+    #[inline(always)]
+    fn run(&mut self, kernel: u32, count: &mut u32) -> bool {
+        let Self { frame, uses, tracer, body } = self;
+        let node = &body.nodes[kernel as usize];
+        (frame.arguments, frame.results) = body.operands(node);
+        frame.site = &body.sites[kernel as usize];
+        // Whether they are set is to be seen.
+        frame.results.iter().for_each(|&r| frame.values[r as usize].put(Value::Empty));
+        if let Some(error) = frame.context.cancelled() {
+            frame.error = Some(error.clone());
+        }
+        if frame.shares {
+            find_error(frame);
+        }
+        if frame.error.is_none() {
+            if tracer.is_enabled() {
+                traced(*tracer, frame.function, kernel, frame.site, || node.kernel.run(frame));
+            } else {
+                node.kernel.run(frame);
+            }
+        }
+        *count += 1;
+        if *count >= KERNELS_BETWEEN_CHECKS {
+            frame.context.count_kernels(u64::from(std::mem::take(count)));
+        }
+        if frame.error.is_some() {
+            fail(frame);
+        }
+        if frame.shares {
+            for &register in frame.arguments {
+                if !frame.values[register as usize].is_plain() {
+                    end_use(frame.values, uses, register);
+                }
+            }
+        }
+        let mut available = true;
+        for &register in frame.results {
+            let value = &mut frame.values[register as usize];
+            if !value.is_number_or_chain() {
+                frame.shares = true;
+                available &= settle(value, register, body, frame.site);
+            }
+        }
+        available
     }
 }
 
