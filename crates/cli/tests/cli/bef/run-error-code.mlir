@@ -1,0 +1,7 @@
+// FAIL: bef run % --print-error-code
+func.func @fails() -> (i32, i32) {
+  %a = tfrt.constant.i32 1
+  %zero = tfrt.constant.i32 0
+  %q, %r = tfrt.div.i32 %a, %zero
+  tfrt.return %q, %r : i32, i32
+}
