@@ -75,6 +75,12 @@ impl From<toolbox::Error> for Failure {
     }
 }
 
+impl From<pteron::Error> for Failure {
+    fn from(e: pteron::Error) -> Self {
+        toolbox::Error::from(e).into()
+    }
+}
+
 impl From<io::Error> for Failure {
     fn from(e: io::Error) -> Self {
         match e.kind() {

@@ -3,12 +3,13 @@
 
 use crate::failure::{Failure, Result};
 use clap::{Args, ValueEnum};
-use pteron::{BackendRegistry, BytesLoader, DataLoader, Isa, Level};
+use pteron::{BackendRegistry, BytesLoader, DataLoader, Isa, Level, Limits, PtdDataMap};
 use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal, Read, Write};
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use toolbox::edit::Output;
 use toolbox::run::LoadMode;
 use toolbox::verify::Setting;
 
@@ -155,6 +156,14 @@ pub(crate) fn open(file: &Path, mode: LoadMode) -> Result<Arc<dyn DataLoader>> {
     Ok(Arc::new(BytesLoader::named("stdin", bytes)))
 }
 
+/// Opens files of named data for `verb`.
+pub(crate) fn open_data(files: &[PathBuf], verb: &'static str) -> Result<Vec<PtdDataMap>> {
+    let limits = Limits::default();
+    let open =
+        |file: &PathBuf| Ok(toolbox::file::File::open_data(open(file, LoadMode::File)?, verb, &limits)?);
+    files.iter().map(open).collect()
+}
+
 /// Where a verb writes.
 #[derive(Debug, Args)]
 pub(crate) struct OutputArg {
@@ -193,14 +202,59 @@ impl OutputArg {
 
     /// Writes bytes that are no text: never to a terminal.
     pub(crate) fn write_binary(&self, bytes: &[u8]) -> Result {
-        if self.output.is_none() && io::stdout().is_terminal() {
+        self.write_binary_with(|out| Ok(out.write_all(bytes)?))
+    }
+
+    /// Writes a file that has been laid out: never to a terminal.
+    pub(crate) fn write_file(&self, file: &Output) -> Result {
+        self.write_binary_with(|out| Ok(file.write_to(out)?))
+    }
+
+    /// Whether a file was named, so that stdout is free for a report.
+    pub(crate) fn is_file(&self) -> bool {
+        self.path().is_some()
+    }
+
+    fn path(&self) -> Option<&Path> {
+        self.output.as_deref().filter(|path| path.as_os_str() != "-")
+    }
+
+    fn write_binary_with(&self, write: impl FnOnce(&mut dyn Write) -> Result) -> Result {
+        if let Some(path) = self.path() {
+            return write_file_with(path, write);
+        }
+        if io::stdout().is_terminal() {
             return Err(Failure::Usage(
                 "the output is binary and stdout is a terminal: name a file with `-o FILE`, or pipe it on"
                     .to_owned(),
             ));
         }
-        let mut out = self.text()?;
-        out.write_all(bytes)?;
+        let mut out = BufWriter::new(io::stdout().lock());
+        write(&mut out)?;
         Ok(out.flush()?)
     }
+}
+
+/// Writes a file that has been laid out under this name, in the place of what has it.
+pub(crate) fn write_file(path: &Path, file: &Output) -> Result {
+    write_file_with(path, |out| Ok(file.write_to(out)?))
+}
+
+/// Writes a file: the old one, which may be what is being read, stays until the new one is complete.
+fn write_file_with(path: &Path, write: impl FnOnce(&mut dyn Write) -> Result) -> Result {
+    pteron::replace_file(path, write)
+}
+
+/// Prints a report on a file that was written: as JSON if that is asked for. When the file itself went to
+/// stdout, the report goes to stderr.
+pub(crate) fn report(output: &OutputArg, json: bool, value: &impl serde::Serialize, text: &str) -> Result {
+    let text = match json {
+        true => serde_json::to_string_pretty(value).map_err(|e| Failure::Failed(Box::new(e)))?,
+        false => text.to_owned(),
+    };
+    match output.is_file() {
+        true => writeln!(io::stdout().lock(), "{text}")?,
+        false => eprintln!("{text}"),
+    }
+    Ok(())
 }

@@ -6,6 +6,7 @@
 mod call;
 mod failure;
 mod general;
+mod progress;
 mod verbs;
 
 use clap::Parser;

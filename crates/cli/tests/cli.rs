@@ -50,6 +50,8 @@ struct Test {
     times: bool,
     /// Files to make first.
     make: Vec<Make>,
+    /// Commands to run then, all of which must succeed.
+    first: Vec<Vec<String>>,
 }
 
 /// A file made of another by cutting it or overwriting some of it.
@@ -67,7 +69,8 @@ enum Edit {
 
 impl Test {
     fn parse(text: &str) -> Option<Self> {
-        let mut test = Self { pipe: Vec::new(), status: -1, times: false, make: Vec::new() };
+        let mut test =
+            Self { pipe: Vec::new(), status: -1, times: false, make: Vec::new(), first: Vec::new() };
         for line in text.lines() {
             let Some(line) = line.strip_prefix('#').or_else(|| line.strip_prefix("//")) else { break };
             let Some((word, rest)) = line.split_once(':') else { continue };
@@ -76,6 +79,7 @@ impl Test {
                 "RUN" => test.command(rest, 0),
                 "FAIL" => test.command(rest, 1),
                 "USAGE" => test.command(rest, 2),
+                "FIRST" => test.first.push(words(rest)),
                 "TIMES" => test.times = true,
                 "MAKE" => test.make.push(Make::parse(rest)),
                 _ => {}
@@ -102,6 +106,15 @@ impl Test {
         };
         for make in &self.make {
             make.write(Path::new(&fill(&make.source)), &tmp)?;
+        }
+
+        for command in &self.first {
+            let args: Vec<String> = command.iter().map(|a| fill(a)).collect();
+            let output = run(&args, &[])?;
+            if !output.status.success() {
+                let stderr = String::from_utf8_lossy(&output.stderr);
+                return Err(format!("FIRST: pteron {} failed: {stderr}", args.join(" ")).into());
+            }
         }
 
         let mut input = Vec::new();

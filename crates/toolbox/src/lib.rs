@@ -4,15 +4,23 @@
 
 pub mod bef;
 pub mod bundle;
+pub mod convert;
+pub mod diff;
 pub mod divergence;
+pub mod edit;
 mod error;
 pub mod etdump;
+pub mod extract;
+pub mod file;
 pub mod input;
 pub mod inspect;
 mod kind;
+pub mod merge;
 pub mod npy;
 pub mod ops;
 pub mod picture;
+pub mod plan;
+pub mod print;
 pub mod profile;
 pub mod run;
 pub mod show;

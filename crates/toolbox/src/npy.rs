@@ -28,6 +28,18 @@ const TYPES: &[(&str, ScalarType)] = &[
     ("c16", ScalarType::ComplexDouble),
 ];
 
+/// Whether elements of this type are written as the bytes they are made of.
+pub(crate) fn raw(dtype: ScalarType) -> bool {
+    dtype != ScalarType::BFloat16 && TYPES.iter().all(|(_, known)| *known != dtype)
+}
+
+/// Turns elements from little-endian to the order of the host, or back.
+pub(crate) fn swap_on_big_endian(dtype: ScalarType, bytes: &mut [u8]) {
+    if cfg!(target_endian = "big") {
+        bytes.chunks_exact_mut(dtype.to_real().size()).for_each(<[u8]>::reverse);
+    }
+}
+
 /// Reads the bytes of a `.npy` file. Arrays in Fortran order become tensors whose dim order is
 /// reversed.
 pub fn parse(bytes: &[u8]) -> Result<Tensor, String> {

@@ -246,6 +246,22 @@ pub fn bytes(n: u64) -> String {
     format!("{value:.1} {}", UNITS[unit])
 }
 
+/// A tensor's type, sizes and, if it is not row-major, dim order: `float32[2, 3]`.
+pub fn layout(layout: &format::ptd::TensorLayout) -> String {
+    typed(layout.scalar_type, &layout.sizes, &layout.dim_order)
+}
+
+/// The same of the numbers that files hold.
+pub fn typed(scalar_type: i8, sizes: &[i32], dim_order: &[u8]) -> String {
+    let dtype = ScalarType::from_i8(scalar_type);
+    let mut text = dtype.map_or_else(|_| format!("type {scalar_type}"), |t| t.name().to_owned());
+    let _ = write!(text, "{sizes:?}");
+    if dim_order.iter().enumerate().any(|(i, &d)| i != usize::from(d)) {
+        let _ = write!(text, " in dim order {dim_order:?}");
+    }
+    text
+}
+
 /// A number of things: `1 call`, `2 calls`.
 pub fn count(n: usize, thing: &str) -> String {
     if n == 1 { format!("1 {thing}") } else { format!("{n} {thing}s") }

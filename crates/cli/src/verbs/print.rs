@@ -5,14 +5,24 @@ use clap::Args;
 use pteron::Limits;
 use toolbox::bef::{self, Program};
 use toolbox::etdump;
+use toolbox::file::File;
+use toolbox::print::{PrintOptions, print};
 use toolbox::run::LoadMode;
 
-/// Print a BEF program as MLIR text or byte by byte, or an ETDump event by event
+/// Print a whole program (.pte) or named data (.ptd) as text, a BEF program as MLIR text or bytes,
+/// an ETDump event by event
+///
+/// Of a program every method is a listing: values with types and places, instructions with operators,
+/// values and source lines. Only the tables of the file are read.
 #[derive(Debug, Args)]
 #[command(after_long_help = concat!(
     "Examples:\n",
+    "  pteron print model.pte\n\n",
+    "  # with every source frame of every instruction\n",
+    "  pteron print model.pte -v\n\n",
+    "  pteron print weights.ptd\n",
     "  pteron print program.bef\n\n",
-    "  # every byte with its meaning\n",
+    "  # every byte of a BEF program with its meaning\n",
     "  pteron print --bytes program.bef\n\n",
     "  # what a runtime recorded\n",
     "  pteron print trace.etdp",
@@ -24,30 +34,36 @@ pub(crate) struct Opts {
     #[command(flatten)]
     output: OutputArg,
     /// Print the bytes of the file with what each of them means
-    #[arg(long)]
+    #[arg(long, help_heading = "Options for BEF programs")]
     bytes: bool,
     /// Print the location of every operation
-    #[arg(long)]
+    #[arg(long, help_heading = "Options for BEF programs")]
     locations: bool,
     /// Print every operation in its generic form
-    #[arg(long)]
+    #[arg(long, help_heading = "Options for BEF programs")]
     generic: bool,
 }
 
 impl Opts {
-    pub(crate) fn run(self, _: &GeneralOpts) -> Result {
+    pub(crate) fn run(self, general: &GeneralOpts) -> Result {
         let loader = self.input.open(LoadMode::Mmap)?;
         if etdump::is_one(&*loader)? {
             return self.output.write_text(&etdump::listing(&etdump::read(&*loader, &Limits::default())?));
         }
-        let Some(Program::Bef(bytes)) = bef::open(&*loader)? else {
-            return Err(bef::wrong(&*loader, "print", "BEF programs (.bef) and ETDumps").into());
-        };
-        let text = if self.bytes {
-            bef::labelled_bytes(&bytes, loader.name())?
-        } else {
-            let print = mlir::PrintOptions { locations: self.locations, generic: self.generic };
-            refused(bef::to_text(&bytes, loader.name(), print)?)?
+        let text = match bef::open(&*loader)? {
+            Some(Program::Bef(bytes)) if self.bytes => bef::labelled_bytes(&bytes, loader.name())?,
+            Some(Program::Bef(bytes)) => {
+                let print = mlir::PrintOptions { locations: self.locations, generic: self.generic };
+                refused(bef::to_text(&bytes, loader.name(), print)?)?
+            }
+            Some(Program::Mlir(_)) => {
+                let expected = "programs (.pte, .bef), named data (.ptd) and ETDumps";
+                return Err(bef::wrong(&*loader, "print", expected).into());
+            }
+            None => {
+                let file = File::open(loader, "print", &Limits::default())?;
+                print(&file, PrintOptions { frames: general.verbosity() > 0 })?
+            }
         };
         self.output.write_text(&text)
     }

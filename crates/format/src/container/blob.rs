@@ -140,21 +140,32 @@ impl fmt::Debug for Blob<'_> {
 }
 
 /// Gives equal blobs the same index, so that they are written once.
-#[derive(Debug, Default)]
-pub(crate) struct Sharing {
-    by_bytes: Option<HashMap<(Digest, u64), u32>>,
+#[derive(Debug)]
+pub(crate) struct Sharing<'d> {
+    by_bytes: bool,
+    /// By length and alignment: only blobs that agree in these are compared.
+    groups: HashMap<(u64, u64), Group<'d>>,
     by_identity: HashMap<(usize, u64), u32>,
 }
 
-impl Sharing {
-    /// Clones of one blob are always found; blobs of equal bytes only if `by_bytes`, which reads them.
+/// Blobs of one length.
+#[derive(Debug, Default)]
+struct Group<'d> {
+    /// The first of them, for as long as there was no second to compare it with.
+    alone: Option<(Blob<'d>, u32)>,
+    by_digest: HashMap<Digest, u32>,
+}
+
+impl<'d> Sharing<'d> {
+    /// Clones of one blob are always found; blobs of equal bytes only if `by_bytes`, which reads those
+    /// that have the length of another.
     pub(crate) fn new(by_bytes: bool) -> Self {
-        Self { by_bytes: by_bytes.then(HashMap::new), by_identity: HashMap::new() }
+        Self { by_bytes, groups: HashMap::new(), by_identity: HashMap::new() }
     }
 
     /// The index of an earlier blob that is equal and was aligned the same, or that which `add` gives
     /// to the clone it is handed and must keep.
-    pub(crate) fn index<'d>(
+    pub(crate) fn index(
         &mut self,
         blob: &Blob<'d>,
         alignment: u64,
@@ -164,15 +175,36 @@ impl Sharing {
         if let Some(&index) = self.by_identity.get(&identity) {
             return Ok(index);
         }
-        let index = match &mut self.by_bytes {
-            None => add(blob.clone()),
-            Some(seen) => match seen.entry((blob.digest()?, alignment)) {
-                Entry::Occupied(known) => return Ok(*known.get()),
-                Entry::Vacant(new) => *new.insert(add(blob.clone())),
-            },
+        // Only what is kept has an identity that no later blob can come to have.
+        let mut kept = false;
+        let add = |blob| {
+            kept = true;
+            add(blob)
         };
-        self.by_identity.insert(identity, index);
+        let index = match self.by_bytes {
+            false => add(blob.clone()),
+            true => self.groups.entry((blob.len, alignment)).or_default().index(blob, add)?,
+        };
+        if kept {
+            self.by_identity.insert(identity, index);
+        }
         Ok(index)
+    }
+}
+
+impl<'d> Group<'d> {
+    fn index(&mut self, blob: &Blob<'d>, add: impl FnOnce(Blob<'d>) -> u32) -> Result<u32> {
+        if let Some((first, index)) = self.alone.take() {
+            self.by_digest.insert(first.digest()?, index);
+        } else if self.by_digest.is_empty() {
+            let index = add(blob.clone());
+            self.alone = Some((blob.clone(), index));
+            return Ok(index);
+        }
+        Ok(match self.by_digest.entry(blob.digest()?) {
+            Entry::Occupied(known) => *known.get(),
+            Entry::Vacant(new) => *new.insert(add(blob.clone())),
+        })
     }
 }
 
@@ -283,6 +315,25 @@ mod tests {
         };
         assert_eq!([index(&unreadable, 1), index(&unreadable.clone(), 1), index(&unreadable, 2)], [1, 1, 2]);
         assert_eq!([index(&other, 1), index(&Blob::bytes(&b"abcd"[..]), 1)], [3, 4]);
+    }
+
+    #[test]
+    fn equal_bytes_are_shared_and_single_lengths_not_read() {
+        let unreadable = Blob::stream(3, |_| Err(io::Error::other("read")));
+        let mut sharing = Sharing::new(true);
+        let mut kept = 0;
+        let mut index = |blob: &Blob<'static>, alignment| {
+            let add = |_| {
+                kept += 1;
+                kept
+            };
+            sharing.index(blob, alignment, add)
+        };
+        let of = |bytes: &'static [u8]| Blob::bytes(bytes);
+        assert_eq!(index(&unreadable, 1).unwrap(), 1);
+        assert_eq!([of(b"ab"), of(b"cd"), of(b"ab"), of(b"cd")].map(|b| index(&b, 1).unwrap()), [2, 3, 2, 3]);
+        assert_eq!(index(&of(b"ab"), 2).unwrap(), 4);
+        assert!(index(&of(b"abc"), 1).is_err());
     }
 
     #[test]

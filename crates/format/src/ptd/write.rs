@@ -20,7 +20,7 @@ pub struct Builder<'d> {
     pub entries: Vec<Entry<'d>>,
     /// To what segments are aligned: a power of two.
     pub segment_alignment: u64,
-    /// Whether equal bytes are written once, for which every blob is read once more.
+    /// Whether equal bytes are written once, for which blobs of one length are read once more.
     pub share: bool,
 }
 
@@ -78,7 +78,7 @@ impl<'d> Builder<'d> {
 
     /// Makes the tables and verifies them: whatever is written can be read.
     ///
-    /// Every blob is read once, to find those that are equal, unless [`share`](Self::share) is off.
+    /// Blobs of one length are read once, to find those that are equal, unless [`share`](Self::share) is off.
     pub fn prepare(self) -> Result<Prepared<'d>> {
         self.prepare_with(&Limits::DEFAULT)
     }

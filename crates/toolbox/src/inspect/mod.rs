@@ -10,6 +10,7 @@ mod text;
 
 pub use flat_tensor::{EntryReport, FlatTensorReport};
 pub use payload::sniff_payload;
+pub(crate) use program::holds;
 pub use program::{
     ArenaReport, ConstantReport, DelegateReport, ExtendedHeaderReport, HeaderReport, InstructionCounts,
     MethodReport, MissingReport, NamedDataReport, OperatorReport, ProgramReport, SegmentReport, TensorCounts,

@@ -382,7 +382,7 @@ fn tensors(plan: &pte::ExecutionPlan) -> TensorCounts {
 }
 
 /// What uses a segment, in a few words.
-fn holds(program: &pte::Program, segment: u32) -> Vec<String> {
+pub(crate) fn holds(program: &pte::Program, segment: u32) -> Vec<String> {
     let mut uses = Vec::new();
     if program.constant_segment.as_ref().is_some_and(|c| c.segment_index == segment) {
         uses.push("constants".to_owned());

@@ -40,7 +40,7 @@ pub struct Builder<'d> {
     pub inline_alignment: usize,
     /// To what delegates' segments are aligned besides.
     pub delegate_alignment: u64,
-    /// Whether equal bytes are written once, for which every blob is read once more.
+    /// Whether equal bytes are written once, for which blobs of one length are read once more.
     pub share: bool,
 }
 

@@ -1,0 +1,115 @@
+use crate::failure::{Failure, Result};
+use crate::general::{self, GeneralOpts, exit_status};
+use crate::progress;
+use clap::Args;
+use pteron::Limits;
+use serde_json::json;
+use std::collections::HashSet;
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+use toolbox::edit;
+use toolbox::file::File;
+use toolbox::run::LoadMode;
+use toolbox::show::{bytes, count};
+
+/// Move the weights that several programs (.pte) have in common into one file of named data (.ptd)
+///
+/// The programs are written anew beside the weights, under their own names; where that would be the
+/// program itself, with `.shared` in the name, unless --in-place says to replace it. They give the same
+/// outputs with `--data WEIGHTS`, and processes that map the weights share their memory.
+#[derive(Debug, Args)]
+#[command(after_long_help = concat!(
+    "Examples:\n",
+    "  pteron dedupe a.pte b.pte -o weights.ptd\n",
+    "  pteron run a.shared.pte --data weights.ptd\n\n",
+    "  # replace the programs\n",
+    "  pteron dedupe a.pte b.pte -o weights.ptd --in-place",
+    exit_status!()
+))]
+pub(crate) struct Opts {
+    /// The programs
+    #[arg(value_name = "PROGRAM", required = true, num_args = 2..)]
+    programs: Vec<PathBuf>,
+    /// Write the shared weights to this file
+    #[arg(short, long, value_name = "FILE")]
+    output: PathBuf,
+    /// Leave smaller weights where they are: they cost more outside than they save
+    #[arg(long, value_name = "BYTES", default_value_t = 512)]
+    at_least: u64,
+    /// Write the programs to this folder instead of that of the weights
+    #[arg(long, value_name = "FOLDER", conflicts_with = "in_place")]
+    into: Option<PathBuf>,
+    /// Replace the programs
+    #[arg(long)]
+    in_place: bool,
+    /// Print the report as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl Opts {
+    pub(crate) fn run(self, _: &GeneralOpts) -> Result {
+        let limits = Limits::default();
+        let targets = self.targets()?;
+        let open = |path: &PathBuf| {
+            File::open_program(general::open(path, LoadMode::File)?, "dedupe", &limits).map_err(Failure::from)
+        };
+        let programs = self.programs.iter().map(open).collect::<Result<Vec<_>>>()?;
+        let shared = edit::dedupe(&programs, self.at_least, &progress::of_bytes())?;
+        // The weights first: whatever happens then, every program that stands there can be run.
+        general::write_file(&self.output, &shared.data)?;
+        for (member, target) in shared.programs.iter().zip(&targets) {
+            general::write_file(target, &member.program)?;
+        }
+        if self.json {
+            let mut report = serde_json::to_value(&shared).map_err(|e| Failure::Failed(Box::new(e)))?;
+            for (member, target) in targets.iter().enumerate() {
+                report["programs"][member]["written"] = json!(target);
+            }
+            println!("{report:#}");
+            return Ok(());
+        }
+        let mut text = String::new();
+        for (member, target) in shared.programs.iter().zip(&targets) {
+            let (after, before) = (bytes(member.bytes_after), bytes(member.bytes_before));
+            let _ = writeln!(text, "{}: {after} instead of {before}", target.display());
+        }
+        let weights = format!("{} of {}", bytes(shared.bytes_shared), count(shared.keys.len(), "weight"));
+        let _ = writeln!(text, "{}: {}, {weights}", self.output.display(), bytes(shared.data.bytes()));
+        let _ = match shared.bytes_before.checked_sub(shared.bytes_after) {
+            Some(saved) => writeln!(text, "{} saved", bytes(saved)),
+            None => writeln!(text, "{} more", bytes(shared.bytes_after - shared.bytes_before)),
+        };
+        print!("{text}");
+        Ok(())
+    }
+
+    /// Where each program goes.
+    fn targets(&self) -> Result<Vec<PathBuf>> {
+        if self.in_place {
+            return Ok(self.programs.clone());
+        }
+        let beside = self.output.parent().unwrap_or(Path::new(""));
+        let folder = self.into.as_deref().unwrap_or(beside);
+        let mut taken = HashSet::new();
+        let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
+        let inputs: HashSet<PathBuf> = self.programs.iter().map(|path| real(path)).collect();
+        let mut targets = Vec::new();
+        for program in &self.programs {
+            let mut target = folder.join(program.file_name().unwrap_or_default());
+            if inputs.contains(&real(&target)) {
+                let stem = program.file_stem().unwrap_or_default().to_string_lossy();
+                let end = program.extension().map_or(String::new(), |e| format!(".{}", e.to_string_lossy()));
+                target.set_file_name(format!("{stem}.shared{end}"));
+            }
+            if !taken.insert(target.clone()) {
+                return Err(Failure::Usage(format!(
+                    "two programs would be written to {}: give them names of their own, or use --in-place",
+                    target.display()
+                )));
+            }
+            targets.push(target);
+        }
+        Ok(targets)
+    }
+}

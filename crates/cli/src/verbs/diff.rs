@@ -1,0 +1,56 @@
+use crate::failure::{Failure, Result};
+use crate::general::{self, GeneralOpts, OutputArg};
+use crate::progress;
+use clap::Args;
+use pteron::Limits;
+use std::path::{Path, PathBuf};
+use toolbox::diff::diff;
+use toolbox::file::File;
+use toolbox::run::LoadMode;
+
+/// Show what differs between two programs (.pte) or two files of named data (.ptd), by meaning
+///
+/// Methods, instructions, values, delegates and named data are compared, and weights by their bytes. Where
+/// things lie in the file and what numbers they have does not count.
+#[derive(Debug, Args)]
+#[command(after_long_help = concat!(
+    "Examples:\n",
+    "  pteron diff old.pte new.pte\n\n",
+    "  # do they compute the same? Not of interest: headers, alignments, memory plans, names, source frames\n",
+    "  pteron diff --meaning model.pte stripped.pte\n\n",
+    "Exit status:\n",
+    "  0  they say the same\n",
+    "  1  they differ, or something failed; stderr says what\n",
+    "  2  the arguments make no sense"
+))]
+pub(crate) struct Opts {
+    /// The first file
+    a: PathBuf,
+    /// The second file
+    b: PathBuf,
+    /// Only what can change what is computed
+    #[arg(long)]
+    meaning: bool,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    output: OutputArg,
+}
+
+impl Opts {
+    pub(crate) fn run(self, _: &GeneralOpts) -> Result {
+        let open = |path: &Path| -> Result<File> {
+            Ok(File::open(general::open(path, LoadMode::File)?, "diff", &Limits::default())?)
+        };
+        let mut report = diff(&open(&self.a)?, &open(&self.b)?, &progress::of_bytes())?;
+        if self.meaning {
+            report = report.of_meaning();
+        }
+        match self.json {
+            true => self.output.write_json(&report)?,
+            false => self.output.write_text(&report.text())?,
+        }
+        if report.differences.is_empty() { Ok(()) } else { Err(Failure::Reported) }
+    }
+}

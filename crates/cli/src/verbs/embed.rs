@@ -1,0 +1,52 @@
+use crate::failure::Result;
+use crate::general::{self, GeneralOpts, InputArg, OutputArg, exit_status};
+use crate::progress;
+use clap::Args;
+use pteron::Limits;
+use std::path::PathBuf;
+use toolbox::edit;
+use toolbox::file::File;
+use toolbox::run::LoadMode;
+use toolbox::show::{bytes, count};
+
+/// Put the weights that a program (.pte) looks for in .ptd files into the program
+///
+/// What no tensor asks for becomes named data of the program if it has delegates, which may.
+#[derive(Debug, Args)]
+#[command(after_long_help = concat!(
+    "Examples:\n",
+    "  pteron embed code.pte --data weights.ptd -o model.pte",
+    exit_status!()
+))]
+pub(crate) struct Opts {
+    #[command(flatten)]
+    input: InputArg,
+    /// A file of named data (.ptd); may be given several times
+    #[arg(short, long, value_name = "FILE", required = true)]
+    data: Vec<PathBuf>,
+    /// Print the report as JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    output: OutputArg,
+}
+
+impl Opts {
+    pub(crate) fn run(self, _: &GeneralOpts) -> Result {
+        let limits = Limits::default();
+        let program = File::open_program(self.input.open(LoadMode::File)?, "embed", &limits)?;
+        let data = general::open_data(&self.data, "embed")?;
+        let embedded = edit::embed(&program, &data, &progress::of_bytes())?;
+        self.output.write_file(&embedded.program)?;
+        let mut text = format!(
+            "{} and {} put into the program, {}",
+            count(embedded.tensors.len(), "tensor"),
+            count(embedded.named_data.len(), "blob"),
+            bytes(embedded.program.bytes())
+        );
+        if !embedded.left_out.is_empty() {
+            text.push_str(&format!("; left out, as nothing asks for it: {}", embedded.left_out.join(", ")));
+        }
+        general::report(&self.output, self.json, &embedded, &text)
+    }
+}

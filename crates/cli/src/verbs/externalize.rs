@@ -1,0 +1,63 @@
+use crate::failure::Result;
+use crate::general::{self, GeneralOpts, InputArg, OutputArg, exit_status};
+use crate::progress;
+use clap::Args;
+use pteron::Limits;
+use std::path::PathBuf;
+use toolbox::edit::{self, MoveOptions};
+use toolbox::file::File;
+use toolbox::run::LoadMode;
+use toolbox::show::{bytes, count};
+
+/// Move the weights of a program (.pte) into a file of named data (.ptd)
+///
+/// Constants move, and the named data in which delegates keep their weights. A constant is found by its name
+/// in the model or, if it has none, by the SHA-256 of its bytes. `pteron embed` is the way back.
+#[derive(Debug, Args)]
+#[command(after_long_help = concat!(
+    "Examples:\n",
+    "  pteron externalize model.pte -o code.pte --data weights.ptd\n",
+    "  pteron run code.pte --data weights.ptd 2x2xf32=1\n\n",
+    "  # leave small constants where they are\n",
+    "  pteron externalize model.pte -o code.pte --data weights.ptd --at-least 1024",
+    exit_status!()
+))]
+pub(crate) struct Opts {
+    #[command(flatten)]
+    input: InputArg,
+    /// Write the weights to this file
+    #[arg(short, long, value_name = "FILE")]
+    data: PathBuf,
+    /// Move only weights of at least this many bytes
+    #[arg(long, value_name = "BYTES", default_value_t = 0)]
+    at_least: u64,
+    /// Also move the initial values of tensors that the program changes
+    #[arg(long)]
+    initial: bool,
+    /// Print the report as JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    output: OutputArg,
+}
+
+impl Opts {
+    pub(crate) fn run(self, _: &GeneralOpts) -> Result {
+        let loader = self.input.open(LoadMode::File)?;
+        let program = File::open_program(loader, "externalize", &Limits::default())?;
+        let options = MoveOptions { at_least: self.at_least, initial: self.initial };
+        let moved = edit::externalize(&program, options, &progress::of_bytes())?;
+        // A program without its weights is of no use, weights without their program are.
+        general::write_file(&self.data, &moved.data)?;
+        self.output.write_file(&moved.program)?;
+        let text = format!(
+            "{} of {} moved to {}, {}; the program has {}",
+            bytes(moved.bytes),
+            count(moved.keys.len(), "weight"),
+            self.data.display(),
+            bytes(moved.data.bytes()),
+            bytes(moved.program.bytes())
+        );
+        general::report(&self.output, self.json, &moved, &text)
+    }
+}

@@ -1,0 +1,90 @@
+use crate::failure::{Failure, Result};
+use crate::general::{self, GeneralOpts, InputArg, exit_status};
+use crate::progress;
+use clap::Args;
+use pteron::Limits;
+use std::io::{self, Write};
+use std::path::PathBuf;
+use toolbox::extract::{Selection, extract};
+use toolbox::file::File;
+use toolbox::run::LoadMode;
+use toolbox::show::{bytes, table};
+
+/// Write parts of a program (.pte) or of named data (.ptd) to files of their own
+///
+/// Constants and other tensors become NumPy arrays, payloads of delegates, named data and segments stay as
+/// they are. Unless parts are selected, all but segments are written. --list writes nothing.
+#[derive(Debug, Args)]
+#[command(after_long_help = concat!(
+    "Examples:\n",
+    "  pteron extract model.pte --list\n",
+    "  pteron extract model.pte -o parts\n\n",
+    "  # one weight\n",
+    "  pteron extract model.pte --name linear.weight -o parts\n\n",
+    "  # what delegates were given\n",
+    "  pteron extract model.pte --delegates -o payloads",
+    exit_status!()
+))]
+pub(crate) struct Opts {
+    #[command(flatten)]
+    input: InputArg,
+    /// Segments
+    #[arg(long)]
+    segments: bool,
+    /// Payloads of delegates
+    #[arg(long)]
+    delegates: bool,
+    /// Named data
+    #[arg(long)]
+    named_data: bool,
+    /// Constants and initial values; of a .ptd its tensors
+    #[arg(long)]
+    constants: bool,
+    /// Only parts of this name; may be given several times
+    #[arg(long, value_name = "NAME")]
+    name: Vec<String>,
+    /// Only show what there is
+    #[arg(short, long)]
+    list: bool,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    /// The folder to write to
+    #[arg(short, long, value_name = "FOLDER", required_unless_present = "list")]
+    output: Option<PathBuf>,
+}
+
+impl Opts {
+    pub(crate) fn run(self, _: &GeneralOpts) -> Result {
+        let file = File::open(self.input.open(LoadMode::File)?, "extract", &Limits::default())?;
+        let Self { segments, delegates, named_data, constants, .. } = self;
+        let selected = Selection { segments, delegates, named_data, constants };
+        let selection = if selected == Selection::default() { Selection::PARTS } else { selected };
+        let mut parts = extract(&file, selection, &progress::of_bytes())?;
+        if !self.name.is_empty() {
+            for name in &self.name {
+                if !parts.iter().any(|part| part.name.as_ref() == Some(name)) {
+                    return Err(toolbox::Error::input(format!("there is no part `{name}`; --list shows all")).into());
+                }
+            }
+            parts.retain(|part| part.name.as_ref().is_some_and(|name| self.name.contains(name)));
+        }
+        if let Some(folder) = self.output.as_ref().filter(|_| !self.list) {
+            for part in &parts {
+                let path = folder.join(&part.path);
+                let parent = path.parent().unwrap_or(folder);
+                std::fs::create_dir_all(parent).map_err(toolbox::Error::write(parent))?;
+                general::write_file(&path, &part.output)?;
+            }
+        }
+        let mut out = io::stdout().lock();
+        if self.json {
+            let text = serde_json::to_string_pretty(&parts).map_err(|e| Failure::Failed(Box::new(e)))?;
+            return Ok(writeln!(out, "{text}")?);
+        }
+        let rows = parts.iter().map(|part| {
+            vec![part.path.clone(), bytes(part.bytes.end - part.bytes.start), part.what.clone()]
+        });
+        Ok(write!(out, "{}", table(rows.collect(), "<><", 0))?)
+    }
+}

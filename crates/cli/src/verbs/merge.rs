@@ -1,0 +1,47 @@
+use crate::failure::Result;
+use crate::general::{self, GeneralOpts, OutputArg, exit_status};
+use crate::progress;
+use clap::Args;
+use std::path::PathBuf;
+use toolbox::merge::merge;
+use toolbox::show::{bytes, count};
+
+/// Make one file of named data (.ptd) of several
+///
+/// A key that stands in two files is kept once if type, shape, layout and bytes are the same. Otherwise
+/// nothing is written, and every such key is named with both files.
+#[derive(Debug, Args)]
+#[command(after_long_help = concat!(
+    "Examples:\n",
+    "  pteron merge encoder.ptd decoder.ptd -o weights.ptd",
+    exit_status!()
+))]
+pub(crate) struct Opts {
+    /// The files; `-` is stdin
+    #[arg(value_name = "FILE", required = true)]
+    files: Vec<PathBuf>,
+    /// Do not look for equal bytes, which reads some of them twice
+    #[arg(long)]
+    no_share: bool,
+    /// Print the report as JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    output: OutputArg,
+}
+
+impl Opts {
+    pub(crate) fn run(self, _: &GeneralOpts) -> Result {
+        let files = general::open_data(&self.files, "merge")?;
+        let merged = merge(&files, !self.no_share, &progress::of_bytes())?;
+        self.output.write_file(&merged.data)?;
+        let text = format!(
+            "{} of {} in {} instead of {}",
+            count(merged.entries, "key"),
+            count(files.len(), "file"),
+            bytes(merged.bytes_after),
+            bytes(merged.bytes_before)
+        );
+        general::report(&self.output, self.json, &merged, &text)
+    }
+}

@@ -1,0 +1,65 @@
+use crate::failure::{Failure, Result};
+use crate::general::{GeneralOpts, InputArg, OutputArg, exit_status};
+use clap::Args;
+use pteron::Limits;
+use toolbox::file::File;
+use toolbox::plan::{plan, plan_of, text};
+use toolbox::run::LoadMode;
+use toolbox::show::count;
+
+/// Show the memory plan of a program (.pte): what lies where in its arenas, and from when to when
+///
+/// A row of the chart is a block of memory, a column some instructions, from before the first to behind the
+/// last. With --check, the exit status says whether the plan is sound: no two tensors that are needed at the
+/// same time have bytes in common.
+#[derive(Debug, Args)]
+#[command(after_long_help = concat!(
+    "Examples:\n",
+    "  pteron plan model.pte\n\n",
+    "  # is anything overwritten that is needed?\n",
+    "  pteron plan model.pte --check",
+    exit_status!()
+))]
+pub(crate) struct Opts {
+    #[command(flatten)]
+    input: InputArg,
+    /// Only this method
+    #[arg(short, long)]
+    method: Option<String>,
+    /// Fail if tensors that are needed are written over; print only these
+    #[arg(long)]
+    check: bool,
+    /// Show long charts whole
+    #[arg(short, long)]
+    all: bool,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    output: OutputArg,
+}
+
+impl Opts {
+    pub(crate) fn run(self, _: &GeneralOpts) -> Result {
+        let program = File::open_program(self.input.open(LoadMode::File)?, "plan", &Limits::default())?;
+        let kernels = pteron::kernel_registry();
+        let report = match &self.method {
+            Some(method) => plan_of(&program, method, &kernels)?,
+            None => plan(&program, &kernels),
+        };
+        if self.json {
+            self.output.write_json(&report)?;
+        } else if !self.check {
+            self.output.write_text(&text(&report, self.all))?;
+        } else {
+            let arenas: usize = report.methods.iter().map(|method| method.arenas.len()).sum();
+            let overlaps = toolbox::plan::overlaps_text(&report);
+            let methods = count(report.methods.len(), "method");
+            self.output.write_text(&match overlaps.as_str() {
+                "" => format!("{}: no overlap in {} of {methods}", report.file, count(arenas, "arena")),
+                overlaps => format!("{}:\n{overlaps}", report.file),
+            })?;
+        }
+        if self.check && !report.is_sound() { Err(Failure::Reported) } else { Ok(()) }
+    }
+}

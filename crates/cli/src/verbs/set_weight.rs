@@ -1,0 +1,47 @@
+use crate::failure::Result;
+use crate::general::{self, GeneralOpts, InputArg, OutputArg, exit_status};
+use crate::progress;
+use clap::Args;
+use pteron::Limits;
+use std::path::PathBuf;
+use toolbox::edit;
+use toolbox::file::File;
+use toolbox::run::LoadMode;
+use toolbox::show::count;
+
+/// Give a weight of a program (.pte) or of named data (.ptd) new values
+///
+/// The array must have the weight's type and shape. Weights that happened to share the old bytes keep
+/// theirs. The output may be the file itself, which is replaced when the new one is complete.
+#[derive(Debug, Args)]
+#[command(after_long_help = concat!(
+    "Examples:\n",
+    "  pteron set-weight weights.ptd linear.bias bias.npy -o weights.ptd\n\n",
+    "  # a constant without a name, by its number in `pteron print model.pte`\n",
+    "  pteron set-weight model.pte 3 bias.npy -o new.pte",
+    exit_status!()
+))]
+pub(crate) struct Opts {
+    #[command(flatten)]
+    input: InputArg,
+    /// The weight: its name in the model, its key, or the number of a constant
+    name: String,
+    /// A NumPy array (.npy)
+    #[arg(value_name = "ARRAY")]
+    array: PathBuf,
+    /// Print the report as JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    output: OutputArg,
+}
+
+impl Opts {
+    pub(crate) fn run(self, _: &GeneralOpts) -> Result {
+        let file = File::open(self.input.open(LoadMode::File)?, "set-weight", &Limits::default())?;
+        let set = edit::set_weight(&file, &self.name, &self.array, &progress::of_bytes())?;
+        self.output.write_file(&set.file)?;
+        let text = format!("{} is set, {} of {}", self.name, count(set.tensors, "tensor"), set.layout);
+        general::report(&self.output, self.json, &set, &text)
+    }
+}

@@ -1,0 +1,50 @@
+use crate::failure::Result;
+use crate::general::{self, GeneralOpts, InputArg, OutputArg, exit_status};
+use crate::progress;
+use clap::Args;
+use pteron::Limits;
+use toolbox::edit::{self, StripOptions};
+use toolbox::file::File;
+use toolbox::run::LoadMode;
+use toolbox::show::{bytes, count};
+
+/// Leave out of a program (.pte) what only people and tools read: source frames and names
+///
+/// What the program computes stays, and so do the names under which it looks for weights in .ptd files.
+/// The output may be the file itself, which is replaced when the new one is complete.
+#[derive(Debug, Args)]
+#[command(after_long_help = concat!(
+    "Examples:\n",
+    "  pteron strip model.pte -o small.pte\n\n",
+    "  # also the names of tensors and Python's containers around inputs and outputs\n",
+    "  pteron strip model.pte --names -o small.pte",
+    exit_status!()
+))]
+pub(crate) struct Opts {
+    #[command(flatten)]
+    input: InputArg,
+    /// Also leave out names of tensors and Python's containers
+    #[arg(long)]
+    names: bool,
+    /// Print the report as JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    output: OutputArg,
+}
+
+impl Opts {
+    pub(crate) fn run(self, _: &GeneralOpts) -> Result {
+        let program = File::open_program(self.input.open(LoadMode::File)?, "strip", &Limits::default())?;
+        let stripped = edit::strip(&program, StripOptions { names: self.names }, &progress::of_bytes())?;
+        self.output.write_file(&stripped.program)?;
+        let text = format!(
+            "{} and {} left out: {} instead of {}",
+            count(stripped.frames, "source frame"),
+            count(stripped.names, "name"),
+            bytes(stripped.bytes_after),
+            bytes(stripped.bytes_before)
+        );
+        general::report(&self.output, self.json, &stripped, &text)
+    }
+}

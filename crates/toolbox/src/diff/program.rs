@@ -1,0 +1,307 @@
+use super::align::{Pair, align};
+use super::{Class, Notes};
+use crate::Result;
+use crate::show::typed;
+use format::pte::{
+    EValue, ExecutionPlan, Instruction, Tensor, TensorData, TensorShapeDynamism, VerifiedProgram,
+};
+use runtime::Program;
+use std::collections::{HashMap, HashSet};
+
+pub(super) fn diff(a: &Program, b: &Program, notes: &mut Notes) -> Result<()> {
+    let (tables_a, tables_b) = (a.tables(), b.tables());
+    notes.compare(Class::Form, || "header".to_owned(), &header(tables_a), &header(tables_b));
+    let version = |p: &VerifiedProgram| format!("schema version {}", p.version);
+    notes.compare(Class::Meaning, || "program".to_owned(), &version(tables_a), &version(tables_b));
+
+    for plan in &tables_a.execution_plan {
+        match tables_b.plan(&plan.name) {
+            Some(other) => method((a, plan), (b, other), notes)?,
+            None => notes.note(Class::Meaning, format!("method {}", plan.name), Some(sketch(plan)), None),
+        }
+    }
+    for plan in tables_b.execution_plan.iter().filter(|plan| tables_a.plan(&plan.name).is_none()) {
+        notes.note(Class::Meaning, format!("method {}", plan.name), None, Some(sketch(plan)));
+    }
+
+    let bytes = |program: &VerifiedProgram, key: &str| {
+        let range = program.named_data(key).unwrap_or_default();
+        format!("{} bytes", range.end - range.start)
+    };
+    for entry in &tables_a.named_data {
+        let place = || format!("named data {:?}", entry.key);
+        let range = tables_a.named_data(&entry.key).unwrap_or_default();
+        match tables_b.named_data(&entry.key) {
+            Some(other) => notes.bytes(place, (a.loader(), range), (b.loader(), other))?,
+            None => notes.note(Class::Meaning, place(), Some(bytes(tables_a, &entry.key)), None),
+        }
+    }
+    for entry in tables_b.named_data.iter().filter(|entry| tables_a.named_data(&entry.key).is_none()) {
+        let place = format!("named data {:?}", entry.key);
+        notes.note(Class::Meaning, place, None, Some(bytes(tables_b, &entry.key)));
+    }
+    Ok(())
+}
+
+fn header(program: &VerifiedProgram) -> String {
+    let constants = if program.has_inline_constants() { "inline" } else { "in a segment" };
+    match &program.header().extended {
+        None => format!("no extended header, constants {constants}"),
+        Some(extended) => {
+            let starts = program.segments.iter().filter(|s| s.size > 0).map(|s| s.offset);
+            let all = starts.fold(extended.segment_base_offset, |all, start| all | start);
+            let alignment = super::alignment_of(all);
+            format!(
+                "extended header of {} bytes, segments aligned to {alignment}, constants {constants}",
+                extended.length
+            )
+        }
+    }
+}
+
+fn sketch(plan: &ExecutionPlan) -> String {
+    let steps: usize = plan.chains.iter().map(|chain| chain.instructions.len()).sum();
+    format!("{} inputs, {} outputs, {steps} instructions", plan.inputs.len(), plan.outputs.len())
+}
+
+/// Which value of the second method stands where a value of the first does.
+#[derive(Default)]
+struct Wiring {
+    a_to_b: HashMap<usize, usize>,
+    b_to_a: HashMap<usize, usize>,
+    /// Pairs whose values were compared.
+    compared: HashSet<(usize, usize)>,
+}
+
+impl Wiring {
+    /// Takes two values to be the same; false if one of them is another's already.
+    fn connect(&mut self, a: usize, b: usize) -> bool {
+        *self.a_to_b.entry(a).or_insert(b) == b && *self.b_to_a.entry(b).or_insert(a) == a
+    }
+}
+
+fn method(a: (&Program, &ExecutionPlan), b: (&Program, &ExecutionPlan), notes: &mut Notes) -> Result<()> {
+    let (plan_a, plan_b) = (a.1, b.1);
+    let name = &plan_a.name;
+    let mut wiring = Wiring::default();
+    for (what, ids_a, ids_b) in
+        [("inputs", &plan_a.inputs, &plan_b.inputs), ("outputs", &plan_a.outputs, &plan_b.outputs)]
+    {
+        let list = |plan: &ExecutionPlan, ids: &[i32]| {
+            ids.iter().map(|&id| value_text(plan, id)).collect::<Vec<_>>().join(", ")
+        };
+        let (text_a, text_b) = (list(plan_a, ids_a), list(plan_b, ids_b));
+        notes.compare(Class::Meaning, || format!("{name}, {what}"), &text_a, &text_b);
+        if what == "inputs" {
+            for (&x, &y) in ids_a.iter().zip(ids_b) {
+                wire(&mut wiring, (plan_a, x), (plan_b, y));
+            }
+        }
+    }
+    for (delegate_a, delegate_b, index) in
+        plan_a.delegates.iter().zip(&plan_b.delegates).enumerate().map(|(i, (x, y))| (x, y, i))
+    {
+        let place = || format!("{name}, delegate {index}");
+        notes.compare(Class::Meaning, place, &delegate_a.id, &delegate_b.id);
+        let specs = |specs: &[format::pte::CompileSpec]| {
+            let each = specs.iter().map(|spec| format!("{} = {}", spec.key, spec.value.escape_ascii()));
+            each.collect::<Vec<_>>().join(", ")
+        };
+        let place = || format!("{name}, compile specs of delegate {index}");
+        let (specs_a, specs_b) = (specs(&delegate_a.compile_specs), specs(&delegate_b.compile_specs));
+        notes.compare(Class::Meaning, place, &specs_a, &specs_b);
+        let (range_a, range_b) =
+            (a.0.tables().delegate_data(delegate_a), b.0.tables().delegate_data(delegate_b));
+        let place = || format!("{name}, payload of delegate {index} ({})", delegate_a.id);
+        notes.bytes(place, (a.0.loader(), range_a), (b.0.loader(), range_b))?;
+    }
+    let chains = |plan: &ExecutionPlan| format!("{} chains", plan.chains.len());
+    notes.compare(Class::Meaning, || name.clone(), &chains(plan_a), &chains(plan_b));
+    for (index, (chain_a, chain_b)) in plan_a.chains.iter().zip(&plan_b.chains).enumerate() {
+        let of = if plan_a.chains.len() > 1 { format!(" of chain {index}") } else { String::new() };
+        let steps = |plan: &ExecutionPlan, steps: &[Instruction]| {
+            steps.iter().map(|step| step_text(plan, step)).collect::<Vec<_>>()
+        };
+        let (steps_a, steps_b) = (steps(plan_a, &chain_a.instructions), steps(plan_b, &chain_b.instructions));
+        for pair in align(&steps_a, &steps_b) {
+            match pair {
+                Pair::OnlyA(i) => {
+                    let place = format!("{name}, instruction {i}{of}");
+                    notes.note(Class::Meaning, place, Some(steps_a[i].clone()), None);
+                }
+                Pair::OnlyB(j) => {
+                    let place = format!("{name}, instruction {j}{of}");
+                    notes.note(Class::Meaning, place, None, Some(steps_b[j].clone()));
+                }
+                Pair::Both(i, j) => {
+                    let (step_a, step_b) = (&chain_a.instructions[i], &chain_b.instructions[j]);
+                    let pairs: Vec<(i32, i32)> = ids(step_a).into_iter().zip(ids(step_b)).collect();
+                    let wired = pairs.iter().all(|&(x, y)| wire(&mut wiring, (plan_a, x), (plan_b, y)));
+                    if !wired {
+                        let text = crate::print::instruction;
+                        let place = format!("{name}, instruction {i}{of} works on other values");
+                        let (x, y) = (text(plan_a, step_a), text(plan_b, step_b));
+                        notes.note(Class::Meaning, place, Some(x), Some(y));
+                    }
+                }
+            }
+        }
+        let frames = |chain: &format::pte::Chain| {
+            let all = chain.stacktrace.iter().flat_map(|list| &list.items);
+            all.map(|f| format!("{f:?}")).collect::<Vec<_>>()
+        };
+        let (frames_a, frames_b) = (frames(chain_a), frames(chain_b));
+        if frames_a != frames_b {
+            let count = |frames: &[String]| Some(format!("{} source frames", frames.len()));
+            let place = format!("{name}, source frames{of}");
+            notes.note(Class::Form, place, count(&frames_a), count(&frames_b));
+        }
+    }
+    let wired = plan_a.outputs.iter().zip(&plan_b.outputs);
+    let wired = wired.filter(|&(&x, &y)| !wire(&mut wiring, (plan_a, x), (plan_b, y))).count();
+    if wired > 0 {
+        let place = format!("{name}, outputs");
+        let (x, y) = (format!("%{:?}", plan_a.outputs), format!("%{:?}", plan_b.outputs));
+        notes.note(Class::Meaning, place, Some(x), Some(y));
+    }
+    let mut pairs: Vec<(usize, usize)> = wiring.compared.into_iter().collect();
+    pairs.sort_unstable();
+    for (x, y) in pairs {
+        if let (EValue::Tensor(x_tensor), EValue::Tensor(y_tensor)) = (&plan_a.values[x], &plan_b.values[y]) {
+            tensor(name, (a.0, x, x_tensor), (b.0, y, y_tensor), notes)?;
+        }
+    }
+    let arenas = |plan: &ExecutionPlan| {
+        let sizes = plan.non_const_buffer_sizes.iter().skip(1);
+        format!("arenas of {} bytes", sizes.map(i64::to_string).collect::<Vec<_>>().join(", "))
+    };
+    notes.compare(Class::Form, || format!("{name}, memory plan"), &arenas(plan_a), &arenas(plan_b));
+    let containers = |plan: &ExecutionPlan| format!("{:?}", plan.container_meta_type);
+    let place = || format!("{name}, Python's containers");
+    notes.compare(Class::Form, place, &containers(plan_a), &containers(plan_b));
+    Ok(())
+}
+
+/// Takes two values, and those that they list, to be the same. False if that cannot be.
+fn wire(wiring: &mut Wiring, a: (&ExecutionPlan, i32), b: (&ExecutionPlan, i32)) -> bool {
+    let (Ok(x), Ok(y)) = (usize::try_from(a.1), usize::try_from(b.1)) else { return a.1 == b.1 };
+    let (Some(value_a), Some(value_b)) = (a.0.values.get(x), b.0.values.get(y)) else { return false };
+    let list = |value: &EValue| match value {
+        EValue::TensorList(ids) | EValue::OptionalTensorList(ids) => ids.clone(),
+        _ => Vec::new(),
+    };
+    match value_a {
+        EValue::Tensor(_) => {
+            let connected = wiring.connect(x, y);
+            if connected {
+                wiring.compared.insert((x, y));
+            }
+            connected
+        }
+        _ => list(value_a).into_iter().zip(list(value_b)).all(|(i, j)| wire(wiring, (a.0, i), (b.0, j))),
+    }
+}
+
+/// The values that an instruction names, in order.
+fn ids(step: &Instruction) -> Vec<i32> {
+    match step {
+        Instruction::KernelCall { args, .. } | Instruction::DelegateCall { args, .. } => args.clone(),
+        Instruction::MoveCall { move_from, move_to } => vec![*move_from, *move_to],
+        Instruction::JumpFalseCall { cond_value_index, .. } => vec![*cond_value_index],
+        Instruction::FreeCall { value_index } => vec![*value_index],
+    }
+}
+
+/// An instruction without the numbers of its values.
+fn step_text(plan: &ExecutionPlan, step: &Instruction) -> String {
+    let args = ids(step).into_iter().map(|id| value_text(plan, id)).collect::<Vec<_>>().join(", ");
+    match step {
+        Instruction::KernelCall { op_index, .. } => {
+            let operator = usize::try_from(*op_index).ok().and_then(|index| plan.operators.get(index));
+            format!("{}({args})", operator.map_or_else(String::new, |op| op.full_name()))
+        }
+        Instruction::DelegateCall { delegate_index, .. } => format!("delegate {delegate_index}({args})"),
+        Instruction::JumpFalseCall { destination_instruction, .. } => {
+            format!("jump to {destination_instruction} if {args} is false")
+        }
+        Instruction::MoveCall { .. } => format!("move({args})"),
+        Instruction::FreeCall { .. } => format!("free {args}"),
+    }
+}
+
+/// What a value is, without its number.
+fn value_text(plan: &ExecutionPlan, id: i32) -> String {
+    let Some(value) = usize::try_from(id).ok().and_then(|index| plan.values.get(index)) else {
+        return "none".to_owned();
+    };
+    let each = |ids: &[i32]| {
+        // Lists hold tensors, which hold nothing.
+        let item = |&id: &i32| match usize::try_from(id).ok().and_then(|index| plan.values.get(index)) {
+            Some(EValue::Tensor(tensor)) => tensor_text(tensor),
+            _ => "none".to_owned(),
+        };
+        format!("[{}]", ids.iter().map(item).collect::<Vec<_>>().join(", "))
+    };
+    match value {
+        EValue::Tensor(tensor) => tensor_text(tensor),
+        EValue::TensorList(ids) | EValue::OptionalTensorList(ids) => each(ids),
+        EValue::IntList(ids) => {
+            let item = |&id: &i64| match usize::try_from(id).ok().and_then(|index| plan.values.get(index)) {
+                Some(EValue::Int(v)) => v.to_string(),
+                _ => "int".to_owned(),
+            };
+            format!("[{}]", ids.iter().map(item).collect::<Vec<_>>().join(", "))
+        }
+        EValue::Null => "none".to_owned(),
+        EValue::Int(v) => v.to_string(),
+        EValue::Bool(v) => v.to_string(),
+        EValue::Double(v) => format!("{v:?}"),
+        EValue::String(v) => format!("{v:?}"),
+        EValue::DoubleList(v) => format!("{v:?}"),
+        EValue::BoolList(v) => format!("{v:?}"),
+    }
+}
+
+fn tensor_text(tensor: &Tensor) -> String {
+    let text = typed(tensor.scalar_type, &tensor.sizes, &tensor.dim_order);
+    match tensor.shape_dynamism {
+        TensorShapeDynamism::Static => text,
+        _ => text.replacen('[', "[at most ", 1),
+    }
+}
+
+/// Compares where two tensors of one type and shape have their bytes.
+fn tensor(
+    method: &str,
+    (program_a, id_a, a): (&Program, usize, &Tensor),
+    (program_b, id_b, b): (&Program, usize, &Tensor),
+    notes: &mut Notes,
+) -> Result<()> {
+    let numbers = if id_a == id_b { format!("%{id_a}") } else { format!("%{id_a} and %{id_b}") };
+    let name = a.fully_qualified_name().map_or_else(String::new, |name| format!(" {name:?}"));
+    let place = || format!("{method}, {numbers}{name}, {}", tensor_text(a));
+    match (program_a.tables().tensor_data(a), program_b.tables().tensor_data(b)) {
+        (TensorData::Constant(x), TensorData::Constant(y))
+        | (TensorData::Initial(x), TensorData::Initial(y)) => {
+            notes.bytes(place, (program_a.loader(), x), (program_b.loader(), y))?;
+        }
+        (x, y) => notes.compare(Class::Meaning, place, &kind(&x), &kind(&y)),
+    }
+    let names = (a.fully_qualified_name(), b.fully_qualified_name());
+    if names.0 != names.1 && !a.is_external() && !b.is_external() {
+        let show = |name: Option<&str>| Some(name.map_or_else(|| "no name".to_owned(), |n| format!("{n:?}")));
+        notes.note(Class::Form, format!("{method}, {numbers}, name"), show(names.0), show(names.1));
+    }
+    Ok(())
+}
+
+fn kind(data: &TensorData<'_>) -> String {
+    match data {
+        TensorData::Constant(_) => "a constant of the program".to_owned(),
+        TensorData::Initial(_) => "planned, with an initial value in the program".to_owned(),
+        TensorData::External(key) => format!("outside the program, key {key:?}"),
+        TensorData::ExternalInitial(key) => format!("planned, with an initial value outside, key {key:?}"),
+        TensorData::Planned => "planned".to_owned(),
+        TensorData::Unplanned => "memory of the caller".to_owned(),
+    }
+}

@@ -1,0 +1,190 @@
+use super::externalize::{Digests, keys_in_use, look_outside};
+use super::keys::{Shelf, layout_of};
+use super::{Output, take_apart};
+use crate::file::{Progress, source};
+use crate::{Error, Result};
+use format::pte::{EValue, TensorData};
+use runtime::Program;
+use serde::Serialize;
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::ops::Range;
+
+/// Programs that share weights.
+#[derive(Debug, Serialize)]
+pub struct Deduped {
+    /// The programs, in the order in which they were given.
+    pub programs: Vec<Member>,
+    /// The keys of the shared weights.
+    pub keys: Vec<String>,
+    /// Bytes of the shared weights.
+    pub bytes_shared: u64,
+    /// Bytes of all programs before.
+    pub bytes_before: u64,
+    /// Bytes of all programs and the weights after.
+    pub bytes_after: u64,
+    /// The shared weights.
+    #[serde(skip)]
+    pub data: Output,
+}
+
+/// One of the programs that share weights.
+#[derive(Debug, Serialize)]
+pub struct Member {
+    /// The old file.
+    pub file: String,
+    /// Its bytes.
+    pub bytes_before: u64,
+    /// The bytes of the new one.
+    pub bytes_after: u64,
+    /// The new program.
+    #[serde(skip)]
+    pub program: Output,
+}
+
+/// Moves the constants and named data that are the same in two or more programs into one `.ptd`.
+///
+/// Only weights of `at_least` bytes are looked at, and of these only those are read whose length occurs in
+/// several programs. A tensor's key is its name in the model where the programs agree on it, otherwise the
+/// SHA-256 of its bytes. Named data moves if no program has something else under its key.
+pub fn dedupe(programs: &[Program], at_least: u64, progress: &Progress) -> Result<Deduped> {
+    let all: Vec<Weights> = programs.iter().map(|program| Weights::of(program, at_least.max(1))).collect();
+    let lengths = common(all.iter().map(|weights| weights.ranges().map(len).collect()));
+    let total = all.iter().flat_map(Weights::ranges).filter(|r| lengths.contains(&len(r)));
+    progress.begin("comparing", total.map(len).sum());
+    let mut digests: Vec<Digests<'_>> =
+        programs.iter().map(|program| Digests { program, progress, known: HashMap::new() }).collect();
+    let mut seen: Vec<HashSet<String>> = Vec::new();
+    for (weights, digests) in all.iter().zip(&mut digests) {
+        let mut found = HashSet::new();
+        for range in weights.ranges().filter(|range| lengths.contains(&len(range))) {
+            found.insert(digests.of(range.clone())?.to_owned());
+        }
+        seen.push(found);
+    }
+    let shared = common(seen.into_iter());
+
+    let mut shelf = Shelf::new(programs.iter().flat_map(keys_in_use).collect());
+    let mut builders = Vec::new();
+    let moved_keys = movable_keys(programs, &all, &mut digests, &lengths, &shared)?;
+    for ((program, weights), digests) in programs.iter().zip(&all).zip(&mut digests) {
+        let bytes_of = source(program.loader(), progress);
+        let mut builder = take_apart(program, progress);
+        for (key, range) in weights.named.iter().filter(|(key, _)| moved_keys.contains(key.as_str())) {
+            let digest = digests.of(range.clone())?;
+            shelf.blob(key, digest, || bytes_of(range.clone()))?;
+        }
+        builder.named_data.retain(|entry| !moved_keys.contains(entry.key.as_str()));
+        for &(plan, value, ref range) in &weights.constants {
+            let Some(digest) = digests.known.get(range).filter(|digest| shared.contains(*digest)) else {
+                continue;
+            };
+            let EValue::Tensor(tensor) = &mut builder.execution_plan[plan].values[value] else { continue };
+            let name = tensor.fully_qualified_name().map(str::to_owned);
+            let bytes = || bytes_of(range.clone());
+            let key = shelf.tensor(name.as_deref(), digest, layout_of(tensor), bytes);
+            look_outside(tensor, key);
+        }
+        builders.push(builder);
+    }
+    let keys: Vec<String> = shelf.keys().map(str::to_owned).collect();
+    if keys.is_empty() {
+        return Err(Error::input(format!(
+            "the programs have no weights of at least {at_least} bytes in common"
+        )));
+    }
+    let bytes_shared = shelf.bytes();
+    let mut members = Vec::new();
+    for (program, builder) in programs.iter().zip(builders) {
+        let output = Output::program(builder, progress)?;
+        members.push(Member {
+            file: program.loader().name().to_owned(),
+            bytes_before: program.loader().size(),
+            bytes_after: output.bytes(),
+            program: output,
+        });
+    }
+    let data = Output::data(shelf.into_builder(), progress)?;
+    Ok(Deduped {
+        keys,
+        bytes_shared,
+        bytes_before: members.iter().map(|m| m.bytes_before).sum(),
+        bytes_after: members.iter().map(|m| m.bytes_after).sum::<u64>() + data.bytes(),
+        programs: members,
+        data,
+    })
+}
+
+/// What a program could share.
+struct Weights {
+    /// Method, value, and the bytes of the file.
+    constants: Vec<(usize, usize, Range<u64>)>,
+    /// Key, and the bytes of the file.
+    named: Vec<(String, Range<u64>)>,
+}
+
+impl Weights {
+    fn of(program: &Program, at_least: u64) -> Self {
+        let tables = program.tables();
+        let mut constants = Vec::new();
+        for (p, plan) in tables.execution_plan.iter().enumerate() {
+            for (v, tensor) in
+                plan.values.iter().enumerate().filter_map(|(v, value)| Some((v, value.as_tensor()?)))
+            {
+                if let TensorData::Constant(range) = tables.tensor_data(tensor)
+                    && len(&range) >= at_least
+                {
+                    constants.push((p, v, range));
+                }
+            }
+        }
+        let named = tables.named_data.iter().filter_map(|entry| {
+            let range = tables.named_data(&entry.key).filter(|range| len(range) >= at_least)?;
+            Some((entry.key.clone(), range))
+        });
+        Self { constants, named: named.collect() }
+    }
+
+    fn ranges(&self) -> impl Iterator<Item = &Range<u64>> {
+        self.constants.iter().map(|(_, _, range)| range).chain(self.named.iter().map(|(_, range)| range))
+    }
+}
+
+fn len(range: &Range<u64>) -> u64 {
+    range.end - range.start
+}
+
+/// What stands in at least two of the sets.
+fn common<T: std::hash::Hash + Eq>(sets: impl Iterator<Item = HashSet<T>>) -> HashSet<T> {
+    let mut counts: HashMap<T, usize> = HashMap::new();
+    for item in sets.flatten() {
+        *counts.entry(item).or_default() += 1;
+    }
+    counts.into_iter().filter(|(_, count)| *count > 1).map(|(item, _)| item).collect()
+}
+
+/// Keys of named data whose bytes are shared, and that mean the same in every program that has them.
+fn movable_keys(
+    programs: &[Program],
+    all: &[Weights],
+    digests: &mut [Digests<'_>],
+    lengths: &HashSet<u64>,
+    shared: &HashSet<String>,
+) -> Result<HashSet<String>> {
+    let mut meanings: BTreeMap<&str, HashSet<Option<String>>> = BTreeMap::new();
+    for ((program, weights), digests) in programs.iter().zip(all).zip(digests) {
+        for entry in &program.tables().named_data {
+            let range = weights.named.iter().find(|(key, _)| *key == entry.key).map(|(_, range)| range);
+            let meaning = match range.filter(|range| lengths.contains(&len(range))) {
+                Some(range) => Some(digests.of(range.clone())?.to_owned()),
+                None => None,
+            };
+            meanings.entry(&entry.key).or_default().insert(meaning);
+        }
+    }
+    let movable = meanings.into_iter().filter(|(_, meanings)| {
+        meanings.len() == 1
+            && meanings.iter().flatten().all(|digest| shared.contains(digest))
+            && !meanings.contains(&None)
+    });
+    Ok(movable.map(|(key, _)| key.to_owned()).collect())
+}

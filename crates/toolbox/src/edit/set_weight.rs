@@ -1,0 +1,131 @@
+use super::{Output, take_apart, tensors_mut};
+use crate::file::{File, Progress, source};
+use crate::{Error, Result, npy, show};
+use format::container::Blob;
+use format::ptd::{Builder, TensorLayout};
+use format::pte::Tensor;
+use runtime::{Program, PtdDataMap};
+use serde::Serialize;
+use std::path::Path;
+use tensor::{DimOrder, ScalarType, bf16};
+
+/// A file with another weight.
+#[derive(Debug, Serialize)]
+pub struct WeightSet {
+    /// What the weight is: `float32[2, 3]`.
+    pub layout: String,
+    /// Tensors of the program that have it, in all methods; or the entry of a `.ptd`.
+    pub tensors: usize,
+    /// The new file.
+    #[serde(skip)]
+    pub file: Output,
+}
+
+/// Gives a weight new values, those of a NumPy array of its shape and type.
+///
+/// In a program, `name` is the name that constants and initial values have in the model or, for those
+/// without, the number that `pteron print` shows: `7` for `constant 7`. In a `.ptd` it is a key. Other
+/// weights that happened to share the old bytes keep them. bfloat16, which NumPy lacks, takes float32 and
+/// is rounded.
+pub fn set_weight(file: &File, name: &str, array: &Path, progress: &Progress) -> Result<WeightSet> {
+    match file {
+        File::Program(program) => in_program(program, name, array, progress),
+        File::Data(data) => in_data(data, name, array, progress),
+    }
+}
+
+fn in_program(program: &Program, name: &str, array: &Path, progress: &Progress) -> Result<WeightSet> {
+    let mut builder = take_apart(program, progress);
+    let stored = |t: &Tensor| t.constant_idx().is_some() || t.initial_data_idx().is_some();
+    let named = tensors_mut(&mut builder).any(|t| stored(t) && t.fully_qualified_name() == Some(name));
+    let number: Option<u32> = if named { None } else { name.parse().ok() };
+    let wanted = |t: &Tensor| match number {
+        Some(number) => t.constant_idx() == Some(number),
+        None => stored(t) && t.fully_qualified_name() == Some(name),
+    };
+    let mut targets = tensors_mut(&mut builder).filter(|t| wanted(t));
+    let Some(first) = targets.next().cloned() else {
+        drop(targets);
+        return Err(no_such_weight(program, name));
+    };
+    let layout = super::keys::layout_of(&first);
+    if let Some(other) = targets.find(|t| super::keys::layout_of(t) != layout) {
+        return Err(Error::input(format!(
+            "the program uses `{name}` both as {} and as {}",
+            show::layout(&layout),
+            show::layout(&super::keys::layout_of(other))
+        )));
+    }
+    drop(targets);
+    let blob = Blob::bytes(values(&layout, array)?);
+    let constant = builder.add_constant(blob.clone());
+    let initial = builder.add_initial_data(blob);
+    let mut tensors = 0;
+    for tensor in tensors_mut(&mut builder).filter(|t| wanted(t)) {
+        tensor.data_buffer_idx = if tensor.allocation_info.is_some() { initial } else { constant };
+        tensors += 1;
+    }
+    Ok(WeightSet { layout: show::layout(&layout), tensors, file: Output::program(builder, progress)? })
+}
+
+#[cold]
+fn no_such_weight(program: &Program, name: &str) -> Error {
+    let tables = program.tables();
+    let all = tables.execution_plan.iter().flat_map(|plan| &plan.values).filter_map(|v| v.as_tensor());
+    let stored = all.filter(|t| t.constant_idx().is_some() || t.initial_data_idx().is_some());
+    let mut names: Vec<&str> = stored.clone().filter_map(Tensor::fully_qualified_name).collect();
+    names.sort_unstable();
+    names.dedup();
+    names.truncate(20);
+    let file = program.loader().name();
+    Error::input(match (names.as_slice(), stored.count()) {
+        (_, 0) => format!("{file} holds no weights"),
+        ([], _) => format!(
+            "{file} has no weight `{name}`, and no names; `pteron print` shows the numbers of its constants"
+        ),
+        (names, _) => format!("{file} has no weight `{name}`; it has {}", names.join(", ")),
+    })
+}
+
+fn in_data(data: &PtdDataMap, name: &str, array: &Path, progress: &Progress) -> Result<WeightSet> {
+    let mut builder = Builder::from_flat_tensor(data.tables(), source(data.loader(), progress));
+    let Some(entry) = builder.entries.iter_mut().find(|entry| entry.key == name) else {
+        return Err(runtime::Error::NoSuchKey {
+            key: name.to_owned(),
+            source_name: data.loader().name().to_owned(),
+        }
+        .into());
+    };
+    let Some(layout) = &entry.layout else {
+        return Err(Error::input(format!("`{name}` is a blob, not a tensor")));
+    };
+    let text = show::layout(layout);
+    entry.blob = Blob::bytes(values(layout, array)?);
+    progress.begin("comparing", data.loader().size());
+    Ok(WeightSet { layout: text, tensors: 1, file: Output::data(builder, progress)? })
+}
+
+/// The bytes of a `.npy` file as a tensor of this layout has them in a file.
+fn values(layout: &TensorLayout, path: &Path) -> Result<Vec<u8>> {
+    let array = npy::read(path)?;
+    let dtype = ScalarType::from_i8(layout.scalar_type)?;
+    let unfit = || {
+        let found = format!("a {}; the weight is {}", array.meta(), show::layout(layout));
+        Error::bad_file(path, found)
+    };
+    let sizes: Vec<usize> = layout.sizes.iter().map(|&size| usize::try_from(size).unwrap_or(0)).collect();
+    if **array.sizes() != *sizes {
+        return Err(unfit());
+    }
+    let array = array.to_dim_order(DimOrder::new(&layout.dim_order)?)?;
+    if array.dtype() == ScalarType::Float && dtype == ScalarType::BFloat16 {
+        let rounded = array.as_slice::<f32>()?.iter().map(|&v| bf16::from_f32(v).to_bits().to_le_bytes());
+        return Ok(rounded.flatten().collect());
+    }
+    if array.dtype() != dtype && !(npy::raw(dtype) && array.dtype().size() == dtype.size()) {
+        return Err(unfit());
+    }
+    let mut bytes = array.bytes().to_vec();
+    npy::swap_on_big_endian(array.dtype(), &mut bytes);
+    Ok(bytes)
+}

@@ -1,0 +1,219 @@
+//! Parts of a file as files of their own: segments, payloads of delegates, named data, constants.
+
+use crate::edit::Output;
+use crate::file::{File, Progress, source};
+use crate::{Result, npy, show};
+use format::ptd::TensorLayout;
+use format::pte::{EValue, TensorData};
+use runtime::{DataLoader, Program, PtdDataMap, Purpose};
+use serde::Serialize;
+use std::collections::HashSet;
+use std::ops::Range;
+use std::sync::Arc;
+use tensor::{DimOrder, ScalarType, Tensor, TensorMeta};
+
+/// What to extract.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Selection {
+    /// Segments, as they stand.
+    pub segments: bool,
+    /// The payloads of delegates.
+    pub delegates: bool,
+    /// Named data: of a program, and the blobs of a `.ptd`.
+    pub named_data: bool,
+    /// Constants and initial values of a program, and the tensors of a `.ptd`.
+    pub constants: bool,
+}
+
+impl Selection {
+    /// Everything but segments, whose bytes the others are.
+    pub const PARTS: Self = Self { segments: false, delegates: true, named_data: true, constants: true };
+}
+
+/// A part of a file, as a file of its own.
+#[derive(Debug, Serialize)]
+pub struct Part {
+    /// Where to put it, from the folder for all parts on: `constants/linear.weight.npy`. Made of letters,
+    /// digits and `._-` only, whatever the name is.
+    pub path: String,
+    /// What it is.
+    pub what: String,
+    /// Its name in the file: a key, or the name that a constant has in the model.
+    pub name: Option<String>,
+    /// The bytes of the file that it is.
+    pub bytes: Range<u64>,
+    /// The new file.
+    #[serde(skip)]
+    pub output: Output,
+}
+
+/// The parts of a file that are selected. Tensors become NumPy arrays in row-major order, everything else
+/// stays as it is.
+pub fn extract(file: &File, selection: Selection, progress: &Progress) -> Result<Vec<Part>> {
+    let mut parts = Parts { all: Vec::new(), taken: HashSet::new(), progress };
+    match file {
+        File::Program(program) => of_program(program, selection, &mut parts)?,
+        File::Data(data) => of_data(data, selection, &mut parts)?,
+    }
+    Ok(parts.all)
+}
+
+fn of_program(program: &Program, selection: Selection, parts: &mut Parts<'_>) -> Result<()> {
+    let (tables, loader) = (program.tables(), program.loader());
+    if selection.segments {
+        for index in 0..tables.segments.len() as u32 {
+            let range = tables.segment(index).unwrap_or_default();
+            let holds = crate::inspect::holds(tables, index).join("; ");
+            parts.raw(loader, "segments", &format!("{index:03}"), holds, None, range);
+        }
+    }
+    if selection.delegates {
+        for plan in &tables.execution_plan {
+            for (index, delegate) in plan.delegates.iter().enumerate() {
+                let stem = format!("{}.{index}.{}", plan.name, delegate.id);
+                let what = format!("payload of {}'s delegate {index} ({})", plan.name, delegate.id);
+                parts.raw(loader, "delegates", &stem, what, None, tables.delegate_data(delegate));
+            }
+        }
+    }
+    if selection.named_data {
+        for entry in &tables.named_data {
+            let range = tables.named_data(&entry.key).unwrap_or_default();
+            let what = "named data".to_owned();
+            parts.raw(loader, "named_data", &entry.key, what, Some(&entry.key), range);
+        }
+    }
+    if selection.constants {
+        let mut seen = HashSet::new();
+        let values = tables.execution_plan.iter().flat_map(|plan| &plan.values);
+        for tensor in values.filter_map(EValue::as_tensor) {
+            let (kind, range) = match tables.tensor_data(tensor) {
+                TensorData::Constant(range) => ("constant", range),
+                TensorData::Initial(range) => ("initial value", range),
+                _ => continue,
+            };
+            let layout = crate::edit::layout_of(tensor);
+            let name = tensor.fully_qualified_name();
+            let number = tensor.data_buffer_idx;
+            if !seen.insert((kind, number, name, show::layout(&layout))) {
+                continue;
+            }
+            let unnamed = format!("{}_{number}", kind.replace(' ', "_"));
+            let what = format!("{kind} {number}, {}", show::layout(&layout));
+            parts.array(loader, name.unwrap_or(&unnamed), what, name, range, &layout)?;
+        }
+    }
+    Ok(())
+}
+
+fn of_data(data: &PtdDataMap, selection: Selection, parts: &mut Parts<'_>) -> Result<()> {
+    let (tables, loader) = (data.tables(), data.loader());
+    if selection.segments {
+        let base = data.header().segment_base_offset;
+        for (index, segment) in tables.segments.iter().enumerate().filter(|(_, s)| s.size > 0) {
+            let start = base.saturating_add(segment.offset);
+            let range = start..start.saturating_add(segment.size);
+            parts.raw(loader, "segments", &format!("{index:03}"), "segment".to_owned(), None, range);
+        }
+    }
+    for entry in &tables.named_data {
+        let (range, name) = (tables.data_range(entry), Some(entry.key.as_str()));
+        match &entry.tensor_layout {
+            Some(layout) if selection.constants => {
+                parts.array(loader, &entry.key, show::layout(layout), name, range, layout)?;
+            }
+            None if selection.named_data => {
+                parts.raw(loader, "named_data", &entry.key, "blob".to_owned(), name, range);
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// Parts in the making.
+struct Parts<'p> {
+    all: Vec<Part>,
+    taken: HashSet<String>,
+    progress: &'p Progress,
+}
+
+impl Parts<'_> {
+    fn raw(
+        &mut self,
+        loader: &Arc<dyn DataLoader>,
+        folder: &str,
+        stem: &str,
+        what: String,
+        name: Option<&str>,
+        bytes: Range<u64>,
+    ) {
+        let blob = source(loader, self.progress)(bytes.clone());
+        let output = Output::stream(blob.len(), self.progress, move |out| blob.copy_to(out));
+        let path = self.path(folder, stem, "bin");
+        self.all.push(Part { path, what, name: name.map(str::to_owned), bytes, output });
+    }
+
+    fn array(
+        &mut self,
+        loader: &Arc<dyn DataLoader>,
+        stem: &str,
+        what: String,
+        name: Option<&str>,
+        bytes: Range<u64>,
+        layout: &TensorLayout,
+    ) -> Result<()> {
+        let sizes: Vec<usize> = layout.sizes.iter().map(|&size| usize::try_from(size).unwrap_or(0)).collect();
+        let dtype = ScalarType::from_i8(layout.scalar_type)?;
+        let meta = TensorMeta::new(dtype, &sizes, DimOrder::new(&layout.dim_order)?)?;
+        let (loader, range) = (Arc::clone(loader), bytes.clone());
+        let make = move || -> Result<Vec<u8>> {
+            let mut data = loader.load(range.start, range.end - range.start, Purpose::Constant)?.to_vec();
+            npy::swap_on_big_endian(meta.dtype(), &mut data);
+            npy::to_bytes(&Tensor::from_bytes(meta.clone(), &data)?)
+        };
+        let len = bytes.end - bytes.start;
+        let output = Output::stream(len, self.progress, move |out| {
+            let file = make().map_err(|e| std::io::Error::other(crate::one_line(&e)))?;
+            Ok(out.write_all(&file)?)
+        });
+        let path = self.path("constants", stem, "npy");
+        self.all.push(Part { path, what, name: name.map(str::to_owned), bytes, output });
+        Ok(())
+    }
+
+    /// A path that no other part has.
+    fn path(&mut self, folder: &str, stem: &str, end: &str) -> String {
+        /// Bytes of a name that are kept.
+        const MOST: usize = 100;
+        let safe = |c: char| if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { '_' };
+        let stem: String = stem.chars().map(safe).take(MOST).collect();
+        let stem = match stem.trim_start_matches('.') {
+            "" => "unnamed".to_owned(),
+            stem => stem.to_owned(),
+        };
+        let numbered = (2..).map(|n| format!("{folder}/{stem}.{n}.{end}"));
+        let mut candidates = std::iter::once(format!("{folder}/{stem}.{end}")).chain(numbered);
+        // File systems may not tell cases apart.
+        let path = candidates.find(|path| self.taken.insert(path.to_ascii_lowercase()));
+        path.unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_name_leads_out_of_the_folder_or_over_another_part() {
+        let progress = Progress::default();
+        let mut parts = Parts { all: Vec::new(), taken: HashSet::new(), progress: &progress };
+        let mut path = |stem: &str| parts.path("named_data", stem, "bin");
+        assert_eq!(path("../../etc/passwd"), "named_data/_.._etc_passwd.bin");
+        assert_eq!(path(""), "named_data/unnamed.bin");
+        assert_eq!(path(".."), "named_data/unnamed.2.bin");
+        assert_eq!(path("a b"), "named_data/a_b.bin");
+        assert_eq!(path("A/B"), "named_data/A_B.2.bin");
+        assert_eq!(path(&"x".repeat(5000)).len(), "named_data/.bin".len() + 100);
+    }
+}

@@ -1,0 +1,195 @@
+//! The memory plan of a program: what lies where in its arenas, from when to when, and whether anything
+//! that is needed is overwritten.
+
+mod lifetime;
+mod text;
+
+pub use text::{overlaps_text, text};
+
+use crate::Result;
+use format::pte::ExecutionPlan;
+use operator::KernelRegistry;
+use runtime::Program;
+use serde::Serialize;
+use std::ops::Range;
+
+/// The plans of a program's methods.
+#[derive(Debug, Serialize)]
+pub struct PlanReport {
+    /// The file.
+    pub file: String,
+    /// The methods, in the order of the file.
+    pub methods: Vec<MethodPlan>,
+}
+
+/// The memory plan of a method.
+#[derive(Debug, Serialize)]
+pub struct MethodPlan {
+    /// The method's name.
+    pub name: String,
+    /// How many instructions it has, those of all chains.
+    pub instructions: usize,
+    /// Its arenas.
+    pub arenas: Vec<ArenaPlan>,
+    /// Pairs of blocks of which one is written over the other while that is still needed.
+    pub overlaps: Vec<Overlap>,
+    /// Operators that are not known here, of whose arguments the last is taken to be what they write.
+    pub unknown_operators: Vec<String>,
+}
+
+/// One arena.
+#[derive(Debug, Serialize)]
+pub struct ArenaPlan {
+    /// Its memory id, from 1.
+    pub memory_id: u32,
+    /// Its bytes.
+    pub bytes: u64,
+    /// The most bytes that are needed at a time.
+    pub peak: u64,
+    /// An instruction at which they are, with what it calls.
+    pub peak_at: Option<String>,
+    /// What lies in it, by offset and then by time.
+    pub blocks: Vec<Block>,
+}
+
+/// Tensors that are the same memory: one, and what is a view of it.
+#[derive(Debug, Clone, Serialize)]
+pub struct Block {
+    /// The arena.
+    #[serde(skip)]
+    pub memory_id: u32,
+    /// Bytes of the arena.
+    pub bytes: Range<u64>,
+    /// Instructions during which it is needed, as ranges with both ends, those of all chains counted on. -1
+    /// is before the first, the number of instructions behind the last.
+    pub life: Vec<(i64, i64)>,
+    /// Instructions that write it.
+    #[serde(skip)]
+    pub writes: Vec<i64>,
+    /// The values, as ids.
+    pub values: Vec<usize>,
+    /// Its type and sizes.
+    pub layout: String,
+    /// `input`, `output`, `state`: why it lives longer than instructions use it.
+    pub role: &'static str,
+}
+
+/// Two blocks that have bytes in common, of which one is written while the other is needed.
+#[derive(Debug, Serialize)]
+pub struct Overlap {
+    /// The arena.
+    pub memory_id: u32,
+    /// The first block.
+    pub one: Block,
+    /// The second.
+    pub other: Block,
+    /// The bytes that they have in common.
+    pub bytes: Range<u64>,
+    /// An instruction that writes one of them while the other is needed.
+    pub at: i64,
+}
+
+impl PlanReport {
+    /// Whether nothing that is needed is written over.
+    pub fn is_sound(&self) -> bool {
+        self.methods.iter().all(|method| method.overlaps.is_empty())
+    }
+}
+
+/// The plans of a program. The registry tells which arguments an operator writes.
+pub fn plan(program: &Program, kernels: &KernelRegistry) -> PlanReport {
+    PlanReport {
+        file: program.loader().name().to_owned(),
+        methods: program.tables().execution_plan.iter().map(|plan| method(plan, kernels)).collect(),
+    }
+}
+
+/// The plan of one method of this program, if it has it.
+pub fn plan_of(program: &Program, method: &str, kernels: &KernelRegistry) -> Result<PlanReport> {
+    let mut report = plan(program, kernels);
+    program.method_meta(method)?;
+    report.methods.retain(|plan| plan.name == method);
+    Ok(report)
+}
+
+fn method(plan: &ExecutionPlan, kernels: &KernelRegistry) -> MethodPlan {
+    let found = lifetime::blocks(plan, kernels);
+    let mut overlaps = Vec::new();
+    let mut arenas = Vec::new();
+    for (id, &size) in plan.non_const_buffer_sizes.iter().enumerate().skip(1) {
+        let memory_id = id as u32;
+        let mut blocks: Vec<Block> =
+            found.blocks.iter().filter(|block| block.memory_id == memory_id).cloned().collect();
+        blocks.sort_by_key(|block| (block.bytes.start, block.life.first().copied(), block.bytes.end));
+        find_overlaps(&blocks, &mut overlaps);
+        let (peak, at) = peak(&blocks, found.instructions as i64);
+        arenas.push(ArenaPlan {
+            memory_id,
+            bytes: u64::try_from(size).unwrap_or(0),
+            peak,
+            peak_at: (peak > 0).then(|| lifetime::describe(plan, at)),
+            blocks,
+        });
+    }
+    MethodPlan {
+        name: plan.name.clone(),
+        instructions: found.instructions,
+        arenas,
+        overlaps,
+        unknown_operators: found.unknown_operators,
+    }
+}
+
+/// The pairs among blocks, sorted by where they start, of which one is written over the other.
+fn find_overlaps(blocks: &[Block], overlaps: &mut Vec<Overlap>) {
+    // Those that reach past where the next one starts.
+    let mut open: Vec<&Block> = Vec::new();
+    for block in blocks {
+        open.retain(|earlier| earlier.bytes.end > block.bytes.start);
+        for earlier in &open {
+            let bytes = block.bytes.start..earlier.bytes.end.min(block.bytes.end);
+            if let Some(at) = clash(earlier, block)
+                && bytes.start < bytes.end
+            {
+                overlaps.push(Overlap {
+                    memory_id: block.memory_id,
+                    one: (*earlier).clone(),
+                    other: block.clone(),
+                    bytes,
+                    at,
+                });
+            }
+        }
+        open.push(block);
+    }
+}
+
+/// An instruction that writes one of two blocks while the other is needed. That both are needed is no harm
+/// where execution came by different ways.
+fn clash(a: &Block, b: &Block) -> Option<i64> {
+    let needed =
+        |block: &Block, at: i64| block.life.iter().any(|&(first, last)| (first..=last).contains(&at));
+    let writes = |by: &Block, over: &Block| by.writes.iter().copied().filter(|&at| needed(over, at)).min();
+    writes(a, b).into_iter().chain(writes(b, a)).min()
+}
+
+/// The most bytes that blocks need at a time, and the first instruction at which they do. Bytes of blocks
+/// that overlap count for each.
+fn peak(blocks: &[Block], instructions: i64) -> (u64, i64) {
+    let mut change = vec![0i128; instructions as usize + 3];
+    for block in blocks {
+        let len = i128::from(block.bytes.end - block.bytes.start);
+        for &(first, last) in &block.life {
+            change[(first + 1) as usize] += len;
+            change[(last + 2) as usize] -= len;
+        }
+    }
+    let (mut now, mut peak, mut at) = (0, 0, -1);
+    for (step, by) in change.into_iter().enumerate() {
+        now += by;
+        if now > peak {
+            (peak, at) = (now, step as i64 - 1);
+        }
+    }
+    (u64::try_from(peak).unwrap_or(u64::MAX), at)
+}

@@ -1,0 +1,115 @@
+use super::{Block, MethodPlan, PlanReport};
+use crate::show::{bytes, count, table};
+use std::fmt::{self, Write};
+
+/// Columns of a chart of lifetimes.
+const COLUMNS: usize = 48;
+/// Blocks of an arena that are shown unless all are asked for.
+const FEW: usize = 24;
+
+/// The plans as a person reads them: of each arena its size, its peak, and a chart in which a row is a block
+/// of memory and a column some instructions, from before the first to behind the last.
+pub fn text(report: &PlanReport, all: bool) -> String {
+    let mut out = String::new();
+    let written = write(&mut out, report, all);
+    debug_assert!(written.is_ok(), "a String takes all text");
+    out
+}
+
+fn write(out: &mut String, report: &PlanReport, all: bool) -> fmt::Result {
+    for (index, method) in report.methods.iter().enumerate() {
+        if index > 0 {
+            writeln!(out)?;
+        }
+        writeln!(out, "method {}, {}", method.name, count(method.instructions, "instruction"))?;
+        if method.arenas.is_empty() {
+            writeln!(out, "  plans no memory")?;
+        }
+        for arena in &method.arenas {
+            write!(out, "  arena {}: {}", arena.memory_id, bytes(arena.bytes))?;
+            match &arena.peak_at {
+                Some(at) => {
+                    writeln!(out, ", of which at most {} needed at a time ({at})", bytes(arena.peak))?
+                }
+                None => writeln!(out, ", none of it used")?,
+            }
+            let hidden = if all { 0 } else { arena.blocks.len().saturating_sub(FEW) };
+            let rows = arena.blocks.iter().take(arena.blocks.len() - hidden).map(|block| {
+                vec![
+                    format!("{}..{}", block.bytes.start, block.bytes.end),
+                    chart(block, method.instructions),
+                    values(block),
+                    block.layout.clone(),
+                    block.role.to_owned(),
+                ]
+            });
+            out.push_str(&table(rows.collect(), ">><<<", 4));
+            if hidden > 0 {
+                writeln!(out, "    … and {hidden} more (--all shows them)")?;
+            }
+        }
+        if !method.unknown_operators.is_empty() {
+            let names = method.unknown_operators.join(", ");
+            writeln!(out, "  taken to write their last argument only, as no kernel is known: {names}")?;
+        }
+        overlaps(out, method)?;
+    }
+    Ok(())
+}
+
+/// The overlaps alone, a line each; nothing if there are none.
+pub fn overlaps_text(report: &PlanReport) -> String {
+    let mut out = String::new();
+    for method in report.methods.iter().filter(|method| !method.overlaps.is_empty()) {
+        let written = writeln!(out, "method {}", method.name).and_then(|()| overlaps(&mut out, method));
+        debug_assert!(written.is_ok(), "a String takes all text");
+    }
+    out
+}
+
+fn overlaps(out: &mut String, method: &MethodPlan) -> fmt::Result {
+    for overlap in &method.overlaps {
+        writeln!(
+            out,
+            "  OVERLAP in arena {}: {} ({}, bytes {}..{}) and {} ({}, bytes {}..{}) are both needed {}",
+            overlap.memory_id,
+            values(&overlap.one),
+            overlap.one.layout,
+            overlap.one.bytes.start,
+            overlap.one.bytes.end,
+            values(&overlap.other),
+            overlap.other.layout,
+            overlap.other.bytes.start,
+            overlap.other.bytes.end,
+            when(overlap.at)
+        )?;
+    }
+    Ok(())
+}
+
+fn when(at: i64) -> String {
+    if at < 0 {
+        "when inputs are set".to_owned()
+    } else {
+        format!("at instruction {at}, which writes one of them")
+    }
+}
+
+fn values(block: &Block) -> String {
+    let ids: Vec<String> = block.values.iter().take(4).map(|id| format!("%{id}")).collect();
+    match block.values.len() {
+        0..=4 => ids.join(" "),
+        n => format!("{} and {} more", ids.join(" "), n - 4),
+    }
+}
+
+/// A bar over the columns in which a block lives.
+fn chart(block: &Block, instructions: usize) -> String {
+    // Before the first and behind the last instruction count as moments too.
+    let moments = instructions as i64 + 2;
+    let columns = moments.min(COLUMNS as i64);
+    let column = |at: i64| (at + 1) * columns / moments;
+    let ranges: Vec<(i64, i64)> = block.life.iter().map(|&(a, b)| (column(a), column(b))).collect();
+    let lives = |c: i64| ranges.iter().any(|&(first, last)| (first..=last).contains(&c));
+    (0..columns).map(|c| if lives(c) { '#' } else { '.' }).collect()
+}

@@ -1,0 +1,28 @@
+//! Whole files as readable text: every value, instruction and source frame of a program, every entry of
+//! named data. The text may change from release to release.
+
+mod flat_tensor;
+mod program;
+
+pub use program::instruction;
+
+use crate::Result;
+use crate::file::File;
+
+/// What to print besides.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct PrintOptions {
+    /// All source frames of an instruction, not only the innermost.
+    pub frames: bool,
+}
+
+/// A file as text. Only its tables are read.
+pub fn print(file: &File, options: PrintOptions) -> Result<String> {
+    let mut out = String::new();
+    let written = match file {
+        File::Program(program) => program::print(&mut out, program, options),
+        File::Data(data) => flat_tensor::print(&mut out, data),
+    };
+    debug_assert!(written.is_ok(), "a String takes all text");
+    Ok(out)
+}

@@ -1,0 +1,266 @@
+use super::PrintOptions;
+use crate::show::{bytes, count, number, table, typed};
+use format::pte::{
+    Chain, DataLocation, EValue, ExecutionPlan, Frame, Instruction, Tensor, TensorData, TensorShapeDynamism,
+    VerifiedProgram,
+};
+use runtime::Program;
+use std::fmt::{self, Write};
+
+pub(super) fn print(out: &mut String, program: &Program, options: PrintOptions) -> fmt::Result {
+    let (tables, header) = (program.tables(), program.header());
+    let methods = count(tables.execution_plan.len(), "method");
+    writeln!(out, "program of {methods}, schema version {}, {}", tables.version, bytes(header.file_len))?;
+    match &header.extended {
+        None => writeln!(out, "no extended header: all {} bytes are tables", header.program_size)?,
+        Some(extended) => {
+            write!(
+                out,
+                "extended header of {} bytes: tables up to byte {}, segments from byte {}",
+                extended.length, extended.program_size, extended.segment_base_offset
+            )?;
+            match extended.segment_data_size {
+                Some(size) => writeln!(out, ", {size} bytes")?,
+                None => writeln!(out)?,
+            }
+        }
+    }
+    for plan in &tables.execution_plan {
+        writeln!(out)?;
+        method(out, tables, plan, options)?;
+    }
+    data(out, tables)
+}
+
+fn method(
+    out: &mut String,
+    program: &VerifiedProgram,
+    plan: &ExecutionPlan,
+    options: PrintOptions,
+) -> fmt::Result {
+    let ids = |ids: &[i32]| ids.iter().map(|id| format!("%{id}")).collect::<Vec<_>>().join(", ");
+    writeln!(out, "method {}({}) -> ({})", plan.name, ids(&plan.inputs), ids(&plan.outputs))?;
+    if let Some(meta) = &plan.container_meta_type {
+        for (what, text) in [("inputs", &meta.encoded_inp_str), ("outputs", &meta.encoded_out_str)] {
+            if let Some(text) = text.as_deref().filter(|text| !text.is_empty()) {
+                writeln!(out, "  {what} as Python has them: {text:?}")?;
+            }
+        }
+    }
+    for (id, size) in plan.non_const_buffer_sizes.iter().enumerate().skip(1) {
+        write!(out, "  arena {id}: {size} bytes")?;
+        let device = plan.non_const_buffer_device.iter().find(|d| usize::try_from(d.buffer_idx) == Ok(id));
+        match device {
+            Some(device) => writeln!(out, " on {}:{}", device.device_type.name(), device.device_index)?,
+            None => writeln!(out)?,
+        }
+    }
+    writeln!(out, "  values")?;
+    let rows = plan.values.iter().enumerate().map(|(id, value)| {
+        let id = id as i32;
+        let role = match (plan.inputs.contains(&id), plan.outputs.contains(&id)) {
+            (true, true) => "input, output",
+            (true, false) => "input",
+            (false, true) => "output",
+            (false, false) => "",
+        };
+        match value {
+            EValue::Tensor(tensor) => {
+                vec![format!("%{id}"), tensor_type(tensor), place(program, tensor), role.to_owned()]
+            }
+            other => vec![format!("%{id}"), scalar(plan, other, false), String::new(), role.to_owned()],
+        }
+    });
+    out.push_str(&table(rows.collect(), "<<<<", 4));
+    for (index, chain) in plan.chains.iter().enumerate() {
+        match plan.chains.len() {
+            1 => writeln!(out, "  instructions")?,
+            _ => writeln!(out, "  instructions of chain {index}")?,
+        }
+        print_chain(out, plan, chain, options)?;
+    }
+    if !plan.delegates.is_empty() {
+        writeln!(out, "  delegates")?;
+        let rows = plan.delegates.iter().enumerate().map(|(index, delegate)| {
+            let place = match delegate.processed.location {
+                DataLocation::Inline => format!("inline {}", delegate.processed.index),
+                DataLocation::Segment => format!("segment {}", delegate.processed.index),
+            };
+            let range = program.delegate_data(delegate);
+            let specs = delegate.compile_specs.iter();
+            let specs = specs.map(|spec| format!("{}: {} bytes", spec.key, spec.value.len()));
+            vec![
+                index.to_string(),
+                delegate.id.clone(),
+                place,
+                format!("{} bytes", range.end - range.start),
+                specs.collect::<Vec<_>>().join(", "),
+            ]
+        });
+        out.push_str(&table(rows.collect(), "><<><", 4));
+    }
+    Ok(())
+}
+
+fn print_chain(out: &mut String, plan: &ExecutionPlan, chain: &Chain, options: PrintOptions) -> fmt::Result {
+    let width = chain.instructions.len().saturating_sub(1).to_string().len();
+    for (index, step) in chain.instructions.iter().enumerate() {
+        write!(out, "    {index:>width$}  {}", instruction(plan, step))?;
+        let frames = chain.stacktrace.get(index).map_or(&[][..], |list| &list.items);
+        match frames {
+            [.., last] if !options.frames => writeln!(out, "  ; {}", frame(last))?,
+            _ => writeln!(out)?,
+        }
+        if options.frames {
+            for each in frames {
+                writeln!(out, "    {:width$}    ; {}", "", frame(each))?;
+                if let Some(context) = each.context.as_deref().filter(|context| !context.is_empty()) {
+                    writeln!(out, "    {:width$}    ;   {}", "", context.trim())?;
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// An instruction: `aten::add.out(%0, %1, %2=1, %4, %4) -> float32[2, 2]`. Values that are no tensors stand
+/// with what they are.
+pub fn instruction(plan: &ExecutionPlan, step: &Instruction) -> String {
+    let args = |ids: &[i32]| ids.iter().map(|&id| argument(plan, id)).collect::<Vec<_>>().join(", ");
+    match step {
+        Instruction::KernelCall { op_index, args: ids } => {
+            let name = usize::try_from(*op_index).ok().and_then(|index| plan.operators.get(index));
+            let name = name.map_or_else(|| format!("operator {op_index}"), |op| op.full_name());
+            let mut text = format!("{name}({})", args(ids));
+            let last = ids.last().and_then(|&id| plan.values.get(usize::try_from(id).ok()?));
+            if let Some(EValue::Tensor(tensor)) = last {
+                let _ = write!(text, " -> {}", tensor_type(tensor));
+            }
+            text
+        }
+        Instruction::DelegateCall { delegate_index, args: ids } => {
+            let id = usize::try_from(*delegate_index).ok().and_then(|index| plan.delegates.get(index));
+            let id = id.map_or("unknown", |delegate| delegate.id.as_str());
+            format!("delegate {delegate_index} `{id}`({})", args(ids))
+        }
+        Instruction::MoveCall { move_from, move_to } => format!("%{move_to} = move %{move_from}"),
+        Instruction::JumpFalseCall { cond_value_index, destination_instruction } => {
+            format!("jump to {destination_instruction} if {} is false", argument(plan, *cond_value_index))
+        }
+        Instruction::FreeCall { value_index } => format!("free %{value_index}"),
+    }
+}
+
+fn argument(plan: &ExecutionPlan, id: i32) -> String {
+    match usize::try_from(id).ok().and_then(|index| plan.values.get(index)) {
+        None | Some(EValue::Tensor(_)) => format!("%{id}"),
+        Some(other) => format!("%{id}={}", scalar(plan, other, true)),
+    }
+}
+
+/// A value that is no tensor. Lists of ints, which are values themselves, show what these are.
+fn scalar(plan: &ExecutionPlan, value: &EValue, short: bool) -> String {
+    let kind = |kind: &str, text: String| if short { text } else { format!("{kind} {text}") };
+    match value {
+        EValue::Null => "none".to_owned(),
+        EValue::Int(v) => kind("int", v.to_string()),
+        EValue::Bool(v) => kind("bool", v.to_string()),
+        EValue::Double(v) => kind("double", number(*v)),
+        EValue::String(v) => kind("string", format!("{v:?}")),
+        EValue::Tensor(tensor) => tensor_type(tensor),
+        EValue::IntList(ids) => {
+            let item = |&id: &i64| match usize::try_from(id).ok().and_then(|index| plan.values.get(index)) {
+                Some(EValue::Int(v)) if short => v.to_string(),
+                Some(EValue::Int(v)) => format!("%{id}={v}"),
+                _ => format!("%{id}"),
+            };
+            kind("int[]", format!("[{}]", ids.iter().map(item).collect::<Vec<_>>().join(", ")))
+        }
+        EValue::DoubleList(all) => kind("double[]", format!("{all:?}")),
+        EValue::BoolList(all) => kind("bool[]", format!("{all:?}")),
+        EValue::TensorList(ids) => kind("tensor[]", tensors(ids)),
+        EValue::OptionalTensorList(ids) => kind("tensor?[]", tensors(ids)),
+    }
+}
+
+fn tensors(ids: &[i32]) -> String {
+    let item = |&id: &i32| if id < 0 { "none".to_owned() } else { format!("%{id}") };
+    format!("[{}]", ids.iter().map(item).collect::<Vec<_>>().join(", "))
+}
+
+/// Type, sizes and layout of a tensor: `float32[<=8, 2]` if the sizes may change.
+fn tensor_type(tensor: &Tensor) -> String {
+    let text = typed(tensor.scalar_type, &tensor.sizes, &tensor.dim_order);
+    match tensor.shape_dynamism {
+        TensorShapeDynamism::Static => text,
+        TensorShapeDynamism::DynamicBound => text.replacen('[', "[at most ", 1),
+        TensorShapeDynamism::DynamicUnbound => text.replacen('[', "[unbounded ", 1),
+    }
+}
+
+/// Where a tensor's bytes are.
+fn place(program: &VerifiedProgram, tensor: &Tensor) -> String {
+    let mut text = match program.tensor_data(tensor) {
+        TensorData::Constant(range) => {
+            format!("constant {}, bytes {}..{} of the file", tensor.data_buffer_idx, range.start, range.end)
+        }
+        TensorData::Initial(range) => {
+            format!("{}, starts as bytes {}..{} of the file", arena(tensor), range.start, range.end)
+        }
+        TensorData::External(key) => format!("outside, key {key:?}"),
+        TensorData::ExternalInitial(key) => format!("{}, starts as key {key:?}", arena(tensor)),
+        TensorData::Planned => arena(tensor),
+        TensorData::Unplanned => "memory of the caller".to_owned(),
+    };
+    if let Some(name) = tensor.fully_qualified_name().filter(|_| !tensor.is_external()) {
+        let _ = write!(text, " {name:?}");
+    }
+    text
+}
+
+fn arena(tensor: &Tensor) -> String {
+    tensor.allocation_info.map_or_else(String::new, |place| {
+        let start = place.offset();
+        let end = start.saturating_add(tensor.nbytes().unwrap_or(0));
+        format!("arena {} {start}..{end}", place.memory_id)
+    })
+}
+
+/// A source frame: `model.py:12 in forward`.
+fn frame(frame: &Frame) -> String {
+    let file = frame.filename.as_deref().unwrap_or("?");
+    format!("{file}:{} in {}", frame.lineno, frame.name.as_deref().unwrap_or("?"))
+}
+
+fn data(out: &mut String, program: &VerifiedProgram) -> fmt::Result {
+    if !program.segments.is_empty() {
+        writeln!(out, "\n{}", count(program.segments.len(), "segment"))?;
+        let rows = program.segments.iter().enumerate().map(|(i, s)| {
+            vec![
+                i.to_string(),
+                format!("+{}", s.offset),
+                format!("{} bytes", s.size),
+                crate::inspect::holds(program, i as u32).join("; "),
+            ]
+        });
+        out.push_str(&table(rows.collect(), ">>><", 2));
+    }
+    let inline = program.constant_buffer.iter().map(|b| &b.storage);
+    let inline: Vec<_> = inline.enumerate().filter(|(_, range)| range.start < range.end).collect();
+    if !inline.is_empty() {
+        writeln!(out, "\n{}", count(inline.len(), "inline constant"))?;
+        let rows = inline.into_iter().map(|(i, range)| {
+            vec![i.to_string(), format!("bytes {}..{} of the file", range.start, range.end)]
+        });
+        out.push_str(&table(rows.collect(), "><", 2));
+    }
+    if !program.named_data.is_empty() {
+        writeln!(out, "\nnamed data")?;
+        let rows = program
+            .named_data
+            .iter()
+            .map(|entry| vec![format!("{:?}", entry.key), format!("segment {}", entry.segment_index)]);
+        out.push_str(&table(rows.collect(), "<<", 2));
+    }
+    Ok(())
+}
