@@ -18,8 +18,12 @@ struct Blocks {
 }
 
 impl Blocks {
-    /// Runs the first of a range of blocks here; halves of the rest become tasks.
+    /// Runs the first of a range of blocks here; halves of the rest become tasks. Blocks of a request that
+    /// has been cancelled end at once.
     fn run(self: &Arc<Self>, first: u64, mut end: u64) {
+        if let Some(error) = self.context.cancelled() {
+            return self.ended(end - first, Some(error));
+        }
         while end - first > 1 {
             let middle = first + (end - first) / 2;
             let this = Arc::clone(self);
@@ -33,16 +37,17 @@ impl Blocks {
         match results.into_iter().next().map(Value::settle) {
             Some(Value::Async(value)) => {
                 let (this, source) = (Arc::clone(self), value.clone());
-                value.and_then(move || this.ended(source.get()));
+                value.and_then(move || this.ended(1, source.get().and_then(Value::as_error)));
             }
-            value => self.ended(value.as_ref()),
+            value => self.ended(1, value.as_ref().and_then(Value::as_error)),
         }
     }
 
-    fn ended(&self, result: Option<&Value>) {
+    /// So many blocks have ended.
+    fn ended(&self, blocks: u64, error: Option<&ErrorValue>) {
         let mut state = self.state.lock().unwrap_or_else(|e| e.into_inner());
-        state.0 -= 1;
-        if let Some(error) = result.and_then(Value::as_error) {
+        state.0 -= blocks;
+        if let Some(error) = error {
             state.1.get_or_insert_with(|| error.clone());
         }
         if state.0 == 0 {

@@ -1,0 +1,20 @@
+//! Programs that ask for too much end soon.
+
+use pteron_tfrt_kernels::driver::{self, Options, Queue};
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// A parallel loop of 2^31 - 1 blocks.
+const HUGE_LOOP: &[u8] = include_bytes!("data/huge_loop.bef");
+
+#[test]
+fn a_loop_of_too_many_blocks_ends_once_it_is_cancelled() {
+    for queue in [Queue::SingleThreaded, Queue::MultiThreaded(2)] {
+        let limits = host::Limits { kernels: 10_000, ..host::Limits::DEFAULT };
+        let options = Options { queue, limits, ..Options::default() };
+        let start = Instant::now();
+        assert_eq!(driver::run(Arc::new(HUGE_LOOP), &options, io::sink(), io::sink()), 0);
+        assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
+    }
+}
