@@ -72,7 +72,8 @@ impl CallArgs {
         let options = self.execution.setting()?.apply(&options);
         let program = Program::load(loader, &limits).map_err(toolbox::Error::from)?;
         let inputs = self.inputs.clone();
-        let mut request = Request { method: self.method.clone(), inputs, values: None, repeat };
+        let method = self.method.clone();
+        let mut request = Request { method, inputs, repeat, ..Request::default() };
         match (&bundle, self.case) {
             (Some(bundle), case) if self.inputs.is_empty() => {
                 let method = self.method.clone().map_or_else(|| default_method(&program), Ok)?;

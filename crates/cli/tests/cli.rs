@@ -278,7 +278,6 @@ fn without_times(text: &str) -> String {
     let mut out = String::new();
     for line in text.split_inclusive('\n') {
         let mut words: Vec<String> = line.split(' ').map(str::to_owned).collect();
-        let mut found = false;
         for i in 1..words.len() {
             let unit = words[i].trim_end_matches(|c: char| !c.is_alphanumeric());
             if (matches!(unit, "ns" | "µs" | "ms" | "s") || words[i].trim_end() == "%")
@@ -287,13 +286,12 @@ fn without_times(text: &str) -> String {
                 let end = words[i][unit.len()..].to_owned();
                 words[i] = format!("T{end}");
                 words[i - 1] = "N".to_owned();
-                found = true;
             }
         }
         // The width of a column depends on its numbers.
-        if found {
-            words.retain(|w| !w.is_empty());
-        }
+        let indent = words.iter().take_while(|w| w.is_empty()).count();
+        let mut at = 0..;
+        words.retain(|w| at.next().is_some_and(|i| i < indent) || !w.is_empty());
         out.push_str(&words.join(" "));
     }
     out

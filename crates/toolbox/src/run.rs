@@ -28,9 +28,9 @@ pub enum LoadMode {
 /// little is looked at.
 pub fn open(path: &Path, mode: LoadMode) -> Result<Arc<dyn DataLoader>> {
     if mode == LoadMode::File {
-        let loader = FileLoader::open(path)?;
-        if crate::kind::of(&loader).ok().flatten() != Some(format::FileKind::Bef) {
-            return Ok(Arc::new(loader));
+        // A loader of its own, so that what is read for this is not counted as read from the program.
+        if crate::kind::of(&FileLoader::open(path)?).ok().flatten() != Some(format::FileKind::Bef) {
+            return Ok(Arc::new(FileLoader::open(path)?));
         }
     }
     Ok(Arc::new(MmapLoader::open(path)?))
@@ -71,6 +71,10 @@ pub struct Request {
     pub values: Option<Vec<EValue>>,
     /// How many further times to run, timed.
     pub repeat: usize,
+    /// A checkpoint to start from.
+    pub restore: Option<PathBuf>,
+    /// Where to save a checkpoint after the last run.
+    pub checkpoint: Option<PathBuf>,
 }
 
 /// What a run has given.
@@ -130,12 +134,18 @@ pub fn run(program: &Program, request: &Request, options: LoadOptions) -> Result
     let start = Instant::now();
     let mut method = program.load_method(&name, options)?;
     let load = start.elapsed();
+    if let Some(file) = &request.restore {
+        method.load_checkpoint(file)?;
+    }
     let outputs = method.execute(&inputs)?;
     let mut times = Vec::with_capacity(request.repeat);
     for _ in 0..request.repeat {
         let start = Instant::now();
         once(&mut method, &inputs)?;
         times.push(start.elapsed());
+    }
+    if let Some(file) = &request.checkpoint {
+        method.save_checkpoint(file)?;
     }
     Ok(Ran { method: name, zeros, outputs, load, latency: Latency::of(times) })
 }

@@ -34,6 +34,8 @@ use toolbox::{npy, show};
     "  pteron run model.pte @x.npy --data weights.ptd --output out/\n\n",
     "  # how long does it take?\n",
     "  pteron run model.pte --repeat 100\n\n",
+    "  # go on where the last run has stopped\n",
+    "  pteron run counter.pte --restore state.ptd --checkpoint state.ptd\n\n",
     "  # the second test case of a bundled program\n",
     "  pteron run model.bpte --case 1\n\n",
     "  # the functions of a BEF program, or of its text\n",
@@ -52,6 +54,12 @@ pub(crate) struct Opts {
     /// Run this many more times and show how long that took
     #[arg(short, long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     repeat: usize,
+    /// Start from the state in this file, which --checkpoint has written
+    #[arg(long, value_name = "FILE")]
+    restore: Option<PathBuf>,
+    /// After the last run, save what outlives it (caches, counters, parameters) to this file (.ptd)
+    #[arg(long, value_name = "FILE")]
+    checkpoint: Option<PathBuf>,
     /// Show only the K largest elements of each row of the first output
     #[arg(short = 'k', long, value_name = "K")]
     top: Option<NonZeroUsize>,
@@ -68,7 +76,9 @@ impl Opts {
         if let Some(program) = toolbox::bef::open(&*loader)? {
             return self.bef.run(program, loader.name());
         }
-        let Loaded { program, options, request, .. } = self.call.load(loader, self.repeat)?;
+        let Loaded { program, options, mut request, .. } = self.call.load(loader, self.repeat)?;
+        request.restore = self.restore.clone();
+        request.checkpoint = self.checkpoint.clone();
         let labels = self.labels.as_deref().map(run::read_labels).transpose()?.unwrap_or_default();
         let ran = run::run(&program, &request, options)?;
         note_zeros(ran.zeros.as_ref());

@@ -1,12 +1,12 @@
 //! Recordings as ETDumps, in the words of the reference: an operator call is an event
 //! `native_call_<operator>` and one `OPERATOR_CALL` about it, a delegate's a `DELEGATE_CALL`; what
-//! belongs to the whole method stands at chain -1, instruction 0. Times are nanoseconds.
+//! belongs to the whole method stands at chain -1, instruction 0. Times are nanoseconds. Allocations are
+//! left out, since the Inspector refuses a recording that has any.
 
 use super::{Recording, Span, Value};
 use crate::{Context, Result};
 use format::etdump::{
-    AllocationEvent, Allocator, DebugEvent, ETDump, Event, ProfileEvent, RunData, Tensor,
-    Value as DebugValue, ValueKind,
+    DebugEvent, ETDump, Event, ProfileEvent, RunData, Tensor, Value as DebugValue, ValueKind,
 };
 use std::io::Write;
 use trace::SpanKind;
@@ -24,27 +24,12 @@ pub fn dump(recording: &Recording) -> (ETDump, Vec<u8>) {
     let mut buffer = Vec::new();
     let mut run_data = Vec::new();
     for block in &recording.blocks {
-        let mut allocators: Vec<Allocator> = Vec::new();
         let mut events = Vec::new();
-        for allocation in &block.allocations {
-            let known = allocators.iter().position(|a| a.name.as_deref() == Some(&allocation.owner));
-            let index = known.unwrap_or_else(|| {
-                allocators.push(Allocator { name: Some(allocation.owner.clone()) });
-                allocators.len() - 1
-            });
-            events.push(Event {
-                allocation_event: Some(AllocationEvent {
-                    allocator_id: i32::try_from(index + 1).unwrap_or(i32::MAX),
-                    allocation_size: allocation.bytes as u64,
-                }),
-                ..Event::default()
-            });
-        }
         events.extend(block.values.iter().map(|value| debug_event(value, &mut buffer)));
         for span in &block.spans {
             profile_events(span, &mut events);
         }
-        run_data.push(RunData { name: Some(block.name.clone()), allocators, events, ..RunData::default() });
+        run_data.push(RunData { name: Some(block.name.clone()), events, ..RunData::default() });
     }
     (ETDump { version: 0, run_data }, buffer)
 }
