@@ -239,3 +239,9 @@ module {
 // -----
 // expected-error @+1 {{Dialect `nobody' not found for custom op 'nobody.op'}}
 nobody.op
+// -----
+func.func @nameless() {
+  // expected-error @+1 {{expected the name of a dialect}}
+  %0 = "x.op"() : () -> !.type
+  tfrt.return
+}

@@ -47,6 +47,9 @@ impl<'a> Parser<'a> {
         body_at: u32,
         end: u32,
     ) -> Parse<Symbol<T>> {
+        if dialect.is_empty() {
+            return self.error_here("expected the name of a dialect");
+        }
         let Ok(body) = String::from_utf8(body) else {
             return self.error(body_at, "dialect symbol is not UTF-8");
         };
