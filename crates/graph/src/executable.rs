@@ -1,14 +1,17 @@
 //! A graph lowered to steps over a planned workspace.
 
+use crate::attention::AttentionStep;
 use crate::bind;
 use crate::graph::{Constant, Graph, ValueId};
-use crate::node::{Call, Convolution, Linear, Node, Op, image_layout};
+use crate::group_factors::GroupFactorsStep;
+use crate::node::{Call, Convolution, Linear, Node, Op, Pool, image_layout};
 use crate::plan::{Lifetime, place};
 use crate::pointwise::Pass;
+use crate::relayout::RelayoutStep;
 use kernels::compute::Isa;
 use kernels::compute::{Bias, Epilogue, PackedB, gemm};
 use kernels::compute::{Conv, ConvEpilogue, ConvFrame, Layout};
-use kernels::compute::{MatMut, MatRef};
+use kernels::compute::{MatMut, MatRef, pool_windows};
 use operator::{Error, KernelContext, Result};
 use smallvec::SmallVec;
 use std::collections::HashSet;
@@ -59,11 +62,14 @@ struct Step {
 
 enum Action {
     Call(Box<Call>),
-    Relayout,
+    Relayout(RelayoutStep),
+    Pool { spec: Pool, frame: ConvFrame, channels: usize, isa: Isa },
     Conv(Box<ConvStep>),
     Linear(Box<LinearStep>),
     Pointwise(Box<Pass>),
     GlobalMean { pixels: usize, channels: usize, last: bool },
+    GroupFactors(GroupFactorsStep),
+    Attention(Box<AttentionStep>),
 }
 
 struct ConvStep {
@@ -209,12 +215,20 @@ impl Step {
         if let Action::Call(call) = &self.action {
             return bind::execute(call, ctx, &reads, writes);
         }
+        if let Action::GroupFactors(step) = &self.action {
+            return step.run(ctx, &reads, &mut writes);
+        }
         let [out] = &mut writes[..] else { return Err(Error::invalid("a node without its one output")) };
         match &self.action {
-            Action::Call(_) => {}
-            Action::Relayout => reads[0].relayout(out)?,
+            Action::Call(_) | Action::GroupFactors(_) => {}
+            Action::Relayout(step) => step.run(ctx, &reads[0], out)?,
+            Action::Pool { spec, frame, channels, isa } => {
+                let (x, out) = (reads[0].as_slice()?, out.as_mut_slice()?);
+                pool_windows(ctx.pool(), *isa, spec.pooling, &spec.windows, frame, *channels, x, out);
+            }
             Action::Conv(step) => step.run(ctx, &reads, out)?,
             Action::Linear(step) => step.run(ctx, &reads, out)?,
+            Action::Attention(step) => step.run(ctx, &reads, out)?,
             Action::Pointwise(pass) => run_pass(pass, ctx, &reads, out)?,
             Action::GlobalMean { pixels, channels, last } => {
                 global_mean(reads[0].as_slice()?, out.as_mut_slice()?, *pixels, *channels, *last);
@@ -379,6 +393,13 @@ fn lower(graph: &Graph, isa: Isa) -> Result<Executable> {
     })
 }
 
+/// Depth, height and width of an image of so many space dimensions.
+fn pixels(meta: &TensorMeta, space: usize) -> [usize; 3] {
+    let mut all = [1; 3];
+    all[3 - space..].copy_from_slice(&meta.sizes()[2..]);
+    all
+}
+
 /// What a node does at run time, and which of its inputs it still reads then.
 fn action(graph: &Graph, node: &Node, isa: Isa) -> Result<(Action, Vec<usize>)> {
     let all = || (0..node.inputs.len()).collect();
@@ -390,7 +411,16 @@ fn action(graph: &Graph, node: &Node, isa: Isa) -> Result<(Action, Vec<usize>)> 
     let residual_last = |residual: bool| if residual { vec![0, node.inputs.len() - 1] } else { vec![0] };
     Ok(match &node.op {
         Op::Call(call) => (Action::Call(Box::new(call.clone())), all()),
-        Op::Reshape | Op::Relayout => (Action::Relayout, all()),
+        Op::Reshape | Op::Relayout => {
+            let step = RelayoutStep::new(graph.meta(node.inputs[0]), out, isa);
+            (Action::Relayout(step), all())
+        }
+        Op::Pool(spec) => {
+            let x = graph.meta(node.inputs[0]);
+            let frame = ConvFrame { batch: x.sizes()[0], input: pixels(x, 2), output: pixels(out, 2) };
+            let channels = x.sizes()[1];
+            (Action::Pool { spec: *spec, frame, channels, isa }, vec![0])
+        }
         Op::Pointwise(program) => {
             let metas: Vec<_> = node.inputs.iter().map(|&v| graph.meta(v)).collect();
             (Action::Pointwise(Box::new(Pass::new(program, &metas, out, isa))), all())
@@ -401,15 +431,22 @@ fn action(graph: &Graph, node: &Node, isa: Isa) -> Result<(Action, Vec<usize>)> 
             let last = image_layout(x) == Some(Layout::ChannelsLast);
             (Action::GlobalMean { pixels, channels: x.sizes()[1], last }, all())
         }
+        Op::Attention(spec) => {
+            let step = AttentionStep::new(spec, isa)
+                .ok_or_else(|| Error::invalid("attention of views that do not fit"))?;
+            (Action::Attention(Box::new(step)), all())
+        }
+        Op::GroupFactors(spec) => {
+            (Action::GroupFactors(GroupFactorsStep::new(*spec, graph.meta(node.inputs[0]), isa)?), all())
+        }
         Op::Conv(spec) => {
-            let pixels = |m: &TensorMeta| {
-                let mut all = [1; 3];
-                all[3 - spec.space..].copy_from_slice(&m.sizes()[2..]);
-                all
-            };
             let x = graph.meta(node.inputs[0]);
             let conv = Conv::new(isa, spec.params, floats(1)?, spec.layout, spec.layout)?;
-            let frame = ConvFrame { batch: x.sizes()[0], input: pixels(x), output: pixels(out) };
+            let frame = ConvFrame {
+                batch: x.sizes()[0],
+                input: pixels(x, spec.space),
+                output: pixels(out, spec.space),
+            };
             let bias = if spec.bias { Some(floats(2)?.to_vec()) } else { None };
             let step = ConvStep { conv, frame, bias, spec: *spec };
             (Action::Conv(Box::new(step)), residual_last(spec.residual))

@@ -12,16 +12,20 @@
 //! stay calls. Shapes are those of the values' metas; a graph is lowered again for others.
 #![forbid(unsafe_code)]
 
+mod attention;
 mod bind;
 mod executable;
 mod graph;
+mod group_factors;
 mod node;
 mod passes;
 mod plan;
 mod pointwise;
+mod relayout;
+mod strided;
 
 pub use executable::Executable;
 pub use graph::{Constant, Graph, Mark, SharedBytes, Value, ValueId};
 pub use kernels::compute::{Binary, Isa, Unary};
-pub use node::{Call, CallArg, CallOut, Convolution, Linear, Node, Op};
+pub use node::{Attention, Call, CallArg, CallOut, Convolution, GroupFactors, Linear, Node, Op, Pool};
 pub use pointwise::{Instr, Program};

@@ -1,7 +1,8 @@
 use crate::graph::ValueId;
 use crate::pointwise::Program;
+use crate::strided::View;
 use kernels::compute::Activation;
-use kernels::compute::{ConvParams, Layout};
+use kernels::compute::{ConvParams, Layout, Pooling, Windows};
 use operator::{Kernel, PreparedKernel};
 use std::sync::Arc;
 use tensor::{Scalar, TensorMeta};
@@ -37,6 +38,15 @@ pub enum Op {
     Pointwise(Program),
     /// The mean over the space of an image `[N, C, space..]`.
     GlobalMean,
+    /// Pooling of a channels-last image.
+    Pool(Pool),
+    /// `softmax(q k + mask) v` of several heads, each operand a view of an input: `q`, `k`, `v` and, if it
+    /// is there, the mask. The output is `[items, queries, heads, values]`.
+    Attention(Box<Attention>),
+    /// The factors of group normalisation. Inputs: an image `[N, C, space..]`, and where they are there,
+    /// weight and bias of `C` elements. Outputs: `scale` and `shift`, `[N, C, 1..]`; the norm is
+    /// `x * scale + shift`.
+    GroupFactors(GroupFactors),
 }
 
 /// See [`Op::Conv`].
@@ -67,6 +77,43 @@ pub struct Linear {
     pub residual: bool,
     /// What is applied last.
     pub activation: Activation,
+}
+
+/// See [`Op::Pool`].
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Pool {
+    /// What is taken of a window.
+    pub pooling: Pooling,
+    /// The windows.
+    pub windows: Windows,
+}
+
+/// See [`Op::Attention`]. Recognised by a pass; there is no other way to make one.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Attention {
+    /// `[items * heads, queries, width]`, `[items * heads, width, keys]`, `[items * heads, keys, values]`.
+    pub(crate) views: [View; 3],
+    /// `[items * heads, queries, keys]`.
+    pub(crate) mask: Option<View>,
+    /// A factor of the product of queries and keys, before the mask.
+    pub(crate) factor: f32,
+    /// Whether a query all of whose scores are negative infinity gives zeros.
+    pub(crate) safe: bool,
+    pub(crate) items: usize,
+    pub(crate) heads: usize,
+}
+
+/// See [`Op::GroupFactors`].
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct GroupFactors {
+    /// Groups of channels.
+    pub groups: usize,
+    /// Added to the variance.
+    pub eps: f32,
+    /// Whether there is a weight.
+    pub weight: bool,
+    /// Whether there is a bias.
+    pub bias: bool,
 }
 
 /// A call of an operator by its kernel.
@@ -127,6 +174,9 @@ impl Op {
             Self::Linear(_) => "linear",
             Self::Pointwise(_) => "pointwise",
             Self::GlobalMean => "global_mean",
+            Self::Pool(_) => "pool",
+            Self::Attention(_) => "attention",
+            Self::GroupFactors(_) => "group_factors",
         }
     }
 

@@ -3,7 +3,7 @@
 //! A [`Program`] computes one f32 output element from one element of each input. It is run on blocks
 //! of elements that stay in the nearest cache, each instruction over the whole block at once.
 
-use kernels::compute::{Binary, Isa, Unary, binary, unary_in_place};
+use kernels::compute::{Binary, Isa, Unary, binary, clamp, unary};
 use pool::Pool;
 use tensor::{MAX_RANK, TensorMeta};
 
@@ -186,16 +186,30 @@ impl Access {
                     rest /= sizes[d];
                     at += index[d] * strides[d];
                 }
-                for x in block {
-                    *x = input[at];
-                    for d in (0..sizes.len()).rev() {
-                        index[d] += 1;
-                        at += strides[d];
+                let last = sizes.len() - 1;
+                let mut rest = block;
+                while !rest.is_empty() {
+                    // The rest of a line along the innermost dimension, then the carry.
+                    let n = rest.len().min(sizes[last] - index[last]);
+                    let (head, tail) = rest.split_at_mut(n);
+                    rest = tail;
+                    match strides[last] {
+                        0 => head.fill(input[at]),
+                        1 => head.copy_from_slice(&input[at..at + n]),
+                        step => {
+                            head.iter_mut().zip(input[at..].iter().step_by(step)).for_each(|(x, i)| *x = *i)
+                        }
+                    }
+                    index[last] += n;
+                    at += n * strides[last];
+                    for d in (1..=last).rev() {
                         if index[d] < sizes[d] {
                             break;
                         }
                         at -= strides[d] * sizes[d];
                         index[d] = 0;
+                        index[d - 1] += 1;
+                        at += strides[d - 1];
                     }
                 }
             }
@@ -203,14 +217,24 @@ impl Access {
     }
 }
 
+/// Where a register's elements are while a block is computed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    /// In the input itself, which is read element by element as the output is written.
+    Input(usize),
+    /// In a block of scratch.
+    Block(usize),
+    /// In the output.
+    Out,
+}
+
 /// A program with the ways in which its inputs are read, ready to run.
 #[derive(Debug, Clone)]
 pub(crate) struct Pass {
     instrs: Vec<Instr>,
     access: Vec<Access>,
-    /// Which block of scratch each register has. Registers that are no longer needed give theirs away.
-    slots: Vec<usize>,
-    num_slots: usize,
+    places: Vec<Place>,
+    num_blocks: usize,
     isa: Isa,
     /// Blocks are too small to divide.
     serial: Pool,
@@ -219,6 +243,7 @@ pub(crate) struct Pass {
 impl Pass {
     pub(crate) fn new(program: &Program, inputs: &[&TensorMeta], output: &TensorMeta, isa: Isa) -> Self {
         let instrs = program.instrs.clone();
+        let access: Vec<Access> = inputs.iter().map(|m| Access::of(m, output)).collect();
         let mut last_use: Vec<usize> = (0..instrs.len()).collect();
         for (i, instr) in instrs.iter().enumerate() {
             match *instr {
@@ -227,78 +252,103 @@ impl Pass {
                 Instr::Input(_) | Instr::Const(_) => {}
             }
         }
-        let (mut slots, mut free, mut num_slots) = (Vec::new(), Vec::<usize>::new(), 0);
+        // What is the same for every block is written once, and its block is nobody else's.
+        let lasting = |instr: &Instr| match instr {
+            Instr::Const(_) => true,
+            Instr::Input(n) => matches!(access[*n], Access::Cyclic { count: 1, .. }),
+            _ => false,
+        };
+        let (mut places, mut free, mut num_blocks) = (Vec::new(), Vec::<usize>::new(), 0);
         for (i, instr) in instrs.iter().enumerate() {
-            let done: Vec<usize> = (0..i).filter(|&r| last_use[r] == i).map(|r| slots[r]).collect();
-            // A function of one number may write over it, a function of two needs a block of its own.
-            let own = matches!(instr, Instr::Binary(..));
-            if !own {
-                free.extend(&done);
-            }
-            slots.push(free.pop().unwrap_or_else(|| {
-                num_slots += 1;
-                num_slots - 1
-            }));
-            if own {
-                free.extend(&done);
-            }
-            free.sort_unstable();
-            free.dedup();
+            let mut fresh = || {
+                num_blocks += 1;
+                num_blocks - 1
+            };
+            places.push(match instr {
+                Instr::Input(n) if access[*n] == Access::Same => Place::Input(*n),
+                _ if lasting(instr) => Place::Block(fresh()),
+                _ if i + 1 == instrs.len() => Place::Out,
+                _ => Place::Block(free.pop().unwrap_or_else(fresh)),
+            });
+            // What is used for the last time gives its block away, but not to this instruction, which
+            // reads it while it writes.
+            let done = (0..i).filter(|&r| last_use[r] == i && !lasting(&instrs[r]));
+            free.extend(done.filter_map(|r| if let Place::Block(b) = places[r] { Some(b) } else { None }));
         }
-        let access = inputs.iter().map(|m| Access::of(m, output)).collect();
-        Self { instrs, access, slots, num_slots, isa, serial: Pool::serial() }
+        Self { instrs, access, places, num_blocks, isa, serial: Pool::serial() }
     }
 
     /// Elements of scratch that [`Self::run`] needs for each thread.
     pub(crate) fn scratch(&self) -> usize {
-        self.num_slots * BLOCK
+        self.num_blocks * BLOCK
     }
 
     /// Computes outputs `start..start + out.len()`.
     pub(crate) fn run(&self, inputs: &[&[f32]], start: usize, out: &mut [f32], scratch: &mut [f32]) {
+        if out.is_empty() {
+            return;
+        }
+        let (blocks, _) = scratch.as_chunks_mut::<BLOCK>();
+        let widest = BLOCK.min(out.len());
+        for (instr, place) in self.instrs.iter().zip(&self.places) {
+            match (instr, place) {
+                (Instr::Const(c), Place::Block(to)) => blocks[*to][..widest].fill(*c),
+                (Instr::Input(n), Place::Block(to)) if self.is_scalar(*n) => {
+                    blocks[*to][..widest].fill(inputs[*n][0]);
+                }
+                _ => {}
+            }
+        }
         for (b, block) in out.chunks_mut(BLOCK).enumerate() {
             let at = start + b * BLOCK;
-            for (i, instr) in self.instrs.iter().enumerate() {
-                self.step(i, *instr, inputs, at, block.len(), scratch);
+            for i in 0..self.instrs.len() {
+                self.step(i, inputs, at, blocks, block);
             }
-            let result = self.slots[self.instrs.len() - 1] * BLOCK;
-            block.copy_from_slice(&scratch[result..result + block.len()]);
+            // A program that computes nothing has its result elsewhere.
+            match self.places[self.instrs.len() - 1] {
+                Place::Input(n) => block.copy_from_slice(&inputs[n][at..at + block.len()]),
+                Place::Block(from) => block.copy_from_slice(&blocks[from][..block.len()]),
+                Place::Out => {}
+            }
         }
     }
 
-    fn step(&self, i: usize, instr: Instr, inputs: &[&[f32]], at: usize, len: usize, scratch: &mut [f32]) {
-        let (blocks, _) = scratch.as_chunks_mut::<BLOCK>();
-        let to = self.slots[i];
-        let copy = |blocks: &mut [[f32; BLOCK]], from: usize| {
-            if let Ok([to, from]) = blocks.get_disjoint_mut([to, self.slots[from]]) {
-                to[..len].copy_from_slice(&from[..len]);
+    fn is_scalar(&self, input: usize) -> bool {
+        matches!(self.access[input], Access::Cyclic { count: 1, .. })
+    }
+
+    /// Runs one instruction for the outputs from `at` on.
+    fn step(&self, i: usize, inputs: &[&[f32]], at: usize, blocks: &mut [[f32; BLOCK]], out: &mut [f32]) {
+        let len = out.len();
+        // The block that is written, and those before and after it.
+        let (to, before, after, split): (&mut [f32], &[_], &[_], _) = match self.places[i] {
+            Place::Input(_) => return,
+            Place::Out => {
+                let split = blocks.len();
+                (out, blocks, &[], split)
+            }
+            Place::Block(to) => {
+                let (before, rest) = blocks.split_at_mut(to);
+                let Some((block, after)) = rest.split_first_mut() else { return };
+                (&mut block[..len], before, after, to)
             }
         };
-        match instr {
-            Instr::Input(n) => self.access[n].load(inputs[n], at, &mut blocks[to][..len]),
-            Instr::Const(c) => blocks[to][..len].fill(c),
-            Instr::Unary(f, a) => {
-                copy(blocks, a);
-                unary_in_place(&self.serial, self.isa, f, &mut blocks[to][..len]);
+        let read = |register: usize| -> &[f32] {
+            match self.places[register] {
+                Place::Input(n) => &inputs[n][at..at + len],
+                Place::Block(b) if b < split => &before[b][..len],
+                Place::Block(b) => &after[b - split - 1][..len],
+                // Only the last instruction writes there, and none reads it.
+                Place::Out => &[],
             }
-            Instr::Clamp { of, low, high } => {
-                copy(blocks, of);
-                for x in &mut blocks[to][..len] {
-                    // Comparisons that NaN fails keep it.
-                    let bounded = if *x < low { low } else { *x };
-                    *x = if bounded > high { high } else { bounded };
-                }
-            }
-            Instr::Binary(f, a, b) => {
-                let (a, b) = (self.slots[a], self.slots[b]);
-                if a == b {
-                    if let Ok([to, a]) = blocks.get_disjoint_mut([to, a]) {
-                        binary(&self.serial, self.isa, f, &a[..len], &a[..len], &mut to[..len]);
-                    }
-                } else if let Ok([to, a, b]) = blocks.get_disjoint_mut([to, a, b]) {
-                    binary(&self.serial, self.isa, f, &a[..len], &b[..len], &mut to[..len]);
-                }
-            }
+        };
+        match self.instrs[i] {
+            Instr::Const(_) => {}
+            Instr::Input(n) if self.is_scalar(n) => {}
+            Instr::Input(n) => self.access[n].load(inputs[n], at, to),
+            Instr::Unary(f, a) => unary(&self.serial, self.isa, f, read(a), to),
+            Instr::Clamp { of, low, high } => clamp(self.isa, (low, high), read(of), to),
+            Instr::Binary(f, a, b) => binary(&self.serial, self.isa, f, read(a), read(b), to),
         }
     }
 }

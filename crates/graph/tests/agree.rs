@@ -263,3 +263,39 @@ fn weights_may_lie_in_any_order() {
     let y = both.call("aten::relu.out", &[value(y)], &[1, 4, 6, 5]).unwrap();
     both.check(&[y], 1e-4);
 }
+
+#[test]
+fn group_norms_between_convolutions() {
+    for affine in [false, true] {
+        let mut both = Both::new(2);
+        let x = both.input(&[2, 8, 9, 7], 1);
+        let ints = |v: &[i64]| Given::Ints(v.to_vec());
+        let sizes = [2, 12, 9, 7];
+        let conv = |both: &mut Both, x, channels: usize, seed| {
+            let w = both.constant(&[12, channels, 3, 3], seed);
+            let args = [
+                value(x),
+                value(w),
+                Given::None,
+                ints(&[1, 1]),
+                ints(&[1, 1]),
+                ints(&[1, 1]),
+                Given::Scalar(Scalar::Bool(false)),
+                ints(&[0, 0]),
+                one(),
+            ];
+            both.call("aten::convolution.out", &args, &sizes).unwrap()
+        };
+        let y = conv(&mut both, x, 8, 2);
+        let (weight, bias) = (both.constant(&[12], 3), both.constant(&[12], 4));
+        let factor = |v| if affine { value(v) } else { Given::None };
+        let [n, c, pixels, groups] = [2, 12, 63, 4].map(|v| Given::Scalar(Scalar::Int(v)));
+        let eps = Given::Scalar(Scalar::Double(1e-5));
+        let args = [value(y), factor(weight), factor(bias), n, c, pixels, groups, eps];
+        let outs = both.call_with("aten::native_group_norm.out", &args, &[&sizes, &[2, 4], &[2, 4]]).unwrap();
+        let gate = both.call("aten::sigmoid.out", &[value(outs[0])], &sizes).unwrap();
+        let silu = both.call("aten::mul.out", &[value(outs[0]), value(gate)], &sizes).unwrap();
+        let z = conv(&mut both, silu, 12, 5);
+        both.check(&[z], 1e-4);
+    }
+}

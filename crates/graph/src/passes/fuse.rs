@@ -2,7 +2,7 @@
 
 use crate::graph::{Constant, Graph, ValueId};
 use crate::node::{Node, Op};
-use crate::pointwise::{Instr, Program};
+use crate::pointwise::Program;
 use kernels::compute::{Activation, Binary};
 use std::sync::Arc;
 use tensor::{ScalarType, Tensor};
@@ -37,15 +37,7 @@ fn batch_norms(graph: &mut Graph) {
             sizes[1] = channels;
             let Some(scale) = constant(graph, &sizes, &affine.scale) else { continue };
             let Some(shift) = constant(graph, &sizes, &affine.shift) else { continue };
-            let program = Program {
-                instrs: vec![
-                    Instr::Input(0),
-                    Instr::Input(1),
-                    Instr::Binary(Binary::Mul, 0, 1),
-                    Instr::Input(2),
-                    Instr::Binary(Binary::Add, 2, 3),
-                ],
-            };
+            let program = super::norm::scale_and_shift();
             graph.nodes[i] =
                 Node { op: Op::Pointwise(program), inputs: vec![x, scale, shift], outputs: vec![out] };
         }

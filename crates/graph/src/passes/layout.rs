@@ -85,7 +85,7 @@ impl Pass {
                     self.as_it_was(node);
                 }
             }
-            Op::GlobalMean if any => {
+            Op::GlobalMean | Op::GroupFactors(_) if any => {
                 node.inputs[0] = self.twin(graph, node.inputs[0]);
                 self.own.extend(&node.outputs);
                 self.done.push(node);

@@ -3,14 +3,20 @@
 //! | pass | what it does |
 //! | --- | --- |
 //! | [`normalize`] | computes what depends on constants alone; known operators become nodes of the graph's own kinds |
+//! | [`attention`] | attention becomes one node |
 //! | [`fuse`] | batch norms go into convolutions; biases, residuals and clamps into what they follow |
+//! | [`norm`] | group norms become factors and an elementwise node |
 //! | [`layout`] | images along convolutions become channels-last |
+//! | [`pool`] | poolings of such images become nodes |
 //! | [`join`] | chains of elementwise nodes become one |
 
+mod attention;
 mod fuse;
 mod join;
 mod layout;
+mod norm;
 mod normalize;
+mod pool;
 
 use crate::Graph;
 use operator::KernelContext;
@@ -18,8 +24,11 @@ use operator::KernelContext;
 /// Runs every pass.
 pub(crate) fn run(graph: &mut Graph, ctx: &KernelContext<'_>) {
     normalize::run(graph, ctx);
+    attention::run(graph, ctx.isa());
     fuse::run(graph);
+    norm::run(graph);
     layout::run(graph);
+    pool::run(graph);
     join::run(graph);
     graph.drop_unused_nodes();
 }

@@ -13,6 +13,7 @@ mod rows;
 mod scratch;
 mod simd;
 mod transpose;
+mod window;
 
 mod isa {
     pub use operator::{Isa, Level, UnknownLevel};
@@ -22,9 +23,10 @@ pub use conv::{Conv, ConvEpilogue, ConvFrame, ConvParams, Layout, conv};
 pub use gemm::{Activation, Bias, Epilogue, Lhs, PackedA, PackedB, Rhs, bmm, gemm};
 pub use isa::{Isa, Level, UnknownLevel};
 pub use mat::{MatMut, MatRef};
-pub use math::{Binary, Unary, binary, binary_scalar, scale_add, unary, unary_in_place};
+pub use math::{Binary, Unary, binary, binary_scalar, clamp, scale_add, unary, unary_in_place};
 pub use rows::{
-    affine, layer_norm, max, mean_rstd, min, rms_norm, softmax, softmax_across, softmax_in_place, sum,
-    sum_of_squares,
+    affine, group_norm_factors, layer_norm, max, mean_rstd, min, rms_norm, softmax, softmax_across,
+    softmax_in_place, sum, sum_of_squares,
 };
 pub use transpose::copy;
+pub use window::{Pooling, Windows, pool_windows};

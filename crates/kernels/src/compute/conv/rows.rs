@@ -174,9 +174,9 @@ impl Phase {
         std::array::from_fn(|d| out[d].saturating_sub(self.first[d]).div_ceil(self.step[d]))
     }
 
-    /// The inner dimension in parts of at most `KC` elements, where a tap has fewer channels.
-    fn chunks(&self, channels: usize) -> impl Iterator<Item = Chunk> {
-        let taps = self.taps.len();
+    /// The inner dimension of `taps` taps of `channels` each, in parts of at most `KC` elements where a
+    /// tap has fewer.
+    fn chunks(&self, taps: usize, channels: usize) -> impl Iterator<Item = Chunk> {
         let some = (KC / channels.max(1)).max(1);
         (0..taps).step_by(some).flat_map(move |t| {
             let taps = t..taps.min(t + some);
@@ -266,7 +266,8 @@ impl Run<'_> {
         let c = RawC { ptr: self.out.0.wrapping_add(first), rs, cs: channel };
         let weights = &self.phase.weights[g];
         let level = self.isa.level();
-        let in_place = self.conv.input == Layout::ChannelsLast && ci >= IN_PLACE_CHANNELS;
+        let wide = self.wide();
+        let in_place = self.conv.input == Layout::ChannelsLast && (ci >= IN_PLACE_CHANNELS || wide > 1);
         let most = if in_place { tile::max_rows_in_place(level) } else { tile::max_rows(level) };
         let height = rows.len().div_ceil(rows.len().div_ceil(most));
         let sweep = |k: usize, row: usize, accumulate: bool, last: bool| Sweep {
@@ -290,20 +291,28 @@ impl Run<'_> {
         for (place, r) in places.iter_mut().zip(rows.clone()) {
             *place = self.place(r);
         }
-        let end = (self.phase.taps.len(), ci);
-        for chunk in self.phase.chunks(ci) {
+        let ci = ci * wide;
+        let end = (self.phase.taps.len() / wide, ci);
+        for chunk in self.phase.chunks(end.0, ci) {
             let row = chunk.taps.start * ci + chunk.channels.start;
             let last = (chunk.taps.end, chunk.channels.end) == end;
             if in_place {
                 let taps = chunk.taps.len();
-                scratch::with_table(|table| {
-                    self.fill_table(table, n, g, places, height, &chunk);
-                    // SAFETY: the table holds `taps` pointers for each row, to as many elements as the chunk
-                    // has channels; the weights have the chunk's rows; the output rows are this task's own.
-                    unsafe {
-                        sweep(chunk.channels.len(), row, row > 0, last)
-                            .run(|i, _| Rows::InPlace(table[i * taps..].as_ptr(), taps));
-                    }
+                let borders = if wide > 1 { places.len() * taps * ci } else { 0 };
+                scratch::with(borders, |borders| {
+                    scratch::with_table(|table| {
+                        match wide {
+                            1 => self.fill_table(table, n, g, places, height, &chunk),
+                            _ => self.fill_wide(table, n, places, height, (&chunk, wide), borders),
+                        }
+                        // SAFETY: the table holds `taps` pointers for each row, to as many elements as the
+                        // chunk has channels; the weights have the chunk's rows; the output rows are this
+                        // task's own.
+                        unsafe {
+                            sweep(chunk.channels.len(), row, row > 0, last)
+                                .run(|i, _| Rows::InPlace(table[i * taps..].as_ptr(), taps));
+                        }
+                    });
                 });
             } else {
                 let k = chunk.taps.len() * chunk.channels.len();
@@ -360,6 +369,52 @@ impl Run<'_> {
         Some(pixel)
     }
 
+    /// How many neighbouring taps are taken as one, because their pixels lie together and have few
+    /// channels: a line of the kernel, or one tap.
+    fn wide(&self) -> usize {
+        let p = self.p;
+        let line = p.kernel[2];
+        let together = self.conv.input == Layout::ChannelsLast && p.groups == 1 && !p.transposed;
+        let few = p.in_channels < IN_PLACE_CHANNELS && line * p.in_channels <= KC;
+        if together && few && p.dilation[2] == 1 && line > 1 { line } else { 1 }
+    }
+
+    /// As [`Self::fill_table`], for taps of which each stands for `wide`. What lies across the border of
+    /// the image is copied to `borders`.
+    fn fill_wide(
+        &self,
+        table: &mut Vec<*const f32>,
+        n: usize,
+        places: &[[isize; 3]],
+        height: usize,
+        (chunk, wide): (&Chunk, usize),
+        borders: &mut [f32],
+    ) {
+        let channels = self.p.in_channels;
+        let image = &self.x[n * self.frame.in_pixels() * channels..];
+        let len = wide * channels;
+        let mut borders = borders.chunks_exact_mut(len);
+        for places in places.chunks(height) {
+            for t in chunk.taps.clone() {
+                let taps = &self.phase.taps[t * wide..][..wide];
+                table.extend(places.iter().map(|place| {
+                    let pixel = |tap: &[isize; 3]| self.in_pixel(place, tap);
+                    if let (Some(first), Some(_)) = (pixel(&taps[0]), pixel(&taps[wide - 1])) {
+                        return image[first * channels..][..len].as_ptr();
+                    }
+                    let Some(border) = borders.next() else { return ZEROS[..len].as_ptr() };
+                    for (dst, tap) in border.chunks_exact_mut(channels).zip(taps) {
+                        match pixel(tap) {
+                            Some(at) => dst.copy_from_slice(&image[at * channels..][..channels]),
+                            None => dst.fill(0.0),
+                        }
+                    }
+                    border.as_ptr()
+                }));
+            }
+        }
+    }
+
     /// For each `height` rows, for each tap of the chunk, pointers to their channels.
     fn fill_table(
         &self,
@@ -393,30 +448,7 @@ impl Run<'_> {
         let first = (g * ci + chunk.channels.start) * channel;
         let taps = &self.phase.taps[chunk.taps.clone()];
         let len = chunk.channels.len();
-        // Neighbouring taps read neighbouring pixels, whose channels follow one another.
-        let joined = if channel == 1 && len == p.in_channels && p.dilation[2] == 1 && !p.transposed {
-            p.kernel[2]
-        } else {
-            1
-        };
-        let whole = joined > 1 && taps.len() == p.taps();
         for (row, place) in rows.chunks_exact_mut(taps.len() * len).zip(places) {
-            if whole {
-                for (dst, taps) in row.chunks_exact_mut(len * joined).zip(taps.chunks_exact(joined)) {
-                    match (self.in_pixel(place, &taps[0]), self.in_pixel(place, &taps[joined - 1])) {
-                        (Some(at), Some(_)) => dst.copy_from_slice(&image[at * len..][..len * joined]),
-                        _ => {
-                            for (dst, tap) in dst.chunks_exact_mut(len).zip(taps) {
-                                match self.in_pixel(place, tap) {
-                                    Some(at) => dst.copy_from_slice(&image[at * len..][..len]),
-                                    None => dst.fill(0.0),
-                                }
-                            }
-                        }
-                    }
-                }
-                continue;
-            }
             for (dst, tap) in row.chunks_exact_mut(len).zip(taps) {
                 match self.in_pixel(place, tap) {
                     Some(at) => {

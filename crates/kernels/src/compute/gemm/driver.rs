@@ -10,12 +10,12 @@ use super::{Lhs, Rhs, dot};
 use pool::Pool;
 use std::ops::Range;
 
-/// Inner dimension of a block: a panel of B of this many rows stays in the nearest cache.
-const KC: usize = 256;
+/// Inner dimension of a block: a tile of A of this many columns stays in the nearest cache.
+const KC: usize = 512;
 /// Rows of a block: as many rows of A stay in the second cache.
 const MC: usize = 168;
 /// Columns of a block of B that must be packed first.
-const NC: usize = 1024;
+const NC: usize = 512;
 /// Rows of A up to which B is read in place rather than packed.
 const DIRECT_ROWS: usize = 28;
 /// Multiplications below which a product is not divided among threads.
@@ -306,7 +306,7 @@ impl Sweep<'_> {
             };
             for i in self.rows.clone().step_by(self.height) {
                 let h = self.height.min(self.rows.end - i);
-                let args = Args {
+                let mut args = Args {
                     a: a(i - self.rows.start, h),
                     k: self.k,
                     b: base,
@@ -320,14 +320,24 @@ impl Sweep<'_> {
                 };
                 if wide == 1 || tile::panels_at_once(level, h) == wide {
                     // SAFETY: as the caller promises.
-                    unsafe { run_tile(self.isa, h, wide, args, self.c, self.epilogue, i, j, self.last) };
+                    unsafe { run_tile(self.isa, h, wide, &mut args, self.c, self.epilogue, i, j, self.last) };
                 } else {
                     for q in 0..wide {
-                        let args =
-                            Args { b: base.wrapping_add(q * self.b.panel), n: nr.min(n - q * nr), ..args };
+                        args.b = base.wrapping_add(q * self.b.panel);
+                        args.n = nr.min(n - q * nr);
                         // SAFETY: as the caller promises.
                         unsafe {
-                            run_tile(self.isa, h, 1, args, self.c, self.epilogue, i, j + q * nr, self.last)
+                            run_tile(
+                                self.isa,
+                                h,
+                                1,
+                                &mut args,
+                                self.c,
+                                self.epilogue,
+                                i,
+                                j + q * nr,
+                                self.last,
+                            )
                         };
                     }
                 }
@@ -337,7 +347,8 @@ impl Sweep<'_> {
     }
 }
 
-/// Computes a tile of C at `(i, j)` and, if `last`, finishes it.
+/// Computes a tile of C at `(i, j)` and, if `last`, finishes it. The arguments are completed where they
+/// are: a copy would wait for the last tile's stores.
 ///
 /// # Safety
 /// As [`tile::run`] says of `args`, which lacks only C and the last step; the tile is in C, and no
@@ -346,7 +357,7 @@ pub(crate) unsafe fn run_tile(
     isa: Isa,
     rows: usize,
     panels: usize,
-    args: Args,
+    args: &mut Args,
     c: RawC,
     epilogue: &Epilogue<'_>,
     i: usize,
@@ -356,7 +367,7 @@ pub(crate) unsafe fn run_tile(
     // What the tile itself cannot do follows it: a residual across its rows, an activation beyond bounds.
     let fused = epilogue.residual.is_none_or(|(_, r)| r.col_stride() == 1);
     let simple = fused && epilogue.activation.is_simple();
-    let finish = last.then(|| Finish {
+    args.finish = last.then(|| Finish {
         alpha: epilogue.alpha,
         col_bias: if let Bias::PerCol(b) = epilogue.bias { b[j..].as_ptr() } else { std::ptr::null() },
         row_bias: if let Bias::PerRow(b) = epilogue.bias { b[i..].as_ptr() } else { std::ptr::null() },
@@ -371,9 +382,9 @@ pub(crate) unsafe fn run_tile(
     let n = args.n;
     let at = c.ptr.wrapping_add(i * c.rs + j * c.cs);
     if c.cs == 1 || n == 1 {
-        let args = Args { c: at, c_step: c.rs, finish, ..args };
+        (args.c, args.c_step) = (at, c.rs);
         // SAFETY: as the caller promises.
-        unsafe { tile::run(isa, rows, panels, &args) };
+        unsafe { tile::run(isa, rows, panels, args) };
     } else {
         let mut own = [0.0f32; tile::MAX_TILE];
         let place = |r: usize, q: usize| at.wrapping_add(r * c.rs + q * c.cs);
@@ -385,9 +396,9 @@ pub(crate) unsafe fn run_tile(
                 }
             }
         }
-        let args = Args { c: own.as_mut_ptr(), c_step: n, finish, ..args };
+        (args.c, args.c_step) = (own.as_mut_ptr(), n);
         // SAFETY: as the caller promises; `own` holds any tile.
-        unsafe { tile::run(isa, rows, panels, &args) };
+        unsafe { tile::run(isa, rows, panels, args) };
         for q in 0..n {
             for r in 0..rows {
                 // SAFETY: an element of the tile.

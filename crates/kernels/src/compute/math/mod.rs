@@ -112,6 +112,15 @@ pub fn binary_scalar(pool: &Pool, isa: Isa, op: Binary, a: &[f32], b: f32, out: 
     });
 }
 
+/// `out[i] = min(max(x[i], low), high)`; NaN stays.
+///
+/// # Panics
+/// If the lengths differ.
+pub fn clamp(isa: Isa, (low, high): (f32, f32), x: &[f32], out: &mut [f32]) {
+    assert_eq!(x.len(), out.len(), "lengths of an elementwise function");
+    dispatch(isa, Clamp { low, high, x, out });
+}
+
 /// `out[i] = a * x[i] + y[i]`, rounded once where the level can.
 ///
 /// # Panics
@@ -269,6 +278,26 @@ impl Op for BinaryTo<'_> {
             Binary::Div => apply!(|a: f32, b: f32| a / b),
             Binary::Maximum => apply!(|a: f32, b: f32| if a > b || a.is_nan() { a } else { b }),
             Binary::Minimum => apply!(|a: f32, b: f32| if a < b || a.is_nan() { a } else { b }),
+        }
+    }
+}
+
+struct Clamp<'a> {
+    low: f32,
+    high: f32,
+    x: &'a [f32],
+    out: &'a mut [f32],
+}
+
+impl Op for Clamp<'_> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, _: S) {
+        for (out, &x) in self.out.iter_mut().zip(self.x) {
+            // Comparisons that NaN fails keep it.
+            let bounded = if x < self.low { self.low } else { x };
+            *out = if bounded > self.high { self.high } else { bounded };
         }
     }
 }

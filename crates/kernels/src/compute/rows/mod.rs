@@ -1,6 +1,7 @@
 //! Functions of rows: reductions, softmax, norms. Each row is a thread's own, so results do not depend
 //! on how rows are divided.
 
+mod group;
 mod norm;
 mod reduce;
 mod softmax;
@@ -8,6 +9,7 @@ mod softmax;
 #[cfg(test)]
 mod tests;
 
+pub use group::group_norm_factors;
 pub use norm::{affine, layer_norm, mean_rstd, rms_norm};
 pub use reduce::{max, min, sum, sum_of_squares};
 pub use softmax::{softmax, softmax_across, softmax_in_place};

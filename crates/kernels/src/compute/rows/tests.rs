@@ -112,3 +112,47 @@ fn norms_match_f64() {
         assert_eq!(out[0], numbers(1)[0] * 2.0 + 1.0);
     }
 }
+
+#[test]
+fn group_norm_factors_match_f64() {
+    use super::super::conv::Layout;
+    for isa in Isa::available() {
+        for (images, channels, pixels, groups) in
+            [(1, 4, 9, 2), (2, 6, 700, 3), (1, 40, 1000, 8), (1, 1, 1, 1)]
+        {
+            let planes = numbers(images * channels * pixels);
+            let mut rows = planes.clone();
+            for (i, &x) in planes.iter().enumerate() {
+                let (image, c, p) = (i / (channels * pixels), i / pixels % channels, i % pixels);
+                rows[(image * pixels + p) * channels + c] = x;
+            }
+            let (weight, bias) = (numbers(channels), numbers(channels + 1)[1..].to_vec());
+            for (layout, x) in [(Layout::ChannelsFirst, &planes), (Layout::ChannelsLast, &rows)] {
+                let (mut scale, mut shift) = (vec![0.0; images * channels], vec![0.0; images * channels]);
+                group_norm_factors(
+                    &Pool::new(2),
+                    isa,
+                    0.5,
+                    (channels, pixels, groups),
+                    layout,
+                    x,
+                    (Some(&weight), Some(&bias)),
+                    (&mut scale, &mut shift),
+                );
+                for i in 0..images * channels {
+                    let (image, c) = (i / channels, i % channels);
+                    let each = channels / groups;
+                    let n = each * pixels;
+                    let group = &planes[image * channels * pixels + c / each * n..][..n];
+                    let mean = group.iter().map(|&x| f64::from(x)).sum::<f64>() / n as f64;
+                    let variance =
+                        group.iter().map(|&x| (f64::from(x) - mean).powi(2)).sum::<f64>() / n as f64;
+                    let want = f64::from(weight[c]) / (variance + 0.5).sqrt();
+                    assert!(close(scale[i], want, 1e-5), "{layout:?}: {} for {want}", scale[i]);
+                    let want = f64::from(bias[c]) - mean * want;
+                    assert!((f64::from(shift[i]) - want).abs() < 1e-4, "{layout:?}: {} for {want}", shift[i]);
+                }
+            }
+        }
+    }
+}

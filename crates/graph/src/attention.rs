@@ -1,0 +1,161 @@
+//! The step of [`Op::Attention`](crate::Op::Attention).
+
+use crate::node::Attention;
+use crate::strided::View;
+use kernels::compute::{Epilogue, Isa, MatMut, MatRef, gemm, softmax_in_place};
+use operator::{Error, KernelContext, Result};
+use pool::Pool;
+use tensor::{TensorView, TensorViewMut};
+
+/// Scores that are computed at once: they stay in a near cache.
+const SCORES: usize = 1 << 15;
+/// Queries that are looked at together, at most: enough for several threads to share. How queries are
+/// taken together does not depend on the number of threads, as results might with it.
+const QUERIES: usize = 56;
+/// Multiplications below which attention stays on one thread.
+const SPLIT_WORK: usize = 1 << 20;
+
+/// Matrices in memory, one for each head of each item of the batch.
+#[derive(Debug)]
+struct Operand {
+    /// Which input of the node holds it.
+    input: usize,
+    starts: Vec<usize>,
+    rows: usize,
+    cols: usize,
+    strides: (usize, usize),
+}
+
+impl Operand {
+    /// A view of three dimensions as matrices.
+    fn new(input: usize, view: &View) -> Option<Self> {
+        let ((rows, rs), (cols, cs)) = (view.single(1)?, view.single(2)?);
+        Some(Self { input, starts: view.starts(0), rows, cols, strides: (rs, cs) })
+    }
+
+    /// Rows from `first` on of the `i`th matrix.
+    fn matrix<'a>(&self, reads: &[&'a [f32]], i: usize, first: usize, rows: usize) -> MatRef<'a> {
+        let (rs, cs) = self.strides;
+        MatRef::strided(&reads[self.input][self.starts[i] + first * rs..], rows, self.cols, rs, cs)
+    }
+}
+
+/// Attention of known shapes: `softmax(alpha q k + mask) v` for each head.
+#[derive(Debug)]
+pub(crate) struct AttentionStep {
+    spec: Attention,
+    q: Operand,
+    k: Operand,
+    v: Operand,
+    mask: Option<Operand>,
+    alpha: f32,
+    /// The factor of `v`.
+    beta: f32,
+    isa: Isa,
+}
+
+impl AttentionStep {
+    /// Views of three dimensions: `[heads, queries, width]`, `[heads, width, keys]`, `[heads, keys, values]`
+    /// and `[heads, queries, keys]`. `None` if they do not fit each other or step in more than one way.
+    pub(crate) fn new(spec: &Attention, isa: Isa) -> Option<Self> {
+        let [q, k, v] = &spec.views;
+        let operand = |i: usize, view: &View| Operand::new(i, view);
+        let mask = match &spec.mask {
+            Some(view) => Some(operand(3, view)?),
+            None => None,
+        };
+        let step = Self {
+            q: operand(0, q)?,
+            k: operand(1, k)?,
+            v: operand(2, v)?,
+            mask,
+            alpha: q.factor * k.factor * spec.factor,
+            beta: v.factor,
+            spec: spec.clone(),
+            isa,
+        };
+        let heads = step.spec.items * step.spec.heads;
+        let all = [Some(&step.q), Some(&step.k), Some(&step.v), step.mask.as_ref()];
+        let fits = all.iter().flatten().all(|o| o.starts.len() == heads)
+            && step.q.cols == step.k.rows
+            && step.k.cols == step.v.rows
+            && step.mask.as_ref().is_none_or(|m| {
+                (m.rows, m.cols) == (step.q.rows, step.k.cols)
+                    && spec.mask.as_ref().is_some_and(|v| v.factor == 1.0)
+            });
+        fits.then_some(step)
+    }
+
+    pub(crate) fn run(
+        &self,
+        ctx: &KernelContext<'_>,
+        reads: &[TensorView<'_>],
+        out: &mut TensorViewMut<'_>,
+    ) -> Result<()> {
+        let reads = reads.iter().map(|r| r.as_slice::<f32>()).collect::<Result<Vec<_>, _>>()?;
+        let out = out.as_mut_slice::<f32>()?;
+        let (items, heads) = (self.spec.items, self.spec.heads);
+        let (queries, keys, values) = (self.q.rows, self.k.cols, self.v.cols);
+        let row = heads * values;
+        if out.len() != items * queries * row {
+            return Err(Error::invalid("attention whose output has other sizes than its operands give"));
+        }
+        let work = items * heads * queries * keys * (self.q.cols + values);
+        let threads = if work < SPLIT_WORK { 1 } else { ctx.pool().threads() };
+        let at_once = (SCORES / keys).clamp(1, queries.min(QUERIES));
+        if threads == 1 {
+            let mut scores = ctx.scratch::<f32>(at_once * keys)?;
+            for (item, out) in out.chunks_exact_mut(queries * row).enumerate() {
+                for first in (0..queries).step_by(at_once) {
+                    let last = queries.min(first + at_once);
+                    self.rows(&reads, item, first, &mut out[first * row..last * row], &mut scores);
+                }
+            }
+            return Ok(());
+        }
+        for (item, out) in out.chunks_exact_mut(queries * row).enumerate() {
+            ctx.pool().parallel_chunks_mut(out, at_once * row, 1, &|i, out| {
+                self.rows(&reads, item, i * at_once, out, &mut vec![0.0; at_once * keys]);
+            });
+        }
+        Ok(())
+    }
+
+    /// Computes the rows of `out`, the queries of an item from `first` on, for all heads.
+    fn rows(&self, reads: &[&[f32]], item: usize, first: usize, out: &mut [f32], scores: &mut [f32]) {
+        let (heads, keys, values) = (self.spec.heads, self.k.cols, self.v.cols);
+        let row = heads * values;
+        let rows = out.len() / row;
+        let serial = Pool::serial();
+        let scores = &mut scores[..rows * keys];
+        for head in 0..heads {
+            let i = item * heads + head;
+            let mask = self.mask.as_ref().map(|m| (1.0, m.matrix(reads, i, first, rows)));
+            let epilogue = Epilogue { alpha: self.alpha, residual: mask, ..Epilogue::NONE };
+            let (q, k) = (self.q.matrix(reads, i, first, rows), self.k.matrix(reads, i, 0, self.k.rows));
+            gemm(&serial, self.isa, q, k, MatMut::new(scores, rows, keys), &epilogue);
+            if self.spec.safe {
+                for row in scores.chunks_exact_mut(keys) {
+                    // A query that may look at nothing gives zeros.
+                    let none = row.iter().all(|&s| s == f32::NEG_INFINITY);
+                    softmax_in_place(&serial, self.isa, false, keys, row);
+                    if none {
+                        row.fill(0.0);
+                    }
+                }
+            } else {
+                softmax_in_place(&serial, self.isa, false, keys, scores);
+            }
+            let c = MatMut::strided(&mut out[head * values..], rows, values, row, 1);
+            let epilogue = Epilogue { alpha: self.beta, ..Epilogue::NONE };
+            gemm(
+                &serial,
+                self.isa,
+                MatRef::new(scores, rows, keys),
+                self.v.matrix(reads, i, 0, keys),
+                c,
+                &epilogue,
+            );
+        }
+    }
+}

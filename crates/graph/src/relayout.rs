@@ -1,0 +1,51 @@
+//! The step of [`Op::Relayout`](crate::Op::Relayout).
+
+use crate::node::image_layout;
+use kernels::compute::{Isa, Layout, MatMut, MatRef, copy};
+use operator::{KernelContext, Result};
+use tensor::{ScalarType, TensorMeta, TensorView, TensorViewMut};
+
+/// Rows of a transposition that a task copies.
+const ROWS: usize = 256;
+
+/// A change of layout: the transposition of the matrices of each image, if it is one.
+pub(crate) struct RelayoutStep {
+    /// Rows and columns of each image of the output.
+    matrices: Option<(usize, usize)>,
+    isa: Isa,
+}
+
+impl RelayoutStep {
+    pub(crate) fn new(from: &TensorMeta, to: &TensorMeta, isa: Isa) -> Self {
+        let known = from.dtype() == ScalarType::Float && from.rank() >= 3 && from.sizes() == to.sizes();
+        let pixels = from.sizes().get(2..).map_or(0, |s| s.iter().product());
+        let matrices = match (image_layout(from), image_layout(to)) {
+            (Some(Layout::ChannelsFirst), Some(Layout::ChannelsLast)) if known => {
+                Some((pixels, from.sizes()[1]))
+            }
+            (Some(Layout::ChannelsLast), Some(Layout::ChannelsFirst)) if known => {
+                Some((from.sizes()[1], pixels))
+            }
+            _ => None,
+        };
+        Self { matrices: matrices.filter(|(r, c)| r * c > 0), isa }
+    }
+
+    pub(crate) fn run(
+        &self,
+        ctx: &KernelContext<'_>,
+        x: &TensorView<'_>,
+        out: &mut TensorViewMut<'_>,
+    ) -> Result<()> {
+        let Some((rows, cols)) = self.matrices else { return Ok(x.relayout(out)?) };
+        let (x, out) = (x.as_slice::<f32>()?, out.as_mut_slice::<f32>()?);
+        for (x, out) in x.chunks_exact(rows * cols).zip(out.chunks_exact_mut(rows * cols)) {
+            ctx.pool().parallel_chunks_mut(out, ROWS * cols, (1 << 15) / (ROWS * cols) + 1, &|i, out| {
+                let n = out.len() / cols;
+                let part = MatRef::strided(&x[i * ROWS..], n, cols, 1, rows);
+                copy(self.isa, part, MatMut::new(out, n, cols));
+            });
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,282 @@
+//! Values as views of others: what reshapes, permutations, expansions and slices, as programs copy
+//! them, come to when a reader can step through memory itself.
+
+use crate::graph::{Graph, ValueId};
+use crate::node::{Call, Node, Op};
+use crate::pointwise::{Instr, Program};
+use kernels::compute::Binary;
+use smallvec::SmallVec;
+use tensor::ScalarType;
+
+/// A run of elements: how many, and how far apart.
+type Part = (usize, usize);
+
+/// Dimensions that a value's view may have.
+const MOST_PARTS: usize = 16;
+
+/// How the elements of a value lie in another, and what they are multiplied by.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct View {
+    /// The value that holds the elements.
+    pub(crate) root: ValueId,
+    /// The first element.
+    pub(crate) offset: usize,
+    /// A factor of every element.
+    pub(crate) factor: f32,
+    /// The parts of each dimension, the slowest first; a dimension of size 1 has none.
+    dims: Vec<SmallVec<[Part; 2]>>,
+}
+
+impl View {
+    /// The view that a value is of the furthest value that still has its elements. `producers` are the
+    /// graph's.
+    pub(crate) fn of(graph: &Graph, producers: &[Option<usize>], value: ValueId) -> Option<Self> {
+        // From the value back, as far as each node is a view of its input.
+        let mut chain = Vec::new();
+        let mut at = value;
+        while let Some(node) = producers[at.0].map(|p| &graph.nodes[p]) {
+            let one = node.outputs.len() == 1
+                && plain(graph, at)
+                && node.inputs.first().is_some_and(|&v| plain(graph, v));
+            if !one || !is_view(node) {
+                break;
+            }
+            chain.push(node);
+            at = node.inputs[0];
+        }
+        let mut view = Self::dense(graph, at)?;
+        for node in chain.into_iter().rev() {
+            let out = node.outputs[0];
+            view = match view.then(graph, node) {
+                Some(next) if next.sizes() == **graph.meta(out).sizes() => next,
+                _ => Self::dense(graph, out)?,
+            };
+        }
+        Some(view)
+    }
+
+    /// A value as it lies.
+    fn dense(graph: &Graph, value: ValueId) -> Option<Self> {
+        let meta = graph.meta(value);
+        if !plain(graph, value) || meta.numel() == 0 {
+            return None;
+        }
+        let dims = meta.sizes().iter().zip(meta.strides().iter()).map(|(&n, &s)| part(n, s)).collect();
+        Some(Self { root: value, offset: 0, factor: 1.0, dims })
+    }
+
+    /// The sizes.
+    pub(crate) fn sizes(&self) -> Vec<usize> {
+        self.dims.iter().map(size).collect()
+    }
+
+    /// The parts of all dimensions, those that step alike joined.
+    pub(crate) fn parts(&self) -> Vec<Part> {
+        let mut parts: Vec<Part> = Vec::new();
+        for &(n, s) in self.dims.iter().flatten() {
+            match parts.last_mut() {
+                Some((m, t)) if *t == n * s => (*m, *t) = (*m * n, s),
+                _ => parts.push((n, s)),
+            }
+        }
+        parts
+    }
+
+    /// The size and stride of a dimension, if it has only one stride.
+    pub(crate) fn single(&self, dim: usize) -> Option<Part> {
+        match self.dims[dim].as_slice() {
+            [] => Some((1, 0)),
+            [part] => Some(*part),
+            _ => None,
+        }
+    }
+
+    /// Where each element of a dimension starts, from the offset on.
+    pub(crate) fn starts(&self, dim: usize) -> Vec<usize> {
+        let mut starts = vec![self.offset];
+        for &(n, s) in &self.dims[dim] {
+            starts = starts.iter().flat_map(|&at| (0..n).map(move |i| at + i * s)).collect();
+        }
+        starts
+    }
+
+    /// The same elements in the same order under other sizes.
+    pub(crate) fn reshape(&self, sizes: &[usize]) -> Option<Self> {
+        let parts = self.parts();
+        let mut left = parts.into_iter();
+        let mut rest: Option<Part> = None;
+        let mut dims = Vec::with_capacity(sizes.len());
+        for &size in sizes {
+            let (mut need, mut dim) = (size, SmallVec::new());
+            while need > 1 {
+                let (n, s) = rest.take().or_else(|| left.next())?;
+                if need.is_multiple_of(n) {
+                    dim.push((n, s));
+                    need /= n;
+                } else if n.is_multiple_of(need) {
+                    dim.push((need, s * (n / need)));
+                    rest = Some((n / need, s));
+                    need = 1;
+                } else {
+                    return None;
+                }
+            }
+            dims.push(dim);
+        }
+        (rest.is_none() && left.next().is_none()).then_some(Self { dims, ..self.clone() })
+    }
+
+    /// The view broadcast to `sizes`, which have as many dimensions or more.
+    pub(crate) fn expand(&self, sizes: &[usize]) -> Option<Self> {
+        let lead = sizes.len().checked_sub(self.dims.len())?;
+        let mut dims: Vec<_> = sizes[..lead].iter().map(|&n| part(n, 0)).collect();
+        for (dim, &n) in self.dims.iter().zip(&sizes[lead..]) {
+            dims.push(match size(dim) {
+                m if m == n => dim.clone(),
+                1 => part(n, 0),
+                _ => return None,
+            });
+        }
+        Some(Self { dims, ..self.clone() })
+    }
+
+    /// What a node that is a view of its input makes of this one.
+    fn then(self, graph: &Graph, node: &Node) -> Option<Self> {
+        let sizes = graph.meta(node.outputs[0]).sizes();
+        match &node.op {
+            Op::Reshape => self.reshape(sizes),
+            Op::Pointwise(program) => {
+                let factor = self.factor * scale_of(program)?;
+                Some(Self { factor, ..self })
+            }
+            Op::Call(call) => self.called(call, sizes),
+            _ => None,
+        }
+    }
+
+    fn called(mut self, call: &Call, sizes: &[usize]) -> Option<Self> {
+        let rank = self.dims.len();
+        let dim =
+            |d: i64| usize::try_from(if d < 0 { d + rank as i64 } else { d }).ok().filter(|&d| d < rank);
+        match call.name() {
+            "aten::permute_copy.out" => {
+                let order = call.ints(1)?.iter().map(|&d| dim(d)).collect::<Option<Vec<_>>>()?;
+                let mut seen = vec![false; rank];
+                order.iter().for_each(|&d| seen[d] = true);
+                if order.len() != rank || seen.contains(&false) {
+                    return None;
+                }
+                self.dims = order.iter().map(|&d| self.dims[d].clone()).collect();
+            }
+            "aten::transpose_copy.int_out" => self.dims.swap(dim(call.int(1)?)?, dim(call.int(2)?)?),
+            "aten::t_copy.out" if rank == 2 => self.dims.swap(0, 1),
+            "aten::expand_copy.out" => return self.expand(sizes),
+            "aten::select_copy.int_out" => {
+                let (d, index) = (dim(call.int(1)?)?, call.int(2)?);
+                let (n, stride) = self.single(d)?;
+                let index = usize::try_from(if index < 0 { index + n as i64 } else { index }).ok()?;
+                if index >= n {
+                    return None;
+                }
+                self.offset += index * stride;
+                self.dims.remove(d);
+            }
+            "aten::slice_copy.Tensor_out" => {
+                let d = dim(call.int(1)?)?;
+                let (n, stride) = self.single(d)?;
+                let bound = |position: usize, default: usize| match call.int(position) {
+                    None if call.is_none(position) => Some(default),
+                    None => None,
+                    Some(at) => {
+                        Some(usize::try_from(if at < 0 { at + n as i64 } else { at }).unwrap_or(0).min(n))
+                    }
+                };
+                let (start, end) = (bound(2, 0)?, bound(3, n)?);
+                let step =
+                    usize::try_from(call.int(4).unwrap_or(1)).ok().filter(|&s| s > 0 && s <= n.max(1))?;
+                let len = end.saturating_sub(start).div_ceil(step);
+                if len == 0 {
+                    return None;
+                }
+                self.offset += start * stride;
+                self.dims[d] = part(len, step * stride);
+            }
+            _ => return None,
+        }
+        (self.dims.iter().map(|d| d.len()).sum::<usize>() <= MOST_PARTS).then_some(self)
+    }
+}
+
+/// Whether a value is f32 and row-major: how views are counted.
+fn plain(graph: &Graph, value: ValueId) -> bool {
+    let meta = graph.meta(value);
+    meta.dtype() == ScalarType::Float && meta.dim_order().is_contiguous()
+}
+
+/// Whether a node may be a view of its first input.
+fn is_view(node: &Node) -> bool {
+    match &node.op {
+        Op::Reshape => true,
+        Op::Pointwise(program) => node.inputs.len() == 1 && scale_of(program).is_some(),
+        Op::Call(call) => {
+            let name = call.name();
+            let known = ["permute_copy.out", "transpose_copy.int_out", "t_copy.out", "expand_copy.out"];
+            let cuts = ["select_copy.int_out", "slice_copy.Tensor_out"];
+            let base = name.strip_prefix("aten::").unwrap_or(name);
+            call.input_at(0) == Some(0)
+                && node.inputs.len() == 1
+                && known.iter().chain(&cuts).any(|k| *k == base)
+        }
+        _ => false,
+    }
+}
+
+/// The number by which a program multiplies its input, if that is all it does.
+fn scale_of(program: &Program) -> Option<f32> {
+    match program.instrs.as_slice() {
+        [Instr::Input(0), Instr::Const(c), Instr::Binary(Binary::Mul, 0, 1)] => Some(*c),
+        [Instr::Input(0), Instr::Const(c), Instr::Binary(Binary::Div, 0, 1)] => Some(1.0 / *c),
+        _ => None,
+    }
+}
+
+fn part(n: usize, stride: usize) -> SmallVec<[Part; 2]> {
+    if n == 1 { SmallVec::new() } else { SmallVec::from_slice(&[(n, stride)]) }
+}
+
+fn size(dim: &SmallVec<[Part; 2]>) -> usize {
+    dim.iter().map(|p| p.0).product()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tensor::TensorMeta;
+
+    fn view(sizes: &[usize]) -> View {
+        let mut graph = Graph::new();
+        let x = graph.input(TensorMeta::contiguous(ScalarType::Float, sizes).unwrap());
+        View::of(&graph, &[None], x).unwrap()
+    }
+
+    #[test]
+    fn a_reshape_splits_and_joins_what_steps_alike() {
+        let x = view(&[6, 4]);
+        assert_eq!(x.reshape(&[2, 12]).unwrap().sizes(), [2, 12]);
+        assert_eq!(x.reshape(&[24]).unwrap().parts(), [(24, 1)]);
+        assert!(x.reshape(&[5, 5]).is_none() && x.reshape(&[6]).is_none());
+        let mut turned = x;
+        turned.dims.swap(0, 1);
+        assert_eq!(turned.reshape(&[2, 2, 3, 2]).unwrap().parts(), [(4, 1), (6, 4)]);
+        assert!(turned.reshape(&[8, 3]).unwrap().single(0).is_none());
+        assert!(turned.reshape(&[3, 8]).is_none());
+        assert_eq!(turned.reshape(&[8, 3]).unwrap().starts(0), [0, 12, 1, 13, 2, 14, 3, 15]);
+    }
+
+    #[test]
+    fn an_expansion_repeats() {
+        let x = view(&[3, 1]).expand(&[2, 3, 4]).unwrap();
+        assert_eq!((x.sizes(), x.parts()), (vec![2, 3, 4], vec![(2, 0), (3, 1), (4, 0)]));
+        assert_eq!(x.reshape(&[6, 4]).unwrap().starts(0), [0, 1, 2, 0, 1, 2]);
+    }
+}

@@ -1,0 +1,114 @@
+//! Statistics of groups of channels.
+
+use super::super::conv::Layout;
+use super::super::isa::Isa;
+use super::super::simd::{Op, Simd, dispatch};
+use super::norm::mean_rstd;
+use pool::Pool;
+
+/// Elements of a channels-last image that are looked at together: they stay in a near cache.
+const BLOCK: usize = 1 << 14;
+/// Pixels of such a block at most: their sum is taken in f32.
+const PIXELS: usize = 512;
+
+/// The factors of group normalisation: for each image and channel those `scale` and `shift` with which
+/// it is `x * scale + shift`. `x` holds images of `channels` by `pixels` in `layout`; `weight` and `bias`
+/// have `channels` elements, `scale` and `shift` as many for each image. The variance is that of the
+/// whole population. Divided among the threads of `pool` if there is much of it.
+///
+/// # Panics
+/// If lengths contradict each other, or the groups do not divide the channels.
+pub fn group_norm_factors(
+    pool: &Pool,
+    isa: Isa,
+    eps: f32,
+    (channels, pixels, groups): (usize, usize, usize),
+    layout: Layout,
+    x: &[f32],
+    (weight, bias): (Option<&[f32]>, Option<&[f32]>),
+    (scale, shift): (&mut [f32], &mut [f32]),
+) {
+    assert!(groups > 0 && channels.is_multiple_of(groups), "{groups} groups of {channels} channels");
+    assert!([weight, bias].iter().flatten().all(|v| v.len() == channels), "factors of {channels} channels");
+    assert_eq!(scale.len(), shift.len(), "factors of group normalisation");
+    let image = channels * pixels;
+    if image == 0 {
+        return;
+    }
+    assert_eq!(x.len() / image * channels, scale.len(), "factors of images of {channels} channels");
+    let each = channels / groups;
+    let images =
+        x.chunks_exact(image).zip(scale.chunks_exact_mut(channels).zip(shift.chunks_exact_mut(channels)));
+    for (x, (scale, shift)) in images {
+        let mut statistics = vec![(0.0, 0.0); groups];
+        match layout {
+            Layout::ChannelsFirst => {
+                let grain = (BLOCK / (each * pixels)).max(1);
+                pool.parallel_chunks_mut(&mut statistics, 1, grain, &|g, pair| {
+                    pair[0] = mean_rstd(isa, &x[g * each * pixels..][..each * pixels], eps);
+                });
+            }
+            Layout::ChannelsLast => last(pool, isa, eps, channels, x, &mut statistics),
+        }
+        for c in 0..channels {
+            let (mean, rstd) = statistics[c / each];
+            scale[c] = rstd * weight.map_or(1.0, |w| w[c]);
+            shift[c] = bias.map_or(0.0, |b| b[c]) - mean * scale[c];
+        }
+    }
+}
+
+/// Mean and reciprocal deviation of each group of a channels-last image.
+fn last(pool: &Pool, isa: Isa, eps: f32, channels: usize, x: &[f32], statistics: &mut [(f32, f32)]) {
+    let pixels = x.len() / channels;
+    let block = (BLOCK / channels).clamp(1, PIXELS);
+    let each = channels / statistics.len();
+    // For each block of pixels, each channel's mean, then its sum of squared distances from that.
+    let mut moments = vec![0.0f32; pixels.div_ceil(block) * 2 * channels];
+    pool.parallel_chunks_mut(&mut moments, 2 * channels, 1, &|b, moments| {
+        let first = b * block * channels;
+        let x = &x[first..x.len().min(first + block * channels)];
+        let (means, squares) = moments.split_at_mut(channels);
+        dispatch(isa, Moments { x, means, squares });
+    });
+    let count = |b: usize| block.min(pixels - b * block) as f64;
+    for (g, pair) in statistics.iter_mut().enumerate() {
+        let of = |start: usize| {
+            let blocks = moments.chunks_exact(2 * channels).enumerate();
+            blocks
+                .flat_map(move |(b, m)| m[start + g * each..][..each].iter().map(move |&v| (b, f64::from(v))))
+        };
+        let n = (pixels * each) as f64;
+        let mean = of(0).map(|(b, m)| m * count(b)).sum::<f64>() / n;
+        let between = of(0).map(|(b, m)| (m - mean) * (m - mean) * count(b)).sum::<f64>();
+        let within = of(channels).map(|(_, s)| s).sum::<f64>();
+        *pair = (mean as f32, (1.0 / ((between + within) / n + f64::from(eps)).sqrt()) as f32);
+    }
+}
+
+struct Moments<'a> {
+    x: &'a [f32],
+    means: &'a mut [f32],
+    squares: &'a mut [f32],
+}
+
+impl Op for Moments<'_> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let Moments { x, means, squares } = self;
+        let channels = means.len();
+        for pixel in x.chunks_exact(channels) {
+            means.iter_mut().zip(pixel).for_each(|(m, x)| *m += x);
+        }
+        let factor = channels as f32 / x.len() as f32;
+        means.iter_mut().for_each(|m| *m *= factor);
+        for pixel in x.chunks_exact(channels) {
+            for ((square, x), mean) in squares.iter_mut().zip(pixel).zip(means.iter()) {
+                let d = x - mean;
+                *square = s.mul_add1(d, d, *square);
+            }
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! Pooling of channels-last images: the greatest or the mean of each window, channel by channel.
+
+use super::conv::ConvFrame;
+use super::isa::Isa;
+use super::simd::{Op, Simd, dispatch};
+use pool::Pool;
+
+/// Elements of the input that a task looks at, at least.
+const GRAIN: usize = 1 << 15;
+
+/// The windows of a pooling. Space has three dimensions, depth, height and width; those that an
+/// operator lacks have kernel, stride and dilation 1 and padding 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Windows {
+    /// Pixels of a window.
+    pub kernel: [usize; 3],
+    /// Pixels from one window to the next.
+    pub stride: [usize; 3],
+    /// Pixels before the first.
+    pub padding: [usize; 3],
+    /// Pixels from one pixel of a window to the next.
+    pub dilation: [usize; 3],
+}
+
+/// What is taken of a window.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Pooling {
+    /// The greatest pixel; NaN if any is. Negative infinity if the window has none.
+    Max,
+    /// The sum of the pixels, divided by their number.
+    Mean,
+    /// The sum of the pixels, divided by the number of those of the window that lie in the image or in
+    /// its padding, which is as wide after the last pixel as before the first.
+    MeanOfPadded,
+    /// The sum of the pixels times a factor.
+    Sum(f32),
+}
+
+/// Pools images of `channels` channels, channels-last. Lines of the output are divided among the
+/// threads of `pool`.
+///
+/// # Panics
+/// If a slice has not the size that the frame says.
+pub fn pool_windows(
+    pool: &Pool,
+    isa: Isa,
+    pooling: Pooling,
+    windows: &Windows,
+    frame: &ConvFrame,
+    channels: usize,
+    x: &[f32],
+    out: &mut [f32],
+) {
+    let image = frame.in_pixels() * channels;
+    assert_eq!(x.len(), frame.batch * image, "input of {windows:?} for {frame:?}");
+    assert_eq!(out.len(), frame.batch * frame.out_pixels() * channels, "output of {windows:?} for {frame:?}");
+    let [depth, height, width] = frame.output;
+    let line = width * channels;
+    if out.is_empty() {
+        return;
+    }
+    let grain = (GRAIN / (line * windows.kernel.iter().product::<usize>()).max(1)).max(1);
+    pool.parallel_chunks_mut(out, line, grain, &|i, out| {
+        let (n, z, y) = (i / height / depth, i / height % depth, i % height);
+        let x = &x[n * image..][..image];
+        dispatch(isa, Line { pooling, windows, frame, channels, at: [z, y], x, out });
+    });
+}
+
+/// A line of the output.
+struct Line<'a> {
+    pooling: Pooling,
+    windows: &'a Windows,
+    frame: &'a ConvFrame,
+    channels: usize,
+    at: [usize; 2],
+    x: &'a [f32],
+    out: &'a mut [f32],
+}
+
+impl Line<'_> {
+    /// The pixels of the window at output pixel `o` of a dimension: the first, and how many; and how many it
+    /// would have with the padding.
+    #[inline(always)]
+    fn reach(&self, d: usize, o: usize) -> (usize, usize, usize) {
+        let w = self.windows;
+        let (start, step, input) = (o * w.stride[d], w.dilation[d], self.frame.input[d]);
+        let skip = w.padding[d].saturating_sub(start).div_ceil(step).min(w.kernel[d]);
+        let first = (start + skip * step).saturating_sub(w.padding[d]);
+        let count = input.saturating_sub(first).div_ceil(step).min(w.kernel[d] - skip);
+        let padded = (input + 2 * w.padding[d]).saturating_sub(start).div_ceil(step).min(w.kernel[d]);
+        (first, count, padded)
+    }
+}
+
+impl Op for Line<'_> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(mut self, _: S) {
+        let out = std::mem::take(&mut self.out);
+        let [_, height, width] = self.frame.input;
+        let (z, y) = (self.reach(0, self.at[0]), self.reach(1, self.at[1]));
+        let step = self.windows.dilation;
+        for (o, out) in out.chunks_exact_mut(self.channels).enumerate() {
+            let x = self.reach(2, o);
+            let pixels = (0..z.1)
+                .flat_map(|i| (0..y.1).map(move |j| (z.0 + i * step[0]) * height + y.0 + j * step[1]));
+            let pixels = pixels.flat_map(|line| (0..x.1).map(move |k| line * width + x.0 + k * step[2]));
+            let pixel = |p: usize| &self.x[p * self.channels..][..self.channels];
+            if self.pooling == Pooling::Max {
+                out.fill(f32::NEG_INFINITY);
+                for p in pixels {
+                    for (m, &x) in out.iter_mut().zip(pixel(p)) {
+                        *m = if x > *m || x.is_nan() { x } else { *m };
+                    }
+                }
+                continue;
+            }
+            out.fill(0.0);
+            for p in pixels {
+                out.iter_mut().zip(pixel(p)).for_each(|(s, x)| *s += x);
+            }
+            match self.pooling {
+                Pooling::Sum(factor) => out.iter_mut().for_each(|s| *s *= factor),
+                Pooling::MeanOfPadded => {
+                    let n = (z.2 * y.2 * x.2) as f32;
+                    out.iter_mut().for_each(|s| *s /= n);
+                }
+                _ => {
+                    let n = (z.1 * y.1 * x.1) as f32;
+                    out.iter_mut().for_each(|s| *s /= n);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn windows_at_borders() {
+        let frame = ConvFrame { batch: 1, input: [1, 3, 4], output: [1, 2, 3] };
+        let windows = Windows { kernel: [1, 2, 3], stride: [1, 2, 2], padding: [0, 1, 1], dilation: [1; 3] };
+        let x: Vec<f32> = (0..24).map(|i| (i / 2) as f32 * if i % 2 == 0 { 1.0 } else { -1.0 }).collect();
+        let run = |pooling| {
+            let mut first = Vec::new();
+            for isa in Isa::available() {
+                let mut out = vec![0.0; 12];
+                pool_windows(&Pool::new(2), isa, pooling, &windows, &frame, 2, &x, &mut out);
+                assert!(first.is_empty() || first == out);
+                first = out;
+            }
+            first
+        };
+        // Rows {0} and {1, 2}; columns {0, 1}, {1, 2, 3} and {3}.
+        let of = |rows: &[usize], columns: &[usize]| -> Vec<f32> {
+            rows.iter().flat_map(|r| columns.iter().map(move |c| (r * 4 + c) as f32)).collect()
+        };
+        let (rows, columns): ([&[usize]; 2], [&[usize]; 3]) = ([&[0], &[1, 2]], [&[0, 1], &[1, 2, 3], &[3]]);
+        let (max, mean, padded) = (run(Pooling::Max), run(Pooling::Mean), run(Pooling::MeanOfPadded));
+        let sum = run(Pooling::Sum(2.0));
+        for (i, row) in rows.iter().enumerate() {
+            for (j, column) in columns.iter().enumerate() {
+                let (at, all) = ((i * 3 + j) * 2, of(row, column));
+                let total: f32 = all.iter().sum();
+                let greatest = all.iter().copied().fold(f32::MIN, f32::max);
+                let least = all.iter().copied().fold(f32::MAX, f32::min);
+                assert_eq!((max[at], max[at + 1]), (greatest, -least));
+                assert_eq!(mean[at], total / all.len() as f32);
+                assert_eq!(sum[at + 1], -2.0 * total);
+                let width = [3.0, 3.0, 2.0][j];
+                assert_eq!(padded[at], total / (2.0 * width));
+            }
+        }
+    }
+
+    #[test]
+    fn nan_is_the_greatest() {
+        let frame = ConvFrame { batch: 1, input: [1, 1, 3], output: [1, 1, 1] };
+        let windows = Windows { kernel: [1, 1, 3], stride: [1; 3], padding: [0; 3], dilation: [1; 3] };
+        for x in [[f32::NAN, 1.0, 2.0], [1.0, f32::NAN, 2.0], [1.0, 2.0, f32::NAN]] {
+            let mut out = [0.0];
+            pool_windows(&Pool::serial(), Isa::detect(), Pooling::Max, &windows, &frame, 1, &x, &mut out);
+            assert!(out[0].is_nan());
+        }
+    }
+}
