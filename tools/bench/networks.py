@@ -143,6 +143,13 @@ def spread_norms(model):
             nn.init.uniform_(module.running_var, 0.5, 1.5)
 
 
+def fill_heads(model):
+    """Fresh classifiers of vision transformers are zero: so would be whatever is compared."""
+    for module in model.modules():
+        if isinstance(module, nn.Linear) and not module.weight.any():
+            nn.init.normal_(module.weight, std=0.05)
+
+
 def export(name, folder):
     target = folder / name
     if (target / "done").exists():
@@ -155,6 +162,7 @@ def export(name, folder):
     model, inputs = NETWORKS[name]()
     model.eval()
     spread_norms(model)
+    fill_heads(model)
     for partitioners, file in [([], "plain.pte"), ([XnnpackPartitioner()], "lowered.pte")]:
         program = torch.export.export(model, inputs, strict=True)
         edge = to_edge_transform_and_lower(program, partitioner=partitioners)
