@@ -14,6 +14,7 @@ const PIECE: u64 = 1 << 20;
 
 /// A file of a format that can be taken apart and written.
 #[non_exhaustive]
+#[expect(clippy::large_enum_variant, reason = "a verb has one or two of them")]
 pub enum File {
     /// A program.
     Program(Program),
