@@ -149,3 +149,27 @@ fn a_result_reaches_the_caller_whoever_comes_first() {
         }
     });
 }
+
+#[test]
+fn a_register_holds_the_value_that_it_waits_for() {
+    loom::model(|| {
+        let (promise, value) = AsyncValue::new();
+        let cell = Arc::new(ModelCell::new(Value::Empty, 1));
+        let ran = Arc::new(AtomicUsize::new(0));
+        let setter = thread::spawn(move || promise.set(object(4)));
+        // SAFETY: nobody knows of the register yet.
+        unsafe { cell.put(Value::Async(value.clone())) };
+        let count = Arc::clone(&ran);
+        value.and_then(move || {
+            // SAFETY: the register was put, and only this waiter was told.
+            let available = unsafe { cell.take_back() }.settle();
+            // SAFETY: nobody else looks at the register.
+            unsafe { cell.put(available) };
+            // SAFETY: the register is set, and this is its only use.
+            assert_eq!(read(&unsafe { cell.take_use() }), 4);
+            count.fetch_add(1, Ordering::Relaxed);
+        });
+        setter.join().unwrap();
+        assert_eq!(ran.load(Ordering::Relaxed), 1);
+    });
+}
