@@ -63,7 +63,7 @@ struct Step {
 enum Action {
     Call(Box<Call>),
     Relayout(RelayoutStep),
-    Pool { spec: Pool, frame: ConvFrame, channels: usize, isa: Isa },
+    Pool(Box<PoolStep>),
     Conv(Box<ConvStep>),
     Linear(Box<LinearStep>),
     Pointwise(Box<Pass>),
@@ -77,6 +77,13 @@ struct ConvStep {
     frame: ConvFrame,
     bias: Option<Vec<f32>>,
     spec: Convolution,
+}
+
+struct PoolStep {
+    spec: Pool,
+    frame: ConvFrame,
+    channels: usize,
+    isa: Isa,
 }
 
 struct LinearStep {
@@ -222,7 +229,8 @@ impl Step {
         match &self.action {
             Action::Call(_) | Action::GroupFactors(_) => {}
             Action::Relayout(step) => step.run(ctx, &reads[0], out)?,
-            Action::Pool { spec, frame, channels, isa } => {
+            Action::Pool(step) => {
+                let PoolStep { spec, frame, channels, isa } = &**step;
                 let (x, out) = (reads[0].as_slice()?, out.as_mut_slice()?);
                 pool_windows(ctx.pool(), *isa, spec.pooling, &spec.windows, frame, *channels, x, out);
             }
@@ -418,8 +426,8 @@ fn action(graph: &Graph, node: &Node, isa: Isa) -> Result<(Action, Vec<usize>)> 
         Op::Pool(spec) => {
             let x = graph.meta(node.inputs[0]);
             let frame = ConvFrame { batch: x.sizes()[0], input: pixels(x, 2), output: pixels(out, 2) };
-            let channels = x.sizes()[1];
-            (Action::Pool { spec: *spec, frame, channels, isa }, vec![0])
+            let step = PoolStep { spec: *spec, frame, channels: x.sizes()[1], isa };
+            (Action::Pool(Box::new(step)), vec![0])
         }
         Op::Pointwise(program) => {
             let metas: Vec<_> = node.inputs.iter().map(|&v| graph.meta(v)).collect();

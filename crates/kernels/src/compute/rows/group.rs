@@ -50,10 +50,10 @@ pub fn group_norm_factors(
             }
             Layout::ChannelsLast => last(pool, isa, eps, channels, x, &mut statistics),
         }
-        for c in 0..channels {
+        for (c, (scale, shift)) in scale.iter_mut().zip(shift).enumerate() {
             let (mean, rstd) = statistics[c / each];
-            scale[c] = rstd * weight.map_or(1.0, |w| w[c]);
-            shift[c] = bias.map_or(0.0, |b| b[c]) - mean * scale[c];
+            *scale = rstd * weight.map_or(1.0, |w| w[c]);
+            *shift = bias.map_or(0.0, |b| b[c]) - mean * *scale;
         }
     }
 }

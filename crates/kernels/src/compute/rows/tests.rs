@@ -139,7 +139,7 @@ fn group_norm_factors_match_f64() {
                     (Some(&weight), Some(&bias)),
                     (&mut scale, &mut shift),
                 );
-                for i in 0..images * channels {
+                for (i, (&scale, &shift)) in scale.iter().zip(&shift).enumerate() {
                     let (image, c) = (i / channels, i % channels);
                     let each = channels / groups;
                     let n = each * pixels;
@@ -148,9 +148,9 @@ fn group_norm_factors_match_f64() {
                     let variance =
                         group.iter().map(|&x| (f64::from(x) - mean).powi(2)).sum::<f64>() / n as f64;
                     let want = f64::from(weight[c]) / (variance + 0.5).sqrt();
-                    assert!(close(scale[i], want, 1e-5), "{layout:?}: {} for {want}", scale[i]);
+                    assert!(close(scale, want, 1e-5), "{layout:?}: {scale} for {want}");
                     let want = f64::from(bias[c]) - mean * want;
-                    assert!((f64::from(shift[i]) - want).abs() < 1e-4, "{layout:?}: {} for {want}", shift[i]);
+                    assert!((f64::from(shift) - want).abs() < 1e-4, "{layout:?}: {shift} for {want}");
                 }
             }
         }
