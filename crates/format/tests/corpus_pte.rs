@@ -39,14 +39,32 @@ fn facts_agree_with_the_reference() {
         if case["model"] != json!(path.file_name().unwrap().to_str().unwrap()) || case["program"].is_null() {
             continue;
         }
-        let facts = facts(&open(&path));
+        let program = open(&path);
+        let named: Vec<Value> =
+            program.named_data.iter().map(|entry| json!([entry.key, entry.segment_index])).collect();
+        let facts = facts(&program);
         let mut case = case;
         forget_python_values(&mut case["program"]);
         for (key, expected) in case["program"].as_object().unwrap() {
             if key == "named_data" {
+                // The first of them: key and segment.
+                let expected = expected.as_array().unwrap();
+                assert_eq!(named[..expected.len()], expected[..], "{key} of {}", path.display());
                 continue;
             }
             assert_eq!(facts.get(key), Some(expected), "{key} of {}", path.display());
+        }
+        let size_of = |name: &Path| {
+            json!(std::fs::metadata(path.with_file_name(name.file_name().unwrap())).unwrap().len())
+        };
+        assert_eq!(size_of(&path), case["pte_bytes"], "{}", path.display());
+        for file in case["data_files"].as_array().into_iter().flatten().filter(|file| file.is_object()) {
+            assert_eq!(
+                size_of(Path::new(file["file"].as_str().unwrap())),
+                file["bytes"],
+                "{}",
+                path.display()
+            );
         }
         checked += 1;
     }

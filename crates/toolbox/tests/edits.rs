@@ -1,0 +1,189 @@
+//! Every program of the sample, edited in every way: it must say or give the same.
+
+use pteron_toolbox::diff::diff;
+use pteron_toolbox::edit::{MoveOptions, Output, StripOptions, dedupe, embed, externalize, strip};
+use pteron_toolbox::file::{File, Progress};
+use pteron_toolbox::merge::merge;
+use pteron_toolbox::plan::plan;
+use pteron_toolbox::verify::{Options, Outcome, check_all, find};
+use runtime::{BytesLoader, DataLoader, Limits, LoadOptions, NamedDataMap, Program, PtdDataMap};
+use serde_json::{Value, json};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+fn sample(folder: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/corpus").join(folder)
+}
+
+fn files(folder: &Path, extension: &str) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).expect("a folder") {
+        let path = entry.expect("an entry").path();
+        if path.is_dir() {
+            found.extend(files(&path, extension));
+        } else if path.extension().is_some_and(|end| end == extension) {
+            found.push(path);
+        }
+    }
+    found.sort();
+    found
+}
+
+fn programs() -> Vec<PathBuf> {
+    let all: Vec<_> = ["tiny", "compat", "wild"].iter().flat_map(|f| files(&sample(f), "pte")).collect();
+    assert!(all.len() > 100, "{}", all.len());
+    all
+}
+
+fn in_memory(output: &Output) -> Arc<dyn DataLoader> {
+    Arc::new(BytesLoader::new(output.to_vec().expect("it is written")))
+}
+
+fn program(output: &Output) -> Program {
+    Program::load(in_memory(output), &Limits::default()).expect("it is sound")
+}
+
+fn data(output: &Output) -> PtdDataMap {
+    PtdDataMap::load(in_memory(output), &Limits::default()).expect("it is sound")
+}
+
+fn assert_same_meaning(path: &Path, a: Program, b: Program) {
+    let report = diff(&File::Program(a), &File::Program(b), &Progress::default()).expect("both are read");
+    let report = report.of_meaning();
+    assert!(report.differences.is_empty(), "{}:\n{}", path.display(), report.text());
+}
+
+#[test]
+fn stripped_programs_mean_the_same() {
+    for path in programs() {
+        let old = Program::open(&path).unwrap();
+        let stripped = strip(&old, StripOptions { names: true }, &Progress::default()).unwrap();
+        let new = program(&stripped.program);
+        assert!(new.tables().execution_plan.iter().flat_map(|p| &p.chains).all(|c| c.stacktrace.is_empty()));
+        assert_same_meaning(&path, old, new);
+    }
+}
+
+#[test]
+fn weights_that_move_out_and_in_again_are_the_same() {
+    let mut moved = 0;
+    for path in programs() {
+        let old = Program::open(&path).unwrap();
+        let options = MoveOptions { initial: true, ..MoveOptions::default() };
+        let Ok(out) = externalize(&old, options, &Progress::default()) else { continue };
+        moved += 1;
+        // Together with what the program had outside before.
+        let mut outside = vec![data(&out.data)];
+        let before = files(path.parent().unwrap(), "ptd");
+        let asks_for_more = embed(&program(&out.program), &outside, &Progress::default()).is_err();
+        outside.extend(before.iter().filter(|_| asks_for_more).map(|ptd| PtdDataMap::open(ptd).unwrap()));
+        let back = embed(&program(&out.program), &outside, &Progress::default()).unwrap();
+        if !asks_for_more {
+            assert_same_meaning(&path, old, program(&back.program));
+        }
+    }
+    assert!(moved > 50, "{moved}");
+}
+
+#[test]
+fn programs_with_common_weights_share_them() {
+    let mut shared = 0;
+    for path in programs() {
+        let a = Program::open(&path).unwrap();
+        let b = program(&strip(&a, StripOptions { names: false }, &Progress::default()).unwrap().program);
+        let Ok(deduped) = dedupe(&[a.clone(), b], 1, &Progress::default()) else { continue };
+        let weights = data(&deduped.data);
+        for member in &deduped.programs {
+            let new = program(&member.program);
+            let Ok(back) = embed(&new, std::slice::from_ref(&weights), &Progress::default()) else {
+                continue;
+            };
+            assert_same_meaning(&path, a.clone(), program(&back.program));
+            shared += 1;
+        }
+    }
+    assert!(shared > 80, "{shared}");
+}
+
+#[test]
+fn every_plan_is_sound() {
+    let kernels = kernels::registry();
+    for path in programs() {
+        let report = plan(&Program::open(&path).unwrap(), &kernels);
+        assert!(report.is_sound(), "{}: {:?}", path.display(), report);
+    }
+}
+
+/// Runs the cases of a folder with programs that `edit` makes: a program, and its weights.
+fn cases_pass(folder: &str, edit: fn(&Program) -> Option<(Vec<u8>, Option<Vec<u8>>)>) {
+    let scratch = std::env::temp_dir().join(format!("pteron-edits-{folder}-{}-{edit:p}", std::process::id()));
+    let mut edited = 0;
+    for case in files(&sample(folder), "json").iter().filter(|path| path.ends_with("case.json")) {
+        let from = case.parent().unwrap();
+        let mut text: Value = serde_json::from_slice(&fs::read(case).unwrap()).unwrap();
+        let Some(model) = text["model"].as_str().map(|name| from.join(name)).filter(|m| m.exists()) else {
+            continue;
+        };
+        if model.extension().is_none_or(|end| end != "pte") {
+            continue;
+        }
+        let Some((program, weights)) = edit(&Program::open(&model).unwrap()) else { continue };
+        let to = scratch.join(from.file_name().unwrap());
+        fs::create_dir_all(&to).unwrap();
+        for entry in fs::read_dir(from).unwrap() {
+            let path = entry.unwrap().path();
+            fs::copy(&path, to.join(path.file_name().unwrap())).unwrap();
+        }
+        fs::write(to.join(model.file_name().unwrap()), program).unwrap();
+        if let Some(weights) = weights {
+            fs::write(to.join("moved.ptd"), &weights).unwrap();
+            let entry = json!({"file": "moved.ptd", "bytes": weights.len()});
+            match text["data_files"].as_array_mut() {
+                Some(files) => files.push(entry),
+                None => text["data_files"] = json!([entry]),
+            }
+        }
+        fs::write(to.join("case.json"), text.to_string()).unwrap();
+        edited += 1;
+    }
+    assert!(edited > 10, "{edited}");
+    let cases = find(&scratch).unwrap();
+    let load = LoadOptions::new(kernels::registry());
+    let options = Options { load, undelegated: true, ..Options::default() };
+    let mut failed = Vec::new();
+    check_all(&cases, &options, 2, |case, outcome| {
+        if let Outcome::Failed(why) = outcome {
+            failed.push(format!("{}: {why}", case.name));
+        }
+    });
+    fs::remove_dir_all(&scratch).unwrap();
+    assert!(failed.is_empty(), "{} cases failed:\n  {}", failed.len(), failed.join("\n  "));
+}
+
+#[test]
+fn programs_without_their_weights_give_the_same() {
+    cases_pass("tiny", |program| {
+        let options = MoveOptions { initial: true, ..MoveOptions::default() };
+        let out = externalize(program, options, &Progress::default()).ok()?;
+        Some((out.program.to_vec().unwrap(), Some(out.data.to_vec().unwrap())))
+    });
+}
+
+#[test]
+fn stripped_programs_give_the_same() {
+    cases_pass("tiny", |program| {
+        let out = strip(program, StripOptions { names: true }, &Progress::default()).ok()?;
+        Some((out.program.to_vec().unwrap(), None))
+    });
+}
+
+#[test]
+fn names_of_equal_bytes_share_a_segment_and_merge_keeps_one() {
+    let path = sample("wild/flat_tensor_align16/data.ptd");
+    let (one, other) = (PtdDataMap::open(&path).unwrap(), PtdDataMap::open(&path).unwrap());
+    let merged = data(&merge(&[one, other], true, &Progress::default()).unwrap().data);
+    let entry = |key: &str| merged.tables().get(key).unwrap().segment_index;
+    assert_eq!(entry("a.weight"), entry("alias_of_a"));
+    assert_eq!(*merged.data("a.weight").unwrap(), *merged.data("alias_of_a").unwrap());
+}
