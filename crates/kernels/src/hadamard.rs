@@ -24,8 +24,8 @@ fn sign(row: usize, column: usize) -> f64 {
     if (bit == 1) != negated { -1.0 } else { 1.0 }
 }
 
-/// The product of each row (the last dimension) with a normalized Hadamard matrix: Sylvester's for
-/// 2^n elements, its product with Williamson's of order 28 for 28 * 2^n.
+/// The product of each row (the last dimension) with a Hadamard matrix: Sylvester's, normalized, for 2^n
+/// elements; for 28 * 2^n its product with Williamson's of order 28, which is not normalized.
 fn transform(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let x = args.tensor(0)?;
     let out = outs.tensor(0)?;
@@ -37,7 +37,7 @@ fn transform(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> R
     }
     let parts = if n.is_multiple_of(28) { 28 } else { 1 };
     ensure!((n / parts).is_power_of_two(), "mat: rows of {n} elements, neither 2^n nor 28 * 2^n");
-    let scale = 1.0 / (n as f64).sqrt();
+    let scale = 1.0 / ((n / parts) as f64).sqrt();
     dispatch!(args.name(0), compute_type(x.dtype()), COMPUTE_FLOAT, C => {
         map_lanes::<C, C>(ctx, &x, x.rank().saturating_sub(1), out, &|x, out| {
             out.copy_from_slice(x);
@@ -89,12 +89,12 @@ mod tests {
         let x = t(&[2, 4], &[1f32, 2.0, 3.0, 4.0, 1.0, 0.0, 0.0, 0.0]);
         let r = call("llama::fast_hadamard_transform.out", &[a(&x)], out(Float, &[2, 4])).unwrap();
         assert_eq!(r.as_slice::<f32>().unwrap(), &[5.0, -1.0, -2.0, 0.0, 0.5, 0.5, 0.5, 0.5]);
-        // Orthonormal: lengths stay.
+        // Squares of lengths grow by the order of the matrix that is not normalized.
         let data: Vec<f64> = (0..56).map(|i| (i * 7 % 11) as f64).collect();
         let r =
             call("llama::fast_hadamard_transform.out", &[a(&t(&[56], &data))], out(Double, &[56])).unwrap();
         let square = |v: &[f64]| v.iter().map(|v| v * v).sum::<f64>();
-        assert!((square(r.as_slice().unwrap()) - square(&data)).abs() < 1e-9);
+        assert!((square(r.as_slice().unwrap()) - 28.0 * square(&data)).abs() < 1e-8);
         for n in [3, 12, 84] {
             let x = t(&[n], &vec![0f32; n]);
             assert!(call("llama::fast_hadamard_transform.out", &[a(&x)], out(Float, &[n])).is_err());

@@ -27,6 +27,28 @@
 //! println!("{:?}", module.method_meta("forward")?.inputs());
 //! # Ok(()) }
 //! ```
+//!
+//! An operator of one's own is a schema and a function (`examples/custom_op.rs` says more):
+//!
+//! ```
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! use pteron::{EValue, FnKernel, LoadOptions, Module, Tensor};
+//! # let program = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/mul3.pte");
+//!
+//! let mut kernels = pteron::kernel_registry();
+//! let schema = "my_ops::mul3.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)";
+//! kernels.register(FnKernel::new(schema, |_, args, outs| {
+//!     let (x, out) = (args.tensor(0)?, outs.tensor(0)?);
+//!     out.resize(x.sizes())?;
+//!     out.as_mut_slice::<f32>()?.iter_mut().zip(x.as_slice::<f32>()?).for_each(|(o, x)| *o = 3.0 * x);
+//!     Ok(())
+//! })?)?;
+//! let mut module = Module::open(program, LoadOptions::new(kernels))?;
+//! let outputs = module.forward(&[Tensor::from_slice(&[2, 2], &[1f32, 2.0, 3.0, 4.0])?.into()])?;
+//! let EValue::Tensor(tripled) = &outputs[0] else { panic!("the program gives a tensor") };
+//! assert_eq!(tripled.as_slice::<f32>()?, [3.0, 6.0, 9.0, 12.0]);
+//! # Ok(()) }
+//! ```
 #![forbid(unsafe_code)]
 
 use std::path::Path;

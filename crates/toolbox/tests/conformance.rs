@@ -1,13 +1,13 @@
-//! Parts of the sample of the corpus in `testdata`: every program that needs no backend must give what the
-//! reference gave, prepared and as written.
+//! Parts of the sample of the corpus in `testdata`, and the operators that PyTorch computed: every program
+//! that needs no backend must give what the reference gave, prepared and as written.
 
 use pteron_toolbox::verify::{Options, Outcome, check_all, find};
 use runtime::LoadOptions;
 use std::path::Path;
 
-/// Checks all cases of a folder of the sample. Fails if any fails, and if there are none.
+/// Checks all cases of a folder of `testdata`. Fails if any fails, and if there are none.
 fn check(folder: &str, no_prepare: bool) {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/corpus").join(folder);
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata").join(folder);
     let cases = find(&path).expect("the sample is readable");
     let mut load = LoadOptions::new(kernels::registry());
     load.no_prepare = no_prepare;
@@ -23,19 +23,24 @@ fn check(folder: &str, no_prepare: bool) {
 }
 
 macro_rules! parts {
-    ($($part:ident)*) => { $(
+    ($($part:ident = $folder:literal;)*) => { $(
         mod $part {
             #[test]
             fn as_prepared() {
-                super::check(stringify!($part), false);
+                super::check($folder, false);
             }
 
             #[test]
             fn as_written() {
-                super::check(stringify!($part), true);
+                super::check($folder, true);
             }
         }
     )* };
 }
 
-parts! { tiny compat wild }
+parts! {
+    tiny = "corpus/tiny";
+    compat = "corpus/compat";
+    wild = "corpus/wild";
+    operators = "operators";
+}

@@ -1,0 +1,29 @@
+//! A program that calls an operator of one's own: `my_ops::mul3.out`, three times its input.
+//!
+//!     cargo run --example custom_op
+//!
+//! The operator is its schema, as PyTorch registers it, and a function: it reads the arguments at the
+//! schema's positions, gives the outs their sizes, and fills them. `tools/reference/operators.py --custom`
+//! wrote the program.
+
+use pteron::{EValue, FnKernel, LoadOptions, Module, Tensor};
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let schema = "my_ops::mul3.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)";
+    let mul3 = FnKernel::new(schema, |_, args, outs| {
+        let (x, out) = (args.tensor(0)?, outs.tensor(0)?);
+        out.resize(x.sizes())?;
+        out.as_mut_slice::<f32>()?.iter_mut().zip(x.as_slice::<f32>()?).for_each(|(o, x)| *o = 3.0 * x);
+        Ok(())
+    })?;
+    let mut kernels = pteron::kernel_registry();
+    kernels.register(mul3)?;
+
+    let program = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/mul3.pte");
+    let mut module = Module::open(program, LoadOptions::new(kernels))?;
+    let outputs = module.forward(&[Tensor::from_slice(&[2, 2], &[1f32, 2.0, 3.0, 4.0])?.into()])?;
+    let [EValue::Tensor(tripled)] = &outputs[..] else { panic!("the program gives one tensor") };
+    assert_eq!(tripled.as_slice::<f32>()?, [3.0, 6.0, 9.0, 12.0]);
+    println!("{:?}", tripled.as_slice::<f32>()?);
+    Ok(())
+}

@@ -1,0 +1,361 @@
+#!/usr/bin/env python3
+"""Writes conformance cases of single operators, with what PyTorch computes: operators that the reference
+runtime has no kernel for, so that no program of its own tests them.
+
+    python tools/reference/operators.py testdata/operators [NAME...]
+    python tools/reference/operators.py --custom crates/pteron/examples/mul3.pte
+
+The second form writes the program of the example of an operator of one's own. A program is one call of the operator: its arguments in order, then its outs. Needs torch and executorch;
+for the `llama` operators also executorch.extension.llm.custom_ops, which computes them.
+"""
+
+import json
+import math
+import pathlib
+import sys
+
+import torch
+from executorch.exir import schema as s
+from executorch.exir._serialize._program import PTEFile, serialize_pte_binary
+from executorch.exir.tensor import scalar_type_enum
+
+ALIGN = 16
+NAN, INF = math.nan, math.inf
+DTYPES = {"f32": torch.float32, "f64": torch.float64, "f16": torch.float16, "bf16": torch.bfloat16}
+
+
+class Writer:
+    """The values of a program of one call."""
+
+    def __init__(self):
+        self.values, self.size, self.inputs = [], 0, []
+
+    def add(self, value):
+        self.values.append(s.EValue(value))
+        return len(self.values) - 1
+
+    def tensor(self, t, dynamic=False):
+        at = self.size
+        self.size += -(-max(t.numel() * t.element_size(), 1) // ALIGN) * ALIGN
+        return self.add(
+            s.Tensor(
+                scalar_type=scalar_type_enum(t.dtype),
+                storage_offset=0,
+                sizes=list(t.shape),
+                dim_order=list(t.dim_order()),
+                requires_grad=False,
+                layout=0,
+                data_buffer_idx=0,
+                allocation_info=s.AllocationDetails(1, at, 0),
+                shape_dynamism=s.TensorShapeDynamism.DYNAMIC_BOUND if dynamic else s.TensorShapeDynamism.STATIC,
+            )
+        )
+
+    def arg(self, v):
+        if isinstance(v, torch.Tensor):
+            index = self.tensor(v)
+            self.inputs.append((index, v))
+            return index
+        if v is None:
+            return self.add(s.Null())
+        if isinstance(v, bool):
+            return self.add(s.Bool(v))
+        if isinstance(v, int):
+            return self.add(s.Int(v))
+        if isinstance(v, float):
+            return self.add(s.Double(v))
+        if isinstance(v, str):
+            return self.add(s.String(v))
+        if isinstance(v, torch.dtype):
+            return self.add(s.Int(int(scalar_type_enum(v))))
+        if v and isinstance(v[0], torch.Tensor):
+            return self.add(s.TensorList([self.arg(t) for t in v]))
+        return self.add(s.IntList([self.arg(i) for i in v]))
+
+
+def program(name, args, outs, written):
+    """The bytes of a program that calls an operator; those of its tensor arguments; which are written."""
+    w = Writer()
+    ids = [w.arg(a) for a in args]
+    out_ids = [w.tensor(o, dynamic=True) for o in outs]
+    returned = out_ids[0] if len(out_ids) == 1 else w.add(s.TensorList(out_ids))
+    op, overload = name.rsplit(".", 1)
+    call = s.Instruction(s.KernelCall(0, ids + out_ids + [returned]))
+    plan = s.ExecutionPlan(
+        name="forward",
+        container_meta_type=s.ContainerMetadata("", ""),
+        values=w.values,
+        inputs=[i for i, _ in w.inputs],
+        outputs=[ids[i] for i in written] + out_ids,
+        chains=[s.Chain([], [], [call], None)],
+        operators=[s.Operator(op, overload)],
+        delegates=[],
+        non_const_buffer_sizes=[0, max(w.size, ALIGN)],
+    )
+    whole = s.Program(
+        version=0,
+        execution_plan=[plan],
+        constant_buffer=[],
+        backend_delegate_data=[],
+        segments=[],
+        constant_segment=s.SubsegmentOffsets(0, []),
+    )
+    return bytes(serialize_pte_binary(PTEFile(whole))), [t for _, t in w.inputs]
+
+
+def record(t, blob):
+    """Appends a tensor's bytes, in logical order, and gives its description."""
+    rows = t.detach().contiguous()
+    data = rows.reshape(-1).view(torch.uint8).numpy().tobytes() if rows.numel() else b""
+    blob.extend(b"\0" * (-len(blob) % ALIGN))
+    at = len(blob)
+    blob.extend(data)
+    return {
+        "kind": "tensor",
+        "dtype": str(t.dtype).removeprefix("torch."),
+        "shape": list(t.shape),
+        "dim_order": list(t.dim_order()),
+        "file": "cases.bin",
+        "offset": at,
+        "nbytes": len(data),
+    }
+
+
+def describe(v):
+    if isinstance(v, torch.Tensor):
+        return f"T[{str(v.dtype).removeprefix('torch.')}]{list(v.shape)}"
+    if isinstance(v, (list, tuple)):
+        return [describe(x) for x in v]
+    odd = isinstance(v, torch.dtype) or (isinstance(v, float) and not math.isfinite(v))
+    return str(v) if odd else v
+
+
+def write(folder, name, function, calls, written=(), tolerance=None):
+    """One folder of cases: each a call of `function`, which gives the outs, or the written arguments and
+    then the outs."""
+    folder = folder / name.replace("::", "__")
+    folder.mkdir(parents=True, exist_ok=True)
+    for old in folder.iterdir():
+        old.unlink()
+    blob, cases = bytearray(), []
+    for number, args in enumerate(calls):
+        fresh = [a.clone() if isinstance(a, torch.Tensor) else a for a in args]
+        results = function(*fresh)
+        results = list(results) if isinstance(results, (tuple, list)) else [results]
+        outs = results[len(written):]
+        data, inputs = program(name, args, outs, written)
+        file = f"{number:02}.pte"
+        (folder / file).write_bytes(data)
+        run = {"inputs": [record(t, blob) for t in inputs], "outputs": [record(t, blob) for t in results]}
+        case = {"pte": file, "args": describe(args), "runs": [run]}
+        if tolerance:
+            case["tolerance"] = {"atol": tolerance[0], "rtol": tolerance[1]}
+        cases.append(case)
+    (folder / "cases.bin").write_bytes(bytes(blob))
+    whole = {"op": name, "nondeterministic": False, "computed_by": f"torch {torch.__version__}", "cases": cases}
+    (folder / "cases.json").write_text(json.dumps(whole, indent=1, allow_nan=False, default=str) + "\n")
+
+
+def floats(*shape, dtype=torch.float32, special=True):
+    """Normal numbers; the first of them, where there are enough, what functions stumble over."""
+    x = torch.randn(shape, dtype=torch.float64) * 2
+    if special and x.numel() >= 10:
+        x.view(-1)[:6] = torch.tensor([NAN, INF, -INF, 0.0, -0.0, 1e-20], dtype=torch.float64)
+    return x.to(dtype)
+
+
+def ints(*shape, low=-9, high=9, dtype=torch.int32):
+    return torch.randint(low, high, shape).to(dtype)
+
+
+def bools(*shape):
+    return torch.rand(shape) < 0.5
+
+
+def every_float(*shape, special=True):
+    return [floats(*shape, dtype=d, special=special) for d in DTYPES.values()]
+
+
+def unary(*more, integers=True):
+    """Calls of a function of one tensor and the arguments `more`."""
+    xs = every_float(3, 5) + [floats(0, 3), floats(), floats(2, 3, 2, 2).to(memory_format=torch.channels_last)]
+    if integers:
+        xs += [ints(3, 4), ints(4, dtype=torch.uint8, low=0), ints(4, dtype=torch.int64), bools(5)]
+    return [[x, *more] for x in xs]
+
+
+def binary(integers=True, scalar=None):
+    """Calls of a function of two tensors, or of a tensor and a number."""
+    pairs = [(x, floats(5, dtype=x.dtype)) for x in every_float(3, 5)]
+    pairs += [(floats(3, 1, 2), floats(4, 1)), (floats(0), floats(1)), (floats(), floats(3))]
+    if integers:
+        pairs += [(ints(3, 4), ints(3, 4)), (ints(4, dtype=torch.int8), ints(4)), (bools(4), bools(4))]
+    return [[a, b if scalar is None else scalar] for a, b in pairs]
+
+
+def along(*more, dims=(0, 1, -1), integers=False):
+    """Calls of a function along a dimension."""
+    calls = [[floats(3, 4, 5), d, *more] for d in dims]
+    calls += [[x, 0, *more] for x in every_float(6)] + [[floats(), -1, *more], [floats(3, 0, 2), 0, *more]]
+    if integers:
+        calls += [[ints(3, 4), 1, *more], [bools(6), 0, *more], [ints(5, dtype=torch.uint8, low=0), 0, *more]]
+    return calls
+
+
+def operators():
+    a = torch.ops.aten
+    yield "aten::sgn.out", torch.sgn, unary()
+    yield "aten::signbit.out", torch.signbit, unary()
+    yield "aten::sinc.out", torch.sinc, unary()
+    yield "aten::erfinv.out", torch.erfinv, unary()
+    yield "aten::deg2rad.out", torch.deg2rad, unary()
+    yield "aten::rad2deg.out", torch.rad2deg, unary()
+    yield "aten::angle.out", torch.angle, unary() + [[torch.randn(4, dtype=torch.complex64)]]
+    yield "aten::isposinf.out", torch.isposinf, unary()
+    yield "aten::isneginf.out", torch.isneginf, unary()
+    yield "aten::nan_to_num.out", torch.nan_to_num, unary(None, None, None) + unary(1.5, 2.0, None, integers=False)
+    yield "aten::round.decimals_out", lambda x, d: torch.round(x, decimals=d), (
+        unary(1, integers=False) + unary(-1, integers=False) + unary(0, integers=False)
+    )
+    yield "aten::celu.out", a.celu, unary(1.5, integers=False)
+    yield "aten::hardshrink.out", a.hardshrink, unary(0.5, integers=False)
+    yield "aten::softshrink.out", a.softshrink, unary(0.5, integers=False)
+    yield "aten::copysign.out", torch.copysign, binary()
+    yield "aten::copysign.Scalar_out", torch.copysign, binary(scalar=-2.0)
+    yield "aten::heaviside.out", torch.heaviside, [c for c in binary() if c[0].dtype == c[1].dtype]
+    yield "aten::logaddexp.out", torch.logaddexp, binary(integers=False)
+    yield "aten::logaddexp2.out", torch.logaddexp2, binary(integers=False)
+    yield "aten::xlogy.OutTensor", torch.xlogy, binary()
+    yield "aten::xlogy.OutScalar_Self", torch.xlogy, [[2.0, y] for _, y in binary()] + [[0.0, floats(3, 4)]]
+    yield "aten::clamp_min.Tensor_out", torch.clamp_min, binary(integers=False) + [[ints(4), ints(4)]]
+    yield "aten::clamp_max.Tensor_out", torch.clamp_max, binary(integers=False) + [[ints(4), ints(4)]]
+    yield "aten::bitwise_and.Scalar_Tensor_out", a.bitwise_and.Scalar_Tensor, [
+        [12, ints(3, 4)], [5, ints(4, dtype=torch.int8)], [True, bools(4)]
+    ]
+    yield "aten::bitwise_left_shift.Scalar_Tensor_out", a.bitwise_left_shift.Scalar_Tensor, [
+        [3, ints(3, 4, low=0)], [3, ints(4, dtype=torch.int64, low=0)]
+    ]
+    yield "aten::cummax.out", torch.cummax, along(integers=True)
+    yield "aten::cummin.out", torch.cummin, along(integers=True)
+    yield "aten::logcumsumexp.out", torch.logcumsumexp, along()
+    yield "aten::nansum.out", lambda x, d, k, t: torch.nansum(x, d, k, dtype=t), (
+        [[x, [0], False, None] for x in every_float(4, 5)]
+        + [[floats(3, 4, 5), [0, -1], True, None], [floats(3, 4), None, False, torch.float64]]
+        + [[ints(3, 4), [1], False, None], [floats(0, 3), [0], False, None], [floats(), None, False, None]]
+    )
+    finite = [x for x in every_float(4, 5, special=False)]
+    yield "aten::linalg_vector_norm.out", lambda x, p, d, k, t: torch.linalg.vector_norm(x, p, d, k, dtype=t), (
+        [[x, 2, [1], False, None] for x in finite]
+        + [[floats(4, 5), p, [0], True, None] for p in (0, 1, 2, 3.5, -1.5, INF, -INF)]
+        + [[floats(), 2, None, False, None], [floats(0, 3), 2, [0], False, None]]
+        + [[floats(3, 4), 2, None, False, torch.float64], [torch.randn(3, 4, dtype=torch.complex64), 2, [1], False, None]]
+    )
+    yield "aten::norm.out", lambda x, p, d, k: torch.norm(x, p, d, k), (
+        [[x, 2, [1], False] for x in finite] + [[floats(4, 5), 1.0, [0, 1], True]]
+    )
+    yield "aten::norm.Scalar_out", lambda x, p: torch.norm(x, p), [[x, 2] for x in finite] + [[floats(3), 3.0]]
+    yield "aten::diag_embed.out", torch.diag_embed, [
+        [floats(3), 0, -2, -1], [floats(2, 3), 1, 0, 2], [ints(2, 3), -2, -1, 0], [bools(2), 0, -2, -1], [floats(0), 1, 0, 1]
+    ]
+    yield "aten::diagonal_scatter.out", torch.diagonal_scatter, [
+        [floats(3, 4), floats(3), 0, 0, 1], [floats(3, 4, 2), floats(4, 2), 0, 2, -3], [ints(3, 4), ints(2), -1, 0, 1]
+    ]
+    yield "aten::trace.out", torch.trace, [[floats(3, 4, special=False)], [ints(4, 4)], [floats(0, 3)], [floats(2, 2, dtype=torch.float64)]]
+    yield "aten::tril_indices.out", torch.tril_indices, [[3, 4, 0], [3, 4, -1], [4, 2, 1], [0, 3, 0]]
+    yield "aten::triu_indices.out", torch.triu_indices, [[3, 4, 0], [3, 4, -1], [4, 2, 1], [3, 0, 0]]
+    yield "aten::adaptive_avg_pool2d.out", a.adaptive_avg_pool2d, [
+        [floats(2, 3, 7, 5, special=False, dtype=d), [3, 2]] for d in DTYPES.values()
+    ] + [[floats(3, 4, 4), [1, 1]], [floats(1, 2, 6, 6).to(memory_format=torch.channels_last), [3, 3]]]
+    yield "aten::adaptive_avg_pool3d.out", a.adaptive_avg_pool3d, [[floats(1, 2, 4, 5, 6), [2, 3, 2]], [floats(2, 4, 4, 4), [1, 1, 1]]]
+    yield "aten::new_full.out", lambda x, z, v: x.new_full(z, v), [[floats(2), [2, 3], 1.5], [ints(2), [0, 2], 7]]
+    yield "aten::new_zeros.out", lambda x, z: x.new_zeros(z), [[floats(2), [2, 3]], [bools(2), []]]
+    yield "aten::allclose.out", lambda x, y, r, t, e, _: torch.tensor(torch.allclose(x, y, r, t, e)), [
+        [floats(12, special=False), floats(12, special=False), 1e-5, 1e-8, False, False],
+        *[[x, x.clone(), 1e-5, 1e-8, e, False] for x in (floats(12), ints(4)) for e in (True, False)],
+    ]
+    sdpa = torch.nn.functional.scaled_dot_product_attention
+    yield "aten::scaled_dot_product_attention.out", lambda q, k, v, m, p, c, f, g: sdpa(q, k, v, m, p, c, scale=f, enable_gqa=g), (
+        [[floats(1, 2, 5, 8, special=False, dtype=d), floats(1, 2, 7, 8, special=False, dtype=d), floats(1, 2, 7, 4, special=False, dtype=d), None, 0.0, False, None, False] for d in DTYPES.values()]
+        + [[floats(2, 4, 5, 8, special=False), *[floats(2, 2, 5, 8, special=False) for _ in "kv"], None, 0.0, True, 0.3, True]]
+        + [[floats(3, 5, 8, special=False), floats(3, 6, 8, special=False), floats(3, 6, 8, special=False), m, 0.0, False, None, False] for m in (bools(5, 6), floats(3, 5, 6, special=False))]
+        + [[floats(4, 8, special=False), floats(4, 8, special=False), floats(4, 8, special=False), None, 0.0, True, None, False]]
+    )
+
+
+def llama_operators():
+    from executorch.extension.llm.custom_ops import custom_ops  # noqa: F401, registers them
+
+    llama = torch.ops.llama
+    plain = lambda *shape, d=torch.float32: floats(*shape, special=False, dtype=d)
+
+    def sdpa(kind, start, heads=4, kv=2, length=3, keys=10, width=8, d=torch.float32):
+        q = plain(2, length, heads, width, d=d)
+        k, v = (plain(2, keys, kv, width, d=d) for _ in "kv")
+        mask = plain(length, keys) if kind == "mask" else None
+        return [q, k, v, start, mask, 0.0, kind == "causal", None]
+
+    yield "llama::custom_sdpa.out", llama.custom_sdpa, [
+        sdpa("causal", 0), sdpa("causal", 5), sdpa("all", 4), sdpa("mask", 0), sdpa("causal", 9, length=1),
+        sdpa("causal", 0, length=40, keys=40, heads=2, kv=1), sdpa("causal", 2, heads=3, kv=3),
+    ]
+
+    def cached(start, length):
+        k, v = (plain(1, length, 2, 4) for _ in "kv")
+        caches = [plain(1, 8, 2, 4) for _ in "kv"]
+        return [plain(1, length, 4, 4), k, v, *caches, start, length, None, 0.0, True, None]
+
+    def sdpa_with_kv_cache(*args):
+        out = llama.sdpa_with_kv_cache(*args)
+        return [args[3], args[4], out]
+
+    yield "llama::sdpa_with_kv_cache.out", sdpa_with_kv_cache, [cached(0, 3), cached(4, 1), cached(5, 3)], (3, 4)
+
+    def update(function):
+        def call(value, cache, *more):
+            # What it gives is a placeholder that nothing sets.
+            return [cache, torch.zeros_like(function(value, cache, *more))]
+        return call
+
+    yield "llama::update_cache.out", update(llama.update_cache), [
+        [plain(2, 3, 2, 4), plain(2, 8, 2, 4), 2], [plain(1, 1, 2, 4, d=torch.float16), plain(1, 4, 2, 4, d=torch.float16), 3],
+        [ints(1, 2, 2, 4, dtype=torch.int8), ints(1, 4, 2, 4, dtype=torch.int8), 0],
+    ], (1,)
+    yield "llama::update_cache_with_indices.out", update(llama.update_cache_with_indices), [
+        [plain(2, 3, 2, 4), plain(2, 8, 2, 4), 0, torch.tensor([[7, 0, 3], [1, 2, 6]])]
+    ], (1,)
+
+    def quantized(kind, start, at_2, length=3, keys=10, width=8):
+        shape = lambda n, h: (1, h, n, width) if at_2 else (1, n, h, width)
+        q, k, v = (ints(*shape(n, h), low=-128, high=127, dtype=torch.int8) for n, h in ((length, 4), (keys, 2), (keys, 2)))
+        mask = plain(length, keys) if kind == "mask" else None
+        parts = []
+        for t in (q, k, v):
+            parts += [ints(*t.shape[:3], 1, dtype=torch.int8), torch.rand(*t.shape[:3], 1) * 0.02 + 0.001]
+        return [q, k, v, start, mask, 0.0, kind == "causal", None, *parts, at_2]
+
+    yield "llama::custom_quantized_sdpa.out", llama.custom_quantized_sdpa, [
+        quantized("causal", 0, False), quantized("causal", 4, True), quantized("mask", 0, True), quantized("all", 2, False)
+    ]
+    yield "llama::fast_hadamard_transform.out", llama.fast_hadamard_transform, [
+        [plain(3, 16)], [plain(2, 56)], [plain(1)], [plain(2, 2, 28)], [plain(0, 8)]
+    ]
+
+
+def main():
+    if sys.argv[1] == "--custom":
+        x = torch.zeros(2, 2)
+        pathlib.Path(sys.argv[2]).write_bytes(program("my_ops::mul3.out", [x], [x], ())[0])
+        return
+    folder, wanted = pathlib.Path(sys.argv[1]), sys.argv[2:]
+    for table in (operators, llama_operators):
+        torch.manual_seed(0)
+        for name, *rest in table():
+            if not wanted or any(w in name for w in wanted):
+                try:
+                    write(folder, name, *rest)
+                except Exception as e:
+                    raise SystemExit(f"{name}: {type(e).__name__}: {e}") from e
+
+
+if __name__ == "__main__":
+    main()
