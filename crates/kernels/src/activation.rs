@@ -23,12 +23,17 @@ pub(crate) const OPERATORS: &[Operator] = &[
     row!("softplus.out(Tensor self, Scalar beta=1, Scalar threshold=20, *, ", FLOATING, softplus),
     row!("log_sigmoid.out(Tensor self, *, ", FLOATING, log_sigmoid),
     row!("elu.out(Tensor self, Scalar alpha=1, Scalar scale=1, Scalar input_scale=1, *, ", FLOATING, elu),
+    row!("celu.out(Tensor self, Scalar alpha=1.0, *, ", FLOATING, celu),
+    row!("hardshrink.out(Tensor self, Scalar lambd=0.5, *, ", FLOATING, hardshrink),
+    row!("softshrink.out(Tensor self, Scalar lambd=0.5, *, ", FLOATING, softshrink),
     row!("leaky_relu.out(Tensor self, Scalar negative_slope=0.01, *, ", FLOATING, leaky_relu),
     row!("logit.out(Tensor self, float? eps=None, *, ", REAL_BOOL, logit),
     row!("hardtanh.out(Tensor self, Scalar min_val=-1, Scalar max_val=1, *, ", REAL, hardtanh),
     row!("clamp.out(Tensor self, Scalar? min=None, Scalar? max=None, *, ", REAL_BOOL, clamp),
     row!("clamp_min.out(Tensor self, Scalar min, *, ", REAL_BOOL, clamp_min),
     row!("clamp_max.out(Tensor self, Scalar max, *, ", REAL_BOOL, clamp_max),
+    row!("clamp_min.Tensor_out(Tensor self, Tensor min, *, ", REAL_BOOL, clamp_min_tensor),
+    row!("clamp_max.Tensor_out(Tensor self, Tensor max, *, ", REAL_BOOL, clamp_max_tensor),
     row!("clamp.Tensor_out(Tensor self, Tensor? min=None, Tensor? max=None, *, ", REAL_BOOL, clamp_tensor),
     row!("threshold.out(Tensor self, Scalar threshold, Scalar value, *, ", REAL, threshold),
     Operator::new(
@@ -74,6 +79,16 @@ float_functions! {
         scale as F * alpha as F * (x * input_scale as F).exp_m1()
     } else {
         scale as F * x
+    };
+    /// `max(x, 0) + min(alpha (exp(x / alpha) - 1), 0)`
+    celu { alpha = 1 } = |x| if x <= 0.0 { alpha as F * (x / alpha as F).exp_m1() } else { x };
+    /// Zero between `-lambd` and `lambd`.
+    hardshrink { lambd = 1 } = |x| if x >= -lambd as F && x <= lambd as F { 0.0 } else { x };
+    /// `lambd` nearer to zero, which it does not pass.
+    softshrink { lambd = 1 } = |x| match x {
+        x if x > lambd as F => x - lambd as F,
+        x if x < -lambd as F => x + lambd as F,
+        x => x * 0.0,
     };
     leaky_relu { slope = 1 } = |x| if x > 0.0 { x } else { x * slope as F };
 }
@@ -174,6 +189,16 @@ fn clamp_min(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> R
 
 fn clamp_max(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     clamp_to(ctx, args, outs, [None, Some(args.scalar(1)?)], true)
+}
+
+fn clamp_min_tensor(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    let fns = elementwise!(float | x, a | between(x, a, F::INFINITY), int | x, a | x.max(a));
+    map(ctx, args, outs, [Input::Arg(0), Input::Arg(1)], &fns)
+}
+
+fn clamp_max_tensor(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    let fns = elementwise!(float | x, b | between(x, F::NEG_INFINITY, b), int | x, b | x.min(b));
+    map(ctx, args, outs, [Input::Arg(0), Input::Arg(1)], &fns)
 }
 
 fn clamp_tensor(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {

@@ -1,7 +1,7 @@
 //! Arithmetic of two operands.
 
 use crate::support::dtype::float_type;
-use crate::support::map::{Input, elementwise, map, map_as, promote};
+use crate::support::map::{Input, elementwise, map, map_as, map_float, promote};
 use operator::{Arg, Args, DtypeSet, Error, KernelContext, Operator, Outs, Result, ensure};
 use tensor::{Scalar, ScalarType};
 
@@ -55,6 +55,19 @@ pub(crate) const OPERATORS: &[Operator] = &[
     row!("minimum.out(Tensor self, Tensor other, *", REAL_BOOL, minimum),
     row!("fmax.out(Tensor self, Tensor other, *", REAL_BOOL, fmax),
     row!("fmin.out(Tensor self, Tensor other, *", REAL_BOOL, fmin),
+    row!("copysign.out(Tensor self, Tensor other, *", REAL_BOOL, copysign),
+    row!(scalar "copysign.Scalar_out(Tensor self, Scalar other, *", REAL_BOOL, copysign),
+    row!("heaviside.out(Tensor self, Tensor values, *", REAL_BOOL, heaviside),
+    row!("logaddexp.out(Tensor self, Tensor other, *", FLOATING, logaddexp),
+    row!("logaddexp2.out(Tensor self, Tensor other, *", FLOATING, logaddexp2),
+    row!("xlogy.OutTensor(Tensor self, Tensor other, *", REAL_BOOL, xlogy),
+    row!(scalar "xlogy.OutScalar_Other(Tensor self, Scalar other, *", REAL_BOOL, xlogy),
+    Operator::new(
+        "aten::xlogy.OutScalar_Self(Scalar self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL_BOOL,
+        xlogy,
+    )
+    .in_place(&[1]),
 ];
 
 /// Arguments 0 and 1, tensors or numbers.
@@ -322,12 +335,74 @@ fn fmin(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result
     map(ctx, args, outs, operands(args)?, &elementwise!(real | a, b | a.min(b)))
 }
 
+/// The first with the sign of the second; integers become float32.
+fn copysign(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    map_float(ctx, args, outs, operands(args)?, &elementwise!(float | a, b | a.copysign(b)))
+}
+
+/// 0 below zero, 1 above, `values` at zero.
+fn heaviside(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    let fns = elementwise!(
+        float | a,
+        b | if a == 0.0 { b } else { (a > 0.0) as u8 as F },
+        int | a,
+        b | if a == 0 { b } else { (a > 0) as i64 }
+    );
+    map(ctx, args, outs, operands(args)?, &fns)
+}
+
+/// `log(exp(a) + exp(b))`
+fn logaddexp(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    let fns = elementwise!(
+        float | a,
+        b | if a == b && a.is_infinite() { a } else { a.max(b) + (-(a - b).abs()).exp().ln_1p() }
+    );
+    map(ctx, args, outs, operands(args)?, &fns)
+}
+
+/// `log2(2^a + 2^b)`
+fn logaddexp2(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    let fns = elementwise!(
+        float | a,
+        b | if a == b && a.is_infinite() {
+            a
+        } else {
+            a.max(b) + (-(a - b).abs()).exp2().ln_1p() * std::f64::consts::LOG2_E as F
+        }
+    );
+    map(ctx, args, outs, operands(args)?, &fns)
+}
+
+/// `a log(b)`, and 0 where `a` is zero, unless `b` is NaN.
+fn xlogy(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    let fns = elementwise!(float | a, b | if a == 0.0 && !b.is_nan() { 0.0 } else { a * b.ln() });
+    map_float(ctx, args, outs, operands(args)?, &fns)
+}
+
 #[cfg(test)]
 mod tests {
     use crate::support::call::{a, call, out, s, t};
     use operator::Arg;
     use tensor::ScalarType::{Bool, Byte, Double, Float, Half, Int, Long, Short};
     use tensor::{DimOrder, Tensor, f16};
+
+    #[test]
+    fn logarithms_of_sums_and_signs() {
+        let inf = f32::INFINITY;
+        let (x, y) = (t(&[4], &[0f32, -inf, 1000.0, -0.0]), t(&[4], &[0f32, -inf, 999.0, -1.0]));
+        let go = |name: &str| {
+            call(name, &[a(&x), a(&y)], out(Float, &[4])).unwrap().as_slice::<f32>().unwrap().to_vec()
+        };
+        let r = go("aten::logaddexp.out");
+        assert!(r[0] == std::f32::consts::LN_2 && r[1] == -inf && (r[2] - 1_000.313_2).abs() < 1e-3);
+        assert_eq!(go("aten::logaddexp2.out")[..2], [1.0, -inf]);
+        assert_eq!(go("aten::heaviside.out"), [0.0, 0.0, 1.0, -1.0]);
+        assert_eq!(go("aten::xlogy.OutTensor")[0], 0.0);
+        assert!(go("aten::copysign.out")[2] == 1000.0 && go("aten::copysign.out")[3].is_sign_negative());
+        let n = t(&[1], &[3i32]);
+        let r = call("aten::copysign.Scalar_out", &[a(&n), Arg::Double(-1.0)], out(Float, &[1])).unwrap();
+        assert_eq!(r.as_slice::<f32>().unwrap(), &[-3.0]);
+    }
 
     #[test]
     fn operands_promote_and_broadcast() {

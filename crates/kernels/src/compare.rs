@@ -1,9 +1,12 @@
 //! Comparison, logic and bits.
 
-use crate::support::dtype::Compute;
+use crate::support::convert::{fill, values};
+use crate::support::dims::broadcast;
+use crate::support::dtype::{Compute, expect_dtype};
+use crate::support::layout::Layout;
 use crate::support::map::{Input, elementwise, map, map_bool, promote};
-use operator::{Args, DtypeSet, Error, KernelContext, Operator, Outs, Result};
-use tensor::ScalarType;
+use operator::{Args, DtypeSet, Error, KernelContext, Operator, Outs, Result, ensure};
+use tensor::{ScalarType, TensorView};
 
 /// Integers and bool.
 const BITS: DtypeSet = DtypeSet::INTEGRAL.and(DtypeSet::BOOL);
@@ -25,6 +28,14 @@ macro_rules! row {
         )
         .in_place(&[0])
     };
+    (reversed $name:literal, $dtypes:expr, $f:ident) => {
+        Operator::new(
+            concat!("aten::", $name, "(Scalar self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)"),
+            $dtypes,
+            $f,
+        )
+        .in_place(&[1])
+    };
 }
 
 pub(crate) const OPERATORS: &[Operator] = &[
@@ -45,14 +56,25 @@ pub(crate) const OPERATORS: &[Operator] = &[
     row!(tensor "logical_xor.out", DtypeSet::ALL, logical_xor),
     row!(tensor "bitwise_and.Tensor_out", BITS, bitwise_and),
     row!(scalar "bitwise_and.Scalar_out", BITS, bitwise_and),
+    row!(reversed "bitwise_and.Scalar_Tensor_out", BITS, bitwise_and),
     row!(tensor "bitwise_or.Tensor_out", BITS, bitwise_or),
     row!(scalar "bitwise_or.Scalar_out", BITS, bitwise_or),
+    row!(reversed "bitwise_or.Scalar_Tensor_out", BITS, bitwise_or),
     row!(tensor "bitwise_xor.Tensor_out", BITS, bitwise_xor),
     row!(scalar "bitwise_xor.Scalar_out", BITS, bitwise_xor),
+    row!(reversed "bitwise_xor.Scalar_Tensor_out", BITS, bitwise_xor),
     row!(tensor "bitwise_left_shift.Tensor_out", DtypeSet::INTEGRAL, left_shift),
     row!(scalar "bitwise_left_shift.Tensor_Scalar_out", DtypeSet::INTEGRAL, left_shift),
+    row!(reversed "bitwise_left_shift.Scalar_Tensor_out", DtypeSet::INTEGRAL, left_shift),
     row!(tensor "bitwise_right_shift.Tensor_out", DtypeSet::INTEGRAL, right_shift),
     row!(scalar "bitwise_right_shift.Tensor_Scalar_out", DtypeSet::INTEGRAL, right_shift),
+    row!(reversed "bitwise_right_shift.Scalar_Tensor_out", DtypeSet::INTEGRAL, right_shift),
+    Operator::new(
+        "aten::allclose.out(Tensor self, Tensor other, float rtol=1e-05, float atol=1e-08, \
+         bool equal_nan=False, bool dummy_param=False, *, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL_BOOL,
+        allclose,
+    ),
 ];
 
 /// Arguments 0 and 1, tensors or numbers.
@@ -120,6 +142,26 @@ fn right_shift(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) ->
     map(ctx, args, outs, inputs, &fns)
 }
 
+/// Whether every element is as near to the other as `atol + rtol * |other|`.
+fn allclose(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    let (x, y) = (args.tensor(0)?, args.tensor(1)?);
+    let (rtol, atol, equal_nan) = (args.double(2)?, args.double(3)?, args.bool(4)?);
+    ensure!(x.dtype() == y.dtype(), "other: expected a tensor of {}, found one of {}", x.dtype(), y.dtype());
+    expect_dtype(args.name(0), x.dtype(), DtypeSet::REAL_BOOL)?;
+    let sizes = broadcast(x.sizes(), y.sizes())?;
+    let of = |t: &TensorView<'_>| Layout::of(t.meta()).expand(&sizes);
+    let (a, b) = (values::<f64>(ctx, &x, &of(&x)?)?, values::<f64>(ctx, &y, &of(&y)?)?);
+    let close = |(a, b): (&f64, &f64)| {
+        a == b
+            || (equal_nan && a.is_nan() && b.is_nan())
+            || (a.is_finite() && b.is_finite() && (a - b).abs() <= atol + (rtol * b).abs())
+    };
+    let truth = a.iter().zip(b.iter()).all(close);
+    let out = outs.tensor(0)?;
+    out.resize(&[])?;
+    fill(out, truth as i64)
+}
+
 #[cfg(test)]
 mod tests {
     use crate::support::call::{a, call, out, t};
@@ -143,6 +185,14 @@ mod tests {
         let big = t(&[1], &[i64::MAX]);
         let r = call("aten::eq.Scalar_out", &[a(&big), Arg::Int(i64::MAX - 1)], out(Bool, &[1])).unwrap();
         assert_eq!(truths(&r), [false]);
+    }
+
+    #[test]
+    fn closeness() {
+        let (x, y) = (t(&[2], &[1f32, f32::NAN]), t(&[2], &[1.000_001f32, f32::NAN]));
+        let args = |equal_nan| [a(&x), a(&y), Arg::Double(1e-5), Arg::Double(0.0), Arg::Bool(equal_nan)];
+        let go = |equal_nan| truths(&call("aten::allclose.out", &args(equal_nan), out(Bool, &[])).unwrap());
+        assert_eq!((go(true), go(false)), (vec![true], vec![false]));
     }
 
     #[test]

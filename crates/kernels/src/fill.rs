@@ -19,6 +19,11 @@ pub(crate) const OPERATORS: &[Operator] = &[
     ),
     row!("aten::zeros.out(SymInt[] size, *, ", zeros),
     row!("aten::zeros_like.out(Tensor self, *, MemoryFormat? memory_format=None, ", zeros_like),
+    row!("aten::zero.out(Tensor self, *, ", zeros_like),
+    row!("aten::new_zeros.out(Tensor self, SymInt[] size, *, ", new_zeros),
+    row!("aten::new_empty.out(Tensor self, SymInt[] size, *, ", new_zeros),
+    row!("aten::new_ones.out(Tensor self, SymInt[] size, *, ", new_ones),
+    row!("aten::new_full.out(Tensor self, SymInt[] size, Scalar fill_value, *, ", new_full),
     row!("aten::ones.out(SymInt[] size, *, ", ones),
     row!("aten::ones_like.out(Tensor self, *, MemoryFormat? memory_format=None, ", ones_like),
     row!("aten::empty.out(SymInt[] size, *, MemoryFormat? memory_format=None, ", zeros),
@@ -35,10 +40,10 @@ pub(crate) const OPERATORS: &[Operator] = &[
     row!("aten::eye.m_out(SymInt n, SymInt m, *, ", eye),
 ];
 
-/// Resizes the out to the sizes at argument 0.
-fn sized<'o, 'a>(args: &Args<'_>, outs: &'o mut Outs<'a>) -> Result<&'o mut TensorViewMut<'a>> {
+/// Resizes the out to the sizes at an argument.
+fn sized<'o, 'a>(args: &Args<'_>, index: usize, outs: &'o mut Outs<'a>) -> Result<&'o mut TensorViewMut<'a>> {
     let out = outs.tensor(0)?;
-    out.resize(&to_shape(args.name(0), args.ints(0)?)?)?;
+    out.resize(&to_shape(args.name(index), args.ints(index)?)?)?;
     Ok(out)
 }
 
@@ -50,7 +55,7 @@ fn sized_like<'o, 'a>(args: &Args<'_>, outs: &'o mut Outs<'a>) -> Result<&'o mut
 }
 
 fn full(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    fill_scalar(sized(args, outs)?, args.scalar(1)?)
+    fill_scalar(sized(args, 0, outs)?, args.scalar(1)?)
 }
 
 fn full_like(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
@@ -59,7 +64,7 @@ fn full_like(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Res
 
 /// Zeros; also what the `empty` operators give, which promise nothing.
 fn zeros(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    sized(args, outs)?.bytes_mut().fill(0);
+    sized(args, 0, outs)?.bytes_mut().fill(0);
     Ok(())
 }
 
@@ -69,7 +74,20 @@ fn zeros_like(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Re
 }
 
 fn ones(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    fill(sized(args, outs)?, 1i64)
+    fill(sized(args, 0, outs)?, 1i64)
+}
+
+fn new_zeros(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    sized(args, 1, outs)?.bytes_mut().fill(0);
+    Ok(())
+}
+
+fn new_ones(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    fill(sized(args, 1, outs)?, 1i64)
+}
+
+fn new_full(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    fill_scalar(sized(args, 1, outs)?, args.scalar(2)?)
 }
 
 fn ones_like(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {

@@ -43,6 +43,8 @@ mod compare;
 mod conv;
 mod conv_backward;
 mod copy;
+mod cumulative;
+mod diagonal;
 mod distance;
 mod embedding_bag;
 mod fft;
@@ -59,6 +61,7 @@ mod kv_cache;
 mod masked;
 mod matmul;
 mod norm;
+mod norms;
 mod pad;
 mod pooling;
 mod pooling_backward;
@@ -89,6 +92,8 @@ static FAMILIES: &[&[Operator]] = &[
     conv::OPERATORS,
     conv_backward::OPERATORS,
     copy::OPERATORS,
+    cumulative::OPERATORS,
+    diagonal::OPERATORS,
     distance::OPERATORS,
     embedding_bag::OPERATORS,
     fft::OPERATORS,
@@ -103,6 +108,7 @@ static FAMILIES: &[&[Operator]] = &[
     masked::OPERATORS,
     matmul::OPERATORS,
     norm::OPERATORS,
+    norms::OPERATORS,
     pad::OPERATORS,
     pooling::OPERATORS,
     pooling_backward::OPERATORS,
@@ -140,6 +146,14 @@ pub fn registry() -> KernelRegistry {
 
 #[cfg(test)]
 mod tests {
+    #[test]
+    fn every_operator_asked_for_has_a_kernel() {
+        let registry = super::registry();
+        let asked = include_str!("../tests/operators.txt").lines().filter(|l| !l.starts_with('#'));
+        let missing: Vec<_> = asked.filter(|name| registry.get(name).is_none()).collect();
+        assert!(missing.is_empty(), "operators without a kernel: {missing:?}");
+    }
+
     #[test]
     fn names_are_unique_and_schemas_well_formed() {
         let registry = super::registry();

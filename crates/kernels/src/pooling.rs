@@ -77,6 +77,8 @@ pub(crate) const OPERATORS: &[Operator] = &[
     max!("max_pool2d_with_indices", 2, max_pool),
     max!("max_pool3d_with_indices", 3, max_pool),
     adaptive!("adaptive_avg_pool1d.out", 1, adaptive_avg_pool),
+    adaptive!("adaptive_avg_pool2d.out", 2, adaptive_avg_pool),
+    adaptive!("adaptive_avg_pool3d.out", 3, adaptive_avg_pool),
     adaptive!("_adaptive_avg_pool2d.out", 2, adaptive_avg_pool),
     adaptive!("_adaptive_avg_pool3d.out", 3, adaptive_avg_pool),
 ];

@@ -1,22 +1,94 @@
-//! Random tensors, from the generator of the call.
+//! Random tensors, from the generator of the call. Numbers are drawn in row-major order by one thread,
+//! so the same seed gives the same tensor everywhere.
 
-use crate::support::convert::write_rows;
-use crate::support::dims::to_shape;
+use crate::support::convert::{all_values, values, write_rows};
+use crate::support::dims::{broadcast, to_shape, to_size};
 use crate::support::dtype::expect_dtype;
-use operator::{Args, DtypeSet, Generator, KernelContext, Operator, Outs, Result};
-use tensor::ScalarType;
+use crate::support::layout::Layout;
+use operator::{Args, DtypeSet, Generator, KernelContext, Operator, Outs, Result, ensure};
+use tensor::{ScalarType, Shape};
 
 macro_rules! row {
-    ($schema:literal, $f:ident) => {
-        Operator::new(concat!("aten::", $schema, "Tensor(a!) out) -> Tensor(a!)"), DtypeSet::FLOATING, $f)
+    ($schema:literal, $dtypes:ident, $f:ident) => {
+        Operator::new(concat!("aten::", $schema, "Tensor(a!) out) -> Tensor(a!)"), DtypeSet::$dtypes, $f)
     };
 }
 
 pub(crate) const OPERATORS: &[Operator] = &[
-    row!("rand.out(SymInt[] size, *, ", rand),
-    row!("randn.out(SymInt[] size, *, ", randn),
-    row!("rand_like.out(Tensor self, *, MemoryFormat? memory_format=None, ", rand_like),
-    row!("randn_like.out(Tensor self, *, MemoryFormat? memory_format=None, ", randn_like),
+    row!("rand.out(SymInt[] size, *, ", FLOATING, rand),
+    row!("rand.generator_out(SymInt[] size, *, Generator? generator, ", FLOATING, rand),
+    row!("randn.out(SymInt[] size, *, ", FLOATING, randn),
+    row!("randn.generator_out(SymInt[] size, *, Generator? generator, ", FLOATING, randn),
+    row!("rand_like.out(Tensor self, *, MemoryFormat? memory_format=None, ", FLOATING, rand_like),
+    row!("randn_like.out(Tensor self, *, MemoryFormat? memory_format=None, ", FLOATING, randn_like),
+    row!("randint.out(SymInt high, SymInt[] size, *, ", REAL_BOOL, randint),
+    row!("randint.generator_out(SymInt high, SymInt[] size, *, Generator? generator, ", REAL_BOOL, randint),
+    row!("randint.low_out(SymInt low, SymInt high, SymInt[] size, *, ", REAL_BOOL, randint_low),
+    row!(
+        "randint.low_generator_out(SymInt low, SymInt high, SymInt[] size, *, Generator? generator, ",
+        REAL_BOOL,
+        randint_low
+    ),
+    row!(
+        "randint_like.out(Tensor self, SymInt high, *, MemoryFormat? memory_format=None, ",
+        REAL_BOOL,
+        randint_like
+    ),
+    row!(
+        "randint_like.low_dtype_out(Tensor self, SymInt low, SymInt high, *, \
+         MemoryFormat? memory_format=None, ",
+        REAL_BOOL,
+        randint_like_low
+    ),
+    row!("randperm.out(SymInt n, *, ", REAL, randperm),
+    row!("randperm.generator_out(SymInt n, *, Generator? generator, ", REAL, randperm),
+    row!(
+        "uniform.out(Tensor self, float from=0.0, float to=1.0, *, Generator? generator=None, ",
+        FLOATING,
+        uniform
+    ),
+    row!(
+        "normal.out(Tensor self, float mean=0.0, float std=1.0, *, Generator? generator=None, ",
+        FLOATING,
+        normal
+    ),
+    row!(
+        "normal.float_float_out(float mean, float std, SymInt[] size, *, Generator? generator=None, ",
+        FLOATING,
+        normal_sized
+    ),
+    row!(
+        "normal.Tensor_float_out(Tensor mean, float std=1.0, *, Generator? generator=None, ",
+        FLOATING,
+        normal_of
+    ),
+    row!(
+        "normal.float_Tensor_out(float mean, Tensor std, *, Generator? generator=None, ",
+        FLOATING,
+        normal_of
+    ),
+    row!(
+        "normal.Tensor_Tensor_out(Tensor mean, Tensor std, *, Generator? generator=None, ",
+        FLOATING,
+        normal_of
+    ),
+    row!("bernoulli.out(Tensor self, *, Generator? generator=None, ", FLOATING, bernoulli),
+    row!(
+        "bernoulli.Tensor_out(Tensor self, Tensor p, *, Generator? generator=None, ",
+        REAL_BOOL,
+        bernoulli_tensor
+    ),
+    row!(
+        "bernoulli.float_out(Tensor self, float p=0.5, *, Generator? generator=None, ",
+        REAL_BOOL,
+        bernoulli_number
+    ),
+    row!(
+        "multinomial.out(Tensor self, SymInt num_samples, bool replacement=False, *, \
+         Generator? generator=None, ",
+        FLOATING,
+        multinomial
+    ),
 ];
 
 /// Fills an out of these sizes, in row-major order whatever its layout.
@@ -65,10 +137,252 @@ fn randn_like(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> 
     draw(ctx, outs, args.meta(0)?.sizes(), Generator::normal)
 }
 
+/// Whole numbers of `low..high`.
+fn draw_ints(
+    ctx: &KernelContext<'_>,
+    outs: &mut Outs<'_>,
+    sizes: &[usize],
+    low: i64,
+    high: i64,
+) -> Result<()> {
+    ensure!(low < high, "high: {high} is not above low, {low}");
+    let count = high.wrapping_sub(low) as u64;
+    let out = outs.tensor(0)?;
+    expect_dtype("out", out.dtype(), DtypeSet::REAL_BOOL)?;
+    out.resize(sizes)?;
+    write_rows::<i64>(ctx, out, |out| {
+        out.iter_mut().for_each(|x| *x = low.wrapping_add(ctx.generator().below(count) as i64));
+        Ok(())
+    })
+}
+
+fn randint(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    draw_ints(ctx, outs, &to_shape(args.name(1), args.ints(1)?)?, 0, args.int(0)?)
+}
+
+fn randint_low(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    draw_ints(ctx, outs, &to_shape(args.name(2), args.ints(2)?)?, args.int(0)?, args.int(1)?)
+}
+
+fn randint_like(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    draw_ints(ctx, outs, args.meta(0)?.sizes(), 0, args.int(1)?)
+}
+
+fn randint_like_low(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    draw_ints(ctx, outs, args.meta(0)?.sizes(), args.int(1)?, args.int(2)?)
+}
+
+/// The numbers `0..n` in any order, each as likely.
+fn randperm(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    let n = to_size(args.name(0), args.int(0)?)?;
+    let out = outs.tensor(0)?;
+    expect_dtype("out", out.dtype(), DtypeSet::REAL)?;
+    out.resize(&[n])?;
+    write_rows::<i64>(ctx, out, |out| {
+        out.iter_mut().enumerate().for_each(|(i, x)| *x = i as i64);
+        for i in (1..out.len()).rev() {
+            out.swap(i, ctx.generator().below(i as u64 + 1) as usize);
+        }
+        Ok(())
+    })
+}
+
+/// Numbers of `[from, to)`.
+fn uniform(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    let (from, to) = (args.double(1)?, args.double(2)?);
+    ensure!(from <= to, "to: {to} is less than from, {from}");
+    draw(ctx, outs, args.meta(0)?.sizes(), |g| from + (to - from) * g.uniform())
+}
+
+fn deviation(args: &Args<'_>, index: usize) -> Result<f64> {
+    let std = args.double(index)?;
+    ensure!(std >= 0.0, "std: {std} is negative");
+    Ok(std)
+}
+
+fn normal(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    let (mean, std) = (args.double(1)?, deviation(args, 2)?);
+    draw(ctx, outs, args.meta(0)?.sizes(), |g| mean + std * g.normal())
+}
+
+fn normal_sized(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    let (mean, std) = (args.double(0)?, deviation(args, 1)?);
+    draw(ctx, outs, &to_shape(args.name(2), args.ints(2)?)?, |g| mean + std * g.normal())
+}
+
+/// Of a mean and a deviation for each element, either of which may be one number.
+fn normal_of(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    let sizes_of = |i: usize| args.meta(i).map_or(Shape::SCALAR, |meta| *meta.sizes());
+    let sizes = broadcast(&sizes_of(0), &sizes_of(1))?;
+    let numbers = |i: usize| match args.meta(i) {
+        Err(_) => args.double(i).map(|v| (Some(v), None)),
+        Ok(_) => {
+            let t = args.tensor(i)?;
+            let view = Layout::of(t.meta()).expand(&sizes)?;
+            Ok((None, Some(values::<f64>(ctx, &t, &view)?)))
+        }
+    };
+    let (mean, std) = (numbers(0)?, numbers(1)?);
+    let out = outs.tensor(0)?;
+    expect_dtype("out", out.dtype(), DtypeSet::FLOATING)?;
+    out.resize(&sizes)?;
+    write_rows::<f64>(ctx, out, |out| {
+        for (i, x) in out.iter_mut().enumerate() {
+            let at = |(one, all): &(Option<f64>, Option<_>)| -> f64 {
+                let all: &Option<crate::support::convert::Values<'_, f64>> = all;
+                one.unwrap_or_else(|| all.as_ref().map_or(0.0, |all| all[i]))
+            };
+            let std = at(&std);
+            ensure!(std >= 0.0, "std: {std} is negative");
+            *x = at(&mean) + std * ctx.generator().normal();
+        }
+        Ok(())
+    })
+}
+
+/// Ones with the probabilities that `p` gives for each element, zeros else.
+fn chances(
+    ctx: &KernelContext<'_>,
+    outs: &mut Outs<'_>,
+    sizes: &Shape,
+    p: impl Fn(usize) -> f64,
+) -> Result<()> {
+    let out = outs.tensor(0)?;
+    expect_dtype("out", out.dtype(), DtypeSet::REAL_BOOL)?;
+    out.resize(sizes)?;
+    write_rows::<i64>(ctx, out, |out| {
+        for (i, x) in out.iter_mut().enumerate() {
+            let p = p(i);
+            ensure!((0.0..=1.0).contains(&p), "{p} is no probability");
+            *x = (ctx.generator().uniform() < p) as i64;
+        }
+        Ok(())
+    })
+}
+
+fn bernoulli(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    let p = args.tensor(0)?;
+    let all = all_values::<f64>(ctx, &p)?;
+    chances(ctx, outs, p.sizes(), |i| all[i])
+}
+
+fn bernoulli_tensor(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    let (sizes, p) = (*args.meta(0)?.sizes(), args.tensor(1)?);
+    let all = values::<f64>(ctx, &p, &Layout::of(p.meta()).expand(&sizes)?)?;
+    chances(ctx, outs, &sizes, |i| all[i])
+}
+
+fn bernoulli_number(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    let p = args.double(1)?;
+    chances(ctx, outs, args.meta(0)?.sizes(), |_| p)
+}
+
+/// For each row of weights, places drawn as often as the weights say: with replacement, or each once.
+fn multinomial(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    let (x, samples, again) = (args.tensor(0)?, to_size(args.name(1), args.int(1)?)?, args.bool(2)?);
+    expect_dtype(args.name(0), x.dtype(), DtypeSet::FLOATING)?;
+    ensure!(
+        (1..=2).contains(&x.rank()) && samples > 0,
+        "self: one row of weights or more, found {}",
+        x.meta()
+    );
+    let n = x.sizes()[x.rank() - 1];
+    ensure!(again || samples <= n, "num_samples: {samples} of {n} without replacement");
+    let mut sizes = *x.sizes();
+    sizes[x.rank() - 1] = samples;
+    let out = outs.tensor(0)?;
+    expect_dtype("out", out.dtype(), DtypeSet::of(&[ScalarType::Long]))?;
+    out.resize(&sizes)?;
+    let weights = all_values::<f64>(ctx, &x)?;
+    let mut keys = ctx.scratch::<f64>(n)?;
+    let mut order = ctx.scratch::<u64>(n)?;
+    write_rows::<i64>(ctx, out, |out| {
+        for (row, out) in weights.chunks_exact(n.max(1)).zip(out.chunks_exact_mut(samples)) {
+            let bad = row.iter().find(|w| !w.is_finite() || **w < 0.0);
+            ensure!(bad.is_none(), "self: {} is no weight", bad.unwrap_or(&0.0));
+            let positive = row.iter().filter(|w| **w > 0.0).count();
+            ensure!(
+                positive >= if again { 1 } else { samples },
+                "self: {positive} weights that are not zero"
+            );
+            if again {
+                let mut sum = 0.0;
+                keys.iter_mut().zip(row).for_each(|(key, w)| {
+                    sum += w;
+                    *key = sum;
+                });
+                for place in out {
+                    let mark = ctx.generator().uniform() * sum;
+                    *place = keys.partition_point(|&key| key <= mark).min(n - 1) as i64;
+                }
+            } else {
+                // The first of waiting times with these rates.
+                for ((key, place), w) in keys.iter_mut().zip(order.iter_mut().enumerate()).zip(row) {
+                    *key = -(1.0 - ctx.generator().uniform()).ln() / w;
+                    *place.1 = place.0 as u64;
+                }
+                let keys = &keys;
+                order.sort_by(|&a, &b| keys[a as usize].total_cmp(&keys[b as usize]));
+                out.iter_mut().zip(order.iter()).for_each(|(place, &i)| *place = i as i64);
+            }
+        }
+        Ok(())
+    })
+}
+
 #[cfg(test)]
 mod tests {
-    use crate::support::call::{a, call, ints, out, t};
-    use tensor::ScalarType::{BFloat16, Float, Int};
+    use crate::support::call::{a, call, int, ints, out, t};
+    use operator::Arg;
+    use tensor::ScalarType::{BFloat16, Float, Int, Long};
+
+    #[test]
+    fn whole_numbers_and_orders() {
+        let r = call("aten::randint.low_out", &[int(-3), int(4), ints(&[500])], out(Int, &[500])).unwrap();
+        let all = r.as_slice::<i32>().unwrap();
+        assert!((-3..4).all(|v| all.contains(&v)) && all.iter().all(|v| (-3..4).contains(v)));
+        assert!(call("aten::randint.out", &[int(0), ints(&[5])], out(Int, &[5])).is_err());
+        let r = call("aten::randperm.out", &[int(100)], out(Long, &[100])).unwrap();
+        let mut all = r.as_slice::<i64>().unwrap().to_vec();
+        assert!(!all.is_sorted());
+        all.sort_unstable();
+        assert_eq!(all, (0..100).collect::<Vec<_>>());
+        assert!(call("aten::randperm.out", &[int(-1)], out(Long, &[1])).is_err());
+    }
+
+    #[test]
+    fn chances_and_weights() {
+        let p = t(&[1000], &[0.25f32; 1000]);
+        let r = call("aten::bernoulli.out", &[a(&p)], out(Float, &[1000])).unwrap();
+        let ones = r.as_slice::<f32>().unwrap().iter().sum::<f32>();
+        assert!((200.0..300.0).contains(&ones), "{ones}");
+        assert!(call("aten::bernoulli.float_out", &[a(&p), Arg::Double(1.5)], out(Float, &[1000])).is_err());
+        let w = t(&[2, 3], &[0f32, 1.0, 3.0, 1.0, 0.0, 0.0]);
+        let r =
+            call("aten::multinomial.out", &[a(&w), int(400), Arg::Bool(true)], out(Long, &[2, 400])).unwrap();
+        let (first, second) = r.as_slice::<i64>().unwrap().split_at(400);
+        let twos = first.iter().filter(|&&i| i == 2).count();
+        assert!((250..350).contains(&twos) && !first.contains(&0) && second.iter().all(|&i| i == 0));
+        let w = t(&[3], &[0f32, 1.0, 3.0]);
+        let r = call("aten::multinomial.out", &[a(&w), int(2)], out(Long, &[2])).unwrap();
+        assert_eq!(r.as_slice::<i64>().unwrap().iter().sum::<i64>(), 3);
+        assert!(call("aten::multinomial.out", &[a(&w), int(3)], out(Long, &[3])).is_err());
+    }
+
+    #[test]
+    fn means_and_deviations() {
+        let mean = t(&[2, 1], &[0f32, 100.0]);
+        let std = t(&[1000], &[0.5f32; 1000]);
+        let r = call("aten::normal.Tensor_Tensor_out", &[a(&mean), a(&std)], out(Float, &[2, 1000])).unwrap();
+        let sum = r.as_slice::<f32>().unwrap()[1000..].iter().sum::<f32>();
+        assert!((sum / 1000.0 - 100.0).abs() < 0.1);
+        let bad = [a(&mean), Arg::Double(-1.0)];
+        assert!(call("aten::normal.Tensor_float_out", &bad, out(Float, &[2, 1])).is_err());
+        let r =
+            call("aten::uniform.out", &[a(&std), Arg::Double(2.0), Arg::Double(3.0)], out(Float, &[1000]))
+                .unwrap();
+        assert!(r.as_slice::<f32>().unwrap().iter().all(|v| (2.0..=3.0).contains(v)));
+    }
 
     #[test]
     fn uniform_and_normal_numbers() {

@@ -21,6 +21,11 @@ pub(crate) const OPERATORS: &[Operator] = &[
         sum
     ),
     row!("sum.out(Tensor self, *, ScalarType? dtype=None, ", ALL, sum_all),
+    row!(
+        "nansum.out(Tensor self, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None, ",
+        REAL_BOOL,
+        nansum
+    ),
     row!("mean.out(Tensor self, int[1]? dim, bool keepdim=False, *, ScalarType? dtype=None, ", ALL, mean),
     row!("mean.dtype_out(Tensor self, *, ScalarType? dtype=None, ", ALL, mean_all),
     row!("prod.int_out(Tensor self, int dim, bool keepdim=False, *, ScalarType? dtype=None, ", ALL, prod),
@@ -171,6 +176,37 @@ fn sum(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<
 fn sum_all(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let dtype = sum_type(args, 1, outs)?;
     sum_over(ctx, args, outs, DimSet::all(args.meta(0)?.rank()), false, dtype, false)
+}
+
+/// A sum to which NaN adds nothing.
+struct NanSum;
+
+impl Reducer<f64> for NanSum {
+    type Acc = f64;
+    type Out = f64;
+    fn start(&self) -> f64 {
+        0.0
+    }
+    #[inline]
+    fn step(&self, acc: f64, x: f64, _: usize) -> f64 {
+        if x.is_nan() { acc } else { acc + x }
+    }
+    fn merge(&self, a: f64, b: f64) -> f64 {
+        a + b
+    }
+    fn finish(&self, acc: f64, _: usize) -> f64 {
+        acc
+    }
+}
+
+fn nansum(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    let dtype = sum_type(args, 3, outs)?;
+    let (dims, keepdim) = (dims_at(args, 1)?, args.bool(2)?);
+    if !dtype.is_floating() {
+        expect_dtype(args.name(0), dtype, DtypeSet::REAL_BOOL)?;
+        return sum_over(ctx, args, outs, dims, keepdim, dtype, false);
+    }
+    reduce(ctx, &args.tensor(0)?, dims, keepdim, outs.tensor(0)?, &NanSum)
 }
 
 /// The type of a mean, which cannot be an integer.

@@ -1,8 +1,11 @@
 //! Elementwise functions of one tensor.
 
 use crate::compute;
+use crate::support::dtype::float_type;
 use crate::support::map::{Fns, Input, elementwise, map, map_as, map_bool, map_float};
+use crate::support::special::{erf, erfc};
 use operator::{Args, DtypeSet, KernelContext, Operator, Outs, Result};
+use std::f64::consts::PI;
 use tensor::ScalarType;
 
 macro_rules! row {
@@ -49,11 +52,33 @@ pub(crate) const OPERATORS: &[Operator] = &[
     row!("frac.out", FLOATING, frac),
     row!("square.out", REAL_BOOL, square),
     row!("sign.out", REAL_BOOL, sign),
+    row!("sgn.out", ALL, sgn),
+    row!("signbit.out", REAL_BOOL, signbit),
+    row!("sinc.out", REAL_BOOL, sinc),
+    row!("erfinv.out", REAL_BOOL, erfinv_of),
+    row!("deg2rad.out", REAL_BOOL, deg2rad),
+    row!("rad2deg.out", REAL_BOOL, rad2deg),
+    row!("angle.out", ALL, angle),
     row!("relu.out", REAL, relu),
+    row!("isposinf.out", REAL_BOOL, isposinf),
+    row!("isneginf.out", REAL_BOOL, isneginf),
     row!("isinf.out", ALL, isinf),
     row!("isnan.out", ALL, isnan),
     row!("logical_not.out", ALL, logical_not),
     row!("bitwise_not.out", INTEGRAL, bitwise_not),
+    Operator::new(
+        "aten::round.decimals_out(Tensor self, *, int decimals, Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::FLOATING,
+        round_decimals,
+    )
+    .in_place(&[0]),
+    Operator::new(
+        "aten::nan_to_num.out(Tensor self, float? nan=None, float? posinf=None, float? neginf=None, *, \
+         Tensor(a!) out) -> Tensor(a!)",
+        DtypeSet::REAL_BOOL,
+        nan_to_num,
+    )
+    .in_place(&[0]),
 ];
 
 /// The absolute value; of a complex number, its modulus.
@@ -125,6 +150,31 @@ float_functions! {
     rsqrt = |x| 1.0 / x.sqrt();
     reciprocal = |x| 1.0 / x;
     sigmoid[Sigmoid] = |x| 1.0 / (1.0 + (-x).exp());
+    /// `sin(pi x) / (pi x)`
+    sinc = |x| if x == 0.0 { 1.0 } else { (x * PI as F).sin() / (x * PI as F) };
+    erfinv_of = |x| erfinv(x as f64) as F;
+    deg2rad = |x| x * (PI / 180.0) as F;
+    rad2deg = |x| x * (180.0 / PI) as F;
+}
+
+/// The number whose error function is `y`: a start from logarithms, made exact by Newton's method.
+fn erfinv(y: f64) -> f64 {
+    if y.abs() >= 1.0 {
+        return if y.abs() == 1.0 { y / 0.0 } else { f64::NAN };
+    }
+    let log = (-y * y).ln_1p();
+    let a = 2.0 / (PI * 0.147) + log / 2.0;
+    let start = ((a * a - log / 0.147).sqrt() - a).max(0.0).sqrt().copysign(y);
+    (0..3).fold(start, |x, _| {
+        // Far out, what is left of one is known better than the function itself.
+        let miss = match y {
+            0.5.. => (1.0 - y) - erfc(x),
+            ..-0.5 => erfc(-x) - (1.0 + y),
+            _ => erf(x) - y,
+        };
+        let step = miss / (2.0 / PI.sqrt() * (-x * x).exp());
+        x - step / (1.0 + x * step)
+    })
 }
 
 /// `acosh` by logarithms that neither cancel near one nor overflow; NaN below one.
@@ -183,6 +233,90 @@ fn square(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Resu
 fn sign(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let fns = elementwise!(float | x | ((x > 0.0) as i8 - (x < 0.0) as i8) as F, int | x | x.signum());
     map(ctx, args, outs, [Input::Arg(0)], &fns)
+}
+
+/// As [`sign`]; of a complex number, that of modulus one with its angle.
+fn sgn(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    let fns = elementwise!(
+        float | x | ((x > 0.0) as i8 - (x < 0.0) as i8) as F,
+        int | x | x.signum(),
+        complex | z | if z == F::default() { z } else { z / z.norm() }
+    );
+    map(ctx, args, outs, [Input::Arg(0)], &fns)
+}
+
+/// Whether a number is marked as negative, as -0 is.
+fn signbit(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    let fns = elementwise!(float | x | x.is_sign_negative() as u8 as F, int | x | (x < 0) as i64);
+    map_bool(ctx, args, outs, [Input::Arg(0)], &fns)
+}
+
+/// The angle of a complex number; of others 0, or pi where they are negative.
+fn angle(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    let dtype = float_type(args.meta(0)?.dtype());
+    let fns = elementwise!(
+        float
+            | x
+            | if x.is_nan() {
+                x
+            } else if x < 0.0 {
+                PI as F
+            } else {
+                0.0
+            },
+        complex | z | F::new(z.im.atan2(z.re), 0.0)
+    );
+    map_as(ctx, args, outs, [Input::Arg(0)], dtype, dtype.to_real(), &fns)
+}
+
+/// To so many decimal places, or to tens, hundreds, ... where that is negative; halves to the even one.
+fn round_decimals(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    let decimals = args.int(1)?;
+    let power = 10f64.powi(decimals.unsigned_abs().min(400) as i32);
+    let fns = elementwise!(
+        float
+            | x
+            | match decimals {
+                0 => x.round_ties_even(),
+                1.. => (x * power as F).round_ties_even() / power as F,
+                _ => (x / power as F).round_ties_even() * power as F,
+            }
+    );
+    map(ctx, args, outs, [Input::Arg(0)], &fns)
+}
+
+/// Numbers for NaN and the infinities: zero and the type's extremes unless given.
+fn nan_to_num(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    let most = match args.meta(0)?.dtype() {
+        ScalarType::Half => 65504.0,
+        ScalarType::BFloat16 => f32::from_bits(0x7f7f_0000) as f64,
+        ScalarType::Float => f32::MAX as f64,
+        _ => f64::MAX,
+    };
+    let nan = args.optional_double(1)?.unwrap_or(0.0);
+    let (high, low) = (args.optional_double(2)?.unwrap_or(most), args.optional_double(3)?.unwrap_or(-most));
+    let fns = elementwise!(
+        float
+            | x
+            | match x {
+                x if x.is_nan() => nan as F,
+                F::INFINITY => high as F,
+                F::NEG_INFINITY => low as F,
+                x => x,
+            },
+        int | x | x
+    );
+    map(ctx, args, outs, [Input::Arg(0)], &fns)
+}
+
+fn isposinf(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    let fns = elementwise!(float | x | (x == F::INFINITY) as u8 as F, int | _x | 0);
+    map_bool(ctx, args, outs, [Input::Arg(0)], &fns)
+}
+
+fn isneginf(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    let fns = elementwise!(float | x | (x == F::NEG_INFINITY) as u8 as F, int | _x | 0);
+    map_bool(ctx, args, outs, [Input::Arg(0)], &fns)
 }
 
 /// The greater of zero and the input; NaN stays.
@@ -281,6 +415,34 @@ mod tests {
         assert_eq!(r.bytes(), &[1, 0]);
         let h = call("aten::exp.out", &[a(&t(&[1], &[f16::from_f32(1.0)]))], out(Half, &[1])).unwrap();
         assert_eq!(h.as_slice::<f16>().unwrap()[0], f16::from_f32(std::f32::consts::E));
+    }
+
+    #[test]
+    fn angles_signs_and_inverses() {
+        const INF: f32 = f32::INFINITY;
+        near(
+            &of("aten::erfinv.out", &[0.5, -0.999, 1.0, 1.5, 1e-6]),
+            &[0.476_936_28, -2.326_756_2, INF, f32::NAN, 8.862_269e-7],
+        );
+        near(&of("aten::sinc.out", &[0.0, 0.5]), &[1.0, std::f32::consts::FRAC_2_PI]);
+        near(&of("aten::sgn.out", &[-2.0, f32::NAN]), &[-1.0, 0.0]);
+        near(&of("aten::angle.out", &[-2.0, 0.0, f32::NAN]), &[std::f32::consts::PI, 0.0, f32::NAN]);
+        near(&of("aten::nan_to_num.out", &[f32::NAN, INF, -INF, 1.0]), &[0.0, f32::MAX, f32::MIN, 1.0]);
+        let r = call("aten::nan_to_num.out", &[a(&t(&[1], &[f16::INFINITY]))], out(Half, &[1])).unwrap();
+        assert_eq!(r.as_slice::<f16>().unwrap(), &[f16::MAX]);
+        let x = t(&[3], &[-0.0f32, 2.345, 250.0]);
+        let r = call("aten::signbit.out", &[a(&x)], out(Bool, &[3])).unwrap();
+        assert_eq!(r.bytes(), &[1, 0, 0]);
+        near(
+            &call("aten::round.decimals_out", &[a(&x), Arg::Int(1)], out(Float, &[3])).unwrap(),
+            &[-0.0, 2.3, 250.0],
+        );
+        near(
+            &call("aten::round.decimals_out", &[a(&x), Arg::Int(-2)], out(Float, &[3])).unwrap(),
+            &[-0.0, 0.0, 200.0],
+        );
+        let z = t(&[1], &[Complex::new(0f32, 2.0)]);
+        near(&call("aten::angle.out", &[a(&z)], out(Float, &[1])).unwrap(), &[std::f32::consts::FRAC_PI_2]);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Copies of views: the elements of one tensor in another shape, order or choice.
 
+use crate::diagonal::diagonal_of;
 use crate::support::copy::copy_view;
 use crate::support::dims::{
     DimSet, infer_shape, slice_range, to_positive, to_shape, to_size, wrap_dim, wrap_index,
@@ -157,20 +158,7 @@ fn remove_ones(x: Layout, dims: DimSet) -> Layout {
 
 /// The diagonal of two dimensions, as the last dimension; `offset` above it, or below if negative.
 fn diagonal(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    copy_view(args, outs, |x| {
-        let (a, b) = (dim_of(args, 2, &x)?, dim_of(args, 3, &x)?);
-        ensure!(a != b, "dim1 and dim2 are the same dimension {a}");
-        let offset = args.int(1)?;
-        let skip = usize::try_from(offset.unsigned_abs()).unwrap_or(usize::MAX);
-        let (down, right) = if offset < 0 { (skip, 0) } else { (0, skip) };
-        let len = x.sizes[a].saturating_sub(down).min(x.sizes[b].saturating_sub(right));
-        let start = |n| if len == 0 { 0 } else { n };
-        let stride = x.strides()[a] + x.strides()[b];
-        let x = x.slice(a, start(down), 1.min(len), 1).slice(b, start(right), 1.min(len), 1);
-        let (first, second) = (a.max(b), a.min(b));
-        let x = x.remove(first).remove(second);
-        x.insert(x.rank(), len, stride)
-    })
+    copy_view(args, outs, |x| diagonal_of(x, args.int(1)?, (dim_of(args, 2, &x)?, dim_of(args, 3, &x)?)))
 }
 
 /// Windows of `size` elements of a dimension, `step` apart, as a new last dimension.

@@ -1,0 +1,133 @@
+//! What has been seen so far along a dimension: the greatest, the least, the logarithm of a sum.
+
+use crate::support::dims::wrap_dim;
+use crate::support::dtype::{Compute, compute_type, dispatch, expect_dtype};
+use crate::support::lanes::map_lanes;
+use crate::support::map::expect_out;
+use crate::support::rows::expect_type;
+use operator::{Args, DtypeSet, KernelContext, Operator, Outs, Result, ensure};
+use tensor::ScalarType;
+
+macro_rules! pair {
+    ($name:literal, $f:ident) => {
+        Operator::new(
+            concat!(
+                "aten::",
+                $name,
+                ".out(Tensor self, int dim, *, Tensor(a!) values, Tensor(b!) indices) \
+                 -> (Tensor(a!) values, Tensor(b!) indices)"
+            ),
+            DtypeSet::REAL_BOOL,
+            $f,
+        )
+    };
+}
+
+macro_rules! row {
+    ($name:literal, $f:ident) => {
+        Operator::new(
+            concat!("aten::", $name, ".out(Tensor self, int dim, *, Tensor(a!) out) -> Tensor(a!)"),
+            DtypeSet::FLOATING,
+            $f,
+        )
+    };
+}
+
+pub(crate) const OPERATORS: &[Operator] = &[
+    pair!("cummax", cummax),
+    pair!("cummin", cummin),
+    row!("logcumsumexp", logcumsumexp),
+    row!("_logcumsumexp", logcumsumexp),
+];
+
+/// Calls `found` with each place of a lane and the place of the extreme up to there: of equal ones the
+/// last, and NaN once there is one.
+fn each_extreme<C: Compute + PartialOrd>(x: &[C], least: bool, mut found: impl FnMut(usize, usize)) {
+    let nan = |v: C| v.partial_cmp(&v).is_none();
+    let mut best = 0;
+    for (i, &v) in x.iter().enumerate() {
+        let better = if least { v <= x[best] } else { v >= x[best] };
+        if nan(v) || (better && !nan(x[best])) {
+            best = i;
+        }
+        found(i, best);
+    }
+}
+
+fn extremes(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>, least: bool) -> Result<()> {
+    let x = args.tensor(0)?;
+    let dim = wrap_dim(args.name(1), args.int(1)?, x.rank())?;
+    let [values, indices] = outs.tensors([0, 1])?;
+    expect_dtype(args.name(0), x.dtype(), DtypeSet::REAL_BOOL)?;
+    expect_type("values", x.dtype(), values.dtype())?;
+    expect_type("indices", ScalarType::Long, indices.dtype())?;
+    values.resize(x.sizes())?;
+    indices.resize(x.sizes())?;
+    dispatch!(args.name(0), compute_type(x.dtype()), COMPUTE_REAL, C => {
+        map_lanes::<C, C>(ctx, &x, dim, values, &|x, out| each_extreme(x, least, |i, best| out[i] = x[best]))?;
+        map_lanes::<C, i64>(ctx, &x, dim, indices, &|x, out| {
+            each_extreme(x, least, |i, best| out[i] = best as i64);
+        })
+    })
+}
+
+/// The greatest so far, and where it is.
+fn cummax(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    extremes(ctx, args, outs, false)
+}
+
+/// The least so far, and where it is.
+fn cummin(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    extremes(ctx, args, outs, true)
+}
+
+/// `log(exp(x[0]) + ... + exp(x[i]))`
+fn logcumsumexp(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    let (x, out) = (args.tensor(0)?, outs.tensor(0)?);
+    let dim = wrap_dim(args.name(1), args.int(1)?, x.rank())?;
+    ensure!(x.dtype().is_floating(), "self: expected floating-point numbers, found {}", x.dtype());
+    expect_out(x.dtype(), out.dtype())?;
+    out.resize(x.sizes())?;
+    map_lanes::<f64, f64>(ctx, &x, dim, out, &|x, out| {
+        let mut acc = f64::NEG_INFINITY;
+        for (out, &v) in out.iter_mut().zip(x) {
+            let (low, high) = if acc < v { (acc, v) } else { (v, acc) };
+            acc = match low {
+                _ if acc.is_nan() || v.is_nan() => f64::NAN,
+                low if low == high && low.is_infinite() => low,
+                low => high + (low - high).exp().ln_1p(),
+            };
+            *out = acc;
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::support::call::{a, call, call_many, int, out, s, t};
+    use tensor::ScalarType::{Float, Int, Long};
+
+    #[test]
+    fn extremes_so_far() {
+        let x = t(&[5], &[2f32, 1.0, 2.0, f32::NAN, 3.0]);
+        let go = |name: &str, dim| call_many(name, &[a(&x), int(dim)], [out(Float, &[5]), out(Long, &[5])]);
+        let [v, i] = go("aten::cummax.out", 0).unwrap();
+        assert_eq!(i.as_slice::<i64>().unwrap(), &[0, 0, 2, 3, 3]);
+        assert_eq!(v.as_slice::<f32>().unwrap()[..3], [2.0, 2.0, 2.0]);
+        let [v, i] = go("aten::cummin.out", -1).unwrap();
+        assert_eq!(i.as_slice::<i64>().unwrap(), &[0, 1, 1, 3, 3]);
+        assert!(v.as_slice::<f32>().unwrap()[4].is_nan());
+        assert!(go("aten::cummax.out", 1).is_err());
+        let [v, i] =
+            call_many("aten::cummax.out", &[a(&s(7i32)), int(0)], [out(Int, &[]), out(Long, &[])]).unwrap();
+        assert_eq!((v.as_slice::<i32>().unwrap()[0], i.as_slice::<i64>().unwrap()[0]), (7, 0));
+    }
+
+    #[test]
+    fn logarithms_of_sums_so_far() {
+        let inf = f32::INFINITY;
+        let x = t(&[2, 3], &[0f32, 0.0, 1000.0, -inf, -inf, inf]);
+        let r = call("aten::logcumsumexp.out", &[a(&x), int(1)], out(Float, &[2, 3])).unwrap();
+        assert_eq!(r.as_slice::<f32>().unwrap(), &[0.0, std::f32::consts::LN_2, 1000.0, -inf, -inf, inf]);
+    }
+}

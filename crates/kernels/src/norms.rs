@@ -1,0 +1,183 @@
+//! Norms: how large tensors are.
+
+use crate::support::dims::DimSet;
+use crate::support::dtype::{C64, Cast, Compute, compute_type, dispatch, expect_dtype};
+use crate::support::map::expect_out;
+use crate::support::reduce::{Reducer, reduce};
+use operator::{Args, DtypeSet, KernelContext, Operator, Outs, Result, ensure};
+use tensor::{Scalar, ScalarType};
+
+macro_rules! row {
+    ($schema:literal, $f:ident) => {
+        Operator::new(
+            concat!("aten::", $schema, "Tensor(a!) out) -> Tensor(a!)"),
+            DtypeSet::FLOATING.and(DtypeSet::COMPLEX),
+            $f,
+        )
+    };
+}
+
+pub(crate) const OPERATORS: &[Operator] = &[
+    row!(
+        "linalg_vector_norm.out(Tensor self, Scalar ord=2, int[1]? dim=None, bool keepdim=False, *, \
+         ScalarType? dtype=None, ",
+        vector_norm
+    ),
+    row!("norm.Scalar_out(Tensor self, Scalar p=2, *, ", norm_of_all),
+    row!("norm.ScalarOpt_dtype_out(Tensor self, Scalar? p, *, ScalarType dtype, ", norm_of_all),
+    row!("norm.out(Tensor self, Scalar? p, int[1] dim, bool keepdim=False, *, ", norm),
+    row!("norm.dtype_out(Tensor self, Scalar? p, int[1] dim, bool keepdim, *, ScalarType dtype, ", norm),
+];
+
+/// `(sum |x|^p)^(1/p)`; for infinite `p` the largest modulus or the least, for zero how many are not zero.
+struct Norm {
+    p: f64,
+}
+
+impl Norm {
+    fn add(&self, a: f64, b: f64) -> f64 {
+        let extreme = |greater: bool| if a.is_nan() || (a > b) == greater && !b.is_nan() { a } else { b };
+        match self.p {
+            f64::INFINITY => extreme(true),
+            f64::NEG_INFINITY => extreme(false),
+            _ => a + b,
+        }
+    }
+
+    fn of(&self, modulus: f64) -> f64 {
+        match self.p {
+            0.0 => (modulus != 0.0) as u8 as f64,
+            1.0 | f64::INFINITY | f64::NEG_INFINITY => modulus,
+            2.0 => modulus * modulus,
+            p => modulus.powf(p),
+        }
+    }
+}
+
+impl<C: Compute + Modulus> Reducer<C> for Norm {
+    type Acc = f64;
+    type Out = f64;
+    fn start(&self) -> f64 {
+        if self.p == f64::NEG_INFINITY { f64::INFINITY } else { 0.0 }
+    }
+    #[inline]
+    fn step(&self, acc: f64, x: C, _: usize) -> f64 {
+        self.add(acc, self.of(x.modulus()))
+    }
+    fn merge(&self, a: f64, b: f64) -> f64 {
+        self.add(a, b)
+    }
+    fn finish(&self, acc: f64, _: usize) -> f64 {
+        match self.p {
+            0.0 | 1.0 | f64::INFINITY | f64::NEG_INFINITY => acc,
+            2.0 => acc.sqrt(),
+            p => acc.powf(1.0 / p),
+        }
+    }
+}
+
+/// Numbers that have a size.
+trait Modulus {
+    fn modulus(self) -> f64;
+}
+
+impl Modulus for f32 {
+    fn modulus(self) -> f64 {
+        self.to_f64().abs()
+    }
+}
+
+impl Modulus for f64 {
+    fn modulus(self) -> f64 {
+        self.abs()
+    }
+}
+
+impl Modulus for C64 {
+    fn modulus(self) -> f64 {
+        self.norm()
+    }
+}
+
+fn norm_over(
+    ctx: &KernelContext<'_>,
+    args: &Args<'_>,
+    outs: &mut Outs<'_>,
+    p: Option<Scalar>,
+    (dims, keepdim): (DimSet, bool),
+    dtype: Option<ScalarType>,
+) -> Result<()> {
+    let (x, out) = (args.tensor(0)?, outs.tensor(0)?);
+    let norm = Norm { p: p.map_or(2.0, |p| p.to_f64()) };
+    let result = dtype.unwrap_or(x.dtype());
+    expect_dtype(args.name(0), x.dtype(), DtypeSet::FLOATING.and(DtypeSet::COMPLEX))?;
+    expect_out(result.to_real(), out.dtype())?;
+    let empty = (0..x.rank()).any(|d| dims.contains(d) && x.sizes()[d] == 0);
+    ensure!(
+        !empty || (norm.p >= 0.0 && norm.p < f64::INFINITY),
+        "self: a norm of order {} over no elements of the shape {} has no value",
+        norm.p,
+        x.sizes()
+    );
+    match compute_type(x.dtype()) {
+        ScalarType::ComplexDouble => reduce::<C64, _>(ctx, &x, dims, keepdim, out, &norm),
+        real => {
+            dispatch!("self", real, COMPUTE_FLOAT, C => reduce::<C, _>(ctx, &x, dims, keepdim, out, &norm))
+        }
+    }
+}
+
+/// The dimensions at an argument, all of them where it is absent or empty.
+fn dims(args: &Args<'_>, index: usize) -> Result<DimSet> {
+    DimSet::reduced(args.name(index), args.optional_ints(index)?, args.meta(0)?.rank())
+}
+
+fn vector_norm(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    let over = (dims(args, 2)?, args.bool(3)?);
+    norm_over(ctx, args, outs, Some(args.scalar(1)?), over, args.optional_dtype(4)?)
+}
+
+fn norm_of_all(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    let dtype = if args.len() > 3 { args.optional_dtype(2)? } else { None };
+    let all = DimSet::all(args.meta(0)?.rank());
+    norm_over(ctx, args, outs, args.optional_scalar(1)?, (all, false), dtype)
+}
+
+fn norm(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    let dtype = if args.len() > 5 { args.optional_dtype(4)? } else { None };
+    norm_over(ctx, args, outs, args.optional_scalar(1)?, (dims(args, 2)?, args.bool(3)?), dtype)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::support::call::{a, call, int, ints, out, t};
+    use operator::Arg;
+    use tensor::Complex;
+    use tensor::ScalarType::Float;
+
+    #[test]
+    fn norms_of_every_order() {
+        let x = t(&[2, 2], &[3f32, -4.0, 0.0, f32::NAN]);
+        let go = |p: f64| {
+            let args = [a(&x), Arg::Double(p), ints(&[1])];
+            call("aten::linalg_vector_norm.out", &args, out(Float, &[2]))
+                .unwrap()
+                .as_slice::<f32>()
+                .unwrap()
+                .to_vec()
+        };
+        for (p, norm) in [(2.0, 5.0), (1.0, 7.0), (0.0, 2.0), (f64::INFINITY, 4.0), (f64::NEG_INFINITY, 3.0)]
+        {
+            assert_eq!(go(p)[0], norm);
+            assert_eq!(go(p)[1].is_nan(), p != 0.0);
+        }
+        let none = t::<f32>(&[0], &[]);
+        let norm = |p: f64| call("aten::norm.Scalar_out", &[a(&none), Arg::Double(p)], out(Float, &[]));
+        assert_eq!(norm(3.0).unwrap().as_slice::<f32>().unwrap(), &[0.0]);
+        assert!(norm(f64::INFINITY).is_err());
+        let z = t(&[1], &[Complex::new(3f32, 4.0)]);
+        let r = call("aten::norm.out", &[a(&z), Arg::None, ints(&[]), Arg::Bool(true)], out(Float, &[1]));
+        assert_eq!(r.unwrap().as_slice::<f32>().unwrap(), &[5.0]);
+        assert!(call("aten::norm.Scalar_out", &[a(&t(&[1], &[1i32])), int(2)], out(Float, &[])).is_err());
+    }
+}
