@@ -1,4 +1,4 @@
-use super::externalize::{Digests, keys_in_use, look_outside};
+use super::externalize::{Digests, is_seen_outside, keys_in_use, look_outside, staying_constant};
 use super::keys::{Shelf, layout_of};
 use super::{Output, take_apart};
 use crate::file::{Progress, source};
@@ -45,7 +45,8 @@ pub struct Member {
 ///
 /// Only weights of `at_least` bytes are looked at, and of these only those are read whose length occurs in
 /// several programs. A tensor's key is its name in the model where the programs agree on it, otherwise the
-/// SHA-256 of its bytes. Named data moves if no program has something else under its key.
+/// SHA-256 of its bytes. Named data moves if no program has something else under its key. What
+/// [`externalize`](super::externalize()) leaves in a program stays here too.
 pub fn dedupe(programs: &[Program], at_least: u64, progress: &Progress) -> Result<Deduped> {
     let all: Vec<Weights> = programs.iter().map(|program| Weights::of(program, at_least.max(1))).collect();
     let lengths = common(all.iter().map(|weights| weights.ranges().map(len).collect()));
@@ -69,6 +70,8 @@ pub fn dedupe(programs: &[Program], at_least: u64, progress: &Progress) -> Resul
     for ((program, weights), digests) in programs.iter().zip(&all).zip(&mut digests) {
         let bytes_of = source(program.loader(), progress);
         let mut builder = take_apart(program, progress);
+        // No runtime knows inline constants and weights outside at once.
+        builder.inline_constants = false;
         for (key, range) in weights.named.iter().filter(|(key, _)| moved_keys.contains(key.as_str())) {
             let digest = digests.of(range.clone())?;
             shelf.blob(key, digest, || bytes_of(range.clone()))?;
@@ -126,12 +129,15 @@ impl Weights {
     fn of(program: &Program, at_least: u64) -> Self {
         let tables = program.tables();
         let mut constants = Vec::new();
+        let stays = staying_constant(program);
         for (p, plan) in tables.execution_plan.iter().enumerate() {
             for (v, tensor) in
                 plan.values.iter().enumerate().filter_map(|(v, value)| Some((v, value.as_tensor()?)))
             {
                 if let TensorData::Constant(range) = tables.tensor_data(tensor)
                     && len(&range) >= at_least
+                    && Some(&range) != stays.as_ref()
+                    && !is_seen_outside(plan, v)
                 {
                     constants.push((p, v, range));
                 }

@@ -2,7 +2,7 @@ use super::keys::{Shelf, layout_of, sha256};
 use super::{Output, take_apart};
 use crate::file::{Progress, source};
 use crate::{Error, Result};
-use format::pte::{EValue, Tensor, TensorData, TensorDataLocation};
+use format::pte::{EValue, ExecutionPlan, Tensor, TensorData, TensorDataLocation};
 use runtime::Program;
 use serde::Serialize;
 use std::collections::{HashMap, HashSet};
@@ -35,8 +35,9 @@ pub struct Externalized {
 /// Moves the weights of a program into a `.ptd` file: constants, and named data, which is what delegates
 /// keep their weights in. The program does the same if it is given that file.
 ///
-/// A tensor's key is its name in the model, or the SHA-256 of its bytes if it has none. Tensors without
-/// elements stay.
+/// A tensor's key is its name in the model, or the SHA-256 of its bytes if it has none. What the reference
+/// runtime does not look for outside stays: constants that are outputs, and tensors without elements, which
+/// one constant keeps company, as it refuses a segment without bytes.
 pub fn externalize(program: &Program, options: MoveOptions, progress: &Progress) -> Result<Externalized> {
     let mut builder = take_apart(program, progress);
     let tables = program.tables();
@@ -59,15 +60,21 @@ pub fn externalize(program: &Program, options: MoveOptions, progress: &Progress)
     }
     builder.named_data.retain(|entry| !moved.contains(entry.key.as_str()));
 
-    for (old, new) in tables.execution_plan.iter().zip(&mut builder.execution_plan) {
-        for (old, new) in old.values.iter().zip(&mut new.values) {
+    // No runtime knows inline constants and weights outside at once.
+    builder.inline_constants = false;
+    let stays = staying_constant(program);
+    for (plan, new) in tables.execution_plan.iter().zip(&mut builder.execution_plan) {
+        for (id, (old, new)) in plan.values.iter().zip(&mut new.values).enumerate() {
             let (EValue::Tensor(old), EValue::Tensor(new)) = (old, new) else { continue };
+            if is_seen_outside(plan, id) {
+                continue;
+            }
             let range = match tables.tensor_data(old) {
                 TensorData::Constant(range) => range,
                 TensorData::Initial(range) if options.initial => range,
                 _ => continue,
             };
-            if range.end - range.start < options.at_least.max(1) {
+            if range.end - range.start < options.at_least.max(1) || Some(&range) == stays.as_ref() {
                 continue;
             }
             let digest = digests.of(range.clone())?;
@@ -88,6 +95,24 @@ pub fn externalize(program: &Program, options: MoveOptions, progress: &Progress)
         program: Output::program(builder, progress)?,
         data: Output::data(shelf.into_builder(), progress)?,
     })
+}
+
+/// Whether a value is an input or output, which the reference runtime does not look for outside.
+pub(super) fn is_seen_outside(plan: &ExecutionPlan, id: usize) -> bool {
+    plan.inputs.iter().chain(&plan.outputs).any(|&seen| usize::try_from(seen) == Ok(id))
+}
+
+/// The smallest constant, if the program has constants without bytes too: without it their segment would have
+/// none, which the reference runtime refuses.
+pub(super) fn staying_constant(program: &Program) -> Option<Range<u64>> {
+    let tables = program.tables();
+    let constants = tables.execution_plan.iter().flat_map(|plan| &plan.values).filter_map(EValue::as_tensor);
+    let ranges = constants.filter_map(|tensor| match tables.tensor_data(tensor) {
+        TensorData::Constant(range) => Some(range),
+        _ => None,
+    });
+    let (empty, full): (Vec<_>, Vec<_>) = ranges.partition(Range::is_empty);
+    full.into_iter().min_by_key(|range| (range.end - range.start, range.start)).filter(|_| !empty.is_empty())
 }
 
 /// Keys that stand for something already: named data of a program, and what it asks other files for.
