@@ -220,13 +220,13 @@ impl<'g> Finder<'g> {
                 break;
             }
             let parts = view.parts();
-            let heads = match parts.as_slice() {
-                &[(t, d), (h, td), (v, 1)]
+            let heads = match *parts.as_slice() {
+                [(t, d), (h, td), (v, 1)]
                     if (t, v, td) == (queries, values, queries * values) && d == values && h == batch =>
                 {
                     h
                 }
-                &[(_, htd), (t, d), (h, td), (v, 1)]
+                [(_, htd), (t, d), (h, td), (v, 1)]
                     if (t, v, td) == (queries, values, queries * values) && d == values && htd == h * td =>
                 {
                     h
