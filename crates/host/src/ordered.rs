@@ -86,7 +86,7 @@ pub(crate) fn run(
         });
     }
     context.count_some_kernels(body.nodes.len() as u32);
-    let outcome = run_kernels(function, body, registers, context, env);
+    let (outcome, shares) = run_kernels(function, body, registers, context, env);
     if outcome.is_ok() {
         for (i, (&register, result)) in body.results.iter().zip(results).enumerate() {
             let again = body.results[i + 1..].contains(&register);
@@ -94,26 +94,28 @@ pub(crate) fn run(
             *result = if again { register.clone() } else { std::mem::take(register) };
         }
     }
-    if outcome.is_err() || body.results.is_empty() {
+    // Numbers and chains may stay: nobody waits for them to be dropped.
+    if shares && (outcome.is_err() || body.results.is_empty()) {
         registers.iter_mut().for_each(Value::release);
     }
     outcome.map_err(Error::Failed)
 }
 
+/// Runs the kernels, and says whether a register has held something shared.
 fn run_kernels(
     function: FunctionRef<'_>,
     body: &Body,
     registers: &mut [Value],
     context: &ExecutionContext,
     env: Env<'_>,
-) -> Result<(), ErrorValue> {
+) -> (Result<(), ErrorValue>, bool) {
+    let shares = registers[..body.arguments].iter().any(|v| !v.is_plain());
     if let Some(error) = context.cancelled() {
-        return Err(error.clone());
+        return (Err(error.clone()), shares);
     }
-    let Some(site) = body.sites.first() else { return Ok(()) };
+    let Some(site) = body.sites.first() else { return (Ok(()), shares) };
     let tracer = context.host().tracer();
     let traces = tracer.is_enabled();
-    let shares = registers[..body.arguments].iter().any(|v| !v.is_plain());
     let mut frame = Frame {
         values: registers,
         arguments: &[],
@@ -126,10 +128,14 @@ fn run_kernels(
         env,
         error: None,
     };
-    for (index, (node, site)) in body.nodes.iter().zip(&body.sites).enumerate() {
+    // Two iterators that each move a pointer: a zip would multiply an index for either.
+    let mut sites = body.sites.iter();
+    for node in &body.nodes {
+        let Some(site) = sites.next() else { break };
         (frame.arguments, frame.results) = body.operands(node);
         frame.site = site;
         if traces {
+            let index = body.nodes.len() - 1 - sites.len();
             traced(tracer, index, || node.kernel.run(&mut frame), site);
         } else {
             node.kernel.run(&mut frame);
@@ -143,10 +149,7 @@ fn run_kernels(
             }
         }
     }
-    match frame.error {
-        Some(error) => Err(error),
-        None => Ok(()),
-    }
+    (frame.error.map_or(Ok(()), Err), frame.shares)
 }
 
 #[cold]
