@@ -83,9 +83,12 @@ fn run_outs(name: &str, args: &[Arg<'_>], outs: &mut Outs<'_>) -> Result<()> {
 /// Runs an operator with all its arguments, on two threads and at most 16 MiB of temporary memory.
 pub(crate) fn perform<'a>(name: &str, list: SmallVec<[Arg<'a>; 12]>, outs: &mut Outs<'_>) -> Result<()> {
     let kernel = KERNELS.get(name).unwrap_or_else(|| panic!("no operator {name}"));
-    let (pool, scratch, generator) = (Pool::new(2), Scratch::new(1 << 24), Generator::new(1));
+    thread_local! {
+        static POOL: Pool = Pool::new(2);
+    }
+    let (scratch, generator) = (Scratch::new(1 << 24), Generator::new(1));
     let args = Args::new(kernel.schema(), list);
-    kernel.execute(&KernelContext::new(&pool, &scratch, &generator), &args, outs)
+    POOL.with(|pool| kernel.execute(&KernelContext::new(pool, &scratch, &generator), &args, outs))
 }
 
 fn default<'a>(schema: &Schema, text: Option<&str>) -> Arg<'a> {

@@ -115,6 +115,10 @@ fn is_pretty_body(body: &str) -> bool {
     if !body.starts_with(|c: char| c.is_ascii_alphabetic()) {
         return false;
     }
+    // A hyphen before the closing `>` would be read as an arrow.
+    if body.ends_with('-') {
+        return body.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'$' | b'-'));
+    }
     let rest = body.trim_start_matches(|c: char| c.is_ascii_alphanumeric() || c == '.' || c == '_');
     rest.is_empty() || (rest.starts_with('<') && rest.ends_with('>') && balanced(rest.as_bytes()))
 }
@@ -202,5 +206,19 @@ impl fmt::Display for Type {
         let mut out = String::new();
         crate::printer::write_type(&mut out, self);
         f.write_str(&out)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{PrintOptions, parse, print};
+
+    #[test]
+    fn a_name_that_ends_with_a_hyphen_reads_back() {
+        let text = "\"x.op\"() {t = !corert.variant-} : () -> ()\n";
+        let module = parse(text, "test").unwrap();
+        let printed = print(&module, PrintOptions::default());
+        assert!(printed.contains("!corert.variant-}"), "{printed}");
+        assert_eq!(print(&parse(&printed, "test").unwrap(), PrintOptions::default()), printed);
     }
 }
