@@ -26,6 +26,7 @@ enum Given {
     Value(ValueId),
     Ints(Vec<i64>),
     Scalar(Scalar),
+    Str(Arc<str>),
     None,
 }
 
@@ -79,6 +80,7 @@ impl Both {
             Given::Scalar(Scalar::Int(v)) => Arg::Int(*v),
             Given::Scalar(Scalar::Double(v)) => Arg::Double(*v),
             Given::Scalar(Scalar::Bool(v)) => Arg::Bool(*v),
+            Given::Str(s) => Arg::Str(s),
             Given::None => Arg::None,
         });
         let args = Args::new(kernel.schema(), list.chain((0..outs).map(Arg::Out)).collect());
@@ -93,6 +95,7 @@ impl Both {
             Given::Value(_) => CallArg::Tensor,
             Given::Ints(v) => CallArg::Ints(v.clone()),
             Given::Scalar(s) => CallArg::Scalar(*s),
+            Given::Str(s) => CallArg::Str(Arc::clone(s)),
             Given::None => CallArg::None,
         });
         let args = args.chain((0..outs).map(CallArg::Out)).collect();
@@ -103,13 +106,34 @@ impl Both {
         Some(ids)
     }
 
-    /// Lowers the graph with these results and compares them with those of the single calls.
-    fn check(mut self, results: &[ValueId], tolerance: f32) {
+    /// Convolves with a kernel of the second argument, padded by half of it.
+    fn conv(&mut self, x: ValueId, w: ValueId, stride: i64, groups: i64, sizes: &[usize]) -> ValueId {
+        let half = |size: usize| (size / 2) as i64;
+        let w_sizes = *self.graph.meta(w).sizes();
+        let args = [
+            value(x),
+            value(w),
+            Given::None,
+            ints(&[stride, stride]),
+            ints(&[half(w_sizes[2]), half(w_sizes[3])]),
+            ints(&[1, 1]),
+            Given::Scalar(Scalar::Bool(false)),
+            ints(&[0, 0]),
+            Given::Scalar(Scalar::Int(groups)),
+        ];
+        self.call("aten::convolution.out", &args, sizes).unwrap()
+    }
+
+    /// Lowers the graph with these results and compares them with those of the single calls: the number
+    /// of steps that were left.
+    fn check(mut self, results: &[ValueId], tolerance: f32) -> usize {
+        let mut steps = 0;
         results.iter().for_each(|&v| self.graph.output(v));
         let ctx = KernelContext::new(&self.pool, &self.scratch, &self.generator);
         for isa in Isa::available() {
             let ctx = ctx.with_isa(isa);
             let mut executable = Executable::new(self.graph.clone(), &ctx).unwrap();
+            steps = executable.num_steps();
             let mut outs: Vec<Tensor> =
                 results.iter().map(|v| Tensor::zeros(self.values[v].meta().clone()).unwrap()).collect();
             let inputs: Vec<_> = self.inputs.iter().map(Tensor::view).collect();
@@ -127,6 +151,7 @@ impl Both {
                 }
             }
         }
+        steps
     }
 }
 
@@ -140,6 +165,10 @@ fn random(sizes: &[usize], seed: u64) -> Tensor {
 
 fn value(v: ValueId) -> Given {
     Given::Value(v)
+}
+
+fn ints(v: &[i64]) -> Given {
+    Given::Ints(v.to_vec())
 }
 
 fn one() -> Given {
@@ -195,24 +224,8 @@ fn convolutions_with_norms_residuals_and_clamps() {
         let mut both = Both::new(2);
         let x = both.input(&[2, 4, 13, 11], 1);
         let stem = both.constant(&[channels, 4, 3, 3], 2);
-        let ints = |v: &[i64]| Given::Ints(v.to_vec());
-        let conv = |both: &mut Both, x, w, stride: usize, kernel: usize, groups: usize, out: &[usize]| {
-            let (s, p) = (stride as i64, kernel as i64 / 2);
-            let args = [
-                value(x),
-                value(w),
-                Given::None,
-                ints(&[s, s]),
-                ints(&[p, p]),
-                ints(&[1, 1]),
-                Given::Scalar(Scalar::Bool(false)),
-                ints(&[0, 0]),
-                Given::Scalar(Scalar::Int(groups as i64)),
-            ];
-            both.call("aten::convolution.out", &args, out).unwrap()
-        };
         let first = [2, channels, 13, 11];
-        let y = conv(&mut both, x, stem, 1, 3, 1, &first);
+        let y = both.conv(x, stem, 1, 1, &first);
         let parameters: Vec<ValueId> = (0..3).map(|i| both.constant(&[channels], 10 + i)).collect();
         let variance = both.call("aten::exp.out", &[value(parameters[2])], &[channels]).unwrap();
         let norm = [
@@ -230,7 +243,7 @@ fn convolutions_with_norms_residuals_and_clamps() {
         let w = both.constant(&[channels, channels / groups, kernel, kernel], 3);
         let side = |n: usize| (n + 2 * (kernel / 2) - kernel) / stride + 1;
         let second = [2, channels, side(13), side(11)];
-        let z = conv(&mut both, relu, w, stride, kernel, groups, &second);
+        let z = both.conv(relu, w, stride as i64, groups as i64, &second);
         let last = if second == first {
             let sum = both.call("aten::add.out", &[value(z), value(relu), one()], &second).unwrap();
             both.call("aten::relu.out", &[value(sum)], &second).unwrap()
@@ -255,11 +268,7 @@ fn weights_may_lie_in_any_order() {
     let mut both = Both::new(1);
     let x = both.input(&[1, 3, 6, 5], 1);
     let w = both.constant_in(&[4, 3, 3, 3], 2, DimOrder::channels_last(4));
-    let ints = |v: &[i64]| Given::Ints(v.to_vec());
-    let (no, one_group) = (Given::Scalar(Scalar::Bool(false)), Given::Scalar(Scalar::Int(1)));
-    let (stride, padding, dilation, extra) = (ints(&[1, 1]), ints(&[1, 1]), ints(&[1, 1]), ints(&[0, 0]));
-    let args = [value(x), value(w), Given::None, stride, padding, dilation, no, extra, one_group];
-    let Some(y) = both.call("aten::convolution.out", &args, &[1, 4, 6, 5]) else { return };
+    let y = both.conv(x, w, 1, 1, &[1, 4, 6, 5]);
     let y = both.call("aten::relu.out", &[value(y)], &[1, 4, 6, 5]).unwrap();
     both.check(&[y], 1e-4);
 }
@@ -269,24 +278,9 @@ fn group_norms_between_convolutions() {
     for affine in [false, true] {
         let mut both = Both::new(2);
         let x = both.input(&[2, 8, 9, 7], 1);
-        let ints = |v: &[i64]| Given::Ints(v.to_vec());
         let sizes = [2, 12, 9, 7];
-        let conv = |both: &mut Both, x, channels: usize, seed| {
-            let w = both.constant(&[12, channels, 3, 3], seed);
-            let args = [
-                value(x),
-                value(w),
-                Given::None,
-                ints(&[1, 1]),
-                ints(&[1, 1]),
-                ints(&[1, 1]),
-                Given::Scalar(Scalar::Bool(false)),
-                ints(&[0, 0]),
-                one(),
-            ];
-            both.call("aten::convolution.out", &args, &sizes).unwrap()
-        };
-        let y = conv(&mut both, x, 8, 2);
+        let w = both.constant(&[12, 8, 3, 3], 2);
+        let y = both.conv(x, w, 1, 1, &sizes);
         let (weight, bias) = (both.constant(&[12], 3), both.constant(&[12], 4));
         let factor = |v| if affine { value(v) } else { Given::None };
         let [n, c, pixels, groups] = [2, 12, 63, 4].map(|v| Given::Scalar(Scalar::Int(v)));
@@ -295,7 +289,125 @@ fn group_norms_between_convolutions() {
         let outs = both.call_with("aten::native_group_norm.out", &args, &[&sizes, &[2, 4], &[2, 4]]).unwrap();
         let gate = both.call("aten::sigmoid.out", &[value(outs[0])], &sizes).unwrap();
         let silu = both.call("aten::mul.out", &[value(outs[0]), value(gate)], &sizes).unwrap();
-        let z = conv(&mut both, silu, 12, 5);
+        let w = both.constant(&[12, 12, 3, 3], 5);
+        let z = both.conv(silu, w, 1, 1, &sizes);
         both.check(&[z], 1e-4);
+    }
+}
+
+/// Spells an activation of `x`, of the sizes given.
+type Spelling = fn(&mut Both, ValueId, &[usize]) -> ValueId;
+
+fn number(x: f64) -> Given {
+    Given::Scalar(Scalar::Double(x))
+}
+
+fn bounded(both: &mut Both, x: ValueId, sizes: &[usize]) -> ValueId {
+    let sum = both.call("aten::add.Scalar_out", &[value(x), number(3.0), one()], sizes).unwrap();
+    let low = both.call("aten::clamp.out", &[value(sum), number(0.0), Given::None], sizes).unwrap();
+    both.call("aten::clamp.out", &[value(low), Given::None, number(6.0)], sizes).unwrap()
+}
+
+const SPELLINGS: [(&str, Spelling); 7] = [
+    ("relu", |b, x, sizes| b.call("aten::relu.out", &[value(x)], sizes).unwrap()),
+    ("relu to 1", |b, x, sizes| {
+        let relu = b.call("aten::relu.out", &[value(x)], sizes).unwrap();
+        b.call("aten::clamp.out", &[value(relu), Given::None, number(1.0)], sizes).unwrap()
+    }),
+    ("gelu", |b, x, sizes| {
+        let none = Given::Str("none".into());
+        b.call("aten::gelu.out", &[value(x), none], sizes).unwrap()
+    }),
+    ("silu", |b, x, sizes| {
+        let gate = b.call("aten::sigmoid.out", &[value(x)], sizes).unwrap();
+        b.call("aten::mul.out", &[value(gate), value(x)], sizes).unwrap()
+    }),
+    ("hardsigmoid", |b, x, sizes| {
+        let bounded = bounded(b, x, sizes);
+        b.call("aten::mul.Scalar_out", &[value(bounded), number(1.0 / 6.0)], sizes).unwrap()
+    }),
+    ("hardswish, divided last", |b, x, sizes| {
+        let bounded = bounded(b, x, sizes);
+        let product = b.call("aten::mul.out", &[value(x), value(bounded)], sizes).unwrap();
+        b.call("aten::div.Scalar_out", &[value(product), number(6.0)], sizes).unwrap()
+    }),
+    ("hardswish, divided first", |b, x, sizes| {
+        let bounded = bounded(b, x, sizes);
+        let gate = b.call("aten::div.Scalar_out", &[value(bounded), number(6.0)], sizes).unwrap();
+        b.call("aten::mul.out", &[value(gate), value(x)], sizes).unwrap()
+    }),
+];
+
+#[test]
+fn activations_follow_what_they_are_applied_to() {
+    for (name, spell) in SPELLINGS {
+        let mut both = Both::new(2);
+        let x = both.input(&[1, 6, 9, 8], 1);
+        let (w, depthwise) = (both.constant(&[12, 6, 1, 1], 2), both.constant(&[12, 1, 3, 3], 3));
+        let sizes = [1, 12, 9, 8];
+        let y = both.conv(x, w, 1, 1, &sizes);
+        let y = spell(&mut both, y, &sizes);
+        let y = both.conv(y, depthwise, 1, 12, &sizes);
+        let y = spell(&mut both, y, &sizes);
+        let rows = both.call("aten::view_copy.out", &[value(y), ints(&[108, 8])], &[108, 8]).unwrap();
+        let w = both.constant(&[7, 8], 4);
+        let z = both.call("aten::linear.out", &[value(rows), value(w), Given::None], &[108, 7]).unwrap();
+        let z = spell(&mut both, z, &[108, 7]);
+        // Two changes of the image's layout, three products.
+        assert_eq!(both.check(&[z], 1e-5), 5, "{name}");
+    }
+}
+
+/// `softmax(q k^T / sqrt(width) + mask) v` of `heads` heads that share `groups` heads of keys and values, as an
+/// exporter spells it: scores by products of batches, heads repeated by expanding, the factor in a constant.
+fn attention(both: &mut Both, queries: usize, keys: usize, heads: usize, groups: usize) -> ValueId {
+    let (batch, width) = (2, 8);
+    let view = |both: &mut Both, x, sizes: &[usize]| {
+        let list: Vec<i64> = sizes.iter().map(|&n| n as i64).collect();
+        both.call("aten::view_copy.out", &[value(x), Given::Ints(list)], sizes).unwrap()
+    };
+    let permute = |both: &mut Both, x, order: [i64; 4], sizes: &[usize]| {
+        both.call("aten::permute_copy.out", &[value(x), ints(&order)], sizes).unwrap()
+    };
+    let repeated = |both: &mut Both, seed| {
+        let x = both.input(&[batch, keys, groups, width], seed);
+        let x = permute(both, x, [0, 2, 1, 3], &[batch, groups, keys, width]);
+        let x = view(both, x, &[batch, groups, 1, keys, width]);
+        let sizes = [batch, groups, heads / groups, keys, width];
+        let list = Given::Ints(sizes.iter().map(|&n| n as i64).collect());
+        let no = Given::Scalar(Scalar::Bool(false));
+        let x = both.call("aten::expand_copy.out", &[value(x), list, no], &sizes).unwrap();
+        view(both, x, &[batch, heads, keys, width])
+    };
+    let q = both.input(&[batch, queries, heads, width], 1);
+    let q = permute(both, q, [0, 2, 1, 3], &[batch, heads, queries, width]);
+    let q = view(both, q, &[batch * heads, queries, width]);
+    let k = repeated(both, 2);
+    let k = permute(both, k, [0, 1, 3, 2], &[batch, heads, width, keys]);
+    let k = view(both, k, &[batch * heads, width, keys]);
+    let v = repeated(both, 3);
+    let v = view(both, v, &[batch * heads, keys, width]);
+    let (product, scores) = ([batch * heads, queries, keys], [batch, heads, queries, keys]);
+    let s = both.call("aten::bmm.out", &[value(q), value(k)], &product).unwrap();
+    let s = view(both, s, &scores);
+    let root = both.constant(&[], 4);
+    let s = both.call("aten::div.out", &[value(s), value(root)], &scores).unwrap();
+    let mask = both.input(&[queries, keys], 5);
+    let s = both.call("aten::add.out", &[value(s), value(mask), one()], &scores).unwrap();
+    let last = [value(s), Given::Scalar(Scalar::Int(-1)), Given::Scalar(Scalar::Bool(false))];
+    let p = both.call("aten::_softmax.out", &last, &scores).unwrap();
+    let p = view(both, p, &product);
+    let y = both.call("aten::bmm.out", &[value(p), value(v)], &[batch * heads, queries, width]).unwrap();
+    let y = view(both, y, &[batch, heads, queries, width]);
+    let y = permute(both, y, [0, 2, 1, 3], &[batch, queries, heads, width]);
+    view(both, y, &[batch, queries, heads * width])
+}
+
+#[test]
+fn attention_is_one_step() {
+    for (queries, keys, heads, groups) in [(5, 7, 4, 4), (64, 64, 4, 2), (3, 200, 6, 1), (1, 33, 4, 2)] {
+        let mut both = Both::new(2);
+        let y = attention(&mut both, queries, keys, heads, groups);
+        assert_eq!(both.check(&[y], 1e-5), 1, "{queries} queries, {heads} heads of {groups}");
     }
 }

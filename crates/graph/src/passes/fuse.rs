@@ -2,7 +2,7 @@
 
 use crate::graph::{Constant, Graph, ValueId};
 use crate::node::{Node, Op};
-use crate::pointwise::Program;
+use crate::pointwise::{Instr, Program};
 use kernels::compute::{Activation, Binary};
 use std::sync::Arc;
 use tensor::{ScalarType, Tensor};
@@ -135,13 +135,23 @@ fn bypass_identities(graph: &mut Graph) {
     graph.drop_unused_nodes();
 }
 
-/// Puts clamps and additions of a like tensor into the convolution or product before them.
+/// Puts activations and additions of a like tensor into the convolution or product before them.
 fn epilogues(graph: &mut Graph) {
     let mut i = 0;
     while i < graph.nodes.len() {
         if !fuse_into_producer(graph, i) {
             i += 1;
         }
+    }
+}
+
+/// What a program applies to its one input, if a convolution or a product can do so to its result.
+fn activation(program: &Program) -> Option<Activation> {
+    match (program.as_clamp(), program.instrs.as_slice()) {
+        (Some((0.0, f32::INFINITY)), _) => Some(Activation::Relu),
+        (Some((low, high)), _) => Some(Activation::Clamp { low, high }),
+        (None, &[Instr::Input(0), Instr::Unary(f, 0)]) => Some(Activation::Unary(f)),
+        _ => None,
     }
 }
 
@@ -152,13 +162,8 @@ fn fuse_into_producer(graph: &mut Graph, i: usize) -> bool {
     let (counts, producers) = (graph.use_counts(), graph.producers());
     let own = |v: ValueId| producers[v.0].filter(|_| counts[v.0] == 1);
     let same_meta = |graph: &Graph, v: ValueId| graph.meta(v) == graph.meta(out);
-    if let Some((low, high)) = program.as_clamp() {
+    if let Some(activation) = activation(program) {
         let Some(p) = own(inputs[0]).filter(|_| same_meta(graph, inputs[0])) else { return false };
-        let activation = if (low, high) == (0.0, f32::INFINITY) {
-            Activation::Relu
-        } else {
-            Activation::Clamp { low, high }
-        };
         match &mut graph.nodes[p].op {
             Op::Conv(conv) if conv.activation == Activation::Identity => conv.activation = activation,
             Op::Linear(linear) if linear.activation == Activation::Identity => linear.activation = activation,

@@ -19,24 +19,40 @@ pub(super) fn run(graph: &mut Graph) {
 /// Joins node `i` with a node that makes one of its inputs for nobody else. Says whether it did; the
 /// joined node stands at `i - 1` then.
 fn join_with_producer(graph: &mut Graph, i: usize) -> bool {
-    let Op::Pointwise(program) = &graph.nodes[i].op else { return false };
     let (counts, producers) = (graph.use_counts(), graph.producers());
-    let (inputs, out) = (&graph.nodes[i].inputs, graph.nodes[i].outputs[0]);
-    for (slot, &v) in inputs.iter().enumerate() {
-        let users = inputs.iter().filter(|u| **u == v).count();
-        let Some(p) = producers[v.0].filter(|_| counts[v.0] == users) else { continue };
-        let Op::Pointwise(inner) = &graph.nodes[p].op else { continue };
-        let whole = graph.meta(v).sizes() == graph.meta(out).sizes()
-            && graph.meta(v).dim_order() == graph.meta(out).dim_order();
-        if !whole || program.instrs.len() + inner.instrs.len() > LONGEST {
-            continue;
-        }
-        let node = joined(&graph.nodes[i], slot, &graph.nodes[p], program, inner);
-        graph.nodes[i] = node;
-        graph.nodes.remove(p);
-        return true;
-    }
-    false
+    let node = &graph.nodes[i];
+    let found = (0..node.inputs.len()).find_map(|slot| {
+        let p = own_producer(graph, node, slot, &counts, &producers)?;
+        Some((p, inlined(graph, node, slot, p, LONGEST)?))
+    });
+    let Some((p, node)) = found else { return false };
+    graph.nodes[i] = node;
+    graph.nodes.remove(p);
+    true
+}
+
+/// The node that makes an input of `node`, if it makes it for nobody else. `counts` and `producers` are
+/// the graph's.
+pub(super) fn own_producer(
+    graph: &Graph,
+    node: &Node,
+    slot: usize,
+    counts: &[usize],
+    producers: &[Option<usize>],
+) -> Option<usize> {
+    let v = node.inputs[slot];
+    let users = node.inputs.iter().filter(|u| **u == v).count();
+    producers[v.0].filter(|&p| counts[v.0] == users && graph.nodes[p].outputs.len() == 1)
+}
+
+/// An elementwise node with what node `p` computes in the place of an input, if that is elementwise of
+/// the same elements and the program stays within `longest` instructions.
+pub(super) fn inlined(graph: &Graph, node: &Node, slot: usize, p: usize, longest: usize) -> Option<Node> {
+    let (Op::Pointwise(program), Op::Pointwise(inner)) = (&node.op, &graph.nodes[p].op) else { return None };
+    let (v, out) = (graph.meta(node.inputs[slot]), graph.meta(node.outputs[0]));
+    let whole = v.sizes() == out.sizes() && v.dim_order() == out.dim_order();
+    let short = program.instrs.len() + inner.instrs.len() <= longest;
+    (whole && short).then(|| joined(node, slot, &graph.nodes[p], program, inner))
 }
 
 /// The node that computes `outer` with what `inner` computes in the place of one of its inputs.

@@ -4,12 +4,14 @@
 //! | --- | --- |
 //! | [`normalize`] | computes what depends on constants alone; known operators become nodes of the graph's own kinds |
 //! | [`attention`] | attention becomes one node |
-//! | [`fuse`] | batch norms go into convolutions; biases, residuals and clamps into what they follow |
+//! | [`activation`] | activations that are spelled out become one function |
+//! | [`fuse`] | batch norms go into convolutions; residuals and activations into what they follow |
 //! | [`norm`] | group norms become factors and an elementwise node |
 //! | [`layout`] | images along convolutions become channels-last |
 //! | [`pool`] | poolings of such images become nodes |
 //! | [`join`] | chains of elementwise nodes become one |
 
+mod activation;
 mod attention;
 mod fuse;
 mod join;
@@ -25,6 +27,7 @@ use operator::KernelContext;
 pub(crate) fn run(graph: &mut Graph, ctx: &KernelContext<'_>) {
     normalize::run(graph, ctx);
     attention::run(graph, ctx.isa());
+    activation::run(graph);
     fuse::run(graph);
     norm::run(graph);
     layout::run(graph);

@@ -4,7 +4,7 @@
 use crate::bind;
 use crate::graph::{Constant, Graph, ValueId};
 use crate::node::{Call, CallArg, Convolution, Linear, Node, Op, image_layout};
-use crate::pointwise::Program;
+use crate::pointwise::{Instr, Program};
 use kernels::compute::{Activation, Binary, ConvParams, Unary};
 use operator::KernelContext;
 use std::sync::Arc;
@@ -115,6 +115,9 @@ fn rewrite(graph: &Graph, node: &Node) -> Option<Node> {
             };
             Some(Node { op, inputs: vec![node.inputs[0]], outputs: node.outputs.clone() })
         }
+        "aten::permute_copy.out" if keeps_order(meta(0)?, call.ints(1)?, out) => {
+            Some(Node { op: Op::Reshape, inputs: vec![node.inputs[0]], outputs: node.outputs.clone() })
+        }
         _ if !all_float(graph, node) || node.outputs.len() != 1 => None,
         "aten::convolution.out" | "aten::linear.out" | "aten::mm.out" if !tensors_lead(call) => None,
         "aten::convolution.out" => keep(Op::Conv(convolution(graph, node, call)?)),
@@ -154,9 +157,35 @@ fn rewrite(graph: &Graph, node: &Node) -> Option<Node> {
             let program = pointwise(call, name)?;
             let fits = program.inputs() == node.inputs.len()
                 && node.inputs.iter().all(|&v| broadcasts(graph.meta(v), out));
-            fits.then(|| keep(Op::Pointwise(program)))?
+            let number = |i: usize| match graph.floats(*node.inputs.get(i)?)? {
+                &[number] => Some(number),
+                _ => None,
+            };
+            // A number that stands in a constant of one element stands in the program.
+            let (program, used) = match program.instrs.as_slice() {
+                [_, _, Instr::Binary(f, 0, 1)] if program.inputs() == 2 => match (number(0), number(1)) {
+                    (_, Some(c)) => (Program::with_const(*f, c), 0..1),
+                    (Some(c), None) if f.commutes() => (Program::with_const(*f, c), 1..2),
+                    _ => (program, 0..2),
+                },
+                _ => (program, 0..node.inputs.len()),
+            };
+            let inputs = node.inputs.get(used)?.to_vec();
+            fits.then(|| Node { op: Op::Pointwise(program), inputs, outputs: node.outputs.clone() })
         }
     }
+}
+
+/// Whether a permutation moves dimensions of size 1 alone, so that the elements stay as they lie.
+fn keeps_order(from: &TensorMeta, order: &[i64], out: &TensorMeta) -> bool {
+    let rank = from.rank() as i64;
+    let dims = order.iter().map(|&d| if d < 0 { d + rank } else { d });
+    let long: Vec<i64> = dims
+        .filter(|&d| usize::try_from(d).is_ok_and(|d| from.sizes().get(d).is_some_and(|&n| n > 1)))
+        .collect();
+    let plain = from.dim_order().is_contiguous() && out.dim_order().is_contiguous();
+    let kept = from.sizes().iter().filter(|n| **n > 1).eq(out.sizes().iter().filter(|n| **n > 1));
+    plain && kept && from.dtype() == out.dtype() && order.len() == from.rank() && long.is_sorted()
 }
 
 /// Whether the first two arguments of a call are tensors, and the third, if there is one, too.
@@ -224,6 +253,7 @@ fn pointwise(call: &Call, name: &str) -> Option<Program> {
         "aten::sqrt.out" => unary(Unary::Sqrt),
         "aten::rsqrt.out" => unary(Unary::Rsqrt),
         "aten::reciprocal.out" => unary(Unary::Reciprocal),
+        "aten::pow.Tensor_Scalar_out" if number(1) == Some(2.0) => unary(Unary::Square),
         "aten::gelu.out" => match call.args.get(1) {
             Some(CallArg::Str(s)) if &**s == "tanh" => unary(Unary::GeluTanh),
             _ => unary(Unary::Gelu),

@@ -75,6 +75,13 @@ pub enum Binary {
     Minimum,
 }
 
+impl Binary {
+    /// Whether the operands may change places. Of two NaNs, either may be the result.
+    pub fn commutes(self) -> bool {
+        !matches!(self, Binary::Sub | Binary::Div)
+    }
+}
+
 /// `out[i] = op(x[i])`, divided among the threads of `pool` if there is much of it.
 ///
 /// # Panics
