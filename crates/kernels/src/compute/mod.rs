@@ -9,6 +9,9 @@ mod conv;
 mod gemm;
 mod mat;
 mod math;
+mod qconv;
+mod qgemm;
+mod quantize;
 mod rows;
 mod scratch;
 mod simd;
@@ -24,6 +27,9 @@ pub use gemm::{Activation, Bias, Epilogue, Lhs, PackedA, PackedB, Rhs, bmm, gemm
 pub use isa::{Isa, Level, UnknownLevel};
 pub use mat::{MatMut, MatRef};
 pub use math::{Binary, Unary, binary, binary_scalar, clamp, scale_add, unary, unary_in_place};
+pub use qconv::{QuantizedConv, QuantizedConvOut, QuantizedImages};
+pub use qgemm::{PackedWeights, QuantizedEpilogue, QuantizedOut, QuantizedRows, WeightBits, Weights, qgemm};
+pub use quantize::{Affine, Quantization, dequantize, quantize, range};
 pub use rows::{
     affine, group_norm_factors, layer_norm, max, mean_rstd, min, rms_norm, softmax, softmax_across,
     softmax_in_place, sum, sum_of_squares,

@@ -171,6 +171,8 @@ macro_rules! repeat {
     }};
 }
 
+pub(crate) use repeat;
+
 /// Repeats a body for each row, panel and vector of a tile.
 macro_rules! each_vector {
     ($mr:ident, $np:ident, $nv:ident, |$i:ident, $p:ident, $v:ident| $body:block) => {

@@ -1,0 +1,224 @@
+//! Convolution of channels-last images of 8-bit numbers, summed in 32-bit integers.
+//!
+//! A depthwise convolution reads its image directly; any other is a product of rows of patches, which
+//! [`qgemm`](super::qgemm) copies a block at a time anyway, by weights packed for it.
+
+mod depthwise;
+
+#[cfg(test)]
+mod tests;
+
+use super::conv::{ConvFrame, ConvParams};
+use super::isa::Isa;
+use super::mat::{MatMut, MatRef};
+use super::qgemm::driver::{Fill, Job, Path};
+use super::qgemm::{PackedWeights, QuantizedEpilogue, QuantizedOut, WeightBits, Weights, unsigned};
+use super::quantize::{Affine, Quantization};
+use depthwise::Depthwise;
+use pool::Pool;
+use std::ops::Range;
+use tensor::Result;
+
+/// Images of 8-bit numbers, channels last.
+#[derive(Clone, Copy, Debug)]
+pub struct QuantizedImages<'a> {
+    /// The numbers.
+    pub bytes: &'a [u8],
+    /// Whether they are `i8`; else they are `u8`.
+    pub signed: bool,
+    /// What they stand for. Padding is zero: the zero point is a number of the type.
+    pub affine: Affine,
+}
+
+/// Where images go, channels last.
+#[derive(Debug)]
+pub enum QuantizedConvOut<'a> {
+    /// As f32.
+    Real(&'a mut [f32]),
+    /// Quantized: each number as its lowest byte.
+    Quantized(&'a mut [u8], Quantization),
+}
+
+/// A convolution with its weights laid out.
+#[derive(Debug)]
+pub struct QuantizedConv {
+    isa: Isa,
+    params: ConvParams,
+    form: Form,
+}
+
+#[derive(Debug)]
+enum Form {
+    /// For each group the weights of a product.
+    Rows(Vec<PackedWeights>),
+    Depthwise(Depthwise),
+}
+
+impl QuantizedConv {
+    /// Whether there is code for such a convolution: it is not transposed, and its sums fit 32 bits.
+    pub fn supports(params: &ConvParams) -> bool {
+        let inner = (params.in_channels / params.groups.max(1)).saturating_mul(params.taps());
+        !params.transposed && inner <= PackedWeights::MAX_ROWS
+    }
+
+    /// Lays out weights of shape `[out, in / groups, depth, height, width]`, dense, with one scale for all or one
+    /// for each output channel. Fails if the memory cannot be had.
+    ///
+    /// # Panics
+    /// If the parameters contradict each other or are not [supported](Self::supports), or there is another
+    /// number of weights or scales.
+    pub fn new(isa: Isa, params: ConvParams, weights: &[i8], scales: &[f32]) -> Result<Self> {
+        params.check();
+        assert!(Self::supports(&params), "no quantized form of {params:?}");
+        assert_eq!(weights.len(), params.weights(), "weights of {params:?}");
+        assert!(scales.len() == 1 || scales.len() == params.out_channels, "scales of {params:?}");
+        let form = if params.is_depthwise() {
+            Form::Depthwise(Depthwise::new(&params, weights, scales))
+        } else {
+            let (taps, channels) = (params.taps(), params.in_channels / params.groups);
+            let (k, n) = (taps * channels, params.out_channels / params.groups);
+            // The rows of a product are taps, and of each its channels.
+            let mut matrix = vec![0i8; k * n];
+            let mut groups = Vec::with_capacity(params.groups);
+            for g in 0..params.groups {
+                for (o, row) in matrix.chunks_exact_mut(k.max(1)).enumerate() {
+                    let from = &weights[(g * n + o) * k..][..k];
+                    for (t, row) in row.chunks_exact_mut(channels).enumerate() {
+                        row.iter_mut().enumerate().for_each(|(c, x)| *x = from[c * taps + t]);
+                    }
+                }
+                let numbers = MatRef::new(&matrix, n, k).t();
+                let scales = if scales.len() == 1 { scales } else { &scales[g * n..][..n] };
+                let bits = WeightBits::Eight;
+                groups.push(PackedWeights::new(&Weights { numbers, bits, scales, group: usize::MAX })?);
+            }
+            Form::Rows(groups)
+        };
+        Ok(Self { isa, params, form })
+    }
+
+    /// Convolves `frame.batch` images of `x` into `out`: `activation(sum + bias)`. Divided among the threads of
+    /// `pool` if it is large enough.
+    ///
+    /// # Panics
+    /// If a slice has not the size that the frame says, or the zero point is not a number of the type.
+    pub fn run(
+        &self,
+        pool: &Pool,
+        frame: &ConvFrame,
+        x: QuantizedImages<'_>,
+        out: QuantizedConvOut<'_>,
+        epilogue: &QuantizedEpilogue<'_>,
+    ) {
+        let p = &self.params;
+        let elements = |pixels: [usize; 3], channels: usize| {
+            pixels.iter().chain([&channels, &frame.batch]).try_fold(1usize, |n, &d| n.checked_mul(d))
+        };
+        let length = match &out {
+            QuantizedConvOut::Real(out) => out.len(),
+            QuantizedConvOut::Quantized(out, _) => out.len(),
+        };
+        assert_eq!(Some(x.bytes.len()), elements(frame.input, p.in_channels), "input of {p:?} for {frame:?}");
+        assert_eq!(Some(length), elements(frame.output, p.out_channels), "output of {p:?} for {frame:?}");
+        let lift = i32::from(x.signed) * 128;
+        let zero = u8::try_from(x.affine.zero.saturating_add(lift));
+        let zero = zero.unwrap_or_else(|_| panic!("a zero point of {} in bytes", x.affine.zero));
+        epilogue.check(p.out_channels);
+        if length == 0 {
+            return;
+        }
+        let m = frame.batch * frame.out_pixels();
+        let place = match out {
+            QuantizedConvOut::Real(out) => QuantizedOut::Real(MatMut::new(out, m, p.out_channels)),
+            QuantizedConvOut::Quantized(out, q) => {
+                QuantizedOut::Quantized(MatMut::new(out, m, p.out_channels), q)
+            }
+        };
+        let place = place.place(m, p.out_channels);
+        match &self.form {
+            Form::Depthwise(form) => form.run(self.isa, pool, (p, frame), (x, zero), place, epilogue),
+            Form::Rows(groups) => {
+                let n = p.out_channels / p.groups;
+                for (g, b) in groups.iter().enumerate() {
+                    let flip = if x.signed { 0x80 } else { 0 };
+                    let patches = Patches { p, frame, x: x.bytes, zero, flip, group: g };
+                    let epilogue = QuantizedEpilogue {
+                        bias: epilogue.bias.map(|b| &b[g * n..][..n]),
+                        activation: epilogue.activation,
+                    };
+                    Job {
+                        path: Path::of(self.isa),
+                        isa: self.isa,
+                        m,
+                        fill: &patches,
+                        zero: lift,
+                        params: &[x.affine],
+                        b,
+                        out: place.at(0, g * n),
+                        epilogue,
+                    }
+                    .run(pool);
+                }
+            }
+        }
+    }
+}
+
+/// The input pixels that the taps of an output pixel read.
+struct Patches<'a> {
+    p: &'a ConvParams,
+    frame: &'a ConvFrame,
+    x: &'a [u8],
+    /// What is read where the image has no pixel.
+    zero: u8,
+    flip: u8,
+    group: usize,
+}
+
+impl Fill for Patches<'_> {
+    fn fill(&self, rows: Range<usize>, step: usize, out: &mut [u8]) {
+        let (p, frame) = (self.p, self.frame);
+        let channels = p.in_channels / p.groups;
+        let [_, height, width] = frame.output;
+        let image_len = frame.in_pixels() * p.in_channels;
+        let line = p.kernel[2] * channels;
+        if line == 0 {
+            return;
+        }
+        // The pixels of a line of the kernel lie together.
+        let together = p.groups == 1 && p.dilation[2] == 1;
+        for (row, out) in rows.zip(out.chunks_mut(step)) {
+            let (n, pixel) = (row / frame.out_pixels(), row % frame.out_pixels());
+            let image = &self.x[n * image_len..][..image_len];
+            let at = [pixel / width / height, pixel / width % height, pixel % width];
+            let first: [isize; 3] =
+                std::array::from_fn(|d| (at[d] * p.stride[d]) as isize - p.padding[d] as isize);
+            let inside = |d: usize, tap: usize| {
+                let i = first[d] + (tap * p.dilation[d]) as isize;
+                usize::try_from(i).ok().filter(|&i| i < frame.input[d])
+            };
+            let mut lines = out.chunks_exact_mut(line);
+            for z in 0..p.kernel[0] {
+                for y in 0..p.kernel[1] {
+                    let Some(out) = lines.next() else { return };
+                    let (Some(z), Some(y)) = (inside(0, z), inside(1, y)) else {
+                        out.fill(self.zero);
+                        continue;
+                    };
+                    let base = (z * frame.input[1] + y) * frame.input[2];
+                    let from = |x: usize| (base + x) * p.in_channels + self.group * channels;
+                    if let (true, Some(x), Some(_)) = (together, inside(2, 0), inside(2, p.kernel[2] - 1)) {
+                        unsigned(out, &image[from(x)..][..line], self.flip);
+                        continue;
+                    }
+                    for (x, out) in out.chunks_exact_mut(channels).enumerate() {
+                        match inside(2, x) {
+                            Some(x) => unsigned(out, &image[from(x)..][..channels], self.flip),
+                            None => out.fill(self.zero),
+                        }
+                    }
+                }
+            }
+        }
+    }
+}

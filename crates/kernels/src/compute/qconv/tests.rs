@@ -1,0 +1,106 @@
+use super::super::gemm::Activation;
+use super::*;
+use proptest::prelude::*;
+
+fn bytes(len: usize, seed: usize) -> Vec<u8> {
+    (0..len).map(|i| ((i + seed) * 7919 % 1013 * 31 >> 3) as u8).collect()
+}
+
+/// Convolves as the definition says.
+fn naive(
+    p: &ConvParams,
+    frame: &ConvFrame,
+    x: &[u8],
+    (signed, zero): (bool, i32),
+    weights: &[i8],
+) -> Vec<i32> {
+    let (ci, co) = (p.in_channels / p.groups, p.out_channels / p.groups);
+    let [ih, iw] = [frame.input[1], frame.input[2]];
+    let mut out = Vec::new();
+    for n in 0..frame.batch {
+        for y in 0..frame.output[1] {
+            for xx in 0..frame.output[2] {
+                for o in 0..p.out_channels {
+                    let mut sum = 0;
+                    for ky in 0..p.kernel[1] {
+                        for kx in 0..p.kernel[2] {
+                            let iy = (y * p.stride[1] + ky * p.dilation[1]).wrapping_sub(p.padding[1]);
+                            let ix = (xx * p.stride[2] + kx * p.dilation[2]).wrapping_sub(p.padding[2]);
+                            if iy >= ih || ix >= iw {
+                                continue;
+                            }
+                            for c in 0..ci {
+                                let at = ((n * ih + iy) * iw + ix) * p.in_channels + o / co * ci + c;
+                                let x = if signed { i32::from(x[at] as i8) } else { i32::from(x[at]) };
+                                let w = weights[((o * ci + c) * p.kernel[1] + ky) * p.kernel[2] + kx];
+                                sum += (x - zero) * i32::from(w);
+                            }
+                        }
+                    }
+                    out.push(sum);
+                }
+            }
+        }
+    }
+    out
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn convolutions_are_those_of_the_definition(
+        (groups, ci, co) in prop_oneof![
+            (Just(1usize), 1usize..20, 1usize..40),
+            (2usize..4, 1usize..9, 1usize..20),
+            (1usize..150, Just(1usize), Just(1usize)),
+        ],
+        kernel in (1usize..4, 1usize..5),
+        stride in (1usize..3, 1usize..3),
+        dilation in (1usize..3, 1usize..3),
+        padding in (0usize..3, 0usize..3),
+        size in (7usize..12, 9usize..24),
+        batch in 1usize..3,
+        signed in any::<bool>(),
+        threads in 1usize..3,
+    ) {
+        let p = ConvParams {
+            groups,
+            stride: [1, stride.0, stride.1],
+            dilation: [1, dilation.0, dilation.1],
+            padding: [0, padding.0, padding.1],
+            ..ConvParams::conv2d(ci * groups, co * groups, [kernel.0, kernel.1])
+        };
+        let input = [1, size.0, size.1];
+        let Some(output) = p.output_size(input, [0; 3]) else { return Ok(()) };
+        let frame = ConvFrame { batch, input, output };
+        let zero = if signed { -5 } else { 17 };
+        let x = bytes(batch * size.0 * size.1 * p.in_channels, 1);
+        let weights: Vec<i8> = bytes(p.weights(), 2).iter().map(|&b| b as i8).collect();
+        let scales: Vec<f32> = (0..p.out_channels).map(|o| (o % 7 + 1) as f32 / 64.0).collect();
+        let bias: Vec<f32> = (0..p.out_channels).map(|o| o as f32 - 9.0).collect();
+        let sums = naive(&p, &frame, &x, (signed, zero), &weights);
+        let real = |i: usize| {
+            let o = i % p.out_channels;
+            (sums[i] as f32 * scales[o] * 0.5 + bias[o]).max(0.0)
+        };
+        let epilogue = QuantizedEpilogue { bias: Some(&bias), activation: Activation::Relu };
+        let images = QuantizedImages { bytes: &x, signed, affine: Affine { scale: 0.5, zero } };
+        let pool = Pool::new(threads);
+        for isa in Isa::available() {
+            let conv = QuantizedConv::new(isa, p, &weights, &scales).unwrap();
+            let mut reals = vec![f32::NAN; sums.len()];
+            conv.run(&pool, &frame, images, QuantizedConvOut::Real(&mut reals), &epilogue);
+            for (i, &found) in reals.iter().enumerate() {
+                assert_eq!(found, real(i), "{isa:?} element {i} of {p:?}");
+            }
+            let q = Quantization { affine: Affine { scale: 3.0, zero: -100 }, low: -128, high: 127 };
+            let mut numbers = vec![0; sums.len()];
+            conv.run(&pool, &frame, images, QuantizedConvOut::Quantized(&mut numbers, q), &epilogue);
+            for (i, &found) in numbers.iter().enumerate() {
+                let want = (real(i) * (1.0 / 3.0)).round_ties_even() as i32 - 100;
+                assert_eq!(i32::from(found as i8), want.clamp(-128, 127), "{isa:?} element {i} of {p:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! Tiles by AMX-INT8. The compiler has neither its intrinsics nor its detection yet: both are
+//! instructions written out.
+
+use super::tile::{AMX_STEP, Args};
+use std::arch::asm;
+use std::arch::x86_64::{__cpuid, __cpuid_count, _xgetbv};
+use std::sync::OnceLock;
+
+/// Whether the machine has AMX-INT8 and the system lets this process use it. Asked once.
+pub(super) fn is_available() -> bool {
+    static AVAILABLE: OnceLock<bool> = OnceLock::new();
+    *AVAILABLE.get_or_init(|| has_instructions() && permitted())
+}
+
+/// Whether the processor has AMX-INT8 and the system keeps its state.
+pub(super) fn has_instructions() -> bool {
+    const TILE: u32 = 1 << 24;
+    const INT8: u32 = 1 << 25;
+    const OSXSAVE: u32 = 1 << 27;
+    const TILE_STATE: u64 = 3 << 17;
+    if __cpuid(0).eax < 7 || __cpuid(1).ecx & OSXSAVE == 0 {
+        return false;
+    }
+    // SAFETY: OSXSAVE says that the instruction is there.
+    let state = unsafe { xgetbv() };
+    __cpuid_count(7, 0).edx & (TILE | INT8) == TILE | INT8 && state & TILE_STATE == TILE_STATE
+}
+
+/// # Safety
+/// The processor has XSAVE, switched on by the system.
+#[target_feature(enable = "xsave")]
+unsafe fn xgetbv() -> u64 {
+    // SAFETY: as the caller promises.
+    unsafe { _xgetbv(0) }
+}
+
+/// Asks the system for the state of the tiles, which it saves only for processes that asked.
+#[cfg(target_os = "linux")]
+fn permitted() -> bool {
+    const ARCH_PRCTL: u64 = 158;
+    const ARCH_REQ_XCOMP_PERM: u64 = 0x1023;
+    const XTILEDATA: u64 = 18;
+    let result: i64;
+    // SAFETY: this call changes nothing but what the process may use.
+    unsafe {
+        asm!(
+            "syscall",
+            inlateout("rax") ARCH_PRCTL => result,
+            in("rdi") ARCH_REQ_XCOMP_PERM,
+            in("rsi") XTILEDATA,
+            out("rcx") _,
+            out("r11") _,
+            options(nostack),
+        );
+    }
+    result == 0
+}
+
+#[cfg(not(target_os = "linux"))]
+fn permitted() -> bool {
+    false
+}
+
+#[repr(C, align(64))]
+struct Config {
+    palette: u8,
+    start_row: u8,
+    reserved: [u8; 14],
+    row_bytes: [u16; 16],
+    rows: [u8; 16],
+}
+
+/// Eight tiles of 16 rows of 64 bytes.
+static CONFIG: Config = {
+    let mut config =
+        Config { palette: 1, start_row: 0, reserved: [0; 14], row_bytes: [0; 16], rows: [0; 16] };
+    let mut i = 0;
+    while i < 8 {
+        config.row_bytes[i] = 64;
+        config.rows[i] = 16;
+        i += 1;
+    }
+    config
+};
+
+/// The tiles of this thread, configured while it lives.
+pub(super) struct Tiles(());
+
+impl Tiles {
+    /// # Safety
+    /// [`is_available`].
+    pub(super) unsafe fn configure() -> Self {
+        // SAFETY: AMX is there, and the configuration is one that it has.
+        unsafe {
+            asm!("ldtilecfg [{}]", in(reg) &CONFIG, options(nostack, readonly, preserves_flags));
+        }
+        Self(())
+    }
+}
+
+impl Drop for Tiles {
+    fn drop(&mut self) {
+        // SAFETY: a value of this type is made only where AMX is there.
+        unsafe { asm!("tilerelease", options(nostack, preserves_flags)) };
+    }
+}
+
+/// The sums of 32 rows by two panels, of which those past `args.rows` and `args.panels` mean nothing.
+///
+/// # Safety
+/// The promise of [`Args`] holds, numbers of B are of 8 bits, and [`Tiles`] are configured.
+pub(super) unsafe fn tile(args: &Args) {
+    let steps = args.k.div_ceil(AMX_STEP);
+    // What is not there is computed from what is.
+    let low = if args.rows > 16 { args.a.wrapping_add(16 * args.a_step) } else { args.a };
+    let right = if args.panels > 1 { args.b.wrapping_add(args.b_step) } else { args.b };
+    if steps == 0 {
+        // SAFETY: there is room for every tile.
+        return unsafe { args.sums.write_bytes(0, super::epilogue::MAX_TILE) };
+    }
+    // SAFETY: each step reads 64 bytes of 16 rows from `a` and `low`, and a kilobyte of `b` and `right`; the
+    // sums fill 32 rows of 128 bytes.
+    unsafe {
+        asm!(
+            "tilezero tmm0",
+            "tilezero tmm1",
+            "tilezero tmm2",
+            "tilezero tmm3",
+            "2:",
+            "tileloadd tmm4, [{a} + {a_step}*1]",
+            "tileloadd tmm6, [{b} + {b_step}*1]",
+            "tdpbusd tmm0, tmm4, tmm6",
+            "tileloadd tmm7, [{right} + {b_step}*1]",
+            "tdpbusd tmm1, tmm4, tmm7",
+            "tileloadd tmm5, [{low} + {a_step}*1]",
+            "tdpbusd tmm2, tmm5, tmm6",
+            "tdpbusd tmm3, tmm5, tmm7",
+            "add {a}, 64",
+            "add {low}, 64",
+            "add {b}, 1024",
+            "add {right}, 1024",
+            "dec {steps}",
+            "jnz 2b",
+            "tilestored [{c} + {c_step}*1], tmm0",
+            "tilestored [{c} + {c_step}*1 + 64], tmm1",
+            "tilestored [{c2} + {c_step}*1], tmm2",
+            "tilestored [{c2} + {c_step}*1 + 64], tmm3",
+            a = inout(reg) args.a => _,
+            low = inout(reg) low => _,
+            a_step = in(reg) args.a_step,
+            b = inout(reg) args.b => _,
+            right = inout(reg) right => _,
+            b_step = in(reg) 64usize,
+            steps = inout(reg) steps => _,
+            c = in(reg) args.sums,
+            c2 = in(reg) args.sums.wrapping_add(16 * 32),
+            c_step = in(reg) 128usize,
+            out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
+            out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
+            options(nostack),
+        );
+    }
+}

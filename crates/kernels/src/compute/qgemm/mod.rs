@@ -1,0 +1,123 @@
+//! Matrix products of 8-bit numbers, or of 8-bit with 4-bit numbers, summed in 32-bit integers.
+//!
+//! `C = activation((A - zero) B * scales + bias)`, where the rows of A have a scale and a zero point each,
+//! or all the same one, and the columns of B a scale each, or one for each group of their rows. C is
+//! f32, or quantized again. The sums of a group are exact on every path, so that paths, shapes of tiles
+//! and numbers of threads give the same result to the bit.
+//!
+//! | path | machine | a tile's step |
+//! | --- | --- | --- |
+//! | AMX | AMX-INT8 | 32 rows by 32 columns by 64 |
+//! | VNNI | AVX-512 VNNI, or AVX-VNNI | 8 (4) rows by 32 (16) columns by 4 |
+//! | multiply-add | AVX2 | 2 rows by 16 columns by 4, widened to 16 bits: nothing saturates |
+//! | portable | any | a row by 16 columns by 4 |
+//!
+//! B is packed once, in one layout that all paths read: panels of 16 columns, in which four rows of
+//! every column lie together. 4-bit numbers stay two a byte in memory and are widened in registers. A
+//! is copied a block at a time, as unsigned bytes: signed numbers and their zero point go up by 128.
+
+#[cfg(target_arch = "x86_64")]
+mod amx;
+pub(crate) mod driver;
+pub(crate) mod epilogue;
+mod pack;
+mod tile;
+#[cfg(target_arch = "x86_64")]
+mod x86;
+
+#[cfg(test)]
+mod tests;
+
+pub use epilogue::{QuantizedEpilogue, QuantizedOut};
+pub use pack::{PackedWeights, WeightBits, Weights};
+
+use super::isa::Isa;
+use super::quantize::Affine;
+use driver::{Fill, Job};
+use pool::Pool;
+use tile::Path;
+
+/// The left operand of a product: `rows x cols` 8-bit numbers, row after row.
+#[derive(Clone, Copy, Debug)]
+pub struct QuantizedRows<'a> {
+    bytes: &'a [u8],
+    signed: bool,
+    rows: usize,
+    cols: usize,
+    params: &'a [Affine],
+}
+
+impl<'a> QuantizedRows<'a> {
+    /// The numbers are `i8` if `signed`, else `u8`. `params` has one element for all rows, or one for each.
+    ///
+    /// # Panics
+    /// If there are fewer bytes or another number of parameters.
+    pub fn new(bytes: &'a [u8], signed: bool, rows: usize, cols: usize, params: &'a [Affine]) -> Self {
+        let fits = rows.checked_mul(cols).is_some_and(|n| n <= bytes.len());
+        assert!(fits, "a {rows}x{cols} matrix in {} bytes", bytes.len());
+        assert!(params.len() == 1 || params.len() == rows, "{} parameters of {rows} rows", params.len());
+        Self { bytes, signed, rows, cols, params }
+    }
+}
+
+/// `out = epilogue(a b)`: `a` is `m x k`, `b` is `k x n`, `out` is `m x n`; any of them may be zero. Divided
+/// among the threads of `pool` if it is large enough.
+///
+/// # Panics
+/// If the shapes do not fit each other.
+pub fn qgemm(
+    pool: &Pool,
+    isa: Isa,
+    a: QuantizedRows<'_>,
+    b: &PackedWeights,
+    out: QuantizedOut<'_>,
+    epilogue: &QuantizedEpilogue<'_>,
+) {
+    qgemm_by(Path::of(isa), pool, isa, a, b, out, epilogue);
+}
+
+fn qgemm_by(
+    path: Path,
+    pool: &Pool,
+    isa: Isa,
+    a: QuantizedRows<'_>,
+    b: &PackedWeights,
+    out: QuantizedOut<'_>,
+    epilogue: &QuantizedEpilogue<'_>,
+) {
+    let (m, k, n) = (a.rows, a.cols, b.cols());
+    assert_eq!(k, b.rows(), "inner dimensions of a {m}x{k} by {}x{n} product", b.rows());
+    let out = out.place(m, n);
+    epilogue.check(n);
+    if m == 0 || n == 0 {
+        return;
+    }
+    let fill = Copied { a };
+    let zero = i32::from(a.signed) * 128;
+    Job { path, isa, m, fill: &fill, zero, params: a.params, b, out, epilogue: *epilogue }.run(pool);
+}
+
+/// Rows that lie one after another.
+struct Copied<'a> {
+    a: QuantizedRows<'a>,
+}
+
+impl Fill for Copied<'_> {
+    fn fill(&self, rows: std::ops::Range<usize>, step: usize, out: &mut [u8]) {
+        let k = self.a.cols;
+        if k == 0 {
+            return;
+        }
+        let flip = if self.a.signed { 0x80 } else { 0 };
+        let from = self.a.bytes[rows.start * k..rows.end * k].chunks_exact(k);
+        for (to, from) in out.chunks_mut(step).zip(from) {
+            unsigned(&mut to[..k], from, flip);
+        }
+    }
+}
+
+/// Copies bytes, flipping the bits of `flip`.
+#[inline]
+pub(crate) fn unsigned(to: &mut [u8], from: &[u8], flip: u8) {
+    to.iter_mut().zip(from).for_each(|(to, from)| *to = from ^ flip);
+}

@@ -1,0 +1,183 @@
+//! The right operand of a product laid out as the tiles read it.
+
+use super::super::mat::MatRef;
+use tensor::{AlignedBuffer, Result};
+
+/// Columns of a panel.
+pub(crate) const PANEL: usize = 16;
+/// Rows of which the last block of a panel is made, where it has as many: what a step of AMX takes.
+const STEP: usize = 64;
+/// Rows of the last block of a short panel: what a step of 4-bit numbers takes.
+const SHORT_STEP: usize = 8;
+
+/// How wide the numbers of a matrix of weights are in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WeightBits {
+    /// Two a byte: -8 to 7.
+    Four,
+    /// One a byte: -128 to 127.
+    Eight,
+}
+
+/// A `k x n` matrix that stands for `number * scale`.
+#[derive(Clone, Copy, Debug)]
+pub struct Weights<'a> {
+    /// The numbers, of any strides. A weight of shape `[n, k]` as PyTorch's linear has it is
+    /// `MatRef::new(w, n, k).t()`.
+    pub numbers: MatRef<'a, i8>,
+    /// How wide they are to be in memory.
+    pub bits: WeightBits,
+    /// One scale for all columns, or one for each, or for each group of rows one for each column:
+    /// `[groups, n]`.
+    pub scales: &'a [f32],
+    /// Rows of a group; the last may have fewer. `k` or more: one group.
+    pub group: usize,
+}
+
+/// Weights laid out once, for every level: panels of 16 columns, each a sequence of blocks in which four
+/// rows of each column lie together (of 4-bit numbers eight rows: four in the low halves of the bytes,
+/// the next four in the high ones). Columns and rows that are not there are zero.
+#[derive(Clone, Debug)]
+pub struct PackedWeights {
+    data: AlignedBuffer,
+    k: usize,
+    n: usize,
+    bits: WeightBits,
+    group: usize,
+    /// `[groups, panels * PANEL]`
+    scales: Vec<f32>,
+    /// The sums of the columns of each group, like the scales.
+    sums: Vec<i32>,
+}
+
+impl PackedWeights {
+    /// The greatest inner dimension: the sum of so many products of 8-bit numbers fits 32 bits.
+    pub const MAX_ROWS: usize = 1 << 16;
+    /// What the rows of a group are a multiple of, if there are several groups.
+    pub const GROUP_UNIT: usize = 32;
+
+    /// Packs weights. Fails if the memory cannot be had.
+    ///
+    /// # Panics
+    /// If there are more than [`Self::MAX_ROWS`] rows, the rows of one of several groups are no multiple of
+    /// [`Self::GROUP_UNIT`], the number of scales does not fit, or a 4-bit number leaves its range.
+    pub fn new(weights: &Weights<'_>) -> Result<Self> {
+        let Weights { numbers, bits, scales, group } = *weights;
+        let (k, n) = (numbers.rows(), numbers.cols());
+        assert!(k <= Self::MAX_ROWS, "weights of {k} rows: at most {} can be summed", Self::MAX_ROWS);
+        let group = if group < k { group } else { k.max(1) };
+        let groups = k.div_ceil(group).max(1);
+        assert!(
+            groups == 1 || group.is_multiple_of(Self::GROUP_UNIT),
+            "groups of {group} rows: expected a multiple of {}",
+            Self::GROUP_UNIT
+        );
+        let expected = groups.saturating_mul(n);
+        let one = scales.len() == 1 && groups == 1;
+        assert!(
+            one || scales.len() == expected,
+            "{} scales for {groups} groups of {n} columns",
+            scales.len()
+        );
+
+        let padded = n.div_ceil(PANEL).saturating_mul(PANEL);
+        let step = if 2 * k > STEP { STEP } else { SHORT_STEP };
+        let depth = k.next_multiple_of(step);
+        let per_byte = if bits == WeightBits::Four { 2 } else { 1 };
+        let data = AlignedBuffer::zeroed(padded.saturating_mul(depth) / per_byte)?;
+        let mut packed = Self { data, k, n, bits, group, scales: Vec::new(), sums: vec![0; groups * padded] };
+        packed.scales.resize(groups * padded, 0.0);
+        for g in 0..groups {
+            let to = &mut packed.scales[g * padded..][..n];
+            match one {
+                true => to.fill(scales[0]),
+                false => to.copy_from_slice(&scales[g * n..][..n]),
+            }
+        }
+        packed.fill(numbers, depth, padded);
+        Ok(packed)
+    }
+
+    fn fill(&mut self, numbers: MatRef<'_, i8>, depth: usize, padded: usize) {
+        let panel = self.panel_bytes(depth);
+        for j in 0..self.n {
+            let data = &mut self.data[j / PANEL * panel..][..panel];
+            let column = j % PANEL * 4;
+            for i in 0..self.k {
+                let x = *numbers.at(i, j);
+                self.sums[i / self.group * padded + j] += i32::from(x);
+                match self.bits {
+                    WeightBits::Eight => data[i / 4 * 64 + column + i % 4] = x as u8,
+                    WeightBits::Four => {
+                        assert!((-8..8).contains(&x), "{x} as a number of 4 bits");
+                        data[i / 8 * 64 + column + i % 4] |= (x as u8 & 15) << (i / 4 % 2 * 4);
+                    }
+                }
+            }
+        }
+    }
+
+    fn panel_bytes(&self, depth: usize) -> usize {
+        match self.bits {
+            WeightBits::Eight => depth * PANEL,
+            WeightBits::Four => depth * PANEL / 2,
+        }
+    }
+
+    /// Rows of the matrix: the inner dimension of the product.
+    pub fn rows(&self) -> usize {
+        self.k
+    }
+
+    /// Columns of the matrix.
+    pub fn cols(&self) -> usize {
+        self.n
+    }
+
+    /// How wide the numbers are.
+    pub fn bits(&self) -> WeightBits {
+        self.bits
+    }
+
+    /// Bytes held.
+    pub fn bytes(&self) -> usize {
+        self.data.len() + size_of_val(&*self.scales) + size_of_val(&*self.sums)
+    }
+
+    pub(super) fn panels(&self) -> usize {
+        self.n.div_ceil(PANEL)
+    }
+
+    pub(super) fn groups(&self) -> usize {
+        self.k.div_ceil(self.group).max(1)
+    }
+
+    pub(super) fn group(&self) -> usize {
+        self.group
+    }
+
+    /// Bytes from one panel to the next.
+    pub(super) fn panel_step(&self) -> usize {
+        self.data.len() / self.panels().max(1)
+    }
+
+    /// Rows of a panel, those that are not there included.
+    pub(super) fn depth(&self) -> usize {
+        match self.bits {
+            WeightBits::Eight => self.panel_step() / PANEL,
+            WeightBits::Four => self.panel_step() / PANEL * 2,
+        }
+    }
+
+    /// A panel from a row on, which is a multiple of what one block of it holds.
+    pub(super) fn panel(&self, panel: usize, row: usize) -> &[u8] {
+        let at = self.panel_bytes(row);
+        &self.data[panel * self.panel_step() + at..]
+    }
+
+    /// The scales and sums of the columns of a group, from a panel on.
+    pub(super) fn columns(&self, group: usize, panel: usize) -> (&[f32], &[i32]) {
+        let at = group * self.panels() * PANEL + panel * PANEL;
+        (&self.scales[at..], &self.sums[at..])
+    }
+}

@@ -1,0 +1,225 @@
+use super::super::gemm::Activation;
+use super::super::mat::{MatMut, MatRef};
+use super::super::math::{Unary, unary_scalar};
+use super::super::quantize::Quantization;
+use super::*;
+use proptest::prelude::*;
+
+/// Numbers from `low` to `high` that repeat after no useful period; the extremes are frequent.
+fn numbers(len: usize, seed: u32, low: i32, high: i32) -> Vec<i32> {
+    let mut state = seed.wrapping_mul(2_654_435_761).wrapping_add(12345);
+    (0..len)
+        .map(|_| {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            match state >> 28 {
+                0 => low,
+                1 => high,
+                _ => low + ((state >> 8) % (high - low + 1) as u32) as i32,
+            }
+        })
+        .collect()
+}
+
+#[derive(Clone, Debug)]
+struct Case {
+    shape: (usize, usize, usize),
+    signed: bool,
+    bits: WeightBits,
+    group: usize,
+    per_row: bool,
+    one_scale: bool,
+    bias: bool,
+    activation: Activation,
+    /// The bounds of a quantized result.
+    quantized: Option<(i32, i32)>,
+}
+
+/// A case's operands.
+struct Operands {
+    a: Vec<u8>,
+    params: Vec<Affine>,
+    weights: Vec<i8>,
+    scales: Vec<f32>,
+    bias: Vec<f32>,
+}
+
+impl Case {
+    fn operands(&self) -> Operands {
+        let (m, k, n) = self.shape;
+        let (low, high) = if self.signed { (-128, 127) } else { (0, 255) };
+        let bound = if self.bits == WeightBits::Four { 8 } else { 128 };
+        let groups = k.div_ceil(self.group.min(k).max(1)).max(1);
+        let rows = if self.per_row { m } else { 1 };
+        let scales = if self.one_scale { 1 } else { groups * n };
+        let zeros = numbers(rows, 3, low, high);
+        Operands {
+            a: numbers(m * k, 1, low, high).iter().map(|&x| x as u8).collect(),
+            params: zeros
+                .iter()
+                .enumerate()
+                .map(|(i, &zero)| Affine { scale: 0.5 + i as f32, zero })
+                .collect(),
+            weights: numbers(k * n, 2, -bound, bound - 1).iter().map(|&x| x as i8).collect(),
+            scales: numbers(scales, 4, 1, 99).iter().map(|&x| x as f32 / 1024.0).collect(),
+            bias: numbers(n, 5, -99, 99).iter().map(|&x| x as f32).collect(),
+        }
+    }
+
+    /// What the definition gives, by the same steps in f32 after exact sums.
+    fn expected(&self, o: &Operands) -> Vec<f32> {
+        let (m, k, n) = self.shape;
+        let group = self.group.min(k).max(1);
+        let mut out = Vec::new();
+        for i in 0..m {
+            let Affine { scale, zero } = o.params[if self.per_row { i } else { 0 }];
+            for j in 0..n {
+                let mut y = 0.0;
+                for (g, rows) in (0..k.max(1)).step_by(group).enumerate() {
+                    let sum: i64 = (rows..k.min(rows + group))
+                        .map(|p| {
+                            let byte = o.a[i * k + p];
+                            let a = if self.signed { i64::from(byte as i8) } else { i64::from(byte) };
+                            (a - i64::from(zero)) * i64::from(o.weights[p * n + j])
+                        })
+                        .sum();
+                    let part = sum as f32 * o.scales[if self.one_scale { 0 } else { g * n + j }];
+                    y = if g == 0 { part } else { part + y };
+                }
+                let y = y * scale + if self.bias { o.bias[j] } else { 0.0 };
+                out.push(match self.activation {
+                    Activation::Unary(op) => unary_scalar(op, y),
+                    activation => activation.scalar(y),
+                });
+            }
+        }
+        out
+    }
+
+    fn check(&self, threads: usize) {
+        let (m, k, n) = self.shape;
+        let o = self.operands();
+        let want = self.expected(&o);
+        let packed = PackedWeights::new(&Weights {
+            numbers: MatRef::new(&o.weights, k, n),
+            bits: self.bits,
+            scales: &o.scales,
+            group: self.group,
+        })
+        .unwrap();
+        let epilogue =
+            QuantizedEpilogue { bias: self.bias.then_some(&o.bias[..]), activation: self.activation };
+        let a = QuantizedRows::new(&o.a, self.signed, m, k, &o.params);
+        let pool = Pool::new(threads);
+        for isa in Isa::available() {
+            for path in Path::available(isa) {
+                if let Some((low, high)) = self.quantized {
+                    let q = Quantization { affine: Affine { scale: 7.0, zero: low + 40 }, low, high };
+                    let mut out = vec![0u8; m * n];
+                    let to = QuantizedOut::Quantized(MatMut::new(&mut out, m, n), q);
+                    qgemm_by(path, &pool, isa, a, &packed, to, &epilogue);
+                    for (i, (&found, &real)) in out.iter().zip(&want).enumerate() {
+                        let number = (real * (1.0 / 7.0)).round_ties_even() as i32 + q.affine.zero;
+                        assert_eq!(found, number.clamp(low, high) as u8, "{self:?} {path:?} element {i}");
+                    }
+                } else {
+                    let mut out = vec![f32::NAN; m * n];
+                    let to = QuantizedOut::Real(MatMut::new(&mut out, m, n));
+                    qgemm_by(path, &pool, isa, a, &packed, to, &epilogue);
+                    for (i, (&found, &want)) in out.iter().zip(&want).enumerate() {
+                        let exact = !matches!(self.activation, Activation::Unary(_));
+                        let close = (found - want).abs() <= want.abs() * 1e-5 + 1e-5;
+                        assert!(
+                            found == want || !exact && close,
+                            "{self:?} {path:?} element {i}: {found}, {want}"
+                        );
+                    }
+                }
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(160))]
+
+    #[test]
+    fn every_path_gives_the_definition(
+        shape in (0usize..71, 0usize..200, 0usize..100),
+        (signed, four) in any::<(bool, bool)>(),
+        group in prop_oneof![Just(usize::MAX), Just(32), Just(64), Just(128)],
+        (per_row, one_scale, bias) in any::<(bool, bool, bool)>(),
+        activation in prop_oneof![
+            Just(Activation::Identity),
+            Just(Activation::Relu),
+            Just(Activation::Clamp { low: -20.0, high: 300.0 }),
+        ],
+        quantized in prop_oneof![Just(None), Just(Some((-128, 127))), Just(Some((0, 255))), Just(Some((-127, 127)))],
+        threads in 1usize..4,
+    ) {
+        let groups = group < shape.1;
+        let bits = if four { WeightBits::Four } else { WeightBits::Eight };
+        let one_scale = one_scale && !groups;
+        Case { shape, signed, bits, group, per_row, one_scale, bias, activation, quantized }.check(threads);
+    }
+}
+
+fn plain(shape: (usize, usize, usize), bits: WeightBits, group: usize) -> Case {
+    Case {
+        shape,
+        signed: true,
+        bits,
+        group,
+        per_row: false,
+        one_scale: false,
+        bias: true,
+        activation: Activation::Identity,
+        quantized: None,
+    }
+}
+
+#[test]
+fn larger_products_on_several_threads() {
+    for (bits, group) in [(WeightBits::Eight, usize::MAX), (WeightBits::Four, 128), (WeightBits::Four, 32)] {
+        plain((130, 700, 257), bits, group).check(3);
+        plain((1, 1500, 333), bits, group).check(2);
+    }
+    Case { activation: Activation::Unary(Unary::Gelu), ..plain((40, 64, 64), WeightBits::Eight, 64) }
+        .check(1);
+}
+
+/// Every product is of the greatest numbers: nothing on the way saturates.
+#[test]
+fn sums_of_extremes_are_exact() {
+    let k = PackedWeights::MAX_ROWS;
+    for (byte, number) in [(255u8, -128i8), (255, 127)] {
+        let (a, b) = (vec![byte; 9 * k], vec![number; k]);
+        let numbers = MatRef::new(&b, k, 1);
+        let weights = Weights { numbers, bits: WeightBits::Eight, scales: &[1.0], group: k };
+        let packed = PackedWeights::new(&weights).unwrap();
+        let a = QuantizedRows::new(&a, false, 9, k, &[Affine { scale: 1.0, zero: 0 }]);
+        for isa in Isa::available() {
+            for path in Path::available(isa) {
+                let mut out = [0.0; 9];
+                let to = QuantizedOut::Real(MatMut::new(&mut out, 9, 1));
+                qgemm_by(path, &Pool::serial(), isa, a, &packed, to, &QuantizedEpilogue::default());
+                let want = 255.0 * f32::from(number) * k as f32;
+                assert_eq!(out, [want; 9], "{path:?}");
+            }
+        }
+    }
+}
+
+/// What the machine has is tested: a path that is not available is not silently left out.
+#[test]
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+fn paths_are_those_of_the_machine() {
+    let flags = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let has = |flag: &str| flags.split_whitespace().any(|f| f == flag);
+    let paths: Vec<Path> = Path::available(Isa::detect()).collect();
+    let expected = 1
+        + usize::from(has("avx2"))
+        + usize::from(has("avx_vnni"))
+        + usize::from(has("avx512_vnni"))
+        + usize::from(has("amx_int8") && has("amx_tile"));
+    assert_eq!(paths.len(), expected, "{paths:?}");
+}

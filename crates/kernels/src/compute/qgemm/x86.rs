@@ -1,0 +1,297 @@
+//! Tiles by the vector instructions of x86-64, written once over [`Dots`].
+
+use super::super::gemm::tile::repeat;
+use super::pack::PANEL;
+use super::tile::Args;
+use std::arch::x86_64::*;
+
+/// Vectors whose 32-bit lanes are columns, and 8-bit dot products of four.
+///
+/// Implementations are zero-sized and made only where the machine has the instructions; every method
+/// relies on that.
+trait Dots: Copy {
+    /// Four unsigned bytes of a row of A, for every column.
+    type A: Copy;
+    /// Four rows of some columns of B.
+    type B: Copy;
+    /// The sums of as many columns.
+    type Sums: Copy;
+    /// Columns of a vector.
+    const LANES: usize;
+
+    fn zero(self) -> Self::Sums;
+    /// # Safety
+    /// Four bytes can be read.
+    unsafe fn a(self, p: *const u8) -> Self::A;
+    /// # Safety
+    /// Four bytes a column can be read.
+    unsafe fn b(self, p: *const u8) -> Self::B;
+    /// 4-bit numbers times 16: of the low halves of the bytes, and of the high halves.
+    ///
+    /// # Safety
+    /// Four bytes a column can be read.
+    unsafe fn halves(self, p: *const u8) -> [Self::B; 2];
+    fn dot(self, sums: Self::Sums, a: Self::A, b: Self::B) -> Self::Sums;
+    /// # Safety
+    /// A sum a column can be written.
+    unsafe fn store(self, p: *mut i32, sums: Self::Sums);
+}
+
+/// The number of vectors in a panel.
+const fn vectors<D: Dots>() -> usize {
+    PANEL / D::LANES
+}
+
+/// # Safety
+/// The promise of [`Args`] holds, and `args` is of this shape or smaller.
+#[inline(always)]
+unsafe fn tile<D: Dots, const MR: usize, const NP: usize, const FOUR: bool>(d: D, args: &Args) {
+    let mut sums = [[[d.zero(); 2]; NP]; MR];
+    let a = args.a;
+    let mut b = args.b;
+    let per_block = if FOUR { 8 } else { 4 };
+    let mut k = 0;
+    while k < args.k {
+        repeat!(NP, [0 1 2 3], p => {
+            repeat!(vectors::<D>(), [0 1], v => {
+                let at = b.wrapping_add(p * args.b_step + v * D::LANES * 4);
+                // SAFETY: B has k rows of the panels, rounded up to a block; A has as many bytes of MR rows.
+                unsafe {
+                    if FOUR {
+                        let [low, high] = d.halves(at);
+                        repeat!(MR, [0 1 2 3 4 5 6 7], i => {
+                            let row = a.wrapping_add(i * args.a_step + k);
+                            sums[i][p][v] = d.dot(sums[i][p][v], d.a(row), low);
+                            sums[i][p][v] = d.dot(sums[i][p][v], d.a(row.wrapping_add(4)), high);
+                        });
+                    } else {
+                        let column = d.b(at);
+                        repeat!(MR, [0 1 2 3 4 5 6 7], i => {
+                            let row = a.wrapping_add(i * args.a_step + k);
+                            sums[i][p][v] = d.dot(sums[i][p][v], d.a(row), column);
+                        });
+                    }
+                }
+            });
+        });
+        b = b.wrapping_add(64);
+        k += per_block;
+    }
+    repeat!(MR, [0 1 2 3 4 5 6 7], i => {
+        repeat!(NP, [0 1 2 3], p => {
+            repeat!(vectors::<D>(), [0 1], v => {
+                let to = args.sums.wrapping_add((i * NP + p) * PANEL + v * D::LANES);
+                // SAFETY: there is room for every tile.
+                unsafe { d.store(to, sums[i][p][v]) };
+            });
+        });
+    });
+}
+
+/// Runs the tile of a shape: the least of those listed that holds the rows.
+macro_rules! shapes {
+    ($d:expr, $args:ident, $(($most:literal, $np:literal)),*) => {
+        match ($args.rows, $args.panels, $args.four) {
+            $(
+                (..=$most, $np, false) => tile::<_, $most, $np, false>($d, $args),
+                (..=$most, $np, true) => tile::<_, $most, $np, true>($d, $args),
+            )*
+            _ => unreachable!("no tile of {} rows by {} panels", $args.rows, $args.panels),
+        }
+    };
+}
+
+/// # Safety
+/// The machine has AVX-512 F, BW and VNNI; the promise of [`Args`] holds.
+#[target_feature(enable = "avx2,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
+pub(super) unsafe fn avx512_vnni(args: &Args) {
+    // SAFETY: as the caller promises.
+    unsafe {
+        shapes!(Avx512Vnni, args, (1, 4), (1, 1), (2, 2), (2, 1), (4, 2), (4, 1), (8, 2), (8, 1));
+    }
+}
+
+/// # Safety
+/// The machine has AVX2 and AVX-VNNI; the promise of [`Args`] holds.
+#[target_feature(enable = "avx2,avxvnni")]
+pub(super) unsafe fn avx_vnni(args: &Args) {
+    // SAFETY: as the caller promises.
+    unsafe {
+        shapes!(AvxVnni, args, (1, 2), (1, 1), (2, 1), (4, 1));
+    }
+}
+
+/// # Safety
+/// The machine has AVX2; the promise of [`Args`] holds.
+#[target_feature(enable = "avx2")]
+pub(super) unsafe fn multiply_add(args: &Args) {
+    // SAFETY: as the caller promises.
+    unsafe {
+        shapes!(MultiplyAdd, args, (1, 2), (1, 1), (2, 1));
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Avx512Vnni;
+
+impl Dots for Avx512Vnni {
+    type A = __m512i;
+    type B = __m512i;
+    type Sums = __m512i;
+    const LANES: usize = 16;
+
+    #[inline(always)]
+    fn zero(self) -> __m512i {
+        // SAFETY: the machine has AVX-512; likewise below.
+        unsafe { _mm512_setzero_si512() }
+    }
+    #[inline(always)]
+    unsafe fn a(self, p: *const u8) -> __m512i {
+        // SAFETY: as the caller promises.
+        unsafe { _mm512_set1_epi32(p.cast::<i32>().read_unaligned()) }
+    }
+    #[inline(always)]
+    unsafe fn b(self, p: *const u8) -> __m512i {
+        // SAFETY: as the caller promises.
+        unsafe { _mm512_loadu_si512(p.cast()) }
+    }
+    #[inline(always)]
+    unsafe fn halves(self, p: *const u8) -> [__m512i; 2] {
+        // SAFETY: as the caller promises.
+        unsafe {
+            let (all, high) = (_mm512_loadu_si512(p.cast()), _mm512_set1_epi8(0xf0u8 as i8));
+            [_mm512_and_si512(_mm512_slli_epi16::<4>(all), high), _mm512_and_si512(all, high)]
+        }
+    }
+    #[inline(always)]
+    fn dot(self, sums: __m512i, a: __m512i, b: __m512i) -> __m512i {
+        // SAFETY: the machine has AVX-512 VNNI.
+        unsafe { _mm512_dpbusd_epi32(sums, a, b) }
+    }
+    #[inline(always)]
+    unsafe fn store(self, p: *mut i32, sums: __m512i) {
+        // SAFETY: as the caller promises.
+        unsafe { _mm512_storeu_si512(p.cast(), sums) };
+    }
+}
+
+/// 4-bit numbers of 32 bytes times 16: of the low halves, and of the high halves.
+///
+/// # Safety
+/// The machine has AVX2, and 32 bytes can be read.
+#[inline(always)]
+unsafe fn halves(p: *const u8) -> [__m256i; 2] {
+    // SAFETY: as the caller promises.
+    unsafe {
+        let (all, high) = (_mm256_loadu_si256(p.cast()), _mm256_set1_epi8(0xf0u8 as i8));
+        [_mm256_and_si256(_mm256_slli_epi16::<4>(all), high), _mm256_and_si256(all, high)]
+    }
+}
+
+#[derive(Clone, Copy)]
+struct AvxVnni;
+
+impl Dots for AvxVnni {
+    type A = __m256i;
+    type B = __m256i;
+    type Sums = __m256i;
+    const LANES: usize = 8;
+
+    #[inline(always)]
+    fn zero(self) -> __m256i {
+        // SAFETY: the machine has AVX2; likewise below.
+        unsafe { _mm256_setzero_si256() }
+    }
+    #[inline(always)]
+    unsafe fn a(self, p: *const u8) -> __m256i {
+        // SAFETY: as the caller promises.
+        unsafe { _mm256_set1_epi32(p.cast::<i32>().read_unaligned()) }
+    }
+    #[inline(always)]
+    unsafe fn b(self, p: *const u8) -> __m256i {
+        // SAFETY: as the caller promises.
+        unsafe { _mm256_loadu_si256(p.cast()) }
+    }
+    #[inline(always)]
+    unsafe fn halves(self, p: *const u8) -> [__m256i; 2] {
+        // SAFETY: as the caller promises.
+        unsafe { halves(p) }
+    }
+    #[inline(always)]
+    fn dot(self, sums: __m256i, a: __m256i, b: __m256i) -> __m256i {
+        // SAFETY: the machine has AVX-VNNI.
+        unsafe { _mm256_dpbusd_avx_epi32(sums, a, b) }
+    }
+    #[inline(always)]
+    unsafe fn store(self, p: *mut i32, sums: __m256i) {
+        // SAFETY: as the caller promises.
+        unsafe { _mm256_storeu_si256(p.cast(), sums) };
+    }
+}
+
+/// Without an exact 8-bit dot product: numbers are widened to 16 bits, and of a column there are two
+/// sums until the end.
+#[derive(Clone, Copy)]
+struct MultiplyAdd;
+
+impl Dots for MultiplyAdd {
+    type A = __m256i;
+    type B = [__m256i; 2];
+    type Sums = [__m256i; 2];
+    const LANES: usize = 8;
+
+    #[inline(always)]
+    fn zero(self) -> [__m256i; 2] {
+        // SAFETY: the machine has AVX2; likewise below.
+        unsafe { [_mm256_setzero_si256(); 2] }
+    }
+    #[inline(always)]
+    unsafe fn a(self, p: *const u8) -> __m256i {
+        // SAFETY: as the caller promises.
+        unsafe { _mm256_cvtepu8_epi16(_mm_set1_epi32(p.cast::<i32>().read_unaligned())) }
+    }
+    #[inline(always)]
+    unsafe fn b(self, p: *const u8) -> [__m256i; 2] {
+        // SAFETY: as the caller promises.
+        unsafe { widen(_mm256_loadu_si256(p.cast())) }
+    }
+    #[inline(always)]
+    unsafe fn halves(self, p: *const u8) -> [[__m256i; 2]; 2] {
+        // SAFETY: as the caller promises.
+        unsafe { halves(p).map(|x| widen(x)) }
+    }
+    #[inline(always)]
+    fn dot(self, sums: [__m256i; 2], a: __m256i, b: [__m256i; 2]) -> [__m256i; 2] {
+        // SAFETY: the machine has AVX2.
+        unsafe {
+            [
+                _mm256_add_epi32(sums[0], _mm256_madd_epi16(a, b[0])),
+                _mm256_add_epi32(sums[1], _mm256_madd_epi16(a, b[1])),
+            ]
+        }
+    }
+    #[inline(always)]
+    unsafe fn store(self, p: *mut i32, sums: [__m256i; 2]) {
+        // SAFETY: as the caller promises.
+        unsafe {
+            // Columns 0 1 4 5 2 3 6 7.
+            let pairs = _mm256_hadd_epi32(sums[0], sums[1]);
+            _mm256_storeu_si256(p.cast(), _mm256_permute4x64_epi64::<0b11_01_10_00>(pairs));
+        }
+    }
+}
+
+/// Signed bytes as 16-bit numbers: the first four columns, and the last four.
+///
+/// # Safety
+/// The machine has AVX2.
+#[inline(always)]
+unsafe fn widen(x: __m256i) -> [__m256i; 2] {
+    // SAFETY: as the caller promises.
+    unsafe {
+        [
+            _mm256_cvtepi8_epi16(_mm256_castsi256_si128(x)),
+            _mm256_cvtepi8_epi16(_mm256_extracti128_si256::<1>(x)),
+        ]
+    }
+}

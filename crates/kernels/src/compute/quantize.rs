@@ -1,0 +1,209 @@
+//! Real numbers as 8-bit ones and back.
+
+use super::isa::Isa;
+use super::rows::{max, min};
+use super::simd::{Op, Simd, dispatch};
+use pool::Pool;
+
+/// Elements below which a pass over memory stays on one thread.
+const PARALLEL_ELEMENTS: usize = 1 << 15;
+
+/// How a number stands for a real one: `(number - zero) * scale`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Affine {
+    /// The distance of neighbouring numbers.
+    pub scale: f32,
+    /// The number that stands for zero.
+    pub zero: i32,
+}
+
+/// How real numbers become 8-bit ones: `clamp(round(x / scale) + zero, low, high)`, halves rounded to the
+/// even integer, NaN to `low`. The division is a multiplication by the reciprocal, as in
+/// `quantized_decomposed::quantize_per_tensor`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Quantization {
+    /// Scale and zero point.
+    pub affine: Affine,
+    /// The least number.
+    pub low: i32,
+    /// The greatest number; not less than `low`.
+    pub high: i32,
+}
+
+impl Quantization {
+    /// Whether the bounds are those of 8-bit numbers, and the zero point and scale such that single
+    /// precision suffices.
+    pub fn is_sound(&self, signed: bool) -> bool {
+        let (least, greatest) = if signed { (-128, 127) } else { (0, 255) };
+        least <= self.low
+            && self.low <= self.high
+            && self.high <= greatest
+            && self.affine.zero.unsigned_abs() < 1 << 16
+            && self.affine.scale.is_finite()
+            && self.affine.scale > 0.0
+    }
+
+    /// By which the reals from `least` to `greatest`, and zero, fit `low` to `high`: as
+    /// `quantized_decomposed::choose_qparams` chooses.
+    pub fn choose((least, greatest): (f32, f32), (low, high): (i32, i32), eps: f32) -> Self {
+        let (least, greatest) = (least.min(0.0), greatest.max(0.0));
+        let scale = ((greatest - least) / (high - low) as f32).max(eps);
+        let zero = f64::from(low) - f64::from((least / scale).round_ties_even());
+        let zero = zero.max(f64::from(low)).min(f64::from(high)) as i32;
+        Self { affine: Affine { scale, zero }, low, high }
+    }
+
+    /// By which the reals from `least` to `greatest`, and zero, fit `i8`; the zero point is taken from the end
+    /// with the smaller error: as `quantized_decomposed::choose_qparams_per_token_asymmetric` chooses.
+    pub fn choose_for_token((least, greatest): (f32, f32)) -> Self {
+        let (min, max) = (-128f32, 127f32);
+        let (low, high) = (least.min(0.0), greatest.max(0.0));
+        let scale = ((high - low) / (max - min)).max(f32::EPSILON);
+        let (low, high) = (low / scale, high / scale);
+        let zero = if (min + low) + (max + high) > 0.0 { min - low } else { max - high };
+        let zero = zero.max(min).min(max).round_ties_even() as i32;
+        Self { affine: Affine { scale, zero }, low: -128, high: 127 }
+    }
+}
+
+/// The least and greatest elements; those of nothing are (infinity, -infinity).
+pub fn range(isa: Isa, x: &[f32]) -> (f32, f32) {
+    (min(isa, x), max(isa, x))
+}
+
+/// A [`Quantization`] as the factors of a vector's arithmetic.
+#[derive(Clone, Copy)]
+pub(crate) struct Quantizer {
+    inverse: f32,
+    low: f32,
+    high: f32,
+    zero: i32,
+}
+
+/// Adding it rounds a number below 2^22 to an integer, which then stands in the lowest bits.
+const ROUND: f32 = 12_582_912.0;
+
+impl Quantizer {
+    pub(crate) fn new(q: &Quantization) -> Self {
+        Self {
+            inverse: 1.0 / q.affine.scale,
+            low: (q.low - q.affine.zero) as f32,
+            high: (q.high - q.affine.zero) as f32,
+            zero: q.affine.zero,
+        }
+    }
+
+    /// The number of a real.
+    #[inline(always)]
+    pub(crate) fn number(&self, x: f32) -> i32 {
+        // The bounds are integers: it makes no difference whether they are applied before rounding.
+        let x = x * self.inverse;
+        let x = if x > self.low { x } else { self.low };
+        let x = if x < self.high { x } else { self.high };
+        ((x + ROUND).to_bits() as i32).wrapping_sub(ROUND.to_bits() as i32).wrapping_add(self.zero)
+    }
+}
+
+/// Quantizes each element; numbers are stored as their lowest byte.
+///
+/// # Panics
+/// If the slices differ in length.
+pub fn quantize(pool: &Pool, isa: Isa, q: &Quantization, x: &[f32], out: &mut [u8]) {
+    assert_eq!(x.len(), out.len(), "elements and their numbers");
+    let quantizer = Quantizer::new(q);
+    pool.parallel_chunks_mut(out, PARALLEL_ELEMENTS, 1, &|i, out| {
+        let x = &x[i * PARALLEL_ELEMENTS..][..out.len()];
+        dispatch(isa, Quantize { quantizer, x, out });
+    });
+}
+
+struct Quantize<'a> {
+    quantizer: Quantizer,
+    x: &'a [f32],
+    out: &'a mut [u8],
+}
+
+impl Op for Quantize<'_> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, _: S) {
+        for (out, &x) in self.out.iter_mut().zip(self.x) {
+            *out = self.quantizer.number(x) as u8;
+        }
+    }
+}
+
+/// The real that each number stands for. The numbers are `i8` if `signed`, else `u8`.
+///
+/// # Panics
+/// If the slices differ in length.
+pub fn dequantize(pool: &Pool, isa: Isa, affine: Affine, signed: bool, x: &[u8], out: &mut [f32]) {
+    assert_eq!(x.len(), out.len(), "numbers and their reals");
+    pool.parallel_chunks_mut(out, PARALLEL_ELEMENTS, 1, &|i, out| {
+        let x = &x[i * PARALLEL_ELEMENTS..][..out.len()];
+        dispatch(isa, Dequantize { affine, signed, x, out });
+    });
+}
+
+struct Dequantize<'a> {
+    affine: Affine,
+    signed: bool,
+    x: &'a [u8],
+    out: &'a mut [f32],
+}
+
+impl Op for Dequantize<'_> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, _: S) {
+        let flip = if self.signed { 0x80 } else { 0 };
+        let zero = self.affine.zero + i32::from(flip);
+        for (out, &x) in self.out.iter_mut().zip(self.x) {
+            *out = (i32::from(x ^ flip) - zero) as f32 * self.affine.scale;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_those_of_the_definition() {
+        let q = Quantization { affine: Affine { scale: 0.25, zero: -3 }, low: -128, high: 127 };
+        let x: Vec<f32> = (-4000..4000).map(|i| i as f32 / 64.0).collect();
+        let special = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, -0.0, 1e30, 0.125, 0.375, -0.125];
+        let x: Vec<f32> = x.into_iter().chain(special).collect();
+        let want = |x: f32| (f64::from((x * 4.0).round_ties_even()) - 3.0).max(-128.0).min(127.0);
+        for isa in Isa::available() {
+            let mut numbers = vec![0; x.len()];
+            quantize(&Pool::new(2), isa, &q, &x, &mut numbers);
+            let mut reals = vec![0.0; x.len()];
+            dequantize(&Pool::new(2), isa, q.affine, true, &numbers, &mut reals);
+            for ((&x, &n), &real) in x.iter().zip(&numbers).zip(&reals) {
+                assert_eq!(f64::from(n as i8), want(x), "{isa:?}: {x}");
+                assert_eq!(real, (f32::from(n as i8) + 3.0) * 0.25);
+            }
+        }
+    }
+
+    #[test]
+    fn chosen_parameters_hold_the_range_and_zero() {
+        for range in
+            [(0.5f32, 7.0f32), (-3.0, -1.0), (-1.0, 2.5), (0.0, 0.0), (f32::INFINITY, f32::NEG_INFINITY)]
+        {
+            for q in [Quantization::choose(range, (-128, 127), 1e-6), Quantization::choose_for_token(range)] {
+                let real = |n: i32| (n - q.affine.zero) as f32 * q.affine.scale;
+                assert!((-128..=127).contains(&q.affine.zero), "{q:?}");
+                if range.0 <= range.1 {
+                    assert!(
+                        real(-128) <= range.0 + q.affine.scale && real(127) >= range.1 - q.affine.scale,
+                        "{q:?}"
+                    );
+                }
+            }
+        }
+    }
+}
