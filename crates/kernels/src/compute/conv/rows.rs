@@ -42,8 +42,20 @@ struct Phase {
     step: [usize; 3],
     scale: [usize; 3],
     taps: Vec<[isize; 3]>,
+    /// The least and the greatest tap along each dimension.
+    reach: [(isize, isize); 3],
     /// For each group, `taps * channels` rows by its output channels.
     weights: Vec<PackedB>,
+}
+
+/// The input pixel that the taps of a row count from.
+#[derive(Clone, Copy, Default)]
+struct Place {
+    at: [isize; 3],
+    /// Its index: see [`linear`].
+    pixel: isize,
+    /// Whether the image has the pixels of all taps.
+    inner: bool,
 }
 
 /// A part of the inner dimension: some taps, and of each some channels.
@@ -166,7 +178,11 @@ impl Phase {
             packed.push(PackedB::new(isa, MatRef::new(matrix, taps.len() * ci, co))?);
         }
         let (step, scale) = if p.transposed { (p.stride, [1; 3]) } else { ([1; 3], p.stride) };
-        Ok(Self { first, step, scale, taps, weights: packed })
+        let reach = std::array::from_fn(|d| {
+            let along = taps.iter().map(|t: &[isize; 3]| t[d]);
+            (along.clone().min().unwrap_or(0), along.max().unwrap_or(0))
+        });
+        Ok(Self { first, step, scale, taps, reach, weights: packed })
     }
 
     /// The number of output pixels of the phase along each dimension.
@@ -185,6 +201,12 @@ impl Phase {
                 .map(move |c| Chunk { taps: taps.clone(), channels: c..channels.min(c + KC) })
         })
     }
+}
+
+/// The index of a pixel of an image of these sizes; of one that it has not, any number.
+fn linear(at: [isize; 3], sizes: [usize; 3]) -> isize {
+    let [_, h, w] = sizes.map(|n| n as isize);
+    at[0].wrapping_mul(h).wrapping_add(at[1]).wrapping_mul(w).wrapping_add(at[2])
 }
 
 /// One phase of one run.
@@ -286,11 +308,9 @@ impl Run<'_> {
             // SAFETY: nothing is read; rows and columns are in the output and this task's own.
             return unsafe { sweep(0, 0, false, true).run(|_, _| Rows::Packed(std::ptr::null())) };
         }
-        let mut places = [[0; 3]; MC];
+        let mut places = [Place::default(); MC];
         let places = &mut places[..rows.len()];
-        for (place, r) in places.iter_mut().zip(rows.clone()) {
-            *place = self.place(r);
-        }
+        self.places(rows.start, places);
         let ci = ci * wide;
         let end = (self.phase.taps.len() / wide, ci);
         for chunk in self.phase.chunks(end.0, ci) {
@@ -344,10 +364,24 @@ impl Run<'_> {
         (o[0] * self.frame.output[1] + o[1]) * self.frame.output[2] + o[2]
     }
 
-    /// The input pixel that a row's taps count from.
-    fn place(&self, row: usize) -> [isize; 3] {
-        let q = self.split(row);
-        std::array::from_fn(|d| (q[d] * self.phase.scale[d]) as isize)
+    /// Where the taps of rows from `first` on count from.
+    fn places(&self, first: usize, places: &mut [Place]) {
+        let (input, reach) = (self.frame.input, &self.phase.reach);
+        let mut q = self.split(first);
+        for place in places {
+            let at: [isize; 3] = std::array::from_fn(|d| (q[d] * self.phase.scale[d]) as isize);
+            let has = |d: usize, tap: isize| (at[d].wrapping_add(tap) as usize) < input[d];
+            let inner = (0..3).all(|d| has(d, reach[d].0) && has(d, reach[d].1));
+            *place = Place { at, pixel: linear(at, input), inner };
+            q[2] += 1;
+            if q[2] == self.count[2] {
+                q[2] = 0;
+                q[1] += 1;
+                if q[1] == self.count[1] {
+                    (q[0], q[1]) = (q[0] + 1, 0);
+                }
+            }
+        }
     }
 
     fn split(&self, row: usize) -> [usize; 3] {
@@ -355,18 +389,15 @@ impl Run<'_> {
         [row / (h * w), row / w % h, row % w]
     }
 
-    /// The index of the input pixel at `place + tap`, if the image has it.
-    #[inline]
-    fn in_pixel(&self, place: &[isize; 3], tap: &[isize; 3]) -> Option<usize> {
-        let mut pixel = 0;
-        for d in 0..3 {
-            let i = place[d].wrapping_add(tap[d]) as usize;
-            if i >= self.frame.input[d] {
-                return None;
-            }
-            pixel = pixel * self.frame.input[d] + i;
+    /// Finds the input pixels that one tap meets, if the image has them.
+    #[inline(always)]
+    fn pixels_of(&self, tap: &[isize; 3]) -> impl Fn(&Place) -> Option<usize> {
+        let (tap, input) = (*tap, self.frame.input);
+        let distance = linear(tap, input);
+        move |place| {
+            let has = |d: usize| (place.at[d].wrapping_add(tap[d]) as usize) < input[d];
+            (place.inner || (0..3).all(has)).then(|| place.pixel.wrapping_add(distance) as usize)
         }
-        Some(pixel)
     }
 
     /// How many neighbouring taps are taken as one, because their pixels lie together and have few
@@ -385,7 +416,7 @@ impl Run<'_> {
         &self,
         table: &mut Vec<*const f32>,
         n: usize,
-        places: &[[isize; 3]],
+        places: &[Place],
         height: usize,
         (chunk, wide): (&Chunk, usize),
         borders: &mut [f32],
@@ -397,14 +428,14 @@ impl Run<'_> {
         for places in places.chunks(height) {
             for t in chunk.taps.clone() {
                 let taps = &self.phase.taps[t * wide..][..wide];
+                let (first, last) = (self.pixels_of(&taps[0]), self.pixels_of(&taps[wide - 1]));
                 table.extend(places.iter().map(|place| {
-                    let pixel = |tap: &[isize; 3]| self.in_pixel(place, tap);
-                    if let (Some(first), Some(_)) = (pixel(&taps[0]), pixel(&taps[wide - 1])) {
-                        return image[first * channels..][..len].as_ptr();
+                    if let (Some(pixel), Some(_)) = (first(place), last(place)) {
+                        return image[pixel * channels..][..len].as_ptr();
                     }
                     let Some(border) = borders.next() else { return ZEROS[..len].as_ptr() };
                     for (dst, tap) in border.chunks_exact_mut(channels).zip(taps) {
-                        match pixel(tap) {
+                        match self.pixels_of(tap)(place) {
                             Some(at) => dst.copy_from_slice(&image[at * channels..][..channels]),
                             None => dst.fill(0.0),
                         }
@@ -421,7 +452,7 @@ impl Run<'_> {
         table: &mut Vec<*const f32>,
         n: usize,
         g: usize,
-        places: &[[isize; 3]],
+        places: &[Place],
         height: usize,
         chunk: &Chunk,
     ) {
@@ -431,7 +462,8 @@ impl Run<'_> {
         let len = chunk.channels.len();
         for places in places.chunks(height) {
             for tap in &self.phase.taps[chunk.taps.clone()] {
-                table.extend(places.iter().map(|place| match self.in_pixel(place, tap) {
+                let pixel_of = self.pixels_of(tap);
+                table.extend(places.iter().map(|place| match pixel_of(place) {
                     Some(pixel) => image[pixel * p.in_channels + channel..][..len].as_ptr(),
                     None => ZEROS[..len].as_ptr(),
                 }));
@@ -440,7 +472,7 @@ impl Run<'_> {
     }
 
     /// The chunk's elements of each row, row after row.
-    fn gather(&self, n: usize, g: usize, places: &[[isize; 3]], chunk: &Chunk, rows: &mut [f32]) {
+    fn gather(&self, n: usize, g: usize, places: &[Place], chunk: &Chunk, rows: &mut [f32]) {
         let (p, ci) = (self.p, self.p.in_channels / self.p.groups);
         let pixels = self.frame.in_pixels();
         let image = &self.x[n * pixels * p.in_channels..][..pixels * p.in_channels];
@@ -450,7 +482,7 @@ impl Run<'_> {
         let len = chunk.channels.len();
         for (row, place) in rows.chunks_exact_mut(taps.len() * len).zip(places) {
             for (dst, tap) in row.chunks_exact_mut(len).zip(taps) {
-                match self.in_pixel(place, tap) {
+                match self.pixels_of(tap)(place) {
                     Some(at) => {
                         for (c, x) in dst.iter_mut().enumerate() {
                             *x = image[first + at * pixel + c * channel];

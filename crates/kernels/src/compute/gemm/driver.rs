@@ -342,12 +342,29 @@ impl Sweep<'_> {
                     }
                 }
             }
+            if self.last
+                && let Some(op) = by_panel(self.epilogue, &self.c)
+            {
+                let at = self.c.ptr.wrapping_add(self.rows.start * self.c.rs + j);
+                // SAFETY: the rows of these panels are in C and this task's own, and `by_panel` says that
+                // the elements of a row lie together.
+                unsafe { math::activate_rows(self.isa, op, at, self.rows.len(), n, self.c.rs) };
+            }
             p += wide;
         }
     }
 }
 
-/// Computes a tile of C at `(i, j)` and, if `last`, finishes it. The arguments are completed where they
+/// The function that is applied to whole panels of C once they are done: one that is more than bounds, where
+/// the elements of a row lie together.
+fn by_panel(epilogue: &Epilogue<'_>, c: &RawC) -> Option<math::Unary> {
+    match epilogue.activation {
+        Activation::Unary(op) if c.cs == 1 => Some(op),
+        _ => None,
+    }
+}
+
+/// Computes a tile of C at `(i, j)` and, if `last`, finishes it, but for what is done [`by_panel`]. The arguments are completed where they
 /// are: a copy would wait for the last tile's stores.
 ///
 /// # Safety
@@ -366,7 +383,8 @@ pub(crate) unsafe fn run_tile(
 ) {
     // What the tile itself cannot do follows it: a residual across its rows, an activation beyond bounds.
     let fused = epilogue.residual.is_none_or(|(_, r)| r.col_stride() == 1);
-    let simple = fused && epilogue.activation.is_simple();
+    let own = if by_panel(epilogue, &c).is_some() { Activation::Identity } else { epilogue.activation };
+    let simple = fused && own.is_simple();
     args.finish = last.then(|| Finish {
         alpha: epilogue.alpha,
         col_bias: if let Bias::PerCol(b) = epilogue.bias { b[j..].as_ptr() } else { std::ptr::null() },
@@ -377,7 +395,7 @@ pub(crate) unsafe fn run_tile(
             _ => std::ptr::null(),
         },
         residual_step: epilogue.residual.map_or(0, |(_, r)| r.row_stride()),
-        bounds: if simple { epilogue.activation.bounds() } else { None },
+        bounds: if simple { own.bounds() } else { None },
     });
     let n = args.n;
     let at = c.ptr.wrapping_add(i * c.rs + j * c.cs);
@@ -414,19 +432,10 @@ pub(crate) unsafe fn run_tile(
                     unsafe { *at.wrapping_add(r * c.rs + q * c.cs) += beta * residual.at(i + r, j + q) };
                 }
             }
-            match epilogue.activation {
-                Activation::Unary(op) if c.cs == 1 => {
-                    // SAFETY: a row of the tile.
-                    let row = unsafe { std::slice::from_raw_parts_mut(at.wrapping_add(r * c.rs), n) };
-                    math::activate(isa, op, row);
-                }
-                activation => {
-                    for q in 0..n {
-                        let p = at.wrapping_add(r * c.rs + q * c.cs);
-                        // SAFETY: an element of the tile.
-                        unsafe { *p = activation.scalar(*p) };
-                    }
-                }
+            for q in 0..n {
+                let p = at.wrapping_add(r * c.rs + q * c.cs);
+                // SAFETY: an element of the tile.
+                unsafe { *p = own.scalar(*p) };
             }
         }
     }

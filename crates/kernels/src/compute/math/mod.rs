@@ -145,6 +145,15 @@ pub(crate) fn activate(isa: Isa, op: Unary, x: &mut [f32]) {
     dispatch(isa, UnaryIn { op, x });
 }
 
+/// `x[i] = op(x[i])` for the `n` elements of each of `rows` rows, which begin `step` elements apart.
+///
+/// # Safety
+/// The rows are there to be read and written, and nobody else does so meanwhile.
+pub(crate) unsafe fn activate_rows(isa: Isa, op: Unary, x: *mut f32, rows: usize, n: usize, step: usize) {
+    let (rows, n) = if step == n { (1, rows * n) } else { (rows, n) };
+    dispatch(isa, UnaryRows { op, x, rows, n, step });
+}
+
 /// One element, as the portable level computes it.
 pub(crate) fn unary_scalar(op: Unary, x: f32) -> f32 {
     let mut y = [x];
@@ -240,6 +249,28 @@ impl Op for UnaryIn<'_> {
             };
         }
         with_unary!(s, self.op, apply);
+    }
+}
+
+/// See [`activate_rows`], which vouches for the rows.
+struct UnaryRows {
+    op: Unary,
+    x: *mut f32,
+    rows: usize,
+    n: usize,
+    step: usize,
+}
+
+impl Op for UnaryRows {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        for row in 0..self.rows {
+            // SAFETY: a row that the maker vouches for.
+            let x = unsafe { std::slice::from_raw_parts_mut(self.x.wrapping_add(row * self.step), self.n) };
+            UnaryIn { op: self.op, x }.run(s);
+        }
     }
 }
 
