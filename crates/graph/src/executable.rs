@@ -7,6 +7,7 @@ use crate::group_factors::GroupFactorsStep;
 use crate::node::{Call, Convolution, Linear, Node, Op, Pool, image_layout};
 use crate::plan::{Lifetime, place};
 use crate::pointwise::Pass;
+use crate::quantized::QuantizedStep;
 use crate::relayout::RelayoutStep;
 use kernels::compute::Isa;
 use kernels::compute::{Bias, Epilogue, PackedB, gemm};
@@ -70,6 +71,7 @@ enum Action {
     GlobalMean { pixels: usize, channels: usize, last: bool },
     GroupFactors(GroupFactorsStep),
     Attention(Box<AttentionStep>),
+    Quantized(Box<QuantizedStep>),
 }
 
 struct ConvStep {
@@ -237,6 +239,7 @@ impl Step {
             Action::Conv(step) => step.run(ctx, &reads, out)?,
             Action::Linear(step) => step.run(ctx, &reads, out)?,
             Action::Attention(step) => step.run(ctx, &reads, out)?,
+            Action::Quantized(step) => step.run(ctx, &reads[0], out)?,
             Action::Pointwise(pass) => run_pass(pass, ctx, &reads, out)?,
             Action::GlobalMean { pixels, channels, last } => {
                 global_mean(reads[0].as_slice()?, out.as_mut_slice()?, *pixels, *channels, *last);
@@ -402,7 +405,7 @@ fn lower(graph: &Graph, isa: Isa) -> Result<Executable> {
 }
 
 /// Depth, height and width of an image of so many space dimensions.
-fn pixels(meta: &TensorMeta, space: usize) -> [usize; 3] {
+pub(crate) fn pixels(meta: &TensorMeta, space: usize) -> [usize; 3] {
     let mut all = [1; 3];
     all[3 - space..].copy_from_slice(&meta.sizes()[2..]);
     all
@@ -446,6 +449,9 @@ fn action(graph: &Graph, node: &Node, isa: Isa) -> Result<(Action, Vec<usize>)> 
         }
         Op::GroupFactors(spec) => {
             (Action::GroupFactors(GroupFactorsStep::new(*spec, graph.meta(node.inputs[0]), isa)?), all())
+        }
+        Op::Quantize(_) | Op::Dequantize(_) | Op::QuantizedLinear(_) | Op::QuantizedConv(_) => {
+            (Action::Quantized(Box::new(QuantizedStep::new(graph, node, isa)?)), vec![0])
         }
         Op::Conv(spec) => {
             let x = graph.meta(node.inputs[0]);

@@ -21,11 +21,13 @@ mod node;
 mod passes;
 mod plan;
 mod pointwise;
+mod quantized;
 mod relayout;
 mod strided;
 
 pub use executable::Executable;
 pub use graph::{Constant, Graph, Mark, SharedBytes, Value, ValueId};
-pub use kernels::compute::{Binary, Isa, Unary};
+pub use kernels::compute::{Affine, Binary, Isa, Quantization, Unary, WeightBits};
 pub use node::{Attention, Call, CallArg, CallOut, Convolution, GroupFactors, Linear, Node, Op, Pool};
+pub use node::{QuantizedConvolution, QuantizedInput, QuantizedLinear};
 pub use pointwise::{Instr, Program};

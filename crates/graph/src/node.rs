@@ -1,7 +1,7 @@
 use crate::graph::ValueId;
 use crate::pointwise::Program;
 use crate::strided::View;
-use kernels::compute::Activation;
+use kernels::compute::{Activation, Affine, Quantization, WeightBits};
 use kernels::compute::{ConvParams, Layout, Pooling, Windows};
 use operator::{Kernel, PreparedKernel};
 use std::sync::Arc;
@@ -47,6 +47,18 @@ pub enum Op {
     /// weight and bias of `C` elements. Outputs: `scale` and `shift`, `[N, C, 1..]`; the norm is
     /// `x * scale + shift`.
     GroupFactors(GroupFactors),
+    /// Reals as 8-bit numbers, in a tensor of `Char` or `Byte`.
+    Quantize(Quantization),
+    /// The reals that 8-bit numbers stand for.
+    Dequantize(Affine),
+    /// As [`Op::Linear`] with numbers in place of reals, summed exactly. Inputs: `x`, weights (`Char`, constant),
+    /// their scales, and where it is there, the bias. The scales are one for all, one for each output, or for
+    /// each group of inner elements one for each output, `[groups, out]`.
+    QuantizedLinear(QuantizedLinear),
+    /// As [`Op::Conv`], not transposed and without residual, of numbers, summed exactly. Inputs: image
+    /// (`Char` or `Byte`), weights (`Char`, constant), one scale for all or one for each output channel, and where
+    /// it is there, the bias.
+    QuantizedConv(QuantizedConvolution),
 }
 
 /// See [`Op::Conv`].
@@ -77,6 +89,54 @@ pub struct Linear {
     pub residual: bool,
     /// What is applied last.
     pub activation: Activation,
+}
+
+/// See [`Op::QuantizedLinear`].
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct QuantizedLinear {
+    /// What `x` is.
+    pub input: QuantizedInput,
+    /// Whether the weights are `[out, in]`; otherwise they are `[in, out]`.
+    pub out_major: bool,
+    /// How wide the weights are kept; of four bits they are -8 to 7.
+    pub bits: WeightBits,
+    /// Inner elements that share a scale; several groups are of a multiple of 32.
+    pub group: usize,
+    /// Whether there is a bias, a value for each output.
+    pub bias: bool,
+    /// What is applied before the result is stored or quantized: then it is no more than bounds.
+    pub activation: Activation,
+    /// How the result is quantized; otherwise it is f32.
+    pub output: Option<Quantization>,
+}
+
+/// What comes into an [`Op::QuantizedLinear`].
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum QuantizedInput {
+    /// Numbers, `Char` or `Byte`, that stand for reals so.
+    Numbers(Affine),
+    /// Reals, quantized by parameters that fit all of them to `low..=high` within `i8`.
+    ByTensor {
+        /// The least number.
+        low: i32,
+        /// The greatest number.
+        high: i32,
+        /// The least scale.
+        eps: f32,
+    },
+    /// Reals, each row quantized by parameters that fit it to `i8`.
+    ByRow,
+}
+
+/// See [`Op::QuantizedConv`].
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct QuantizedConvolution {
+    /// What it is but for the numbers.
+    pub conv: Convolution,
+    /// What the numbers of the image stand for; the zero point is a number of its type.
+    pub input: Affine,
+    /// How the result is quantized; otherwise it is f32.
+    pub output: Option<Quantization>,
 }
 
 /// See [`Op::Pool`].
@@ -177,6 +237,10 @@ impl Op {
             Self::Pool(_) => "pool",
             Self::Attention(_) => "attention",
             Self::GroupFactors(_) => "group_factors",
+            Self::Quantize(_) => "quantize",
+            Self::Dequantize(_) => "dequantize",
+            Self::QuantizedLinear(_) => "quantized_linear",
+            Self::QuantizedConv(_) => "quantized_conv",
         }
     }
 

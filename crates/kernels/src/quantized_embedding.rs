@@ -2,6 +2,7 @@
 
 use crate::support::convert::{all_values, indices};
 use crate::support::dtype::expect_dtype;
+use crate::support::quantized::expect_zero_points;
 use crate::support::rows::{all_rows, write_values};
 use operator::{Args, DtypeSet, KernelContext, Operator, Outs, Result, ensure};
 use tensor::ScalarType;
@@ -70,14 +71,7 @@ fn embedding<const BITS: u32>(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &m
         "weight_scales: the shape {} does not suit {rows} rows of {width} numbers",
         scales.sizes()
     );
-    if let Some(zeros) = &zeros {
-        ensure!(
-            zeros.sizes() == scales.sizes(),
-            "weight_zero_points: expected the shape {}, as the scales have, found {}",
-            scales.sizes(),
-            zeros.sizes()
-        );
-    }
+    expect_zero_points(zeros.as_ref(), &scales)?;
     let out = outs.tensor(0)?;
     expect_dtype("out", out.dtype(), DtypeSet::FLOATING)?;
     if args.len() > 7

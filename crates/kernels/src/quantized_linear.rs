@@ -3,6 +3,7 @@
 use crate::compute::{Epilogue, MatMut, MatRef, gemm};
 use crate::support::convert::{all_values, write_rows};
 use crate::support::dtype::expect_dtype;
+use crate::support::quantized::expect_zero_points;
 use operator::{Args, DtypeSet, KernelContext, Operator, Outs, Result, ensure};
 use tensor::ScalarType;
 
@@ -65,14 +66,7 @@ fn product(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>, transp
         _ => 0,
     };
     ensure!(groups > 0, "weight_scales: the shape {} does not suit {rows} rows", scales.sizes());
-    if let Some(zeros) = &zeros {
-        ensure!(
-            zeros.sizes() == scales.sizes(),
-            "weight_zero_points: expected the shape {}, as the scales have, found {}",
-            scales.sizes(),
-            zeros.sizes()
-        );
-    }
+    expect_zero_points(zeros.as_ref(), &scales)?;
     let out = outs.tensor(0)?;
     expect_dtype("out", out.dtype(), DtypeSet::FLOATING)?;
     out.resize(&[m, n])?;

@@ -45,7 +45,7 @@ fn batch_norms(graph: &mut Graph) {
     bypass_identities(graph);
 }
 
-fn constant(graph: &mut Graph, sizes: &[usize], elements: &[f32]) -> Option<ValueId> {
+pub(super) fn constant(graph: &mut Graph, sizes: &[usize], elements: &[f32]) -> Option<ValueId> {
     let tensor = Tensor::from_slice(sizes, elements).ok()?;
     Some(graph.constant(tensor.meta().clone(), Constant::Computed(Arc::new(tensor))))
 }
@@ -167,6 +167,12 @@ fn fuse_into_producer(graph: &mut Graph, i: usize) -> bool {
         match &mut graph.nodes[p].op {
             Op::Conv(conv) if conv.activation == Activation::Identity => conv.activation = activation,
             Op::Linear(linear) if linear.activation == Activation::Identity => linear.activation = activation,
+            Op::QuantizedLinear(linear) if linear.activation == Activation::Identity => {
+                linear.activation = activation;
+            }
+            Op::QuantizedConv(q) if q.conv.activation == Activation::Identity => {
+                q.conv.activation = activation;
+            }
             _ => return false,
         }
         graph.nodes[p].outputs = vec![out];

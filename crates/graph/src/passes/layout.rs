@@ -22,7 +22,11 @@ const ANY_LAYOUT: &[&str] = &[
 
 /// Converts convolutions and what lies between them.
 pub(super) fn run(graph: &mut Graph) {
-    let worth = graph.nodes.iter().any(|n| matches!(&n.op, Op::Conv(c) if c.layout == Layout::ChannelsFirst));
+    let worth = graph.nodes.iter().any(|n| match &n.op {
+        Op::Conv(conv) => conv.layout == Layout::ChannelsFirst,
+        Op::QuantizedConv(_) => true,
+        _ => false,
+    });
     if !worth {
         return;
     }
@@ -62,6 +66,15 @@ impl Pass {
                 }
                 self.write_twins(graph, node);
             }
+            Op::QuantizedConv(q) if q.conv.layout == Layout::ChannelsFirst => {
+                q.conv.layout = Layout::ChannelsLast;
+                node.inputs[0] = self.twin(graph, node.inputs[0]);
+                self.write_twins(graph, node);
+            }
+            Op::Quantize(_) | Op::Dequantize(_) if any && is_image(graph.meta(node.outputs[0])) => {
+                node.inputs[0] = self.twin(graph, node.inputs[0]);
+                self.write_twins(graph, node);
+            }
             Op::Pointwise(_) if any && is_image(graph.meta(node.outputs[0])) => {
                 let sizes = *graph.meta(node.outputs[0]).sizes();
                 for i in 0..node.inputs.len() {
@@ -84,6 +97,10 @@ impl Pass {
                 } else {
                     self.as_it_was(node);
                 }
+            }
+            Op::Reshape if any && same_image(graph.meta(node.inputs[0]), graph.meta(node.outputs[0])) => {
+                node.inputs[0] = self.twin(graph, node.inputs[0]);
+                self.write_twins(graph, node);
             }
             Op::GlobalMean | Op::GroupFactors(_) if any => {
                 node.inputs[0] = self.twin(graph, node.inputs[0]);
@@ -140,6 +157,13 @@ impl Pass {
 
 fn is_image(meta: &TensorMeta) -> bool {
     (3..=5).contains(&meta.rank())
+}
+
+/// Whether two images differ by dimensions of space of size one alone.
+fn same_image(a: &TensorMeta, b: &TensorMeta) -> bool {
+    let space =
+        |m: &TensorMeta| -> Vec<usize> { m.sizes()[2..].iter().copied().filter(|&s| s != 1).collect() };
+    is_image(a) && is_image(b) && a.sizes()[..2] == b.sizes()[..2] && space(a) == space(b)
 }
 
 fn channels_last(meta: &TensorMeta) -> TensorMeta {

@@ -3,6 +3,7 @@
 //! | pass | what it does |
 //! | --- | --- |
 //! | [`normalize`] | computes what depends on constants alone; known operators become nodes of the graph's own kinds |
+//! | [`quantized`] | products and convolutions of dequantized numbers become those of the numbers |
 //! | [`attention`] | attention becomes one node |
 //! | [`activation`] | activations that are spelled out become one function |
 //! | [`fuse`] | batch norms go into convolutions; residuals and activations into what they follow |
@@ -19,16 +20,20 @@ mod layout;
 mod norm;
 mod normalize;
 mod pool;
+mod quantized;
 
 use crate::Graph;
 use operator::KernelContext;
 
 /// Runs every pass.
 pub(crate) fn run(graph: &mut Graph, ctx: &KernelContext<'_>) {
+    let weights = quantized::weights(graph);
     normalize::run(graph, ctx);
+    quantized::run(graph, &weights);
     attention::run(graph, ctx.isa());
     activation::run(graph);
     fuse::run(graph);
+    quantized::outputs(graph);
     norm::run(graph);
     layout::run(graph);
     pool::run(graph);

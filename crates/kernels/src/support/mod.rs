@@ -10,6 +10,7 @@ pub(crate) mod lanes;
 pub(crate) mod layout;
 pub(crate) mod map;
 pub(crate) mod picks;
+pub(crate) mod quantized;
 pub(crate) mod reduce;
 pub(crate) mod remap;
 pub(crate) mod rows;

@@ -179,46 +179,84 @@ impl Fill for Patches<'_> {
     fn fill(&self, rows: Range<usize>, step: usize, out: &mut [u8]) {
         let (p, frame) = (self.p, self.frame);
         let channels = p.in_channels / p.groups;
-        let [_, height, width] = frame.output;
-        let image_len = frame.in_pixels() * p.in_channels;
-        let line = p.kernel[2] * channels;
-        if line == 0 {
+        if channels == 0 || p.taps() == 0 {
             return;
         }
-        // The pixels of a line of the kernel lie together.
+        // The pixels of a line of the kernel lie together, if they are neighbours and all of their channels count.
         let together = p.groups == 1 && p.dilation[2] == 1;
-        for (row, out) in rows.zip(out.chunks_mut(step)) {
-            let (n, pixel) = (row / frame.out_pixels(), row % frame.out_pixels());
-            let image = &self.x[n * image_len..][..image_len];
-            let at = [pixel / width / height, pixel / width % height, pixel % width];
-            let first: [isize; 3] =
-                std::array::from_fn(|d| (at[d] * p.stride[d]) as isize - p.padding[d] as isize);
-            let inside = |d: usize, tap: usize| {
-                let i = first[d] + (tap * p.dilation[d]) as isize;
-                usize::try_from(i).ok().filter(|&i| i < frame.input[d])
-            };
-            let mut lines = out.chunks_exact_mut(line);
+        let (taps, pieces) = if together { (p.kernel[2], 1) } else { (1, p.kernel[2]) };
+        let width = frame.output[2];
+        let mut row = rows.start;
+        while row < rows.end {
+            let (line, x) = (row / width, row % width);
+            let end = rows.end.min(row - x + width);
+            let out = &mut out[(row - rows.start) * step..];
+            let mut at = 0;
             for z in 0..p.kernel[0] {
                 for y in 0..p.kernel[1] {
-                    let Some(out) = lines.next() else { return };
-                    let (Some(z), Some(y)) = (inside(0, z), inside(1, y)) else {
-                        out.fill(self.zero);
-                        continue;
-                    };
-                    let base = (z * frame.input[1] + y) * frame.input[2];
-                    let from = |x: usize| (base + x) * p.in_channels + self.group * channels;
-                    if let (true, Some(x), Some(_)) = (together, inside(2, 0), inside(2, p.kernel[2] - 1)) {
-                        unsigned(out, &image[from(x)..][..line], self.flip);
-                        continue;
+                    let line = self.line(line, [z, y]);
+                    for piece in 0..pieces {
+                        let from = (x * p.stride[2] + piece * p.dilation[2]) as isize - p.padding[2] as isize;
+                        let out = out[at..].chunks_mut(step).take(end - row);
+                        self.pieces(line, from, taps, out);
+                        at += taps * channels;
                     }
-                    for (x, out) in out.chunks_exact_mut(channels).enumerate() {
-                        match inside(2, x) {
-                            Some(x) => unsigned(out, &image[from(x)..][..channels], self.flip),
-                            None => out.fill(self.zero),
+                }
+            }
+            row = end;
+        }
+    }
+}
+
+impl<'a> Patches<'a> {
+    /// The line of the image that a line of the kernel meets for a line of the output, if there is one.
+    fn line(&self, line: usize, tap: [usize; 2]) -> Option<&'a [u8]> {
+        let (p, frame) = (self.p, self.frame);
+        let at = [line / frame.output[1] % frame.output[0], line % frame.output[1]];
+        let mut pixel = line / frame.output[1] / frame.output[0];
+        for d in 0..2 {
+            let i = (at[d] * p.stride[d] + tap[d] * p.dilation[d]).checked_sub(p.padding[d])?;
+            if i >= frame.input[d] {
+                return None;
+            }
+            pixel = pixel * frame.input[d] + i;
+        }
+        let len = frame.input[2] * p.in_channels;
+        Some(&self.x[pixel * len..][..len])
+    }
+
+    /// Writes the channels of `taps` neighbouring pixels to the front of each of `out`: of those from `from` on, and
+    /// then of those a stride further each.
+    fn pieces<'b>(
+        &self,
+        line: Option<&[u8]>,
+        mut from: isize,
+        taps: usize,
+        out: impl Iterator<Item = &'b mut [u8]>,
+    ) {
+        let p = self.p;
+        let (all, channels) = (p.in_channels, p.in_channels / p.groups);
+        let (group, len) = (self.group * channels, taps * channels);
+        let last = self.frame.input[2].checked_sub(taps);
+        for out in out {
+            let out = &mut out[..len];
+            match (line, usize::try_from(from)) {
+                (None, _) => out.fill(self.zero),
+                (Some(line), Ok(i)) if last.is_some_and(|last| i <= last) => {
+                    unsigned(out, &line[i * all + group..][..len], self.flip);
+                }
+                (Some(line), _) => {
+                    for (t, out) in out.chunks_exact_mut(channels).enumerate() {
+                        match usize::try_from(from + t as isize) {
+                            Ok(i) if i < self.frame.input[2] => {
+                                unsigned(out, &line[i * all + group..][..channels], self.flip);
+                            }
+                            _ => out.fill(self.zero),
                         }
                     }
                 }
             }
+            from += p.stride[2] as isize;
         }
     }
 }

@@ -116,8 +116,16 @@ impl Fill for Copied<'_> {
     }
 }
 
-/// Copies bytes, flipping the bits of `flip`.
+/// Copies bytes, flipping the bits of `flip`. The slices are of one length.
 #[inline]
 pub(crate) fn unsigned(to: &mut [u8], from: &[u8], flip: u8) {
-    to.iter_mut().zip(from).for_each(|(to, from)| *to = from ^ flip);
+    let ((to, to_rest), (from, from_rest)) = (to.as_chunks_mut::<16>(), from.as_chunks::<16>());
+    for (to, from) in to.iter_mut().zip(from) {
+        *to = (u128::from_ne_bytes(*from) ^ u128::from_ne_bytes([flip; 16])).to_ne_bytes();
+    }
+    let ((to, to_rest), (from, from_rest)) = (to_rest.as_chunks_mut::<4>(), from_rest.as_chunks::<4>());
+    for (to, from) in to.iter_mut().zip(from) {
+        *to = (u32::from_ne_bytes(*from) ^ u32::from_ne_bytes([flip; 4])).to_ne_bytes();
+    }
+    to_rest.iter_mut().zip(from_rest).for_each(|(to, from)| *to = from ^ flip);
 }

@@ -100,19 +100,27 @@ impl PackedWeights {
 
     fn fill(&mut self, numbers: MatRef<'_, i8>, depth: usize, padded: usize) {
         let panel = self.panel_bytes(depth);
+        let rs = numbers.row_stride();
         for j in 0..self.n {
             let data = &mut self.data[j / PANEL * panel..][..panel];
-            let column = j % PANEL * 4;
-            for i in 0..self.k {
-                let x = *numbers.at(i, j);
-                self.sums[i / self.group * padded + j] += i32::from(x);
-                match self.bits {
-                    WeightBits::Eight => data[i / 4 * 64 + column + i % 4] = x as u8,
-                    WeightBits::Four => {
-                        assert!((-8..8).contains(&x), "{x} as a number of 4 bits");
-                        data[i / 8 * 64 + column + i % 4] |= (x as u8 & 15) << (i / 4 % 2 * 4);
+            let (lane, mut i) = (j % PANEL * 4, 0);
+            for g in 0..self.k.div_ceil(self.group) {
+                let end = self.k.min(i + self.group);
+                let column = numbers.from(i, j);
+                let mut sum = 0;
+                for t in 0..end - i {
+                    let x = column[t * rs];
+                    sum += i32::from(x);
+                    match self.bits {
+                        WeightBits::Eight => data[i / 4 * 64 + lane + i % 4] = x as u8,
+                        WeightBits::Four => {
+                            assert!((-8..8).contains(&x), "{x} as a number of 4 bits");
+                            data[i / 8 * 64 + lane + i % 4] |= (x as u8 & 15) << (i / 4 % 2 * 4);
+                        }
                     }
+                    i += 1;
                 }
+                self.sums[g * padded + j] = sum;
             }
         }
     }

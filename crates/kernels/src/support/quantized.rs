@@ -1,0 +1,16 @@
+//! What operators on quantized weights have in common.
+
+use operator::{Result, ensure};
+use tensor::TensorView;
+
+/// Refuses zero points, if there are any, of another shape than the scales.
+pub(crate) fn expect_zero_points(zeros: Option<&TensorView<'_>>, scales: &TensorView<'_>) -> Result<()> {
+    let Some(zeros) = zeros else { return Ok(()) };
+    ensure!(
+        zeros.sizes() == scales.sizes(),
+        "weight_zero_points: expected the shape {}, as the scales have, found {}",
+        scales.sizes(),
+        zeros.sizes()
+    );
+    Ok(())
+}
