@@ -9,12 +9,17 @@ use crate::plan::{Lifetime, place};
 use crate::pointwise::Pass;
 use crate::quantized::QuantizedStep;
 use crate::relayout::RelayoutStep;
+use host::{
+    Env, ExecutionContext, Fault, FunctionBuilder, HostContext, Interpreter, KernelRegistry, Register, Steps,
+};
 use kernels::compute::Isa;
 use kernels::compute::{Bias, Epilogue, PackedB, gemm};
 use kernels::compute::{Conv, ConvEpilogue, ConvFrame, Layout};
 use kernels::compute::{MatMut, MatRef, pool_windows};
 use operator::{Error, KernelContext, Result};
+use pool::WorkQueue;
 use smallvec::SmallVec;
+use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
 use tensor::{AlignedBuffer, Arenas, DimOrder, Extent, TensorMeta, TensorView, TensorViewMut};
 use trace::{EventTracer, Place, SpanKind, Tracer};
@@ -22,8 +27,12 @@ use trace::{EventTracer, Place, SpanKind, Tracer};
 /// Elements below which a pass over memory stays on one thread.
 const PARALLEL_ELEMENTS: usize = 1 << 14;
 
-/// A graph ready to run: steps in order, weights packed, a workspace with a place for every value.
+/// A graph ready to run: a function whose kernels are steps, weights packed, a workspace with a place for
+/// every value.
 pub struct Executable {
+    /// The steps in order, and which of them uses what of which.
+    function: Interpreter,
+    request: ExecutionContext,
     steps: Vec<Step>,
     values: Vec<Slot>,
     inputs: Vec<TensorMeta>,
@@ -136,16 +145,20 @@ impl Executable {
                 return Err(Error::invalid(format!("an input {given} of a graph lowered for {expected}")));
             }
         }
-        for step in &self.steps {
-            let started = tracer.start();
-            if let Err(e) = step.run(ctx, &self.values, &mut self.arena, inputs) {
-                self.failed = step.origin;
-                return Err(step.named(e));
-            }
-            tracer.end(started, SpanKind::Kernel, &step.name, step.origin);
-            if let Some(listener) = tracer.get().filter(|t| t.wants_values()) {
-                step.report(listener, &self.values, &self.arena)?;
-            }
+        let run = Run {
+            ctx,
+            tracer,
+            steps: &self.steps,
+            values: &self.values,
+            arena: RefCell::new(&mut self.arena),
+            inputs,
+            failed: Cell::new(None),
+        };
+        let arguments = inputs.iter().map(|_| host::Value::Chain);
+        if let Err(e) = self.function.run_with(&self.request, Env::Steps(&run), arguments, &mut []) {
+            let Some((step, error)) = run.failed.take() else { return Err(Error::invalid(e.to_string())) };
+            self.failed = self.steps[step].origin;
+            return Err(self.steps[step].named(error));
         }
         for (&v, out) in self.outputs.iter().zip(outputs) {
             let slot = &self.values[v];
@@ -167,6 +180,37 @@ fn constant_bytes<'a>(constant: &'a Constant, meta: &TensorMeta) -> Result<&'a [
     bytes
         .get(..meta.nbytes())
         .ok_or_else(|| Error::invalid("a constant with fewer bytes than its shape asks for"))
+}
+
+/// One run: what the steps of a function work on.
+struct Run<'a> {
+    ctx: &'a KernelContext<'a>,
+    tracer: Tracer<'a>,
+    steps: &'a [Step],
+    values: &'a [Slot],
+    arena: RefCell<&'a mut Arenas>,
+    inputs: &'a [TensorView<'a>],
+    /// The step that has failed, and why.
+    failed: Cell<Option<(usize, Error)>>,
+}
+
+impl Steps for Run<'_> {
+    fn step(&self, index: usize) -> Result<(), Fault> {
+        let (step, arena) = (&self.steps[index], &mut *self.arena.borrow_mut());
+        let started = self.tracer.start();
+        let mut outcome = step.run(self.ctx, self.values, arena, self.inputs);
+        if outcome.is_ok() {
+            self.tracer.end(started, SpanKind::Kernel, &step.name, step.origin);
+            if let Some(listener) = self.tracer.get().filter(|t| t.wants_values()) {
+                outcome = step.report(listener, self.values, arena);
+            }
+        }
+        outcome.map_err(|error| {
+            let fault = Fault::invalid(error.to_string());
+            self.failed.set(Some((index, error)));
+            fault
+        })
+    }
 }
 
 impl Step {
@@ -393,7 +437,10 @@ fn lower(graph: &Graph, isa: Isa) -> Result<Executable> {
     }
     let mut arena = Arenas::new();
     arena.push(AlignedBuffer::zeroed(workspace)?);
+    let (function, request) = function(graph, &steps, &alias)?;
     Ok(Executable {
+        function,
+        request,
         steps,
         values,
         inputs: graph.inputs.iter().map(|&v| graph.meta(v).clone()).collect(),
@@ -402,6 +449,29 @@ fn lower(graph: &Graph, isa: Isa) -> Result<Executable> {
         workspace,
         failed: Place::default(),
     })
+}
+
+/// The function whose kernels are the steps: its arguments are the graph's inputs, its registers what steps
+/// write. `alias` says in which value's place each value is.
+fn function(graph: &Graph, steps: &[Step], alias: &[usize]) -> Result<(Interpreter, ExecutionContext)> {
+    let mut function = FunctionBuilder::new("graph", graph.inputs.len()).in_order();
+    let mut registers: Vec<Option<Register>> = vec![None; graph.values.len()];
+    for (i, input) in graph.inputs.iter().enumerate() {
+        registers[input.0] = Some(function.argument(i));
+    }
+    for (i, step) in steps.iter().enumerate() {
+        let arguments: Vec<Register> = step.inputs.iter().filter_map(|&v| registers[alias[v]]).collect();
+        let (results, kernel) = function.step(i, &arguments, step.outputs.len());
+        function.edit(kernel).name(&*step.name);
+        step.outputs.iter().zip(results).for_each(|(&v, r)| registers[v] = Some(r));
+    }
+    let refused = |e: host::Error| Error::invalid(e.to_string());
+    let function = Interpreter::new(&function.build().map_err(refused)?).map_err(refused)?;
+    // The graph itself bounds what runs.
+    let limits = host::Limits { kernels: u64::MAX, ..host::Limits::DEFAULT };
+    let queue = WorkQueue::single_threaded();
+    let host = HostContext::builder(KernelRegistry::new(), queue).limits(limits).build();
+    Ok((function, ExecutionContext::new(&host)))
 }
 
 /// Depth, height and width of an image of so many space dimensions.

@@ -2,7 +2,7 @@ use crate::attributes::{AttributeValue, SiteAttribute};
 use crate::context::ExecutionContext;
 use crate::error::{ErrorCode, ErrorValue, SourceLocation};
 use crate::function::{FunctionRef, Results};
-use crate::value::{FromValue, IntoValue, Value};
+use crate::value::{Chain, FromValue, IntoValue, Value};
 use std::any::Any;
 use std::sync::Arc;
 
@@ -19,17 +19,40 @@ impl<F: Fn(&mut Frame<'_>) + Send + Sync> Kernel for F {
     }
 }
 
-/// What a caller lends to the kernels of one execution beside their arguments: the workspace of a
-/// graph, say.
+/// What a caller lends to the kernels of one execution beside their arguments.
 #[derive(Default)]
 pub enum Env<'a> {
     /// Nothing.
     #[default]
     None,
-    /// Something that one kernel at a time may change: for executions in order.
-    Exclusive(&'a mut dyn Any),
-    /// Something that kernels on several threads may read.
-    Shared(&'a (dyn Any + Sync)),
+    /// The work of kernels that were added by [`crate::FunctionBuilder::step`].
+    Steps(&'a dyn Steps),
+}
+
+/// Work that is prepared and numbered elsewhere, on memory that lives no longer than an execution: the
+/// steps of a graph.
+pub trait Steps {
+    /// Does one step.
+    ///
+    /// # Errors
+    /// Why it fails; the execution ends with that.
+    fn step(&self, index: usize) -> Result<(), Fault>;
+}
+
+/// Stands for a step in a function.
+pub(crate) struct StepKernel(pub(crate) usize);
+
+impl Kernel for StepKernel {
+    fn run(&self, frame: &mut Frame<'_>) {
+        let outcome = match &frame.env {
+            Env::Steps(steps) => steps.step(self.0),
+            Env::None => Err(Fault::invalid("a function of steps is executed without them")),
+        };
+        match outcome {
+            Ok(()) => (0..frame.results()).for_each(|i| frame.set(i, Chain)),
+            Err(fault) => frame.fail(fault),
+        }
+    }
 }
 
 /// Where in a function a kernel stands, and what it was given there once and for all.
@@ -285,20 +308,6 @@ impl<'a> Frame<'a> {
         let id = self.site.functions.get(index).copied();
         id.and_then(|id| FunctionRef::new(self.function.module(), id as usize))
             .ok_or_else(|| Fault::invalid(format!("function {index} is missing")))
-    }
-
-    /// What the caller lent for reading and writing.
-    pub fn env_mut<T: Any>(&mut self) -> Option<&mut T> {
-        if let Env::Exclusive(env) = &mut self.env { env.downcast_mut() } else { None }
-    }
-
-    /// What the caller lent for reading.
-    pub fn env<T: Any>(&self) -> Option<&T> {
-        match &self.env {
-            Env::None => None,
-            Env::Exclusive(env) => env.downcast_ref(),
-            Env::Shared(env) => (*env as &dyn Any).downcast_ref(),
-        }
     }
 }
 
