@@ -13,7 +13,7 @@ const SCORES: usize = 1 << 15;
 /// taken together does not depend on the number of threads, as results might with it.
 const QUERIES: usize = 56;
 /// Multiplications below which attention stays on one thread.
-const SPLIT_WORK: usize = 1 << 20;
+const SPLIT_WORK: usize = 1 << 18;
 
 /// Matrices in memory, one for each head of each item of the batch.
 #[derive(Debug)]

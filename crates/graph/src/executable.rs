@@ -25,7 +25,7 @@ use tensor::{AlignedBuffer, Arenas, DimOrder, Extent, TensorMeta, TensorView, Te
 use trace::{EventTracer, Place, SpanKind, Tracer};
 
 /// Elements below which a pass over memory stays on one thread.
-const PARALLEL_ELEMENTS: usize = 1 << 14;
+const PARALLEL_ELEMENTS: usize = 1 << 13;
 
 /// A graph ready to run: a function whose kernels are steps, weights packed, a workspace with a place for
 /// every value.

@@ -6,7 +6,7 @@ use std::time::Duration;
 pub const MAX_THREADS: usize = 1024;
 
 /// How long an idle thread looks for work before it sleeps.
-pub const SPIN: Duration = Duration::from_micros(30);
+pub const SPIN: Duration = Duration::from_micros(100);
 
 /// Ranges that a loop is cut into for each thread, so that a thread that the system holds up costs
 /// little.

@@ -15,6 +15,7 @@ mod quantize;
 mod rows;
 mod scratch;
 mod simd;
+mod split;
 mod transpose;
 mod window;
 

@@ -7,6 +7,7 @@ use super::super::isa::Isa;
 use super::super::math;
 use super::super::scratch;
 use super::super::simd::{Op, Simd, dispatch};
+use super::super::split;
 use super::{ConvEpilogue, ConvFrame, ConvParams, RawOut};
 use pool::Pool;
 use smallvec::{SmallVec, smallvec};
@@ -20,8 +21,6 @@ const COLUMNS: usize = 1024;
 const PATCH: usize = 1 << 15;
 /// Elements of a vector of any level.
 const ROOM: usize = 16;
-/// Multiplications below which work is not divided among threads.
-const SPLIT_WORK: usize = 1 << 18;
 
 /// Whether the kernel lies in a plane and is small enough.
 pub(super) fn fits(p: &ConvParams) -> bool {
@@ -73,10 +72,10 @@ pub(super) fn run(
         .run();
     };
     let per_plane = area * p.taps();
-    if pool.threads() == 1 || planes.saturating_mul(per_plane) < SPLIT_WORK {
+    if pool.threads() == 1 || planes.saturating_mul(per_plane) < split::TAPS {
         (0..planes).for_each(plane);
     } else {
-        let grain = (SPLIT_WORK / 4 / per_plane.max(1)).max(1);
+        let grain = (split::TAPS / 4 / per_plane.max(1)).max(1);
         pool.parallel_for(planes, grain, &|range| range.for_each(plane));
     }
 }

@@ -5,14 +5,13 @@ use super::super::gemm::Activation;
 use super::super::isa::Isa;
 use super::super::math;
 use super::super::simd::{Op, Simd, dispatch};
+use super::super::split;
 use super::{ConvEpilogue, ConvFrame, ConvParams, RawOut};
 use pool::Pool;
 use tensor::{AlignedBuffer, Result};
 
 /// Most taps of a kernel done this way.
 pub(super) const MAX_TAPS: usize = 128;
-/// Multiplications below which work is not divided among threads.
-const SPLIT_WORK: usize = 1 << 18;
 
 /// Weights, tap by tap, the channels of each together.
 #[derive(Debug)]
@@ -64,10 +63,10 @@ impl DepthwiseLast {
             let image = &x[n * pixels..][..pixels];
             Line { p, frame, image, z, y, weights, epilogue, residual, out }.run(isa);
         };
-        if pool.threads() == 1 || lines.saturating_mul(per_line) < SPLIT_WORK {
+        if pool.threads() == 1 || lines.saturating_mul(per_line) < split::TAPS {
             (0..lines).for_each(line);
         } else {
-            let grain = (SPLIT_WORK / 4 / per_line.max(1)).max(1);
+            let grain = (split::TAPS / 4 / per_line.max(1)).max(1);
             pool.parallel_for(lines, grain, &|range| range.for_each(line));
         }
     }

@@ -8,6 +8,7 @@ use super::super::gemm::{Bias, Epilogue, Lhs, PackedA, Rhs};
 use super::super::isa::Isa;
 use super::super::mat::MatRef;
 use super::super::scratch;
+use super::super::split;
 use super::{ConvEpilogue, ConvFrame, ConvParams, RawOut};
 use pool::Pool;
 use std::ops::Range;
@@ -17,8 +18,6 @@ use tensor::Result;
 const KC: usize = 256;
 /// Pixels of a block.
 const NC: usize = 512;
-/// Multiplications below which a convolution is not divided among threads.
-const SPLIT_WORK: usize = 1 << 20;
 
 /// For each group, its output channels by its input channels and taps.
 #[derive(Debug)]
@@ -49,7 +48,7 @@ impl PlanesConv {
         let units = frame.batch * p.groups;
         let k = p.in_channels / p.groups * p.taps();
         let work = units.saturating_mul(rows).saturating_mul(cols).saturating_mul(k);
-        let threads = if work < SPLIT_WORK { 1 } else { pool.threads() };
+        let threads = split::threads(pool, work, split::PRODUCTS);
         let (row_unit, col_unit) = (self.weights[0].height(), tile::panel_cols(isa.level()));
         let (tm, tn) = grid(threads.div_ceil(units), rows.div_ceil(row_unit), cols.div_ceil(col_unit));
         let part = |t: usize| {

@@ -11,6 +11,7 @@ use super::super::gemm::{Bias, Epilogue, Lhs, PackedB, Rhs, pack};
 use super::super::isa::Isa;
 use super::super::mat::MatRef;
 use super::super::scratch;
+use super::super::split;
 use super::{ConvEpilogue, ConvFrame, ConvParams, Layout, RawOut};
 use pool::Pool;
 use std::ops::Range;
@@ -22,8 +23,6 @@ const KC: usize = 512;
 const MC: usize = 112;
 /// Channels from which rows are read in place.
 const IN_PLACE_CHANNELS: usize = 8;
-/// Multiplications below which a convolution is not divided among threads.
-const SPLIT_WORK: usize = 1 << 20;
 
 /// What a row reads where the image has no pixel.
 static ZEROS: [f32; KC] = [0.0; KC];
@@ -110,7 +109,7 @@ impl RowsConv {
             let units = frame.batch * p.groups;
             let k = phase.taps.len() * (p.in_channels / p.groups);
             let work = units.saturating_mul(rows).saturating_mul(cols).saturating_mul(k);
-            let threads = if work < SPLIT_WORK { 1 } else { pool.threads() };
+            let threads = split::threads(pool, work, split::PRODUCTS);
             let (row_unit, col_unit) = (tile::max_rows_in_place(isa.level()), tile::panel_cols(isa.level()));
             let (tm, tn) =
                 grid(threads.div_ceil(units.max(1)), rows.div_ceil(row_unit), cols.div_ceil(col_unit));

@@ -3,6 +3,7 @@
 use super::super::isa::Isa;
 use super::super::math;
 use super::super::scratch;
+use super::super::split;
 use super::epilogue::{Activation, Bias, Epilogue};
 use super::pack::{self, PackedB};
 use super::tile::{self, Args, Finish, Rows};
@@ -18,8 +19,6 @@ const MC: usize = 168;
 const NC: usize = 512;
 /// Rows of A up to which B is read in place rather than packed.
 const DIRECT_ROWS: usize = 28;
-/// Multiplications below which a product is not divided among threads.
-pub(super) const SPLIT_WORK: usize = 1 << 20;
 
 /// Where C is. Tasks write disjoint rows and columns of it.
 #[derive(Clone, Copy)]
@@ -69,8 +68,8 @@ impl Job<'_> {
     /// Computes the product, divided among the threads of `pool` where that pays.
     pub(super) fn run(&self, pool: &Pool) {
         let (rows, cols) = (self.row_unit(), self.col_unit());
-        let work = self.m.saturating_mul(self.n).saturating_mul(self.k);
-        let threads = if work < SPLIT_WORK { 1 } else { pool.threads().min(work / (SPLIT_WORK / 2)) };
+        let work = self.m.max(split::LEAST_ROWS).saturating_mul(self.n).saturating_mul(self.k);
+        let threads = split::threads(pool, work, split::PRODUCTS);
         if threads == 1 {
             return self.part(0..self.m, 0..self.n);
         }

@@ -16,6 +16,7 @@ pub use pack::{PackedA, PackedB};
 
 use super::isa::Isa;
 use super::mat::{MatMut, MatRef};
+use super::split;
 use driver::{Job, RawC};
 use pool::Pool;
 
@@ -127,7 +128,7 @@ pub fn bmm<'a>(
         return;
     }
     let k = a(0).shape().1;
-    let grain = (driver::SPLIT_WORK / each.saturating_mul(k).max(1)).max(1);
+    let grain = (split::PRODUCTS / each.saturating_mul(k).max(1)).max(1);
     let serial = Pool::serial();
     pool.parallel_chunks_mut(&mut c[..end.unwrap_or(0)], c_step, grain, &|i, c| {
         gemm(&serial, isa, a(i), b(i), MatMut::new(&mut c[..each], m, n), &epilogue(i));

@@ -9,10 +9,8 @@ pub(crate) use scalar::{exp, log};
 
 use super::isa::Isa;
 use super::simd::{Op, Portable, Simd, dispatch};
+use super::split::ELEMENTS;
 use pool::Pool;
-
-/// Elements below which work over slices is not divided among threads.
-pub(crate) const SPLIT: usize = 1 << 15;
 
 /// A function of one element. Errors: see each, in ulp of the exact result; without a word, the result
 /// is correctly rounded.
@@ -163,10 +161,10 @@ pub(crate) fn unary_scalar(op: Unary, x: f32) -> f32 {
 
 /// Runs `body` over parts of `out`, with the index of each part's first element.
 fn split(pool: &Pool, out: &mut [f32], body: &(dyn Fn(usize, &mut [f32]) + Sync)) {
-    if out.len() < SPLIT || pool.threads() == 1 {
+    if out.len() < ELEMENTS || pool.threads() == 1 {
         return body(0, out);
     }
-    let chunk = SPLIT / 2;
+    let chunk = ELEMENTS / 2;
     pool.parallel_chunks_mut(out, chunk, 1, &|i, part| body(i * chunk, part));
 }
 

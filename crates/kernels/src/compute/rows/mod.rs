@@ -14,7 +14,7 @@ pub use norm::{affine, layer_norm, mean_rstd, rms_norm};
 pub use reduce::{max, min, sum, sum_of_squares};
 pub use softmax::{softmax, softmax_across, softmax_in_place};
 
-use super::math::SPLIT;
+use super::split::ELEMENTS;
 use pool::Pool;
 
 /// Runs `body` over the rows of `x` and of `out`, each of `n` elements.
@@ -25,10 +25,10 @@ fn each_row(pool: &Pool, n: usize, x: &[f32], out: &mut [f32], body: &(dyn Fn(&[
     }
     assert!(n > 0 && x.len().is_multiple_of(n), "{} elements are no rows of {n}", x.len());
     let rows = |i: usize, out: &mut [f32]| body(&x[i * n..][..n], out);
-    if x.len() < SPLIT || pool.threads() == 1 {
+    if x.len() < ELEMENTS || pool.threads() == 1 {
         out.chunks_exact_mut(n).enumerate().for_each(|(i, out)| rows(i, out));
     } else {
-        pool.parallel_chunks_mut(out, n, (SPLIT / 2 / n).max(1), &rows);
+        pool.parallel_chunks_mut(out, n, (ELEMENTS / 2 / n).max(1), &rows);
     }
 }
 
@@ -38,9 +38,9 @@ fn each_row_in_place(pool: &Pool, n: usize, x: &mut [f32], body: &(dyn Fn(&mut [
         return;
     }
     assert!(n > 0 && x.len().is_multiple_of(n), "{} elements are no rows of {n}", x.len());
-    if x.len() < SPLIT || pool.threads() == 1 {
+    if x.len() < ELEMENTS || pool.threads() == 1 {
         x.chunks_exact_mut(n).for_each(body);
     } else {
-        pool.parallel_chunks_mut(x, n, (SPLIT / 2 / n).max(1), &|_, x| body(x));
+        pool.parallel_chunks_mut(x, n, (ELEMENTS / 2 / n).max(1), &|_, x| body(x));
     }
 }

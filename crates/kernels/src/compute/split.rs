@@ -1,0 +1,18 @@
+//! From what size on work is divided among threads: sizes that take one thread some 5 µs, measured on networks
+//! of small layers. A thread that sleeps takes longer to wake, but in a network it seldom does.
+
+use pool::Pool;
+
+/// Multiplications of a product whose operands are held in registers.
+pub(crate) const PRODUCTS: usize = 1 << 18;
+/// Multiplications that each load an operand of their own.
+pub(crate) const TAPS: usize = 1 << 16;
+/// Elements that a function is applied to.
+pub(crate) const ELEMENTS: usize = 1 << 14;
+/// Rows of a product of fewer, for which the weights must be read all the same.
+pub(crate) const LEAST_ROWS: usize = 8;
+
+/// How many threads to divide work among: none gets less than half of `unit`.
+pub(crate) fn threads(pool: &Pool, work: usize, unit: usize) -> usize {
+    if work < unit { 1 } else { pool.threads().min(work / (unit / 2)) }
+}
