@@ -6,7 +6,7 @@ use crate::support::dims::wrap_dim;
 use crate::support::dtype::{compute_type, dispatch};
 use crate::support::layout::Layout;
 use crate::support::rows::{expect_type, write_values};
-use operator::{Args, DtypeSet, KernelContext, Operator, Outs, Result, ensure};
+use operator::{Args, DtypeSet, KernelContext, Operator, Outs, Result, Results, ensure};
 use tensor::ScalarType;
 
 pub(crate) const OPERATORS: &[Operator] = &[
@@ -20,7 +20,8 @@ pub(crate) const OPERATORS: &[Operator] = &[
          -> (Tensor(a!), Tensor(b!))",
         DtypeSet::FLOATING,
         dropout,
-    ),
+    )
+    .results(Results::Random),
 ];
 
 /// The first half of a dimension times the sigmoid of the second.

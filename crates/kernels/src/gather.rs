@@ -7,7 +7,7 @@ use crate::support::dtype::{Compute, compute_type, dispatch};
 use crate::support::layout::Layout;
 use crate::support::picks::{Picks, at_least_1d};
 use crate::support::rows::{by_size, expect_type, rows, scalar_bytes, update_values, write_rows};
-use operator::{Args, DtypeSet, Error, KernelContext, Operator, Outs, Result, ensure};
+use operator::{Args, DtypeSet, Error, KernelContext, Operator, Outs, Result, Results, ensure};
 use tensor::{Scalar, ScalarType, Shape, TensorViewMut};
 
 macro_rules! row {
@@ -52,7 +52,8 @@ pub(crate) const OPERATORS: &[Operator] = &[
         "repeat_interleave.Tensor_out(Tensor repeats, *, SymInt? output_size=None, ",
         repeat_interleave,
         INTEGRAL
-    ),
+    )
+    .results(Results::AnySize),
 ];
 
 /// `out[i][j] = self[index[i][j]][j]`, for the dimension that is indexed.

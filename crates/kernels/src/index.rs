@@ -5,7 +5,7 @@ use crate::support::dims::{broadcast, wrap_dim, wrap_index};
 use crate::support::dtype::{Cast, compute_type, dispatch, expect_dtype};
 use crate::support::layout::{Layout, Walk};
 use crate::support::map::aligned;
-use operator::{Args, DtypeSet, Error, KernelContext, Operator, Outs, Result, ScratchBuffer, ensure};
+use operator::{Args, DtypeSet, Error, KernelContext, Operator, Outs, Result, Results, ScratchBuffer, ensure};
 use smallvec::SmallVec;
 use tensor::{ScalarType, Shape, TensorView, TensorViewMut};
 
@@ -32,7 +32,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
         DtypeSet::ALL,
         index_put_in_place,
     ),
-    row!("nonzero.out(Tensor self, *, ", nonzero),
+    row!("nonzero.out(Tensor self, *, ", nonzero).results(Results::AnySize),
 ];
 
 /// One index tensor: the places it names along a dimension.

@@ -7,7 +7,7 @@ use crate::support::dims::{infer_shape, wrap_dim};
 use crate::support::dtype::{Compute, compute_type};
 use crate::support::layout::Layout;
 use crate::support::map::aligned;
-use operator::{Args, DtypeSet, KernelContext, Operator, Outs, Result, ensure};
+use operator::{Args, DtypeSet, KernelContext, Operator, Outs, Result, Results, ensure};
 use tensor::{Scalar, ScalarType, ShapeDynamism};
 
 macro_rules! row {
@@ -16,9 +16,10 @@ macro_rules! row {
     };
     (prim $name:literal, $f:ident) => {
         row!(concat!("executorch_prim::", $name, "(Scalar a, Scalar b) -> Scalar"), $f, NONE)
+            .results(Results::Shapes)
     };
     (one $name:literal, $f:ident) => {
-        row!(concat!("executorch_prim::", $name, "(Scalar a) -> Scalar"), $f, NONE)
+        row!(concat!("executorch_prim::", $name, "(Scalar a) -> Scalar"), $f, NONE).results(Results::Shapes)
     };
     ($schema:expr, $f:ident, $dtypes:ident) => {
         Operator::new($schema, DtypeSet::$dtypes, $f)
@@ -26,12 +27,12 @@ macro_rules! row {
 }
 
 pub(crate) const OPERATORS: &[Operator] = &[
-    row!("aten::sym_size.int(Tensor self, int dim) -> int", sym_size, ALL),
-    row!("aten::sym_stride.int(Tensor self, int dim) -> int", sym_stride, ALL),
-    row!("aten::sym_numel(Tensor self) -> int", sym_numel, ALL),
-    row!("aten::sym_storage_offset(Tensor self) -> int", sym_storage_offset, ALL),
+    row!("aten::sym_size.int(Tensor self, int dim) -> int", sym_size, ALL).results(Results::Shapes),
+    row!("aten::sym_stride.int(Tensor self, int dim) -> int", sym_stride, ALL).results(Results::Shapes),
+    row!("aten::sym_numel(Tensor self) -> int", sym_numel, ALL).results(Results::Shapes),
+    row!("aten::sym_storage_offset(Tensor self) -> int", sym_storage_offset, ALL).results(Results::Shapes),
     row!("aten::_local_scalar_dense(Tensor self) -> Scalar", local_scalar_dense, REAL_BOOL),
-    row!("executorch_prim::et_view.default(Tensor(a) self, int[] size) -> Tensor(a)", et_view, ALL),
+    row!("executorch_prim::et_view.default(Tensor(a) self, int[] size) -> Tensor(a)", et_view, ALL).results(Results::Shapes),
     row!(
         "executorch_prim::et_copy_index.tensor(Tensor(a!) copy_to, Tensor copy_from, int index) -> ()",
         et_copy_index,
@@ -72,7 +73,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
     row!(one "floor.Scalar", floor),
     row!(one "round.Scalar", round),
     row!(one "trunc.Scalar", trunc),
-    row!("executorch_prim::sym_ite.Scalar(Scalar b, Scalar t, Scalar f) -> Scalar", sym_ite),
+    row!("executorch_prim::sym_ite.Scalar(Scalar b, Scalar t, Scalar f) -> Scalar", sym_ite).results(Results::Shapes),
 ];
 
 fn sym_size(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {

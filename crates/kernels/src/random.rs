@@ -5,12 +5,13 @@ use crate::support::convert::{all_values, values, write_rows};
 use crate::support::dims::{broadcast, to_shape, to_size};
 use crate::support::dtype::expect_dtype;
 use crate::support::layout::Layout;
-use operator::{Args, DtypeSet, Generator, KernelContext, Operator, Outs, Result, ensure};
+use operator::{Args, DtypeSet, Generator, KernelContext, Operator, Outs, Result, Results, ensure};
 use tensor::{ScalarType, Shape};
 
 macro_rules! row {
     ($schema:literal, $dtypes:ident, $f:ident) => {
         Operator::new(concat!("aten::", $schema, "Tensor(a!) out) -> Tensor(a!)"), DtypeSet::$dtypes, $f)
+            .results(Results::Random)
     };
 }
 

@@ -1,5 +1,19 @@
 use crate::{Args, DtypeSet, KernelContext, Outs, Result, Schema, SchemaError};
 
+/// What an operator's results follow from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Results {
+    /// Elements follow from elements; the sizes of the results from sizes and numbers alone.
+    #[default]
+    Elements,
+    /// Everything follows from sizes and numbers alone, whatever the elements.
+    Shapes,
+    /// The sizes, too, follow from elements.
+    AnySize,
+    /// Results are drawn from the generator of the call.
+    Random,
+}
+
 /// Computes an operator.
 pub trait Kernel: Send + Sync {
     /// The operator's declaration.
@@ -8,6 +22,11 @@ pub trait Kernel: Send + Sync {
     /// The scalar types that its main input may have.
     fn dtypes(&self) -> DtypeSet {
         DtypeSet::ALL
+    }
+
+    /// What the results follow from, besides the arguments nothing but the generator of the call.
+    fn results(&self) -> Results {
+        Results::Elements
     }
 
     /// Positions of the arguments that may share their bytes, exactly, with the first out. The
@@ -52,6 +71,7 @@ pub type PrepareFn = fn(&Args<'_>) -> Result<Option<Box<dyn PreparedKernel>>>;
 pub struct Operator {
     schema: &'static str,
     dtypes: DtypeSet,
+    results: Results,
     in_place: &'static [usize],
     execute: KernelFn,
     prepare: Option<PrepareFn>,
@@ -60,7 +80,13 @@ pub struct Operator {
 impl Operator {
     /// An operator declared by a schema and computed by a function.
     pub const fn new(schema: &'static str, dtypes: DtypeSet, execute: KernelFn) -> Self {
-        Self { schema, dtypes, in_place: &[], execute, prepare: None }
+        Self { schema, dtypes, results: Results::Elements, in_place: &[], execute, prepare: None }
+    }
+
+    /// The same, with results that follow from something else than elements.
+    pub const fn results(mut self, results: Results) -> Self {
+        self.results = results;
+        self
     }
 
     /// The same, with arguments that may share their bytes with the first out.
@@ -110,6 +136,10 @@ impl Kernel for TableKernel {
 
     fn dtypes(&self) -> DtypeSet {
         self.operator.dtypes
+    }
+
+    fn results(&self) -> Results {
+        self.operator.results
     }
 
     fn in_place(&self) -> &[usize] {

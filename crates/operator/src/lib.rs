@@ -31,7 +31,7 @@ pub use dtype_set::DtypeSet;
 pub use error::{Error, Result};
 pub use evalue::{EValue, Tag};
 pub use isa::{Isa, Level, MissingLevel, UnknownLevel};
-pub use kernel::{FnKernel, Kernel, KernelFn, Operator, PrepareFn, PreparedKernel};
+pub use kernel::{FnKernel, Kernel, KernelFn, Operator, PrepareFn, PreparedKernel, Results};
 pub use outs::{Out, Outs};
 pub use registry::{DuplicateKernel, KernelRegistry};
 pub use schema::{ArgType, Schema, SchemaArg, SchemaError};

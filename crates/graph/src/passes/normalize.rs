@@ -6,7 +6,7 @@ use crate::graph::{Constant, Graph, ValueId};
 use crate::node::{Call, CallArg, Convolution, Linear, Node, Op, image_layout};
 use crate::pointwise::{Instr, Program};
 use kernels::compute::{Activation, Binary, ConvParams, Unary};
-use operator::KernelContext;
+use operator::{KernelContext, Results};
 use std::sync::Arc;
 use tensor::{DimOrder, Scalar, ScalarType, Tensor, TensorMeta, TensorView, TensorViewMut};
 
@@ -45,8 +45,7 @@ fn plain_weights(graph: &mut Graph, mut node: Node) -> Node {
 fn fold(graph: &mut Graph, node: &Node, ctx: &KernelContext<'_>) -> bool {
     let Op::Call(call) = &node.op else { return false };
     let bytes: usize = node.outputs.iter().map(|&v| graph.meta(v).nbytes()).sum();
-    let random = ["rand", "dropout", "bernoulli", "empty"].iter().any(|r| call.name().contains(r));
-    if random || bytes > LARGEST_CONSTANT || node.outputs.iter().any(|v| graph.outputs.contains(v)) {
+    if call.kernel.results() != Results::Elements || bytes > LARGEST_CONSTANT || node.outputs.iter().any(|v| graph.outputs.contains(v)) {
         return false;
     }
     let Some(inputs) = node.inputs.iter().map(|&v| graph.get(v).view()).collect::<Option<Vec<_>>>() else {
