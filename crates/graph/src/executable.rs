@@ -5,6 +5,7 @@ use crate::bind;
 use crate::graph::{Constant, Graph, ValueId};
 use crate::group_factors::GroupFactorsStep;
 use crate::node::{Call, Convolution, Linear, Node, Op, Pool, image_layout};
+use crate::packs::{MatrixForm, Packs};
 use crate::plan::{Lifetime, place};
 use crate::pointwise::Pass;
 use crate::quantized::QuantizedStep;
@@ -21,6 +22,7 @@ use pool::WorkQueue;
 use smallvec::SmallVec;
 use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
+use std::sync::Arc;
 use tensor::{AlignedBuffer, Arenas, DimOrder, Extent, TensorMeta, TensorView, TensorViewMut};
 use trace::{EventTracer, Place, SpanKind, Tracer};
 
@@ -84,7 +86,7 @@ enum Action {
 }
 
 struct ConvStep {
-    conv: Conv,
+    conv: Arc<Conv>,
     frame: ConvFrame,
     bias: Option<Vec<f32>>,
     spec: Convolution,
@@ -98,7 +100,7 @@ struct PoolStep {
 }
 
 struct LinearStep {
-    weights: PackedB,
+    weights: Arc<PackedB>,
     bias: Option<Vec<f32>>,
     spec: Linear,
     isa: Isa,
@@ -107,9 +109,14 @@ struct LinearStep {
 impl Executable {
     /// Lowers a graph: runs the passes, packs weights, plans the workspace. What comes of it works with
     /// the instructions of `ctx`, whatever those of later contexts.
-    pub fn new(mut graph: Graph, ctx: &KernelContext<'_>) -> Result<Self> {
+    pub fn new(graph: Graph, ctx: &KernelContext<'_>) -> Result<Self> {
+        Self::with_packs(graph, ctx, &mut Packs::default())
+    }
+
+    /// As [`Self::new`], with the weights that others have packed.
+    pub fn with_packs(mut graph: Graph, ctx: &KernelContext<'_>, packs: &mut Packs) -> Result<Self> {
         crate::passes::run(&mut graph, ctx);
-        lower(&graph, ctx.isa())
+        lower(&graph, ctx.isa(), packs)
     }
 
     /// Bytes of the workspace.
@@ -333,7 +340,7 @@ impl LinearStep {
             activation: self.spec.activation,
             ..Epilogue::NONE
         };
-        gemm(ctx.pool(), self.isa, MatRef::new(x, m, k), &self.weights, MatMut::new(out, m, n), &epilogue);
+        gemm(ctx.pool(), self.isa, MatRef::new(x, m, k), &*self.weights, MatMut::new(out, m, n), &epilogue);
         Ok(())
     }
 }
@@ -376,7 +383,7 @@ fn global_mean(x: &[f32], out: &mut [f32], pixels: usize, channels: usize, last:
 }
 
 /// Makes steps of nodes, packs what is constant, and plans the workspace.
-fn lower(graph: &Graph, isa: Isa) -> Result<Executable> {
+fn lower(graph: &Graph, isa: Isa, packs: &mut Packs) -> Result<Executable> {
     // A reshape, or a change of layout that moves nothing, makes no step: its output is its input.
     let mut alias: Vec<usize> = (0..graph.values.len()).collect();
     let mut steps = Vec::new();
@@ -393,7 +400,7 @@ fn lower(graph: &Graph, isa: Isa) -> Result<Executable> {
             alias[node.outputs[0].0] = alias[node.inputs[0].0];
             continue;
         }
-        let (action, used) = action(graph, node, isa)?;
+        let (action, used) = action(graph, node, isa, packs)?;
         let ids = |vs: &[ValueId]| vs.iter().map(|v| v.0).collect();
         steps.push(Step {
             name: node.op.name().into(),
@@ -482,12 +489,12 @@ pub(crate) fn pixels(meta: &TensorMeta, space: usize) -> [usize; 3] {
 }
 
 /// What a node does at run time, and which of its inputs it still reads then.
-fn action(graph: &Graph, node: &Node, isa: Isa) -> Result<(Action, Vec<usize>)> {
+fn action(graph: &Graph, node: &Node, isa: Isa, packs: &mut Packs) -> Result<(Action, Vec<usize>)> {
     let all = || (0..node.inputs.len()).collect();
-    let floats = |i: usize| {
-        let values = node.inputs.get(i).and_then(|&v| graph.floats(v));
-        values.ok_or_else(|| Error::invalid("weights that are not known when the graph is lowered"))
-    };
+    let unknown = || Error::invalid("weights that are not known when the graph is lowered");
+    let floats = |i: usize| node.inputs.get(i).and_then(|&v| graph.floats(v)).ok_or_else(unknown);
+    let constant =
+        |i: usize| node.inputs.get(i).and_then(|&v| graph.get(v).constant.as_ref()).ok_or_else(unknown);
     let out = graph.meta(node.outputs[0]);
     let residual_last = |residual: bool| if residual { vec![0, node.inputs.len() - 1] } else { vec![0] };
     Ok(match &node.op {
@@ -525,7 +532,10 @@ fn action(graph: &Graph, node: &Node, isa: Isa) -> Result<(Action, Vec<usize>)> 
         }
         Op::Conv(spec) => {
             let x = graph.meta(node.inputs[0]);
-            let conv = Conv::new(isa, spec.params, floats(1)?, spec.layout, spec.layout)?;
+            let weights = floats(1)?;
+            let conv = packs.conv(constant(1)?, spec.params, spec.layout, || {
+                Ok(Conv::new(isa, spec.params, weights, spec.layout, spec.layout)?)
+            })?;
             let frame = ConvFrame {
                 batch: x.sizes()[0],
                 input: pixels(x, spec.space),
@@ -539,7 +549,9 @@ fn action(graph: &Graph, node: &Node, isa: Isa) -> Result<(Action, Vec<usize>)> 
             let w = graph.meta(node.inputs[1]);
             let (rows, columns) = (w.sizes()[0], w.sizes()[1]);
             let plain = MatRef::new(floats(1)?, rows, columns);
-            let weights = PackedB::new(isa, if spec.out_major { plain.t() } else { plain })?;
+            let plain = if spec.out_major { plain.t() } else { plain };
+            let form = MatrixForm { rows: plain.rows(), columns: plain.cols(), transposed: spec.out_major };
+            let weights = packs.matrix(constant(1)?, form, || Ok(PackedB::new(isa, plain)?))?;
             let bias = if spec.bias { Some(floats(2)?.to_vec()) } else { None };
             let step = LinearStep { weights, bias, spec: *spec, isa };
             (Action::Linear(Box::new(step)), residual_last(spec.residual))

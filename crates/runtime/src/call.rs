@@ -127,7 +127,7 @@ impl State {
     }
 
     /// Makes `to` a view of the bytes of `of`.
-    fn make_view(&mut self, to: Id, of: Id, sizes: &[usize]) -> Result<()> {
+    pub(crate) fn make_view(&mut self, to: Id, of: Id, sizes: &[usize]) -> Result<()> {
         let (storage, dtype, nbytes) = match self.values[of].tensor() {
             Some(t) => (t.storage, t.meta.dtype(), t.meta.nbytes()),
             None => return Err(ExecuteError::NoMemory(of)),

@@ -176,7 +176,7 @@ impl<'m> Walk<'m> {
                     walk.read(*from);
                     walk.write(*to);
                 }
-                Step::Free(_) => {}
+                Step::Free(_) | Step::Folded(_) => {}
             }
         }
         method.outputs.iter().for_each(|&id| walk.read(id));

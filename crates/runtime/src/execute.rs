@@ -4,9 +4,10 @@ use crate::backend::{BackendExecutionContext, Delegate};
 use crate::call::{ArgList, Callee, OutList, State};
 use crate::error::{Error, ExecuteError};
 use crate::method::Method;
-use crate::step::{Chain, DelegateEntry, KernelStep, OutStep, Step};
+use crate::region::{Choice, Lowered, Region};
+use crate::step::{Chain, DelegateEntry, KernelStep, OutStep, RegionStep, Step};
 use crate::value::{Id, Storage, Value};
-use graph::Executable;
+use graph::{Executable, Packs};
 use operator::{Arg, Args, Generator, Isa, KernelContext, Out, Outs, Scratch};
 use pool::Pool;
 use smallvec::SmallVec;
@@ -23,6 +24,7 @@ impl Method {
             state: &mut self.state,
             delegates: &mut self.delegates,
             regions: &mut self.regions,
+            packs: &mut self.packs,
             scratch: &self.scratch,
             generator: &self.generator,
             pool: &self.pool,
@@ -52,7 +54,8 @@ impl Method {
 struct Runner<'a> {
     state: &'a mut State,
     delegates: &'a mut [DelegateEntry],
-    regions: &'a mut [Executable],
+    regions: &'a mut [Region],
+    packs: &'a mut Packs,
     scratch: &'a Scratch,
     generator: &'a Generator,
     pool: &'a Pool,
@@ -80,34 +83,87 @@ impl<'a> Runner<'a> {
             }
             self.left -= 1;
             let place = Place::instruction(index as u32, next as u32);
-            next = match self.step(step, place) {
-                Ok(Some(target)) => target,
-                Ok(None) => next + 1,
-                Err(e) => return Err((self.failed_at(step).unwrap_or(next), e)),
+            next = match step {
+                Step::Region(region) => {
+                    self.region(region, chain, place)?;
+                    region.next
+                }
+                _ => self.step(step, place).map_err(|e| (next, e))?.unwrap_or(next + 1),
             };
         }
         Ok(())
     }
 
-    /// The instruction within a region at which it has failed.
-    #[cold]
-    fn failed_at(&self, step: &Step) -> Option<usize> {
-        let Step::Region(region) = step else { return None };
-        Some(self.regions[region.region].failed_at().instruction? as usize)
+    /// Runs a region; an error comes with the index of the instruction within it.
+    fn region(
+        &mut self,
+        step: &RegionStep,
+        chain: &Chain,
+        place: Place,
+    ) -> Result<(), (usize, ExecuteError)> {
+        let ctx = self.context();
+        let start = place.instruction.unwrap_or_default() as usize;
+        let choice = match &mut self.regions[step.region] {
+            Region::Fixed(lowered) => {
+                return lowered.run(self.state, self.scratch, &ctx, self.tracer).map_err(|e| {
+                    (lowered.executable.failed_at().instruction.map_or(start, |i| i as usize), e)
+                });
+            }
+            Region::Dynamic(region) => {
+                let choice = region.choose(self.state);
+                if let Choice::Lowered(plan) = choice
+                    && let Some(lowered) = region.plan(plan)
+                    && lowered.run(self.state, self.scratch, &ctx, self.tracer).is_ok()
+                {
+                    return Ok(());
+                }
+                choice
+            }
+        };
+        let Some(first) = &step.first else { return Ok(()) };
+        for i in start..step.next {
+            let call = match &chain.steps[i] {
+                Step::Region(_) => first,
+                Step::Kernel(call) => call,
+                step => {
+                    self.step(step, Place { instruction: Some(i as u32), ..place }).map_err(|e| (i, e))?;
+                    continue;
+                }
+            };
+            self.kernel(call, Place { instruction: Some(i as u32), ..place }).map_err(|e| (i, e))?;
+            if let (Choice::Record, Region::Dynamic(region)) = (choice, &mut self.regions[step.region]) {
+                region.note(self.state, call);
+            }
+        }
+        let Region::Dynamic(region) = &mut self.regions[step.region] else { return Ok(()) };
+        match choice {
+            Choice::Record => {
+                let started = self.tracer.start();
+                region.lower(self.state, first, &chain.steps, &ctx, self.packs);
+                self.tracer.end(started, SpanKind::Prepare, self.method, place);
+            }
+            // The instructions have run where the plan has not.
+            Choice::Lowered(plan) => region.give_up(plan),
+            Choice::AsWritten => {}
+        }
+        Ok(())
+    }
+
+    fn kernel(&mut self, call: &KernelStep, place: Place) -> Result<(), ExecuteError> {
+        let started = self.tracer.start();
+        let ctx = self.context();
+        let in_place = call.kernel.in_place();
+        self.state.call(&call.args, &call.outs, in_place, self.scratch, KernelCallee { step: call, ctx })?;
+        let name = &self.operators[call.operator];
+        self.tracer.end(started, SpanKind::Kernel, name, place);
+        self.report_values(name, place, &call.outs)
     }
 
     /// Runs one instruction; a jump taken gives its target.
     fn step(&mut self, step: &Step, place: Place) -> Result<Option<usize>, ExecuteError> {
         match step {
-            Step::Kernel(k) => {
-                let started = self.tracer.start();
-                let ctx = self.context();
-                let in_place = k.kernel.in_place();
-                self.state.call(&k.args, &k.outs, in_place, self.scratch, KernelCallee { step: k, ctx })?;
-                let name = &self.operators[k.operator];
-                self.tracer.end(started, SpanKind::Kernel, name, place);
-                self.report_values(name, place, &k.outs)?;
-            }
+            Step::Kernel(call) => self.kernel(call, place)?,
+            Step::Folded(call) => self.report_values(&self.operators[call.operator], place, &call.outs)?,
             Step::Delegate(call) => {
                 let started = self.tracer.start();
                 let entry = &mut self.delegates[call.delegate];
@@ -124,13 +180,8 @@ impl<'a> Runner<'a> {
                 self.tracer.end(started, SpanKind::Delegate, &name, place);
                 self.report_values(&name, place, &call.outs)?;
             }
-            Step::Region(region) => {
-                let ctx = self.context();
-                let executable = &mut self.regions[region.region];
-                let callee = RegionCallee { executable, ctx, tracer: self.tracer };
-                self.state.call(&region.args, &region.outs, &[], self.scratch, callee)?;
-                return Ok(Some(region.next));
-            }
+            // A region runs with its chain at hand.
+            Step::Region(_) => {}
             Step::Move { from, to } => self.state.move_value(*from, *to),
             Step::JumpFalse { condition, target } => {
                 if !self.state.truth(*condition)? {
@@ -203,9 +254,32 @@ impl Callee for DelegateCallee<'_> {
     }
 }
 
+impl Lowered {
+    /// Runs the region on the values of the table, and leaves there what the instructions would have left.
+    fn run(
+        &mut self,
+        state: &mut State,
+        scratch: &Scratch,
+        ctx: &KernelContext<'_>,
+        tracer: Tracer<'_>,
+    ) -> Result<(), ExecuteError> {
+        let callee = RegionCallee { executable: &mut self.executable, ctx, tracer };
+        state.call(&self.args, &self.outs, &[], scratch, callee)?;
+        for (id, sizes) in &self.sizes {
+            if let Some(t) = state.values[*id].tensor_mut() {
+                t.meta.resize(sizes)?;
+            }
+        }
+        for &(id, number) in &self.numbers {
+            state.values[id] = number.into();
+        }
+        self.views.iter().try_for_each(|(to, of, sizes)| state.make_view(*to, *of, sizes))
+    }
+}
+
 struct RegionCallee<'a> {
     executable: &'a mut Executable,
-    ctx: KernelContext<'a>,
+    ctx: &'a KernelContext<'a>,
     tracer: Tracer<'a>,
 }
 
@@ -218,7 +292,7 @@ impl Callee for RegionCallee<'_> {
             args.iter().filter_map(|a| if let Arg::Tensor(t) = a { Some(*t) } else { None }).collect();
         let mut outputs: SmallVec<[TensorViewMut<'_>; 4]> =
             outs.into_iter().filter_map(|o| if let Out::Tensor(t) = o { Some(t) } else { None }).collect();
-        self.executable.run(&self.ctx, self.tracer, &inputs, &mut outputs)?;
+        self.executable.run(self.ctx, self.tracer, &inputs, &mut outputs)?;
         Ok(outputs.into_iter().map(Out::Tensor).collect())
     }
 }

@@ -17,6 +17,7 @@ mod call;
 mod checkpoint;
 mod error;
 mod execute;
+mod fold;
 mod freeable;
 mod limits;
 mod load;

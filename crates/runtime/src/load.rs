@@ -44,6 +44,7 @@ pub(crate) fn method(program: &Program, plan: usize, options: LoadOptions) -> Re
         chains,
         delegates,
         regions: Vec::new(),
+        packs: graph::Packs::default(),
         operators: tables.operators.iter().map(|op| op.full_name().into()).collect(),
         planned_arenas,
         scratch: Scratch::new(options.limits.scratch_bytes),

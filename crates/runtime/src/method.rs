@@ -2,6 +2,7 @@ use crate::call::State;
 use crate::error::{Error, ExecuteError, InputProblem, InstructionPlace};
 use crate::meta::MethodMeta;
 use crate::program::Program;
+use crate::region::Region;
 use crate::step::{Chain, DelegateEntry};
 use crate::value::{Id, Storage, Value};
 use crate::{Limits, Result};
@@ -25,7 +26,9 @@ pub struct Method {
     pub(crate) state: State,
     pub(crate) chains: Vec<Chain>,
     pub(crate) delegates: Vec<DelegateEntry>,
-    pub(crate) regions: Vec<graph::Executable>,
+    pub(crate) regions: Vec<Region>,
+    /// Weights that dynamic regions and prepared calls share.
+    pub(crate) packs: graph::Packs,
     pub(crate) operators: Vec<Box<str>>,
     pub(crate) inputs: Vec<Id>,
     pub(crate) outputs: Vec<Id>,
@@ -251,7 +254,13 @@ impl Method {
                 self.state.arenas.bytes_mut(extent)?.copy_from_slice(fresh);
             }
         }
-        std::mem::swap(&mut self.state.values, &mut new.state.values);
+        // Constants are those of the new data, also where a call computed them.
+        for (old, fresh) in self.state.values.iter_mut().zip(&mut new.state.values) {
+            let constant = |v: &Value| v.tensor().is_some_and(|t| matches!(t.home, Storage::Constant(_)));
+            if !constant(old) && !constant(fresh) {
+                std::mem::swap(old, fresh);
+            }
+        }
         std::mem::swap(&mut self.state.arenas, &mut new.state.arenas);
         std::mem::swap(&mut self.input_set, &mut new.input_set);
         std::mem::swap(&mut self.generator, &mut new.generator);

@@ -1,36 +1,49 @@
 //! Preparing kernels: each call whose constant arguments are known is offered to its kernel once.
 
 use crate::call::State;
+use crate::fold::fold;
 use crate::method::Method;
+use crate::region::{self, Facts, Region};
 use crate::step::{ArgStep, KernelStep, OutStep, Step};
 use crate::value::{Id, Storage, Value};
-use operator::{Arg, Args};
+use graph::{Constant, Packs};
+use operator::{Arg, Args, Isa};
 use smallvec::SmallVec;
+use std::sync::Arc;
 use tensor::TensorView;
 
-/// Lowers what can be lowered as regions, and lets every kernel prepare its other calls. A call that
-/// its kernel cannot prepare, for whatever reason, runs as it stands, and tells then what is wrong
-/// with it.
+/// Lowers what can be lowered as regions, computes what is constant, and lets every kernel prepare its other
+/// calls. A call that its kernel cannot prepare, for whatever reason, runs as it stands, and tells then what
+/// is wrong with it.
 pub(crate) fn prepare(method: &mut Method) {
-    let fixed = FixedValues::of(method);
-    crate::region::lower(method);
-    for chain in &mut method.chains {
+    let mut fixed = FixedValues::of(method);
+    let facts = Arc::new(Facts::of(method));
+    region::lower_fixed(method, &facts);
+    fold(method, &facts, &mut fixed);
+    region::find_dynamic(method, &facts);
+    let Method { chains, state, regions, packs, isa, .. } = method;
+    for chain in chains {
         let mut next = 0;
         while let Some(step) = chain.steps.get_mut(next) {
-            next = match step {
-                Step::Region(region) => region.next,
-                Step::Kernel(call) => {
-                    call.prepared = prepare_call(call, &method.state, &fixed).unwrap_or_default();
-                    next + 1
-                }
-                _ => next + 1,
+            next += 1;
+            let call = match step {
+                Step::Kernel(call) => call,
+                Step::Region(step) => match (&regions[step.region], &mut step.first) {
+                    (Region::Dynamic(_), Some(first)) => first,
+                    _ => {
+                        next = step.next;
+                        continue;
+                    }
+                },
+                _ => continue,
             };
+            call.prepared = prepare_call(call, state, &fixed, *isa, packs).unwrap_or_default();
         }
     }
 }
 
 /// Which values no instruction changes.
-struct FixedValues(Vec<bool>);
+pub(crate) struct FixedValues(Vec<bool>);
 
 impl FixedValues {
     fn of(method: &Method) -> Self {
@@ -49,7 +62,7 @@ impl FixedValues {
                     change(*id);
                     &[]
                 }
-                Step::JumpFalse { .. } | Step::Region(_) => &[],
+                Step::JumpFalse { .. } | Step::Region(_) | Step::Folded(_) => &[],
             };
             for out in outs {
                 match out {
@@ -64,12 +77,19 @@ impl FixedValues {
     fn contains(&self, id: Id) -> bool {
         self.0[id]
     }
+
+    /// A value has become a constant.
+    pub(crate) fn insert(&mut self, id: Id) {
+        self.0[id] = true;
+    }
 }
 
 fn prepare_call(
     call: &KernelStep,
     state: &State,
     fixed: &FixedValues,
+    isa: Isa,
+    packs: &mut Packs,
 ) -> operator::Result<Option<Box<dyn operator::PreparedKernel>>> {
     let list: SmallVec<[Arg<'_>; 12]> = call
         .args
@@ -82,11 +102,18 @@ fn prepare_call(
             },
         })
         .collect();
-    call.kernel.prepare(&Args::new(call.kernel.schema(), list))
+    let constant = |position: usize| match call.args.get(position) {
+        Some(ArgStep::Value(id)) => match state.values[*id].tensor()?.home {
+            Storage::Constant(index) => Some(Constant::Shared(Arc::new(state.constants[index].clone()))),
+            _ => None,
+        },
+        _ => None,
+    };
+    graph::prepare(&call.kernel, &Args::new(call.kernel.schema(), list), constant, isa, packs)
 }
 
 /// An argument as far as it is known before anything runs.
-fn known<'a>(id: Id, state: &'a State, fixed: &FixedValues) -> Arg<'a> {
+pub(crate) fn known<'a>(id: Id, state: &'a State, fixed: &FixedValues) -> Arg<'a> {
     match &state.values[id] {
         Value::Tensor(t) if fixed.contains(id) && matches!(t.storage, Storage::Constant(_)) => {
             state.view(id).map_or(Arg::Unknown, Arg::Tensor)

@@ -20,6 +20,8 @@ pub(crate) enum Step {
     Free(Id),
     /// A run of kernel calls, lowered together.
     Region(RegionStep),
+    /// A call whose results were computed when the method was loaded, and are constants.
+    Folded(KernelStep),
 }
 
 /// A kernel call with its arguments resolved.
@@ -49,8 +51,6 @@ pub(crate) struct RegionStep {
     pub(crate) region: usize,
     /// The run's first call, in whose place this stands.
     pub(crate) first: Option<Box<KernelStep>>,
-    pub(crate) args: Box<[ArgStep]>,
-    pub(crate) outs: Box<[OutStep]>,
     /// The instruction after the last one of the run.
     pub(crate) next: usize,
 }

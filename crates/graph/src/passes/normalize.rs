@@ -45,7 +45,10 @@ fn plain_weights(graph: &mut Graph, mut node: Node) -> Node {
 fn fold(graph: &mut Graph, node: &Node, ctx: &KernelContext<'_>) -> bool {
     let Op::Call(call) = &node.op else { return false };
     let bytes: usize = node.outputs.iter().map(|&v| graph.meta(v).nbytes()).sum();
-    if call.kernel.results() != Results::Elements || bytes > LARGEST_CONSTANT || node.outputs.iter().any(|v| graph.outputs.contains(v)) {
+    if call.kernel.results() != Results::Elements
+        || bytes > LARGEST_CONSTANT
+        || node.outputs.iter().any(|v| graph.outputs.contains(v))
+    {
         return false;
     }
     let Some(inputs) = node.inputs.iter().map(|&v| graph.get(v).view()).collect::<Option<Vec<_>>>() else {

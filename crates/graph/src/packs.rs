@@ -1,0 +1,146 @@
+//! Packed weights that several executables share.
+
+use crate::graph::Constant;
+use kernels::compute::{Conv, ConvParams, Layout, PackedB};
+use operator::Result;
+use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::{Arc, Weak};
+
+/// Finds packed weights again, for as long as somebody holds them: a graph that is lowered for other sizes
+/// has the weights that it had, and so has a call that runs outside of graphs.
+///
+/// Constants that are shared are known by their address: they outlive the packs that were made of them.
+/// One that a pass has computed is known by a hash of its bytes. All executables of a `Packs` work with the
+/// same instructions.
+#[derive(Default)]
+pub struct Packs {
+    hasher: RandomState,
+    made: HashMap<Source, Vec<Made>>,
+}
+
+/// The bytes that were packed.
+#[derive(PartialEq, Eq, Hash)]
+enum Source {
+    Address(usize, usize),
+    Hash(u64, usize),
+}
+
+enum Made {
+    Matrix(MatrixForm, Weak<PackedB>),
+    Conv(ConvParams, Layout, Weak<Conv>),
+}
+
+/// How a constant is seen as the right operand of a product.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct MatrixForm {
+    pub(crate) rows: usize,
+    pub(crate) columns: usize,
+    /// Whether the constant is stored as `[columns, rows]`.
+    pub(crate) transposed: bool,
+}
+
+impl Packs {
+    /// Weights of a product, as they were packed or by packing them now.
+    pub(crate) fn matrix(
+        &mut self,
+        constant: &Constant,
+        form: MatrixForm,
+        pack: impl FnOnce() -> Result<PackedB>,
+    ) -> Result<Arc<PackedB>> {
+        let list = self.of(constant);
+        let found = list.iter().find_map(|made| match made {
+            Made::Matrix(other, weak) if *other == form => weak.upgrade(),
+            _ => None,
+        });
+        if let Some(found) = found {
+            return Ok(found);
+        }
+        let packed = Arc::new(pack()?);
+        list.push(Made::Matrix(form, Arc::downgrade(&packed)));
+        Ok(packed)
+    }
+
+    /// A convolution with its weights, for images in a layout.
+    pub(crate) fn conv(
+        &mut self,
+        constant: &Constant,
+        params: ConvParams,
+        layout: Layout,
+        pack: impl FnOnce() -> Result<Conv>,
+    ) -> Result<Arc<Conv>> {
+        let list = self.of(constant);
+        let found = list.iter().find_map(|made| match made {
+            Made::Conv(p, l, weak) if *p == params && *l == layout => weak.upgrade(),
+            _ => None,
+        });
+        if let Some(found) = found {
+            return Ok(found);
+        }
+        let packed = Arc::new(pack()?);
+        list.push(Made::Conv(params, layout, Arc::downgrade(&packed)));
+        Ok(packed)
+    }
+
+    /// What was made of a constant and is still there.
+    fn of(&mut self, constant: &Constant) -> &mut Vec<Made> {
+        let bytes = constant.bytes();
+        let source = match constant {
+            Constant::Shared(_) => Source::Address(bytes.as_ptr() as usize, bytes.len()),
+            Constant::Computed(_) => Source::Hash(self.hasher.hash_one(bytes), bytes.len()),
+        };
+        if !self.made.contains_key(&source) {
+            // What nobody holds any more goes when something new comes.
+            self.made.retain(|_, list| {
+                list.retain(Made::is_held);
+                !list.is_empty()
+            });
+        }
+        self.made.entry(source).or_default()
+    }
+}
+
+impl Made {
+    fn is_held(&self) -> bool {
+        match self {
+            Self::Matrix(_, weak) => weak.strong_count() > 0,
+            Self::Conv(_, _, weak) => weak.strong_count() > 0,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kernels::compute::{Isa, MatRef};
+    use tensor::{Tensor, TensorMeta};
+
+    fn computed(values: &[f32]) -> Constant {
+        let meta = TensorMeta::contiguous(tensor::ScalarType::Float, &[values.len()]).unwrap();
+        let mut tensor = Tensor::zeros(meta).unwrap();
+        tensor.view_mut().as_mut_slice::<f32>().unwrap().copy_from_slice(values);
+        Constant::Computed(Arc::new(tensor))
+    }
+
+    #[test]
+    fn the_same_bytes_are_packed_once_while_they_are_held() {
+        let mut packs = Packs::default();
+        let form = MatrixForm { rows: 2, columns: 2, transposed: false };
+        let mut get = |constant: &Constant, form| {
+            let mut packed = false;
+            let made = packs.matrix(constant, form, || {
+                packed = true;
+                PackedB::new(Isa::default(), MatRef::new(&[0.0; 4], 2, 2)).map_err(Into::into)
+            });
+            (made.unwrap(), packed)
+        };
+        let (a, again) = (computed(&[1.0, 2.0, 3.0, 4.0]), computed(&[1.0, 2.0, 3.0, 4.0]));
+        let held = get(&a, form);
+        assert!(held.1);
+        assert!(!get(&again, form).1);
+        assert!(get(&a, MatrixForm { transposed: true, ..form }).1);
+        assert!(get(&computed(&[1.0, 2.0, 3.0, 5.0]), form).1);
+        drop(held);
+        assert!(get(&again, form).1);
+    }
+}

@@ -1,0 +1,113 @@
+//! Calls outside of graphs whose weights are known: weights are packed once, sizes are those of each call.
+
+use crate::graph::Constant;
+use crate::packs::{MatrixForm, Packs};
+use kernels::compute::{Bias, Epilogue, Isa, MatMut, MatRef, PackedB, gemm};
+use operator::{Arg, Args, Kernel, KernelContext, Outs, PreparedKernel, Result};
+use std::sync::Arc;
+use tensor::{ScalarType, TensorMeta, TensorView};
+
+/// Prepares a call of `kernel` whose arguments are known as [`Kernel::prepare`] has them: by the kernel
+/// itself, or, for products with constant weights, here. `constant` gives the owner of the bytes of an
+/// argument. `None` if there is nothing to prepare.
+pub fn prepare(
+    kernel: &Arc<dyn Kernel>,
+    args: &Args<'_>,
+    constant: impl Fn(usize) -> Option<Constant>,
+    isa: Isa,
+    packs: &mut Packs,
+) -> Result<Option<Box<dyn PreparedKernel>>> {
+    if let Some(prepared) = kernel.prepare(args)? {
+        return Ok(Some(prepared));
+    }
+    let Some(product) = Product::of(args) else { return Ok(None) };
+    let Some(source) = constant(product.weights) else { return Ok(None) };
+    let stored = args.tensor(product.weights)?;
+    let plain = MatRef::new(stored.as_slice()?, stored.sizes()[0], stored.sizes()[1]);
+    let plain = if product.out_major { plain.t() } else { plain };
+    let form = MatrixForm { rows: plain.rows(), columns: plain.cols(), transposed: product.out_major };
+    let weights = packs.matrix(&source, form, || Ok(PackedB::new(isa, plain)?))?;
+    let bias = match product.bias {
+        Some(at) => Some(args.tensor(at)?.as_slice::<f32>()?.to_vec()),
+        None => None,
+    };
+    let kernel = Arc::clone(kernel);
+    Ok(Some(Box::new(Prepared { kernel, x: product.x, rank: product.rank, weights, bias, isa })))
+}
+
+/// Where the operands of a product with constant weights stand.
+struct Product {
+    x: usize,
+    /// The rank that `x` must have, if it must.
+    rank: Option<usize>,
+    weights: usize,
+    out_major: bool,
+    bias: Option<usize>,
+}
+
+impl Product {
+    fn of(args: &Args<'_>) -> Option<Self> {
+        let one = |i: usize| args.scalar(i).is_ok_and(|s| s.to_f64() == 1.0);
+        let product = match args.schema().name.as_str() {
+            "aten::mm.out" => Self { x: 0, rank: Some(2), weights: 1, out_major: false, bias: None },
+            "aten::addmm.out" if one(3) && one(4) => {
+                Self { x: 1, rank: Some(2), weights: 2, out_major: false, bias: Some(0) }
+            }
+            "aten::linear.out" => {
+                let bias = if args.is_none(2) { None } else { Some(2) };
+                Self { x: 0, rank: None, weights: 1, out_major: true, bias }
+            }
+            _ => return None,
+        };
+        let weights =
+            args.tensor(product.weights).ok().filter(|w| w.rank() == 2 && plain_floats(w.meta()))?;
+        let columns = weights.sizes()[usize::from(!product.out_major)];
+        let fits = |b: TensorView<'_>| {
+            b.numel() == columns && b.sizes().last() == Some(&columns) && plain_floats(b.meta())
+        };
+        let bias_fits = product.bias.is_none_or(|at| args.tensor(at).is_ok_and(fits));
+        let constant = !matches!(args.get(product.x), Arg::Unknown);
+        (weights.numel() > 0 && bias_fits && constant).then_some(product)
+    }
+}
+
+fn plain_floats(meta: &TensorMeta) -> bool {
+    meta.dtype() == ScalarType::Float && meta.dim_order().is_contiguous()
+}
+
+/// `x w + bias`.
+struct Prepared {
+    /// For calls that are not as they were expected to be.
+    kernel: Arc<dyn Kernel>,
+    x: usize,
+    rank: Option<usize>,
+    weights: Arc<PackedB>,
+    bias: Option<Vec<f32>>,
+    isa: Isa,
+}
+
+impl PreparedKernel for Prepared {
+    fn execute(&self, ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+        let (k, n) = (self.weights.rows(), self.weights.cols());
+        let x = args.tensor(self.x)?;
+        let out = outs.tensor(0)?;
+        let fits = x.sizes().last() == Some(&k)
+            && self.rank.is_none_or(|rank| rank == x.rank())
+            && out.sizes().rank() == x.rank()
+            && plain_floats(x.meta())
+            && plain_floats(out.meta());
+        if !fits {
+            return self.kernel.execute(ctx, args, outs);
+        }
+        let mut sizes = *x.sizes();
+        if let Some(last) = sizes.last_mut() {
+            *last = n;
+        }
+        out.resize(&sizes)?;
+        let (x, out) = (x.as_slice::<f32>()?, out.as_mut_slice::<f32>()?);
+        let m = x.len() / k;
+        let epilogue = Epilogue { bias: Bias::per_col(self.bias.as_deref()), ..Epilogue::NONE };
+        gemm(ctx.pool(), self.isa, MatRef::new(x, m, k), &*self.weights, MatMut::new(out, m, n), &epilogue);
+        Ok(())
+    }
+}

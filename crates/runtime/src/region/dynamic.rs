@@ -1,0 +1,255 @@
+//! Regions whose sizes change: lowered for the sizes that they meet.
+//!
+//! Everything that is not an element follows, within a region, from its *key*: the sizes of what it reads
+//! and the numbers computed from sizes before it. For a key that it has not met, a region runs as it is
+//! written, and notes the sizes and numbers that its calls give; it is lowered for those, and kept. A
+//! handful of keys are kept. When they are taken, another one displaces the key that has not been used for
+//! the longest time, but only if it comes again and that one has rested for a while: a program that is called
+//! with other sizes each time runs as it is written, with its weights packed.
+//!
+//! A lowered region in which something does not come out as it was noted gives nothing, and the region runs
+//! as it is written: results reach the method's memory only after all calls have succeeded.
+
+use super::builder::{Builder, Note, Recorded, Sizes, number_of};
+use super::facts::Facts;
+use super::{Lowered, Outside, Run, calls};
+use crate::call::State;
+use crate::method::Method;
+use crate::step::{KernelStep, OutStep, Step};
+use crate::value::Id;
+use graph::{Executable, Packs};
+use operator::KernelContext;
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::Arc;
+use tensor::{Scalar, Shape};
+use trace::Place;
+
+/// Keys for which a region is kept lowered.
+const KEPT: usize = 4;
+
+/// Executions that a key must rest before another one displaces it.
+const REST: u64 = 16;
+
+/// Keys remembered that came when there was no room.
+const REMEMBERED: usize = 16;
+
+/// Lowered runs that may fail before the region is run as it is written for good.
+const FAILURES: u32 = 4;
+
+pub(crate) struct DynamicRegion {
+    facts: Arc<Facts>,
+    chain: usize,
+    range: Range<usize>,
+    outside: Outside,
+    size_keys: Box<[Id]>,
+    number_keys: Box<[Id]>,
+    plans: Vec<Plan>,
+    /// Hashes of keys that found no room.
+    remembered: VecDeque<u64>,
+    /// Executions so far.
+    clock: u64,
+    /// The key of this execution.
+    key: Vec<u64>,
+    /// What this execution shows, if that is noted.
+    recorded: Recorded,
+    failures: u32,
+}
+
+/// The region for one key.
+struct Plan {
+    key: Box<[u64]>,
+    /// Nothing, if it cannot be lowered for this key.
+    lowered: Option<Lowered>,
+    used: u64,
+}
+
+/// How a region is run this time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Choice {
+    /// This plan.
+    Lowered(usize),
+    /// As it is written, noting what comes out.
+    Record,
+    /// As it is written.
+    AsWritten,
+}
+
+impl DynamicRegion {
+    /// A region of a run's calls. `None` if it is not worth it.
+    pub(crate) fn new(method: &Method, facts: &Arc<Facts>, run: &Run, mut outside: Outside) -> Option<Self> {
+        let mut builder = Builder::new(&method.state, facts, Sizes::Bounds);
+        for (_, call) in calls(&method.chains[run.chain].steps, run.range.clone()) {
+            if !builder.add(call) {
+                return None;
+            }
+        }
+        // What the next execution depends on is asked for, too.
+        outside.values.extend(&builder.size_keys);
+        Some(Self {
+            facts: Arc::clone(facts),
+            chain: run.chain,
+            range: run.range.clone(),
+            outside,
+            size_keys: builder.size_keys.into(),
+            number_keys: builder.number_keys.into(),
+            plans: Vec::new(),
+            remembered: VecDeque::new(),
+            clock: 0,
+            key: Vec::new(),
+            recorded: Recorded::default(),
+            failures: 0,
+        })
+    }
+
+    /// Looks at the sizes and numbers that are there now, and says how to run.
+    pub(crate) fn choose(&mut self, state: &State) -> Choice {
+        self.clock += 1;
+        if self.failures >= FAILURES || !self.read_key(state) {
+            return Choice::AsWritten;
+        }
+        if let Some(i) = self.plans.iter().position(|p| *p.key == *self.key) {
+            self.plans[i].used = self.clock;
+            return if self.plans[i].lowered.is_some() { Choice::Lowered(i) } else { Choice::AsWritten };
+        }
+        if self.plans.len() >= KEPT && !(self.came_before() && self.oldest().is_some()) {
+            return Choice::AsWritten;
+        }
+        self.recorded = Recorded {
+            sizes_before: self.size_keys.iter().filter_map(|&id| Some((id, sizes(state, id)?))).collect(),
+            numbers_before: self
+                .number_keys
+                .iter()
+                .filter_map(|&id| Some((id, number_of(&state.values[id])?)))
+                .collect(),
+            notes: Vec::new(),
+        };
+        Choice::Record
+    }
+
+    /// Gathers the key. `false` for one that is not worth a plan: nothing is computed of empty tensors.
+    fn read_key(&mut self, state: &State) -> bool {
+        self.key.clear();
+        for &id in &self.size_keys {
+            let Some(tensor) = state.values[id].tensor() else { return false };
+            if tensor.meta.numel() == 0 {
+                return false;
+            }
+            self.key.extend(tensor.meta.sizes().iter().map(|&n| n as u64));
+        }
+        for &id in &self.number_keys {
+            match number_of(&state.values[id]) {
+                Some(Scalar::Int(v)) => self.key.extend([0, v as u64]),
+                Some(Scalar::Double(v)) => self.key.extend([1, v.to_bits()]),
+                Some(Scalar::Bool(v)) => self.key.extend([2, u64::from(v)]),
+                None => return false,
+            }
+        }
+        true
+    }
+
+    /// Whether the key was here lately and found no room; from now on, it was.
+    fn came_before(&mut self) -> bool {
+        let hash =
+            self.key.iter().fold(0u64, |h, &k| (h.rotate_left(5) ^ k).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        if self.remembered.contains(&hash) {
+            return true;
+        }
+        if self.remembered.len() == REMEMBERED {
+            self.remembered.pop_front();
+        }
+        self.remembered.push_back(hash);
+        false
+    }
+
+    /// The plan that has rested the longest, and long enough.
+    fn oldest(&self) -> Option<usize> {
+        let (i, plan) = self.plans.iter().enumerate().min_by_key(|(_, p)| p.used)?;
+        (self.clock - plan.used > REST).then_some(i)
+    }
+
+    /// The plan that was chosen.
+    pub(crate) fn plan(&mut self, index: usize) -> Option<&mut Lowered> {
+        self.plans.get_mut(index)?.lowered.as_mut()
+    }
+
+    /// A plan's run has failed where the instructions have not: its sizes are not the key's alone.
+    pub(crate) fn give_up(&mut self, index: usize) {
+        self.failures += 1;
+        if let Some(plan) = self.plans.get_mut(index) {
+            plan.lowered = None;
+        }
+    }
+
+    /// Notes what a call has given.
+    pub(crate) fn note(&mut self, state: &State, call: &KernelStep) {
+        for out in &call.outs {
+            let ids: &[Id] = match out {
+                OutStep::Tensor(id) | OutStep::View { to: id, .. } => std::slice::from_ref(id),
+                OutStep::Tensors(ids) => ids,
+                OutStep::Scalar(id) => {
+                    let number = number_of(&state.values[*id]).unwrap_or(Scalar::Int(0));
+                    self.recorded.notes.push(Note::Number(number));
+                    &[]
+                }
+            };
+            let sizes = ids.iter().map(|&id| Note::Sizes(sizes(state, id).unwrap_or(Shape::SCALAR)));
+            self.recorded.notes.extend(sizes);
+        }
+    }
+
+    /// Lowers the region for what was noted. `first` is the call in whose place the region stands.
+    pub(crate) fn lower(
+        &mut self,
+        state: &State,
+        first: &KernelStep,
+        steps: &[Step],
+        ctx: &KernelContext<'_>,
+        packs: &mut Packs,
+    ) {
+        let recorded = std::mem::take(&mut self.recorded);
+        let lowered = self.lowered(state, &recorded, first, steps, ctx, packs);
+        let plan = Plan { key: self.key.as_slice().into(), lowered, used: self.clock };
+        if self.plans.len() < KEPT {
+            self.plans.push(plan);
+        } else if let Some(i) = self.oldest() {
+            self.plans[i] = plan;
+        }
+    }
+
+    fn lowered(
+        &self,
+        state: &State,
+        recorded: &Recorded,
+        first: &KernelStep,
+        steps: &[Step],
+        ctx: &KernelContext<'_>,
+        packs: &mut Packs,
+    ) -> Option<Lowered> {
+        let empty = |note: &Note| matches!(note, Note::Sizes(sizes) if sizes.contains(&0));
+        if recorded.notes.iter().any(empty) {
+            return None;
+        }
+        let mut builder = Builder::new(state, &self.facts, Sizes::Recorded(recorded));
+        let rest = calls(steps, self.range.start + 1..self.range.end);
+        for (i, call) in std::iter::once((self.range.start, first)).chain(rest) {
+            builder.place = Place::instruction(self.chain as u32, i as u32);
+            if !builder.add(call) {
+                return None;
+            }
+        }
+        if !builder.used_all_notes() {
+            return None;
+        }
+        let outs = builder.outputs(&self.outside.places);
+        let args = builder.input_args();
+        let (sizes, views) = builder.left_behind(&self.outside.values);
+        let numbers = builder.numbers.iter().map(|(&id, &number)| (id, number)).collect();
+        let executable = Executable::with_packs(builder.graph, ctx, packs).ok()?;
+        Some(Lowered { executable, args, outs, sizes, numbers, views })
+    }
+}
+
+fn sizes(state: &State, id: Id) -> Option<Shape> {
+    Some(*state.values[id].tensor()?.meta.sizes())
+}
