@@ -5,7 +5,9 @@ use crate::support::dims::{broadcast, wrap_dim, wrap_index};
 use crate::support::dtype::{Cast, compute_type, dispatch, expect_dtype};
 use crate::support::layout::{Layout, Walk};
 use crate::support::map::aligned;
-use operator::{Args, DtypeSet, Error, KernelContext, Operator, Outs, Result, Results, ScratchBuffer, ensure};
+use operator::{
+    Args, DtypeSet, Error, KernelContext, Operator, Outs, Result, Results, ScratchBuffer, ensure,
+};
 use smallvec::SmallVec;
 use tensor::{ScalarType, Shape, TensorView, TensorViewMut};
 

@@ -32,7 +32,8 @@ pub(crate) const OPERATORS: &[Operator] = &[
     row!("aten::sym_numel(Tensor self) -> int", sym_numel, ALL).results(Results::Shapes),
     row!("aten::sym_storage_offset(Tensor self) -> int", sym_storage_offset, ALL).results(Results::Shapes),
     row!("aten::_local_scalar_dense(Tensor self) -> Scalar", local_scalar_dense, REAL_BOOL),
-    row!("executorch_prim::et_view.default(Tensor(a) self, int[] size) -> Tensor(a)", et_view, ALL).results(Results::Shapes),
+    row!("executorch_prim::et_view.default(Tensor(a) self, int[] size) -> Tensor(a)", et_view, ALL)
+        .results(Results::Shapes),
     row!(
         "executorch_prim::et_copy_index.tensor(Tensor(a!) copy_to, Tensor copy_from, int index) -> ()",
         et_copy_index,
@@ -73,7 +74,8 @@ pub(crate) const OPERATORS: &[Operator] = &[
     row!(one "floor.Scalar", floor),
     row!(one "round.Scalar", round),
     row!(one "trunc.Scalar", trunc),
-    row!("executorch_prim::sym_ite.Scalar(Scalar b, Scalar t, Scalar f) -> Scalar", sym_ite).results(Results::Shapes),
+    row!("executorch_prim::sym_ite.Scalar(Scalar b, Scalar t, Scalar f) -> Scalar", sym_ite)
+        .results(Results::Shapes),
 ];
 
 fn sym_size(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {

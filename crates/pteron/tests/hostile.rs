@@ -56,9 +56,10 @@ static ALLOCATOR: Watching = Watching;
 
 /// The folders of real programs in the repository.
 fn cases() -> Vec<PathBuf> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/corpus/tiny");
-    let mut cases: Vec<PathBuf> =
-        std::fs::read_dir(&root).expect("testdata/corpus/tiny").map(|e| e.unwrap().path()).collect();
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata");
+    let of =
+        |folder: &str| std::fs::read_dir(root.join(folder)).expect("testdata").map(|e| e.unwrap().path());
+    let mut cases: Vec<PathBuf> = of("corpus/tiny").chain(of("dynamic")).collect();
     cases.retain(|c| c.join("model.pte").exists());
     cases.sort();
     assert!(cases.len() > 50, "only {} cases in {}", cases.len(), root.display());
@@ -114,7 +115,23 @@ fn run(program: &Program, name: &str, data: Option<Arc<dyn NamedDataMap>>) -> bo
         .collect();
     let Ok(mut method) = program.load_method(name, options(data)) else { return false };
     let Some(inputs) = inputs else { return false };
-    (0..2).all(|_| method.execute(&inputs).is_ok())
+    let ran = (0..2).all(|_| method.execute(&inputs).is_ok());
+    // Other sizes, where the program allows them.
+    let smaller: Option<Vec<EValue>> = inputs
+        .iter()
+        .map(|value| match value {
+            EValue::Tensor(t) => {
+                let sizes: Vec<usize> = t.sizes().iter().map(|n| n - n / 2).collect();
+                let meta = TensorMeta::new(t.dtype(), &sizes, *t.dim_order()).ok()?;
+                Some(EValue::Tensor(Tensor::zeros(meta).ok()?))
+            }
+            other => Some(other.clone()),
+        })
+        .collect();
+    for inputs in smaller.iter().chain(&smaller).chain([&inputs]) {
+        let _ = method.execute(inputs);
+    }
+    ran
 }
 
 /// Watches over files that take too long: a hang cannot be reported after the fact.

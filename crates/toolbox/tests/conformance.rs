@@ -43,4 +43,5 @@ parts! {
     compat = "corpus/compat";
     wild = "corpus/wild";
     operators = "operators";
+    dynamic = "dynamic";
 }

@@ -85,11 +85,33 @@ impl Line<'_> {
     fn reach(&self, d: usize, o: usize) -> (usize, usize, usize) {
         let w = self.windows;
         let (start, step, input) = (o * w.stride[d], w.dilation[d], self.frame.input[d]);
-        let skip = w.padding[d].saturating_sub(start).div_ceil(step).min(w.kernel[d]);
+        // Divisions would take longer than a pixel of few channels.
+        let steps = |n: usize| if step == 1 { n } else { n.div_ceil(step) };
+        let skip = steps(w.padding[d].saturating_sub(start)).min(w.kernel[d]);
         let first = (start + skip * step).saturating_sub(w.padding[d]);
-        let count = input.saturating_sub(first).div_ceil(step).min(w.kernel[d] - skip);
-        let padded = (input + 2 * w.padding[d]).saturating_sub(start).div_ceil(step).min(w.kernel[d]);
+        let count = steps(input.saturating_sub(first)).min(w.kernel[d] - skip);
+        let padded = steps((input + 2 * w.padding[d]).saturating_sub(start)).min(w.kernel[d]);
         (first, count, padded)
+    }
+
+    /// Every pixel of a window whose reach along each dimension is known.
+    #[inline(always)]
+    fn each_pixel(
+        &self,
+        z: (usize, usize, usize),
+        y: (usize, usize, usize),
+        x: (usize, usize, usize),
+        mut visit: impl FnMut(&[f32]),
+    ) {
+        let ([_, height, width], step) = (self.frame.input, self.windows.dilation);
+        for i in 0..z.1 {
+            for j in 0..y.1 {
+                let line = ((z.0 + i * step[0]) * height + y.0 + j * step[1]) * width;
+                for k in 0..x.1 {
+                    visit(&self.x[(line + x.0 + k * step[2]) * self.channels..][..self.channels]);
+                }
+            }
+        }
     }
 }
 
@@ -99,28 +121,20 @@ impl Op for Line<'_> {
     #[inline(always)]
     fn run<S: Simd>(mut self, _: S) {
         let out = std::mem::take(&mut self.out);
-        let [_, height, width] = self.frame.input;
         let (z, y) = (self.reach(0, self.at[0]), self.reach(1, self.at[1]));
-        let step = self.windows.dilation;
         for (o, out) in out.chunks_exact_mut(self.channels).enumerate() {
             let x = self.reach(2, o);
-            let pixels = (0..z.1)
-                .flat_map(|i| (0..y.1).map(move |j| (z.0 + i * step[0]) * height + y.0 + j * step[1]));
-            let pixels = pixels.flat_map(|line| (0..x.1).map(move |k| line * width + x.0 + k * step[2]));
-            let pixel = |p: usize| &self.x[p * self.channels..][..self.channels];
             if self.pooling == Pooling::Max {
                 out.fill(f32::NEG_INFINITY);
-                for p in pixels {
-                    for (m, &x) in out.iter_mut().zip(pixel(p)) {
+                self.each_pixel(z, y, x, |pixel| {
+                    for (m, &x) in out.iter_mut().zip(pixel) {
                         *m = if x > *m || x.is_nan() { x } else { *m };
                     }
-                }
+                });
                 continue;
             }
             out.fill(0.0);
-            for p in pixels {
-                out.iter_mut().zip(pixel(p)).for_each(|(s, x)| *s += x);
-            }
+            self.each_pixel(z, y, x, |pixel| out.iter_mut().zip(pixel).for_each(|(s, x)| *s += x));
             match self.pooling {
                 Pooling::Sum(factor) => out.iter_mut().for_each(|s| *s *= factor),
                 Pooling::MeanOfPadded => {
