@@ -50,7 +50,7 @@ fn assert_agree(a: &[EValue], b: &[EValue], what: &str) {
     assert_eq!(a.len(), b.len());
     for (a, b) in a.iter().zip(b) {
         let (EValue::Tensor(a), EValue::Tensor(b)) = (a, b) else {
-            assert_eq!(a, b, "{what}");
+            assert_eq!(format!("{a:?}"), format!("{b:?}"), "{what}");
             continue;
         };
         assert_eq!(a.sizes(), b.sizes(), "{what}");
@@ -98,7 +98,7 @@ fn sizes_that_grow_by_one_and_start_again() {
             let input = [random.tensor(&[1, length, 16])];
             let outputs = [&mut prepared, &mut written].map(|m| m.execute(&input).unwrap());
             assert_agree(&outputs[0], &outputs[1], &format!("round {round}, length {length}"));
-            assert_eq!(outputs[0][1], EValue::Int(2 * length as i64));
+            assert!(matches!(outputs[0][1], EValue::Int(n) if n == 2 * length as i64));
         }
     }
 }

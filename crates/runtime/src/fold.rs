@@ -14,6 +14,7 @@ use crate::value::{Id, Storage, Value};
 use operator::{Arg, Args, KernelContext, Out, Outs, Results};
 use smallvec::{SmallVec, smallvec};
 use std::collections::HashMap;
+use std::ops::Range;
 use tensor::{AlignedBuffer, Extent, TensorMeta, TensorViewMut};
 
 /// How many times larger a result may be than what it is computed of: an int8 weight that holds four bits
@@ -25,6 +26,9 @@ const SMALL: usize = 4096;
 
 /// Bytes of results that are folded whatever the constants of the method take.
 const BASE_BUDGET: usize = 256 << 20;
+
+/// Pieces that may be left of a result whose place is used again bit by bit.
+const PIECES: usize = 64;
 
 /// Instructions looked at for all results together.
 const PATIENCE: usize = 50_000_000;
@@ -182,38 +186,50 @@ impl Uses {
         if !own {
             return false;
         }
-        let covers = |e: &Extent| {
-            e.arena == place.arena && e.offset <= place.offset && place.offset + place.len <= e.offset + e.len
+        // What is left of the result at its place, byte ranges.
+        let mut left: SmallVec<[Range<usize>; 4]> = smallvec![place.offset..place.offset + place.len];
+        let is_left = |left: &[Range<usize>], e: &Extent| {
+            e.arena == place.arena && left.iter().any(|r| r.start < e.offset + e.len && e.offset < r.end)
         };
-        let (mut reads, mut written, mut covered) = (0, false, false);
+        let (mut reads, mut written) = (0, false);
         let after = self.accesses[at + 1..].iter();
         for (n, access) in after.chain(&self.accesses[..=at]).enumerate() {
             *patience = patience.saturating_sub(1);
-            if *patience == 0 {
+            if *patience == 0 || left.len() > PIECES {
                 return false;
             }
-            let next_execution = at + 1 + n == self.accesses.len();
-            if next_execution {
-                covered = covered || facts.inputs().iter().any(covers);
-                if !covered && facts.seen().iter().any(|e| e.overlaps(&place)) {
+            let this_execution = at + 1 + n < self.accesses.len();
+            if at + 1 + n == self.accesses.len() {
+                facts.inputs().iter().for_each(|e| overwrite(&mut left, place.arena, e));
+                if facts.seen().iter().any(|e| is_left(&left, e)) {
                     return false;
                 }
             }
             for (read, extent) in &access.reads {
                 if *read == id {
-                    reads += usize::from(!written && n + at + 1 < self.accesses.len());
-                } else if !covered && extent.is_some_and(|e| e.overlaps(&place)) {
+                    reads += usize::from(!written && this_execution);
+                } else if extent.is_some_and(|e| is_left(&left, &e)) {
                     return false;
                 }
             }
             written = written || access.writes.iter().any(|e| e.overlaps(&place));
-            covered = covered || access.writes.iter().any(covers);
-            if covered && (written || n + at + 1 >= self.accesses.len()) {
+            access.writes.iter().for_each(|e| overwrite(&mut left, place.arena, e));
+            if left.is_empty() {
                 break;
             }
         }
         reads == self.reads.get(&id).copied().unwrap_or(0)
     }
+}
+
+/// Takes away what a write to an extent overwrites.
+fn overwrite(left: &mut SmallVec<[Range<usize>; 4]>, arena: usize, e: &Extent) {
+    let (start, end) = (e.offset, e.offset + e.len);
+    if e.arena != arena || !left.iter().any(|r| r.start < end && start < r.end) {
+        return;
+    }
+    let pieces = left.iter().flat_map(|r| [r.start..r.end.min(start), r.start.max(end)..r.end]);
+    *left = pieces.filter(|r| r.start < r.end).collect();
 }
 
 /// The results of a call all of whose arguments are known, if they are not too large.

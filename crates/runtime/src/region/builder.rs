@@ -2,7 +2,7 @@
 
 use super::facts::Facts;
 use crate::call::State;
-use crate::step::{ArgStep, KernelStep, OutStep};
+use crate::step::{ArgStep, KernelStep, OutStep, Step};
 use crate::value::{Id, Storage, Value};
 use graph::{Call, CallArg, CallOut, Constant, Graph, Op, ValueId};
 use operator::Results;
@@ -10,6 +10,10 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use tensor::{Extent, Scalar, Shape, ShapeDynamism, TensorMeta};
 use trace::Place;
+
+/// Calls that were folded one from another, of which a graph is told: a dequantization and a transpose are
+/// two.
+const TOLD: usize = 4;
 
 /// Where sizes and computed numbers come from.
 pub(crate) enum Sizes<'m> {
@@ -55,6 +59,10 @@ pub(crate) struct Builder<'m> {
     /// Tensors that the region reads from outside.
     pub(crate) inputs: Vec<(Extent, ValueId, Id)>,
     constants: HashMap<Id, ValueId>,
+    /// The calls that were folded, by what they gave.
+    folded: HashMap<Id, &'m KernelStep>,
+    /// How many folded calls, each an argument of the next, are being told.
+    told: usize,
     /// Sizes of tensors that the region has written or viewed.
     pub(crate) written_sizes: HashMap<Id, Shape>,
     /// Numbers that the region has computed.
@@ -84,6 +92,8 @@ impl<'m> Builder<'m> {
             ruined: Vec::new(),
             inputs: Vec::new(),
             constants: HashMap::new(),
+            folded: HashMap::new(),
+            told: 0,
             written_sizes: HashMap::new(),
             numbers: HashMap::new(),
             views: Vec::new(),
@@ -92,6 +102,19 @@ impl<'m> Builder<'m> {
             is_dynamic: false,
             calls: 0,
         }
+    }
+
+    /// The same, which tells the graph how constants were computed that were folded in a chain: passes may
+    /// know something better than the result, such as the numbers of quantized weights.
+    pub(crate) fn with_folded(mut self, steps: &'m [Step]) -> Self {
+        for step in steps {
+            if let Step::Folded(call) = step
+                && let [OutStep::Tensor(id)] = call.outs[..]
+            {
+                self.folded.insert(id, call);
+            }
+        }
+        self
     }
 
     /// Adds a call. `false` if it cannot be part of the region, which is as it was then.
@@ -335,10 +358,15 @@ impl<'m> Builder<'m> {
         if let Storage::Constant(index) = t.home
             && !self.facts.is_moving(id)
         {
+            if let Some(&known) = self.constants.get(&id) {
+                return Some(known);
+            }
             let bytes = Constant::Shared(Arc::new(self.state.constants[index].clone()));
-            let graph = &mut self.graph;
-            let meta = || t.meta.clone().with_dynamism(ShapeDynamism::Static);
-            return Some(*self.constants.entry(id).or_insert_with(|| graph.constant(meta(), bytes)));
+            let meta = t.meta.clone().with_dynamism(ShapeDynamism::Static);
+            let value = self.graph.constant(meta, bytes);
+            self.constants.insert(id, value);
+            self.tell(id, value);
+            return Some(value);
         }
         let extent = self.facts.place(self.state, id)?;
         let meta = self.meta(id)?;
@@ -372,6 +400,20 @@ impl<'m> Builder<'m> {
         let view = self.graph.value(meta);
         self.graph.node(Op::Reshape, vec![found], vec![view]);
         Some(view)
+    }
+
+    /// Adds the call that gave a constant, if it was folded.
+    fn tell(&mut self, id: Id, value: ValueId) {
+        let Some(&call) = self.folded.get(&id).filter(|_| self.told < TOLD) else { return };
+        self.told += 1;
+        let mut inputs = Vec::new();
+        let args: Option<Vec<_>> = call.args.iter().map(|arg| self.arg(*arg, &mut inputs)).collect();
+        if let Some(args) = args {
+            let kernel = Arc::clone(&call.kernel);
+            let call = Call { kernel, prepared: None, args, outs: vec![CallOut::Tensor] };
+            self.graph.node(Op::Call(call), inputs, vec![value]);
+        }
+        self.told -= 1;
     }
 
     fn write(&mut self, extent: Extent, value: ValueId, id: Id) {

@@ -230,7 +230,7 @@ impl DynamicRegion {
         if recorded.notes.iter().any(empty) {
             return None;
         }
-        let mut builder = Builder::new(state, &self.facts, Sizes::Recorded(recorded));
+        let mut builder = Builder::new(state, &self.facts, Sizes::Recorded(recorded)).with_folded(steps);
         let rest = calls(steps, self.range.start + 1..self.range.end);
         for (i, call) in std::iter::once((self.range.start, first)).chain(rest) {
             builder.place = Place::instruction(self.chain as u32, i as u32);

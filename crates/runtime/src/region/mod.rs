@@ -158,8 +158,9 @@ fn calls(steps: &[Step], range: Range<usize>) -> impl Iterator<Item = (usize, &K
 
 /// Lowers a run of fixed sizes.
 fn fixed(method: &Method, facts: &Facts, run: &Run) -> Option<Box<Lowered>> {
-    let mut builder = Builder::new(&method.state, facts, Sizes::Fixed);
-    for (i, call) in calls(&method.chains[run.chain].steps, run.range.clone()) {
+    let steps = &method.chains[run.chain].steps;
+    let mut builder = Builder::new(&method.state, facts, Sizes::Fixed).with_folded(steps);
+    for (i, call) in calls(steps, run.range.clone()) {
         builder.place = Place::instruction(run.chain as u32, i as u32);
         if !builder.add(call) {
             return None;
