@@ -70,6 +70,8 @@ class Writer:
             return self.add(s.Int(int(scalar_type_enum(v))))
         if v and isinstance(v[0], torch.Tensor):
             return self.add(s.TensorList([self.arg(t) for t in v]))
+        if v and isinstance(v[0], bool):
+            return self.add(s.BoolList(v))
         return self.add(s.IntList([self.arg(i) for i in v]))
 
 
@@ -272,6 +274,58 @@ def operators():
     yield "aten::allclose.out", lambda x, y, r, t, e, _: torch.tensor(torch.allclose(x, y, r, t, e)), [
         [floats(12, special=False), floats(12, special=False), 1e-5, 1e-8, False, False],
         *[[x, x.clone(), 1e-5, 1e-8, e, False] for x in (floats(12), ints(4)) for e in (True, False)],
+    ]
+    repeated = [ints(4, 5, low=0, high=4), ints(6, dtype=torch.uint8, low=0, high=3), bools(5), floats(), floats(0), floats(3, 4, special=False).round()]
+    yield "aten::_unique2.out", lambda x, s, i, c: [*torch.unique(x, s, True, True)] if i and c else a._unique2(x, s, i, c), (
+        [[x, True, True, True] for x in repeated] + [[repeated[0], True, False, False], [ints(3, 4), False, False, True]]
+    )
+    rows = ints(5, 2, low=0, high=2)
+    yield "aten::unique_dim.out", a.unique_dim, [
+        [rows, 0, True, True, True], [rows.t().contiguous(), -1, True, True, True], [ints(3, 2, 4, low=0, high=2), 1, True, False, False], [bools(4, 1), 0, True, True, True]
+    ]
+    yield "aten::unique_consecutive.out", lambda x, i, c, d: a.unique_consecutive(x, i, c, d), [
+        [x, True, True, None] for x in repeated[:-1]
+    ] + [[rows, True, True, 0], [ints(9, low=0, high=2), False, False, None]]
+    yield "aten::isin.Tensor_Tensor_out", lambda x, y, u, v: torch.isin(x, y, assume_unique=u, invert=v), [
+        [ints(4, 5, low=0, high=9), ints(6, low=0, high=9), False, v] for v in (False, True)
+    ] + [[floats(6), floats(4), False, False], [ints(5, dtype=torch.uint8), floats(3, special=False).round(), False, False], [floats(0), floats(3), False, False], [ints(3), ints(0), False, False]]
+    yield "aten::isin.Tensor_Scalar_out", lambda x, y, u, v: torch.isin(x, y, assume_unique=u, invert=v), [[ints(7, low=0, high=3), 1, False, False], [floats(4), NAN, False, True]]
+    yield "aten::isin.Scalar_Tensor_out", lambda x, y, u, v: torch.isin(x, y, assume_unique=u, invert=v), [[2, ints(7, low=0, high=9), False, False]]
+    yield "aten::bincount.out", torch.bincount, [
+        [ints(9, low=0, high=6, dtype=torch.int64), None, 0], [ints(9, low=0, high=3, dtype=torch.uint8), None, 8], [ints(0), None, 0], [ints(0), None, 3],
+        [ints(6, low=0, high=4), floats(6, special=False), 0], [ints(6, low=0, high=4), ints(6), 5], [ints(6, low=0, high=4), floats(6, special=False, dtype=torch.float64), 2],
+    ]
+    yield "aten::histc.out", torch.histc, [
+        [floats(50, special=False, dtype=d), 5, 0, 0] for d in (torch.float32, torch.float64)
+    ] + [[floats(4, 10), 7, -1, 1.5], [floats(0), 4, 0, 0], [torch.full((3,), 2.5), 4, 0, 0]]
+
+    def backward(operator):
+        def call(grad, x, *rest):
+            return [t if m else torch.zeros(1) for t, m in zip(operator(grad, x, *rest), rest[-1])]
+
+        return call
+
+    def layer_grads(shape, last, affine=True, mask=(True, True, True), dtype=torch.float32):
+        x, grad = (floats(*shape, special=False, dtype=dtype) for _ in "xg")
+        weight, bias = (floats(*last, special=False, dtype=dtype) if affine else None for _ in "wb")
+        _, mean, rstd = a.native_layer_norm(x, last, weight, bias, 1e-5)
+        return [grad, x, last, mean, rstd, weight, bias, list(mask)]
+
+    yield "aten::native_layer_norm_backward.out", backward(a.native_layer_norm_backward), [
+        layer_grads((2, 3, 8), [8]), layer_grads((4, 3, 5), [3, 5]), layer_grads((6, 40), [40], dtype=torch.float64),
+        layer_grads((2, 7), [7], affine=False, mask=(True, False, False)), layer_grads((2, 7), [7], mask=(True, True, False)),
+    ]
+
+    def group_grads(n, channels, space, groups, affine=True, mask=(True, True, True), dtype=torch.float32):
+        x, grad = (floats(n, channels, *space, special=False, dtype=dtype) for _ in "xg")
+        weight, bias = (floats(channels, special=False, dtype=dtype) if affine else None for _ in "wb")
+        pixels = math.prod(space)
+        _, mean, rstd = a.native_group_norm(x, weight, bias, n, channels, pixels, groups, 1e-5)
+        return [grad, x, mean, rstd, weight, n, channels, pixels, groups, list(mask)]
+
+    yield "aten::native_group_norm_backward.out", backward(a.native_group_norm_backward), [
+        group_grads(2, 6, (4, 5), 3), group_grads(3, 4, (7,), 1), group_grads(2, 4, (3, 3), 4, dtype=torch.float64),
+        group_grads(2, 6, (4,), 2, affine=False, mask=(True, False, False)), group_grads(1, 4, (2, 2, 2), 2, mask=(False, True, True)),
     ]
     sdpa = torch.nn.functional.scaled_dot_product_attention
     yield "aten::scaled_dot_product_attention.out", lambda q, k, v, m, p, c, f, g: sdpa(q, k, v, m, p, c, scale=f, enable_gqa=g), (

@@ -46,6 +46,7 @@ mod copy;
 mod cumulative;
 mod diagonal;
 mod distance;
+mod distinct;
 mod embedding_bag;
 mod fft;
 mod fill;
@@ -61,6 +62,7 @@ mod kv_cache;
 mod masked;
 mod matmul;
 mod norm;
+mod norm_backward;
 mod norms;
 mod pad;
 mod pooling;
@@ -95,6 +97,7 @@ static FAMILIES: &[&[Operator]] = &[
     cumulative::OPERATORS,
     diagonal::OPERATORS,
     distance::OPERATORS,
+    distinct::OPERATORS,
     embedding_bag::OPERATORS,
     fft::OPERATORS,
     fill::OPERATORS,
@@ -108,6 +111,7 @@ static FAMILIES: &[&[Operator]] = &[
     masked::OPERATORS,
     matmul::OPERATORS,
     norm::OPERATORS,
+    norm_backward::OPERATORS,
     norms::OPERATORS,
     pad::OPERATORS,
     pooling::OPERATORS,

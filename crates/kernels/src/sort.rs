@@ -65,7 +65,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
 ];
 
 /// Numbers in PyTorch's order.
-trait Order: Compute {
+pub(crate) trait Order: Compute {
     fn order(self, other: Self) -> Ordering;
     fn is_nan(self) -> bool;
 }

@@ -1,0 +1,359 @@
+//! Sets and counts: which elements there are, which are among others, how many fall where. NaN equals
+//! nothing, itself included.
+
+use crate::sort::Order;
+use crate::support::convert::{Values, all_values, indices, values, write_rows};
+use crate::support::dims::{to_positive, to_size, wrap_dim};
+use crate::support::dtype::{Compute, compute_type, dispatch, expect_dtype};
+use crate::support::layout::Layout;
+use crate::support::map::{Input, expect_out, promote};
+use crate::support::rows::expect_type;
+use operator::{Arg, Args, DtypeSet, Error, KernelContext, Operator, Outs, Result, ScratchBuffer, ensure};
+use std::cmp::Ordering;
+use tensor::{ScalarType, Shape, TensorView};
+
+macro_rules! row {
+    ($schema:literal, $f:ident) => {
+        Operator::new(concat!("aten::", $schema, "Tensor(a!) out) -> Tensor(a!)"), DtypeSet::REAL_BOOL, $f)
+    };
+}
+
+macro_rules! three {
+    ($schema:literal, $f:ident) => {
+        Operator::new(
+            concat!(
+                "aten::",
+                $schema,
+                "Tensor(a!) out0, Tensor(b!) out1, Tensor(c!) out2) -> (Tensor(a!), Tensor(b!), Tensor(c!))"
+            ),
+            DtypeSet::REAL_BOOL,
+            $f,
+        )
+    };
+}
+
+pub(crate) const OPERATORS: &[Operator] = &[
+    row!(
+        "isin.Tensor_Tensor_out(Tensor elements, Tensor test_elements, *, bool assume_unique=False, \
+         bool invert=False, ",
+        isin
+    ),
+    row!(
+        "isin.Tensor_Scalar_out(Tensor elements, Scalar test_element, *, bool assume_unique=False, \
+         bool invert=False, ",
+        isin
+    ),
+    row!(
+        "isin.Scalar_Tensor_out(Scalar element, Tensor test_elements, *, bool assume_unique=False, \
+         bool invert=False, ",
+        isin
+    ),
+    three!(
+        "_unique2.out(Tensor self, bool sorted=True, bool return_inverse=False, bool return_counts=False, *, ",
+        unique
+    ),
+    three!(
+        "unique_dim.out(Tensor self, int dim, bool sorted=True, bool return_inverse=False, \
+         bool return_counts=False, *, ",
+        unique_dim
+    ),
+    three!(
+        "unique_consecutive.out(Tensor self, bool return_inverse=False, bool return_counts=False, \
+         int? dim=None, *, ",
+        unique_consecutive
+    ),
+    row!("bincount.out(Tensor self, Tensor? weights=None, SymInt minlength=0, *, ", bincount),
+    row!("histc.out(Tensor self, int bins=100, Scalar min=0, Scalar max=0, *, ", histc),
+];
+
+/// The elements of a tensor, or one number, as `C`.
+fn given<'a, C: Compute>(
+    ctx: &KernelContext<'a>,
+    tensor: Option<TensorView<'a>>,
+    number: Input,
+) -> Result<Values<'a, C>> {
+    match (tensor, number) {
+        (Some(t), _) => all_values(ctx, &t),
+        (_, Input::Scalar(number)) => {
+            let mut one = ctx.scratch::<C>(1)?;
+            one[0] = C::of_scalar(number);
+            Ok(Values::Copy(one))
+        }
+        _ => Err(Error::invalid("expected a tensor or a number")),
+    }
+}
+
+/// Whether each element is among the test elements.
+fn isin(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    let invert = args.bool(3)?;
+    let tensor = |index: usize| if let Arg::Tensor(t) = args.get(index) { Some(*t) } else { None };
+    let sizes = tensor(0).map_or(Shape::SCALAR, |t| *t.sizes());
+    let (x, y) = (Input::of(args, 0)?, Input::of(args, 1)?);
+    let meet = promote(args, &[x, y])?;
+    expect_dtype(args.name(0), meet, DtypeSet::REAL_BOOL)?;
+    let out = outs.tensor(0)?;
+    expect_type("out", ScalarType::Bool, out.dtype())?;
+    out.resize(&sizes)?;
+    dispatch!("elements", compute_type(meet), COMPUTE_REAL, C => {
+        let (elements, tests) = (given::<C>(ctx, tensor(0), x)?, given::<C>(ctx, tensor(1), y)?);
+        let mut sorted = ctx.scratch::<C>(tests.len())?;
+        sorted.copy_from_slice(&tests);
+        sorted.sort_unstable_by(|a, b| a.order(*b));
+        let (elements, sorted) = (&*elements, &*sorted);
+        write_rows::<i64>(ctx, out, |out| {
+            for (o, x) in out.iter_mut().zip(elements) {
+                let found = sorted.binary_search_by(|y| y.order(*x)).is_ok() && !x.is_nan();
+                *o = i64::from(found != invert);
+            }
+            Ok(())
+        })
+    })
+}
+
+/// Rows of which some are alike.
+struct Items<'a, C> {
+    rows: Values<'a, C>,
+    /// How many rows, and elements of each.
+    count: usize,
+    each: usize,
+}
+
+impl<C: Order> Items<'_, C> {
+    fn row(&self, i: usize) -> &[C] {
+        &self.rows[i * self.each..(i + 1) * self.each]
+    }
+
+    fn order(&self, a: usize, b: usize) -> Ordering {
+        let pairs = self.row(a).iter().zip(self.row(b));
+        pairs.map(|(x, y)| x.order(*y)).find(|o| o.is_ne()).unwrap_or(Ordering::Equal)
+    }
+
+    fn alike(&self, a: usize, b: usize) -> bool {
+        self.row(a) == self.row(b)
+    }
+}
+
+/// Which rows are distinct: `first` of each kind, `kind` of each row, and how many there are of a kind.
+struct Kinds<'a> {
+    first: ScratchBuffer<'a, i64>,
+    kind: ScratchBuffer<'a, i64>,
+    counts: ScratchBuffer<'a, i64>,
+    found: usize,
+}
+
+impl<'a> Kinds<'a> {
+    fn of<C: Order>(ctx: &KernelContext<'a>, items: &Items<'_, C>, sort: bool) -> Result<Self> {
+        let mut order = ctx.scratch::<i64>(items.count)?;
+        order.iter_mut().enumerate().for_each(|(i, o)| *o = i as i64);
+        if sort {
+            order.sort_by(|&a, &b| items.order(a as usize, b as usize));
+        }
+        let (mut first, mut kind, mut counts) =
+            (ctx.scratch(items.count)?, ctx.scratch(items.count)?, ctx.scratch(items.count)?);
+        let mut found = 0;
+        let mut last = None;
+        for &i in order.iter() {
+            let i = i as usize;
+            if last.is_none_or(|last| !items.alike(last, i)) {
+                (first[found], counts[found]) = (i as i64, 0);
+                found += 1;
+            }
+            kind[i] = found as i64 - 1;
+            counts[found - 1] += 1;
+            last = Some(i);
+        }
+        Ok(Self { first, kind, counts, found })
+    }
+}
+
+/// How rows are compared, and what is wanted beside them.
+struct Wanted {
+    /// The dimension whose slices are compared; elements are where there is none.
+    dim: Option<usize>,
+    sort: bool,
+    inverse: bool,
+    counts: bool,
+}
+
+/// Out 0: the distinct rows. Out 1: which of them each row is; out 2: how often it comes; either is empty
+/// where it is not wanted.
+fn distinct(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>, wanted: &Wanted) -> Result<()> {
+    let x = args.tensor(0)?;
+    expect_dtype(args.name(0), x.dtype(), DtypeSet::REAL_BOOL)?;
+    expect_out(x.dtype(), outs.tensor(0)?.dtype())?;
+    let layout = Layout::of(x.meta());
+    // The slices one after another: their dimension first.
+    let (view, count) = match wanted.dim {
+        Some(dim) => (layout.transpose(0, dim), x.sizes()[dim]),
+        None => (layout, x.numel()),
+    };
+    let each = x.numel().checked_div(count).unwrap_or(0);
+    let no_slices = wanted.dim.is_some_and(|dim| x.numel() == 0 && x.sizes()[dim] > 0);
+    ensure!(!no_slices, "self: slices of the shape {} have no elements to compare", x.sizes());
+    let mut found_sizes = Shape::new(&[0])?;
+    let found = dispatch!("self", compute_type(x.dtype()), COMPUTE_REAL, C => {
+        let items = Items { rows: values::<C>(ctx, &x, &view)?, count, each };
+        let kinds = Kinds::of(ctx, &items, wanted.sort)?;
+        let out = outs.tensor(0)?;
+        let mut sizes = if wanted.dim.is_some() { *x.sizes() } else { found_sizes };
+        sizes[wanted.dim.unwrap_or(0)] = kinds.found;
+        out.resize(&sizes)?;
+        found_sizes[0] = kinds.found;
+        let into = Layout::of(out.meta());
+        let into = wanted.dim.map_or(into, |dim| into.transpose(0, dim));
+        let mut rows = ctx.scratch::<C>(kinds.found * each)?;
+        for (to, &i) in rows.chunks_exact_mut(each.max(1)).zip(kinds.first.iter()) {
+            to.copy_from_slice(items.row(i as usize));
+        }
+        crate::support::convert::write(ctx, &rows, out, &into)?;
+        kinds
+    });
+    let none = Shape::new(&[0])?;
+    let per_row = if wanted.dim.is_some() { Shape::new(&[count])? } else { *x.sizes() };
+    let inverse = if wanted.inverse { (per_row, &found.kind[..]) } else { (none, &[][..]) };
+    let counts = if wanted.counts { (found_sizes, &found.counts[..found.found]) } else { (none, &[][..]) };
+    for (k, (sizes, numbers)) in [inverse, counts].into_iter().enumerate() {
+        let out = outs.tensor(1 + k)?;
+        expect_type("out", ScalarType::Long, out.dtype())?;
+        out.resize(&sizes)?;
+        write_rows::<i64>(ctx, out, |out| {
+            out.copy_from_slice(numbers);
+            Ok(())
+        })?;
+    }
+    Ok(())
+}
+
+/// The distinct elements, in order.
+fn unique(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    let (inverse, counts) = (args.bool(2)?, args.bool(3)?);
+    distinct(ctx, args, outs, &Wanted { dim: None, sort: true, inverse, counts })
+}
+
+/// The distinct slices along a dimension, in order. PyTorch gives which of them each slice is also where that is
+/// not asked for.
+fn unique_dim(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    let (dim, counts) = (slices(args, args.int(1)?)?, args.bool(4)?);
+    distinct(ctx, args, outs, &Wanted { dim: Some(dim), sort: true, inverse: true, counts })
+}
+
+/// The elements, or the slices along a dimension, without those that repeat the one before.
+fn unique_consecutive(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    let dim = if args.is_none(3) { None } else { Some(slices(args, args.int(3)?)?) };
+    let (inverse, counts) = (args.bool(1)?, args.bool(2)?);
+    distinct(ctx, args, outs, &Wanted { dim, sort: false, inverse, counts })
+}
+
+fn slices(args: &Args<'_>, dim: i64) -> Result<usize> {
+    let rank = args.meta(0)?.rank();
+    ensure!(rank > 0, "self: a tensor of no dimensions has no slices");
+    wrap_dim("dim", dim, rank)
+}
+
+/// How often each number from 0 on comes, or the sum of the weights of where it does.
+fn bincount(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    let (x, weights, least) =
+        (args.tensor(0)?, args.optional_tensor(1)?, to_size(args.name(2), args.int(2)?)?);
+    ensure!(x.rank() == 1, "self: expected one dimension, found the shape {}", x.sizes());
+    let numbers = indices(ctx, args.name(0), &x)?;
+    let greatest = numbers.iter().max().copied();
+    ensure!(numbers.iter().all(|&n| n >= 0), "self: only numbers from 0 on are counted");
+    let bins = to_size("self", greatest.map_or(0, |n| n.saturating_add(1)))?.max(least);
+    let out = outs.tensor(0)?;
+    let weights = match weights {
+        None => {
+            expect_out(ScalarType::Long, out.dtype())?;
+            out.resize(&[bins])?;
+            return write_rows::<i64>(ctx, out, |out| {
+                out.fill(0);
+                numbers.iter().for_each(|&n| out[n as usize] += 1);
+                Ok(())
+            });
+        }
+        Some(weights) => weights,
+    };
+    ensure!(
+        weights.sizes() == x.sizes(),
+        "weights: expected the shape {}, found {}",
+        x.sizes(),
+        weights.sizes()
+    );
+    expect_dtype(args.name(1), weights.dtype(), DtypeSet::REAL_BOOL)?;
+    let result = if weights.dtype() == ScalarType::Float { ScalarType::Float } else { ScalarType::Double };
+    expect_out(result, out.dtype())?;
+    out.resize(&[bins])?;
+    dispatch!("weights", result, COMPUTE_FLOAT, C => {
+        let weights = all_values::<C>(ctx, &weights)?;
+        write_rows::<C>(ctx, out, |out| {
+            out.fill(C::default());
+            for (&n, &w) in numbers.iter().zip(weights.iter()) {
+                out[n as usize] = out[n as usize] + w;
+            }
+            Ok(())
+        })
+    })
+}
+
+/// How many elements fall into each of `bins` equal parts of `[min, max]`, or of the range of the elements
+/// where both are equal.
+fn histc(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    let (x, bins) = (args.tensor(0)?, to_positive(args.name(1), args.int(1)?)?);
+    let (mut min, mut max) = (args.scalar(2)?.to_f64(), args.scalar(3)?.to_f64());
+    expect_dtype(args.name(0), x.dtype(), DtypeSet::REAL_BOOL)?;
+    let out = outs.tensor(0)?;
+    expect_out(x.dtype(), out.dtype())?;
+    out.resize(&[bins])?;
+    let all = all_values::<f64>(ctx, &x)?;
+    if min == max && !all.is_empty() {
+        (min, max) = all.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(a, b), &x| {
+            (if x < a || x.is_nan() { x } else { a }, if x > b || x.is_nan() { x } else { b })
+        });
+    }
+    if min == max {
+        (min, max) = (min - 1.0, max + 1.0);
+    }
+    ensure!(min.is_finite() && max.is_finite(), "min, max: the range [{min}, {max}] is not finite");
+    ensure!(min < max, "max: {max} is less than min, {min}");
+    write_rows::<f64>(ctx, out, |out| {
+        out.fill(0.0);
+        for &x in all.iter().filter(|x| (min..=max).contains(x)) {
+            let bin = ((x - min) / (max - min) * bins as f64) as usize;
+            out[bin.min(bins - 1)] += 1.0;
+        }
+        Ok(())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::support::call::{a, call, call_many, int, out, t};
+    use operator::Arg;
+    use tensor::ScalarType::{Bool, Float, Long};
+
+    #[test]
+    fn nan_is_distinct_and_among_nothing() {
+        let x = t(&[4], &[f32::NAN, 1.0, f32::NAN, 1.0]);
+        let args = [a(&x), Arg::Bool(true), Arg::Bool(true), Arg::Bool(true)];
+        let outs = [out(Float, &[4]), out(Long, &[4]), out(Long, &[4])];
+        let [values, inverse, counts] = call_many("aten::_unique2.out", &args, outs).unwrap();
+        let values = values.as_slice::<f32>().unwrap();
+        assert!(values.len() == 3 && values[0] == 1.0 && values[1..].iter().all(|x| x.is_nan()));
+        assert_eq!(inverse.as_slice::<i64>().unwrap(), &[1, 0, 2, 0]);
+        assert_eq!(counts.as_slice::<i64>().unwrap(), &[2, 1, 1]);
+        let args = [a(&x), a(&x), Arg::Bool(false), Arg::Bool(false)];
+        let r = call("aten::isin.Tensor_Tensor_out", &args, out(Bool, &[4])).unwrap();
+        let r: Vec<bool> = r.as_slice::<tensor::Bool>().unwrap().iter().map(|b| b.get()).collect();
+        assert_eq!(r, [false, true, false, true]);
+    }
+
+    #[test]
+    fn counts_that_cannot_be_are_refused() {
+        let go = |x: &[i64]| {
+            let x = t(&[x.len()], x);
+            call("aten::bincount.out", &[a(&x), Arg::None, int(0)], out(Long, &[1]))
+        };
+        assert!(go(&[-1]).is_err());
+        assert!(go(&[i64::MAX]).is_err());
+        assert!(go(&[0]).is_ok());
+    }
+}

@@ -1,0 +1,202 @@
+//! Gradients of normalisation, from the statistics that the forward operators keep.
+
+use crate::support::convert::{Values, all_values, write_rows};
+use crate::support::dims::{to_positive, to_shape, to_size};
+use crate::support::dtype::expect_dtype;
+use crate::support::map::expect_out;
+use operator::{Args, DtypeSet, KernelContext, Operator, Outs, Result, ensure};
+
+macro_rules! row {
+    ($schema:literal, $f:ident) => {
+        Operator::new(
+            concat!(
+                "aten::",
+                $schema,
+                "bool[3] output_mask, *, Tensor(a!) out0, Tensor(b!) out1, Tensor(c!) out2) \
+                 -> (Tensor(a!), Tensor(b!), Tensor(c!))"
+            ),
+            DtypeSet::FLOATING,
+            $f,
+        )
+    };
+}
+
+pub(crate) const OPERATORS: &[Operator] = &[
+    row!(
+        "native_layer_norm_backward.out(Tensor grad_out, Tensor input, SymInt[] normalized_shape, Tensor mean, \
+         Tensor rstd, Tensor? weight, Tensor? bias, ",
+        layer_norm_backward
+    ),
+    row!(
+        "native_group_norm_backward.out(Tensor grad_out, Tensor input, Tensor mean, Tensor rstd, Tensor? weight, \
+         SymInt N, SymInt C, SymInt HxW, int group, ",
+        group_norm_backward
+    ),
+];
+
+/// Elements below which a thread is not worth waking.
+const GRAIN: usize = 1 << 14;
+
+/// What was normalised: rows of `n` elements, and which weight each element has.
+struct Form {
+    rows: usize,
+    n: usize,
+    /// Rows after which the weights begin again.
+    groups: usize,
+    /// Elements of a row, one after another, that share a weight.
+    each: usize,
+}
+
+impl Form {
+    /// The number of weights.
+    fn weights(&self) -> usize {
+        self.groups * (self.n / self.each.max(1))
+    }
+
+    /// The weights of a row, one for each `each` elements.
+    fn of_row(&self, row: usize) -> std::ops::Range<usize> {
+        let count = self.n / self.each.max(1);
+        let first = row % self.groups.max(1) * count;
+        first..first + count
+    }
+}
+
+/// Arguments 0 and 1 are the gradient and the input; `at` says where mean, reciprocal deviation and weight
+/// stand, `mask` which gradients are wanted. Outs that are not wanted stay as they are.
+fn gradients(
+    ctx: &KernelContext<'_>,
+    args: &Args<'_>,
+    outs: &mut Outs<'_>,
+    form: &Form,
+    at: [usize; 3],
+    weights_shape: &[usize],
+    mask: &[bool],
+) -> Result<()> {
+    let (grad, x) = (args.tensor(0)?, args.tensor(1)?);
+    ensure!(mask.len() == 3, "output_mask: expected three booleans, found {}", mask.len());
+    ensure!(
+        grad.sizes() == x.sizes(),
+        "grad_out: the shape {} is not the input's, {}",
+        grad.sizes(),
+        x.sizes()
+    );
+    for i in 0..2 {
+        expect_dtype(args.name(i), args.meta(i)?.dtype(), DtypeSet::FLOATING)?;
+        let found = args.tensor(at[i])?.numel();
+        ensure!(found == form.rows, "{}: expected {} elements, found {found}", args.name(at[i]), form.rows);
+    }
+    let weight: Option<Values<'_, f64>> = match args.optional_tensor(at[2])? {
+        None => None,
+        Some(w) => {
+            let n = form.weights();
+            ensure!(w.numel() == n, "weight: expected {n} elements, found the shape {}", w.sizes());
+            Some(all_values(ctx, &w)?)
+        }
+    };
+    let (mean, rstd) =
+        (all_values::<f64>(ctx, &args.tensor(at[0])?)?, all_values::<f64>(ctx, &args.tensor(at[1])?)?);
+    let (grads, all) = (all_values::<f64>(ctx, &grad)?, all_values::<f64>(ctx, &x)?);
+    let (mean, rstd, grads, all, weight) = (&*mean, &*rstd, &*grads, &*all, weight.as_deref());
+    let (n, each) = (form.n, form.each.max(1));
+    if mask[0] {
+        let out = outs.tensor(0)?;
+        expect_out(x.dtype(), out.dtype())?;
+        out.resize(x.sizes())?;
+        write_rows::<f64>(ctx, out, |out| {
+            let grain = (GRAIN / n.max(1)).max(1);
+            ctx.pool().parallel_chunks_mut(out, n.max(1), grain, &|row, out| {
+                let (dy, x) = (&grads[row * n..][..n], &all[row * n..][..n]);
+                let factors = weight.map(|w| &w[form.of_row(row)]);
+                let scaled = |i: usize| dy[i] * factors.map_or(1.0, |w| w[i / each]);
+                let normal = |i: usize| (x[i] - mean[row]) * rstd[row];
+                let (mut sum, mut along) = (0.0, 0.0);
+                for i in 0..n {
+                    sum += scaled(i);
+                    along += scaled(i) * normal(i);
+                }
+                let (sum, along) = (sum / n as f64, along / n as f64);
+                for (i, o) in out.iter_mut().enumerate() {
+                    *o = rstd[row] * (scaled(i) - sum - normal(i) * along);
+                }
+            });
+            Ok(())
+        })?;
+    }
+    for k in 1..3 {
+        if !mask[k] {
+            continue;
+        }
+        let out = outs.tensor(k)?;
+        expect_out(x.dtype(), out.dtype())?;
+        out.resize(weights_shape)?;
+        write_rows::<f64>(ctx, out, |out| {
+            out.fill(0.0);
+            for row in 0..form.rows {
+                let (dy, x) = (&grads[row * n..][..n], &all[row * n..][..n]);
+                let sums = &mut out[form.of_row(row)];
+                for ((sum, dy), x) in sums.iter_mut().zip(dy.chunks(each)).zip(x.chunks(each)) {
+                    let normal = |x: f64| if k == 1 { (x - mean[row]) * rstd[row] } else { 1.0 };
+                    *sum += dy.iter().zip(x).map(|(dy, &x)| dy * normal(x)).sum::<f64>();
+                }
+            }
+            Ok(())
+        })?;
+    }
+    Ok(())
+}
+
+/// Of [`native_layer_norm`](crate::norm): weights and biases have the normalised shape.
+fn layer_norm_backward(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    let (sizes, normalized) = (args.meta(1)?.sizes(), to_shape(args.name(2), args.ints(2)?)?);
+    ensure!(
+        !normalized.is_empty() && sizes.ends_with(&normalized),
+        "normalized_shape: {normalized} does not end the input's shape {sizes}"
+    );
+    let n: usize = normalized.iter().product();
+    let rows = sizes[..sizes.len() - normalized.len()].iter().product();
+    let form = Form { rows, n, groups: 1, each: 1 };
+    gradients(ctx, args, outs, &form, [3, 4, 5], &normalized, args.bools(7)?)
+}
+
+/// Of [`native_group_norm`](crate::norm): weights and biases are one a channel.
+fn group_norm_backward(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    let size = |index: usize| to_size(args.name(index), args.int(index)?);
+    let (batch, channels, pixels) = (size(5)?, size(6)?, size(7)?);
+    let groups = to_positive(args.name(8), args.int(8)?)?;
+    let sizes = args.meta(1)?.sizes();
+    let whole = sizes.len() >= 2
+        && sizes[..2] == [batch, channels]
+        && sizes[2..].iter().product::<usize>() == pixels
+        && channels.is_multiple_of(groups);
+    ensure!(whole, "input: {batch} x {channels} x {pixels} in {groups} groups is not the shape {sizes}");
+    let form = Form { rows: batch * groups, n: channels / groups * pixels, groups, each: pixels };
+    gradients(ctx, args, outs, &form, [2, 3, 4], &[channels], args.bools(9)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::support::call::{a, call_many, ints, out, t};
+    use operator::Arg;
+    use tensor::ScalarType::Float;
+
+    #[test]
+    fn only_the_gradients_that_are_wanted() {
+        let (x, dy) = (t(&[2, 2], &[1f32, 3.0, 0.0, 2.0]), t(&[2, 2], &[1f32, 0.0, 1.0, 1.0]));
+        let (mean, rstd) = (t(&[2, 1], &[2f32, 1.0]), t(&[2, 1], &[1f32, 1.0]));
+        let args = [
+            a(&dy),
+            a(&x),
+            ints(&[2]),
+            a(&mean),
+            a(&rstd),
+            Arg::None,
+            Arg::None,
+            Arg::Bools(&[false, true, true]),
+        ];
+        let outs = [out(Float, &[1]), out(Float, &[2]), out(Float, &[2])];
+        let r = call_many("aten::native_layer_norm_backward.out", &args, outs).unwrap();
+        assert_eq!(r[1].as_slice::<f32>().unwrap(), &[-2.0, 1.0]);
+        assert_eq!(r[2].as_slice::<f32>().unwrap(), &[2.0, 1.0]);
+        assert_eq!(&**r[0].sizes(), &[1]);
+    }
+}
