@@ -1,7 +1,10 @@
-//! `pteron-bench-compare [threads] [filter]`: f32 products here and in the best crates, in GFLOP/s.
+//! `pteron-bench-compare [threads] [filter]`: products here and in the best crates, in GFLOP/s of f32, then in
+//! GOP/s of 8-bit numbers.
 //!
 //! Contestants alternate: each round gives every one a turn, and the median over the rounds of the best
 //! time within a turn counts. Operands are cold or warm alike for all.
+
+mod quantized;
 
 use pteron_kernels::compute::{Epilogue, Isa, Level, MatMut, MatRef, PackedA, PackedB, gemm};
 use pteron_pool::Pool;
@@ -131,6 +134,7 @@ fn main() {
         let best = plain.max(rates[9]).max(rates[7]);
         println!("{:>8.2}{:>8.2}", rates[0] / plain, rates[2] / best);
     }
+    quantized::run(&pool, isa, &filter);
 }
 
 fn gemm_own(pool: &Pool, isa: Isa, a: MatRef, b: MatRef, c: &mut [f32], m: usize, n: usize, ep: &Epilogue) {

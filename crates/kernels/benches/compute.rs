@@ -38,6 +38,47 @@ fn products(c: &mut Criterion) {
     group.finish();
 }
 
+fn quantized_products(c: &mut Criterion) {
+    let mut group = c.benchmark_group("qgemm");
+    let pool = Pool::serial();
+    for (m, k, n) in [
+        (64, 64, 64),
+        (512, 512, 512),
+        (1, 4096, 4096),
+        (8, 2048, 2048),
+        (32, 2048, 2048),
+        (128, 768, 3072),
+        (3136, 576, 64),
+    ] {
+        let a: Vec<u8> = (0..m * k).map(|i| (i * 7919 % 251) as u8).collect();
+        let weights: Vec<i8> = (0..k * n).map(|i| (i * 7919 % 15) as i8 - 7).collect();
+        let scales = vec![0.01; k.div_ceil(64) * n];
+        let params = [Affine { scale: 0.1, zero: 3 }];
+        let mut out = vec![0.0; m * n];
+        group.throughput(Throughput::Elements(2 * (m * n * k) as u64));
+        for (label, bits, rows) in [
+            ("8", WeightBits::Eight, k),
+            ("4", WeightBits::Four, k),
+            ("4 in groups of 64", WeightBits::Four, 64),
+        ] {
+            let numbers = MatRef::new(&weights, n, k).t();
+            let scales = &scales[..k.div_ceil(rows) * n];
+            let b = PackedWeights::new(&Weights { numbers, bits, scales, group: rows }).expect("memory");
+            for isa in Isa::available() {
+                let id = BenchmarkId::new(format!("{label}, {}", isa.level()), format!("{m}x{k}x{n}"));
+                group.bench_function(id, |bench| {
+                    bench.iter(|| {
+                        let a = QuantizedRows::new(&a, true, m, k, &params);
+                        let out = QuantizedOut::Real(MatMut::new(&mut out, m, n));
+                        qgemm(&pool, isa, a, &b, out, &QuantizedEpilogue::default());
+                    });
+                });
+            }
+        }
+    }
+    group.finish();
+}
+
 fn convolutions(c: &mut Criterion) {
     let mut group = c.benchmark_group("conv");
     let (pool, isa) = (Pool::serial(), Isa::detect());
@@ -118,6 +159,6 @@ fn functions(c: &mut Criterion) {
 criterion_group! {
     name = benches;
     config = Criterion::default().warm_up_time(Duration::from_millis(200)).measurement_time(Duration::from_millis(600)).sample_size(20);
-    targets = products, convolutions, functions
+    targets = products, quantized_products, convolutions, functions
 }
 criterion_main!(benches);

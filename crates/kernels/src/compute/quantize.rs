@@ -80,9 +80,6 @@ pub(crate) struct Quantizer {
     zero: i32,
 }
 
-/// Adding it rounds a number below 2^22 to an integer, which then stands in the lowest bits.
-const ROUND: f32 = 12_582_912.0;
-
 impl Quantizer {
     pub(crate) fn new(q: &Quantization) -> Self {
         Self {
@@ -93,14 +90,25 @@ impl Quantizer {
         }
     }
 
-    /// The number of a real.
+    /// The reciprocal of the scale.
+    pub(crate) fn inverse(&self) -> f32 {
+        self.inverse
+    }
+
+    /// One that first puts reals between two bounds.
+    pub(crate) fn bounded(self, low: f32, high: f32) -> Self {
+        let (low, high) = (low * self.inverse, high * self.inverse);
+        let (least, greatest) = (self.low, self.high);
+        let within = |x: f32| if x > least { x.min(greatest) } else { least };
+        Self { low: within(low), high: within(high), ..self }
+    }
+
+    /// The numbers of reals that have been multiplied with [`Self::inverse`].
     #[inline(always)]
-    pub(crate) fn number(&self, x: f32) -> i32 {
-        // The bounds are integers: it makes no difference whether they are applied before rounding.
-        let x = x * self.inverse;
-        let x = if x > self.low { x } else { self.low };
-        let x = if x < self.high { x } else { self.high };
-        ((x + ROUND).to_bits() as i32).wrapping_sub(ROUND.to_bits() as i32).wrapping_add(self.zero)
+    pub(crate) fn numbers<S: Simd>(&self, s: S, x: S::F) -> S::I {
+        // It makes no difference whether bounds are applied before rounding.
+        let x = s.min(s.max(x, s.splat(self.low)), s.splat(self.high));
+        s.add_int(s.round(x), s.splat_int(self.zero))
     }
 }
 
@@ -127,9 +135,15 @@ impl Op for Quantize<'_> {
     type Out = ();
 
     #[inline(always)]
-    fn run<S: Simd>(self, _: S) {
-        for (out, &x) in self.out.iter_mut().zip(self.x) {
-            *out = self.quantizer.number(x) as u8;
+    fn run<S: Simd>(self, s: S) {
+        let inverse = s.splat(self.quantizer.inverse());
+        for (out, x) in self.out.chunks_mut(S::LANES).zip(self.x.chunks(S::LANES)) {
+            let n = out.len().min(x.len());
+            // SAFETY: so many elements are there.
+            unsafe {
+                let x = s.mul(s.load_first(x.as_ptr(), n), inverse);
+                s.store_bytes_first(out.as_mut_ptr(), n, self.quantizer.numbers(s, x));
+            }
         }
     }
 }

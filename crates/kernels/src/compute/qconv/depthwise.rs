@@ -1,40 +1,57 @@
 use super::super::conv::{ConvFrame, ConvParams};
+use super::super::gemm::tile::repeat;
 use super::super::isa::Isa;
-use super::super::qgemm::epilogue::{Finish, MAX_TILE, Place, QuantizedEpilogue, Tile};
+use super::super::qgemm::epilogue::{Finish, MAX_TILE, Params, Place, QuantizedEpilogue, Tile};
+use super::super::qgemm::pack::PANEL;
+use super::super::qgemm::unsigned;
 use super::super::quantize::Affine;
+use super::super::scratch;
 use super::super::simd::{Op, Simd, dispatch};
 use super::QuantizedImages;
 use pool::Pool;
 
-/// Channels that are summed at once.
+/// Channels that are summed at once, where there are as many.
 const CHANNELS: usize = 64;
 /// Pixels of a line that are stored at once.
 const PIXELS: usize = MAX_TILE / CHANNELS;
 /// Multiplications below which work is not divided among threads.
 const SPLIT_WORK: usize = 1 << 18;
+/// Most taps: so many products of 8-bit numbers stay below 2^22, where f32 holds and rounds integers.
+const MAX_TAPS: usize = 128;
+/// Most pixels by which a line is longer with its padding.
+const MAX_PADDING: usize = 4096;
 
-/// Weights, tap by tap, the channels of each together, padded to whole blocks of [`CHANNELS`].
+/// Weights, tap by tap, the channels of each together, padded to whole panels.
 #[derive(Debug)]
 pub(super) struct Depthwise {
-    weights: Vec<i32>,
+    weights: Vec<f32>,
     scales: Vec<f32>,
-    padded: usize,
+    /// The sums of the weights of each channel.
+    sums: Vec<i32>,
 }
 
 impl Depthwise {
+    pub(super) fn fits(p: &ConvParams) -> bool {
+        let reach = (p.kernel[2] - 1).saturating_mul(p.dilation[2]);
+        p.taps() <= MAX_TAPS && reach.saturating_add(2 * p.padding[2]) <= MAX_PADDING
+    }
+
     pub(super) fn new(p: &ConvParams, weights: &[i8], scales: &[f32]) -> Self {
-        let padded = p.in_channels.next_multiple_of(CHANNELS);
-        let mut taps = vec![0; p.taps() * padded];
+        // Blocks of channels may read past the last.
+        let padded = p.in_channels.next_multiple_of(PANEL);
+        let mut new = Self {
+            weights: vec![0.0; p.taps() * padded + CHANNELS],
+            scales: vec![0.0; padded],
+            sums: vec![0; padded],
+        };
         for (c, from) in weights.chunks_exact(p.taps()).enumerate() {
             for (t, &w) in from.iter().enumerate() {
-                taps[t * padded + c] = i32::from(w);
+                new.weights[t * padded + c] = f32::from(w);
+                new.sums[c] += i32::from(w);
             }
+            new.scales[c] = if scales.len() == 1 { scales[0] } else { scales[c] };
         }
-        let mut all = vec![0.0; padded];
-        for (c, scale) in all[..p.in_channels].iter_mut().enumerate() {
-            *scale = if scales.len() == 1 { scales[0] } else { scales[c] };
-        }
-        Self { weights: taps, scales: all, padded }
+        new
     }
 
     /// Convolves images of which `zero` is the zero point as an unsigned byte.
@@ -49,7 +66,27 @@ impl Depthwise {
     ) {
         let lines = frame.batch * frame.output[0] * frame.output[1];
         let per_line = frame.output[2] * p.out_channels * p.taps();
-        let line = |i: usize| self.line(isa, (p, frame), (&x, zero), i, out, epilogue);
+        // Where the taps of a pixel are, from the pixel's first on.
+        let width = (frame.output[2] - 1) * p.stride[2] + (p.kernel[2] - 1) * p.dilation[2] + 1;
+        let len = width * p.in_channels;
+        let taps: Vec<usize> = (0..p.kernel[0] * p.kernel[1])
+            .flat_map(|line| (0..p.kernel[2]).map(move |x| line * len + x * p.dilation[2] * p.in_channels))
+            .collect();
+        let line = |i: usize| {
+            let bytes = p.kernel[0] * p.kernel[1] * len + CHANNELS;
+            scratch::with(bytes.div_ceil(size_of::<f32>()), |scratch| {
+                let scratch: &mut [u8] = bytemuck::cast_slice_mut(scratch);
+                gather((p, frame), (&x, zero), i, scratch.chunks_exact_mut(len));
+                self.line(
+                    isa,
+                    (p, frame),
+                    (scratch, &taps),
+                    (x.affine, zero),
+                    out.at(i * frame.output[2], 0),
+                    epilogue,
+                );
+            });
+        };
         if pool.threads() == 1 || lines.saturating_mul(per_line) < SPLIT_WORK {
             (0..lines).for_each(line);
         } else {
@@ -58,45 +95,35 @@ impl Depthwise {
         }
     }
 
-    /// Computes a line of an output image.
+    /// Computes a line of an output image from the lines that its taps meet.
     fn line(
         &self,
         isa: Isa,
         (p, frame): (&ConvParams, &ConvFrame),
-        (x, zero): (&QuantizedImages<'_>, u8),
-        line: usize,
+        (lines, taps): (&[u8], &[usize]),
+        (affine, zero): (Affine, u8),
         out: Place,
         epilogue: &QuantizedEpilogue<'_>,
     ) {
-        let [depth, height, width] = frame.output;
-        let (n, z, y) = (line / height / depth, line / height % depth, line % height);
-        let channels = p.in_channels;
-        let len = frame.in_pixels() * channels;
-        let image = &x.bytes[n * len..][..len];
+        let (width, channels) = (frame.output[2], p.in_channels);
         let mut sums = Tile([0i32; MAX_TILE]);
         let mut reals = Tile([0.0f32; MAX_TILE]);
         for first in (0..width).step_by(PIXELS) {
             let pixels = PIXELS.min(width - first);
             for c in (0..channels).step_by(CHANNELS) {
                 let count = CHANNELS.min(channels - c);
-                for (i, sums) in sums.0.as_chunks_mut::<CHANNELS>().0[..pixels].iter_mut().enumerate() {
-                    let weights = &self.weights[c..];
-                    let (at, signed) = ([z, y, first + i], x.signed);
-                    let block = Block {
-                        p,
-                        frame,
-                        image,
-                        zero,
-                        signed,
-                        at,
-                        c,
-                        count,
-                        weights,
-                        step: self.padded,
-                        sums,
-                    };
-                    dispatch(isa, block);
-                }
+                dispatch(
+                    isa,
+                    Block {
+                        lines: &lines[first * p.stride[2] * channels + c..],
+                        step: p.stride[2] * channels,
+                        taps,
+                        weights: &self.weights[c..],
+                        tap_step: self.scales.len(),
+                        channels: count,
+                        sums: &mut sums.0.as_chunks_mut().0[..pixels],
+                    },
+                );
                 let finish = Finish {
                     sums: &sums,
                     shift: 0,
@@ -106,14 +133,13 @@ impl Depthwise {
                     step: CHANNELS,
                     rows: pixels,
                     cols: count,
-                    // The zero point is already taken off.
-                    params: &[Affine { zero: 0, ..x.affine }],
+                    params: Params::All(Affine { zero: i32::from(zero), ..affine }),
                     zero: 0,
                     scales: &self.scales[c..],
-                    column_sums: &[0; CHANNELS],
+                    column_sums: &self.sums[c..],
                     bias: epilogue.bias.map(|b| &b[c..]),
                     activation: epilogue.activation,
-                    out: out.at(line * width + first, c),
+                    out: out.at(first, c),
                 };
                 // SAFETY: pixels of this line, which this call alone writes.
                 unsafe { finish.run(isa) };
@@ -122,68 +148,110 @@ impl Depthwise {
     }
 }
 
-/// The sums of some channels of an output pixel.
+/// Copies the lines that an output line's taps meet, as unsigned numbers, with the padding before and after.
+fn gather<'a>(
+    (p, frame): (&ConvParams, &ConvFrame),
+    (x, zero): (&QuantizedImages<'_>, u8),
+    line: usize,
+    out: impl Iterator<Item = &'a mut [u8]>,
+) {
+    let [depth, height, _] = frame.output;
+    let (image, at) = (line / height / depth, [line / height % depth, line % height]);
+    let flip = if x.signed { 0x80 } else { 0 };
+    let line_len = frame.input[2] * p.in_channels;
+    let before = p.padding[2] * p.in_channels;
+    for (k, out) in out.take(p.kernel[0] * p.kernel[1]).enumerate() {
+        let tap = [k / p.kernel[1], k % p.kernel[1]];
+        let inside = |d: usize| {
+            let i = (at[d] * p.stride[d] + tap[d] * p.dilation[d]).checked_sub(p.padding[d]);
+            i.filter(|&i| i < frame.input[d])
+        };
+        let (Some(z), Some(y)) = (inside(0), inside(1)) else {
+            out.fill(zero);
+            continue;
+        };
+        let number = (image * frame.input[0] + z) * frame.input[1] + y;
+        let from = &x.bytes[number * line_len..][..line_len];
+        let (left, rest) = out.split_at_mut(before.min(out.len()));
+        let (middle, right) = rest.split_at_mut(line_len.min(rest.len()));
+        left.fill(zero);
+        unsigned(middle, &from[..middle.len()], flip);
+        right.fill(zero);
+    }
+}
+
+/// The sums of some channels of neighbouring output pixels.
 struct Block<'a> {
-    p: &'a ConvParams,
-    frame: &'a ConvFrame,
-    image: &'a [u8],
-    zero: u8,
-    signed: bool,
-    at: [usize; 3],
-    c: usize,
-    count: usize,
-    weights: &'a [i32],
-    /// Weights from one tap to the next.
+    lines: &'a [u8],
+    /// Bytes from one pixel to the next.
     step: usize,
-    sums: &'a mut [i32; CHANNELS],
+    taps: &'a [usize],
+    weights: &'a [f32],
+    /// Weights from one tap to the next.
+    tap_step: usize,
+    channels: usize,
+    sums: &'a mut [[i32; CHANNELS]],
 }
 
 impl Op for Block<'_> {
     type Out = ();
 
     #[inline(always)]
-    fn run<S: Simd>(self, _: S) {
-        let (p, frame) = (self.p, self.frame);
-        let flip = if self.signed { 0x80 } else { 0 };
-        let zero = i32::from(self.zero);
-        let mut sums = [0i32; CHANNELS];
-        let mut tap = 0;
-        let inside = |d: usize, t: usize| {
-            let i = (self.at[d] * p.stride[d] + t * p.dilation[d]).checked_sub(p.padding[d]);
-            i.filter(|&i| i < frame.input[d])
-        };
-        for z in 0..p.kernel[0] {
-            for y in 0..p.kernel[1] {
-                let (Some(z), Some(y)) = (inside(0, z), inside(1, y)) else {
-                    tap += p.kernel[2];
-                    continue;
-                };
-                let base = (z * frame.input[1] + y) * frame.input[2];
-                for x in 0..p.kernel[2] {
-                    if let Some(x) = inside(2, x) {
-                        let from = &self.image[(base + x) * p.in_channels + self.c..];
-                        let weights = &self.weights[tap * self.step..];
-                        if let (Some(from), Some(weights)) = (from.first_chunk(), weights.first_chunk()) {
-                            add::<CHANNELS>(&mut sums, from, weights, flip, zero);
-                        } else {
-                            let both = from[..self.count].iter().zip(weights);
-                            for (sum, (&x, &w)) in sums.iter_mut().zip(both) {
-                                *sum += (i32::from(x ^ flip) - zero) * w;
-                            }
-                        }
+    fn run<S: Simd>(self, s: S) {
+        let last = (self.sums.len() - 1) * self.step + self.taps.iter().max().unwrap_or(&0);
+        assert!(last + CHANNELS <= self.lines.len(), "lines go on past the last channel");
+        assert!(
+            self.taps.len().saturating_sub(1) * self.tap_step + CHANNELS <= self.weights.len(),
+            "so do weights"
+        );
+        for (i, sums) in self.sums.iter_mut().enumerate() {
+            let lines = self.lines[i * self.step..].as_ptr();
+            let mut c = 0;
+            while c < self.channels {
+                let wide = c + 4 * S::LANES <= self.channels.next_multiple_of(PANEL);
+                let weights = self.weights[c..].as_ptr();
+                // SAFETY: a block of channels lies within `CHANNELS`, of which there are as many bytes and weights from
+                // the first tap's on, as was made sure.
+                unsafe {
+                    let (lines, to) = (lines.add(c), sums.as_mut_ptr().add(c));
+                    if wide {
+                        block::<S, 4>(s, lines, self.taps, weights, self.tap_step, to);
+                    } else {
+                        block::<S, 1>(s, lines, self.taps, weights, self.tap_step, to);
                     }
-                    tap += 1;
                 }
+                c += if wide { 4 * S::LANES } else { S::LANES };
             }
         }
-        *self.sums = sums;
     }
 }
 
-/// Adds a tap. What lies past the channels is read too where it is there, and means nothing.
+/// The sums of `V` vectors of channels of a pixel. Those past the last channel mean nothing.
+///
+/// # Safety
+/// As many bytes and weights are there from each tap on, and as many sums can be written.
 #[inline(always)]
-fn add<const N: usize>(sums: &mut [i32; N], x: &[u8; N], weights: &[i32; N], flip: u8, zero: i32) {
-    for ((sum, &x), &w) in sums.iter_mut().zip(x).zip(weights) {
-        *sum += (i32::from(x ^ flip) - zero) * w;
+unsafe fn block<S: Simd, const V: usize>(
+    s: S,
+    lines: *const u8,
+    taps: &[usize],
+    weights: *const f32,
+    tap_step: usize,
+    sums: *mut i32,
+) {
+    let mut acc = [s.splat(0.0); V];
+    for (t, &at) in taps.iter().enumerate() {
+        // SAFETY: as the caller promises.
+        unsafe {
+            repeat!(V, [0 1 2 3], v => {
+                let x = s.load_bytes(lines.add(at + v * S::LANES));
+                let w = s.load(weights.add(t * tap_step + v * S::LANES));
+                acc[v] = s.mul_add(x, w, acc[v]);
+            });
+        }
     }
+    repeat!(V, [0 1 2 3], v => {
+        // SAFETY: as the caller promises.
+        unsafe { s.store_int(sums.add(v * S::LANES), s.round(acc[v])) };
+    });
 }

@@ -12,6 +12,7 @@ use super::conv::{ConvFrame, ConvParams};
 use super::isa::Isa;
 use super::mat::{MatMut, MatRef};
 use super::qgemm::driver::{Fill, Job, Path};
+use super::qgemm::epilogue::Params;
 use super::qgemm::{PackedWeights, QuantizedEpilogue, QuantizedOut, WeightBits, Weights, unsigned};
 use super::quantize::{Affine, Quantization};
 use depthwise::Depthwise;
@@ -58,7 +59,8 @@ impl QuantizedConv {
     /// Whether there is code for such a convolution: it is not transposed, and its sums fit 32 bits.
     pub fn supports(params: &ConvParams) -> bool {
         let inner = (params.in_channels / params.groups.max(1)).saturating_mul(params.taps());
-        !params.transposed && inner <= PackedWeights::MAX_ROWS
+        let fits = !params.is_depthwise() || Depthwise::fits(params);
+        !params.transposed && inner <= PackedWeights::MAX_ROWS && fits
     }
 
     /// Lays out weights of shape `[out, in / groups, depth, height, width]`, dense, with one scale for all or one
@@ -152,7 +154,7 @@ impl QuantizedConv {
                         m,
                         fill: &patches,
                         zero: lift,
-                        params: &[x.affine],
+                        params: Params::All(x.affine),
                         b,
                         out: place.at(0, g * n),
                         epilogue,

@@ -80,9 +80,9 @@ proptest! {
         let scales: Vec<f32> = (0..p.out_channels).map(|o| (o % 7 + 1) as f32 / 64.0).collect();
         let bias: Vec<f32> = (0..p.out_channels).map(|o| o as f32 - 9.0).collect();
         let sums = naive(&p, &frame, &x, (signed, zero), &weights);
-        let real = |i: usize| {
+        let real = |i: usize, factor: f32| {
             let o = i % p.out_channels;
-            (sums[i] as f32 * scales[o] * 0.5 + bias[o]).max(0.0)
+            (sums[i] as f32 * (scales[o] * (0.5 * factor)) + bias[o] * factor).max(0.0)
         };
         let epilogue = QuantizedEpilogue { bias: Some(&bias), activation: Activation::Relu };
         let images = QuantizedImages { bytes: &x, signed, affine: Affine { scale: 0.5, zero } };
@@ -92,13 +92,13 @@ proptest! {
             let mut reals = vec![f32::NAN; sums.len()];
             conv.run(&pool, &frame, images, QuantizedConvOut::Real(&mut reals), &epilogue);
             for (i, &found) in reals.iter().enumerate() {
-                assert_eq!(found, real(i), "{isa:?} element {i} of {p:?}");
+                assert_eq!(found, real(i, 1.0), "{isa:?} element {i} of {p:?}");
             }
             let q = Quantization { affine: Affine { scale: 3.0, zero: -100 }, low: -128, high: 127 };
             let mut numbers = vec![0; sums.len()];
             conv.run(&pool, &frame, images, QuantizedConvOut::Quantized(&mut numbers, q), &epilogue);
             for (i, &found) in numbers.iter().enumerate() {
-                let want = (real(i) * (1.0 / 3.0)).round_ties_even() as i32 - 100;
+                let want = real(i, 1.0 / 3.0).round_ties_even() as i32 - 100;
                 assert_eq!(i32::from(found as i8), want.clamp(-128, 127), "{isa:?} element {i} of {p:?}");
             }
         }

@@ -2,9 +2,8 @@
 
 use super::super::gemm::driver::{grid, share};
 use super::super::isa::Isa;
-use super::super::quantize::Affine;
 use super::super::scratch;
-use super::epilogue::{Finish, MAX_TILE, Place, QuantizedEpilogue, Tile};
+use super::epilogue::{Finish, MAX_TILE, Params, Place, QuantizedEpilogue, Tile};
 use super::pack::{PANEL, PackedWeights, WeightBits};
 use super::tile::{self, AMX_STEP, Args, ROWS_READ};
 
@@ -37,8 +36,7 @@ pub(crate) struct Job<'a> {
     pub(crate) fill: &'a dyn Fill,
     /// What `fill` adds to the numbers.
     pub(crate) zero: i32,
-    /// One for all rows or one for each.
-    pub(crate) params: &'a [Affine],
+    pub(crate) params: Params<'a>,
     pub(crate) b: &'a PackedWeights,
     pub(crate) out: Place,
     pub(crate) epilogue: QuantizedEpilogue<'a>,
@@ -173,7 +171,7 @@ impl Job<'_> {
                 step: args.step(path),
                 rows,
                 cols,
-                params: if self.params.len() == 1 { self.params } else { &self.params[row..] },
+                params: self.params.from(row),
                 zero: self.zero,
                 scales,
                 column_sums,

@@ -95,8 +95,8 @@ pub(crate) struct Finish<'a> {
     pub(crate) step: usize,
     pub(crate) rows: usize,
     pub(crate) cols: usize,
-    /// The parameters of the rows: one for all or one for each; and what is added to the zero points.
-    pub(crate) params: &'a [Affine],
+    /// The parameters of the rows, and what is added to the zero points.
+    pub(crate) params: Params<'a>,
     pub(crate) zero: i32,
     /// Of each column, whole panels.
     pub(crate) scales: &'a [f32],
@@ -124,99 +124,128 @@ impl Finish<'_> {
     }
 }
 
+/// The parameters of a product's rows.
+#[derive(Clone, Copy)]
+pub(crate) enum Params<'a> {
+    /// The same for all.
+    All(Affine),
+    /// One for each.
+    Rows(&'a [Affine]),
+}
+
+impl<'a> Params<'a> {
+    pub(crate) fn new(params: &'a [Affine]) -> Self {
+        if let &[one] = params { Self::All(one) } else { Self::Rows(params) }
+    }
+
+    /// Those of the rows from one on.
+    pub(crate) fn from(self, row: usize) -> Self {
+        match self {
+            Self::All(_) => self,
+            Self::Rows(params) => Self::Rows(&params[row..]),
+        }
+    }
+}
+
 impl Op for Finish<'_> {
     type Out = ();
 
     #[inline(always)]
-    fn run<S: Simd>(self, _: S) {
-        let (low, high) = self.activation.bounds().unwrap_or((f32::NEG_INFINITY, f32::INFINITY));
-        let bounded = |y: f32| {
-            let y = if low > y { low } else { y };
-            if high < y { high } else { y }
-        };
-        match self.out {
-            _ if !self.last => self.each(|_, _, y, reals, _, _| *reals = *y),
-            Place::Real(p, step) => self.each(|r, c, y, _, row, left| {
-                let mut out = [0.0; PANEL];
-                for l in 0..PANEL {
-                    out[l] = bounded(y[l] * row.scale + row.bias[l]);
-                }
-                // SAFETY: there are `left` elements of the result, as the caller promises.
-                unsafe { store(out, p.wrapping_add(r * step + c), left) };
-            }),
-            Place::Quantized(p, step, q) => {
-                let quantizer = Quantizer::new(&q);
-                self.each(|r, c, y, _, row, left| {
-                    let mut out = [0u8; PANEL];
-                    for l in 0..PANEL {
-                        out[l] = quantizer.number(bounded(y[l] * row.scale + row.bias[l])) as u8;
-                    }
-                    // SAFETY: as above.
-                    unsafe { store(out, p.wrapping_add(r * step + c), left) };
-                });
+    fn run<S: Simd>(self, s: S) {
+        // SAFETY: the caller of `Finish::run` has promised it.
+        unsafe {
+            match (self.out, self.last) {
+                (_, false) => self.each::<S, KEPT>(s),
+                (Place::Real(..), true) => self.each::<S, REAL>(s),
+                (Place::Quantized(..), true) => self.each::<S, QUANTIZED>(s),
             }
         }
     }
 }
 
-/// What is added to and multiplied with a row's results in the columns of a panel.
-struct Row<'a> {
-    scale: f32,
-    bias: &'a [f32; PANEL],
-}
+/// Results stay until the next group.
+const KEPT: u8 = 0;
+/// Results are stored as they are.
+const REAL: u8 = 1;
+/// Results are quantized.
+const QUANTIZED: u8 = 2;
 
 impl Finish<'_> {
-    /// Calls `end` with the results so far for each row and panel: the row, the column, the results, where to
-    /// leave them, what is to be done with them, and how many there are.
+    /// # Safety
+    /// As [`Finish::run`]; the result is of the kind that `END` says.
     #[inline(always)]
-    fn each(self, end: impl Fn(usize, usize, &[f32; PANEL], &mut [f32; PANEL], &Row<'_>, usize)) {
-        for c in (0..self.cols).step_by(PANEL) {
-            let left = PANEL.min(self.cols - c);
-            let (scales, sums) = (lanes(self.scales, c), lanes(self.column_sums, c));
-            let mut bias = [0.0f32; PANEL];
-            if let Some(b) = self.bias {
-                bias[..left].copy_from_slice(&b[c..][..left]);
-            }
-            for r in 0..self.rows {
-                let Affine { scale, zero } = self.params[if self.params.len() == 1 { 0 } else { r }];
-                let zero = zero.wrapping_add(self.zero);
-                let at = r * self.step + c;
-                let x = lanes(&self.sums.0, at);
-                let mut y = [0.0f32; PANEL];
-                for l in 0..PANEL {
-                    let sum = (x[l] >> self.shift).wrapping_sub(zero.wrapping_mul(sums[l]));
-                    y[l] = sum as f32 * scales[l];
-                }
-                let reals = self.reals.0[at..].first_chunk_mut().expect("whole panels");
-                if !self.first {
-                    for l in 0..PANEL {
-                        y[l] += reals[l];
-                    }
-                }
-                end(r, c, &y, reals, &Row { scale, bias: &bias }, left);
+    unsafe fn each<S: Simd, const END: u8>(self, s: S) {
+        // Parameters of all rows are multiplied with those of the columns once.
+        let one = Affine { scale: 1.0, zero: 0 };
+        // SAFETY: as the caller promises.
+        unsafe {
+            match self.params {
+                Params::All(all) => self.rows::<S, END, false>(s, all, &[]),
+                Params::Rows(rows) => self.rows::<S, END, true>(s, one, rows),
             }
         }
     }
-}
 
-#[inline(always)]
-fn lanes<T>(all: &[T], at: usize) -> &[T; PANEL] {
-    all[at..].first_chunk().expect("whole panels")
-}
-
-/// # Safety
-/// `left` elements can be written at `to`; `left` is at most [`PANEL`].
-#[inline(always)]
-unsafe fn store<T: Copy>(from: [T; PANEL], to: *mut T, left: usize) {
-    // SAFETY: as the caller promises.
-    unsafe {
-        if left == PANEL {
-            to.cast::<[T; PANEL]>().write_unaligned(from);
-        } else {
-            // Element by element: a copy of a length not known keeps the vector out of registers.
-            for (l, x) in from.into_iter().enumerate() {
-                if l < left {
-                    to.add(l).write(x);
+    /// # Safety
+    /// As [`Finish::each`].
+    #[inline(always)]
+    unsafe fn rows<S: Simd, const END: u8, const EACH: bool>(self, s: S, all: Affine, each: &[Affine]) {
+        let padded = self.cols.next_multiple_of(PANEL);
+        assert!(self.cols <= self.step && padded <= self.scales.len() && padded <= self.column_sums.len());
+        assert!(self.rows * self.step <= MAX_TILE && self.bias.is_none_or(|b| self.cols <= b.len()));
+        assert!(!EACH || self.rows <= each.len());
+        let (low, high) = self.activation.bounds().unwrap_or((f32::NEG_INFINITY, f32::INFINITY));
+        // Results that are to be quantized are summed, over the groups, in units of the scale to come.
+        let (factor, quantizer) = match self.out {
+            Place::Quantized(_, _, q) => {
+                let quantizer = Quantizer::new(&q);
+                (quantizer.inverse(), Some(quantizer.bounded(low, high)))
+            }
+            Place::Real(..) => (1.0, None),
+        };
+        let (low, high) = (s.splat(low), s.splat(high));
+        for col in (0..self.cols).step_by(S::LANES) {
+            let left = self.cols - col;
+            // SAFETY: scales and sums are padded to whole panels, and there is a bias for each column; the tile has
+            // room for `rows` rows of whole panels; the result is there as the caller promises.
+            unsafe {
+                let scales = s.mul(s.load(self.scales.as_ptr().add(col)), s.splat(all.scale * factor));
+                let sums = s.load_int(self.column_sums.as_ptr().add(col));
+                let zeros = s.mul_int(sums, s.splat_int(all.zero.wrapping_add(self.zero)));
+                let bias = match self.bias {
+                    Some(bias) => s.mul(s.load_first(bias.as_ptr().add(col), left), s.splat(factor)),
+                    None => s.splat(0.0),
+                };
+                for row in 0..self.rows {
+                    let at = row * self.step + col;
+                    let x = s.load_int(self.sums.0.as_ptr().add(at));
+                    let mut x = s.sub_int(s.shift_right(x, self.shift), zeros);
+                    if EACH {
+                        x = s.sub_int(x, s.mul_int(sums, s.splat_int(each.get_unchecked(row).zero)));
+                    }
+                    let mut y = s.mul(s.real(x), scales);
+                    if EACH {
+                        y = s.mul(y, s.splat(each.get_unchecked(row).scale));
+                    }
+                    let reals = self.reals.0.as_mut_ptr().add(at);
+                    if !self.first {
+                        y = s.add(y, s.load(reals));
+                    }
+                    if END == KEPT {
+                        s.store(reals, y);
+                        continue;
+                    }
+                    let y = s.add(y, bias);
+                    match (self.out, &quantizer) {
+                        (Place::Quantized(to, step, _), Some(quantizer)) if END == QUANTIZED => {
+                            s.store_bytes_first(to.add(row * step + col), left, quantizer.numbers(s, y));
+                        }
+                        (Place::Real(to, step), _) if END == REAL => {
+                            let y = s.min(high, s.max(low, y));
+                            s.store_first(to.add(row * step + col), left, y);
+                        }
+                        _ => {}
+                    }
                 }
             }
         }

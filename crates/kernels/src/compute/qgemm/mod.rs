@@ -20,7 +20,7 @@
 mod amx;
 pub(crate) mod driver;
 pub(crate) mod epilogue;
-mod pack;
+pub(crate) mod pack;
 mod tile;
 #[cfg(target_arch = "x86_64")]
 mod x86;
@@ -34,6 +34,7 @@ pub use pack::{PackedWeights, WeightBits, Weights};
 use super::isa::Isa;
 use super::quantize::Affine;
 use driver::{Fill, Job};
+use epilogue::Params;
 use pool::Pool;
 use tile::Path;
 
@@ -94,7 +95,8 @@ fn qgemm_by(
     }
     let fill = Copied { a };
     let zero = i32::from(a.signed) * 128;
-    Job { path, isa, m, fill: &fill, zero, params: a.params, b, out, epilogue: *epilogue }.run(pool);
+    Job { path, isa, m, fill: &fill, zero, params: Params::new(a.params), b, out, epilogue: *epilogue }
+        .run(pool);
 }
 
 /// Rows that lie one after another.

@@ -65,10 +65,12 @@ impl Case {
         }
     }
 
-    /// What the definition gives, by the same steps in f32 after exact sums.
+    /// What the definition gives, by the same steps in f32 after exact sums; of a quantized result, before it
+    /// is rounded.
     fn expected(&self, o: &Operands) -> Vec<f32> {
         let (m, k, n) = self.shape;
         let group = self.group.min(k).max(1);
+        let factor = if self.quantized.is_some() { 1.0 / 7.0 } else { 1.0 };
         let mut out = Vec::new();
         for i in 0..m {
             let Affine { scale, zero } = o.params[if self.per_row { i } else { 0 }];
@@ -82,13 +84,17 @@ impl Case {
                             (a - i64::from(zero)) * i64::from(o.weights[p * n + j])
                         })
                         .sum();
-                    let part = sum as f32 * o.scales[if self.one_scale { 0 } else { g * n + j }];
+                    // A scale for all rows is multiplied with those of the columns; so is that of the result.
+                    let s = o.scales[if self.one_scale { 0 } else { g * n + j }];
+                    let (all, row) = if o.params.len() == 1 { (scale, 1.0) } else { (1.0, scale) };
+                    let part = sum as f32 * (s * (all * factor)) * row;
                     y = if g == 0 { part } else { part + y };
                 }
-                let y = y * scale + if self.bias { o.bias[j] } else { 0.0 };
-                out.push(match self.activation {
-                    Activation::Unary(op) => unary_scalar(op, y),
-                    activation => activation.scalar(y),
+                let y = y + if self.bias { o.bias[j] * factor } else { 0.0 };
+                out.push(match (self.activation, self.activation.bounds()) {
+                    (Activation::Unary(op), _) => unary_scalar(op, y),
+                    (_, Some((low, high))) => y.max(low * factor).min(high * factor),
+                    _ => y,
                 });
             }
         }
@@ -118,7 +124,7 @@ impl Case {
                     let to = QuantizedOut::Quantized(MatMut::new(&mut out, m, n), q);
                     qgemm_by(path, &pool, isa, a, &packed, to, &epilogue);
                     for (i, (&found, &real)) in out.iter().zip(&want).enumerate() {
-                        let number = (real * (1.0 / 7.0)).round_ties_even() as i32 + q.affine.zero;
+                        let number = real.round_ties_even() as i32 + q.affine.zero;
                         assert_eq!(found, number.clamp(low, high) as u8, "{self:?} {path:?} element {i}");
                     }
                 } else {

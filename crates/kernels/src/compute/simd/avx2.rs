@@ -24,6 +24,7 @@ fn first(n: usize) -> __m256i {
 
 impl Simd for Avx2 {
     type F = __m256;
+    type I = __m256i;
     const LANES: usize = 8;
     const MAX_ROWS: usize = 6;
     const FUSED: bool = true;
@@ -43,6 +44,81 @@ impl Simd for Avx2 {
     fn add(self, a: Self::F, b: Self::F) -> Self::F {
         // SAFETY: `self` proves AVX.
         unsafe { _mm256_add_ps(a, b) }
+    }
+    #[inline(always)]
+    fn mul(self, a: Self::F, b: Self::F) -> Self::F {
+        // SAFETY: `self` proves AVX.
+        unsafe { _mm256_mul_ps(a, b) }
+    }
+    #[inline(always)]
+    fn splat_int(self, x: i32) -> Self::I {
+        // SAFETY: `self` proves AVX.
+        unsafe { _mm256_set1_epi32(x) }
+    }
+    #[inline(always)]
+    fn add_int(self, a: Self::I, b: Self::I) -> Self::I {
+        // SAFETY: `self` proves AVX2.
+        unsafe { _mm256_add_epi32(a, b) }
+    }
+    #[inline(always)]
+    fn sub_int(self, a: Self::I, b: Self::I) -> Self::I {
+        // SAFETY: `self` proves AVX2.
+        unsafe { _mm256_sub_epi32(a, b) }
+    }
+    #[inline(always)]
+    fn mul_int(self, a: Self::I, b: Self::I) -> Self::I {
+        // SAFETY: `self` proves AVX2.
+        unsafe { _mm256_mullo_epi32(a, b) }
+    }
+    #[inline(always)]
+    fn shift_right(self, a: Self::I, n: u32) -> Self::I {
+        // SAFETY: `self` proves AVX2.
+        unsafe { _mm256_sra_epi32(a, _mm_cvtsi32_si128(n as i32)) }
+    }
+    #[inline(always)]
+    fn real(self, a: Self::I) -> Self::F {
+        // SAFETY: `self` proves AVX.
+        unsafe { _mm256_cvtepi32_ps(a) }
+    }
+    #[inline(always)]
+    fn round(self, a: Self::F) -> Self::I {
+        // SAFETY: `self` proves AVX.
+        unsafe { _mm256_cvtps_epi32(a) }
+    }
+    #[inline(always)]
+    unsafe fn load_int(self, p: *const i32) -> Self::I {
+        // SAFETY: the caller lets 8 elements be read.
+        unsafe { _mm256_loadu_si256(p.cast()) }
+    }
+    #[inline(always)]
+    unsafe fn store_int(self, p: *mut i32, a: Self::I) {
+        // SAFETY: the caller lets 8 elements be written.
+        unsafe { _mm256_storeu_si256(p.cast(), a) }
+    }
+    #[inline(always)]
+    unsafe fn store_bytes_first(self, p: *mut u8, n: usize, a: Self::I) {
+        // SAFETY: `self` proves AVX2; only bytes that the caller allows are written.
+        unsafe {
+            let lowest = _mm256_setr_epi8(
+                0, 4, 8, 12, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, 0, 4, 8, 12, -1, -1, -1, -1, -1,
+                -1, -1, -1, -1, -1, -1, -1,
+            );
+            let bytes = _mm256_shuffle_epi8(a, lowest);
+            let low = _mm_cvtsi128_si32(_mm256_castsi256_si128(bytes)).to_le_bytes();
+            let high = _mm_cvtsi128_si32(_mm256_extracti128_si256::<1>(bytes)).to_le_bytes();
+            if n >= 8 {
+                p.cast::<[[u8; 4]; 2]>().write([low, high]);
+            } else {
+                for (i, x) in low.into_iter().chain(high).enumerate().take(n) {
+                    p.add(i).write(x);
+                }
+            }
+        }
+    }
+    #[inline(always)]
+    unsafe fn load_bytes(self, p: *const u8) -> Self::F {
+        // SAFETY: the caller lets 8 bytes be read.
+        unsafe { _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64(p.cast()))) }
     }
     #[inline(always)]
     fn max(self, a: Self::F, b: Self::F) -> Self::F {

@@ -22,6 +22,7 @@ fn first(n: usize) -> __mmask16 {
 
 impl Simd for Avx512 {
     type F = __m512;
+    type I = __m512i;
     const LANES: usize = 16;
     const MAX_ROWS: usize = 14;
     const FUSED: bool = true;
@@ -41,6 +42,66 @@ impl Simd for Avx512 {
     fn add(self, a: Self::F, b: Self::F) -> Self::F {
         // SAFETY: `self` proves AVX-512.
         unsafe { _mm512_add_ps(a, b) }
+    }
+    #[inline(always)]
+    fn mul(self, a: Self::F, b: Self::F) -> Self::F {
+        // SAFETY: `self` proves AVX-512.
+        unsafe { _mm512_mul_ps(a, b) }
+    }
+    #[inline(always)]
+    fn splat_int(self, x: i32) -> Self::I {
+        // SAFETY: `self` proves AVX-512.
+        unsafe { _mm512_set1_epi32(x) }
+    }
+    #[inline(always)]
+    fn add_int(self, a: Self::I, b: Self::I) -> Self::I {
+        // SAFETY: `self` proves AVX-512.
+        unsafe { _mm512_add_epi32(a, b) }
+    }
+    #[inline(always)]
+    fn sub_int(self, a: Self::I, b: Self::I) -> Self::I {
+        // SAFETY: `self` proves AVX-512.
+        unsafe { _mm512_sub_epi32(a, b) }
+    }
+    #[inline(always)]
+    fn mul_int(self, a: Self::I, b: Self::I) -> Self::I {
+        // SAFETY: `self` proves AVX-512.
+        unsafe { _mm512_mullo_epi32(a, b) }
+    }
+    #[inline(always)]
+    fn shift_right(self, a: Self::I, n: u32) -> Self::I {
+        // SAFETY: `self` proves AVX-512.
+        unsafe { _mm512_sra_epi32(a, _mm_cvtsi32_si128(n as i32)) }
+    }
+    #[inline(always)]
+    fn real(self, a: Self::I) -> Self::F {
+        // SAFETY: `self` proves AVX-512.
+        unsafe { _mm512_cvtepi32_ps(a) }
+    }
+    #[inline(always)]
+    fn round(self, a: Self::F) -> Self::I {
+        // SAFETY: `self` proves AVX-512.
+        unsafe { _mm512_cvtps_epi32(a) }
+    }
+    #[inline(always)]
+    unsafe fn load_int(self, p: *const i32) -> Self::I {
+        // SAFETY: the caller lets 16 elements be read.
+        unsafe { _mm512_loadu_si512(p.cast()) }
+    }
+    #[inline(always)]
+    unsafe fn store_int(self, p: *mut i32, a: Self::I) {
+        // SAFETY: the caller lets 16 elements be written.
+        unsafe { _mm512_storeu_si512(p.cast(), a) }
+    }
+    #[inline(always)]
+    unsafe fn store_bytes_first(self, p: *mut u8, n: usize, a: Self::I) {
+        // SAFETY: `self` proves AVX-512; a masked store touches only the bytes that the caller allows.
+        unsafe { _mm_mask_storeu_epi8(p.cast(), first(n), _mm512_cvtepi32_epi8(a)) }
+    }
+    #[inline(always)]
+    unsafe fn load_bytes(self, p: *const u8) -> Self::F {
+        // SAFETY: the caller lets 16 bytes be read.
+        unsafe { _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128(p.cast()))) }
     }
     #[inline(always)]
     fn max(self, a: Self::F, b: Self::F) -> Self::F {

@@ -14,10 +14,12 @@ use super::isa::{Isa, Level};
 
 pub(crate) use portable::Portable;
 
-/// The vectors of f32 of an instruction set. A value of such a type is proof that the machine has it.
+/// The vectors of f32 of an instruction set, and of as many i32. A value of such a type is proof that the machine has it.
 pub(crate) trait Simd: Copy {
     /// A vector.
     type F: Copy;
+    /// A vector of integers.
+    type I: Copy;
     /// Elements in a vector.
     const LANES: usize;
     /// Rows of the largest GEMM tile: with two vectors a row it leaves no register unused.
@@ -33,6 +35,8 @@ pub(crate) trait Simd: Copy {
     fn mul_add(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F;
     /// `a + b`.
     fn add(self, a: Self::F, b: Self::F) -> Self::F;
+    /// `a * b`.
+    fn mul(self, a: Self::F, b: Self::F) -> Self::F;
     /// The greater; `b` where either is NaN.
     fn max(self, a: Self::F, b: Self::F) -> Self::F;
     /// The lesser; `b` where either is NaN.
@@ -60,6 +64,42 @@ pub(crate) trait Simd: Copy {
     /// # Safety
     /// So many elements can be written at `p`.
     unsafe fn store_first(self, p: *mut f32, n: usize, a: Self::F);
+
+    /// A vector of one integer.
+    fn splat_int(self, x: i32) -> Self::I;
+    /// `a + b`, wrapping.
+    fn add_int(self, a: Self::I, b: Self::I) -> Self::I;
+    /// `a - b`, wrapping.
+    fn sub_int(self, a: Self::I, b: Self::I) -> Self::I;
+    /// `a * b`, wrapping.
+    fn mul_int(self, a: Self::I, b: Self::I) -> Self::I;
+    /// `a >> n`, keeping the sign; `n` is below 32.
+    fn shift_right(self, a: Self::I, n: u32) -> Self::I;
+    /// The nearest reals.
+    fn real(self, a: Self::I) -> Self::F;
+    /// The nearest integers, halves to the even one, of reals below 2^22.
+    fn round(self, a: Self::F) -> Self::I;
+
+    /// Loads integers from any address.
+    ///
+    /// # Safety
+    /// `LANES` elements can be read at `p`.
+    unsafe fn load_int(self, p: *const i32) -> Self::I;
+    /// Stores integers to any address.
+    ///
+    /// # Safety
+    /// `LANES` elements can be written at `p`.
+    unsafe fn store_int(self, p: *mut i32, a: Self::I);
+    /// Stores the lowest bytes of the first `n.min(LANES)` elements.
+    ///
+    /// # Safety
+    /// So many bytes can be written at `p`.
+    unsafe fn store_bytes_first(self, p: *mut u8, n: usize, a: Self::I);
+    /// Unsigned bytes as reals.
+    ///
+    /// # Safety
+    /// `LANES` bytes can be read at `p`.
+    unsafe fn load_bytes(self, p: *const u8) -> Self::F;
 
     /// Transposes a block of at most `LANES x LANES`: `dst[c * dst_step + r] = src[r * src_step + c]`.
     ///

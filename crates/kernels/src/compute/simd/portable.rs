@@ -9,6 +9,7 @@ const LANES: usize = 4;
 
 impl Simd for Portable {
     type F = [f32; LANES];
+    type I = [i32; LANES];
     const LANES: usize = LANES;
     const MAX_ROWS: usize = if cfg!(target_arch = "aarch64") { 12 } else { 6 };
     const FUSED: bool = cfg!(any(target_arch = "aarch64", target_feature = "fma"));
@@ -25,6 +26,63 @@ impl Simd for Portable {
     #[inline(always)]
     fn add(self, a: Self::F, b: Self::F) -> Self::F {
         from_fn(|i| a[i] + b[i])
+    }
+    #[inline(always)]
+    fn mul(self, a: Self::F, b: Self::F) -> Self::F {
+        from_fn(|i| a[i] * b[i])
+    }
+    #[inline(always)]
+    fn splat_int(self, x: i32) -> Self::I {
+        [x; LANES]
+    }
+    #[inline(always)]
+    fn add_int(self, a: Self::I, b: Self::I) -> Self::I {
+        from_fn(|i| a[i].wrapping_add(b[i]))
+    }
+    #[inline(always)]
+    fn sub_int(self, a: Self::I, b: Self::I) -> Self::I {
+        from_fn(|i| a[i].wrapping_sub(b[i]))
+    }
+    #[inline(always)]
+    fn mul_int(self, a: Self::I, b: Self::I) -> Self::I {
+        from_fn(|i| a[i].wrapping_mul(b[i]))
+    }
+    #[inline(always)]
+    fn shift_right(self, a: Self::I, n: u32) -> Self::I {
+        from_fn(|i| a[i].wrapping_shr(n))
+    }
+    #[inline(always)]
+    fn real(self, a: Self::I) -> Self::F {
+        from_fn(|i| a[i] as f32)
+    }
+    #[inline(always)]
+    fn round(self, a: Self::F) -> Self::I {
+        // Adding it leaves the integer in the lowest bits.
+        const ROUND: f32 = 12_582_912.0;
+        from_fn(|i| ((a[i] + ROUND).to_bits() as i32).wrapping_sub(ROUND.to_bits() as i32))
+    }
+    #[inline(always)]
+    unsafe fn load_int(self, p: *const i32) -> Self::I {
+        // SAFETY: the caller lets LANES elements be read.
+        unsafe { p.cast::<Self::I>().read_unaligned() }
+    }
+    #[inline(always)]
+    unsafe fn store_int(self, p: *mut i32, a: Self::I) {
+        // SAFETY: the caller lets LANES elements be written.
+        unsafe { p.cast::<Self::I>().write_unaligned(a) }
+    }
+    #[inline(always)]
+    unsafe fn store_bytes_first(self, p: *mut u8, n: usize, a: Self::I) {
+        for (i, &x) in a.iter().enumerate().take(n) {
+            // SAFETY: only elements below n are written, as the caller allows.
+            unsafe { p.add(i).write(x as u8) }
+        }
+    }
+    #[inline(always)]
+    unsafe fn load_bytes(self, p: *const u8) -> Self::F {
+        // SAFETY: the caller lets LANES bytes be read.
+        let bytes = unsafe { p.cast::<[u8; LANES]>().read() };
+        from_fn(|i| f32::from(bytes[i]))
     }
     #[inline(always)]
     fn max(self, a: Self::F, b: Self::F) -> Self::F {
