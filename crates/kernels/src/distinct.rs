@@ -8,7 +8,9 @@ use crate::support::dtype::{Compute, compute_type, dispatch, expect_dtype};
 use crate::support::layout::Layout;
 use crate::support::map::{Input, expect_out, promote};
 use crate::support::rows::expect_type;
-use operator::{Arg, Args, DtypeSet, Error, KernelContext, Operator, Outs, Result, ScratchBuffer, ensure};
+use operator::{
+    Arg, Args, DtypeSet, Error, KernelContext, Operator, Outs, Result, Results, ScratchBuffer, ensure,
+};
 use std::cmp::Ordering;
 use tensor::{ScalarType, Shape, TensorView};
 
@@ -29,6 +31,7 @@ macro_rules! three {
             DtypeSet::REAL_BOOL,
             $f,
         )
+        .results(Results::AnySize)
     };
 }
 
@@ -62,7 +65,8 @@ pub(crate) const OPERATORS: &[Operator] = &[
          int? dim=None, *, ",
         unique_consecutive
     ),
-    row!("bincount.out(Tensor self, Tensor? weights=None, SymInt minlength=0, *, ", bincount),
+    row!("bincount.out(Tensor self, Tensor? weights=None, SymInt minlength=0, *, ", bincount)
+        .results(Results::AnySize),
     row!("histc.out(Tensor self, int bins=100, Scalar min=0, Scalar max=0, *, ", histc),
 ];
 
@@ -230,11 +234,11 @@ fn unique(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Resu
     distinct(ctx, args, outs, &Wanted { dim: None, sort: true, inverse, counts })
 }
 
-/// The distinct slices along a dimension, in order. PyTorch gives which of them each slice is also where that is
-/// not asked for.
+/// The distinct slices along a dimension, in order. PyTorch gives the other results also where they are not
+/// asked for.
 fn unique_dim(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let (dim, counts) = (slices(args, args.int(1)?)?, args.bool(4)?);
-    distinct(ctx, args, outs, &Wanted { dim: Some(dim), sort: true, inverse: true, counts })
+    let dim = Some(slices(args, args.int(1)?)?);
+    distinct(ctx, args, outs, &Wanted { dim, sort: true, inverse: true, counts: true })
 }
 
 /// The elements, or the slices along a dimension, without those that repeat the one before.
