@@ -5,6 +5,8 @@ use kernels::compute::{Isa, Layout, MatMut, MatRef, copy};
 use operator::{KernelContext, Result};
 use tensor::{ScalarType, TensorMeta, TensorView, TensorViewMut};
 
+/// Rows and columns of a block of bytes.
+const BYTES: usize = 64;
 /// Rows of a transposition that a task copies.
 const ROWS: usize = 256;
 
@@ -17,7 +19,11 @@ pub(crate) struct RelayoutStep {
 
 impl RelayoutStep {
     pub(crate) fn new(from: &TensorMeta, to: &TensorMeta, isa: Isa) -> Self {
-        let known = from.dtype() == ScalarType::Float && from.rank() >= 3 && from.sizes() == to.sizes();
+        let known = match from.dtype() {
+            ScalarType::Float | ScalarType::Char | ScalarType::Byte => true,
+            _ => false,
+        };
+        let known = known && from.rank() >= 3 && from.sizes() == to.sizes();
         let pixels = from.sizes().get(2..).map_or(0, |s| s.iter().product());
         let matrices = match (image_layout(from), image_layout(to)) {
             (Some(Layout::ChannelsFirst), Some(Layout::ChannelsLast)) if known => {
@@ -38,6 +44,12 @@ impl RelayoutStep {
         out: &mut TensorViewMut<'_>,
     ) -> Result<()> {
         let Some((rows, cols)) = self.matrices else { return Ok(x.relayout(out)?) };
+        if x.dtype() != ScalarType::Float {
+            let images =
+                x.bytes().chunks_exact(rows * cols).zip(out.bytes_mut().chunks_exact_mut(rows * cols));
+            images.for_each(|(x, out)| transpose_bytes(x, out, cols));
+            return Ok(());
+        }
         let (x, out) = (x.as_slice::<f32>()?, out.as_mut_slice::<f32>()?);
         for (x, out) in x.chunks_exact(rows * cols).zip(out.chunks_exact_mut(rows * cols)) {
             ctx.pool().parallel_chunks_mut(out, ROWS * cols, (1 << 15) / (ROWS * cols) + 1, &|i, out| {
@@ -47,5 +59,20 @@ impl RelayoutStep {
             });
         }
         Ok(())
+    }
+}
+
+/// Transposes a matrix into one of `cols` columns.
+fn transpose_bytes(x: &[u8], out: &mut [u8], cols: usize) {
+    let rows = out.len() / cols;
+    // A block of each is read and written while it stays in the nearest cache.
+    for r in (0..rows).step_by(BYTES) {
+        for c in (0..cols).step_by(BYTES) {
+            let end = rows.min(r + BYTES);
+            for (j, column) in x.chunks_exact(rows).enumerate().take(cols.min(c + BYTES)).skip(c) {
+                let places = out[r * cols + j..].iter_mut().step_by(cols);
+                places.zip(&column[r..end]).for_each(|(to, &from)| *to = from);
+            }
+        }
     }
 }

@@ -484,12 +484,15 @@ fn statically_quantized_networks() {
         let y = there_and_back(&mut both, y, 0.02, -10, &first);
         let y = both.call("aten::hardtanh.out", &[value(y), number(0.0), number(1.5)], &first).unwrap();
         let y = there_and_back(&mut both, y, 0.02, -10, &first);
+        let w = weights(&mut both, &[6, 6, 1, 1], per_channel, 6);
+        let y = both.conv(y, w, 1, 1, &first);
+        let y = there_and_back(&mut both, y, 0.02, 0, &first);
         let flat = both.call("aten::view_copy.out", &[value(y), ints(&[12, 99])], &[12, 99]).unwrap();
         let (w, bias) = (weights(&mut both, &[40, 99], per_channel, 4), both.constant(&[40], 5));
         let z = addmm(&mut both, bias, flat, w, &[12, 40]);
         let z = there_and_back(&mut both, z, 0.05, 7, &[12, 40]);
-        // Quantized, two convolutions with a change of layout before and after, a product, and dequantized.
-        assert_eq!(both.check(&[z], 0.02), 7, "per channel: {per_channel}");
+        // Quantized, three convolutions with a change of layout before and after, a product, and dequantized.
+        assert_eq!(both.check(&[z], 0.02), 8, "per channel: {per_channel}");
     }
 }
 

@@ -302,20 +302,18 @@ fn rewritten(graph: &mut Graph, node: &Node, op: Op, x: ValueId, weights: &Weigh
 pub(super) fn outputs(graph: &mut Graph) {
     let mut i = 0;
     while i < graph.nodes.len() {
-        if !quantize_producer(graph, i) {
-            i += 1;
-        }
+        i = quantize_producer(graph, i).unwrap_or(i) + 1;
     }
 }
 
-/// Puts node `i` into what makes its input, if it quantizes that and nobody else reads it. Says whether it
-/// did; the node is gone then.
-fn quantize_producer(graph: &mut Graph, i: usize) -> bool {
-    let Op::Quantize(q) = graph.nodes[i].op else { return false };
+/// Puts node `i` into what makes its input, if it quantizes that and nobody else reads it: the index of that.
+/// The node is gone then.
+fn quantize_producer(graph: &mut Graph, i: usize) -> Option<usize> {
+    let Op::Quantize(q) = graph.nodes[i].op else { return None };
     let (counts, producers) = (graph.use_counts(), graph.producers());
     let own = |v: ValueId| producers[v.0].filter(|_| counts[v.0] == 1);
     let (from, out) = (graph.nodes[i].inputs[0], graph.nodes[i].outputs[0]);
-    let Some(mut p) = own(from) else { return false };
+    let mut p = own(from)?;
     let mut bounds = (q.low, q.high);
     let mut steps = vec![i];
     // Numbers that are clamped as reals and become numbers by the same parameters.
@@ -327,30 +325,29 @@ fn quantize_producer(graph: &mut Graph, i: usize) -> bool {
     {
         bounds = (number(&q, low).max(q.low), number(&q, high).min(q.high));
         steps.extend([p, d]);
-        let Some(producer) = own(graph.nodes[d].inputs[0]) else { return false };
-        p = producer;
+        p = own(graph.nodes[d].inputs[0])?;
     }
     let clamped = steps.len() > 1;
     let (output, activation) = match &mut graph.nodes[p].op {
         Op::QuantizedLinear(linear) => (&mut linear.output, linear.activation),
         Op::QuantizedConv(conv) => (&mut conv.output, conv.conv.activation),
-        _ => return false,
+        _ => return None,
     };
     match output {
         None if !clamped && !matches!(activation, Activation::Unary(_)) => *output = Some(q),
         Some(before) if clamped && before.affine == q.affine => {
             let (low, high) = (before.low.max(bounds.0), before.high.min(bounds.1));
             if low > high {
-                return false;
+                return None;
             }
             (before.low, before.high) = (low, high);
         }
-        _ => return false,
+        _ => return None,
     }
     graph.nodes[p].outputs = vec![out];
     steps.sort_unstable();
     steps.into_iter().rev().for_each(|step| drop(graph.nodes.remove(step)));
-    true
+    Some(p)
 }
 
 /// The number of a real, without bounds but those of 32 bits.
