@@ -22,7 +22,7 @@ const KC: usize = 512;
 /// Most rows of a block.
 const MC: usize = 112;
 /// Channels from which rows are read in place.
-const IN_PLACE_CHANNELS: usize = 8;
+const IN_PLACE_CHANNELS: usize = 4;
 
 /// What a row reads where the image has no pixel.
 static ZEROS: [f32; KC] = [0.0; KC];
@@ -365,21 +365,26 @@ impl Run<'_> {
 
     /// Where the taps of rows from `first` on count from.
     fn places(&self, first: usize, places: &mut [Place]) {
-        let (input, reach) = (self.frame.input, &self.phase.reach);
+        let (input, reach, scale) = (self.frame.input, &self.phase.reach, &self.phase.scale);
+        let inner = |d: usize, at: isize| {
+            let has = |tap: isize| (at.wrapping_add(tap) as usize) < input[d];
+            has(reach[d].0) && has(reach[d].1)
+        };
         let mut q = self.split(first);
-        for place in places {
-            let at: [isize; 3] = std::array::from_fn(|d| (q[d] * self.phase.scale[d]) as isize);
-            let has = |d: usize, tap: isize| (at[d].wrapping_add(tap) as usize) < input[d];
-            let inner = (0..3).all(|d| has(d, reach[d].0) && has(d, reach[d].1));
-            *place = Place { at, pixel: linear(at, input), inner };
-            q[2] += 1;
-            if q[2] == self.count[2] {
-                q[2] = 0;
-                q[1] += 1;
-                if q[1] == self.count[1] {
-                    (q[0], q[1]) = (q[0] + 1, 0);
-                }
+        let mut left = places;
+        // A line of the output at a time.
+        while !left.is_empty() {
+            let (line, rest) = left.split_at_mut((self.count[2] - q[2]).min(left.len()));
+            let [z, y] = [0, 1].map(|d| (q[d] * scale[d]) as isize);
+            let within = inner(0, z) && inner(1, y);
+            let start = linear([z, y, 0], input);
+            for (i, place) in line.iter_mut().enumerate() {
+                let x = ((q[2] + i) * scale[2]) as isize;
+                let inner = within && inner(2, x);
+                *place = Place { at: [z, y, x], pixel: start.wrapping_add(x), inner };
             }
+            q = if q[1] + 1 < self.count[1] { [q[0], q[1] + 1, 0] } else { [q[0] + 1, 0, 0] };
+            left = rest;
         }
     }
 
@@ -427,6 +432,9 @@ impl Run<'_> {
         for places in places.chunks(height) {
             for t in chunk.taps.clone() {
                 let taps = &self.phase.taps[t * wide..][..wide];
+                if self.extend_inner(table, image, places, &taps[0], channels) {
+                    continue;
+                }
                 let (first, last) = (self.pixels_of(&taps[0]), self.pixels_of(&taps[wide - 1]));
                 table.extend(places.iter().map(|place| {
                     if let (Some(pixel), Some(_)) = (first(place), last(place)) {
@@ -445,6 +453,27 @@ impl Run<'_> {
         }
     }
 
+    /// Adds pointers to where one tap meets the image, whose pixels are `step` elements apart, if it has all
+    /// pixels that all taps of these rows meet. Says whether it has.
+    #[inline(always)]
+    fn extend_inner(
+        &self,
+        table: &mut Vec<*const f32>,
+        image: &[f32],
+        places: &[Place],
+        tap: &[isize; 3],
+        step: usize,
+    ) -> bool {
+        let all = places.iter().all(|p| p.inner);
+        if all {
+            let base = image.as_ptr();
+            let distance = linear(*tap, self.frame.input);
+            let step = step as isize;
+            table.extend(places.iter().map(|p| base.wrapping_offset((p.pixel + distance) * step)));
+        }
+        all
+    }
+
     /// For each `height` rows, for each tap of the chunk, pointers to their channels.
     fn fill_table(
         &self,
@@ -461,6 +490,9 @@ impl Run<'_> {
         let len = chunk.channels.len();
         for places in places.chunks(height) {
             for tap in &self.phase.taps[chunk.taps.clone()] {
+                if self.extend_inner(table, &image[channel..], places, tap, p.in_channels) {
+                    continue;
+                }
                 let pixel_of = self.pixels_of(tap);
                 table.extend(places.iter().map(|place| match pixel_of(place) {
                     Some(pixel) => image[pixel * p.in_channels + channel..][..len].as_ptr(),
