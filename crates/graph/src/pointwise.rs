@@ -4,11 +4,15 @@
 //! of elements that stay in the nearest cache, each instruction over the whole block at once.
 
 use kernels::compute::{Binary, Isa, Unary, binary, clamp, unary};
+use operator::{KernelContext, Result};
 use pool::Pool;
-use tensor::{MAX_RANK, TensorMeta};
+use smallvec::SmallVec;
+use tensor::{MAX_RANK, TensorMeta, TensorView, TensorViewMut};
 
 /// Elements of a block.
 const BLOCK: usize = 512;
+/// Elements that a thread takes at a time; of fewer than two such parts one thread takes all.
+const PART: usize = 1 << 13;
 
 /// One instruction; its result is the register of its own index.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -276,6 +280,27 @@ impl Pass {
             free.extend(done.filter_map(|r| if let Place::Block(b) = places[r] { Some(b) } else { None }));
         }
         Self { instrs, access, places, num_blocks, isa, serial: Pool::serial() }
+    }
+
+    /// Runs over whole tensors, divided among the threads if they are large enough.
+    pub(crate) fn run_all(
+        &self,
+        ctx: &KernelContext<'_>,
+        reads: &[TensorView<'_>],
+        out: &mut TensorViewMut<'_>,
+    ) -> Result<()> {
+        let inputs =
+            reads.iter().map(|r| r.as_slice::<f32>()).collect::<Result<SmallVec<[&[f32]; 4]>, _>>()?;
+        let out = out.as_mut_slice::<f32>()?;
+        if ctx.pool().threads() == 1 || out.len() < 2 * PART {
+            self.run(&inputs, 0, out, &mut ctx.scratch(self.scratch())?);
+            return Ok(());
+        }
+        let inputs = &inputs;
+        ctx.pool().parallel_chunks_mut(out, PART, 1, &|i, part| {
+            self.run(inputs, i * PART, part, &mut vec![0.0; self.scratch()]);
+        });
+        Ok(())
     }
 
     /// Elements of scratch that [`Self::run`] needs for each thread.

@@ -1,9 +1,9 @@
 //! The steps of quantized tensors: [`Op::Quantize`], [`Op::Dequantize`], [`Op::QuantizedLinear`] and
 //! [`Op::QuantizedConv`].
 
-use crate::executable::pixels;
 use crate::graph::Graph;
 use crate::node::{Node, Op, QuantizedConvolution, QuantizedInput, QuantizedLinear};
+use crate::window::frame;
 use kernels::compute::{Affine, Isa, MatMut, MatRef, Quantization, dequantize, quantize, range};
 use kernels::compute::{ConvFrame, QuantizedConv, QuantizedConvOut, QuantizedImages};
 use kernels::compute::{PackedWeights, QuantizedEpilogue, QuantizedOut, QuantizedRows, Weights, qgemm};
@@ -51,9 +51,7 @@ impl QuantizedStep {
             Op::QuantizedConv(spec) => {
                 let (x, out) = (graph.meta(node.inputs[0]), graph.meta(node.outputs[0]));
                 let conv = QuantizedConv::new(isa, spec.conv.params, numbers()?, floats(2)?)?;
-                let space = spec.conv.space;
-                let frame =
-                    ConvFrame { batch: x.sizes()[0], input: pixels(x, space), output: pixels(out, space) };
+                let frame = frame(x, out, spec.conv.space);
                 Kind::Conv { spec: *spec, conv, frame, bias: bias(spec.conv.bias)? }
             }
             other => return Err(Error::invalid(format!("{} as a quantized step", other.name()))),
