@@ -19,10 +19,7 @@ pub(crate) struct RelayoutStep {
 
 impl RelayoutStep {
     pub(crate) fn new(from: &TensorMeta, to: &TensorMeta, isa: Isa) -> Self {
-        let known = match from.dtype() {
-            ScalarType::Float | ScalarType::Char | ScalarType::Byte => true,
-            _ => false,
-        };
+        let known = matches!(from.dtype(), ScalarType::Float | ScalarType::Char | ScalarType::Byte);
         let known = known && from.rank() >= 3 && from.sizes() == to.sizes();
         let pixels = from.sizes().get(2..).map_or(0, |s| s.iter().product());
         let matrices = match (image_layout(from), image_layout(to)) {

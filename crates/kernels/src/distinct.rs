@@ -291,7 +291,7 @@ fn bincount(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Re
         write_rows::<C>(ctx, out, |out| {
             out.fill(C::default());
             for (&n, &w) in numbers.iter().zip(weights.iter()) {
-                out[n as usize] = out[n as usize] + w;
+                out[n as usize] += w;
             }
             Ok(())
         })

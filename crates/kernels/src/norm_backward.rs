@@ -80,10 +80,10 @@ fn gradients(
         grad.sizes(),
         x.sizes()
     );
-    for i in 0..2 {
-        expect_dtype(args.name(i), args.meta(i)?.dtype(), DtypeSet::FLOATING)?;
-        let found = args.tensor(at[i])?.numel();
-        ensure!(found == form.rows, "{}: expected {} elements, found {found}", args.name(at[i]), form.rows);
+    for (argument, statistic) in [(0, at[0]), (1, at[1])] {
+        expect_dtype(args.name(argument), args.meta(argument)?.dtype(), DtypeSet::FLOATING)?;
+        let (name, found) = (args.name(statistic), args.tensor(statistic)?.numel());
+        ensure!(found == form.rows, "{name}: expected {} elements, found {found}", form.rows);
     }
     let weight: Option<Values<'_, f64>> = match args.optional_tensor(at[2])? {
         None => None,
@@ -122,10 +122,7 @@ fn gradients(
             Ok(())
         })?;
     }
-    for k in 1..3 {
-        if !mask[k] {
-            continue;
-        }
+    for k in (1..3).filter(|&k| mask[k]) {
         let out = outs.tensor(k)?;
         expect_out(x.dtype(), out.dtype())?;
         out.resize(weights_shape)?;
