@@ -73,3 +73,22 @@ fn transpose_bytes(x: &[u8], out: &mut [u8], cols: usize) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_are_transposed_across_blocks() {
+        for (rows, cols) in [(1, 1), (3, 200), (130, 65), (64, 64), (200, 3)] {
+            let x: Vec<u8> = (0..rows * cols).map(|i| (i * 7919 / 8) as u8).collect();
+            let mut out = vec![0; x.len()];
+            transpose_bytes(&x, &mut out, cols);
+            for r in 0..rows {
+                for c in 0..cols {
+                    assert_eq!(out[r * cols + c], x[c * rows + r], "row {r}, column {c} of {rows}x{cols}");
+                }
+            }
+        }
+    }
+}

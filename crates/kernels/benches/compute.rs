@@ -42,7 +42,7 @@ fn quantized_products(c: &mut Criterion) {
     let mut group = c.benchmark_group("qgemm");
     let pool = Pool::serial();
     for (m, k, n) in [
-        (64, 64, 64),
+        (64usize, 64usize, 64usize),
         (512, 512, 512),
         (1, 4096, 4096),
         (8, 2048, 2048),
