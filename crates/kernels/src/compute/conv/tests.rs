@@ -1,3 +1,4 @@
+use super::super::math::Unary;
 use super::*;
 use proptest::prelude::*;
 
@@ -68,7 +69,11 @@ fn check(p: ConvParams, f: ConvFrame, layouts: (Layout, Layout), variant: u32) {
     let epilogue = ConvEpilogue {
         bias: (variant & 1 != 0).then_some(&bias[..]),
         residual: (variant & 2 != 0).then_some(&residual[..]),
-        activation: if variant & 4 != 0 { Activation::Relu } else { Activation::Identity },
+        activation: match variant >> 2 {
+            0 => Activation::Identity,
+            1 => Activation::Relu,
+            _ => Activation::Unary(Unary::Hardswish),
+        },
     };
     let channel_of = |i: usize| match layouts.1 {
         Layout::ChannelsFirst => i / f.out_pixels() % p.out_channels,
@@ -89,8 +94,10 @@ fn check(p: ConvParams, f: ConvFrame, layouts: (Layout, Layout), variant: u32) {
                 if epilogue.residual.is_some() {
                     want += f64::from(residual[i]);
                 }
-                if variant & 4 != 0 {
-                    want = want.max(0.0);
+                match variant >> 2 {
+                    0 => {}
+                    1 => want = want.max(0.0),
+                    _ => want *= (want + 3.0).clamp(0.0, 6.0) / 6.0,
                 }
                 assert!(
                     (f64::from(got) - want).abs() <= tolerance,
@@ -127,7 +134,7 @@ proptest! {
     #[test]
     fn convolutions_match_their_definition(
         p in params(), batch in 1usize..3, input in prop::array::uniform3(1usize..8),
-        more in prop::array::uniform3(0usize..2), layouts in (layout(), layout()), variant in 0u32..8,
+        more in prop::array::uniform3(0usize..2), layouts in (layout(), layout()), variant in 0u32..12,
     ) {
         if let Some(mut output) = p.output_size(input, [0; 3]) {
             for d in 0..3 {
@@ -140,7 +147,7 @@ proptest! {
     #[test]
     fn depthwise_matches_its_definition(
         p in params(), channels in 1usize..70, input in prop::array::uniform2(1usize..20), layout in layout(),
-        variant in 0u32..8,
+        variant in 0u32..12,
     ) {
         let mut p = ConvParams { in_channels: channels, out_channels: channels, groups: channels, transposed: false, ..p };
         (p.kernel[0], p.padding[0]) = (1, 0);
