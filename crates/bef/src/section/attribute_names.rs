@@ -4,7 +4,7 @@
 //! Optional. How many names belong to a kernel is only known from the kernel. Native functions are counted but have
 //! no entry, contrary to the published grammar.
 
-use super::strings::{StringOffsets, Strings};
+use super::strings::{LastString, StringOffsets, Strings};
 use crate::buffer::Buffer;
 use crate::error::{Error, ErrorKind, Result, Within};
 use crate::limits::Budget;
@@ -16,6 +16,7 @@ use crate::region::{Cursor, Region};
 pub struct AttributeNames<'a> {
     cursor: Cursor<'a>,
     strings: Strings<'a>,
+    last: LastString,
 }
 
 impl<'a> AttributeNames<'a> {
@@ -23,7 +24,7 @@ impl<'a> AttributeNames<'a> {
     pub(crate) fn read(region: Region<'a>, strings: Strings<'a>, functions: usize) -> Result<Self> {
         let mut cursor = region.cursor();
         expect_count(&mut cursor, functions as u64, "functions").within(|| "attribute_names")?;
-        Ok(AttributeNames { cursor, strings })
+        Ok(AttributeNames { cursor, strings, last: LastString::default() })
     }
 
     /// Starts the next function that has a body, with `kernels` kernels, the pseudo kernel counted.
@@ -45,7 +46,7 @@ impl<'a> AttributeNames<'a> {
     /// Passes over the next name, whose length it counts, but of which it looks only at the start.
     pub(crate) fn check_name(&mut self, budget: &mut Budget) -> Result<()> {
         let at = self.cursor.offset();
-        let length = self.cursor.vbr().and_then(|offset| self.strings.check_start(offset));
+        let length = self.cursor.vbr().and_then(|offset| self.strings.check_start(offset, &mut self.last));
         length.and_then(|length| budget.spend(length, at)).within(|| "attribute_names")
     }
 

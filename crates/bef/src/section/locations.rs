@@ -14,6 +14,7 @@ use std::borrow::Cow;
 use std::fmt;
 
 use super::location_strings::{LocationStrings, LocationStringsWriter};
+use super::strings::LastString;
 use crate::buffer::Buffer;
 use crate::error::{Error, ErrorKind, Result, Within};
 use crate::limits::Limits;
@@ -214,14 +215,17 @@ impl<'a> Locations<'a> {
 
     /// Checks the location at `offset`, which lies inside the section; where it ends, and what it costs to decode: the
     /// bytes of its strings, of which only the starts are looked at, and [`NODE_COST`] for each byte of its own.
-    pub(crate) fn check(&self, offset: u64) -> Result<(u64, u64)> {
-        let check = || {
+    /// `last` is the string that was checked before.
+    pub(crate) fn check(&self, offset: u64, last: &mut LastString) -> Result<(u64, u64)> {
+        let mut check = || {
             let mut cursor = self.region.from(offset)?.cursor();
             // How many children each open node still waits for, outermost first.
             let mut missing: Vec<u64> = Vec::new();
             let mut strings = 0u64;
             'nodes: loop {
-                match self.node(&mut cursor, missing.len(), LocationStrings::check_start)? {
+                match self
+                    .node(&mut cursor, missing.len(), |strings, offset| strings.check_start(offset, last))?
+                {
                     Node::Unknown | Node::Fused(0) => {}
                     Node::FileLineCol { file, .. } => strings = strings.saturating_add(file),
                     Node::Name(name) => {
@@ -256,7 +260,7 @@ impl<'a> Locations<'a> {
         &self,
         cursor: &mut Cursor<'a>,
         depth: usize,
-        string: impl Fn(&LocationStrings<'a>, u64) -> Result<S>,
+        mut string: impl FnMut(&LocationStrings<'a>, u64) -> Result<S>,
     ) -> Result<Node<S>> {
         let at = cursor.offset();
         if depth >= self.nesting {
@@ -395,8 +399,11 @@ mod tests {
         }
         let size = u64::from(offsets[3]);
         let strings = "inner.".len() + 2 * "a.mlir.".len() + "outer.".len();
-        assert_eq!(locations.check(0).unwrap(), (size, NODE_COST * size + strings as u64));
-        assert_eq!(locations.check(size).unwrap().0, bytes.len() as u64);
+        assert_eq!(
+            locations.check(0, &mut LastString::default()).unwrap(),
+            (size, NODE_COST * size + strings as u64)
+        );
+        assert_eq!(locations.check(size, &mut LastString::default()).unwrap().0, bytes.len() as u64);
         assert_eq!(locations.get(0xFFFF_FFFE).unwrap(), None);
     }
 
@@ -411,7 +418,7 @@ mod tests {
         let limits = Limits { location_nesting: 3, ..Limits::default() };
         let read = |bytes: &[u8]| {
             let locations = Locations::new(Region::new(bytes, 50), LocationStrings::default(), &limits);
-            assert_eq!(locations.get(0).map(drop), locations.check(0).map(drop));
+            assert_eq!(locations.get(0).map(drop), locations.check(0, &mut LastString::default()).map(drop));
             locations.get(0).map(|location| location.map(Location::into_owned))
         };
         let error = read(&[3, 0, 3, 0, 3, 0, 0]).unwrap_err();

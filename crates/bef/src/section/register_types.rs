@@ -29,13 +29,22 @@ impl<'a> RegisterTypes<'a> {
     /// # Errors
     /// When the section says another number of registers, or ends.
     pub fn next_function(&mut self, registers: usize) -> Result<Vec<TypeId>> {
-        self.read_function(registers).within(|| "register_types")
+        let mut types = Vec::new();
+        self.next_function_into(registers, &mut types)?;
+        Ok(types)
     }
 
-    fn read_function(&mut self, registers: usize) -> Result<Vec<TypeId>> {
-        expect_count(&mut self.cursor, registers as u64, "registers")?;
-        let read = |index| self.cursor.vbr32("type index").map(TypeId).within(|| format!("[{index}]"));
-        (0..registers).map(read).collect()
+    /// As [`Self::next_function`], into memory that is used again.
+    pub(crate) fn next_function_into(&mut self, registers: usize, types: &mut Vec<TypeId>) -> Result<()> {
+        types.clear();
+        let mut read = || {
+            expect_count(&mut self.cursor, registers as u64, "registers")?;
+            for index in 0..registers {
+                types.push(self.cursor.vbr32("type index").map(TypeId).within(|| format!("[{index}]"))?);
+            }
+            Ok(())
+        };
+        read().within(|| "register_types")
     }
 
     /// Absolute file offset of what comes next.

@@ -16,6 +16,10 @@ pub struct Strings<'a> {
     region: Region<'a>,
 }
 
+/// Offset and length of the string that was checked last: mostly the next one is the same.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct LastString(Option<(u64, u64)>);
+
 impl<'a> Strings<'a> {
     pub(crate) fn new(region: Region<'a>) -> Self {
         Strings { region }
@@ -29,9 +33,21 @@ impl<'a> Strings<'a> {
         self.find(offset).within(|| format!("strings[{offset}]"))
     }
 
-    /// Checks that a string starts at `offset`, but not its text; its length with the NUL.
+    /// Checks that a string starts at `offset`, but not its text; its length with the NUL. `last` is the string
+    /// that was checked before, or the default, and becomes this one.
     #[inline]
-    pub(crate) fn check_start(&self, offset: u64) -> Result<u64> {
+    pub(crate) fn check_start(&self, offset: u64, last: &mut LastString) -> Result<u64> {
+        if let Some((start, len)) = last.0
+            && start == offset
+        {
+            return Ok(len);
+        }
+        let len = self.len_at(offset)?;
+        last.0 = Some((offset, len));
+        Ok(len)
+    }
+
+    fn len_at(&self, offset: u64) -> Result<u64> {
         let start = self.start(offset).within(|| format!("strings[{offset}]"))?;
         let tail = &self.region.bytes()[start..];
         Ok(tail.iter().position(|&byte| byte == 0).map_or(tail.len(), |length| length + 1) as u64)

@@ -4,6 +4,7 @@ use super::{Known, Labels, plural};
 use crate::error::Result;
 use crate::framing::SectionId;
 use crate::section::location_strings::LocationStrings;
+use crate::section::strings::LastString;
 
 impl<'a> Known<'_, 'a> {
     /// What the location at `offset` says.
@@ -18,7 +19,7 @@ impl<'a> Known<'_, 'a> {
         while labels.cursor.remaining() > 0 {
             let offset = labels.cursor.position();
             // Makes sure that the location is sound and not nested too deeply.
-            self.file.locations().check(offset)?;
+            self.file.locations().check(offset, &mut LastString::default())?;
             labels.nest(format_args!("locations[{offset}]"), |labels| self.location_nodes(labels))?;
         }
         Ok(())

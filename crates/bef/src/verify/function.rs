@@ -2,6 +2,7 @@
 
 use super::{LocationStarts, Verified};
 use crate::error::{Error, ErrorKind, Result, Within};
+use crate::ids::TypeId;
 use crate::limits::Budget;
 use crate::section::attribute_names::AttributeNames;
 use crate::section::function_index::{FunctionEntry, FunctionKind};
@@ -17,6 +18,8 @@ pub(super) struct Checker<'v, 'a> {
     budget: Budget,
     names: Option<AttributeNames<'a>>,
     types: Option<RegisterTypes<'a>>,
+    /// Types of the function's registers.
+    kinds: Vec<TypeId>,
     defined: Vec<bool>,
     /// Kernels' uses of each register, then where each register's part of `users` starts.
     uses: Vec<u32>,
@@ -48,7 +51,7 @@ impl<'v, 'a> Checker<'v, 'a> {
         names: Option<AttributeNames<'a>>,
         types: Option<RegisterTypes<'a>>,
     ) -> Self {
-        let (defined, uses, returned, users, sorted, arguments) = Default::default();
+        let (kinds, defined, uses, returned, users, sorted, arguments) = Default::default();
         Checker {
             file,
             locations,
@@ -56,6 +59,7 @@ impl<'v, 'a> Checker<'v, 'a> {
             budget,
             names,
             types,
+            kinds,
             defined,
             uses,
             returned,
@@ -130,7 +134,8 @@ impl<'v, 'a> Checker<'v, 'a> {
     fn check_types(&mut self, record: &FunctionRecord<'a>, entry: &FunctionEntry<'_>) -> Result<()> {
         let Some(types) = &mut self.types else { return Ok(()) };
         let at = types.offset();
-        let kinds = types.next_function(record.register_uses().len())?;
+        let kinds = &mut self.kinds;
+        types.next_function_into(record.register_uses().len(), kinds)?;
         let known = self.file.type_names().len();
         if let Some(register) = kinds.iter().position(|kind| kind.index() >= known) {
             return Err(Error::new(
@@ -141,7 +146,7 @@ impl<'v, 'a> Checker<'v, 'a> {
             ))
             .within(|| format!("register_types[{register}]"));
         }
-        let arguments = entry.arguments.iter().zip(&kinds).position(|(expected, found)| expected != found);
+        let arguments = entry.arguments.iter().zip(&*kinds).position(|(expected, found)| expected != found);
         let result = entry.results.iter().zip(record.results()).position(|(expected, register)| {
             kinds.get(register.index()).is_some_and(|found| found != expected)
         });

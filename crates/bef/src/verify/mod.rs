@@ -15,7 +15,7 @@ use crate::section::attribute_types::AttributeTypes;
 use crate::section::function_index::{FunctionIndex, FunctionKind};
 use crate::section::functions::{FunctionRecord, KERNEL_ALIGNMENT};
 use crate::section::locations::{Location, Locations};
-use crate::section::strings::Strings;
+use crate::section::strings::{LastString, Strings};
 
 /// A file whose parts are known to agree, with its tables decoded.
 ///
@@ -87,9 +87,9 @@ impl LocationStarts {
     fn check(locations: Locations<'_>, budget: &mut Budget) -> Result<Self> {
         let len = locations.region().len();
         let mut starts = Vec::new();
-        let mut offset = 0;
+        let (mut offset, mut last) = (0, LastString::default());
         while offset < len {
-            let (end, cost) = locations.check(offset)?;
+            let (end, cost) = locations.check(offset, &mut last)?;
             let at = locations.region().start() + offset;
             budget.spend(cost, at).within(|| format!("locations[{offset}]"))?;
             starts.push((offset, cost));
@@ -223,16 +223,16 @@ impl<'a> Verified<'a> {
             self.file.attribute_names(count)?,
             self.file.register_types(count)?,
         );
+        let mut record = FunctionRecord::default();
         for (index, (entry, end)) in self.functions.iter().zip(extents).enumerate() {
             if entry.kind == FunctionKind::Native {
                 continue;
             }
             // A record ends where the next one starts, so that no byte is read for two functions.
-            let record = section
+            section
                 .slice(0, end)
-                .and_then(|section| FunctionRecord::read(section, &entry, self.file.limits()));
-            record
-                .and_then(|record| checker.check(&record, &entry))
+                .and_then(|section| record.read_into(section, &entry, self.file.limits()))
+                .and_then(|()| checker.check(&record, &entry))
                 .within(|| format!("functions[{index}]"))?;
         }
         checker.finish()

@@ -51,7 +51,7 @@ pub struct KernelEntry {
 }
 
 /// A function's tables, decoded; its kernels are read when asked for.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct FunctionRecord<'a> {
     start: u64,
     location: u64,
@@ -65,19 +65,32 @@ pub struct FunctionRecord<'a> {
 impl<'a> FunctionRecord<'a> {
     /// The record of `entry`, which is not native, in the Functions section.
     pub(crate) fn read(section: Region<'a>, entry: &FunctionEntry<'_>, limits: &Limits) -> Result<Self> {
+        let mut record = Self::default();
+        record.read_into(section, entry, limits)?;
+        Ok(record)
+    }
+
+    /// As [`Self::read`], into the memory of another function's record, which without success is no record.
+    pub(crate) fn read_into(
+        &mut self,
+        section: Region<'a>,
+        entry: &FunctionEntry<'_>,
+        limits: &Limits,
+    ) -> Result<()> {
         let mut cursor = section.from(entry.offset).within(|| "offset")?.cursor();
-        let start = cursor.offset();
-        let location = cursor.vbr().within(|| "location")?;
-        let register_uses = read_register_table(&mut cursor).within(|| "registers")?;
-        let kernels = read_kernel_table(&mut cursor, limits).within(|| "kernels")?;
-        let mut results = Vec::with_capacity(entry.results.len());
+        self.start = cursor.offset();
+        self.location = cursor.vbr().within(|| "location")?;
+        read_register_table(&mut cursor, &mut self.register_uses).within(|| "registers")?;
+        read_kernel_table(&mut cursor, limits, &mut self.kernels).within(|| "kernels")?;
+        self.results.clear();
+        self.results.reserve(entry.results.len());
         for index in 0..entry.results.len() {
             let register = cursor.vbr32("register").within(|| format!("results[{index}]"))?;
-            results.push(Register(register));
+            self.results.push(Register(register));
         }
         cursor.align(KERNEL_ALIGNMENT).within(|| "kernels")?;
-        let kernel_list = cursor.take(cursor.remaining())?;
-        Ok(FunctionRecord { start, location, register_uses, kernels, results, kernel_list })
+        self.kernel_list = cursor.take(cursor.remaining())?;
+        Ok(())
     }
 
     /// Absolute file offset of the record.
@@ -137,16 +150,17 @@ impl<'a> FunctionRecord<'a> {
     }
 }
 
-fn read_register_table(cursor: &mut Cursor<'_>) -> Result<Vec<u32>> {
+fn read_register_table(cursor: &mut Cursor<'_>, uses: &mut Vec<u32>) -> Result<()> {
     let count = cursor.count("registers", 1)?;
-    let mut uses = Vec::with_capacity(count as usize);
+    uses.clear();
+    uses.reserve(count as usize);
     for index in 0..count {
         uses.push(cursor.vbr32("use count").within(|| format!("[{index}]"))?);
     }
-    Ok(uses)
+    Ok(())
 }
 
-fn read_kernel_table(cursor: &mut Cursor<'_>, limits: &Limits) -> Result<Vec<KernelEntry>> {
+fn read_kernel_table(cursor: &mut Cursor<'_>, limits: &Limits, kernels: &mut Vec<KernelEntry>) -> Result<()> {
     let at = cursor.offset();
     let count = cursor.count("kernels", 3)?;
     if count > limits.max_kernels {
@@ -157,11 +171,12 @@ fn read_kernel_table(cursor: &mut Cursor<'_>, limits: &Limits) -> Result<Vec<Ker
             format!("at most {} (Limits::max_kernels)", limits.max_kernels),
         ));
     }
-    let mut kernels = Vec::with_capacity(count as usize);
+    kernels.clear();
+    kernels.reserve(count as usize);
     for index in 0..count {
         kernels.push(read_kernel_entry(cursor).within(|| format!("[{index}]"))?);
     }
-    Ok(kernels)
+    Ok(())
 }
 
 fn read_kernel_entry(cursor: &mut Cursor<'_>) -> Result<KernelEntry> {
