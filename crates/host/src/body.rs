@@ -1,5 +1,6 @@
 use crate::dataflow;
-use crate::kernel::{Kernel, Site};
+use crate::kernel::{Kernel, PlainKernel, PlainOperands, Site};
+use crate::value::Value;
 use std::sync::Arc;
 
 /// Indices into one of a body's tables.
@@ -39,6 +40,29 @@ pub(crate) struct Node {
     successors: Span,
 }
 
+/// The call of a kernel on the registers themselves, if it can be called so.
+pub(crate) struct PlainCall {
+    kernel: Option<PlainKernel>,
+    operands: PlainOperands,
+}
+
+impl PlainCall {
+    fn new(node: &NodeParts) -> Self {
+        let mut operands = PlainOperands::default();
+        let given = node.arguments.iter().chain(&node.results);
+        let fits = node.arguments.len() + node.results.len() <= operands.len();
+        operands.iter_mut().zip(given).for_each(|(operand, &register)| *operand = register);
+        let plain = || Arc::clone(&node.kernel).plain(node.arguments.len(), node.results.len());
+        Self { kernel: fits.then(plain).flatten(), operands }
+    }
+
+    /// Runs the kernel, if its operands are such. False if they are not: then nothing has happened.
+    #[inline(always)]
+    pub(crate) fn run(&self, registers: &mut [Value]) -> bool {
+        self.kernel.as_ref().is_some_and(|kernel| kernel(registers, &self.operands))
+    }
+}
+
 /// What the executor knows of a register.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Register {
@@ -56,6 +80,8 @@ pub(crate) struct Register {
 /// register is set by one kernel, or is an argument; kernels use what earlier kernels set.
 pub(crate) struct Body {
     pub(crate) nodes: Box<[Node]>,
+    /// Of each kernel.
+    pub(crate) plain: Box<[PlainCall]>,
     pub(crate) sites: Box<[Site]>,
     table: Box<[u32]>,
     pub(crate) registers: Box<[Register]>,
@@ -148,6 +174,7 @@ impl Body {
         }
         let mut nodes = Vec::with_capacity(parts.nodes.len());
         let mut sites = Vec::with_capacity(parts.nodes.len());
+        let plain = parts.nodes.iter().map(PlainCall::new).collect();
         for (i, node) in parts.nodes.into_iter().enumerate() {
             let arrivals = users(&node.results).into_iter().chain(successors[i].iter().copied());
             nodes.push(Node {
@@ -167,6 +194,7 @@ impl Body {
         let counts = registers.iter().map(|r| r.uses).chain(uses.ready).collect();
         let mut body = Self {
             nodes: nodes.into(),
+            plain,
             sites: sites.into(),
             table: table.into(),
             registers: registers.into(),

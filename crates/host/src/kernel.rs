@@ -2,6 +2,7 @@ use crate::attributes::{AttributeValue, SiteAttribute};
 use crate::context::ExecutionContext;
 use crate::error::{ErrorCode, ErrorValue, SourceLocation};
 use crate::function::{FunctionRef, Results};
+use crate::stack;
 use crate::value::{Chain, FromValue, IntoValue, Value};
 use std::any::Any;
 use std::sync::Arc;
@@ -10,7 +11,23 @@ use std::sync::Arc;
 pub trait Kernel: Send + Sync {
     /// Runs once. Every result must be set, or [`Frame::fail`] called.
     fn run(&self, frame: &mut Frame<'_>);
+
+    /// The same kernel on registers themselves, for calls of so many arguments and results, if it takes and
+    /// gives nothing but numbers and chains.
+    fn plain(self: Arc<Self>, arguments: usize, results: usize) -> Option<PlainKernel> {
+        let _ = (arguments, results);
+        None
+    }
 }
+
+/// A kernel on the registers of a function themselves, of which the operands, arguments and then results,
+/// are indices. It runs once if the arguments are numbers and chains of the types that it takes, and the
+/// places of the results hold nothing that is shared; it then sets all results to numbers and chains. If it
+/// cannot be so, nothing happens, it gives false, and [`Kernel::run`] is called.
+pub type PlainKernel = Box<dyn Fn(&mut [Value], &PlainOperands) -> bool + Send + Sync>;
+
+/// The operands of a [`PlainKernel`]; those past the ones that it has are zero.
+pub type PlainOperands = [u32; 4];
 
 impl<F: Fn(&mut Frame<'_>) + Send + Sync> Kernel for F {
     #[inline]
@@ -91,6 +108,30 @@ pub struct Frame<'a> {
 }
 
 impl<'a> Frame<'a> {
+    /// A frame for calls of a function's kernels on its registers, of no call yet.
+    #[inline(always)]
+    pub(crate) fn on_registers(
+        registers: &'a mut [Value],
+        shares: bool,
+        site: &'a Site,
+        function: FunctionRef<'a>,
+        context: &'a ExecutionContext,
+        env: Env<'a>,
+    ) -> Self {
+        Self {
+            values: registers,
+            arguments: &[],
+            results: &[],
+            owned: false,
+            shares,
+            site,
+            function,
+            context,
+            env,
+            error: None,
+        }
+    }
+
     /// The number of arguments.
     #[inline]
     pub fn arguments(&self) -> usize {
@@ -276,6 +317,23 @@ impl<'a> Frame<'a> {
     /// The request that this call belongs to.
     pub fn context(&self) -> &'a ExecutionContext {
         self.context
+    }
+
+    /// Runs tasks of the work queue until none is left.
+    ///
+    /// # Errors
+    /// A message for [`Frame::fail`] if the kernel is part of a task of a pool, which would wait for itself, or
+    /// of too many calls inside one another.
+    pub fn quiesce(&self) -> Result<(), Fault> {
+        let host = self.context.host();
+        if !host.queue().can_quiesce() {
+            return Err("a kernel cannot wait for the task that runs it: order kernels by chains".into());
+        }
+        if stack::is_deep() {
+            return Err(Fault::new(ErrorCode::ResourceExhausted, "functions call each other too deeply"));
+        }
+        host.quiesce();
+        Ok(())
     }
 
     /// The number of attributes, functions not among them.

@@ -86,7 +86,11 @@ pub(crate) fn run(
         });
     }
     context.count_some_kernels(body.nodes.len() as u32);
-    let (outcome, shares) = run_kernels(function, body, registers, context, env);
+    let (outcome, shares) = if context.host().tracer().is_enabled() {
+        run_kernels::<true>(function, body, registers, context, env)
+    } else {
+        run_kernels::<false>(function, body, registers, context, env)
+    };
     if outcome.is_ok() {
         for (i, (&register, result)) in body.results.iter().zip(results).enumerate() {
             let again = body.results[i + 1..].contains(&register);
@@ -102,7 +106,7 @@ pub(crate) fn run(
 }
 
 /// Runs the kernels, and says whether a register has held something shared.
-fn run_kernels(
+fn run_kernels<const TRACED: bool>(
     function: FunctionRef<'_>,
     body: &Body,
     registers: &mut [Value],
@@ -114,29 +118,16 @@ fn run_kernels(
         return (Err(error.clone()), shares);
     }
     let Some(site) = body.sites.first() else { return (Ok(()), shares) };
-    let tracer = context.host().tracer();
-    let traces = tracer.is_enabled();
-    let mut frame = Frame {
-        values: registers,
-        arguments: &[],
-        results: &[],
-        owned: false,
-        shares,
-        site,
-        function,
-        context,
-        env,
-        error: None,
-    };
-    // Two iterators that each move a pointer: a zip would multiply an index for either.
-    let mut sites = body.sites.iter();
-    for node in &body.nodes {
-        let Some(site) = sites.next() else { break };
+    let mut frame = Frame::on_registers(registers, shares, site, function, context, env);
+    for (index, call) in body.plain.iter().enumerate() {
+        if !TRACED && call.run(frame.values) {
+            continue;
+        }
+        let node = &body.nodes[index];
         (frame.arguments, frame.results) = body.operands(node);
-        frame.site = site;
-        if traces {
-            let index = body.nodes.len() - 1 - sites.len();
-            traced(tracer, index, || node.kernel.run(&mut frame), site);
+        frame.site = &body.sites[index];
+        if TRACED {
+            traced(context.host().tracer(), index, frame.site, || node.kernel.run(&mut frame));
         } else {
             node.kernel.run(&mut frame);
         }
@@ -153,7 +144,7 @@ fn run_kernels(
 }
 
 #[cold]
-fn traced(tracer: Tracer<'_>, index: usize, run: impl FnOnce(), site: &Site) {
+fn traced(tracer: Tracer<'_>, index: usize, site: &Site, run: impl FnOnce()) {
     let start = tracer.start();
     run();
     tracer.end(start, SpanKind::Kernel, &site.name, Place { chain: None, instruction: Some(index as u32) });

@@ -2,7 +2,7 @@
 
 use crate::attributes::AttributeValue;
 use crate::function::Results;
-use crate::kernel::{Fault, Frame, Kernel};
+use crate::kernel::{Fault, Frame, Kernel, PlainKernel, PlainOperands};
 use crate::value::{FromValue, IntoValue, Value};
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -20,6 +20,15 @@ pub struct Cursor {
 
 /// A Rust type that can be a parameter of a typed kernel.
 pub trait Parameter: Sized {
+    /// Whether this is an argument that is a number or a chain.
+    const PLAIN: bool = false;
+
+    /// The argument that a register holds, if the parameter is one and the register is of this type.
+    fn from_register(register: &Value) -> Option<Self> {
+        let _ = register;
+        None
+    }
+
     /// Takes the next argument or attribute, if there is one and it is of this type.
     fn fetch(frame: &Frame<'_>, cursor: &mut Cursor) -> Option<Self>;
 
@@ -28,6 +37,13 @@ pub trait Parameter: Sized {
 }
 
 impl<T: FromValue> Parameter for T {
+    const PLAIN: bool = T::PLAIN;
+
+    #[inline(always)]
+    fn from_register(register: &Value) -> Option<Self> {
+        T::from_value(register)
+    }
+
     #[inline(always)]
     fn fetch(frame: &Frame<'_>, cursor: &mut Cursor) -> Option<Self> {
         let index = cursor.argument;
@@ -58,18 +74,49 @@ impl<T: for<'f> AttributeValue<'f>> Parameter for Attr<T> {
 
 /// What a typed kernel can give.
 pub trait Outcome {
+    /// How many results there are, if there always are as many and all are numbers and chains.
+    const PLAIN: Option<usize> = None;
+
     /// Sets the results.
     fn deliver(self, frame: &mut Frame<'_>);
+
+    /// Sets registers to the results: of all calls if [`Self::PLAIN`] says so, else of none.
+    #[inline(always)]
+    fn deliver_plain(self, registers: &mut [Value], results: &[u32])
+    where
+        Self: Sized,
+    {
+        let _ = (registers, results);
+    }
+}
+
+/// Sets a register to a number or a chain.
+#[inline(always)]
+fn put_plain(value: impl IntoValue, registers: &mut [Value], results: &[u32], index: usize) {
+    if let Some(&register) = results.get(index)
+        && let Some(place) = registers.get_mut(register as usize)
+    {
+        value.put_in(place);
+    }
 }
 
 impl<T: IntoValue> Outcome for T {
+    const PLAIN: Option<usize> = if T::PLAIN { Some(1) } else { None };
+
     #[inline(always)]
     fn deliver(self, frame: &mut Frame<'_>) {
         frame.set(0, self);
     }
+
+    #[inline(always)]
+    fn deliver_plain(self, registers: &mut [Value], results: &[u32]) {
+        put_plain(self, registers, results, 0);
+    }
 }
 
 impl Outcome for () {
+    const PLAIN: Option<usize> = Some(0);
+
     #[inline(always)]
     fn deliver(self, _: &mut Frame<'_>) {}
 }
@@ -85,18 +132,25 @@ impl<T: Outcome, E: Into<Fault>> Outcome for Result<T, E> {
 }
 
 macro_rules! tuples {
-    ($($name:ident $index:tt),*) => {
+    ($len:literal: $($name:ident $index:tt),*) => {
         impl<$($name: IntoValue),*> Outcome for ($($name,)*) {
+            const PLAIN: Option<usize> = if $($name::PLAIN)&&* { Some($len) } else { None };
+
             #[inline(always)]
             fn deliver(self, frame: &mut Frame<'_>) {
                 $(frame.set($index, self.$index);)*
             }
+
+            #[inline(always)]
+            fn deliver_plain(self, registers: &mut [Value], results: &[u32]) {
+                $(put_plain(self.$index, registers, results, $index);)*
+            }
         }
     };
 }
-tuples!(A 0, B 1);
-tuples!(A 0, B 1, C 2);
-tuples!(A 0, B 1, C 2, D 3);
+tuples!(2: A 0, B 1);
+tuples!(3: A 0, B 1, C 2);
+tuples!(4: A 0, B 1, C 2, D 3);
 
 impl Outcome for Vec<Value> {
     fn deliver(self, frame: &mut Frame<'_>) {
@@ -127,11 +181,17 @@ fn refuse<P: Parameter>(frame: &mut Frame<'_>, cursor: Cursor) {
     frame.fail(fault);
 }
 
+/// Takes the argument that the next register holds, if it is of this type.
+#[inline(always)]
+fn take<P: Parameter>(registers: &[Value], arguments: &mut std::slice::Iter<'_, u32>) -> Option<P> {
+    P::from_register(registers.get(*arguments.next()? as usize)?)
+}
+
 macro_rules! functions {
-    ($($name:ident),*) => {
+    ($len:literal: $($name:ident),*) => {
         impl<F, R: Outcome, $($name: Parameter + 'static),*> Kernel for Typed<F, ($($name,)*)>
         where
-            F: Fn($($name),*) -> R + Send + Sync,
+            F: Fn($($name),*) -> R + Send + Sync + 'static,
         {
             #[inline]
             #[allow(non_snake_case, unused_variables, unused_mut, reason = "the macro also makes the case of no parameter")]
@@ -144,6 +204,37 @@ macro_rules! functions {
                     };
                 )*
                 (self.0)($($name),*).deliver(frame);
+            }
+
+            fn plain(self: Arc<Self>, arguments: usize, results: usize) -> Option<PlainKernel> {
+                let plain = true $(&& $name::PLAIN)*;
+                if !plain || R::PLAIN != Some(results) || arguments != $len {
+                    return None;
+                }
+                Some(Box::new(move |registers, operands| self.run_plain(registers, operands)))
+            }
+        }
+
+        impl<F, R: Outcome, $($name: Parameter),*> Typed<F, ($($name,)*)>
+        where
+            F: Fn($($name),*) -> R,
+        {
+            #[inline(always)]
+            #[allow(non_snake_case, unused_variables, unused_mut, reason = "the macro also makes the case of no parameter")]
+            fn run_plain(&self, registers: &mut [Value], operands: &PlainOperands) -> bool {
+                let results = $len..$len + R::PLAIN.unwrap_or(0);
+                let (Some(arguments), Some(results)) = (operands.get(..$len), operands.get(results)) else {
+                    return false;
+                };
+                let mut arguments = arguments.iter();
+                $(
+                    let Some($name) = take::<$name>(registers, &mut arguments) else { return false };
+                )*
+                if !results.iter().all(|&r| registers.get(r as usize).is_some_and(Value::is_plain)) {
+                    return false;
+                }
+                (self.0)($($name),*).deliver_plain(registers, results);
+                true
             }
         }
 
@@ -158,16 +249,90 @@ macro_rules! functions {
     };
 }
 
-functions!();
-functions!(A);
-functions!(A, B);
-functions!(A, B, C);
-functions!(A, B, C, D);
-functions!(A, B, C, D, E);
-functions!(A, B, C, D, E, G);
+functions!(0:);
+functions!(1: A);
+functions!(2: A, B);
+functions!(3: A, B, C);
+functions!(4: A, B, C, D);
+functions!(5: A, B, C, D, E);
+functions!(6: A, B, C, D, E, G);
 
 /// The kernel that a Rust function is: its parameters are arguments, or attributes if they are
 /// [`Attr`]; its result is one value, a tuple of values, nothing, or a `Result` of these.
 pub fn typed<P>(function: impl IntoKernel<P>) -> Arc<dyn Kernel> {
     function.into_kernel()
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::{Chain, Error, ExecutionContext, FunctionBuilder, HostContext, Interpreter, KernelRegistry};
+
+    fn number(value: &Value) -> i32 {
+        if let Value::I32(v) = value { *v } else { panic!("{value:?} is no i32") }
+    }
+
+    #[test]
+    fn numbers_are_taken_from_registers_and_put_there() {
+        let minus = typed(|a: i32, b: i32| a - b).plain(2, 1).unwrap();
+        let mut registers = [Value::Empty, Value::I32(2), Value::I32(7)];
+        assert!(minus(&mut registers, &[2, 1, 0, 0]));
+        assert_eq!(number(&registers[0]), 5);
+        let both = typed(|a: i32, _: Chain| (a + 1, a + 2)).plain(2, 2).unwrap();
+        let mut registers = [Value::Empty, Value::F64(1.0), Value::Chain, Value::I32(7)];
+        assert!(both(&mut registers, &[3, 2, 1, 0]));
+        assert_eq!((number(&registers[1]), number(&registers[0])), (8, 9));
+        assert!(typed(|| 3).plain(0, 1).unwrap()(&mut registers, &[2, 0, 0, 0]));
+        assert_eq!(number(&registers[2]), 3);
+    }
+
+    #[test]
+    fn operands_of_other_kinds_are_left_alone() {
+        let minus = typed(|a: i32, b: i32| a - b).plain(2, 1).unwrap();
+        let object = Arc::new(1u8);
+        let shared = || Value::Object(Arc::clone(&object) as _);
+        for mut registers in [
+            [Value::I32(1), Value::F32(2.0), Value::I32(3)],
+            [Value::Empty, Value::I32(2), Value::I32(3)],
+            [shared(), Value::I32(2), Value::I32(3)],
+            [Value::I32(1), Value::I32(2), shared()],
+        ] {
+            let before = format!("{registers:?}");
+            assert!(!minus(&mut registers, &[0, 1, 2, 0]));
+            assert_eq!(format!("{registers:?}"), before);
+        }
+        assert_eq!(Arc::strong_count(&object), 1);
+        assert!(!minus(&mut [Value::I32(1), Value::I32(2)], &[0, 1, 2, 0]));
+    }
+
+    #[test]
+    fn only_calls_of_numbers_and_chains_are_plain() {
+        let is_plain =
+            |kernel: Arc<dyn Kernel>, arguments, results| kernel.plain(arguments, results).is_some();
+        assert!(is_plain(typed(|_: i64| ()), 1, 0));
+        assert!(!is_plain(typed(|a: i64| a), 2, 1));
+        assert!(!is_plain(typed(|a: i64| a), 1, 2));
+        assert!(!is_plain(typed(|a: Attr<i64>| a.0), 0, 1));
+        assert!(!is_plain(typed(|a: Value| a), 1, 1));
+        assert!(!is_plain(typed(|a: i64| Ok::<_, Fault>(a)), 1, 1));
+        assert!(!is_plain(typed(|a: i64| Arc::new(a)), 1, 1));
+    }
+
+    #[test]
+    fn calls_that_are_not_plain_go_to_the_kernel() {
+        let context = ExecutionContext::new(&HostContext::single_threaded(KernelRegistry::new()));
+        let add = typed(|a: i32, b: i32| a.wrapping_add(b));
+        let all = typed(|a: i32, b: i32, c: i32, d: i32| a + b + c + d);
+        let mut b = FunctionBuilder::new("sums", 2);
+        let sum = b.kernel(&add, &[b.argument(0), b.argument(1)]);
+        let sum = b.kernel(&all, &[sum, sum, b.argument(0), b.argument(1)]);
+        b.returns(&[sum]);
+        let mut interpreter = Interpreter::new(&b.in_order().build().unwrap()).unwrap();
+        let mut results = [Value::Empty];
+        interpreter.run(&context, [Value::I32(1), Value::I32(2)], &mut results).unwrap();
+        assert_eq!(number(&results[0]), 9);
+        let error = interpreter.run(&context, [Value::I32(1), Value::F32(2.0)], &mut results).unwrap_err();
+        let Error::Failed(error) = error else { panic!("{error}") };
+        assert!(error.message().contains("argument 1 is an f32, expected an i32"), "{}", error.message());
+    }
 }

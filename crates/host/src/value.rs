@@ -232,6 +232,8 @@ pub struct Chain;
 
 /// A Rust type that a kernel can take as an argument.
 pub trait FromValue: Sized {
+    /// Whether this is a number or a chain.
+    const PLAIN: bool = false;
     /// What an argument must be, for messages.
     fn expected() -> &'static str;
     /// The value as this type, or `None` if it is another.
@@ -240,6 +242,9 @@ pub trait FromValue: Sized {
 
 /// A Rust type that a kernel can give as a result.
 pub trait IntoValue {
+    /// Whether this is a number or a chain.
+    const PLAIN: bool = false;
+
     /// The value.
     fn into_value(self) -> Value;
 
@@ -266,6 +271,7 @@ fn put_over_shared(place: &mut Value, value: impl IntoValue) {
 macro_rules! scalars {
     ($($ty:ty, $variant:ident, $expected:literal;)*) => {$(
         impl FromValue for $ty {
+            const PLAIN: bool = true;
             fn expected() -> &'static str {
                 $expected
             }
@@ -275,6 +281,7 @@ macro_rules! scalars {
             }
         }
         impl IntoValue for $ty {
+            const PLAIN: bool = true;
             #[inline(always)]
             fn into_value(self) -> Value {
                 Value::$variant(self)
@@ -313,6 +320,8 @@ scalars! {
 }
 
 impl FromValue for Chain {
+    const PLAIN: bool = true;
+
     fn expected() -> &'static str {
         "a chain"
     }
@@ -323,6 +332,8 @@ impl FromValue for Chain {
 }
 
 impl IntoValue for Chain {
+    const PLAIN: bool = true;
+
     #[inline(always)]
     fn into_value(self) -> Value {
         Value::Chain

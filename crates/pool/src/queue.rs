@@ -1,5 +1,6 @@
 use crate::Pool;
 use crate::single::Single;
+use crate::workers;
 use std::fmt;
 use std::sync::Arc;
 
@@ -105,6 +106,15 @@ impl WorkQueue {
         }
     }
 
+    /// Whether this thread may call [`WorkQueue::quiesce`]: not as part of a task of a pool, which would wait
+    /// for itself.
+    pub fn can_quiesce(&self) -> bool {
+        match &self.0 {
+            Kind::Single(_) => true,
+            Kind::Multi(_) => !workers::is_in_task(),
+        }
+    }
+
     /// The number of tasks that wait, where that is known: with a single-threaded queue.
     pub fn queued(&self) -> Option<usize> {
         match &self.0 {
@@ -184,7 +194,8 @@ impl WorkQueue {
         }
     }
 
-    /// Runs tasks until none is waiting or running.
+    /// Runs tasks until none is waiting or running, except, if the queue is single-threaded, those that this
+    /// call is part of. [`WorkQueue::can_quiesce`] says who may call this.
     ///
     /// # Panics
     /// A panic of a task is raised again here.

@@ -6,7 +6,7 @@ use crate::queue::Task;
 use crate::sync::{AtomicBool, AtomicUsize, Mutex, Ordering, lock};
 use crossbeam_deque::{Injector, Steal, Stealer, Worker};
 use std::any::Any;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
@@ -39,6 +39,13 @@ struct Local {
 
 thread_local! {
     static LOCAL: RefCell<Option<Local>> = const { RefCell::new(None) };
+    /// Tasks that this thread is running, one inside another.
+    static RUNNING: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Whether this thread is running a task of a pool.
+pub(crate) fn is_in_task() -> bool {
+    RUNNING.get() > 0
 }
 
 impl Shared {
@@ -84,11 +91,13 @@ impl Shared {
 
     /// Runs a task, keeping its panic for whoever waits.
     pub(crate) fn run(&self, task: Task) {
+        RUNNING.set(RUNNING.get() + 1);
         if let Err(payload) = catch_unwind(AssertUnwindSafe(|| task.run())) {
             lock(&self.panic).get_or_insert(payload);
             self.panicked.store(true, Ordering::Release);
             self.event.notify_all();
         }
+        RUNNING.set(RUNNING.get() - 1);
         self.ended();
     }
 

@@ -427,18 +427,7 @@ impl<'a> Step<'a> {
         context: &'a ExecutionContext,
         body: &'a Body,
     ) -> Self {
-        let frame = Frame {
-            values,
-            arguments: &[],
-            results: &[],
-            owned: false,
-            shares,
-            site,
-            function,
-            context,
-            env: Env::None,
-            error: None,
-        };
+        let frame = Frame::on_registers(values, shares, site, function, context, Env::None);
         Self { frame, uses, tracer: context.host().tracer(), body }
     }
 
@@ -446,12 +435,20 @@ impl<'a> Step<'a> {
     #[inline(always)]
     fn run(&mut self, kernel: u32, count: &mut u32) -> bool {
         let Self { frame, uses, tracer, body } = self;
+        *count += 1;
+        if *count >= KERNELS_BETWEEN_CHECKS {
+            frame.context.count_kernels(u64::from(std::mem::take(count)));
+        }
+        let cancelled = frame.context.cancelled();
+        if cancelled.is_none() && !tracer.is_enabled() && body.plain[kernel as usize].run(frame.values) {
+            return true;
+        }
         let node = &body.nodes[kernel as usize];
         (frame.arguments, frame.results) = body.operands(node);
         frame.site = &body.sites[kernel as usize];
         // Whether they are set is to be seen.
         frame.results.iter().for_each(|&r| frame.values[r as usize].put(Value::Empty));
-        if let Some(error) = frame.context.cancelled() {
+        if let Some(error) = cancelled {
             frame.error = Some(error.clone());
         }
         if frame.shares {
@@ -463,10 +460,6 @@ impl<'a> Step<'a> {
             } else {
                 node.kernel.run(frame);
             }
-        }
-        *count += 1;
-        if *count >= KERNELS_BETWEEN_CHECKS {
-            frame.context.count_kernels(u64::from(std::mem::take(count)));
         }
         if frame.error.is_some() {
             fail(frame);

@@ -89,9 +89,7 @@ pub(super) fn register(registry: &mut KernelRegistry) {
     registry.fallible("tfrt_test.do.async", do_async);
     registry.fallible("tfrt_test.usleep", |frame: &mut Frame<'_>| sleep(frame, Value::Chain).map(drop));
     registry.fallible("tfrt_test.blocking.usleep", |frame: &mut Frame<'_>| sleep(frame, Value::Chain));
-    registry.fallible("tfrt_test.quiesce", |_: &mut Frame<'_>| -> Result<Chain, Fault> {
-        Err("a kernel cannot wait for the queue that runs it: order kernels by chains instead".into())
-    });
+    registry.fallible("tfrt_test.quiesce", |frame: &mut Frame<'_>| frame.quiesce());
     registry.fallible("tfrt_test.as_chain", as_chain);
     registry.fallible("tfrt_test.report_error_concrete_async", report_later);
     registry.fallible("tfrt_test.report_error_indirect_async", report_later);
@@ -116,4 +114,63 @@ pub(super) fn register(registry: &mut KernelRegistry) {
         out!(frame, "{}\n", frame.get::<bool>(1)?);
         Ok(Chain)
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use host::{
+        ExecutionContext, Function, FunctionBuilder, HostContext, Kernel, KernelRegistry, Value, typed,
+    };
+    use pool::{Pool, WorkQueue};
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicI32, Ordering};
+
+    const TASKS: i32 = 100;
+
+    /// Makes tasks, waits for all of them, and says how many have run.
+    fn counted() -> Function {
+        let mut registry = KernelRegistry::new();
+        super::register(&mut registry);
+        let count = Arc::new(AtomicI32::new(0));
+        let counter = Arc::clone(&count);
+        let add_later: Arc<dyn Kernel> = Arc::new(move |frame: &mut host::Frame<'_>| {
+            for _ in 0..TASKS {
+                let counter = Arc::clone(&counter);
+                frame.context().enqueue(move || Value::I32(counter.fetch_add(1, Ordering::Relaxed)));
+            }
+        });
+        let mut b = FunctionBuilder::new("counted", 0);
+        b.call(&add_later, &[], 0);
+        b.call(registry.kernel("tfrt_test.quiesce").unwrap(), &[], 0);
+        let seen = b.kernel(&typed(move || count.load(Ordering::Relaxed)), &[]);
+        b.returns(&[seen]);
+        b.in_order().build().unwrap()
+    }
+
+    fn context(queue: WorkQueue) -> ExecutionContext {
+        ExecutionContext::new(&HostContext::builder(KernelRegistry::new(), queue).build())
+    }
+
+    fn run_as_task(context: &ExecutionContext) -> Value {
+        let results = counted().execute_later(context, &[]);
+        context.host().wait(&results);
+        results[0].clone().settle()
+    }
+
+    #[test]
+    fn quiesce_waits_for_all_tasks() {
+        for queue in [WorkQueue::single_threaded(), WorkQueue::multi_threaded(&Pool::new(2))] {
+            let results = counted().call(&context(queue), &[]).unwrap();
+            assert!(matches!(results[0], Value::I32(TASKS)), "{results:?}");
+        }
+        let result = run_as_task(&context(WorkQueue::single_threaded()));
+        assert!(matches!(result, Value::I32(TASKS)), "{result:?}");
+    }
+
+    #[test]
+    fn quiesce_in_a_task_of_a_pool_is_an_error() {
+        let result = run_as_task(&context(WorkQueue::multi_threaded(&Pool::new(2))));
+        let error = result.as_error().expect("it would wait for itself");
+        assert!(error.message().contains("order kernels by chains"), "{}", error.message());
+    }
 }
