@@ -141,6 +141,21 @@ impl EventTracer for Ran {
 }
 
 #[test]
+fn norms_of_images_of_any_size_go_into_convolutions() {
+    let ran = Arc::new(Ran::default());
+    let options = LoadOptions { tracer: Some(ran.clone()), ..pteron::load_options() };
+    let mut method = load("convolutions", options);
+    let mut random = Random(2);
+    for _ in 0..2 {
+        ran.0.lock().unwrap().clear();
+        method.execute(&[random.tensor(&[2, 3, 7, 5])]).unwrap();
+    }
+    let names = ran.0.lock().unwrap();
+    assert_eq!(names.iter().filter(|n| *n == "conv").count(), 2, "{names:?}");
+    assert!(!names.iter().any(|n| n.contains("batch_norm")), "{names:?}");
+}
+
+#[test]
 fn a_shape_that_was_there_before_runs_fused_and_weights_are_never_transposed() {
     let ran = Arc::new(Ran::default());
     let mut method = load("mlp", LoadOptions { tracer: Some(ran.clone()), ..pteron::load_options() });

@@ -34,6 +34,8 @@ pub(crate) struct Recorded {
     pub(crate) numbers_before: HashMap<Id, Scalar>,
     /// What the calls gave, in the order of their outs.
     pub(crate) notes: Vec<Note>,
+    /// Whether anything was empty that need not be.
+    pub(crate) is_empty: bool,
 }
 
 /// What a call gave to one of its outs.

@@ -16,7 +16,7 @@ use super::{Lowered, Outside, Run, calls};
 use crate::call::State;
 use crate::method::Method;
 use crate::step::{KernelStep, OutStep, Step};
-use crate::value::Id;
+use crate::value::{Id, TensorValue};
 use graph::{Executable, Packs};
 use operator::KernelContext;
 use std::collections::VecDeque;
@@ -123,6 +123,7 @@ impl DynamicRegion {
                 .filter_map(|&id| Some((id, number_of(&state.values[id])?)))
                 .collect(),
             notes: Vec::new(),
+            is_empty: false,
         };
         Choice::Record
     }
@@ -132,7 +133,7 @@ impl DynamicRegion {
         self.key.clear();
         for &id in &self.size_keys {
             let Some(tensor) = state.values[id].tensor() else { return false };
-            if tensor.meta.numel() == 0 {
+            if is_emptied(tensor) {
                 return false;
             }
             self.key.extend(tensor.meta.sizes().iter().map(|&n| n as u64));
@@ -193,6 +194,7 @@ impl DynamicRegion {
                     &[]
                 }
             };
+            self.recorded.is_empty |= ids.iter().any(|&id| state.values[id].tensor().is_some_and(is_emptied));
             let sizes = ids.iter().map(|&id| Note::Sizes(sizes(state, id).unwrap_or(Shape::SCALAR)));
             self.recorded.notes.extend(sizes);
         }
@@ -226,8 +228,7 @@ impl DynamicRegion {
         ctx: &KernelContext<'_>,
         packs: &mut Packs,
     ) -> Option<Lowered> {
-        let empty = |note: &Note| matches!(note, Note::Sizes(sizes) if sizes.contains(&0));
-        if recorded.notes.iter().any(empty) {
+        if recorded.is_empty {
             return None;
         }
         let mut builder = Builder::new(state, &self.facts, Sizes::Recorded(recorded)).with_folded(steps);
@@ -248,6 +249,11 @@ impl DynamicRegion {
         let executable = Executable::with_packs(builder.graph, ctx, packs).ok()?;
         Some(Lowered { executable, args, outs, sizes, numbers, views })
     }
+}
+
+/// Whether a tensor is empty that may hold something.
+fn is_emptied(tensor: &TensorValue) -> bool {
+    tensor.meta.numel() == 0 && !tensor.bound.contains(&0)
 }
 
 fn sizes(state: &State, id: Id) -> Option<Shape> {
