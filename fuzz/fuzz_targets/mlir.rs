@@ -18,6 +18,12 @@ fuzz_target!(|source: &[u8]| {
     let options = Options { max_payload: 1 << 20, ..Options::default() };
     let Ok(bytes) = mlir::to_bef(&module, options) else { return };
     let program = bef::File::open(&bytes).unwrap().verify().unwrap().to_module().unwrap();
+    // BEF has one type for attributes of iN and siN: text that mixes them comes back as iN.
+    let names: Vec<&str> = program.type_names().collect();
+    let both = |n: &&str| names.contains(n) && names.contains(&format!("s{n}").as_str());
+    if ["i8", "i16", "i32", "i64"].iter().any(both) {
+        return;
+    }
     let text = mlir::print(&mlir::from_bef(&program, FromBefOptions::default()).unwrap(), LOCATIONS);
     let back = mlir::to_bef(&mlir::parse(&text, "fuzz").unwrap(), options).unwrap();
     assert!(back == bytes);

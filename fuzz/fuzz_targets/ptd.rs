@@ -1,9 +1,9 @@
 //! Any bytes are read as a `.ptd` or refused; what is read is written again with the same entries.
 #![no_main]
 
+use format::Limits;
 use format::container::Blob;
 use format::ptd::{Builder, Header, VerifiedFlatTensor};
-use format::Limits;
 use libfuzzer_sys::fuzz_target;
 use std::ops::Range;
 

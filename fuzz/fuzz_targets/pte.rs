@@ -2,9 +2,9 @@
 //! taken apart and laid out anew with the same bytes.
 #![no_main]
 
+use format::Limits;
 use format::container::Blob;
 use format::pte::{Builder, Draft, Header, TensorData, VerifiedProgram};
-use format::Limits;
 use libfuzzer_sys::fuzz_target;
 use std::ops::Range;
 

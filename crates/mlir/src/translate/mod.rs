@@ -6,6 +6,7 @@ mod emit;
 mod locations;
 mod names;
 mod restore;
+mod signs;
 mod symbols;
 mod units;
 mod untyped;

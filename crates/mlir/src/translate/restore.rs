@@ -57,6 +57,7 @@ pub(super) fn restore(program: &bef::Module<'_>, name: &str, options: FromBefOpt
             return Err(problem(format!("function {id} has no name and is no kernel's region")));
         }
     }
+    super::signs::restore(&mut restorer.module, &restorer.types);
     Ok(restorer.module)
 }
 
