@@ -343,6 +343,7 @@ impl<'a> FunctionRef<'a> {
         if let Some(pending) = arguments.iter().find_map(unavailable) {
             return self.execute_native_when(pending.clone(), context, arguments);
         }
+        context.count_some_kernels(1);
         let arguments: Results = arguments.iter().map(|v| v.clone().settle()).collect();
         let mut results: Results = (0..self.results()).map(|_| Value::Empty).collect();
         if let Some(error) = arguments.iter().rev().find_map(Value::as_error) {

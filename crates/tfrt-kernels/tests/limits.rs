@@ -8,6 +8,17 @@ use std::time::{Duration, Instant};
 /// A parallel loop of 2^31 - 1 blocks.
 const HUGE_LOOP: &[u8] = include_bytes!("data/huge_loop.bef");
 
+/// The same, whose function takes no bounds.
+const MISFIT_LOOP: &[u8] = include_bytes!("data/misfit_loop.bef");
+
+#[test]
+fn a_loop_over_a_function_that_does_not_fit_is_refused() {
+    let start = Instant::now();
+    let options = Options::default();
+    assert_eq!(driver::run(Arc::new(MISFIT_LOOP), &options, io::sink(), io::sink()), 0);
+    assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
+}
+
 #[test]
 fn a_loop_of_too_many_blocks_ends_once_it_is_cancelled() {
     for queue in [Queue::SingleThreaded, Queue::MultiThreaded(2)] {

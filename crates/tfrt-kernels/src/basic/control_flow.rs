@@ -13,8 +13,9 @@ fn call(frame: &mut Frame<'_>, function: FunctionRef<'_>, from: usize) -> Result
     Ok(())
 }
 
+/// Refuses a function that does not take and give so many values.
 #[inline]
-fn check(
+pub(super) fn check(
     frame: &Frame<'_>,
     function: FunctionRef<'_>,
     arguments: usize,

@@ -19,7 +19,7 @@ struct Blocks {
 
 impl Blocks {
     /// Runs the first of a range of blocks here; halves of the rest become tasks. Blocks of a request that
-    /// has been cancelled end at once.
+    /// has been cancelled end at once; each counts as a kernel, whatever its function has.
     fn run(self: &Arc<Self>, first: u64, mut end: u64) {
         if let Some(error) = self.context.cancelled() {
             return self.ended(end - first, Some(error));
@@ -30,6 +30,7 @@ impl Blocks {
             self.context.host().queue().add_task(Box::new(move || this.run(middle, end)));
             end = middle;
         }
+        self.context.count_kernels(1);
         let index = |block: u64| self.start.wrapping_add((block * self.block).min(self.total) as i32);
         let mut arguments = vec![Value::I32(index(first)), Value::I32(index(end))];
         arguments.extend(self.arguments.iter().cloned());
@@ -69,6 +70,7 @@ fn parallel_for(frame: &mut Frame<'_>) -> Result<Value, Fault> {
         let message = "Invalid parallel body function result types";
         return Ok(Value::Error(ErrorValue::new(ErrorCode::Internal, message)));
     }
+    super::control_flow::check(frame, body, frame.arguments() - 1, body.results())?;
     let total = (i64::from(end) - i64::from(start)).max(0) as u64;
     if total == 0 {
         return Ok(Chain.into());
