@@ -15,7 +15,7 @@ const MISFIT_LOOP: &[u8] = include_bytes!("data/misfit_loop.bef");
 fn a_loop_over_a_function_that_does_not_fit_is_refused() {
     let start = Instant::now();
     let options = Options::default();
-    assert_eq!(driver::run(Arc::new(MISFIT_LOOP), &options, io::sink(), io::sink()), 0);
+    assert_eq!(driver::run(Arc::new(MISFIT_LOOP), &options, io::sink(), io::sink()), 1);
     assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
 }
 
