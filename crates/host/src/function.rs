@@ -326,6 +326,8 @@ impl<'a> FunctionRef<'a> {
     /// Executes a function that is not asynchronous, or deep inside others, or that cannot be executed.
     #[inline(never)]
     fn execute_otherwise(self, context: &ExecutionContext, arguments: &[Value]) -> Results {
+        // Also of a call that runs no kernel: a loop may make it for ever.
+        context.count_some_kernels(1);
         if let Err(error) = self.check_arguments(arguments.len()) {
             return self.all(invalid(&error));
         }
@@ -343,7 +345,6 @@ impl<'a> FunctionRef<'a> {
         if let Some(pending) = arguments.iter().find_map(unavailable) {
             return self.execute_native_when(pending.clone(), context, arguments);
         }
-        context.count_some_kernels(1);
         let arguments: Results = arguments.iter().map(|v| v.clone().settle()).collect();
         let mut results: Results = (0..self.results()).map(|_| Value::Empty).collect();
         if let Some(error) = arguments.iter().rev().find_map(Value::as_error) {

@@ -85,7 +85,7 @@ pub(crate) fn run(
             found,
         });
     }
-    context.count_some_kernels(body.nodes.len().max(1) as u32);
+    context.count_some_kernels(body.nodes.len() as u32);
     let (outcome, shares) = if context.host().tracer().is_enabled() {
         run_kernels::<true>(function, body, registers, context, env)
     } else {
