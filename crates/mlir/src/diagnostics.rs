@@ -85,6 +85,15 @@ impl Diagnostic {
         self.notes = self.notes.into_iter().map(|note| note.quoted_from(name, source)).collect();
         self
     }
+
+    /// The diagnostic of a text that begins `lines` further down in the file called `name`.
+    pub fn moved_down(mut self, name: &str, lines: u32) -> Diagnostic {
+        if let Some(place) = self.place.as_mut().filter(|p| p.file == name) {
+            place.line = place.line.saturating_add(lines);
+        }
+        self.notes = self.notes.into_iter().map(|note| note.moved_down(name, lines)).collect();
+        self
+    }
 }
 
 impl fmt::Display for Diagnostic {

@@ -57,6 +57,23 @@ pub fn expectations(source: &[u8], name: &str) -> Result<Vec<Expectation>, Vec<D
     if wrong.is_empty() { Ok(found) } else { Err(wrong) }
 }
 
+/// The pieces of a source text between lines that say `// -----`, each with the number of lines before it.
+///
+/// Tests of MLIR tools hold many small programs in one file this way.
+pub fn split(source: &[u8]) -> Vec<(u32, &[u8])> {
+    let (mut pieces, mut first_line, mut start, mut at) = (Vec::new(), 0, 0, 0);
+    for (index, line) in source.split_inclusive(|&b| b == b'\n').enumerate() {
+        if line.trim_ascii() == b"// -----" {
+            pieces.push((first_line, &source[start..at]));
+            first_line = index as u32 + 1;
+            start = at + line.len();
+        }
+        at += line.len();
+    }
+    pieces.push((first_line, &source[start..]));
+    pieces
+}
+
 fn find(haystack: &[u8], needle: &[u8]) -> Option<usize> {
     haystack.windows(needle.len()).position(|w| w == needle)
 }
@@ -177,6 +194,13 @@ mod tests {
     fn malformed_comments_are_located() {
         let wrong = expectations(b"\n  // expected-error @5 {{x}}\n", "f").expect_err("malformed");
         assert_eq!(wrong[0].place, Some(Place { file: "f".into(), line: 2, column: 6 }));
+    }
+
+    #[test]
+    fn pieces_know_their_first_line() {
+        let pieces = split(b"a\nb\n  // -----\r\n// ------\nc\n// -----");
+        assert_eq!(pieces, [(0, &b"a\nb\n"[..]), (3, &b"// ------\nc\n"[..]), (6, &b""[..])]);
+        assert_eq!(split(b""), [(0, &b""[..])]);
     }
 
     #[test]

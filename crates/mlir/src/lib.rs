@@ -25,7 +25,7 @@ mod translate;
 mod verify;
 
 pub use diagnostics::{Diagnostic, Error, Place, Severity};
-pub use expectations::{Expectation, check_diagnostics, expectations};
+pub use expectations::{Expectation, check_diagnostics, expectations, split};
 pub use ir::{
     Attribute, Block, DenseData, DenseElements, DialectSymbol, FloatKind, FunctionType, Location, LocationId,
     Module, NamedAttribute, Operation, Region, ShapedKind, ShapedType, Signedness, Text, Type, Value,

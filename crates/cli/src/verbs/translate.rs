@@ -30,6 +30,9 @@ pub(crate) struct Opts {
     /// Compare what is reported with the `expected-error` comments of the text, and write nothing
     #[arg(long)]
     verify_diagnostics: bool,
+    /// Take each piece between lines that say `// -----` for a program of its own
+    #[arg(long, requires = "verify_diagnostics")]
+    split_input_file: bool,
     /// Print the location of every operation
     #[arg(long)]
     locations: bool,
@@ -45,7 +48,7 @@ impl Opts {
             mlir::Options { optional_sections: !self.no_optional_sections, ..mlir::Options::default() };
         match bef::open(&*loader)? {
             Some(Program::Mlir(source)) if self.verify_diagnostics => {
-                refused(bef::check_diagnostics(&source, loader.name(), options))
+                refused(bef::check_diagnostics(&source, loader.name(), options, self.split_input_file))
             }
             Some(Program::Mlir(source)) => {
                 self.output.write_binary(&refused(bef::to_bef(&source, loader.name(), options))?)

@@ -10,10 +10,16 @@ pub enum Translation<T> {
 }
 
 /// Compares what reading and translating a text reports with the text's `expected-error` comments. What
-/// was reported unannounced, or announced and not reported, is why the text is refused.
-pub fn check_diagnostics(source: &[u8], name: &str, options: Options) -> Translation<()> {
-    let made = mlir::parse(source, name).and_then(|module| mlir::to_bef(&module, options));
-    let left = mlir::check_diagnostics(source, name, &made.err().unwrap_or_default());
+/// was reported unannounced, or announced and not reported, is why the text is refused. With `split`, each
+/// piece between lines that say `// -----` is a program of its own.
+pub fn check_diagnostics(source: &[u8], name: &str, options: Options, split: bool) -> Translation<()> {
+    let pieces = if split { mlir::split(source) } else { vec![(0, source)] };
+    let mut left = Vec::new();
+    for (lines, piece) in pieces {
+        let made = mlir::parse(piece, name).and_then(|module| mlir::to_bef(&module, options));
+        let wrong = mlir::check_diagnostics(piece, name, &made.err().unwrap_or_default());
+        left.extend(wrong.into_iter().map(|d| d.moved_down(name, lines).quoted_from(name, source)));
+    }
     if left.is_empty() { Translation::Done(()) } else { Translation::Refused(left) }
 }
 
