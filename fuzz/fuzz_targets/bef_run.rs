@@ -35,7 +35,7 @@ fuzz_target!(|file: &[u8]| {
         .build();
     for function in module.functions().filter(|f| f.arguments() == 0).take(16) {
         let context = ExecutionContext::new(&host);
-        let results = function.execute(&context, &[]);
+        let results = function.execute_alone(&context, &[]);
         host.wait(&results);
         drop(results);
         host.quiesce();

@@ -1,5 +1,5 @@
 use crate::dataflow;
-use crate::kernel::{Kernel, PlainKernel, PlainOperands, Site};
+use crate::kernel::{Effect, Kernel, PlainKernel, PlainOperands, Site};
 use crate::value::Value;
 use std::sync::Arc;
 
@@ -31,6 +31,7 @@ pub(crate) struct Node {
     operands: Span,
     arguments: u32,
     pub(crate) stream: u32,
+    pub(crate) effect: Effect,
     /// Kernels in the order in which this one's end counts for them: users of its results, then
     /// `successors`.
     arrivals: Span,
@@ -109,6 +110,7 @@ pub(crate) struct NodeParts {
     /// Kernels that must have run before.
     pub(crate) after: Vec<u32>,
     pub(crate) stream: u32,
+    pub(crate) effect: Effect,
 }
 
 /// A body before it is checked.
@@ -183,6 +185,7 @@ impl Body {
                 arrivals: Span::append(&mut table, arrivals),
                 operands: Span::append(&mut table, node.arguments.into_iter().chain(node.results)),
                 stream: node.stream,
+                effect: node.effect,
                 retired: Span::append(&mut table, retired[i].iter().copied()),
                 successors: Span::append(&mut table, successors[i].iter().copied()),
             });

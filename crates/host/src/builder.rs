@@ -2,7 +2,7 @@ use crate::attributes::SiteAttribute;
 use crate::body::{Body, BodyParts, NodeParts};
 use crate::error::{Error, Result, SourceLocation};
 use crate::function::{Entry, Function, FunctionKind, Module};
-use crate::kernel::{Kernel, Location, Site, StepKernel};
+use crate::kernel::{Effect, Kernel, Location, Site, StepKernel};
 use crate::registry::NativeFunction;
 use bef::attribute::Attribute;
 use std::sync::{Arc, OnceLock};
@@ -87,6 +87,7 @@ impl FunctionBuilder {
             results: results.clone(),
             after: Vec::new(),
             stream: 0,
+            effect: Effect::Any,
         });
         (results.into_iter().map(Register).collect(), id)
     }
@@ -157,6 +158,12 @@ impl KernelEditor<'_> {
         self
     }
 
+    /// What can be noticed of it beside its results.
+    pub fn effect(self, effect: Effect) -> Self {
+        self.0.effect = effect;
+        self
+    }
+
     /// Its attributes, by rising name.
     pub fn attributes(self, attributes: impl IntoIterator<Item = Attribute<'static>>) -> Self {
         self.0.site.attributes = attributes.into_iter().map(SiteAttribute::known).collect();
@@ -197,6 +204,7 @@ impl ModuleBuilder {
             types: Vec::new(),
             native: None,
             body: OnceLock::new(),
+            ordered: OnceLock::new(),
         });
         id
     }

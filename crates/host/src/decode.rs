@@ -5,7 +5,7 @@ use crate::attributes::SiteAttribute;
 use crate::body::{Body, BodyParts, NodeParts, Order};
 use crate::error::{Error, Result, SourceLocation, UnknownKernel};
 use crate::function::{Entry, FunctionKind, Module};
-use crate::kernel::{Kernel, Location, Site};
+use crate::kernel::{Effect, Kernel, Location, Site};
 use crate::registry::KernelRegistry;
 use bef::attribute::{Attribute, AttributeType};
 use bef::section::attribute_types::AttributeTypes;
@@ -17,11 +17,18 @@ use std::sync::{Arc, OnceLock};
 /// The bytes of a file, kept alive by whatever owns them.
 pub type Bytes = Arc<dyn AsRef<[u8]> + Send + Sync>;
 
+/// A kernel that a file names.
+struct Resolved {
+    name: Arc<str>,
+    kernel: Arc<dyn Kernel>,
+    effect: Effect,
+}
+
 /// A file that functions are read from.
 pub(crate) struct Source {
     bytes: Bytes,
     /// Kernels by code.
-    kernels: Vec<(Arc<str>, Arc<dyn Kernel>)>,
+    kernels: Vec<Resolved>,
     /// Where the records of functions stand, and the types of their results.
     records: Vec<(BefKind, u64, Vec<TypeId>)>,
     attribute_types: OnceLock<Option<AttributeTypes>>,
@@ -69,6 +76,7 @@ impl Module {
                 types: entry.arguments.iter().chain(entry.results).map(|t| t.0).collect(),
                 native: native.cloned(),
                 body: OnceLock::new(),
+                ordered: OnceLock::new(),
             });
         }
         let type_names = file.type_names()?.into_iter().map(str::to_owned).collect();
@@ -82,13 +90,17 @@ fn resolve(
     file: &bef::File<'_>,
     index: &FunctionIndex<'_>,
     registry: &KernelRegistry,
-) -> Result<Vec<(Arc<str>, Arc<dyn Kernel>)>> {
+) -> Result<Vec<Resolved>> {
     let names = file.kernel_names()?;
     let mut kernels = Vec::with_capacity(names.len());
     let mut unknown = Vec::new();
     for (code, name) in (0u32..).zip(names) {
         match registry.kernel(name) {
-            Some(kernel) => kernels.push((name.into(), Arc::clone(kernel))),
+            Some(kernel) => kernels.push(Resolved {
+                name: name.into(),
+                kernel: Arc::clone(kernel),
+                effect: registry.effect(name),
+            }),
             None => {
                 unknown.push(UnknownKernel { name: name.to_owned(), location: first_use(file, index, code) })
             }
@@ -202,7 +214,7 @@ impl Source {
 
     fn node(&self, kernel: &KernelRecord<'_>, stream: u32) -> Result<NodeParts, String> {
         let code = kernel.code();
-        let Some((name, implementation)) = self.kernels.get(code as usize) else {
+        let Some(Resolved { name, kernel: implementation, effect }) = self.kernels.get(code as usize) else {
             return Err(format!("kernel code {code} is not in the file's Kernels section"));
         };
         let functions: Box<[u32]> = kernel.functions().iter().collect();
@@ -223,6 +235,7 @@ impl Source {
             results: kernel.results().iter().collect(),
             after: Vec::new(),
             stream,
+            effect: *effect,
         })
     }
 }

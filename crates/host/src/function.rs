@@ -6,7 +6,7 @@ use crate::error::{Error, ErrorCode, ErrorValue, Result, SourceLocation};
 use crate::kernel::{Env, Frame};
 use crate::registry::NativeFunction;
 use crate::value::Value;
-use crate::{dataflow, ordered, stack};
+use crate::{dataflow, effects, ordered, stack};
 use bef::attribute::{Attribute, AttributeType};
 use smallvec::SmallVec;
 use std::fmt;
@@ -45,6 +45,8 @@ pub(crate) struct Entry {
     pub(crate) native: Option<NativeFunction>,
     /// Read from the file when first asked for.
     pub(crate) body: OnceLock<Result<Body, String>>,
+    /// Whether what can be noticed of its executions has one order only; found out when first asked for.
+    pub(crate) ordered: OnceLock<bool>,
 }
 
 impl Module {
@@ -180,6 +182,20 @@ impl Function {
         self.by_ref().execute(context, arguments)
     }
 
+    /// As [`Self::execute`], for callers that do nothing with the request until the results are available.
+    ///
+    /// On a single-threaded queue, kernels then run in program order if nobody can tell: if what can be noticed
+    /// of them ([`Effect`](crate::Effect)) has one order, whenever each of them runs.
+    pub fn execute_alone(&self, context: &ExecutionContext, arguments: &[Value]) -> Results {
+        let in_order = context.host().queue().is_single_threaded() && self.is_ordered();
+        self.by_ref().execute_in_order(context, arguments, in_order)
+    }
+
+    /// Whether what can be noticed of an execution has one order only: see [`effects`].
+    fn is_ordered(&self) -> bool {
+        *self.by_ref().entry().ordered.get_or_init(|| effects::is_ordered(self.by_ref()))
+    }
+
     /// As [`Self::execute`], but everything runs as a task of the work queue.
     pub fn execute_later(&self, context: &ExecutionContext, arguments: &[Value]) -> Results {
         if let Err(error) = self.by_ref().check_arguments(arguments.len()) {
@@ -194,7 +210,7 @@ impl Function {
     /// The first failure among the results.
     pub fn call(&self, context: &ExecutionContext, arguments: &[Value]) -> Result<Results> {
         self.by_ref().check_arguments(arguments.len())?;
-        let mut results = self.execute(context, arguments);
+        let mut results = self.execute_alone(context, arguments);
         context.host().wait(&results);
         results.iter_mut().for_each(|r| *r = std::mem::take(r).settle());
         match results.iter().find_map(Value::as_error) {
@@ -282,12 +298,16 @@ impl<'a> FunctionRef<'a> {
 
     /// As [`Function::execute`].
     pub fn execute(self, context: &ExecutionContext, arguments: &[Value]) -> Results {
+        self.execute_in_order(context, arguments, false)
+    }
+
+    fn execute_in_order(self, context: &ExecutionContext, arguments: &[Value], in_order: bool) -> Results {
         match self.runs_here(arguments.len()) {
             Some(body) => {
                 let own = dataflow::prepare(body, arguments.iter());
                 let mut results = Results::new();
                 let give = &mut |_, value: &mut Value| results.push(std::mem::take(value));
-                dataflow::execute(self, context, body, own, give);
+                dataflow::execute(self, context, body, own, in_order, give);
                 results
             }
             None => self.execute_otherwise(context, arguments),
@@ -304,7 +324,8 @@ impl<'a> FunctionRef<'a> {
         };
         let own = dataflow::prepare(body, frame.all_from(from));
         let context = frame.context();
-        dataflow::execute(self, context, body, own, &mut |i, value| frame.set_taken(i, value));
+        let in_order = frame.in_order;
+        dataflow::execute(self, context, body, own, in_order, &mut |i, value| frame.set_taken(i, value));
     }
 
     /// The kernels, if the function is asynchronous, takes so many arguments, and can begin here.

@@ -29,6 +29,26 @@ pub type PlainKernel = Box<dyn Fn(&mut [Value], &PlainOperands) -> bool + Send +
 /// The operands of a [`PlainKernel`]; those past the ones that it has are zero.
 pub type PlainOperands = [u32; 4];
 
+/// What can be noticed of a kernel's calls beside their results. A registry says it of its kernels
+/// ([`crate::KernelRegistry::declare`]).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Effect {
+    /// Nothing. A call on arguments of the kernel's types does not fail, and its results are available when it
+    /// returns.
+    None,
+    /// Something, such as text, a failure or a change of an argument, that is over when the call returns. The
+    /// results are available then.
+    Immediate,
+    /// What one of the functions it is given does, called once on arguments of the call; nothing else. The
+    /// results are those of the function.
+    Call,
+    /// What the functions it is given do, called any number of times; nothing else.
+    Loop,
+    /// Anything.
+    #[default]
+    Any,
+}
+
 impl<F: Fn(&mut Frame<'_>) + Send + Sync> Kernel for F {
     #[inline]
     fn run(&self, frame: &mut Frame<'_>) {
@@ -104,6 +124,8 @@ pub struct Frame<'a> {
     pub(crate) function: FunctionRef<'a>,
     pub(crate) context: &'a ExecutionContext,
     pub(crate) env: Env<'a>,
+    /// Whether functions that the kernel calls may run in program order, see [`crate::effects`].
+    pub(crate) in_order: bool,
     pub(crate) error: Option<ErrorValue>,
 }
 
@@ -128,6 +150,7 @@ impl<'a> Frame<'a> {
             function,
             context,
             env,
+            in_order: false,
             error: None,
         }
     }

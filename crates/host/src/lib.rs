@@ -9,6 +9,9 @@
 //!   atomics. Kernels of one stream run one after another on one thread; others become tasks of a
 //!   [`pool::WorkQueue`]. Values that are not there yet are [`AsyncValue`]s.
 //!
+//! On a single-threaded queue the second keeps the order of the reference's scheduler, except for functions of
+//! which nobody could tell ([`Function::execute_alone`], [`Effect`]): those run in program order.
+//!
 //! Kernels are found by name in a [`KernelRegistry`], a value; a [`HostContext`] says where tasks, text
 //! and failures go; an [`ExecutionContext`] is one request, which can be cancelled and is limited.
 
@@ -19,6 +22,7 @@ mod builder;
 mod context;
 mod dataflow;
 mod decode;
+mod effects;
 mod error;
 mod function;
 mod kernel;
@@ -41,7 +45,7 @@ pub use context::{ExecutionContext, HostBuilder, HostContext};
 pub use decode::Bytes;
 pub use error::{Error, ErrorCode, ErrorValue, Result, SourceLocation, UnknownKernel};
 pub use function::{Function, FunctionKind, FunctionRef, Module, Results};
-pub use kernel::{Env, Fault, Frame, Kernel, PlainKernel, PlainOperands, Reporter, Steps};
+pub use kernel::{Effect, Env, Fault, Frame, Kernel, PlainKernel, PlainOperands, Reporter, Steps};
 pub use limits::Limits;
 pub use ordered::Interpreter;
 pub use registry::{KernelRegistry, NativeFunction};

@@ -30,3 +30,8 @@ pub(crate) const KERNELS_BETWEEN_CHECKS: u32 = 1024;
 /// Bytes of stack that nested executions and continuations may use; deeper ones become tasks. Half
 /// of what a thread has by default.
 pub(crate) const STACK_BYTES: usize = 1 << 20;
+
+/// Functions, and kernels in them, that are looked at to see whether a function may run in program order. Larger
+/// programs are scheduled.
+pub(crate) const MOST_ORDERED_FUNCTIONS: usize = 1 << 10;
+pub(crate) const MOST_ORDERED_KERNELS: usize = 1 << 16;

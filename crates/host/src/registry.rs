@@ -1,5 +1,5 @@
 use crate::context::ExecutionContext;
-use crate::kernel::{Frame, Kernel};
+use crate::kernel::{Effect, Frame, Kernel};
 use crate::typed::{IntoKernel, typed};
 use crate::value::Value;
 use std::collections::HashMap;
@@ -13,7 +13,7 @@ pub type NativeFunction = Arc<dyn Fn(&ExecutionContext, &[Value], &mut [Value]) 
 /// Kernels and native functions by name. A value, handed to whoever opens programs; nothing is global.
 #[derive(Clone, Default)]
 pub struct KernelRegistry {
-    kernels: HashMap<String, Arc<dyn Kernel>>,
+    kernels: HashMap<String, (Arc<dyn Kernel>, Effect)>,
     natives: HashMap<String, NativeFunction>,
 }
 
@@ -33,9 +33,21 @@ impl KernelRegistry {
         self.add_kernel(name, typed(function));
     }
 
-    /// Adds a kernel.
+    /// Adds a kernel, of which nothing is known but what it is declared to be afterwards.
     pub fn add_kernel(&mut self, name: &str, kernel: Arc<dyn Kernel>) {
-        self.kernels.insert(name.to_owned(), kernel);
+        self.kernels.insert(name.to_owned(), (kernel, Effect::Any));
+    }
+
+    /// Says what can be noticed of calls of a kernel beside their results. False if there is no such kernel.
+    ///
+    /// A function whose kernels can be noticed in one order only, whenever each of them runs, need not be
+    /// scheduled: on a single-threaded queue it runs in program order, several times as fast.
+    pub fn declare(&mut self, name: &str, effect: Effect) -> bool {
+        let kernel = self.kernels.get_mut(name);
+        kernel.is_some_and(|(_, declared)| {
+            *declared = effect;
+            true
+        })
     }
 
     /// Adds a native function.
@@ -49,7 +61,12 @@ impl KernelRegistry {
 
     /// The kernel called `name`.
     pub fn kernel(&self, name: &str) -> Option<&Arc<dyn Kernel>> {
-        self.kernels.get(name)
+        self.kernels.get(name).map(|(kernel, _)| kernel)
+    }
+
+    /// What can be noticed of calls of the kernel called `name`.
+    pub fn effect(&self, name: &str) -> Effect {
+        self.kernels.get(name).map_or(Effect::Any, |(_, effect)| *effect)
     }
 
     /// The native function called `name`.

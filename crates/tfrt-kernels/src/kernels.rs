@@ -1,6 +1,6 @@
 //! How the kernels of this crate are written and registered.
 
-use host::{Fault, Frame, KernelRegistry, Outcome, Value};
+use host::{Effect, Fault, Frame, IntoKernel, KernelRegistry, Outcome, Value};
 use std::fmt;
 
 /// Ways to add kernels that this crate's families use.
@@ -11,6 +11,32 @@ pub(crate) trait RegistryExt {
         name: &str,
         kernel: impl Fn(&mut Frame<'_>) -> Result<R, Fault> + Send + Sync + 'static,
     );
+
+    /// Adds a kernel that may fail, and of which nothing else than this is noticed beside its results.
+    fn fallible_with<R: Outcome>(
+        &mut self,
+        name: &str,
+        effect: Effect,
+        kernel: impl Fn(&mut Frame<'_>) -> Result<R, Fault> + Send + Sync + 'static,
+    ) {
+        self.fallible(name, kernel);
+        self.declared(name, effect);
+    }
+
+    /// Adds a kernel that may fail, or does something else that is over when it returns.
+    fn immediate<R: Outcome>(
+        &mut self,
+        name: &str,
+        kernel: impl Fn(&mut Frame<'_>) -> Result<R, Fault> + Send + Sync + 'static,
+    ) {
+        self.fallible_with(name, Effect::Immediate, kernel);
+    }
+
+    /// Adds a function that has no effect but its results, and cannot fail.
+    fn pure<P>(&mut self, name: &str, function: impl IntoKernel<P>);
+
+    /// Says what can be noticed of a kernel that was added.
+    fn declared(&mut self, name: &str, effect: Effect);
 }
 
 impl RegistryExt for KernelRegistry {
@@ -20,6 +46,16 @@ impl RegistryExt for KernelRegistry {
         kernel: impl Fn(&mut Frame<'_>) -> Result<R, Fault> + Send + Sync + 'static,
     ) {
         self.add(name, move |frame: &mut Frame<'_>| kernel(frame).deliver(frame));
+    }
+
+    fn pure<P>(&mut self, name: &str, function: impl IntoKernel<P>) {
+        self.add_typed(name, function);
+        self.declared(name, Effect::None);
+    }
+
+    fn declared(&mut self, name: &str, effect: Effect) {
+        let is_there = self.declare(name, effect);
+        debug_assert!(is_there, "{name} was added just now");
     }
 }
 

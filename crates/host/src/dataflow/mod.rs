@@ -32,16 +32,18 @@ pub(crate) fn prepare<'v>(body: &Body, arguments: impl Iterator<Item = &'v Value
     Own::new(body, arguments)
 }
 
-/// Starts a function here. Its results go to `give`, in order, for it to take them.
+/// Starts a function here, `in_order` if nobody can tell in which order kernels run ([`crate::effects`]). Its
+/// results go to `give`, in order, for it to take them.
 #[inline]
 pub(crate) fn execute(
     function: FunctionRef<'_>,
     context: &ExecutionContext,
     body: &Body,
     prepared: Own,
+    in_order: bool,
     give: &mut dyn FnMut(usize, &mut Value),
 ) {
-    own::run(function, context, body, prepared, give);
+    own::run(function, context, body, prepared, in_order, give);
 }
 
 /// Starts a function as a task.

@@ -166,6 +166,8 @@ struct Run<'a> {
     function: FunctionRef<'a>,
     context: &'a ExecutionContext,
     body: &'a Body,
+    /// Whether kernels run in program order as long as all results are available.
+    in_order: bool,
     home: Home,
 }
 
@@ -175,6 +177,7 @@ pub(super) fn run(
     context: &ExecutionContext,
     body: &Body,
     mut own: Own,
+    in_order: bool,
     give: &mut dyn FnMut(usize, &mut Value),
 ) {
     if body.nodes.is_empty() {
@@ -186,13 +189,13 @@ pub(super) fn run(
         let mut count = 1;
         let reached = match own.shares && own.has_async_arguments(body) {
             true => Reached::Start,
-            false => run_schedule(function, context, body, &mut own, &mut count),
+            false => run_schedule(function, context, body, &mut own, in_order, &mut count),
         };
         if let Reached::End = reached {
             context.count_some_kernels(count);
             return own.give(body, give);
         }
-        let mut run = Run { function, context, body, home: Home::Own(own) };
+        let mut run = Run { function, context, body, in_order, home: Home::Own(own) };
         run.go_on(reached, count);
         match &mut run.home {
             Home::Own(own) => own.give(body, give),
@@ -228,24 +231,25 @@ pub(crate) fn schedule(body: &Body) -> Box<[u32]> {
     order.into()
 }
 
-/// Runs kernels in the order of the schedule, without counting operands.
+/// Runs kernels in the order of the schedule, or in program order, without counting operands.
 #[inline(always)]
 fn run_schedule(
     function: FunctionRef<'_>,
     context: &ExecutionContext,
     body: &Body,
     own: &mut Own,
+    in_order: bool,
     count: &mut u32,
 ) -> Reached {
-    let mut reached = match body.schedule.len() == body.nodes.len() {
-        true => Reached::End,
-        false => Reached::Tasks(body.schedule.len()),
-    };
+    let len = if in_order { body.nodes.len() } else { body.schedule.len() };
+    let mut reached = if len == body.nodes.len() { Reached::End } else { Reached::Tasks(len) };
     let Some(site) = body.sites.first() else { return reached };
     let shares = own.shares;
     let (values, uses, _) = own.parts();
     let mut step = Step::new(values, uses, shares, site, function, context, body);
-    for (i, &kernel) in body.schedule.iter().enumerate() {
+    step.frame.in_order = in_order;
+    for i in 0..len {
+        let kernel = if in_order { i as u32 } else { body.schedule[i] };
         if !step.run(kernel, count) {
             reached = Reached::Unavailable(i + 1);
             break;
@@ -285,6 +289,10 @@ impl Run<'_> {
         match reached {
             Reached::Start => self.start_on_some(&mut ready),
             Reached::Tasks(ran) => self.catch_up(ran, ran, &mut ready),
+            Reached::Unavailable(ran) if self.in_order => {
+                self.catch_up_in_order(ran, &mut ready);
+                self.publish_results(ran as u32 - 1, &mut ready);
+            }
             Reached::Unavailable(ran) => {
                 self.catch_up(ran, ran - 1, &mut ready);
                 self.publish_results(self.body.schedule[ran - 1], &mut ready);
@@ -309,6 +317,22 @@ impl Run<'_> {
             debug_assert_eq!(kernel, Some(body.schedule[i]));
             if i < ended {
                 own.arrive(body.arrivals(&body.nodes[body.schedule[i] as usize]), body, ready);
+            }
+        }
+    }
+
+    /// Counts operands in as if they had been counted while so many kernels ran in program order. The last one's
+    /// results are not counted in.
+    fn catch_up_in_order(&mut self, ran: usize, ready: &mut Ready) {
+        let body = self.body;
+        let Home::Own(own) = &mut self.home else { return };
+        let (_, _, waiting) = own.parts();
+        let ended = body.nodes[..ran - 1].iter().flat_map(|node| body.arrivals(node));
+        for &kernel in body.begin().iter().chain(ended) {
+            let count = &mut waiting[kernel as usize];
+            *count = count.wrapping_sub(1);
+            if *count == 0 && kernel as usize >= ran {
+                ready.push(kernel, body);
             }
         }
     }
@@ -371,6 +395,7 @@ impl Run<'_> {
         let shares = own.shares;
         let (values, uses, waiting) = own.parts();
         let mut step = Step::new(values, uses, shares, site, self.function, self.context, body);
+        step.frame.in_order = self.in_order;
         let pause = loop {
             if ready.has_others() {
                 break Pause::Others;

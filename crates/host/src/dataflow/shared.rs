@@ -238,6 +238,7 @@ impl<'a> Part<'a> {
                 function,
                 context,
                 env: Env::None,
+                in_order: false,
                 error: None,
             };
             if tracer.is_enabled() {

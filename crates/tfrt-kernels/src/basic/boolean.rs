@@ -1,6 +1,7 @@
+use crate::kernels::RegistryExt;
 use host::{Attr, KernelRegistry};
 
 pub(super) fn register(registry: &mut KernelRegistry) {
-    registry.add_typed("tfrt.constant.i1", |Attr(v): Attr<bool>| v);
-    registry.add_typed("tfrt.and.i1", |a: bool, b: bool| a && b);
+    registry.pure("tfrt.constant.i1", |Attr(v): Attr<bool>| v);
+    registry.pure("tfrt.and.i1", |a: bool, b: bool| a && b);
 }

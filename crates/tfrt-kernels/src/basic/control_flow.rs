@@ -1,7 +1,7 @@
 use crate::kernels::RegistryExt;
 use host::{
-    AsyncValue, Chain, ErrorCode, ExecutionContext, Fault, Frame, Function, FunctionRef, KernelRegistry,
-    Promise, Results, Value,
+    AsyncValue, Chain, Effect, ErrorCode, ExecutionContext, Fault, Frame, Function, FunctionRef,
+    KernelRegistry, Promise, Results, Value,
 };
 use std::sync::Mutex;
 
@@ -218,17 +218,17 @@ fn alias(frame: &mut Frame<'_>) -> Result<Value, Fault> {
 }
 
 pub(super) fn register(registry: &mut KernelRegistry) {
-    registry.add_typed("tfrt.new.chain", || Chain);
-    registry.add_typed("tfrt.merge.chains", || Chain);
-    registry.fallible("tfrt.alias.value", alias);
-    registry.fallible("tfrt.call", |frame: &mut Frame<'_>| {
+    registry.pure("tfrt.new.chain", || Chain);
+    registry.pure("tfrt.merge.chains", || Chain);
+    registry.immediate("tfrt.alias.value", alias);
+    registry.fallible_with("tfrt.call", Effect::Call, |frame: &mut Frame<'_>| {
         let function = frame.function(0)?;
         call(frame, function, 0)
     });
-    registry.fallible("tfrt.if", if_kernel);
-    registry.fallible("tfrt.cond", if_kernel);
+    registry.fallible_with("tfrt.if", Effect::Call, if_kernel);
+    registry.fallible_with("tfrt.cond", Effect::Call, if_kernel);
     registry.fallible("tfrt.case", case);
-    registry.fallible("tfrt.while", while_kernel);
-    registry.fallible("tfrt.repeat.i32", repeat);
+    registry.fallible_with("tfrt.while", Effect::Loop, while_kernel);
+    registry.fallible_with("tfrt.repeat.i32", Effect::Loop, repeat);
     registry.fallible("tfrt.once", once);
 }

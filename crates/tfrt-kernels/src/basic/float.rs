@@ -1,20 +1,21 @@
 use crate::format::Fixed;
 use crate::kernels::{RegistryExt, object, out};
 use half::{bf16, f16};
-use host::{Attr, Bf16Bits, Chain, F16Bits, Fault, Frame, KernelRegistry};
+use host::{Attr, Bf16Bits, Chain, Effect, F16Bits, Fault, Frame, KernelRegistry};
 use num_complex::Complex;
 
 macro_rules! family {
     ($registry:ident, $ty:ty, $suffix:literal) => {
-        $registry.add_typed(concat!("tfrt.constant.", $suffix), |Attr(v): Attr<$ty>| v);
-        $registry.add_typed(concat!("tfrt.constant_s.", $suffix), |Attr(v): Attr<$ty>| v);
-        $registry.add_typed(concat!("tfrt.add.", $suffix), |a: $ty, b: $ty| a + b);
-        $registry.add_typed(concat!("tfrt.minimum.", $suffix), |a: $ty, b: $ty| if b < a { b } else { a });
-        $registry.add_typed(concat!("tfrt.multiply.", $suffix), |a: $ty, b: $ty| a * b);
+        $registry.pure(concat!("tfrt.constant.", $suffix), |Attr(v): Attr<$ty>| v);
+        $registry.pure(concat!("tfrt.constant_s.", $suffix), |Attr(v): Attr<$ty>| v);
+        $registry.pure(concat!("tfrt.add.", $suffix), |a: $ty, b: $ty| a + b);
+        $registry.pure(concat!("tfrt.minimum.", $suffix), |a: $ty, b: $ty| if b < a { b } else { a });
+        $registry.pure(concat!("tfrt.multiply.", $suffix), |a: $ty, b: $ty| a * b);
         $registry.add_typed(concat!("tfrt.div.", $suffix), |a: $ty, b: $ty| {
             if b == 0.0 { Err(Fault::from("Divide by zero")) } else { Ok(a / b) }
         });
-        $registry.fallible(concat!("tfrt.print.", $suffix), |frame: &mut Frame<'_>| {
+        $registry.declared(concat!("tfrt.div.", $suffix), Effect::Immediate);
+        $registry.immediate(concat!("tfrt.print.", $suffix), |frame: &mut Frame<'_>| {
             out!(frame, concat!($suffix, " = {}\n"), Fixed(frame.get::<$ty>(0)?.into()));
             Ok(Chain)
         });
@@ -24,11 +25,10 @@ macro_rules! family {
 macro_rules! complex {
     ($registry:ident, $ty:ty, $suffix:literal) => {
         // Attributes come by name: the imaginary part is first.
-        $registry
-            .add_typed(concat!("tfrt.constant.", $suffix), |Attr(im): Attr<$ty>, Attr(re): Attr<$ty>| {
-                object(Complex::new(re, im))
-            });
-        $registry.fallible(concat!("tfrt.print.", $suffix), |frame: &mut Frame<'_>| {
+        $registry.pure(concat!("tfrt.constant.", $suffix), |Attr(im): Attr<$ty>, Attr(re): Attr<$ty>| {
+            object(Complex::new(re, im))
+        });
+        $registry.immediate(concat!("tfrt.print.", $suffix), |frame: &mut Frame<'_>| {
             let v = *frame.object::<Complex<$ty>>(0)?;
             out!(frame, concat!($suffix, " = {}+{}i\n"), Fixed(v.re.into()), Fixed(v.im.into()));
             Ok(Chain)
@@ -42,12 +42,12 @@ pub(super) fn register(registry: &mut KernelRegistry) {
     complex!(registry, f32, "complex64");
     complex!(registry, f64, "complex128");
     for name in ["tfrt.constant.f16", "tfrt.constant_s.f16"] {
-        registry.add_typed(name, |Attr(v): Attr<F16Bits>| object(f16::from_bits(v.0)));
+        registry.pure(name, |Attr(v): Attr<F16Bits>| object(f16::from_bits(v.0)));
     }
     for name in ["tfrt.constant.bf16", "tfrt.constant_s.bf16"] {
-        registry.add_typed(name, |Attr(v): Attr<Bf16Bits>| object(bf16::from_bits(v.0)));
+        registry.pure(name, |Attr(v): Attr<Bf16Bits>| object(bf16::from_bits(v.0)));
     }
-    registry.fallible("tfrt.print.f16", |frame: &mut Frame<'_>| {
+    registry.immediate("tfrt.print.f16", |frame: &mut Frame<'_>| {
         out!(frame, "f16 = {}\n", frame.object::<f16>(0)?.to_bits());
         Ok(Chain)
     });

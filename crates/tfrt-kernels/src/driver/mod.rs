@@ -164,7 +164,7 @@ fn run_function(host: &HostContext, function: &Function, print_error_code: bool)
     }
     print(&format!("--- Running '{name}':\n"));
     let context = ExecutionContext::new(host);
-    let results = function.execute(&context, &[]);
+    let results = function.execute_alone(&context, &[]);
     host.wait(&results);
     let results: Results = results.into_iter().map(Value::settle).collect();
     let failed_sync = function.kind() == FunctionKind::Sync && results.first().is_some_and(Value::is_error);

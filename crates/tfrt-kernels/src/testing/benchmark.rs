@@ -84,7 +84,7 @@ struct Runner {
 impl Runner {
     fn run(mut self) {
         let start = Instant::now();
-        let result = self.function.execute(&self.context, &self.arguments).pop().unwrap_or_default();
+        let result = self.function.execute_alone(&self.context, &self.arguments).pop().unwrap_or_default();
         let ended = move || {
             self.stats.add(start.elapsed());
             if self.context.cancelled().is_none() && self.stats.more() {

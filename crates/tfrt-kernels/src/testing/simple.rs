@@ -71,34 +71,30 @@ pub(super) fn register(registry: &mut KernelRegistry) {
         let unique = |v: &Value| matches!(v, Value::Object(_)) && v.is_unique();
         Ok((0..frame.arguments()).map(|i| unique(frame.argument(i)).into()).collect::<Vec<Value>>())
     });
-    registry.fallible("tfrt_test.print_hello", |frame: &mut Frame<'_>| {
+    registry.immediate("tfrt_test.print_hello", |frame: &mut Frame<'_>| {
         out!(frame, "hello host executor!\n");
         Ok(Chain)
     });
     registry.add_typed("tfrt_test.get_thread_id", thread_id);
-    registry.fallible("tfrt_test.sum", sum);
-    registry.add_typed("tfrt_test.count3.i32", |x: i32| {
-        (x.wrapping_add(1), x.wrapping_add(2), x.wrapping_add(3))
-    });
-    registry.add_typed("tfrt_test.count3.i64", |x: i64| {
-        (x.wrapping_add(1), x.wrapping_add(2), x.wrapping_add(3))
-    });
-    registry.fallible("tfrt_test.test_cost", |frame: &mut Frame<'_>| {
+    registry.immediate("tfrt_test.sum", sum);
+    registry.pure("tfrt_test.count3.i32", |x: i32| (x.wrapping_add(1), x.wrapping_add(2), x.wrapping_add(3)));
+    registry.pure("tfrt_test.count3.i64", |x: i64| (x.wrapping_add(1), x.wrapping_add(2), x.wrapping_add(3)));
+    registry.immediate("tfrt_test.test_cost", |frame: &mut Frame<'_>| {
         out!(frame, "id: {}\n", frame.attribute::<i64>(0)?);
         Ok(0i32)
     });
-    registry.fallible("tfrt_test.print_debug_info", |frame: &mut Frame<'_>| {
+    registry.immediate("tfrt_test.print_debug_info", |frame: &mut Frame<'_>| {
         match frame.full_location().as_ref().and_then(name_of) {
             Some(name) => out!(frame, "{name}\n"),
             None => out!(frame, "Kernel has no debug info\n"),
         }
         Ok(Chain)
     });
-    registry.fallible("tfrt_test.unique_loc", unique_location);
-    registry.fallible("tfrt_test.sum_array_attr.i32", |frame: &mut Frame<'_>| {
+    registry.immediate("tfrt_test.unique_loc", unique_location);
+    registry.immediate("tfrt_test.sum_array_attr.i32", |frame: &mut Frame<'_>| {
         sum_array::<i32>(frame, |a| Some(a.i32s()?.collect()))
     });
-    registry.fallible("tfrt_test.sum_array_attr.i64", |frame: &mut Frame<'_>| {
+    registry.immediate("tfrt_test.sum_array_attr.i64", |frame: &mut Frame<'_>| {
         sum_array::<i64>(frame, |a| Some(a.i64s()?.collect()))
     });
     registry.add_typed("tfrt_test.get_request_context_data.i32", || 0i32);

@@ -41,13 +41,13 @@ fn format(pattern: &str, number: i32) -> String {
 
 pub(super) fn register(registry: &mut KernelRegistry) {
     for name in ["tfrt_test.get_string", "tfrt_test.get_string_sync"] {
-        registry.fallible(name, |frame: &mut Frame<'_>| Ok(object::<Text>(frame.attribute(0)?)));
+        registry.immediate(name, |frame: &mut Frame<'_>| Ok(object::<Text>(frame.attribute(0)?)));
     }
-    registry.fallible("tfrt_test.print_string", |frame: &mut Frame<'_>| {
+    registry.immediate("tfrt_test.print_string", |frame: &mut Frame<'_>| {
         out!(frame, "string = {}\n", frame.object::<Text>(0)?);
         Ok(Chain)
     });
-    registry.fallible("tfrt_test.append_string", |frame: &mut Frame<'_>| {
+    registry.immediate("tfrt_test.append_string", |frame: &mut Frame<'_>| {
         let (a, b) = (frame.object::<Text>(0)?, frame.object::<Text>(1)?);
         let limit = frame.context().host().limits().value_bytes;
         if (a.len() + b.len()) as u64 > limit {
@@ -55,19 +55,19 @@ pub(super) fn register(registry: &mut KernelRegistry) {
         }
         Ok(object(format!("{a}{b}")))
     });
-    registry.fallible("tfrt_test.string_equal", |frame: &mut Frame<'_>| {
+    registry.immediate("tfrt_test.string_equal", |frame: &mut Frame<'_>| {
         Ok(frame.object::<Text>(0)? == frame.object::<Text>(1)?)
     });
-    registry.fallible("tfrt_test.read_string_from_file", |frame: &mut Frame<'_>| {
+    registry.immediate("tfrt_test.read_string_from_file", |frame: &mut Frame<'_>| {
         Ok(object(read_file(frame.object::<Text>(0)?)?))
     });
-    registry.fallible("tfrt_test.format_string", |frame: &mut Frame<'_>| {
+    registry.immediate("tfrt_test.format_string", |frame: &mut Frame<'_>| {
         Ok(object(format(frame.object::<Text>(0)?, frame.get::<i32>(1)?)))
     });
-    registry.fallible("tfrt_test.get_static_tensor_type", |frame: &mut Frame<'_>| {
+    registry.immediate("tfrt_test.get_static_tensor_type", |frame: &mut Frame<'_>| {
         Ok(object::<Text>(frame.attribute(0)?))
     });
-    registry.fallible("tfrt_test.print_tensor_type", |frame: &mut Frame<'_>| {
+    registry.immediate("tfrt_test.print_tensor_type", |frame: &mut Frame<'_>| {
         out!(frame, "tensor_type = {}\n", frame.object::<Text>(0)?);
         Ok(Chain)
     });
