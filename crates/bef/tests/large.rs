@@ -1,59 +1,24 @@
 //! Files of more than 4 GiB. They are sparse: a hole takes no room on disk, and no page of it is touched.
 #![cfg(all(target_os = "linux", target_pointer_width = "64"))]
 
-use std::fs::File;
-use std::io::{self, Seek, SeekFrom, Write};
-use std::path::PathBuf;
+#[path = "common/sparse.rs"]
+mod sparse;
+
+use std::io::{Seek, SeekFrom, Write};
 use std::time::{Duration, Instant};
 
 use bef::{Attribute, DType, Dense, ErrorKind, FunctionBuilder, Module};
 use memmap2::Mmap;
+use sparse::{Holes, Scratch};
 
 const GIB: u64 = 1 << 30;
 
 /// Long enough for any machine to map and look at a few pages, too short to read gigabytes.
 const SOON: Duration = Duration::from_secs(1);
 
-/// A file that is removed again.
-struct Scratch {
-    path: PathBuf,
-    file: File,
-}
-
-impl Scratch {
-    fn new(name: &str) -> Self {
-        let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}", std::process::id()));
-        let file = File::options().read(true).write(true).create(true).truncate(true).open(&path).unwrap();
-        Scratch { path, file }
-    }
-
-    fn map(&self) -> Mmap {
-        // SAFETY: nobody else knows the file, and it is not written while it is mapped.
-        unsafe { Mmap::map(&self.file) }.unwrap()
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.path);
-    }
-}
-
-/// Leaves holes where large writes would put zeros.
-struct Holes<'f>(&'f mut File);
-
-impl Write for Holes<'_> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if bytes.len() < 1 << 20 {
-            return self.0.write(bytes);
-        }
-        self.0.seek(SeekFrom::Current(bytes.len() as i64))?;
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.0.flush()
-    }
+fn map(scratch: &Scratch) -> Mmap {
+    // SAFETY: nobody else knows the file, and it is not written while it is mapped.
+    unsafe { Mmap::map(&scratch.file) }.unwrap()
 }
 
 #[test]
@@ -79,7 +44,7 @@ fn an_unknown_section_of_4_5_gib_costs_nothing() {
     scratch.file.write_all(&program[bef::HEADER.len()..]).unwrap();
 
     let start = Instant::now();
-    let map = scratch.map();
+    let map = map(&scratch);
     let file = bef::File::open(&map).unwrap();
     let verified = file.verify().unwrap();
     assert!(start.elapsed() < SOON, "{:?}", start.elapsed());
@@ -94,7 +59,7 @@ fn an_unknown_section_of_4_5_gib_costs_nothing() {
 fn attributes_past_4_gib() {
     let zeros = Scratch::new("zeros");
     zeros.file.set_len(5 * GIB / 2).unwrap();
-    let payload = zeros.map();
+    let payload = map(&zeros);
     let tensor = || {
         let dims = vec![payload.len() as i64];
         Attribute::Dense(Dense::new(DType::UI8, dims, &payload[..]).unwrap())
@@ -122,7 +87,7 @@ fn attributes_past_4_gib() {
     assert!(written > 5 * GIB);
 
     let start = Instant::now();
-    let map = scratch.map();
+    let map = map(&scratch);
     assert_eq!(map.len() as u64, written);
     let verified = bef::File::open(&map).unwrap().verify().unwrap();
     let function = verified.function(bef::FunctionId(0)).unwrap().unwrap();
@@ -142,10 +107,10 @@ fn attributes_past_4_gib() {
 fn one_attribute_past_4_gib_is_refused() {
     let zeros = Scratch::new("more-zeros");
     zeros.file.set_len(4 * GIB).unwrap();
-    let payload = zeros.map();
+    let payload = map(&zeros);
     let dims = vec![4 * GIB as i64];
     let mut module = Module::new(true);
     module.push_attribute(Attribute::Dense(Dense::new(DType::UI8, dims, &payload[..]).unwrap()));
-    let error = module.write_to(&mut io::sink()).unwrap_err();
+    let error = module.write_to(&mut std::io::sink()).unwrap_err();
     assert_eq!((error.kind, &*error.path), (ErrorKind::Unaddressable, "attributes[0]"));
 }

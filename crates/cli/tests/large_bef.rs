@@ -2,10 +2,12 @@
 //! maps the file, touches no page of it.
 #![cfg(all(target_os = "linux", target_pointer_width = "64"))]
 
+#[path = "../../bef/tests/common/sparse.rs"]
+mod sparse;
+
 use bef::{Attribute, DType, Dense, FunctionBuilder, Module};
-use std::fs::File;
-use std::io::{self, Seek, SeekFrom, Write};
-use std::path::PathBuf;
+use sparse::{Holes, Scratch};
+use std::io::{Seek, SeekFrom, Write};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -13,43 +15,6 @@ const GIB: u64 = 1 << 30;
 
 /// Long enough to start a command on a busy machine, too short to read gigabytes.
 const SOON: Duration = Duration::from_secs(2);
-
-/// A file that is removed again.
-struct Scratch {
-    path: PathBuf,
-    file: File,
-}
-
-impl Scratch {
-    fn new(name: &str) -> Self {
-        let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}", std::process::id()));
-        let file = File::options().read(true).write(true).create(true).truncate(true).open(&path).unwrap();
-        Self { path, file }
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.path);
-    }
-}
-
-/// Leaves holes where large writes would put zeros.
-struct Holes<'f>(&'f mut File);
-
-impl Write for Holes<'_> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if bytes.len() < 1 << 20 {
-            return self.0.write(bytes);
-        }
-        self.0.seek(SeekFrom::Current(bytes.len() as i64))?;
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.0.flush()
-    }
-}
 
 /// What the command prints about a file, and that it takes no time.
 fn pteron(verb: &str, scratch: &Scratch) -> String {

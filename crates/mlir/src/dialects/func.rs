@@ -203,28 +203,14 @@ fn check_function(verifier: &Verifier<'_>, op: &Operation) -> Result<(), Problem
     Ok(())
 }
 
-/// `operands : types`, or nothing.
 fn parse_return(parser: &mut Parser<'_>, state: &mut OpState) -> Parse {
     parser.optional_attribute_dictionary(state)?;
-    let at = parser.here();
-    let operands = parser.operand_list(Delimiter::None)?;
-    let mut types = Vec::new();
-    if !operands.is_empty() {
-        parser.literal(state, ":")?;
-        types = parser.type_list()?;
-    }
-    state.operands = parser.resolve_all(state, &operands, &types, at)?;
-    Ok(())
+    super::tfrt::parse_return(parser, state)
 }
 
 fn print_return(printer: &mut Printer<'_>, op: &Operation) {
     printer.optional_attribute_dictionary(&op.attributes, &[]);
-    if !op.operands.is_empty() {
-        printer.push(" ");
-        printer.operands(&op.operands);
-        printer.push(" : ");
-        printer.types_of(&op.operands);
-    }
+    super::tfrt::print_return(printer, op);
 }
 
 /// `@callee(operands) {...} : (types) -> types`.

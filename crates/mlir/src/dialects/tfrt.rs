@@ -336,7 +336,7 @@ fn print_parallel_call(printer: &mut Printer<'_>, op: &Operation) {
 }
 
 /// `operands : types`, or nothing.
-fn parse_return(parser: &mut Parser<'_>, state: &mut OpState) -> Parse {
+pub(super) fn parse_return(parser: &mut Parser<'_>, state: &mut OpState) -> Parse {
     let at = parser.here();
     let operands = parser.operand_list(Delimiter::None)?;
     let mut types = Vec::new();
@@ -348,7 +348,7 @@ fn parse_return(parser: &mut Parser<'_>, state: &mut OpState) -> Parse {
     Ok(())
 }
 
-fn print_return(printer: &mut Printer<'_>, op: &Operation) {
+pub(super) fn print_return(printer: &mut Printer<'_>, op: &Operation) {
     if !op.operands.is_empty() {
         printer.push(" ");
         printer.operands(&op.operands);

@@ -1,0 +1,42 @@
+//! Files of gigabytes that take no room on disk.
+
+use std::fs::File;
+use std::io::{self, Seek, SeekFrom, Write};
+use std::path::PathBuf;
+
+/// A file that is removed again.
+pub(crate) struct Scratch {
+    pub(crate) path: PathBuf,
+    pub(crate) file: File,
+}
+
+impl Scratch {
+    pub(crate) fn new(name: &str) -> Self {
+        let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}", std::process::id()));
+        let file = File::options().read(true).write(true).create(true).truncate(true).open(&path).unwrap();
+        Scratch { path, file }
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+/// Leaves holes where large writes would put zeros.
+pub(crate) struct Holes<'f>(pub(crate) &'f mut File);
+
+impl Write for Holes<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if bytes.len() < 1 << 20 {
+            return self.0.write(bytes);
+        }
+        self.0.seek(SeekFrom::Current(bytes.len() as i64))?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
