@@ -146,6 +146,15 @@ impl Error {
         error.0.offset = None;
         error
     }
+
+    /// Prefixes the path with `segment`.
+    #[cold]
+    pub(crate) fn within(mut self, segment: impl fmt::Display) -> Self {
+        let path = &mut self.0.path;
+        let dot = if path.is_empty() || path.starts_with('[') { "" } else { "." };
+        *path = format!("{segment}{dot}{path}");
+        self
+    }
 }
 
 /// Adds the enclosing field to an error's path.
@@ -157,11 +166,6 @@ pub(crate) trait Within {
 impl<T> Within for Result<T> {
     #[inline]
     fn within<S: fmt::Display>(self, segment: impl FnOnce() -> S) -> Self {
-        self.map_err(|mut error| {
-            let path = &mut error.0.path;
-            let dot = if path.is_empty() || path.starts_with('[') { "" } else { "." };
-            *path = format!("{}{dot}{path}", segment());
-            error
-        })
+        self.map_err(|error| error.within(segment()))
     }
 }

@@ -36,6 +36,7 @@ impl<'a> File<'a> {
     /// # Errors
     /// When the header is not BEF version 0, a section header is malformed or promises more than there is, or a
     /// known section occurs twice.
+    #[inline]
     pub fn open(bytes: &'a [u8]) -> Result<Self> {
         Self::open_with(bytes, Limits::default())
     }
@@ -45,25 +46,21 @@ impl<'a> File<'a> {
     /// # Errors
     /// As [`open`](File::open).
     pub fn open_with(bytes: &'a [u8], limits: Limits) -> Result<Self> {
-        let mut file = File { bytes, sections: [None; 11], attributes_alignment: None, limits };
+        let mut sections = [None; SectionId::ALL.len()];
+        let mut attributes_alignment = None;
         for section in Sections::new(bytes)? {
             let section = section?;
             let Some(id) = SectionId::new(section.id) else { continue };
-            let slot = &mut file.sections[id as usize];
+            let slot = &mut sections[id as usize];
             if slot.is_some() {
-                return Err(Error::new(
-                    ErrorKind::DuplicateSection,
-                    section.header_start,
-                    format!("another {} section", id.name()),
-                    "each section once",
-                ));
+                return Err(duplicate(id, section.header_start));
             }
             *slot = Some(section.data);
             if id == SectionId::Attributes {
-                file.attributes_alignment = section.alignment;
+                attributes_alignment = section.alignment;
             }
         }
-        Ok(file)
+        Ok(File { bytes, sections, attributes_alignment, limits })
     }
 
     /// The whole file.
@@ -87,22 +84,18 @@ impl<'a> File<'a> {
     }
 
     /// A section whose absence means the same as emptiness.
+    #[inline]
     fn or_empty(&self, id: SectionId) -> Region<'a> {
         self.section(id).unwrap_or_else(|| Region::new(&[], self.bytes.len() as u64))
     }
 
+    #[inline]
     fn required(&self, id: SectionId) -> Result<Region<'a>> {
-        self.section(id).ok_or_else(|| {
-            Error::new(
-                ErrorKind::MissingSection,
-                self.bytes.len() as u64,
-                format!("no {} section", id.name()),
-                "one: even an empty program says so",
-            )
-        })
+        self.section(id).ok_or_else(|| missing(id, self.bytes.len() as u64))
     }
 
     /// How much names and locations may take.
+    #[inline]
     pub(crate) fn budget(&self) -> Budget {
         Budget::new(&self.limits, self.bytes.len() as u64)
     }
@@ -112,6 +105,7 @@ impl<'a> File<'a> {
     }
 
     /// The strings.
+    #[inline]
     pub fn strings(&self) -> Strings<'a> {
         Strings::new(self.or_empty(SectionId::Strings))
     }
@@ -126,7 +120,11 @@ impl<'a> File<'a> {
     /// # Errors
     /// When the section is absent or malformed.
     pub fn kernel_names(&self) -> Result<Vec<&'a str>> {
-        kernels::read(self.required(SectionId::Kernels)?, self.strings(), self.budget())
+        self.kernel_names_in(self.strings())
+    }
+
+    pub(crate) fn kernel_names_in(&self, strings: Strings<'a>) -> Result<Vec<&'a str>> {
+        kernels::read(self.required(SectionId::Kernels)?, strings, self.budget())
     }
 
     /// Type names by type index.
@@ -134,7 +132,11 @@ impl<'a> File<'a> {
     /// # Errors
     /// When the section is absent or malformed.
     pub fn type_names(&self) -> Result<Vec<&'a str>> {
-        types::read(self.required(SectionId::Types)?, self.strings(), self.budget())
+        self.type_names_in(self.strings())
+    }
+
+    pub(crate) fn type_names_in(&self, strings: Strings<'a>) -> Result<Vec<&'a str>> {
+        types::read(self.required(SectionId::Types)?, strings, self.budget())
     }
 
     /// Names, signatures and places of the functions.
@@ -142,7 +144,11 @@ impl<'a> File<'a> {
     /// # Errors
     /// When the section is absent or malformed.
     pub fn function_index(&self) -> Result<FunctionIndex<'a>> {
-        FunctionIndex::read(self.required(SectionId::FunctionIndex)?, self.strings(), self.budget())
+        self.function_index_in(self.strings())
+    }
+
+    pub(crate) fn function_index_in(&self, strings: Strings<'a>) -> Result<FunctionIndex<'a>> {
+        FunctionIndex::read(self.required(SectionId::FunctionIndex)?, strings, self.budget())
     }
 
     /// The record of function `id`; `None` if it is native and has none.
@@ -204,4 +210,16 @@ impl<'a> File<'a> {
             .map(|section| RegisterTypes::read(section, functions))
             .transpose()
     }
+}
+
+#[cold]
+fn missing(id: SectionId, len: u64) -> Error {
+    let found = format!("no {} section", id.name());
+    Error::new(ErrorKind::MissingSection, len, found, "one: even an empty program says so")
+}
+
+#[cold]
+fn duplicate(id: SectionId, offset: u64) -> Error {
+    let found = format!("another {} section", id.name());
+    Error::new(ErrorKind::DuplicateSection, offset, found, "each section once")
 }

@@ -122,16 +122,13 @@ impl<'a> Sections<'a> {
         Ok(Sections { cursor, seen: 0 })
     }
 
+    // A section that is handed over in memory costs more than what it takes to find it.
+    #[inline(always)]
     fn read(&mut self) -> Result<Section<'a>> {
         let header_start = self.cursor.offset();
         self.seen += 1;
         if self.seen > MAX_SECTIONS {
-            return Err(Error::new(
-                ErrorKind::Limit,
-                header_start,
-                "one more section",
-                format!("at most {MAX_SECTIONS} sections"),
-            ));
+            return Err(too_many(header_start));
         }
         let id = self.cursor.u8()?;
         let length_and_flag = self.cursor.vbr()?;
@@ -139,12 +136,7 @@ impl<'a> Sections<'a> {
             let offset = self.cursor.offset();
             let alignment = self.cursor.u8()?;
             if !alignment.is_power_of_two() {
-                return Err(Error::new(
-                    ErrorKind::SectionHeader,
-                    offset,
-                    format!("alignment {alignment}"),
-                    "a power of two",
-                ));
+                return Err(odd_alignment(alignment, offset));
             }
             self.cursor.align(u64::from(alignment))?;
             Some(alignment)
@@ -164,6 +156,7 @@ impl<'a> Sections<'a> {
 impl<'a> Iterator for Sections<'a> {
     type Item = Result<Section<'a>>;
 
+    #[inline(always)]
     fn next(&mut self) -> Option<Self::Item> {
         if self.cursor.remaining() == 0 {
             return None;
@@ -175,6 +168,17 @@ impl<'a> Iterator for Sections<'a> {
         }
         Some(section)
     }
+}
+
+#[cold]
+fn too_many(offset: u64) -> Error {
+    let expected = format!("at most {MAX_SECTIONS} sections");
+    Error::new(ErrorKind::Limit, offset, "one more section", expected)
+}
+
+#[cold]
+fn odd_alignment(alignment: u8, offset: u64) -> Error {
+    Error::new(ErrorKind::SectionHeader, offset, format!("alignment {alignment}"), "a power of two")
 }
 
 /// Writes the header, then framed sections.

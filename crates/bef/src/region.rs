@@ -13,6 +13,7 @@ pub struct Region<'a> {
 
 impl<'a> Region<'a> {
     /// `bytes`, which stand at absolute file offset `start`.
+    #[inline]
     pub(crate) fn new(bytes: &'a [u8], start: u64) -> Self {
         Region { bytes, start }
     }
@@ -38,6 +39,7 @@ impl<'a> Region<'a> {
     }
 
     /// The bytes from `offset` (relative to this region) to its end.
+    #[inline]
     pub(crate) fn from(&self, offset: u64) -> Result<Region<'a>> {
         match usize::try_from(offset).ok().and_then(|offset| self.bytes.get(offset..)) {
             Some(bytes) => Ok(Region::new(bytes, self.start + offset)),
@@ -57,8 +59,9 @@ impl<'a> Region<'a> {
         Ok(Region::new(&self.bytes[offset..offset + len], self.start + offset as u64))
     }
 
+    /// That there are no `len` bytes from `offset` on.
     #[cold]
-    fn past_end(&self, offset: u64, len: u64) -> Error {
+    pub(crate) fn past_end(&self, offset: u64, len: u64) -> Error {
         Error::new(
             ErrorKind::Truncated,
             self.start.saturating_add(offset.min(self.len())),
@@ -89,6 +92,7 @@ impl<'a> Region<'a> {
     }
 
     /// A cursor at the first byte.
+    #[inline]
     pub(crate) fn cursor(&self) -> Cursor<'a> {
         Cursor { region: *self, at: 0 }
     }
@@ -103,23 +107,26 @@ pub(crate) struct Cursor<'a> {
 
 impl<'a> Cursor<'a> {
     /// Absolute file offset of the next byte.
+    #[inline]
     pub(crate) fn offset(&self) -> u64 {
         self.region.start + self.at as u64
     }
 
     /// Position relative to the region.
+    #[inline]
     pub(crate) fn position(&self) -> u64 {
         self.at as u64
     }
 
     /// Bytes not read yet.
+    #[inline]
     pub(crate) fn remaining(&self) -> u64 {
         (self.region.bytes.len() - self.at) as u64
     }
 
     #[inline]
     pub(crate) fn vbr(&mut self) -> Result<u64> {
-        match vbr::decode(&self.region.bytes[self.at..]) {
+        match vbr::decode(self.region.bytes.get(self.at..).unwrap_or_default()) {
             Ok((value, len)) => {
                 self.at += len;
                 Ok(value)
@@ -151,39 +158,42 @@ impl<'a> Cursor<'a> {
     pub(crate) fn vbr32(&mut self, what: &str) -> Result<u32> {
         let offset = self.offset();
         let value = self.vbr()?;
-        u32::try_from(value).map_err(|_| {
-            Error::new(
-                ErrorKind::VbrOverflow,
-                offset,
-                format!("{what} {value}"),
-                "at most 4294967295: kernels refer to it by 32-bit words",
-            )
-        })
+        u32::try_from(value).map_err(|_| past_32_bits(what, value, offset))
     }
 
     /// A count of things that take at least `min_bytes` bytes each; refused before anything is allocated when so
     /// many cannot follow.
+    #[inline]
     pub(crate) fn count(&mut self, what: &str, min_bytes: u64) -> Result<u64> {
         let offset = self.offset();
         let count = self.vbr()?;
         if count > self.remaining() / min_bytes.max(1) {
-            return Err(Error::new(
-                ErrorKind::Truncated,
-                offset,
-                format!("a count of {count} {what}"),
-                format!("no more than the {} bytes that follow can hold", self.remaining()),
-            ));
+            return Err(self.too_many(what, count, offset));
         }
         Ok(count)
     }
 
+    #[cold]
+    fn too_many(&self, what: &str, count: u64, offset: u64) -> Error {
+        Error::new(
+            ErrorKind::Truncated,
+            offset,
+            format!("a count of {count} {what}"),
+            format!("no more than the {} bytes that follow can hold", self.remaining()),
+        )
+    }
+
+    #[inline]
     pub(crate) fn u8(&mut self) -> Result<u8> {
-        let value = self.region.u8(self.position())?;
+        let Some(&value) = self.region.bytes.get(self.at) else {
+            return Err(self.region.past_end(self.position(), 1));
+        };
         self.at += 1;
         Ok(value)
     }
 
     /// The next `len` bytes.
+    #[inline]
     pub(crate) fn take(&mut self, len: u64) -> Result<Region<'a>> {
         let region = self.region.slice(self.position(), len)?;
         self.at += region.bytes.len();
@@ -191,8 +201,15 @@ impl<'a> Cursor<'a> {
     }
 
     /// Skips `0xCC` bytes until the absolute file offset is a multiple of `alignment`, a power of two.
+    #[inline]
     pub(crate) fn align(&mut self, alignment: u64) -> Result<()> {
-        let gap = self.offset().wrapping_neg() & (alignment - 1);
+        match self.offset().wrapping_neg() & (alignment - 1) {
+            0 => Ok(()),
+            gap => self.padding(gap, alignment),
+        }
+    }
+
+    fn padding(&mut self, gap: u64, alignment: u64) -> Result<()> {
         let padding = self.take(gap)?;
         match padding.bytes.iter().position(|&byte| byte != crate::framing::PAD) {
             None => Ok(()),
@@ -206,15 +223,28 @@ impl<'a> Cursor<'a> {
     }
 
     /// Fails unless everything was read.
+    #[inline]
     pub(crate) fn finish(&self) -> Result<()> {
-        if self.remaining() == 0 {
-            return Ok(());
-        }
-        Err(Error::new(
+        if self.remaining() == 0 { Ok(()) } else { Err(self.left_over()) }
+    }
+
+    #[cold]
+    fn left_over(&self) -> Error {
+        Error::new(
             ErrorKind::TrailingBytes,
             self.offset(),
             format!("{} more bytes", self.remaining()),
             "the end of the section after its last entry",
-        ))
+        )
     }
+}
+
+#[cold]
+fn past_32_bits(what: &str, value: u64, offset: u64) -> Error {
+    Error::new(
+        ErrorKind::VbrOverflow,
+        offset,
+        format!("{what} {value}"),
+        "at most 4294967295: kernels refer to it by 32-bit words",
+    )
 }

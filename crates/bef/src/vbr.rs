@@ -17,10 +17,10 @@ pub enum VbrError {
 /// [`VbrError`], when the bytes end too early or the value does not fit.
 #[inline]
 pub fn decode(bytes: &[u8]) -> Result<(u64, usize), VbrError> {
-    match bytes.first() {
-        Some(&byte) if byte < 0x80 => Ok((u64::from(byte), 1)),
-        Some(_) => decode_long(bytes),
-        None => Err(VbrError::Truncated),
+    match *bytes {
+        [byte, ..] if byte < 0x80 => Ok((u64::from(byte), 1)),
+        [high, low, ..] if low < 0x80 => Ok((u64::from(high & 0x7F) << 7 | u64::from(low), 2)),
+        _ => decode_long(bytes),
     }
 }
 

@@ -131,6 +131,37 @@ fn the_undamaged_program_verifies() {
 }
 
 #[test]
+fn users_may_stand_in_any_order() {
+    let mut module = Module::new(false);
+    let mut function = FunctionBuilder::new(&mut module, "f", &[]);
+    let [x, y] = [0, 1].map(|_| function.kernel("constant").result("i32"));
+    let sums = [x, x, y].map(|other| function.kernel("add").arguments(&[x, other]).result("i32"));
+    function.finish(&sums).unwrap();
+    let bytes = module.to_bytes().unwrap();
+    let start = |index| {
+        let verified = File::open(&bytes).unwrap().verify().unwrap();
+        let record = verified.function(FunctionId(0)).unwrap().unwrap();
+        record.kernel(index).unwrap().start() as usize
+    };
+    // Behind the header, a count, and the result, come the kernels without arguments, and the users of `x`.
+    for (list, usual) in [(start(0) + 32, vec![1, 2]), (start(1) + 32, vec![5, 4, 4, 3, 3])] {
+        let words = |users: &[u32]| users.iter().flat_map(|user| user.to_le_bytes()).collect::<Vec<u8>>();
+        assert_eq!(bytes[list..][..4 * usual.len()], words(&usual));
+        let verify = |users: &[u32]| {
+            let mut bytes = bytes.clone();
+            bytes[list..][..4 * users.len()].copy_from_slice(&words(users));
+            File::open(&bytes).and_then(|file| file.verify().map(drop)).map_err(|error| error.kind)
+        };
+        let reversed: Vec<u32> = usual.iter().rev().copied().collect();
+        let turned = [&usual[1..], &usual[..1]].concat();
+        let twice = [&usual[1..], &usual[1..2]].concat();
+        assert_eq!(verify(&reversed), Ok(()));
+        assert_eq!(verify(&turned), Ok(()));
+        assert_eq!(verify(&twice), Err(ErrorKind::Mismatch));
+    }
+}
+
+#[test]
 fn kernels() {
     use ErrorKind::{Definition, Mismatch, NotAStart, OutOfRange, Truncated};
     let p = Program { bytes: program() };

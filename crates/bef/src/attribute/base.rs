@@ -65,16 +65,19 @@ impl Base {
 }
 
 /// Fails unless the byte `prefix` bytes after `offset` stands at a file offset that is a multiple of `alignment`.
+#[inline]
 pub(super) fn check_aligned(region: Region<'_>, offset: u64, alignment: u64, prefix: u64) -> Result<()> {
     let at = region.start() + offset;
-    if (at + prefix).is_multiple_of(alignment) {
-        return Ok(());
-    }
+    if (at + prefix).is_multiple_of(alignment) { Ok(()) } else { Err(misaligned(at, alignment, prefix)) }
+}
+
+#[cold]
+fn misaligned(at: u64, alignment: u64, prefix: u64) -> Error {
     let expected = match prefix {
         0 => format!("a multiple of {alignment}"),
         _ => format!("{prefix} bytes before a multiple of {alignment}"),
     };
-    Err(Error::new(ErrorKind::Misaligned, at, format!("file offset {at}"), expected))
+    Error::new(ErrorKind::Misaligned, at, format!("file offset {at}"), expected)
 }
 
 /// A count or size that the format stores in 32 bits.

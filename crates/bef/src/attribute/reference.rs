@@ -201,8 +201,10 @@ impl<'a> AttributeRef<'a> {
     }
 
     /// Checks the whole value, taken as a `kind`, without building it; where it ends, relative to the region.
+    #[inline]
     pub(crate) fn check(&self, kind: AttributeType) -> Result<u64> {
         match kind {
+            AttributeType::Scalar(dtype) => scalar::check(self.region, self.offset, dtype),
             AttributeType::Aggregate => {
                 let size = self.aggregate()?.walk(|kind, element| element.check(kind))?;
                 Ok(self.offset + size)

@@ -108,6 +108,20 @@ pub(super) fn read(region: Region<'_>, offset: u64, dtype: DType) -> Result<(Att
     Ok((value, offset + dtype.element_size().unwrap_or_default()))
 }
 
+/// Checks the scalar of type `dtype` at `offset`; where it ends.
+#[inline]
+pub(super) fn check(region: Region<'_>, offset: u64, dtype: DType) -> Result<u64> {
+    // Whatever its bits, a number only has to be there, and aligned.
+    if let (Some(size), Some(alignment)) = (dtype.element_size(), dtype.element_alignment())
+        && dtype != DType::I1
+        && region.len() - offset.min(region.len()) >= size
+        && (region.start() + offset) & (alignment - 1) == 0
+    {
+        return Ok(offset + size);
+    }
+    read(region, offset, dtype).map(|(_, end)| end)
+}
+
 fn put<const N: usize>(bytes: [u8; N], alignment: u64, out: &mut Buffer<'_>) -> u64 {
     out.align(alignment);
     let offset = out.len();

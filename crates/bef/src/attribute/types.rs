@@ -73,6 +73,7 @@ impl DType {
 
     /// Bytes of one element in an array or dense attribute; `None` for types that cannot be elements (strings,
     /// resources, variants and quantized numbers).
+    #[inline]
     pub fn element_size(self) -> Option<u64> {
         Some(match self {
             DType::I1 | DType::I8 | DType::UI8 => 1,
@@ -85,6 +86,7 @@ impl DType {
     }
 
     /// Alignment of one element: its size, but that of one component for complex numbers.
+    #[inline]
     pub fn element_alignment(self) -> Option<u64> {
         Some(match self {
             DType::Complex64 => 4,

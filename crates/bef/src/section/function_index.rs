@@ -63,60 +63,65 @@ struct Entry<'a> {
     end: usize,
 }
 
+impl<'a> Entry<'a> {
+    /// `types` are those of the functions before it, to which its own are added.
+    #[inline]
+    fn read(
+        cursor: &mut Cursor<'a>,
+        strings: &Strings<'a>,
+        budget: &mut Budget,
+        types: &mut Vec<TypeId>,
+    ) -> Result<Self> {
+        let at = cursor.offset();
+        let number = cursor.u8().within(|| "kind")?;
+        let Some(kind) = FunctionKind::new(number) else { return Err(unknown_kind(number, at)) };
+        let offset = cursor.vbr().within(|| "offset")?;
+        let name = cursor.vbr().and_then(|name| strings.get(name)).within(|| "name")?;
+        budget.spend(name.len() as u64, at).within(|| "name")?;
+        let arguments = types.len();
+        read_types(cursor, types).within(|| "arguments")?;
+        let results = types.len();
+        read_types(cursor, types).within(|| "results")?;
+        Ok(Entry { kind, offset, name, at, arguments, results, end: types.len() })
+    }
+}
+
+#[inline(always)]
+fn read_types(cursor: &mut Cursor<'_>, types: &mut Vec<TypeId>) -> Result<()> {
+    let count = cursor.count("types", 1)?;
+    for index in 0..count {
+        types.push(TypeId(cursor.vbr32("type index").within(|| format!("[{index}]"))?));
+    }
+    Ok(())
+}
+
+#[cold]
+fn unknown_kind(number: u8, at: u64) -> Error {
+    let found = format!("function kind {number}");
+    Error::new(ErrorKind::UnknownTag, at, found, "0 (async), 1 (native) or 2 (sync)")
+}
+
 /// Kind, offset, name and two counts.
 const MIN_ENTRY: u64 = 5;
 
 impl<'a> FunctionIndex<'a> {
+    #[inline]
     pub(crate) fn read(region: Region<'a>, strings: Strings<'a>, mut budget: Budget) -> Result<Self> {
-        let mut cursor = region.cursor();
-        let mut index = FunctionIndex::default();
         let mut read = || {
+            let mut cursor = region.cursor();
             let count = cursor.count("functions", MIN_ENTRY)?;
-            index.entries.reserve_exact(count as usize);
+            let strings = strings.for_names(count);
+            let mut entries = Vec::with_capacity(count as usize);
+            // A type takes a byte, and the rest of each entry no less than it must.
+            let mut types = Vec::with_capacity((cursor.remaining() - MIN_ENTRY * count) as usize);
             for number in 0..count {
-                index.read_entry(&mut cursor, strings, &mut budget).within(|| format!("[{number}]"))?;
+                let entry = Entry::read(&mut cursor, &strings, &mut budget, &mut types);
+                entries.push(entry.within(|| format!("[{number}]"))?);
             }
-            cursor.finish()
+            cursor.finish()?;
+            Ok(FunctionIndex { entries, types })
         };
-        read().within(|| "function_index")?;
-        Ok(index)
-    }
-
-    fn read_entry(
-        &mut self,
-        cursor: &mut Cursor<'a>,
-        strings: Strings<'a>,
-        budget: &mut Budget,
-    ) -> Result<()> {
-        let at = cursor.offset();
-        let number = cursor.u8().within(|| "kind")?;
-        let kind = FunctionKind::new(number).ok_or_else(|| {
-            Error::new(
-                ErrorKind::UnknownTag,
-                at,
-                format!("function kind {number}"),
-                "0 (async), 1 (native) or 2 (sync)",
-            )
-        })?;
-        let offset = cursor.vbr().within(|| "offset")?;
-        let name = cursor.vbr().and_then(|name| strings.get(name)).within(|| "name")?;
-        budget.spend(name.len() as u64, at).within(|| "name")?;
-        let arguments = self.types.len();
-        self.read_types(cursor).within(|| "arguments")?;
-        let results = self.types.len();
-        self.read_types(cursor).within(|| "results")?;
-        let end = self.types.len();
-        self.entries.push(Entry { kind, offset, name, at, arguments, results, end });
-        Ok(())
-    }
-
-    fn read_types(&mut self, cursor: &mut Cursor<'a>) -> Result<()> {
-        let count = cursor.count("types", 1)?;
-        self.types.reserve(count as usize);
-        for index in 0..count {
-            self.types.push(TypeId(cursor.vbr32("type index").within(|| format!("[{index}]"))?));
-        }
-        Ok(())
+        read().within(|| "function_index")
     }
 
     /// Number of functions.
@@ -145,7 +150,7 @@ impl<'a> FunctionIndex<'a> {
     }
 
     /// All functions in index order.
-    pub fn iter(&self) -> impl ExactSizeIterator<Item = FunctionEntry<'_>> {
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = FunctionEntry<'_>> + DoubleEndedIterator {
         self.entries.iter().map(|entry| self.entry(entry))
     }
 

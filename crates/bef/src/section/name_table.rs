@@ -7,15 +7,17 @@ use crate::limits::Budget;
 use crate::region::Region;
 
 /// The names, in table order.
+#[inline]
 pub(super) fn read<'a>(
     region: Region<'a>,
     strings: Strings<'a>,
     mut budget: Budget,
     table: &str,
 ) -> Result<Vec<&'a str>> {
-    let mut cursor = region.cursor();
     let mut read = || {
+        let mut cursor = region.cursor();
         let count = cursor.count("names", 1)?;
+        let strings = strings.for_names(count);
         let mut names = Vec::with_capacity(count as usize);
         for index in 0..count {
             let at = cursor.offset();

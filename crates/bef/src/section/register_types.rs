@@ -39,6 +39,7 @@ impl<'a> RegisterTypes<'a> {
         types.clear();
         let mut read = || {
             expect_count(&mut self.cursor, registers as u64, "registers")?;
+            types.reserve(self.cursor.remaining().min(registers as u64) as usize);
             for index in 0..registers {
                 types.push(self.cursor.vbr32("type index").map(TypeId).within(|| format!("[{index}]"))?);
             }

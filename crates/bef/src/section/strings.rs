@@ -4,6 +4,7 @@
 //! when the optional sections are written.
 
 use std::collections::{BTreeSet, HashMap};
+use std::str::Utf8Error;
 
 use crate::buffer::Buffer;
 use crate::error::{Error, ErrorKind, Result, Within};
@@ -14,7 +15,12 @@ use crate::region::Region;
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Strings<'a> {
     region: Region<'a>,
+    /// The whole section, where all of it is known to be UTF-8; else empty.
+    text: &'a str,
 }
+
+/// Bytes of a section that are looked through at once in the time that it takes to look at one string.
+const AT_ONCE: u64 = 32;
 
 /// Offset and length of the string that was checked last: mostly the next one is the same.
 #[derive(Clone, Copy, Debug, Default)]
@@ -22,13 +28,38 @@ pub(crate) struct LastString(Option<(u64, u64)>);
 
 impl<'a> Strings<'a> {
     pub(crate) fn new(region: Region<'a>) -> Self {
-        Strings { region }
+        Strings { region, text: "" }
+    }
+
+    /// As [`new`](Self::new), for a reader of about `names` names: when there are many for the size of the section,
+    /// looking at its whole text first takes less time than looking at each.
+    pub(crate) fn for_names(self, names: u64) -> Self {
+        let many = self.region.len() <= names.saturating_mul(AT_ONCE);
+        if many && self.text.is_empty() { self.whole() } else { self }
+    }
+
+    /// Looks at the whole text of the section.
+    pub(crate) fn whole(self) -> Self {
+        Strings { text: std::str::from_utf8(self.region.bytes()).unwrap_or_default(), ..self }
+    }
+
+    /// Checks every string.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get), for the first malformed one.
+    pub(crate) fn check(&self) -> Result<()> {
+        // Text that ends with a NUL is nothing but strings.
+        if self.text.ends_with('\0') {
+            return Ok(());
+        }
+        self.iter().try_for_each(|string| string.map(drop))
     }
 
     /// The string that starts at `offset`.
     ///
     /// # Errors
     /// When no string starts there, it has no end, or it is not UTF-8.
+    #[inline]
     pub fn get(&self, offset: u64) -> Result<&'a str> {
         self.find(offset).within(|| format!("strings[{offset}]"))
     }
@@ -50,9 +81,10 @@ impl<'a> Strings<'a> {
     fn len_at(&self, offset: u64) -> Result<u64> {
         let start = self.start(offset).within(|| format!("strings[{offset}]"))?;
         let tail = &self.region.bytes()[start..];
-        Ok(tail.iter().position(|&byte| byte == 0).map_or(tail.len(), |length| length + 1) as u64)
+        Ok(find_nul(tail).map_or(tail.len(), |length| length + 1) as u64)
     }
 
+    #[inline]
     fn start(&self, offset: u64) -> Result<usize> {
         let bytes = self.region.bytes();
         match usize::try_from(offset) {
@@ -75,16 +107,27 @@ impl<'a> Strings<'a> {
         )
     }
 
+    #[inline(always)]
     fn find(&self, offset: u64) -> Result<&'a str> {
-        let tail = &self.region.bytes()[self.start(offset)?..];
+        let start = self.start(offset)?;
+        let tail = &self.region.bytes()[start..];
+        let Some(length) = find_nul(tail) else { return Err(self.no_end(offset)) };
+        match self.text.get(start..start + length) {
+            Some(string) => Ok(string),
+            None => std::str::from_utf8(&tail[..length]).map_err(|error| self.no_text(offset, error)),
+        }
+    }
+
+    #[cold]
+    fn no_end(&self, offset: u64) -> Error {
         let at = self.region.start() + offset;
-        let Some(length) = tail.iter().position(|&byte| byte == 0) else {
-            return Err(Error::new(ErrorKind::String, at, "no NUL up to the end of the section", "a NUL"));
-        };
-        std::str::from_utf8(&tail[..length]).map_err(|error| {
-            let bad = at + error.valid_up_to() as u64;
-            Error::new(ErrorKind::String, bad, "bytes that are not UTF-8", "a name in UTF-8")
-        })
+        Error::new(ErrorKind::String, at, "no NUL up to the end of the section", "a NUL")
+    }
+
+    #[cold]
+    fn no_text(&self, offset: u64, error: Utf8Error) -> Error {
+        let bad = self.region.start() + offset + error.valid_up_to() as u64;
+        Error::new(ErrorKind::String, bad, "bytes that are not UTF-8", "a name in UTF-8")
     }
 
     /// All strings with their offsets, in file order. Stops after the first malformed one.
@@ -100,6 +143,24 @@ impl<'a> Strings<'a> {
             Some(string.map(|string| (offset, string)))
         })
     }
+}
+
+/// Position of the first NUL. Names are short: this takes words of 8 bytes, without a prologue.
+#[inline]
+fn find_nul(bytes: &[u8]) -> Option<usize> {
+    const LOW: u64 = 0x0101_0101_0101_0101;
+    let (words, _) = bytes.as_chunks::<8>();
+    for (index, &word) in words.iter().enumerate() {
+        let word = u64::from_le_bytes(word);
+        // The top bit of each byte that is 0, and maybe of others behind the first of those.
+        let nuls = word.wrapping_sub(LOW) & !word & LOW << 7;
+        if nuls != 0 {
+            return Some(index * 8 + nuls.trailing_zeros() as usize / 8);
+        }
+    }
+    let done = words.len() * 8;
+    let rest = bytes[done..].iter().position(|&byte| byte == 0)?;
+    Some(done + rest)
 }
 
 /// Where each string of a file being written stands.

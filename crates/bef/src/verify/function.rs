@@ -1,6 +1,6 @@
 //! Verification of one function: its tables against its kernels, and both against the file's tables.
 
-use super::{LocationStarts, Verified};
+use super::{LocationStarts, Verified, used_bys};
 use crate::error::{Error, ErrorKind, Result, Within};
 use crate::ids::TypeId;
 use crate::limits::Budget;
@@ -13,25 +13,59 @@ use crate::section::register_types::RegisterTypes;
 pub(super) struct Checker<'v, 'a> {
     file: &'v Verified<'a>,
     locations: &'v LocationStarts,
-    /// Position of the location seen last.
-    last_location: usize,
+    /// Position of the location behind the one seen last.
+    next_location: usize,
     budget: Budget,
     names: Option<AttributeNames<'a>>,
     types: Option<RegisterTypes<'a>>,
     /// Types of the function's registers.
     kinds: Vec<TypeId>,
-    defined: Vec<bool>,
-    /// Kernels' uses of each register, then where each register's part of `users` starts.
-    uses: Vec<u32>,
-    /// How often the function returns each register.
-    returned: Vec<u32>,
-    users: Vec<u32>,
-    sorted: Vec<u32>,
-    /// Arguments of all kernels, one after another: the register, and the kernel that reads it. A kernel without any
-    /// counts as reading the register that does not exist.
-    arguments: Vec<(u32, u32)>,
+    registers: Vec<Register<'a>>,
+    /// The register that does not exist, which the kernels without arguments count as reading.
+    start: Register<'a>,
+    /// Whether each used-by list has named its kernels in the usual order so far: the last one first, but those that
+    /// have no arguments as they stand in the file.
+    usual_order: bool,
     /// Position in the AttributeTypes section of the attribute seen last.
     last_attribute: usize,
+}
+
+/// Room for the registers and kernels of so many programs' functions that few have to ask for more.
+pub(super) const ROOM: usize = 32;
+
+/// What is known of a register of the function.
+#[derive(Clone, Copy, Default)]
+struct Register<'a> {
+    /// The used-by list of the result that defines it.
+    users: Option<Words<'a>>,
+    /// How often kernels use it.
+    uses: u32,
+    /// How often the function returns it.
+    returned: u32,
+}
+
+impl Register<'_> {
+    /// Counts a use by kernel number `kernel`; whether that is whom the used-by list names there, if it has the last
+    /// user first.
+    #[inline]
+    fn is_used_by(&mut self, kernel: u32) -> bool {
+        self.uses += 1;
+        let users = self.users.unwrap_or_default();
+        let place = users.len().checked_sub(self.uses as usize);
+        place.and_then(|place| users.get(place)) == Some(kernel)
+    }
+
+    /// As [`is_used_by`](Self::is_used_by), if the list has the first user first.
+    #[inline]
+    fn is_next_used_by(&mut self, kernel: u32) -> bool {
+        self.uses += 1;
+        self.users.unwrap_or_default().get(self.uses as usize - 1) == Some(kernel)
+    }
+
+    /// Whether the used-by list names no more kernels than those that were counted.
+    fn has_no_more_users(&self) -> bool {
+        self.users.unwrap_or_default().len() == self.uses as usize
+    }
 }
 
 /// The lists of a kernel, in file order, with the words that the format uses for them.
@@ -51,21 +85,17 @@ impl<'v, 'a> Checker<'v, 'a> {
         names: Option<AttributeNames<'a>>,
         types: Option<RegisterTypes<'a>>,
     ) -> Self {
-        let (kinds, defined, uses, returned, users, sorted, arguments) = Default::default();
         Checker {
             file,
             locations,
-            last_location: 0,
+            next_location: 0,
             budget,
             names,
             types,
-            kinds,
-            defined,
-            uses,
-            returned,
-            users,
-            sorted,
-            arguments,
+            kinds: Vec::with_capacity(ROOM),
+            registers: Vec::with_capacity(ROOM),
+            start: Register::default(),
+            usual_order: true,
             last_attribute: 0,
         }
     }
@@ -104,22 +134,20 @@ impl<'v, 'a> Checker<'v, 'a> {
             names.next_function(record.kernel_table().len())?;
         }
         self.check_types(record, entry)?;
-        self.defined.clear();
-        self.defined.resize(registers, false);
-        self.uses.clear();
-        self.uses.resize(registers, 0);
-        self.arguments.clear();
+        self.registers.clear();
+        self.registers.resize(registers, Register::default());
+        self.usual_order = true;
         self.check_kernels(record, entry)?;
         self.check_uses(record, entry)?;
-        self.check_used_bys(record)
+        if self.usual_order { Ok(()) } else { used_bys::check(record, self.registers.len()) }
     }
 
     fn check_location(&mut self, offset: u64, at: u64) -> Result<()> {
         if offset >= self.locations.len {
             return Ok(());
         }
-        if let Some((position, cost)) = self.locations.find(offset, self.last_location) {
-            self.last_location = position;
+        if let Some((position, cost)) = self.locations.find(offset, self.next_location) {
+            self.next_location = position + 1;
             return self.budget.spend(cost, at);
         }
         Err(Error::new(
@@ -176,8 +204,8 @@ impl<'v, 'a> Checker<'v, 'a> {
             .within(|| "kernels");
         }
         let mut end = 0;
-        for (index, (kernel, table)) in record.kernels().zip(record.kernel_table()).enumerate() {
-            let kernel = kernel?;
+        for (index, table) in record.kernel_table().iter().enumerate() {
+            let kernel = record.kernel(index)?;
             let mut check = || {
                 if table.offset != end {
                     return Err(Error::new(
@@ -236,7 +264,7 @@ impl<'v, 'a> Checker<'v, 'a> {
                 format!("{}: one, and one for each argument", arguments + 1),
             );
         }
-        let first = self.defined.len() as u32;
+        let first = self.registers.len() as u32;
         let expected = std::iter::once(first).chain(0..arguments as u32);
         for (index, (found, expected)) in kernel.results().iter().zip(expected).enumerate() {
             if found != expected {
@@ -249,7 +277,11 @@ impl<'v, 'a> Checker<'v, 'a> {
                 .within(|| format!("results[{index}]"));
             }
         }
-        self.defined[..arguments].fill(true);
+        let mut users = kernel.used_bys();
+        self.start = Register { users: users.next(), ..Register::default() };
+        for (register, users) in self.registers.iter_mut().zip(users) {
+            register.users = Some(users);
+        }
         Ok(())
     }
 
@@ -260,30 +292,16 @@ impl<'v, 'a> Checker<'v, 'a> {
                 .within(|| "code");
         }
         self.check_location(kernel.location().into(), kernel.start() + 4).within(|| "location")?;
-        let registers = self.defined.len();
         for (index, register) in kernel.arguments().iter().enumerate() {
-            match self.defined.get(register as usize) {
-                Some(true) => {
-                    self.uses[register as usize] += 1;
-                    self.arguments.push((register, number));
+            match self.registers.get_mut(register as usize) {
+                Some(register) if register.users.is_some() => {
+                    self.usual_order &= register.is_used_by(number);
                 }
-                defined => {
-                    let at = place(kernel, List::Args, index);
-                    let error = match defined {
-                        None => out_of_range(at, "register", register, registers),
-                        Some(_) => Error::new(
-                            ErrorKind::Definition,
-                            at,
-                            format!("register {register}, which no kernel before this one defines"),
-                            "an argument, or a result of an earlier kernel",
-                        ),
-                    };
-                    return Err(error).within(|| format!("args[{index}]"));
-                }
+                _ => return Err(self.not_defined(kernel, index)).within(|| format!("args[{index}]")),
             }
         }
         if kernel.arguments().is_empty() {
-            self.arguments.push((registers as u32, number));
+            self.usual_order &= self.start.is_next_used_by(number);
         }
         self.check_attributes(kernel)?;
         let functions = self.file.functions().len();
@@ -292,24 +310,45 @@ impl<'v, 'a> Checker<'v, 'a> {
             return Err(out_of_range(place(kernel, List::Funcs, index), "function", function, functions))
                 .within(|| format!("funcs[{index}]"));
         }
-        for (index, register) in kernel.results().iter().enumerate() {
-            let at = place(kernel, List::Results, index);
-            let error = match self.defined.get_mut(register as usize) {
-                Some(defined) if !*defined => {
-                    *defined = true;
-                    continue;
-                }
-                Some(_) => Error::new(
-                    ErrorKind::Definition,
-                    at,
-                    format!("register {register}, which is defined already"),
-                    "a register of its own",
-                ),
-                None => out_of_range(at, "register", register, registers),
-            };
-            return Err(error).within(|| format!("results[{index}]"));
+        for (index, (register, users)) in kernel.results().iter().zip(kernel.used_bys()).enumerate() {
+            match self.registers.get_mut(register as usize) {
+                Some(register) if register.users.is_none() => register.users = Some(users),
+                _ => return Err(self.not_free(kernel, index)).within(|| format!("results[{index}]")),
+            }
         }
         Ok(())
+    }
+
+    /// What is wrong with argument number `index`, which is no register that has a value.
+    #[cold]
+    fn not_defined(&self, kernel: &KernelRecord<'a>, index: usize) -> Error {
+        let at = place(kernel, List::Args, index);
+        let register = kernel.arguments().get(index).unwrap_or_default();
+        if register as usize >= self.registers.len() {
+            return out_of_range(at, "register", register, self.registers.len());
+        }
+        Error::new(
+            ErrorKind::Definition,
+            at,
+            format!("register {register}, which no kernel before this one defines"),
+            "an argument, or a result of an earlier kernel",
+        )
+    }
+
+    /// What is wrong with result number `index`, which is no register without a value.
+    #[cold]
+    fn not_free(&self, kernel: &KernelRecord<'a>, index: usize) -> Error {
+        let at = place(kernel, List::Results, index);
+        let register = kernel.results().get(index).unwrap_or_default();
+        if register as usize >= self.registers.len() {
+            return out_of_range(at, "register", register, self.registers.len());
+        }
+        Error::new(
+            ErrorKind::Definition,
+            at,
+            format!("register {register}, which is defined already"),
+            "a register of its own",
+        )
     }
 
     fn check_attributes(&mut self, kernel: &KernelRecord<'a>) -> Result<()> {
@@ -347,16 +386,15 @@ impl<'v, 'a> Checker<'v, 'a> {
     /// Every register is defined and used as often as the register table says, and the results are what the kind of
     /// function allows.
     fn check_uses(&mut self, record: &FunctionRecord<'a>, entry: &FunctionEntry<'_>) -> Result<()> {
-        let registers = self.defined.len();
-        self.returned.clear();
-        self.returned.resize(registers, 0);
+        let registers = self.registers.len();
         for (index, register) in record.results().iter().enumerate() {
             let fail = |error: Error| Err(error).within(|| format!("results[{index}]"));
-            let Some(count) = self.returned.get_mut(register.index()) else {
+            let Some(Register { returned, .. }) = self.registers.get_mut(register.index()) else {
                 return fail(out_of_range(record.start(), "register", register.0, registers));
             };
-            *count += 1;
-            if entry.kind == FunctionKind::Sync && (*count > 1 || register.index() < entry.arguments.len()) {
+            *returned += 1;
+            if entry.kind == FunctionKind::Sync && (*returned > 1 || register.index() < entry.arguments.len())
+            {
                 return fail(Error::new(
                     ErrorKind::Mismatch,
                     record.start(),
@@ -365,9 +403,11 @@ impl<'v, 'a> Checker<'v, 'a> {
                 ));
             }
         }
-        for (register, &expected) in record.register_uses().iter().enumerate() {
-            let found = self.uses[register] + self.returned[register];
-            let error = if !self.defined[register] {
+        self.usual_order &= self.start.has_no_more_users();
+        for (index, (register, &expected)) in self.registers.iter().zip(record.register_uses()).enumerate() {
+            let found = register.uses + register.returned;
+            self.usual_order &= register.has_no_more_users();
+            let error = if register.users.is_none() {
                 Error::new(ErrorKind::Definition, record.start(), "no definition", "a kernel that defines it")
             } else if found != expected {
                 Error::new(
@@ -379,79 +419,10 @@ impl<'v, 'a> Checker<'v, 'a> {
             } else {
                 continue;
             };
-            return Err(error).within(|| format!("registers[{register}]"));
+            return Err(error).within(|| format!("registers[{index}]"));
         }
         Ok(())
     }
-
-    /// Every used-by list names the kernels whose arguments say so, as often as they do.
-    fn check_used_bys(&mut self, record: &FunctionRecord<'a>) -> Result<()> {
-        // Turn counts into the start of each register's users. The kernels without operands come last: they are the
-        // users of the register that does not exist.
-        let mut start = 0;
-        for count in &mut self.uses {
-            start += std::mem::replace(count, start);
-        }
-        self.uses.push(start);
-        self.users.clear();
-        self.users.resize(self.arguments.len(), 0);
-        for &(register, kernel) in &self.arguments {
-            let next = &mut self.uses[register as usize];
-            self.users[*next as usize] = kernel;
-            *next += 1;
-        }
-        // Each start has moved to its end, which is the next one's start.
-        let kernels = record.kernel_table().len();
-        for (index, kernel) in record.kernels().enumerate() {
-            let kernel = kernel?;
-            for (number, (register, found)) in kernel.results().iter().zip(kernel.used_bys()).enumerate() {
-                let register = register as usize;
-                let start = if register == 0 { 0 } else { self.uses[register - 1] };
-                let expected = &self.users[start as usize..self.uses[register] as usize];
-                if !same_users(found, expected, &mut self.sorted) {
-                    let place = || format!("kernels[{index}].used_bys[{number}]");
-                    return Err(wrong_users(&kernel, found, expected, kernels)).within(place);
-                }
-            }
-        }
-        Ok(())
-    }
-}
-
-/// Whether two lists hold the same kernels. `expected` rises; files usually have the last user first.
-fn same_users(found: Words<'_>, expected: &[u32], sorted: &mut Vec<u32>) -> bool {
-    if found.len() != expected.len() {
-        return false;
-    }
-    if found.iter().eq(expected.iter().rev().copied()) {
-        return true;
-    }
-    sorted.clear();
-    sorted.extend(found.iter());
-    sorted.sort_unstable();
-    sorted == expected
-}
-
-#[cold]
-fn wrong_users(kernel: &KernelRecord<'_>, found: Words<'_>, expected: &[u32], kernels: usize) -> Error {
-    let at = kernel.start();
-    if let Some(user) = found.iter().find(|&user| user as usize >= kernels) {
-        return out_of_range(at, "kernel", user, kernels);
-    }
-    const SHOWN: usize = 8;
-    let show = |total: usize, users: Vec<u32>| {
-        let more = if total > SHOWN { ", ..." } else { "" };
-        format!("{total} users {users:?}{more}")
-    };
-    Error::new(
-        ErrorKind::Mismatch,
-        at,
-        show(found.len(), found.iter().take(SHOWN).collect()),
-        format!(
-            "{}, by the kernels' arguments",
-            show(expected.len(), expected.iter().copied().take(SHOWN).collect())
-        ),
-    )
 }
 
 /// Absolute file offset of a word in one of a kernel's lists.
@@ -462,6 +433,6 @@ fn place(kernel: &KernelRecord<'_>, list: List, index: usize) -> u64 {
 }
 
 #[cold]
-fn out_of_range(at: u64, what: &str, index: u32, count: usize) -> Error {
+pub(super) fn out_of_range(at: u64, what: &str, index: u32, count: usize) -> Error {
     Error::new(ErrorKind::OutOfRange, at, format!("{what} {index}"), format!("one below {count}"))
 }

@@ -1,6 +1,7 @@
 //! Verification: everything that an untrusted file can say is checked once.
 
 mod function;
+mod used_bys;
 
 use std::borrow::Cow;
 
@@ -53,15 +54,14 @@ impl<'a> File<'a> {
     /// The first fault found, with its place.
     pub fn verify(&self) -> Result<Verified<'a>> {
         let file = self.clone();
-        for id in [SectionId::Strings, SectionId::LocationStrings] {
-            if let Some(section) = file.section(id) {
-                Strings::new(section).iter().try_for_each(|string| string.map(drop)).within(|| id.name())?;
-            }
-        }
+        let strings = file.strings().whole();
+        strings.check().within(|| SectionId::Strings.name())?;
+        let location_strings = Strings::new(file.section(SectionId::LocationStrings).unwrap_or_default());
+        location_strings.whole().check().within(|| SectionId::LocationStrings.name())?;
         let verified = Verified {
-            kernel_names: file.kernel_names()?,
-            type_names: file.type_names()?,
-            functions: file.function_index()?,
+            kernel_names: file.kernel_names_in(strings)?,
+            type_names: file.type_names_in(strings)?,
+            functions: file.function_index_in(strings)?,
             attribute_types: file.attribute_types()?,
             file,
         };
@@ -86,7 +86,8 @@ impl LocationStarts {
     /// each time.
     fn check(locations: Locations<'_>, budget: &mut Budget) -> Result<Self> {
         let len = locations.region().len();
-        let mut starts = Vec::new();
+        // Most locations name a file, a line and a column, in a byte each at least.
+        let mut starts = Vec::with_capacity((len / 4) as usize);
         let (mut offset, mut last) = (0, LastString::default());
         while offset < len {
             let (end, cost) = locations.check(offset, &mut last)?;
@@ -98,13 +99,17 @@ impl LocationStarts {
         Ok(LocationStarts { len, starts })
     }
 
-    /// The position and cost of the location that starts at `offset`, looked for behind position `hint` first: kernels
-    /// use locations in the order in which they are stored.
+    /// The position and cost of the location that starts at `offset`, looked for at position `hint` first: kernels use
+    /// locations in the order in which they are stored.
+    #[inline]
     fn find(&self, offset: u64, hint: usize) -> Option<(usize, u64)> {
-        let near = |index: &usize| self.starts.get(*index).is_some_and(|&(start, _)| start == offset);
-        let search = || self.starts.binary_search_by_key(&offset, |&(start, _)| start).ok();
-        let index = Some(hint + 1).filter(near).or_else(search)?;
-        Some((index, self.starts[index].1))
+        match self.starts.get(hint) {
+            Some(&(start, cost)) if start == offset => Some((hint, cost)),
+            _ => {
+                let index = self.starts.binary_search_by_key(&offset, |&(start, _)| start).ok()?;
+                Some((index, self.starts[index].1))
+            }
+        }
     }
 }
 
@@ -223,7 +228,7 @@ impl<'a> Verified<'a> {
             self.file.attribute_names(count)?,
             self.file.register_types(count)?,
         );
-        let mut record = FunctionRecord::default();
+        let mut record = FunctionRecord::with_capacity(function::ROOM);
         for (index, (entry, end)) in self.functions.iter().zip(extents).enumerate() {
             if entry.kind == FunctionKind::Native {
                 continue;
@@ -240,7 +245,9 @@ impl<'a> Verified<'a> {
 
     /// Where the record of each function ends: records fill the section, in any order.
     fn extents(&self, section: Region<'_>) -> Result<Vec<u64>> {
-        let mut starts: Vec<(u64, usize)> = Vec::with_capacity(self.functions.len());
+        let mut first = section.len();
+        let mut last = None;
+        let mut in_order = true;
         for (index, entry) in self.functions.iter().enumerate() {
             if entry.offset > section.len() {
                 return Err(Error::new(
@@ -252,13 +259,11 @@ impl<'a> Verified<'a> {
                 .within(|| format!("function_index[{index}]"));
             }
             if entry.kind != FunctionKind::Native {
-                starts.push((entry.offset, index));
+                first = first.min(entry.offset);
+                in_order &= last <= Some(entry.offset);
+                last = Some(entry.offset);
             }
         }
-        if !starts.is_sorted() {
-            starts.sort_unstable();
-        }
-        let first = starts.first().map_or(section.len(), |&(start, _)| start);
         if first != 0 {
             let expected = "function records that fill the section from its start";
             return Err(Error::new(
@@ -269,7 +274,7 @@ impl<'a> Verified<'a> {
             ))
             .within(|| "functions");
         }
-        if !starts.is_empty() && !section.start().is_multiple_of(KERNEL_ALIGNMENT) {
+        if last.is_some() && !section.start().is_multiple_of(KERNEL_ALIGNMENT) {
             return Err(Error::new(
                 ErrorKind::Misaligned,
                 section.start(),
@@ -279,8 +284,18 @@ impl<'a> Verified<'a> {
             .within(|| "functions");
         }
         let mut ends = vec![section.len(); self.functions.len()];
-        for pair in starts.windows(2) {
-            ends[pair[0].1] = pair[1].0;
+        let starts = self.functions.iter().enumerate();
+        let starts = starts.filter(|(_, entry)| entry.kind != FunctionKind::Native);
+        let starts = starts.map(|(index, entry)| (entry.offset, index));
+        // Each record ends where the next one starts.
+        let mut next = section.len();
+        let end = |(start, index): (u64, usize)| ends[index] = std::mem::replace(&mut next, start);
+        if in_order {
+            starts.rev().for_each(end);
+        } else {
+            let mut starts: Vec<_> = starts.collect();
+            starts.sort_unstable();
+            starts.into_iter().rev().for_each(end);
         }
         Ok(ends)
     }

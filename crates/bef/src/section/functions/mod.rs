@@ -63,6 +63,15 @@ pub struct FunctionRecord<'a> {
 }
 
 impl<'a> FunctionRecord<'a> {
+    /// Memory for the record of a function of so many registers and kernels, to be [read](Self::read_into).
+    pub(crate) fn with_capacity(count: usize) -> Self {
+        FunctionRecord {
+            register_uses: Vec::with_capacity(count),
+            kernels: Vec::with_capacity(count),
+            ..Self::default()
+        }
+    }
+
     /// The record of `entry`, which is not native, in the Functions section.
     pub(crate) fn read(section: Region<'a>, entry: &FunctionEntry<'_>, limits: &Limits) -> Result<Self> {
         let mut record = Self::default();
@@ -127,19 +136,23 @@ impl<'a> FunctionRecord<'a> {
     ///
     /// # Errors
     /// When there is no such kernel, or it runs past the section.
+    #[inline(always)]
     pub fn kernel(&self, index: usize) -> Result<KernelRecord<'a>> {
-        let Some(entry) = self.kernels.get(index) else {
-            return Err(Error::new(
-                ErrorKind::OutOfRange,
-                self.start,
-                format!("kernel {index}"),
-                format!("one below {}", self.kernels.len()),
-            ));
-        };
-        KernelRecord::read(self.kernel_list, entry.offset).within(|| format!("kernels[{index}]"))
+        let Some(entry) = self.kernels.get(index) else { return Err(self.no_kernel(index)) };
+        match KernelRecord::read(self.kernel_list, entry.offset) {
+            Ok(kernel) => Ok(kernel),
+            Err(error) => Err(error.within(format_args!("kernels[{index}]"))),
+        }
+    }
+
+    #[cold]
+    fn no_kernel(&self, index: usize) -> Error {
+        let expected = format!("one below {}", self.kernels.len());
+        Error::new(ErrorKind::OutOfRange, self.start, format!("kernel {index}"), expected)
     }
 
     /// The function's kernels in file order, the pseudo kernel first.
+    #[inline]
     pub fn kernels(&self) -> impl ExactSizeIterator<Item = Result<KernelRecord<'a>>> + '_ {
         (0..self.kernels.len()).map(|index| self.kernel(index))
     }
@@ -179,15 +192,21 @@ fn read_kernel_table(cursor: &mut Cursor<'_>, limits: &Limits, kernels: &mut Vec
     Ok(())
 }
 
+#[inline]
 fn read_kernel_entry(cursor: &mut Cursor<'_>) -> Result<KernelEntry> {
     let at = cursor.offset();
     let offset = cursor.vbr().within(|| "offset")?;
     if !offset.is_multiple_of(KERNEL_ALIGNMENT) {
-        return Err(Error::new(ErrorKind::Misaligned, at, format!("offset {offset}"), "a multiple of 4"));
+        return Err(misaligned(offset, at));
     }
     let num_operands = cursor.vbr32("operand count").within(|| "num_operands")?;
     let stream_id = cursor.vbr().within(|| "stream_id")?;
     Ok(KernelEntry { offset, num_operands, stream_id })
+}
+
+#[cold]
+fn misaligned(offset: u64, at: u64) -> Error {
+    Error::new(ErrorKind::Misaligned, at, format!("offset {offset}"), "a multiple of 4")
 }
 
 /// Little-endian 32-bit words in the file.
@@ -217,11 +236,18 @@ impl<'a> Words<'a> {
         self.0.iter().map(|&word| u32::from_le_bytes(word))
     }
 
+    #[inline]
     fn split(&mut self, count: usize) -> Words<'a> {
         let (front, back) = self.0.split_at(count);
         self.0 = back;
         Words(front)
     }
+}
+
+/// That `part` of a kernel, so many words from `offset` on, is not all there.
+#[cold]
+fn past_end(list: Region<'_>, offset: u64, words: u64, part: &str) -> Error {
+    list.past_end(offset, words.saturating_mul(4)).within(part)
 }
 
 /// One kernel, its lists still in the file. Every list is known to lie inside the section; the indices in it are
@@ -239,27 +265,36 @@ pub struct KernelRecord<'a> {
     used_bys: Words<'a>,
 }
 
-const HEADER_WORDS: u64 = 6;
+const HEADER_WORDS: usize = 6;
 
 impl<'a> KernelRecord<'a> {
+    /// The kernel at `offset`, a multiple of 4.
+    // Lists that are handed over in memory cost more than what it takes to find them.
+    #[inline(always)]
     fn read(list: Region<'a>, offset: u64) -> Result<Self> {
-        let header = list.slice(offset, HEADER_WORDS * 4).within(|| "header")?;
-        let word = |index: usize| {
-            let bytes = header.bytes().as_chunks::<4>().0[index];
-            u32::from_le_bytes(bytes)
+        let words = list.bytes().as_chunks::<4>().0;
+        let rest = usize::try_from(offset / 4).ok().and_then(|start| words.get(start..));
+        let Some((header, rest)) = rest.and_then(|words| words.split_first_chunk::<HEADER_WORDS>()) else {
+            return Err(past_end(list, offset, HEADER_WORDS as u64, "header"));
         };
-        let (code, location) = (word(0), word(1));
-        let [arguments, attributes, functions, results] = [2, 3, 4, 5].map(|index| word(index) as usize);
-        let table = list.slice(offset + HEADER_WORDS * 4, 4 * results as u64).within(|| "num_used_bys")?;
-        let num_used_bys = Words(table.bytes().as_chunks().0);
-        let lists = [arguments, attributes, functions, results];
-        let body_words = lists.iter().map(|&count| count as u64).sum::<u64>()
-            + num_used_bys.iter().map(u64::from).sum::<u64>();
-        let body = list.slice(offset + HEADER_WORDS * 4 + table.len(), 4 * body_words).within(|| "body")?;
-        let mut body = Words(body.bytes().as_chunks().0);
-        let [arguments, attributes, functions, results] = lists.map(|count| body.split(count));
+        let [code, location, lists @ ..] = header.map(u32::from_le_bytes);
+        let [arguments, attributes, functions, results] = lists.map(|count| count as usize);
+        let Some((num_used_bys, rest)) = rest.split_at_checked(results) else {
+            let at = offset + 4 * HEADER_WORDS as u64;
+            return Err(past_end(list, at, results as u64, "num_used_bys"));
+        };
+        let num_used_bys = Words(num_used_bys);
+        let counts = lists.into_iter().chain(num_used_bys.iter());
+        let body_words = counts.fold(0u64, |sum, count| sum.saturating_add(count.into()));
+        if body_words > rest.len() as u64 {
+            let at = offset + 4 * (HEADER_WORDS + results) as u64;
+            return Err(past_end(list, at, body_words, "body"));
+        }
+        let mut body = Words(rest.split_at(body_words as usize).0);
+        let [arguments, attributes, functions, results] =
+            [arguments, attributes, functions, results].map(|count| body.split(count));
         Ok(KernelRecord {
-            start: header.start(),
+            start: list.start() + offset,
             code,
             location,
             arguments,
@@ -307,6 +342,7 @@ impl<'a> KernelRecord<'a> {
     }
 
     /// For each result, the kernels that use it; one that uses it twice is there twice.
+    #[inline]
     pub fn used_bys(&self) -> impl ExactSizeIterator<Item = Words<'a>> + use<'a> {
         let mut rest = self.used_bys;
         self.num_used_bys.iter().map(move |count| rest.split(count as usize))
@@ -315,6 +351,6 @@ impl<'a> KernelRecord<'a> {
     /// Size of the kernel in bytes.
     pub fn size(&self) -> u64 {
         let words = self.arguments.len() + self.attributes.len() + self.functions.len() + self.used_bys.len();
-        4 * (HEADER_WORDS + words as u64 + 2 * self.results.len() as u64)
+        4 * (HEADER_WORDS + words + 2 * self.results.len()) as u64
     }
 }
