@@ -54,7 +54,7 @@ impl Executable {
     /// As [`Self::new`], with the weights that others have packed.
     pub fn with_packs(mut graph: Graph, ctx: &KernelContext<'_>, packs: &mut Packs) -> Result<Self> {
         crate::passes::run(&mut graph, ctx);
-        lower(&graph, ctx.isa(), packs)
+        lower(graph, ctx.isa(), packs)
     }
 
     /// Bytes of the workspace.

@@ -22,11 +22,17 @@ use tensor::{AlignedBuffer, Arenas, Extent};
 use trace::Place;
 
 /// Makes steps of nodes, packs what is constant, and plans the workspace.
-pub(crate) fn lower(graph: &Graph, isa: Isa, packs: &mut Packs) -> Result<Executable> {
+///
+/// Constants that only packing reads go as soon as they are packed, so that they do not all lie beside what is
+/// made of them.
+pub(crate) fn lower(mut graph: Graph, isa: Isa, packs: &mut Packs) -> Result<Executable> {
     // A reshape, or a change of layout that moves nothing, makes no step: its output is its input.
     let mut alias: Vec<usize> = (0..graph.values.len()).collect();
     let mut steps = Vec::new();
-    for node in &graph.nodes {
+    let nodes = std::mem::take(&mut graph.nodes);
+    let mut left = vec![0; graph.values.len()];
+    nodes.iter().flat_map(|node| &node.inputs).chain(&graph.outputs).for_each(|v| left[v.0] += 1);
+    for node in &nodes {
         let free = match node.op {
             Op::Reshape => true,
             Op::Relayout => {
@@ -39,7 +45,14 @@ pub(crate) fn lower(graph: &Graph, isa: Isa, packs: &mut Packs) -> Result<Execut
             alias[node.outputs[0].0] = alias[node.inputs[0].0];
             continue;
         }
-        let (action, used) = action(graph, node, isa, packs)?;
+        let (action, used) = action(&graph, node, isa, packs)?;
+        for (i, v) in node.inputs.iter().enumerate() {
+            // What is read at run time is never counted down to nothing.
+            left[v.0] -= usize::from(!used.contains(&i));
+            if left[v.0] == 0 {
+                graph.values[v.0].constant = None;
+            }
+        }
         let ids = |vs: &[ValueId]| vs.iter().map(|v| v.0).collect();
         steps.push(Step {
             name: node.op.name().into(),
@@ -83,7 +96,7 @@ pub(crate) fn lower(graph: &Graph, isa: Isa, packs: &mut Packs) -> Result<Execut
     }
     let mut arena = Arenas::new();
     arena.push(AlignedBuffer::zeroed(workspace)?);
-    let (function, request) = function(graph, &steps, &alias)?;
+    let (function, request) = function(&graph, &steps, &alias)?;
     Ok(Executable {
         function,
         request,

@@ -529,3 +529,42 @@ fn dynamically_quantized_products() {
         assert_eq!(both.check(&[z], 0.01), 2, "by row: {by_row}");
     }
 }
+
+/// Transposes of weights: read by products alone, by products and something else, by something else alone, and
+/// of a product whose shape the graph does not know as one with weights.
+#[test]
+fn products_read_transposed_weights() {
+    for readers in 0..4 {
+        let mut both = Both::new(2);
+        let (m, k, n) = (5, 7, 6);
+        let (x, w) = (both.input(&[m, k], 1), both.constant(&[n, k], 2));
+        let (name, swap) = match readers {
+            0 => ("aten::t_copy.out", vec![value(w)]),
+            1 => ("aten::transpose_copy.int_out", vec![value(w), int(-1), int(0)]),
+            _ => ("aten::permute_copy.out", vec![value(w), ints(&[-1, -2])]),
+        };
+        let t = both.call(name, &swap, &[k, n]).unwrap();
+        let mut results = Vec::new();
+        if readers != 2 {
+            results.push(both.call("aten::mm.out", &[value(x), value(t)], &[m, n]).unwrap());
+            let bias = both.constant(&[n], 3);
+            results.push(
+                both.call("aten::addmm.out", &[value(bias), value(x), value(t), one(), one()], &[m, n])
+                    .unwrap(),
+            );
+        }
+        if readers > 0 {
+            let y = both.input(&[k, n], 4);
+            results.push(both.call("aten::mul.out", &[value(y), value(t)], &[k, n]).unwrap());
+        }
+        if readers == 3 {
+            // The bias is not one of columns.
+            let bias = both.constant(&[m, 1], 5);
+            results.push(
+                both.call("aten::addmm.out", &[value(bias), value(x), value(t), one(), one()], &[m, n])
+                    .unwrap(),
+            );
+        }
+        both.check(&results, 1e-5);
+    }
+}

@@ -7,6 +7,7 @@ use crate::node::{Call, CallArg, Convolution, Linear, Node, Op, image_layout};
 use crate::pointwise::{Instr, Program};
 use kernels::compute::{Activation, Binary, ConvParams, Unary};
 use operator::{KernelContext, Results};
+use std::collections::HashMap;
 use std::sync::Arc;
 use tensor::{DimOrder, Scalar, ScalarType, Tensor, TensorMeta, TensorView, TensorViewMut};
 
@@ -15,15 +16,73 @@ const LARGEST_CONSTANT: usize = 256 << 20;
 
 /// Computes constants, then rewrites the known calls.
 pub(super) fn run(graph: &mut Graph, ctx: &KernelContext<'_>) {
+    let mut transposes = Transposes::default();
     for node in std::mem::take(&mut graph.nodes) {
-        if fold(graph, &node, ctx) {
+        if Transposes::is_one(graph, &node) {
+            transposes.0.insert(node.outputs[0], node);
             continue;
         }
-        let node = plain_weights(graph, node);
-        match rewrite(graph, &node) {
-            Some(new) => graph.nodes.push(new),
-            None => graph.nodes.push(node),
+        if let Some(product) = transposes.product(graph, &node) {
+            graph.nodes.push(product);
+            continue;
         }
+        let read: Vec<Node> = node.inputs.iter().filter_map(|v| transposes.0.remove(v)).collect();
+        read.into_iter().chain([node]).for_each(|node| normalize(graph, node, ctx));
+    }
+}
+
+fn normalize(graph: &mut Graph, node: Node, ctx: &KernelContext<'_>) {
+    if fold(graph, &node, ctx) {
+        return;
+    }
+    let node = plain_weights(graph, node);
+    let new = rewrite(graph, &node);
+    graph.nodes.push(new.unwrap_or(node));
+}
+
+/// Transposes of constant matrices, by their results, that only products have read so far. A product packs
+/// the matrix itself: the transpose need not be computed, nor kept beside what is packed.
+#[derive(Default)]
+struct Transposes(HashMap<ValueId, Node>);
+
+impl Transposes {
+    /// Whether a node transposes a constant matrix.
+    fn is_one(graph: &Graph, node: &Node) -> bool {
+        let (Some(call), [from], [to]) = (node.op.as_call(), &node.inputs[..], &node.outputs[..]) else {
+            return false;
+        };
+        let swaps = match call.name() {
+            "aten::t_copy.out" => true,
+            "aten::permute_copy.out" => matches!(call.ints(1), Some([1 | -1, 0 | -2])),
+            "aten::transpose_copy.int_out" => {
+                matches!(
+                    (call.int(1), call.int(2)),
+                    (Some(1 | -1), Some(0 | -2)) | (Some(0 | -2), Some(1 | -1))
+                )
+            }
+            _ => false,
+        };
+        let &[rows, columns] = &**graph.meta(*from).sizes() else { return false };
+        swaps
+            && call.input_at(0) == Some(0)
+            && graph.meta(*to).sizes()[..] == [columns, rows]
+            && graph.get(*from).constant.is_some()
+            && graph.get(*to).constant.is_none()
+            && !graph.outputs.contains(to)
+    }
+
+    /// The node of a product with such a transpose.
+    fn product(&self, graph: &Graph, node: &Node) -> Option<Node> {
+        let call = node.op.as_call()?;
+        let weights = match call.name() {
+            "aten::mm.out" => 1,
+            "aten::addmm.out" => 2,
+            _ => return None,
+        };
+        let transpose = self.0.get(node.inputs.get(weights)?)?;
+        let mut node = node.clone();
+        node.inputs[weights] = transpose.inputs[0];
+        product(graph, &node, true)
     }
 }
 
@@ -125,7 +184,7 @@ fn rewrite(graph: &Graph, node: &Node) -> Option<Node> {
             Some(Node { op: Op::Reshape, inputs: vec![node.inputs[0]], outputs: node.outputs.clone() })
         }
         _ if !all_float(graph, node) || node.outputs.len() != 1 => None,
-        "aten::convolution.out" | "aten::linear.out" | "aten::mm.out" if !tensors_lead(call) => None,
+        "aten::convolution.out" | "aten::linear.out" if !tensors_lead(call) => None,
         "aten::convolution.out" => keep(Op::Conv(convolution(graph, node, call)?)),
         "aten::linear.out" => {
             let bias = !call.is_none(2);
@@ -141,13 +200,7 @@ fn rewrite(graph: &Graph, node: &Node) -> Option<Node> {
                 }))
             })?
         }
-        "aten::mm.out" => {
-            let linear =
-                Linear { out_major: false, bias: false, residual: false, activation: Activation::Identity };
-            let fits = product_fits(graph, node.inputs[0], *node.inputs.get(1)?, false, out);
-            (fits && contiguous(graph, node)).then(|| keep(Op::Linear(linear)))?
-        }
-        "aten::addmm.out" => addmm(graph, node, call),
+        "aten::mm.out" | "aten::addmm.out" => product(graph, node, false),
         "aten::mean.out" => {
             let over_space = call.ints(1).is_some_and(|dims| {
                 let rank = meta(0).map_or(0, |m| m.rank() as i64);
@@ -278,21 +331,34 @@ fn pointwise(call: &Call, name: &str) -> Option<Program> {
     }
 }
 
-/// `beta self + alpha mat1 mat2`, where that is a bias and a product with constant weights.
-fn addmm(graph: &Graph, node: &Node, call: &Call) -> Option<Node> {
-    let &[bias, x, w] = node.inputs.as_slice() else { return None };
-    let one = |p: usize| call.scalar(p).is_some_and(|s| s.to_f64() == 1.0);
-    let out = graph.meta(node.outputs[0]);
-    let columns = *out.sizes().last()?;
-    let row_bias = graph.meta(bias).numel() == columns && graph.meta(bias).sizes().last() == Some(&columns);
-    if !(one(3) && one(4) && row_bias && contiguous(graph, node)) {
+/// A product of two matrices, of which the second is constant, and perhaps a bias. `out_major` says that it is
+/// the transpose of the second that stands in the node.
+fn product(graph: &Graph, node: &Node, out_major: bool) -> Option<Node> {
+    let call = node.op.as_call()?;
+    let &[out] = node.outputs.as_slice() else { return None };
+    let meta = graph.meta(out);
+    let (x, w, bias) = match (call.name(), node.inputs.as_slice()) {
+        ("aten::mm.out", &[x, w]) if tensors_lead(call) => (x, w, None),
+        // `beta self + alpha mat1 mat2`
+        ("aten::addmm.out", &[bias, x, w]) => {
+            let one = |p: usize| call.scalar(p).is_some_and(|s| s.to_f64() == 1.0);
+            let columns = *meta.sizes().last()?;
+            let value = graph.get(bias);
+            let is_row = value.meta.numel() == columns && value.meta.sizes().last() == Some(&columns);
+            if !(one(3) && one(4) && is_row && value.constant.is_some()) {
+                return None;
+            }
+            (x, w, Some(bias))
+        }
+        _ => return None,
+    };
+    if !(all_float(graph, node) && contiguous(graph, node) && product_fits(graph, x, w, out_major, meta)) {
         return None;
     }
-    if !product_fits(graph, x, w, false, out) || graph.get(bias).constant.is_none() {
-        return None;
-    }
-    let linear = Linear { out_major: false, bias: true, residual: false, activation: Activation::Identity };
-    Some(Node { op: Op::Linear(linear), inputs: vec![x, w, bias], outputs: node.outputs.clone() })
+    let linear =
+        Linear { out_major, bias: bias.is_some(), residual: false, activation: Activation::Identity };
+    let inputs = [x, w].into_iter().chain(bias).collect();
+    Some(Node { op: Op::Linear(linear), inputs, outputs: vec![out] })
 }
 
 /// A convolution with constant, plainly stored weights of an image in a known layout.
