@@ -5,7 +5,7 @@ use crate::registry::KernelRegistry;
 use crate::sync::lock;
 use crate::timer::Timers;
 use crate::value::Value;
-use pool::WorkQueue;
+use pool::{Task, WorkQueue};
 use std::any::{Any, TypeId};
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -14,7 +14,7 @@ use std::io::{self, Write};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
-use trace::{EventTracer, Tracer};
+use trace::{EventTracer, Place, SpanKind, Tracer};
 
 type Shared = Arc<dyn Any + Send + Sync>;
 type Diagnose = Box<dyn Fn(&ErrorValue) + Send + Sync>;
@@ -66,7 +66,7 @@ impl HostBuilder {
         self
     }
 
-    /// Who is told of every function and kernel that runs.
+    /// Who is told of every kernel that runs, and of the work that kernels hand to the work queue.
     pub fn tracer(mut self, tracer: Arc<dyn EventTracer>) -> Self {
         self.tracer = Some(tracer);
         self
@@ -266,7 +266,13 @@ impl ExecutionContext {
     /// Does `work` as a task of the work queue: the value that will be its result.
     pub fn enqueue(&self, work: impl FnOnce() -> Value + Send + 'static) -> Value {
         let (promise, value) = AsyncValue::new();
-        self.host().queue().add_task(Box::new(move || promise.set(work())));
+        let task: Task = if self.host().tracer().is_enabled() {
+            let host = self.host().clone();
+            Task::from(Box::new(move || promise.set(traced(host.tracer(), work))))
+        } else {
+            Task::from(Box::new(move || promise.set(work())))
+        };
+        self.host().queue().add_task(task);
         Value::Async(value)
     }
 
@@ -312,6 +318,14 @@ impl ExecutionContext {
         }
         self.clone()
     }
+}
+
+/// The result of a task's work, reported to the tracer.
+fn traced(tracer: Tracer<'_>, work: impl FnOnce() -> Value) -> Value {
+    let start = tracer.start();
+    let value = work();
+    tracer.end(start, SpanKind::Task, "task", Place::default());
+    value
 }
 
 impl fmt::Debug for ExecutionContext {

@@ -127,7 +127,7 @@ fn run_kernels<const TRACED: bool>(
         (frame.arguments, frame.results) = body.operands(node);
         frame.site = &body.sites[index];
         if TRACED {
-            traced(context.host().tracer(), index, frame.site, || node.kernel.run(&mut frame));
+            traced(context.host().tracer(), function, index, frame.site, || node.kernel.run(&mut frame));
         } else {
             node.kernel.run(&mut frame);
         }
@@ -144,8 +144,9 @@ fn run_kernels<const TRACED: bool>(
 }
 
 #[cold]
-fn traced(tracer: Tracer<'_>, index: usize, site: &Site, run: impl FnOnce()) {
+fn traced(tracer: Tracer<'_>, function: FunctionRef<'_>, index: usize, site: &Site, run: impl FnOnce()) {
     let start = tracer.start();
     run();
-    tracer.end(start, SpanKind::Kernel, &site.name, Place { chain: None, instruction: Some(index as u32) });
+    let place = Place::instruction(function.index() as u32, index as u32);
+    tracer.end(start, SpanKind::Kernel, &site.name, place);
 }

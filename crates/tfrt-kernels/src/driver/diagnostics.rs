@@ -17,7 +17,8 @@ struct State {
     out: Box<dyn Write + Send>,
     /// Source files that errors have named, as far as they can be read.
     sources: BTreeMap<String, Option<Source>>,
-    failed: bool,
+    /// Errors that were not announced.
+    unannounced: usize,
 }
 
 struct Source {
@@ -27,7 +28,7 @@ struct Source {
 
 impl Diagnostics {
     pub(super) fn new(out: impl Write + Send + 'static) -> Self {
-        Self(Mutex::new(State { out: Box::new(out), sources: BTreeMap::new(), failed: false }))
+        Self(Mutex::new(State { out: Box::new(out), sources: BTreeMap::new(), unannounced: 0 }))
     }
 
     fn state(&self) -> std::sync::MutexGuard<'_, State> {
@@ -40,10 +41,16 @@ impl Diagnostics {
         let _ = self.state().report(location, message);
     }
 
+    /// How many errors have come that were not announced.
+    pub(super) fn unannounced(&self) -> usize {
+        self.state().unannounced
+    }
+
     /// Whether exactly the announced errors have come, of those in files that errors have named.
     pub(super) fn verify(&self) -> bool {
         let mut state = self.state();
-        let State { out, sources, failed } = &mut *state;
+        let State { out, sources, unannounced } = &mut *state;
+        let mut passed = *unannounced == 0;
         for (file, source) in std::mem::take(sources) {
             let Some(source) = source else { continue };
             for missing in source.expected.iter().filter(|e| !e.matched) {
@@ -51,11 +58,11 @@ impl Diagnostics {
                 let message = format!("expected {what} \"{}\" was not produced", missing.text);
                 let width = missing.text.chars().count();
                 let _ = show(out, &file, Some(&source.text), missing.at, &message, width);
-                *failed = true;
+                passed = false;
             }
         }
         let _ = out.flush();
-        !*failed
+        passed
     }
 }
 
@@ -63,7 +70,7 @@ impl State {
     fn report(&mut self, location: Option<&SourceLocation>, message: &str) -> io::Result<()> {
         let message = format!("runtime error: {message}");
         let Some(SourceLocation::File { file, line, column }) = location else {
-            self.failed = true;
+            self.unannounced += 1;
             let place = location.and_then(opaque).map(|text| format!("loc(\"{}\"): ", escaped(text)));
             writeln!(
                 self.out,
@@ -83,7 +90,7 @@ impl State {
             found.matched = true;
             return Ok(());
         }
-        self.failed = true;
+        self.unannounced += 1;
         let text = source.as_ref().map(|s| s.text.as_str());
         match near {
             Some((at, kind)) => {

@@ -14,6 +14,7 @@ use host::{
 use pool::{Pool, WorkQueue};
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex};
+use trace::{EventTracer, Place, SpanKind};
 
 /// Where tasks go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -80,43 +81,116 @@ pub fn run_with(
     stdout: impl Write + Send + 'static,
     stderr: impl Write + Send + 'static,
 ) -> i32 {
-    let queue = match options.queue {
-        Queue::SingleThreaded => WorkQueue::single_threaded(),
-        Queue::MultiThreaded(threads) => WorkQueue::multi_threaded(&Pool::new(threads)),
+    let program = match Opened::new(bytes, options, registry, None, stdout, stderr) {
+        Ok(program) => program,
+        Err(status) => return status,
     };
-    let mut stderr = Shared(Arc::new(Mutex::new(stderr)));
-    let diagnostics = Arc::new(Diagnostics::new(stderr.clone()));
-    let listener = Arc::clone(&diagnostics);
-    let host = HostContext::builder(registry, queue)
-        .output(stdout)
-        .log(stderr.clone())
-        .limits(options.limits)
-        .on_error(move |error| listener.report(error.location(), error.message()))
-        .build();
-    let module = match Module::open(Arc::clone(&bytes), host.registry()) {
-        Ok(module) => module,
-        Err(error) => {
-            report_open(&diagnostics, &error, (*bytes).as_ref());
-            return i32::from(!diagnostics.verify());
+    for function in program.init.iter().chain(&program.functions) {
+        run_function(&program.host, function, options.print_error_code);
+    }
+    program.status()
+}
+
+/// Runs a program with this crate's kernels to see what it does: the functions that [`run`] would run, each
+/// so many times, and [`Options::init`] once. The tracer is told of
+///
+/// - opening the program, [`SpanKind::LoadProgram`];
+/// - every run of a function, [`SpanKind::Execute`], until its results are there and nothing is left of it to
+///   be done, with the function's index as [`Place::chain`];
+/// - kernels and tasks, as [`host::HostBuilder::tracer`] says.
+///
+/// A function in whose run an error was not announced is not run again. What kernels print goes to `stdout`,
+/// nothing else does; `stderr` and the exit code are as with [`run`].
+pub fn run_traced(
+    bytes: Bytes,
+    options: &Options,
+    times: usize,
+    tracer: Arc<dyn EventTracer>,
+    stdout: impl Write + Send + 'static,
+    stderr: impl Write + Send + 'static,
+) -> i32 {
+    let program = match Opened::new(bytes, options, crate::registry(), Some(tracer), stdout, stderr) {
+        Ok(program) => program,
+        Err(status) => return status,
+    };
+    let init = program.init.iter().map(|function| (function, 1));
+    let functions = program.functions.iter().map(|function| (function, times));
+    for (function, times) in init.chain(functions).filter(|(function, _)| can_run(function)) {
+        let errors = program.diagnostics.unannounced();
+        for _ in 0..times {
+            trace_function(&program.host, function);
+            if program.diagnostics.unannounced() > errors {
+                break;
+            }
         }
-    };
-    let functions: Vec<Function> = if options.functions.is_empty() {
-        module.functions().collect()
-    } else {
+    }
+    program.status()
+}
+
+/// A program, and what it runs with.
+struct Opened {
+    host: HostContext,
+    diagnostics: Arc<Diagnostics>,
+    init: Option<Function>,
+    /// Without `init`.
+    functions: Vec<Function>,
+}
+
+impl Opened {
+    /// Opens a program; the exit code if that fails, which has been reported.
+    fn new(
+        bytes: Bytes,
+        options: &Options,
+        registry: KernelRegistry,
+        tracer: Option<Arc<dyn EventTracer>>,
+        stdout: impl Write + Send + 'static,
+        stderr: impl Write + Send + 'static,
+    ) -> Result<Self, i32> {
+        let queue = match options.queue {
+            Queue::SingleThreaded => WorkQueue::single_threaded(),
+            Queue::MultiThreaded(threads) => WorkQueue::multi_threaded(&Pool::new(threads)),
+        };
+        let mut stderr = Shared(Arc::new(Mutex::new(stderr)));
+        let diagnostics = Arc::new(Diagnostics::new(stderr.clone()));
+        let listener = Arc::clone(&diagnostics);
+        let mut host = HostContext::builder(registry, queue)
+            .output(stdout)
+            .log(stderr.clone())
+            .limits(options.limits)
+            .on_error(move |error| listener.report(error.location(), error.message()));
+        if let Some(tracer) = tracer {
+            host = host.tracer(tracer);
+        }
+        let host = host.build();
+        let start = host.tracer().start();
+        let module = match Module::open(Arc::clone(&bytes), host.registry()) {
+            Ok(module) => module,
+            Err(error) => {
+                report_open(&diagnostics, &error, (*bytes).as_ref());
+                return Err(i32::from(!diagnostics.verify()));
+            }
+        };
+        host.tracer().end(start, SpanKind::LoadProgram, "program", Place::default());
+        let init = options.init.as_ref().and_then(|name| module.find(name));
         let mut functions = Vec::new();
+        if options.functions.is_empty() {
+            functions.extend(module.functions());
+        }
         for name in &options.functions {
             let Some(function) = module.find(name) else {
                 let _ = writeln!(stderr, "couldn't find function {name}");
-                return 1;
+                return Err(1);
             };
             functions.push(function);
         }
-        functions
-    };
-    let init = options.init.as_ref().and_then(|name| module.find(name));
-    let rest = functions.iter().filter(|f| Some(*f) != init.as_ref());
-    init.iter().chain(rest).for_each(|f| run_function(&host, f, options.print_error_code));
-    i32::from(!diagnostics.verify())
+        functions.retain(|f| Some(f) != init.as_ref());
+        Ok(Self { host, diagnostics, init, functions })
+    }
+
+    /// The exit code, once everything has run: says which announced errors have not come.
+    fn status(&self) -> i32 {
+        i32::from(!self.diagnostics.verify())
+    }
 }
 
 /// Reports why a file cannot be opened, in the reference's words where it has some.
@@ -164,8 +238,7 @@ fn run_function(host: &HostContext, function: &Function, print_error_code: bool)
     }
     print(&format!("--- Running '{name}':\n"));
     let context = ExecutionContext::new(host);
-    let results = function.execute_alone(&context, &[]);
-    host.wait(&results);
+    let results = execute(function, &context);
     let results: Results = results.into_iter().map(Value::settle).collect();
     let failed_sync = function.kind() == FunctionKind::Sync && results.first().is_some_and(Value::is_error);
     let shown = if failed_sync { &results[..1] } else { &results[..] };
@@ -183,6 +256,29 @@ fn run_function(host: &HostContext, function: &Function, print_error_code: bool)
     drop(results);
     host.quiesce();
     context.clear_resources();
+}
+
+/// Runs a function that can run, and tells the tracer.
+fn trace_function(host: &HostContext, function: &Function) {
+    let context = ExecutionContext::new(host);
+    let start = host.tracer().start();
+    drop(execute(function, &context));
+    host.quiesce();
+    let place = Place { chain: Some(function.index() as u32), instruction: None };
+    host.tracer().end(start, SpanKind::Execute, function.name(), place);
+    context.clear_resources();
+}
+
+/// The results of a function without arguments, once they are there.
+fn execute(function: &Function, context: &ExecutionContext) -> Results {
+    let results = function.execute_alone(context, &[]);
+    context.host().wait(&results);
+    results
+}
+
+/// Whether a function runs on its own: it takes no arguments, and is no region of a kernel.
+fn can_run(function: &Function) -> bool {
+    function.arguments() == 0 && !function.name().is_empty()
 }
 
 fn error_text(error: &ErrorValue, with_code: bool) -> String {
