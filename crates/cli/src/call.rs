@@ -57,6 +57,17 @@ impl CallArgs {
         self.input.open(self.mode())
     }
 
+    /// What only methods have, and whether it was given.
+    pub(crate) fn of_methods(&self) -> impl Iterator<Item = (&'static str, bool)> {
+        let own = [
+            ("inputs", !self.inputs.is_empty()),
+            ("--method", self.method.is_some()),
+            ("--case", self.case.is_some()),
+            ("--data", !self.data.is_empty()),
+        ];
+        own.into_iter().chain(self.execution.of_methods())
+    }
+
     /// Opens the program that a loader serves, bundled or not, with what loading its methods needs.
     /// The call is to be made `repeat` more times.
     pub(crate) fn load(&self, loader: Arc<dyn DataLoader>, repeat: usize) -> Result<Loaded> {

@@ -54,6 +54,15 @@ pub(crate) struct ExecutionOpts {
 }
 
 impl ExecutionOpts {
+    /// What only methods have, and whether it was given.
+    pub(crate) fn of_methods(&self) -> [(&'static str, bool); 3] {
+        [
+            ("--threads", self.threads != NonZeroUsize::MIN),
+            ("--isa", self.isa.is_some()),
+            ("--no-prepare", self.no_prepare),
+        ]
+    }
+
     /// The way to run programs.
     pub(crate) fn setting(&self) -> Result<Setting> {
         let isa = match self.isa {

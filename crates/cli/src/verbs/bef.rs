@@ -2,6 +2,7 @@ use super::translate::refused;
 use crate::failure::{Failure, Result};
 use crate::general::{GeneralOpts, InputArg, exit_status};
 use clap::{Args, Subcommand};
+use pteron::FreeableBuffer;
 use std::io;
 use toolbox::bef::{self, Program, Queue, RunOptions};
 use toolbox::run::LoadMode;
@@ -31,7 +32,7 @@ enum Verb {
         #[command(flatten)]
         input: InputArg,
         #[command(flatten)]
-        options: BefOpts,
+        options: RunBefOpts,
     },
 }
 
@@ -59,31 +60,48 @@ pub(crate) struct BefOpts {
     /// Run this function before the others
     #[arg(long, value_name = "NAME")]
     init: Option<String>,
+}
+
+impl BefOpts {
+    pub(crate) fn options(self) -> RunOptions {
+        RunOptions {
+            functions: self.functions,
+            init: self.init,
+            queue: self.work_queue,
+            ..RunOptions::default()
+        }
+    }
+}
+
+/// How to run a BEF program, and what to print of it.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Options for BEF programs")]
+pub(crate) struct RunBefOpts {
+    #[command(flatten)]
+    options: BefOpts,
     /// Print the codes of errors among the results
     #[arg(long)]
     print_error_code: bool,
 }
 
-impl BefOpts {
+impl RunBefOpts {
     /// Runs a program; MLIR text is translated first.
     pub(crate) fn run(self, program: Program, name: &str) -> Result {
-        let bytes = match program {
-            Program::Bef(bytes) => bytes,
-            Program::Mlir(source) => {
-                let made = refused(bef::to_bef(&source, name, mlir::Options::default()))?;
-                pteron::FreeableBuffer::from_bytes(&made).map_err(toolbox::Error::from)?
-            }
-        };
-        let options = RunOptions {
-            functions: self.functions,
-            init: self.init,
-            queue: self.work_queue,
-            print_error_code: self.print_error_code,
-            ..RunOptions::default()
-        };
-        match bef::run(bytes, &options, io::stdout(), io::stderr()) {
+        let options = RunOptions { print_error_code: self.print_error_code, ..self.options.options() };
+        match bef::run(binary(program, name)?, &options, io::stdout(), io::stderr()) {
             0 => Ok(()),
             _ => Err(Failure::Reported),
+        }
+    }
+}
+
+/// The bytes of a program; MLIR text is translated.
+pub(crate) fn binary(program: Program, name: &str) -> Result<FreeableBuffer> {
+    match program {
+        Program::Bef(bytes) => Ok(bytes),
+        Program::Mlir(source) => {
+            let made = refused(bef::to_bef(&source, name, mlir::Options::default()))?;
+            Ok(FreeableBuffer::from_bytes(&made).map_err(toolbox::Error::from)?)
         }
     }
 }

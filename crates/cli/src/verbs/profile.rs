@@ -1,16 +1,27 @@
+use super::bef::{BefOpts, binary};
 use crate::call::{CallArgs, Loaded, note_zeros};
-use crate::failure::Result;
+use crate::failure::{Failure, Result};
 use crate::general::{GeneralOpts, OutputArg, exit_status};
 use clap::Args;
 use std::fs::File;
-use std::io::{BufWriter, Write};
+use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
+use toolbox::bef::Program;
 use toolbox::profile::{self, chrome, etdump};
 
-/// Run a method and show which operators took the time
+/// Run a method and show which operators took the time, or the functions of a BEF program and which
+/// kernels did
 ///
 /// Inputs are written as for `pteron run`. With -v, every step is listed with the shapes of the
 /// instruction whose result it computes; several instructions may have become one step.
+///
+/// Of a BEF program (.bef), or of the MLIR text that it is made from (.mlir), every function that takes
+/// no arguments is run: once before what is reported, and not again after an error that is not announced.
+/// The total time of kernels that call functions, such as `tfrt.call`, `tfrt.if` and `tfrt.repeat`, has
+/// that of the kernels there in it; shares, and the time of a call, are of the time that they took
+/// themselves. Recording makes short kernels slower, and the report says by how much. What the program
+/// prints is thrown away; with -v it goes to stderr, and every place of a kernel is listed with its
+/// source. After 4,000,000 calls nothing more is recorded.
 #[derive(Debug, Args)]
 #[command(after_long_help = concat!(
     "Examples:\n",
@@ -20,7 +31,9 @@ use toolbox::profile::{self, chrome, etdump};
     "  # a timeline for https://ui.perfetto.dev, a dump for ExecuTorch's Inspector\n",
     "  pteron profile model.pte --trace trace.json --etdump trace.etdp\n\n",
     "  # with everything that is computed on the way\n",
-    "  pteron profile model.pte @x.npy --etdump trace.etdp --debug-buffer values.bin",
+    "  pteron profile model.pte @x.npy --etdump trace.etdp --debug-buffer values.bin\n\n",
+    "  # the kernels of a BEF program on four threads, and a timeline of them\n",
+    "  pteron profile program.bef --work-queue mt:4 --trace trace.json",
     exit_status!()
 ))]
 pub(crate) struct Opts {
@@ -43,13 +56,19 @@ pub(crate) struct Opts {
     json: bool,
     #[command(flatten)]
     output: OutputArg,
+    #[command(flatten)]
+    bef: BefOpts,
 }
 
 impl Opts {
     pub(crate) fn run(self, general: &GeneralOpts) -> Result {
+        let loader = self.call.open()?;
+        if let Some(program) = toolbox::bef::open(&*loader)? {
+            return self.run_bef(program, loader.name(), general.verbosity() > 0);
+        }
         let values = self.debug_buffer.is_some();
         let repeat = self.repeat.unwrap_or(if values { 1 } else { 10 });
-        let Loaded { program, options, request, .. } = self.call.load(self.call.open()?, repeat)?;
+        let Loaded { program, options, request, .. } = self.call.load(loader, repeat)?;
         let kernels = options.kernels.clone();
         let profile = profile::profile(&program, &request, values, options)?;
         note_zeros(profile.zeros.as_ref());
@@ -67,6 +86,39 @@ impl Opts {
         match self.json {
             true => self.output.write_json(&report),
             false => self.output.write_text(&report.text(general.verbosity() > 0)),
+        }
+    }
+}
+
+impl Opts {
+    fn run_bef(self, program: Program, name: &str, verbose: bool) -> Result {
+        let of_methods = [("--etdump", self.etdump.is_some()), ("--debug-buffer", self.debug_buffer.is_some())];
+        let given = of_methods.into_iter().chain(self.call.of_methods()).filter(|(_, given)| *given);
+        let given: Vec<&str> = given.map(|(option, _)| option).collect();
+        if !given.is_empty() {
+            let message = format!(
+                "{name} is a BEF program, which has no use for {}; `pteron profile --help` lists its options",
+                given.join(", ")
+            );
+            return Err(Failure::Usage(message));
+        }
+        let stdout: Box<dyn Write + Send> = if verbose { Box::new(io::stderr()) } else { Box::new(io::sink()) };
+        let program = binary(program, name)?;
+        let repeat = self.repeat.unwrap_or(10);
+        let profile = profile::bef::profile(program, self.bef.options(), repeat, stdout, io::stderr());
+        if profile.exit_code == 0 || profile.has_runs() {
+            if let Some(path) = &self.trace {
+                write(path, |out| chrome::trace(&profile.recording, out))?;
+            }
+            let report = profile.report(name)?;
+            match self.json {
+                true => self.output.write_json(&report)?,
+                false => self.output.write_text(&report.text(verbose))?,
+            }
+        }
+        match profile.exit_code {
+            0 => Ok(()),
+            _ => Err(Failure::Reported),
         }
     }
 }

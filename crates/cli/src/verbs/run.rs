@@ -1,4 +1,4 @@
-use super::bef::BefOpts;
+use super::bef::RunBefOpts;
 use crate::call::{CallArgs, Loaded, note_zeros};
 use crate::failure::{Failure, Result};
 use crate::general::{GeneralOpts, exit_status};
@@ -67,7 +67,7 @@ pub(crate) struct Opts {
     #[arg(short, long, value_name = "FILE", requires = "top")]
     labels: Option<PathBuf>,
     #[command(flatten)]
-    bef: BefOpts,
+    bef: RunBefOpts,
 }
 
 impl Opts {

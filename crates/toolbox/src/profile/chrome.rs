@@ -1,36 +1,74 @@
 //! Recordings as traces of the Chrome format, which Chrome (`chrome://tracing`) and Perfetto
 //! (<https://ui.perfetto.dev>) show. The format is Google's "Trace Event Format".
 
-use super::Recording;
+use super::{Recording, Span};
 use crate::Result;
-use serde_json::{Value, json};
-use std::io::Write;
+use serde::Serialize;
+use serde_json::json;
+use std::io::{self, Write};
 use trace::SpanKind;
 
 /// Writes a recording as one JSON object. Times are microseconds since the recorder was made.
 pub fn trace(recording: &Recording, out: &mut dyn Write) -> Result<()> {
-    let us = |ns: u64| ns as f64 / 1e3;
-    let mut events = vec![json!({
-        "name": "process_name", "ph": "M", "pid": 1, "tid": 0, "args": {"name": "pteron"},
-    })];
-    for block in &recording.blocks {
-        for span in &block.spans {
-            let mut args = serde_json::Map::new();
-            if let (Some(chain), Some(instruction)) = (span.place.chain, span.place.instruction) {
-                args.insert("chain".to_owned(), chain.into());
-                args.insert("instruction".to_owned(), instruction.into());
-            }
-            events.push(json!({
-                "name": span.name, "cat": category(span.kind), "ph": "X", "pid": 1, "tid": span.thread,
-                "ts": us(span.start), "dur": us(span.nanoseconds()), "args": Value::Object(args),
-            }));
-        }
-    }
-    let trace = json!({"traceEvents": events, "displayTimeUnit": "ns"});
-    serde_json::to_writer(&mut *out, &trace).map_err(|e| crate::Error::Context {
+    write(recording, out).map_err(|e| crate::Error::Context {
         context: "cannot write the trace".to_owned(),
         source: Box::new(e),
     })
+}
+
+/// A span that is complete.
+#[derive(Serialize)]
+struct Event<'a> {
+    name: &'a str,
+    cat: &'static str,
+    ph: &'static str,
+    pid: u32,
+    tid: usize,
+    ts: f64,
+    dur: f64,
+    args: Args<'a>,
+}
+
+/// Where in the program a span belongs.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Args<'a> {
+    Instruction { chain: u32, instruction: u32 },
+    Kernel { function: &'a str, kernel: u32 },
+    None {},
+}
+
+fn write(recording: &Recording, out: &mut dyn Write) -> io::Result<()> {
+    let process = json!({
+        "name": "process_name", "ph": "M", "pid": 1, "tid": 0, "args": {"name": "pteron"},
+    });
+    write!(out, "{{\"displayTimeUnit\":\"ns\",\"traceEvents\":[{process}")?;
+    for span in recording.blocks.iter().flat_map(|block| &block.spans) {
+        out.write_all(b",\n")?;
+        serde_json::to_writer(&mut *out, &event(recording, span))?;
+    }
+    out.write_all(b"]}\n")
+}
+
+fn event<'a>(recording: &'a Recording, span: &'a Span) -> Event<'a> {
+    let us = |ns: u64| ns as f64 / 1e3;
+    let args = match (span.place.chain, span.place.instruction) {
+        (Some(chain), Some(instruction)) => match recording.functions.get(chain as usize) {
+            Some(function) => Args::Kernel { function, kernel: instruction },
+            None => Args::Instruction { chain, instruction },
+        },
+        _ => Args::None {},
+    };
+    Event {
+        name: &span.name,
+        cat: category(span.kind),
+        ph: "X",
+        pid: 1,
+        tid: span.thread,
+        ts: us(span.start),
+        dur: us(span.nanoseconds()),
+        args,
+    }
 }
 
 fn category(kind: SpanKind) -> &'static str {
@@ -40,6 +78,39 @@ fn category(kind: SpanKind) -> &'static str {
         SpanKind::Execute => "execute",
         SpanKind::Kernel => "kernel",
         SpanKind::Delegate | SpanKind::DelegateStep => "delegate",
+        SpanKind::Task => "task",
         _ => "other",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::profile::Block;
+    use trace::Place;
+
+    #[test]
+    fn spans_say_where_in_the_program_they_belong() {
+        let span = |chain| Span {
+            kind: SpanKind::Kernel,
+            name: "k\"".into(),
+            place: Place::instruction(chain, 7),
+            start: 1_500,
+            end: 4_000,
+            thread: 2,
+        };
+        let block = Block { spans: vec![span(0), span(1)], ..Block::default() };
+        let functions = vec!["main".to_owned()];
+        let recording = Recording { blocks: vec![block], functions, ..Recording::default() };
+        let mut out = Vec::new();
+        trace(&recording, &mut out).unwrap();
+        let written: serde_json::Value = serde_json::from_slice(&out).unwrap();
+        let events = written["traceEvents"].as_array().unwrap();
+        let expected = json!({
+            "name": "k\"", "cat": "kernel", "ph": "X", "pid": 1, "tid": 2, "ts": 1.5, "dur": 2.5,
+            "args": {"function": "main", "kernel": 7},
+        });
+        assert_eq!(events[1], expected);
+        assert_eq!(events[2]["args"], json!({"chain": 1, "instruction": 7}));
     }
 }

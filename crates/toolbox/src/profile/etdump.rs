@@ -53,7 +53,7 @@ fn profile_events(span: &Span, events: &mut Vec<Event>) {
     };
     match span.kind {
         SpanKind::Kernel => {
-            let short = span.name.rsplit_once("::").map_or(span.name.as_str(), |(_, name)| name);
+            let short = span.name.rsplit_once("::").map_or(&*span.name, |(_, name)| name);
             events.push(event(Some(&format!("native_call_{short}")), None));
             events.push(event(Some("OPERATOR_CALL"), None));
         }

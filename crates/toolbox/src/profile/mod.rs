@@ -1,4 +1,5 @@
-//! Profiles: runs a method and says which operators took the time.
+//! Profiles: runs a method and says which operators took the time, or the functions of a BEF program and
+//! which kernels did.
 //!
 //! ```text
 //! run ─► Recorder ─► Recording ─► Report         a table, or JSON
@@ -6,8 +7,10 @@
 //!        values      events       etdump::dump   for the reference's Inspector
 //! ```
 
+pub mod bef;
 pub mod chrome;
 pub mod etdump;
+mod nesting;
 mod record;
 mod report;
 

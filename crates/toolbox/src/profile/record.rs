@@ -1,18 +1,26 @@
 //! The listener that keeps what it hears.
 
 use crate::Result;
-use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::thread::ThreadId;
+use std::cell::RefCell;
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, ThreadId};
 use std::time::Instant;
 use tensor::{DimOrder, ScalarType, Tensor};
-use trace::{EventTracer, Place, SpanKind};
+use trace::{EventTracer, Place, SpanKind, Tracer};
 
 /// What happened, in blocks: loading, then each execution.
 #[derive(Debug, Clone, Default)]
 pub struct Recording {
     /// The blocks, in order.
     pub blocks: Vec<Block>,
+    /// Names of what [`Place::chain`] counts, where those are functions with names.
+    pub functions: Vec<String>,
+    /// Spans that were left out, since there were too many.
+    pub left_out: usize,
+    /// When the first of them ended: what ended before is complete.
+    pub complete_until: Option<u64>,
 }
 
 /// A block of events.
@@ -34,7 +42,7 @@ pub struct Span {
     /// What it was spent on.
     pub kind: SpanKind,
     /// The method, operator or backend.
-    pub name: String,
+    pub name: Arc<str>,
     /// The instruction.
     pub place: Place,
     /// When it began.
@@ -76,8 +84,15 @@ pub struct Value {
 
 /// Keeps every event that it is told of.
 pub struct Recorder {
+    /// Tells recorders apart.
+    id: u64,
     zero: Instant,
     values: bool,
+    limit: usize,
+    /// Executions so far, and other spans.
+    counts: [AtomicUsize; 2],
+    complete_until: AtomicU64,
+    threads: Mutex<HashMap<ThreadId, Arc<Mutex<Spans>>>>,
     kept: Mutex<Kept>,
 }
 
@@ -85,55 +100,151 @@ pub struct Recorder {
 struct Kept {
     block: Block,
     done: Vec<Block>,
-    threads: HashMap<ThreadId, usize>,
+}
+
+/// The spans of one thread, which nobody else touches until a block ends.
+struct Spans {
+    thread: usize,
+    spans: Vec<Span>,
+    names: HashSet<Arc<str>>,
+}
+
+thread_local! {
+    /// Where the recorder of this number keeps this thread's spans.
+    static MINE: RefCell<Option<(u64, Arc<Mutex<Spans>>)>> = const { RefCell::new(None) };
 }
 
 impl Recorder {
     /// A recorder, of values too if they are wanted.
     pub fn new(values: bool) -> Self {
-        Self { zero: Instant::now(), values, kept: Mutex::default() }
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        Self {
+            id: NEXT.fetch_add(1, Ordering::Relaxed),
+            zero: Instant::now(),
+            values,
+            limit: usize::MAX,
+            counts: Default::default(),
+            complete_until: AtomicU64::new(u64::MAX),
+            threads: Mutex::default(),
+            kept: Mutex::default(),
+        }
+    }
+
+    /// A recorder that keeps so many executions and so many other spans, and leaves out what comes then.
+    pub fn with_limit(limit: usize) -> Self {
+        Self { limit, ..Self::new(false) }
+    }
+
+    /// About how many nanoseconds it takes to record a span: the best of several attempts.
+    pub fn nanoseconds_per_span() -> f64 {
+        const SPANS: u32 = 500;
+        let recorder = Self::new(false);
+        let tracer = Tracer::new(&recorder);
+        let attempt = |_| {
+            let start = Instant::now();
+            for i in 0..SPANS {
+                tracer.end(tracer.start(), SpanKind::Kernel, "kernel", Place::instruction(0, i));
+            }
+            start.elapsed().as_nanos() as f64 / f64::from(SPANS)
+        };
+        (0..20).map(attempt).fold(f64::INFINITY, f64::min)
     }
 
     /// Ends a block of this name: what was recorded since the last one.
     pub fn block(&self, name: &str) {
-        let mut kept = self.kept();
+        let mut threads: Vec<_> = lock(&self.threads).values().map(Arc::clone).collect();
+        threads.sort_by_key(|spans| lock(spans).thread);
+        let mut spans: Vec<Span> = Vec::new();
+        for thread in threads {
+            match spans.is_empty() {
+                true => spans = std::mem::take(&mut lock(&thread).spans),
+                false => spans.append(&mut lock(&thread).spans),
+            }
+        }
+        // Those of one thread are in order already, and stay so.
+        spans.sort_by_key(|span| span.end);
+        let mut kept = lock(&self.kept);
         let block = std::mem::take(&mut kept.block);
-        kept.done.push(Block { name: name.to_owned(), ..block });
+        kept.done.push(Block { name: name.to_owned(), spans, ..block });
     }
 
     /// Records an output of the method.
     pub fn output(&self, output: usize, tensor: &Tensor) -> Result<()> {
         let tensor = tensor.to_dim_order(DimOrder::contiguous(tensor.rank()))?;
-        self.kept().block.values.push(Value { name: String::new(), place: Place::default(), output, tensor });
+        let value = Value { name: String::new(), place: Place::default(), output, tensor };
+        lock(&self.kept).block.values.push(value);
         Ok(())
     }
 
     /// The blocks so far; the recorder starts anew.
     pub fn finish(&self) -> Recording {
-        Recording { blocks: std::mem::take(&mut self.kept().done) }
-    }
-
-    fn kept(&self) -> MutexGuard<'_, Kept> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+        let left_out = |count: &AtomicUsize| count.swap(0, Ordering::Relaxed).saturating_sub(self.limit);
+        let complete_until = self.complete_until.swap(u64::MAX, Ordering::Relaxed);
+        Recording {
+            blocks: std::mem::take(&mut lock(&self.kept).done),
+            functions: Vec::new(),
+            left_out: self.counts.iter().map(left_out).sum(),
+            complete_until: (complete_until < u64::MAX).then_some(complete_until),
+        }
     }
 
     fn since_zero(&self, at: Instant) -> u64 {
         u64::try_from(at.saturating_duration_since(self.zero).as_nanos()).unwrap_or(u64::MAX)
     }
+
+    /// Where this thread's spans go.
+    fn of_this_thread(&self) -> Arc<Mutex<Spans>> {
+        let mut threads = lock(&self.threads);
+        let thread = threads.len() + 1;
+        let new = || Arc::new(Mutex::new(Spans { thread, spans: Vec::new(), names: HashSet::new() }));
+        Arc::clone(threads.entry(thread::current().id()).or_insert_with(new))
+    }
+}
+
+impl Spans {
+    fn push(&mut self, span: &trace::Span<'_>, start: u64, end: u64) {
+        let name = match self.names.get(span.name) {
+            Some(name) => Arc::clone(name),
+            None => {
+                let name: Arc<str> = span.name.into();
+                self.names.insert(Arc::clone(&name));
+                name
+            }
+        };
+        let (kind, place, thread) = (span.kind, span.place, self.thread);
+        self.spans.push(Span { kind, name, place, start, end, thread });
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl EventTracer for Recorder {
     fn span(&self, span: &trace::Span<'_>) {
         let (start, end) = (self.since_zero(span.start), self.since_zero(span.end));
-        let mut kept = self.kept();
-        let next = kept.threads.len() + 1;
-        let thread = *kept.threads.entry(std::thread::current().id()).or_insert(next);
-        let name = span.name.to_owned();
-        kept.block.spans.push(Span { kind: span.kind, name, place: span.place, start, end, thread });
+        let count = &self.counts[usize::from(span.kind != SpanKind::Execute)];
+        if count.fetch_add(1, Ordering::Relaxed) >= self.limit {
+            self.complete_until.fetch_min(end, Ordering::Relaxed);
+            return;
+        }
+        let recorded = MINE.try_with(|mine| {
+            let mut mine = mine.borrow_mut();
+            if mine.as_ref().is_none_or(|(id, _)| *id != self.id) {
+                *mine = Some((self.id, self.of_this_thread()));
+            }
+            if let Some((_, spans)) = &*mine {
+                lock(spans).push(span, start, end);
+            }
+        });
+        if recorded.is_err() {
+            // The thread is about to end.
+            lock(&self.of_this_thread()).push(span, start, end);
+        }
     }
 
     fn allocation(&self, owner: &str, bytes: usize) {
-        self.kept().block.allocations.push(Allocation { owner: owner.to_owned(), bytes });
+        lock(&self.kept).block.allocations.push(Allocation { owner: owner.to_owned(), bytes });
     }
 
     fn wants_values(&self) -> bool {
@@ -145,6 +256,52 @@ impl EventTracer for Recorder {
             .and_then(|dtype| tensor::TensorMeta::contiguous(dtype, sizes).ok())
             .and_then(|meta| Tensor::from_bytes(meta, bytes).ok());
         let Some(tensor) = tensor else { return };
-        self.kept().block.values.push(Value { name: name.to_owned(), place, output, tensor });
+        lock(&self.kept).block.values.push(Value { name: name.to_owned(), place, output, tensor });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(recorder: &Recorder, name: &str) {
+        let tracer = Tracer::new(recorder);
+        tracer.end(tracer.start(), SpanKind::Kernel, name, Place::default());
+    }
+
+    fn names(block: &Block) -> Vec<(&str, usize)> {
+        block.spans.iter().map(|s| (&*s.name, s.thread)).collect()
+    }
+
+    #[test]
+    fn spans_of_threads_stand_in_the_order_in_which_they_ended() {
+        let recorder = Recorder::new(false);
+        record(&recorder, "a");
+        thread::scope(|scope| scope.spawn(|| record(&recorder, "b")).join()).unwrap();
+        // Another recorder in between: threads keep their numbers.
+        record(&Recorder::new(false), "x");
+        record(&recorder, "c");
+        recorder.block("first");
+        record(&recorder, "d");
+        recorder.block("second");
+        let recording = recorder.finish();
+        assert_eq!(names(&recording.blocks[0]), [("a", 1), ("b", 2), ("c", 1)]);
+        assert_eq!(names(&recording.blocks[1]), [("d", 1)]);
+        assert_eq!((recording.left_out, recording.complete_until), (0, None));
+    }
+
+    #[test]
+    fn what_is_too_much_is_left_out_and_counted() {
+        let recorder = Recorder::with_limit(2);
+        ["a", "b", "c", "d"].iter().for_each(|name| record(&recorder, name));
+        let tracer = Tracer::new(&recorder);
+        tracer.end(tracer.start(), SpanKind::Execute, "run", Place::default());
+        recorder.block("");
+        let recording = recorder.finish();
+        assert_eq!(names(&recording.blocks[0]), [("a", 1), ("b", 1), ("run", 1)]);
+        assert_eq!(recording.left_out, 2);
+        let [_, b, run] = &*recording.blocks[0].spans else { panic!("three spans") };
+        let until = recording.complete_until.unwrap();
+        assert!(b.end <= until && until <= run.end);
     }
 }

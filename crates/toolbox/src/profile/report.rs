@@ -89,9 +89,9 @@ impl Profile {
             {
                 let time = per_run(span.nanoseconds());
                 inside += time;
-                let at = *by_name.entry(span.name.as_str()).or_insert_with(|| {
+                let at = *by_name.entry(&*span.name).or_insert_with(|| {
                     operators.push(OperatorTime {
-                        name: span.name.clone(),
+                        name: span.name.to_string(),
                         calls: 0.0,
                         total_us: 0.0,
                         share: 0.0,
@@ -103,7 +103,7 @@ impl Profile {
                 // Steps without an instruction are told apart by their order in the run.
                 let order = if span.place == Place::default() { nameless + 1 } else { 0 };
                 nameless += usize::from(order > 0);
-                let key = (span.place.chain, span.place.instruction, span.name.as_str(), order);
+                let key = (span.place.chain, span.place.instruction, &*span.name, order);
                 let at = *by_step.entry(key).or_insert_with(|| {
                     steps.push(step(program, &self.method, kernels, span));
                     steps.len() - 1
@@ -136,8 +136,8 @@ fn step(program: &Program, method: &str, kernels: &KernelRegistry, span: &Span) 
     let (operator, shapes) = named.unzip();
     StepTime {
         place,
-        name: span.name.clone(),
-        instruction: operator.filter(|o| *o != span.name),
+        name: span.name.to_string(),
+        instruction: operator.filter(|o| **o != *span.name),
         shapes,
         calls: 0.0,
         total_us: 0.0,
@@ -208,7 +208,6 @@ impl Report {
             time(self.load_us),
             time(self.prepare_us),
         );
-        let percent = |share: f64| format!("{share:.1} %");
         let mut rows = vec![["operator", "calls", "total", "share", "a call"].map(str::to_owned).to_vec()];
         for o in &self.operators {
             let mean = o.total_us / o.calls;
@@ -240,15 +239,19 @@ impl Report {
 }
 
 /// Calls in a run: a whole number unless runs differ.
-fn calls(n: f64) -> String {
+pub(super) fn calls(n: f64) -> String {
     if (n - n.round()).abs() < 1e-6 { format!("{}", n.round()) } else { format!("{n:.1}") }
 }
 
 /// Microseconds with the unit that suits them.
-fn time(us: f64) -> String {
+pub(super) fn time(us: f64) -> String {
     match us {
         us if us < 1e3 => format!("{us:.2} µs"),
         us if us < 1e6 => format!("{:.3} ms", us / 1e3),
         us => format!("{:.3} s", us / 1e6),
     }
+}
+
+pub(super) fn percent(share: f64) -> String {
+    format!("{share:.1} %")
 }

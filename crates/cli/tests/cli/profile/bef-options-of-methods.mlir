@@ -1,0 +1,5 @@
+// What only methods have makes no sense for a BEF program.
+// USAGE: profile % 2x2xf32=1 --etdump %tmp/a.etdp --no-prepare --threads 2
+func.func @main() {
+  tfrt.return
+}

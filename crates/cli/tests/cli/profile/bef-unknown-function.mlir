@@ -1,0 +1,4 @@
+// FAIL: profile % --functions other
+func.func @main() {
+  tfrt.return
+}

@@ -1,0 +1,5 @@
+// FAIL: profile %
+func.func @main() {
+  "no.such.kernel"() : () -> ()
+  tfrt.return
+}

@@ -1,0 +1,395 @@
+//! Profiles of BEF programs: runs their functions and says which kernels took the time.
+//!
+//! A kernel that calls functions runs them, as far as nothing keeps them waiting, before it ends: its span
+//! has those of their kernels in it. What it took itself is its *self time*.
+
+mod report;
+
+pub use report::{CallTime, FunctionTime, InitTime, KernelTime, PlaceTime, Report};
+
+use super::nesting::{covered, self_times};
+use super::{Recorder, Recording, Span};
+use crate::bef::RunOptions;
+use crate::{Context, Result};
+use ::bef::section::functions::FunctionRecord;
+use ::bef::{FunctionId, Location, Verified};
+use runtime::FreeableBuffer;
+use std::collections::{BTreeMap, HashMap};
+use std::io::Write;
+use std::ops::Range;
+use std::sync::Arc;
+use tfrt_kernels::driver;
+use trace::SpanKind;
+
+/// Spans of kernels and tasks that a profile keeps, 64 bytes each. Then it goes on without recording.
+pub const MAX_SPANS: usize = 4_000_000;
+
+/// Regions within each other that are looked through for the function in which they stand.
+const MAX_NESTING: usize = 64;
+
+/// The row of what kernels handed to the work queue.
+const TASKS: &str = "(tasks)";
+
+/// What was recorded of a BEF program.
+#[derive(Debug)]
+pub struct Profile {
+    /// Opening the program, then all runs.
+    pub recording: Recording,
+    /// As of [`crate::bef::run`]: 0 if exactly the announced errors came, or 1.
+    pub exit_code: i32,
+    program: Arc<FreeableBuffer>,
+    options: RunOptions,
+    /// Of each function, the one with a name around it, or itself.
+    owners: Vec<u32>,
+    /// What recording took of a span, in nanoseconds.
+    cost: f64,
+}
+
+/// Runs the functions of a BEF program, each `repeat` times, and once before, since a first run reads the
+/// function and touches memory for the first time; [`RunOptions::init`] runs once and first. A function in
+/// whose run an error was not announced is not run again.
+///
+/// What kernels print goes to `stdout`, errors with their places to `stderr`.
+pub fn profile(
+    program: FreeableBuffer,
+    options: RunOptions,
+    repeat: usize,
+    stdout: impl Write + Send + 'static,
+    stderr: impl Write + Send + 'static,
+) -> Profile {
+    let cost = Recorder::nanoseconds_per_span();
+    let recorder = Arc::new(Recorder::with_limit(MAX_SPANS));
+    let program = Arc::new(program);
+    let (bytes, tracer) = (Arc::clone(&program), Arc::clone(&recorder));
+    let times = repeat.max(1).saturating_add(1);
+    let exit_code = driver::run_traced(bytes, &options, times, tracer, stdout, stderr);
+    recorder.block("Execute");
+    let mut recording = recorder.finish();
+    let verified = ::bef::File::open(&program).and_then(|file| file.verify());
+    // What cannot be read has not run.
+    let labels = verified.and_then(|p| labels(&p)).unwrap_or_default();
+    let owners;
+    (owners, recording.functions) = labels.into_iter().unzip();
+    Profile { recording, exit_code, program, options, owners, cost }
+}
+
+/// Of each function, itself and its name; of a region, the function in which it stands.
+fn labels(program: &Verified<'_>) -> ::bef::Result<Vec<(u32, String)>> {
+    let index = program.functions();
+    let mut outer = HashMap::new();
+    for function in 0..index.len() as u32 {
+        let Some(record) = program.function(FunctionId(function))? else { continue };
+        for kernel in record.kernels().skip(1) {
+            kernel?.functions().iter().for_each(|inner| {
+                outer.entry(inner).or_insert(function);
+            });
+        }
+    }
+    let names: Vec<&str> = index.iter().map(|f| f.name).collect();
+    let name = |function: u32| names.get(function as usize).copied().unwrap_or_default();
+    let label = |function: u32| {
+        let outward = std::iter::successors(Some(function), |f| outer.get(f).copied());
+        match outward.take(MAX_NESTING).find(|f| !name(*f).is_empty()) {
+            Some(owner) if owner == function => (owner, name(owner).to_owned()),
+            Some(owner) => (owner, format!("{} (region {function})", name(owner))),
+            None => (function, format!("(region {function})")),
+        }
+    };
+    Ok((0..names.len() as u32).map(label).collect())
+}
+
+/// Kernels and tasks that ran, in the order in which they ended.
+struct Work<'a> {
+    spans: Vec<&'a Span>,
+    self_times: Vec<u64>,
+}
+
+impl Work<'_> {
+    /// Those of a run. Runs come one after another.
+    fn of(&self, run: &Span) -> Range<usize> {
+        let start = self.spans.partition_point(|s| s.end < run.start);
+        start..start.max(self.spans.partition_point(|s| s.end <= run.end))
+    }
+}
+
+impl Profile {
+    /// Whether a function has run.
+    pub fn has_runs(&self) -> bool {
+        self.spans().any(|s| s.kind == SpanKind::Execute)
+    }
+
+    fn spans(&self) -> impl Iterator<Item = &Span> {
+        self.recording.blocks.iter().flat_map(|block| &block.spans)
+    }
+
+    /// The report on a program of this name.
+    ///
+    /// # Errors
+    /// When the program is not a valid BEF file; then nothing has run.
+    pub fn report(&self, name: &str) -> Result<Report> {
+        let context = || format!("{name} is not a valid BEF file");
+        let program = ::bef::File::open(&self.program).and_then(|file| file.verify()).context(context)?;
+        let find = |name: &str| program.functions().iter().position(|f| f.name == name);
+        let init = self.options.init.as_deref().and_then(find).map(|i| i as u32);
+        let spans: Vec<&Span> =
+            self.spans().filter(|s| matches!(s.kind, SpanKind::Kernel | SpanKind::Task)).collect();
+        let work = Work { self_times: self_times(&spans), spans };
+
+        let mut functions: Vec<Vec<&Span>> = Vec::new();
+        let mut by_index = HashMap::new();
+        let mut first = None;
+        for run in self.spans().filter(|s| s.kind == SpanKind::Execute) {
+            let Some(function) = run.place.chain else { continue };
+            if Some(function) == init {
+                first = Some(InitTime { name: run.name.to_string(), run_us: run.nanoseconds() as f64 / 1e3 });
+                continue;
+            }
+            let at = *by_index.entry(function).or_insert(functions.len());
+            if at == functions.len() {
+                functions.push(Vec::new());
+            }
+            functions[at].push(run);
+        }
+        let named = |name: &String| find(name).and_then(|i| program.functions().get(FunctionId(i as u32)));
+        let takes_arguments = |name: &&String| named(name).is_some_and(|f| !f.arguments.is_empty());
+        Ok(Report {
+            program: name.to_owned(),
+            load_us: self
+                .spans()
+                .filter(|s| s.kind == SpanKind::LoadProgram)
+                .map(|s| s.nanoseconds() as f64 / 1e3)
+                .sum(),
+            init: first,
+            functions: functions.iter().map(|runs| self.function(&program, runs, &work)).collect(),
+            not_run: self.options.functions.iter().filter(takes_arguments).cloned().collect(),
+            spans_left_out: self.recording.left_out,
+        })
+    }
+
+    /// Where the time of some runs of a function went.
+    fn function(&self, program: &Verified<'_>, runs: &[&Span], work: &Work<'_>) -> FunctionTime {
+        let until = self.recording.complete_until.unwrap_or(u64::MAX);
+        let complete = &runs[..runs.partition_point(|run| run.end < until)];
+        let (runs, cut) = match complete {
+            [_, others @ ..] if !others.is_empty() => (others, false),
+            _ => (&runs[..1], complete.is_empty()),
+        };
+
+        let mut kernels: BTreeMap<&str, CallTime> = BTreeMap::new();
+        let mut places: BTreeMap<(u32, u32), (&str, CallTime)> = BTreeMap::new();
+        let (mut whole, mut inside, mut recorded) = (0, 0, 0);
+        for run in runs {
+            let range = work.of(run);
+            for i in range.clone() {
+                let (span, own) = (work.spans[i], work.self_times[i]);
+                let name = if span.kind == SpanKind::Task { TASKS } else { &*span.name };
+                kernels.entry(name).or_default().add(span.nanoseconds(), own);
+                if let (Some(function), Some(kernel)) = (span.place.chain, span.place.instruction) {
+                    let (_, time) = places.entry((function, kernel)).or_insert((name, CallTime::default()));
+                    time.add(span.nanoseconds(), own);
+                }
+            }
+            whole += run.nanoseconds();
+            inside += covered(&work.spans[range.clone()]);
+            recorded += range.len();
+        }
+
+        let per_run = |ns: f64| ns / 1e3 / runs.len() as f64;
+        let run_us = per_run(whole as f64);
+        let mut kernels: Vec<KernelTime> =
+            kernels.into_iter().map(|(name, time)| KernelTime { name: name.to_owned(), time }).collect();
+        kernels.iter_mut().for_each(|k| k.time.per_run(runs.len(), run_us));
+        kernels.sort_by(|a, b| b.time.self_us.total_cmp(&a.time.self_us));
+        // Regions stand behind the function that they belong to.
+        let mut places: Vec<_> = places.into_iter().collect();
+        places.sort_by_key(|&((function, _), _)| {
+            let owner = self.owners.get(function as usize).copied().unwrap_or(function);
+            (owner, owner != function)
+        });
+        let mut sources = Sources::new(program);
+        let place = |((function, kernel), (name, mut time)): ((u32, u32), (&str, CallTime))| {
+            time.per_run(runs.len(), run_us);
+            PlaceTime {
+                function: self.recording.functions.get(function as usize).cloned().unwrap_or_default(),
+                kernel,
+                name: name.to_owned(),
+                location: sources.location(function, kernel),
+                time,
+            }
+        };
+        FunctionTime {
+            name: runs[0].name.to_string(),
+            runs: runs.len(),
+            cut,
+            run_us,
+            fastest_run_us: runs.iter().map(|r| r.nanoseconds()).min().unwrap_or(0) as f64 / 1e3,
+            outside_us: per_run(whole.saturating_sub(inside) as f64),
+            recording_us: per_run(self.cost * recorded as f64),
+            kernels,
+            places: places.into_iter().map(place).collect(),
+        }
+    }
+}
+
+/// Looks up where kernels stand in their source.
+struct Sources<'a> {
+    program: &'a Verified<'a>,
+    /// The function that was asked for last.
+    last: Option<(u32, FunctionRecord<'a>)>,
+}
+
+impl<'a> Sources<'a> {
+    fn new(program: &'a Verified<'a>) -> Self {
+        Self { program, last: None }
+    }
+
+    fn location(&mut self, function: u32, kernel: u32) -> Option<String> {
+        if self.last.as_ref().is_none_or(|(last, _)| *last != function) {
+            let record = self.program.function(FunctionId(function)).ok()??;
+            self.last = Some((function, record));
+        }
+        let (_, record) = self.last.as_ref()?;
+        // Before the first kernel stands the one that gives the arguments.
+        let kernel = record.kernel(kernel as usize + 1).ok()?;
+        let location = self.program.location(kernel.location()).ok()??;
+        (location != Location::Unknown).then(|| location.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bef::{Queue, Translation, to_bef};
+    use std::io;
+    use std::sync::Mutex;
+
+    const PROGRAM: &str = r#"
+func.func @double(%a: i32) -> i32 {
+  %s = tfrt.add.i32 %a, %a
+  tfrt.return %s : i32
+}
+
+func.func @setup() -> i32 {
+  %one = tfrt.constant.i32 1
+  tfrt.return %one : i32
+}
+
+func.func @main() -> i32 {
+  %ch = tfrt.new.chain
+  %one = tfrt.constant.i32 1
+  %yes = tfrt.constant.i1 true
+  %two = tfrt.call @double(%one) : (i32) -> i32
+  %four = tfrt.if %yes, %two : (i32) -> (i32) {
+    %d = tfrt.call @double(%two) : (i32) -> i32
+    tfrt.return %d : i32
+  } else {
+    tfrt.return %two : i32
+  }
+  %done = tfrt.print.i32 %four, %ch
+  tfrt.return %four : i32
+}
+
+func.func @fails() -> i32 {
+  %ch = tfrt.new.chain
+  %x = "tfrt_test.fail"(%ch) : (!tfrt.chain) -> i32
+  tfrt.return %x : i32
+}
+"#;
+
+    #[derive(Clone, Default)]
+    struct Text(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Text {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().write(bytes)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    impl Text {
+        fn get(&self) -> String {
+            String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
+        }
+    }
+
+    fn profiled(options: RunOptions) -> (Profile, String, String) {
+        let Translation::Done(bytes) = to_bef(PROGRAM.as_bytes(), "t.mlir", mlir::Options::default()) else {
+            panic!("the program is not translated")
+        };
+        let (stdout, stderr) = (Text::default(), Text::default());
+        let program = FreeableBuffer::from_bytes(&bytes).unwrap();
+        let profile = profile(program, options, 3, stdout.clone(), stderr.clone());
+        (profile, stdout.get(), stderr.get())
+    }
+
+    fn calls(function: &FunctionTime) -> Vec<(&str, f64)> {
+        let mut all: Vec<_> = function.kernels.iter().map(|k| (&*k.name, k.time.calls)).collect();
+        all.sort_by(|a, b| a.0.cmp(b.0));
+        all
+    }
+
+    #[test]
+    fn kernels_of_called_functions_and_regions_are_counted_where_they_stand() {
+        for queue in [Queue::SingleThreaded, Queue::MultiThreaded(2)] {
+            let options = RunOptions {
+                init: Some("setup".into()),
+                functions: vec!["main".into()],
+                queue,
+                ..RunOptions::default()
+            };
+            let (profile, stdout, stderr) = profiled(options);
+            assert_eq!((profile.exit_code, &*stdout, &*stderr), (0, "int32 = 4\n".repeat(4).as_str(), ""));
+            let report = profile.report("t.mlir").unwrap();
+            assert_eq!(report.init.as_ref().unwrap().name, "setup");
+            let [main] = &*report.functions else { panic!("{report:?}") };
+            assert_eq!((&*main.name, main.runs, main.cut), ("main", 3, false));
+            let expected = [
+                ("tfrt.add.i32", 2.0),
+                ("tfrt.call", 2.0),
+                ("tfrt.constant.i1", 1.0),
+                ("tfrt.constant.i32", 1.0),
+                ("tfrt.if", 1.0),
+                ("tfrt.new.chain", 1.0),
+                ("tfrt.print.i32", 1.0),
+            ];
+            assert_eq!(calls(main), expected);
+            let places: Vec<_> = main
+                .places
+                .iter()
+                .map(|p| (&*p.function, p.kernel, &*p.name, p.location.as_deref()))
+                .collect();
+            assert!(places.contains(&("double", 0, "tfrt.add.i32", Some("t.mlir:3:8"))), "{places:?}");
+            assert!(
+                places.contains(&("main (region 2)", 0, "tfrt.call", Some("t.mlir:18:10"))),
+                "{places:?}"
+            );
+            // The call is within the `if`, and the addition within that.
+            let total = |name: &str| main.kernels.iter().find(|k| k.name == name).unwrap().time;
+            assert!(total("tfrt.if").self_us < total("tfrt.if").total_us);
+            let inside: f64 = main.kernels.iter().map(|k| k.time.self_us).sum();
+            if queue == Queue::SingleThreaded {
+                assert!((inside + main.outside_us - main.run_us).abs() < 1e-6 * main.run_us, "{main:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_fails_runs_once() {
+        let (profile, _, stderr) = profiled(RunOptions::default());
+        assert_eq!((profile.exit_code, stderr.matches(": error: ").count()), (1, 1));
+        let report = profile.report("t.mlir").unwrap();
+        let runs: Vec<_> = report.functions.iter().map(|f| (&*f.name, f.runs)).collect();
+        assert_eq!(runs, [("setup", 3), ("main", 3), ("fails", 1)]);
+    }
+
+    #[test]
+    fn what_takes_arguments_is_named() {
+        let options = RunOptions { functions: vec!["double".into()], ..RunOptions::default() };
+        let (profile, ..) = profiled(options);
+        let report = profile.report("t.mlir").unwrap();
+        assert!(!profile.has_runs() && report.not_run == ["double"], "{report:?}");
+    }
+}

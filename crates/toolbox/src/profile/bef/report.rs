@@ -1,0 +1,186 @@
+//! The report on a BEF program.
+
+use super::MAX_SPANS;
+use crate::profile::report::{calls, percent, time};
+use crate::show::{count, table};
+use serde::Serialize;
+use std::fmt::Write;
+
+/// Where the time of a BEF program went. Times are microseconds; those of kernels have in them what
+/// recording took.
+#[derive(Debug, Clone, Serialize)]
+pub struct Report {
+    /// The program.
+    pub program: String,
+    /// Opening the program: verifying it and finding its kernels.
+    pub load_us: f64,
+    /// The function that ran first, and once.
+    pub init: Option<InitTime>,
+    /// The functions that ran, in their order.
+    pub functions: Vec<FunctionTime>,
+    /// Functions that were asked for and did not run, since they take arguments.
+    pub not_run: Vec<String>,
+    /// Spans that were not recorded, since there were more than [`MAX_SPANS`].
+    pub spans_left_out: usize,
+}
+
+/// The run of the function that ran first.
+#[derive(Debug, Clone, Serialize)]
+pub struct InitTime {
+    /// Its name.
+    pub name: String,
+    /// How long it took.
+    pub run_us: f64,
+}
+
+/// Where the time of a function went: of one run, the mean of all runs that were recorded completely, the
+/// very first left out if there are others.
+#[derive(Debug, Clone, Serialize)]
+pub struct FunctionTime {
+    /// The function.
+    pub name: String,
+    /// The number of runs.
+    pub runs: usize,
+    /// Whether there is but one run, and recording ended in it: what happened later is missing.
+    pub cut: bool,
+    /// A whole run, until its results were there and nothing was left of it to be done.
+    pub run_us: f64,
+    /// The shortest run.
+    pub fastest_run_us: f64,
+    /// When no thread was in a kernel or a task.
+    pub outside_us: f64,
+    /// About what recording took.
+    pub recording_us: f64,
+    /// The kernels by name, those that took longest themselves first.
+    pub kernels: Vec<KernelTime>,
+    /// The kernels by place, in the order of the file; those of regions stand behind the function around them.
+    pub places: Vec<PlaceTime>,
+}
+
+/// The calls of one kernel, wherever it stands.
+#[derive(Debug, Clone, Serialize)]
+pub struct KernelTime {
+    /// The kernel; `(tasks)` for what kernels handed to the work queue.
+    pub name: String,
+    /// How long they took.
+    #[serde(flatten)]
+    pub time: CallTime,
+}
+
+/// The calls of one kernel at one place.
+#[derive(Debug, Clone, Serialize)]
+pub struct PlaceTime {
+    /// The function that the kernel stands in; of a region, the one around it, and its own number.
+    pub function: String,
+    /// Which of the function's kernels it is.
+    pub kernel: u32,
+    /// The kernel.
+    pub name: String,
+    /// Where it stands in its source, if the program records that: `file:line:column`.
+    pub location: Option<String>,
+    /// How long they took.
+    #[serde(flatten)]
+    pub time: CallTime,
+}
+
+/// What calls took in one run.
+#[derive(Debug, Clone, Copy, Default, Serialize)]
+pub struct CallTime {
+    /// Calls.
+    pub calls: f64,
+    /// Their time, with all that ran within them on the same thread.
+    pub total_us: f64,
+    /// Their time without that.
+    pub self_us: f64,
+    /// That of the time of the whole run, in per cent. With several threads, shares can exceed 100 together.
+    pub share: f64,
+}
+
+impl CallTime {
+    /// Adds a call.
+    pub(super) fn add(&mut self, nanoseconds: u64, own: u64) {
+        self.calls += 1.0;
+        self.total_us += nanoseconds as f64 / 1e3;
+        self.self_us += own as f64 / 1e3;
+    }
+
+    /// Makes of the sums of runs what one takes.
+    pub(super) fn per_run(&mut self, runs: usize, run_us: f64) {
+        let runs = runs.max(1) as f64;
+        self.calls /= runs;
+        self.total_us /= runs;
+        self.self_us /= runs;
+        self.share = if run_us > 0.0 { 100.0 * self.self_us / run_us } else { 0.0 };
+    }
+}
+
+impl Report {
+    /// The report as a person reads it; with `places`, every place of a kernel.
+    pub fn text(&self, places: bool) -> String {
+        let mut out = format!("{}: opened in {}", self.program, time(self.load_us));
+        if let Some(init) = &self.init {
+            let _ = write!(out, "; {}, which ran before, took {}", init.name, time(init.run_us));
+        }
+        out.push('\n');
+        if self.spans_left_out > 0 {
+            let _ = writeln!(
+                out,
+                "recording stopped after {MAX_SPANS} spans, {} were left out: take fewer runs, or fewer functions",
+                self.spans_left_out
+            );
+        }
+        for name in &self.not_run {
+            let _ = writeln!(out, "{name}: not run, because it takes arguments");
+        }
+        if self.functions.is_empty() && self.not_run.is_empty() {
+            out.push_str("nothing was run: there is no function without arguments\n");
+        }
+        for function in &self.functions {
+            out.push('\n');
+            function.write(places, &mut out);
+        }
+        out
+    }
+}
+
+impl FunctionTime {
+    fn write(&self, places: bool, out: &mut String) {
+        let runs = count(self.runs, "run");
+        let (mean, fastest, recording) =
+            (time(self.run_us), time(self.fastest_run_us), time(self.recording_us));
+        let _ = writeln!(
+            out,
+            "{}: {runs}, {mean} each, the fastest {fastest}; about {recording} of it recording",
+            self.name
+        );
+        if self.cut {
+            out.push_str("what follows is about the part of the run before recording stopped\n");
+        }
+        let head = ["kernel", "calls", "total", "self", "share", "a call"];
+        let mut rows = vec![head.map(str::to_owned).to_vec()];
+        let row = |name: &str, t: &CallTime| {
+            vec![name.to_owned(), calls(t.calls), time(t.total_us), time(t.self_us), percent(t.share)]
+        };
+        for k in &self.kernels {
+            let mut row = row(&k.name, &k.time);
+            row.push(time(k.time.self_us / k.time.calls));
+            rows.push(row);
+        }
+        let outside = if self.run_us > 0.0 { 100.0 * self.outside_us / self.run_us } else { 0.0 };
+        let between = ["(between)", "", "", &time(self.outside_us), &percent(outside)];
+        rows.push(between.map(str::to_owned).to_vec());
+        let _ = write!(out, "\n{}", table(rows, "<>>>>>", 0));
+        if !places || self.places.is_empty() {
+            return;
+        }
+        let head = ["in", "at", "kernel", "calls", "total", "self", "share", "source"];
+        let mut rows = vec![head.map(str::to_owned).to_vec()];
+        for p in &self.places {
+            let mut cells = vec![p.function.clone(), p.kernel.to_string()];
+            cells.extend(row(&p.name, &p.time));
+            cells.push(p.location.clone().unwrap_or_default());
+            rows.push(cells);
+        }
+        let _ = write!(out, "\n{}", table(rows, "<><>>>><", 0));
+    }
+}
