@@ -6,8 +6,8 @@
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use pool::{Pool, WorkQueue};
 use pteron_host::{
-    ExecutionContext, Frame, Function, FunctionBuilder, HostContext, Interpreter, Kernel, KernelRegistry,
-    ModuleBuilder, Value, typed,
+    Bytes, ExecutionContext, Frame, Function, FunctionBuilder, HostContext, Interpreter, Kernel,
+    KernelRegistry, Module, ModuleBuilder, Value, typed,
 };
 use std::hint::black_box;
 use std::sync::Arc;
@@ -214,5 +214,20 @@ fn repeat(c: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, in_order, sequential, wide_graph, recursion, repeat);
+/// From a file: checked first, or function by function when they are called.
+fn open(c: &mut Criterion) {
+    const FIB: &[u8] = include_bytes!("../../bef/tests/data/fib_recursive.bef");
+    let mut registry = KernelRegistry::new();
+    let names = ["add.i32", "minus.i32", "constant.i32", "lessequal.i32", "if", "call"];
+    names.iter().for_each(|name| registry.add(&format!("tfrt.{name}"), |_| ()));
+    let bytes: Bytes = Arc::new(FIB);
+    let mut group = c.benchmark_group("open");
+    group.bench_function("fib", |b| b.iter(|| Module::open(Arc::clone(&bytes), &registry).unwrap()));
+    group.bench_function("fib, unchecked", |b| {
+        b.iter(|| Module::open_lazily(Arc::clone(&bytes), &registry).unwrap());
+    });
+    group.finish();
+}
+
+criterion_group!(benches, open, in_order, sequential, wide_graph, recursion, repeat);
 criterion_main!(benches);

@@ -29,9 +29,17 @@ pub(crate) struct Source {
     bytes: Bytes,
     /// Kernels by code.
     kernels: Vec<Resolved>,
-    /// Where the records of functions stand, and the types of their results.
-    records: Vec<(BefKind, u64, Vec<TypeId>)>,
+    /// Where the records of functions stand.
+    records: Vec<(BefKind, u64)>,
     attribute_types: OnceLock<Option<AttributeTypes>>,
+}
+
+/// What a file says about all of its functions.
+struct Tables<'t, 'a> {
+    file: &'t bef::File<'a>,
+    kernel_names: &'t [&'a str],
+    type_names: &'t [&'a str],
+    index: &'t FunctionIndex<'a>,
 }
 
 impl Module {
@@ -41,8 +49,14 @@ impl Module {
     /// [`Error::Bef`] when the file is malformed; [`Error::UnknownKernels`] and
     /// [`Error::UnknownNative`] when the registry lacks something that it uses.
     pub fn open(bytes: Bytes, registry: &KernelRegistry) -> Result<Arc<Self>> {
-        bef::File::open((*bytes).as_ref())?.verify()?;
-        Self::open_lazily(bytes, registry)
+        let program = bef::File::open((*bytes).as_ref())?.verify()?;
+        let tables = Tables {
+            file: program.file(),
+            kernel_names: program.kernel_names(),
+            type_names: program.type_names(),
+            index: program.functions(),
+        };
+        Self::from_tables(&bytes, &tables, registry)
     }
 
     /// Opens a BEF file that has been verified, or that is checked function by function as they are
@@ -52,8 +66,18 @@ impl Module {
     /// As [`Self::open`].
     pub fn open_lazily(bytes: Bytes, registry: &KernelRegistry) -> Result<Arc<Self>> {
         let file = bef::File::open((*bytes).as_ref())?;
-        let index = file.function_index()?;
-        let kernels = resolve(&file, &index, registry)?;
+        let tables = Tables {
+            file: &file,
+            kernel_names: &file.kernel_names()?,
+            type_names: &file.type_names()?,
+            index: &file.function_index()?,
+        };
+        Self::from_tables(&bytes, &tables, registry)
+    }
+
+    fn from_tables(bytes: &Bytes, tables: &Tables<'_, '_>, registry: &KernelRegistry) -> Result<Arc<Self>> {
+        let index = tables.index;
+        let kernels = resolve(tables, registry)?;
         let mut functions = Vec::with_capacity(index.len());
         let mut records = Vec::with_capacity(index.len());
         for entry in index.iter() {
@@ -63,7 +87,7 @@ impl Module {
                 ),
                 _ => None,
             };
-            records.push((entry.kind, entry.offset, entry.results.to_vec()));
+            records.push((entry.kind, entry.offset));
             functions.push(Entry {
                 name: entry.name.to_owned(),
                 kind: match entry.kind {
@@ -79,22 +103,18 @@ impl Module {
                 ordered: OnceLock::new(),
             });
         }
-        let type_names = file.type_names()?.into_iter().map(str::to_owned).collect();
-        drop(index);
+        let type_names = tables.type_names.iter().map(|&name| name.to_owned()).collect();
+        let bytes = Arc::clone(bytes);
         let source = Source { bytes, kernels, records, attribute_types: OnceLock::new() };
         Ok(Arc::new(Self { functions, type_names, source: Some(source) }))
     }
 }
 
-fn resolve(
-    file: &bef::File<'_>,
-    index: &FunctionIndex<'_>,
-    registry: &KernelRegistry,
-) -> Result<Vec<Resolved>> {
-    let names = file.kernel_names()?;
+fn resolve(tables: &Tables<'_, '_>, registry: &KernelRegistry) -> Result<Vec<Resolved>> {
+    let names = tables.kernel_names;
     let mut kernels = Vec::with_capacity(names.len());
     let mut unknown = Vec::new();
-    for (code, name) in (0u32..).zip(names) {
+    for (code, &name) in (0u32..).zip(names) {
         match registry.kernel(name) {
             Some(kernel) => kernels.push(Resolved {
                 name: name.into(),
@@ -102,7 +122,8 @@ fn resolve(
                 effect: registry.effect(name),
             }),
             None => {
-                unknown.push(UnknownKernel { name: name.to_owned(), location: first_use(file, index, code) })
+                let location = first_use(tables.file, tables.index, code);
+                unknown.push(UnknownKernel { name: name.to_owned(), location });
             }
         }
     }
@@ -153,11 +174,14 @@ impl Source {
 
     /// Reads the record of a function.
     pub(crate) fn body(&self, function: u32, declared: &Entry) -> Result<Body, String> {
-        let (kind, offset, results) = self.records.get(function as usize).ok_or("it is not in the file")?;
+        let (kind, offset) = self.records.get(function as usize).ok_or("it is not in the file")?;
         if *kind == BefKind::Native {
             return Err("it is native and has no kernels".into());
         }
-        let entry = FunctionEntry { kind: *kind, offset: *offset, name: "", arguments: &[], results };
+        let results = declared.types.iter().skip(declared.arguments as usize);
+        let results: Vec<TypeId> = results.map(|&id| TypeId(id)).collect();
+        let entry =
+            FunctionEntry { kind: *kind, offset: *offset, name: "", arguments: &[], results: &results };
         let file = self.file().map_err(|e| e.to_string())?;
         let record = file.record(&entry).map_err(|e| e.to_string())?;
         let ordered = *kind == BefKind::Async;
