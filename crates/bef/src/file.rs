@@ -90,8 +90,8 @@ impl<'a> File<'a> {
     }
 
     #[inline]
-    fn required(&self, id: SectionId) -> Result<Region<'a>> {
-        self.section(id).ok_or_else(|| missing(id, self.bytes.len() as u64))
+    fn required(&self, id: SectionId) -> Result<&Region<'a>> {
+        self.sections[id as usize].as_ref().ok_or_else(|| missing(id, self.bytes.len() as u64))
     }
 
     /// How much names and locations may take.
@@ -120,10 +120,10 @@ impl<'a> File<'a> {
     /// # Errors
     /// When the section is absent or malformed.
     pub fn kernel_names(&self) -> Result<Vec<&'a str>> {
-        self.kernel_names_in(self.strings())
+        self.kernel_names_in(&self.strings())
     }
 
-    pub(crate) fn kernel_names_in(&self, strings: Strings<'a>) -> Result<Vec<&'a str>> {
+    pub(crate) fn kernel_names_in(&self, strings: &Strings<'a>) -> Result<Vec<&'a str>> {
         kernels::read(self.required(SectionId::Kernels)?, strings, self.budget())
     }
 
@@ -132,10 +132,10 @@ impl<'a> File<'a> {
     /// # Errors
     /// When the section is absent or malformed.
     pub fn type_names(&self) -> Result<Vec<&'a str>> {
-        self.type_names_in(self.strings())
+        self.type_names_in(&self.strings())
     }
 
-    pub(crate) fn type_names_in(&self, strings: Strings<'a>) -> Result<Vec<&'a str>> {
+    pub(crate) fn type_names_in(&self, strings: &Strings<'a>) -> Result<Vec<&'a str>> {
         types::read(self.required(SectionId::Types)?, strings, self.budget())
     }
 
@@ -144,10 +144,10 @@ impl<'a> File<'a> {
     /// # Errors
     /// When the section is absent or malformed.
     pub fn function_index(&self) -> Result<FunctionIndex<'a>> {
-        self.function_index_in(self.strings())
+        self.function_index_in(&self.strings())
     }
 
-    pub(crate) fn function_index_in(&self, strings: Strings<'a>) -> Result<FunctionIndex<'a>> {
+    pub(crate) fn function_index_in(&self, strings: &Strings<'a>) -> Result<FunctionIndex<'a>> {
         FunctionIndex::read(self.required(SectionId::FunctionIndex)?, strings, self.budget())
     }
 

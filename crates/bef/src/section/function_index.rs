@@ -106,7 +106,7 @@ const MIN_ENTRY: u64 = 5;
 
 impl<'a> FunctionIndex<'a> {
     #[inline]
-    pub(crate) fn read(region: Region<'a>, strings: Strings<'a>, mut budget: Budget) -> Result<Self> {
+    pub(crate) fn read(region: &Region<'a>, strings: &Strings<'a>, mut budget: Budget) -> Result<Self> {
         let mut read = || {
             let mut cursor = region.cursor();
             let count = cursor.count("functions", MIN_ENTRY)?;

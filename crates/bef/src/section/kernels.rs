@@ -10,7 +10,7 @@ use crate::region::Region;
 
 /// Kernel names by kernel code.
 #[inline]
-pub(crate) fn read<'a>(region: Region<'a>, strings: Strings<'a>, budget: Budget) -> Result<Vec<&'a str>> {
+pub(crate) fn read<'a>(region: &Region<'a>, strings: &Strings<'a>, budget: Budget) -> Result<Vec<&'a str>> {
     name_table::read(region, strings, budget, "kernels")
 }
 

@@ -9,8 +9,8 @@ use crate::region::Region;
 /// The names, in table order.
 #[inline]
 pub(super) fn read<'a>(
-    region: Region<'a>,
-    strings: Strings<'a>,
+    region: &Region<'a>,
+    strings: &Strings<'a>,
     mut budget: Budget,
     table: &str,
 ) -> Result<Vec<&'a str>> {

@@ -33,14 +33,14 @@ impl<'a> Strings<'a> {
 
     /// As [`new`](Self::new), for a reader of about `names` names: when there are many for the size of the section,
     /// looking at its whole text first takes less time than looking at each.
-    pub(crate) fn for_names(self, names: u64) -> Self {
+    pub(crate) fn for_names(&self, names: u64) -> Self {
         let many = self.region.len() <= names.saturating_mul(AT_ONCE);
-        if many && self.text.is_empty() { self.whole() } else { self }
+        if many && self.text.is_empty() { self.whole() } else { *self }
     }
 
     /// Looks at the whole text of the section.
-    pub(crate) fn whole(self) -> Self {
-        Strings { text: std::str::from_utf8(self.region.bytes()).unwrap_or_default(), ..self }
+    pub(crate) fn whole(&self) -> Self {
+        Strings { text: std::str::from_utf8(self.region.bytes()).unwrap_or_default(), ..*self }
     }
 
     /// Checks every string.

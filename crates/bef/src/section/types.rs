@@ -11,7 +11,7 @@ use crate::region::Region;
 
 /// Type names by type index.
 #[inline]
-pub(crate) fn read<'a>(region: Region<'a>, strings: Strings<'a>, budget: Budget) -> Result<Vec<&'a str>> {
+pub(crate) fn read<'a>(region: &Region<'a>, strings: &Strings<'a>, budget: Budget) -> Result<Vec<&'a str>> {
     name_table::read(region, strings, budget, "types")
 }
 

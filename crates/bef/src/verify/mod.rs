@@ -59,9 +59,9 @@ impl<'a> File<'a> {
         let location_strings = Strings::new(file.section(SectionId::LocationStrings).unwrap_or_default());
         location_strings.whole().check().within(|| SectionId::LocationStrings.name())?;
         let verified = Verified {
-            kernel_names: file.kernel_names_in(strings)?,
-            type_names: file.type_names_in(strings)?,
-            functions: file.function_index_in(strings)?,
+            kernel_names: file.kernel_names_in(&strings)?,
+            type_names: file.type_names_in(&strings)?,
+            functions: file.function_index_in(&strings)?,
             attribute_types: file.attribute_types()?,
             file,
         };
