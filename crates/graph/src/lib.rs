@@ -14,6 +14,7 @@
 
 mod attention;
 mod bind;
+mod cast;
 mod executable;
 mod graph;
 mod group_factors;

@@ -144,6 +144,7 @@ fn action(graph: &Graph, node: &Node, isa: Isa, packs: &mut Packs) -> Result<(Ac
             let step = RelayoutStep::new(graph.meta(node.inputs[0]), out, isa);
             (Action::Relayout(step), all())
         }
+        Op::Cast => (Action::Cast, all()),
         Op::Pool(spec) => {
             let step = PoolStep::new(*spec, graph.meta(node.inputs[0]), out, isa);
             (Action::Pool(Box::new(step)), vec![0])

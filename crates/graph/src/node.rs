@@ -28,6 +28,8 @@ pub enum Op {
     Reshape,
     /// The same elements in another layout.
     Relayout,
+    /// The same elements in another type: f32 of one of half precision, or the other way, rounded to the nearest.
+    Cast,
     /// A convolution. Inputs: image, weights, and where they are there, bias and residual. The
     /// weights are `[out, in / groups, kernel..]`, or transposed `[in, out / groups, kernel..]`.
     Conv(Convolution),
@@ -230,6 +232,7 @@ impl Op {
             Self::Call(call) => &call.kernel.schema().name,
             Self::Reshape => "reshape",
             Self::Relayout => "relayout",
+            Self::Cast => "cast",
             Self::Conv(_) => "conv",
             Self::Linear(_) => "linear",
             Self::Pointwise(_) => "pointwise",

@@ -2,6 +2,7 @@
 
 use crate::attention::AttentionStep;
 use crate::bind;
+use crate::cast;
 use crate::executable::{Slot, Source};
 use crate::group_factors::GroupFactorsStep;
 use crate::node::Call;
@@ -30,6 +31,7 @@ pub(crate) struct Step {
 pub(crate) enum Action {
     Call(Box<Call>),
     Relayout(RelayoutStep),
+    Cast,
     Pool(Box<PoolStep>),
     Conv(Box<ConvStep>),
     Linear(Box<LinearStep>),
@@ -95,6 +97,7 @@ impl Step {
         match &self.action {
             Action::Call(_) | Action::GroupFactors(_) => {}
             Action::Relayout(step) => step.run(ctx, &reads[0], out)?,
+            Action::Cast => cast::run(ctx, &reads[0], out)?,
             Action::Pool(step) => step.run(ctx, &reads[0], out)?,
             Action::Conv(step) => step.run(ctx, &reads, out)?,
             Action::Linear(step) => step.run(ctx, &reads, out)?,

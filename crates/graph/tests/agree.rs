@@ -7,11 +7,13 @@ use proptest::prelude::*;
 use pteron_graph::{Call, CallArg, CallOut, Constant, Executable, Graph, Isa, Op, ValueId};
 use std::collections::HashMap;
 use std::sync::Arc;
-use tensor::{DimOrder, Scalar, ScalarType, Tensor, TensorMeta};
+use tensor::{DimOrder, Scalar, ScalarType, Tensor, TensorMeta, bf16, f16};
 use trace::Tracer;
 
 /// A graph that grows together with the values that its calls give when they are made at once.
 struct Both {
+    /// The type of all tensors that nothing else is said of.
+    dtype: ScalarType,
     registry: KernelRegistry,
     graph: Graph,
     values: HashMap<ValueId, Tensor>,
@@ -32,7 +34,12 @@ enum Given {
 
 impl Both {
     fn new(threads: usize) -> Self {
+        Self::of(ScalarType::Float, threads)
+    }
+
+    fn of(dtype: ScalarType, threads: usize) -> Self {
         Self {
+            dtype,
             registry: kernels::registry(),
             graph: Graph::new(),
             values: HashMap::new(),
@@ -44,7 +51,7 @@ impl Both {
     }
 
     fn input(&mut self, sizes: &[usize], seed: u64) -> ValueId {
-        let tensor = random(sizes, seed);
+        let tensor = in_type(self.dtype, random(sizes, seed));
         let id = self.graph.input(tensor.meta().clone());
         self.inputs.push(tensor.clone());
         self.values.insert(id, tensor);
@@ -56,7 +63,7 @@ impl Both {
     }
 
     fn constant_in(&mut self, sizes: &[usize], seed: u64, order: DimOrder) -> ValueId {
-        self.constant_of(random(sizes, seed).to_dim_order(order).unwrap())
+        self.constant_of(in_type(self.dtype, random(sizes, seed)).to_dim_order(order).unwrap())
     }
 
     fn constant_of(&mut self, tensor: Tensor) -> ValueId {
@@ -71,7 +78,7 @@ impl Both {
     }
 
     fn call_with(&mut self, name: &str, given: &[Given], sizes: &[&[usize]]) -> Option<Vec<ValueId>> {
-        let outs: Vec<_> = sizes.iter().map(|&sizes| (ScalarType::Float, sizes)).collect();
+        let outs: Vec<_> = sizes.iter().map(|&sizes| (self.dtype, sizes)).collect();
         self.call_typed(name, given, &outs)
     }
 
@@ -156,10 +163,9 @@ impl Both {
                 executable.run(&ctx, Tracer::NONE, &inputs, &mut views).unwrap();
             }
             for (v, found) in results.iter().zip(&outs) {
-                let (expected, found) =
-                    (self.values[v].as_slice::<f32>().unwrap(), found.as_slice::<f32>().unwrap());
+                let (expected, found) = (floats(&self.values[v]), floats(found));
                 let largest = expected.iter().fold(1.0f32, |m, x| m.max(x.abs()));
-                for (i, (e, f)) in expected.iter().zip(found).enumerate() {
+                for (i, (e, f)) in expected.iter().zip(&found).enumerate() {
                     let close = (e - f).abs() <= tolerance * largest || (e.is_nan() && f.is_nan());
                     assert!(close, "element {i}: {e} one by one, {f} lowered\n{}", self.graph);
                 }
@@ -175,6 +181,29 @@ fn random(sizes: &[usize], seed: u64) -> Tensor {
     let n = sizes.iter().product();
     let elements: Vec<f32> = (0..n).map(|_| (generator.uniform() * 4.0 - 2.0) as f32).collect();
     Tensor::from_slice(sizes, &elements).unwrap()
+}
+
+/// The same elements in a floating-point type.
+fn in_type(dtype: ScalarType, x: Tensor) -> Tensor {
+    let elements = x.as_slice::<f32>().unwrap().iter();
+    match dtype {
+        ScalarType::Half => {
+            Tensor::from_slice(x.sizes(), &elements.map(|&e| f16::from_f32(e)).collect::<Vec<_>>()).unwrap()
+        }
+        ScalarType::BFloat16 => {
+            Tensor::from_slice(x.sizes(), &elements.map(|&e| bf16::from_f32(e)).collect::<Vec<_>>()).unwrap()
+        }
+        _ => x,
+    }
+}
+
+/// The elements in f32.
+fn floats(x: &Tensor) -> Vec<f32> {
+    match x.dtype() {
+        ScalarType::Half => x.as_slice::<f16>().unwrap().iter().map(|e| e.to_f32()).collect(),
+        ScalarType::BFloat16 => x.as_slice::<bf16>().unwrap().iter().map(|e| e.to_f32()).collect(),
+        _ => x.as_slice::<f32>().unwrap().to_vec(),
+    }
 }
 
 fn value(v: ValueId) -> Given {
@@ -235,46 +264,67 @@ proptest! {
 #[test]
 fn convolutions_with_norms_residuals_and_clamps() {
     for (channels, kernel, stride, groups) in [(8, 3, 1, 1), (8, 1, 1, 1), (8, 3, 2, 8), (16, 5, 2, 4)] {
-        let mut both = Both::new(2);
-        let x = both.input(&[2, 4, 13, 11], 1);
-        let stem = both.constant(&[channels, 4, 3, 3], 2);
-        let first = [2, channels, 13, 11];
-        let y = both.conv(x, stem, 1, 1, &first);
-        let parameters: Vec<ValueId> = (0..3).map(|i| both.constant(&[channels], 10 + i)).collect();
-        let variance = both.call("aten::exp.out", &[value(parameters[2])], &[channels]).unwrap();
-        let norm = [
-            value(y),
-            value(parameters[0]),
-            value(parameters[1]),
-            value(parameters[2]),
-            value(variance),
-            Given::Scalar(Scalar::Double(0.1)),
-            Given::Scalar(Scalar::Double(1e-5)),
-        ];
-        let name = "aten::_native_batch_norm_legit_no_training.out";
-        let normed = both.call_with(name, &norm, &[&first, &[0], &[0]]).unwrap()[0];
-        let relu = both.call("aten::relu.out", &[value(normed)], &first).unwrap();
-        let w = both.constant(&[channels, channels / groups, kernel, kernel], 3);
-        let side = |n: usize| (n + 2 * (kernel / 2) - kernel) / stride + 1;
-        let second = [2, channels, side(13), side(11)];
-        let z = both.conv(relu, w, stride as i64, groups as i64, &second);
-        let last = if second == first {
-            let sum = both.call("aten::add.out", &[value(z), value(relu), one()], &second).unwrap();
-            both.call("aten::relu.out", &[value(sum)], &second).unwrap()
-        } else {
-            z
-        };
-        let mean_args = [value(last), ints(&[-1, -2]), Given::Scalar(Scalar::Bool(true)), Given::None];
-        let mean = both.call("aten::mean.out", &mean_args, &[2, channels, 1, 1]).unwrap();
-        let flat = [value(mean), ints(&[2, channels as i64])];
-        let flat = both.call("aten::view_copy.out", &flat, &[2, channels]).unwrap();
-        let w = both.constant(&[10, channels], 4);
-        let w = both.call("aten::permute_copy.out", &[value(w), ints(&[1, 0])], &[channels, 10]).unwrap();
-        let bias = both.constant(&[10], 5);
-        let args = [value(bias), value(flat), value(w), one(), one()];
-        let logits = both.call("aten::addmm.out", &args, &[2, 10]).unwrap();
-        both.check(&[logits, last], 1e-4);
+        convolutions(Both::new(2), (channels, kernel, stride, groups), 1e-4);
     }
+}
+
+/// In half precision: one by one, results are rounded after every call.
+#[test]
+fn convolutions_in_half_precision() {
+    for (dtype, tolerance) in [(ScalarType::Half, 2e-3), (ScalarType::BFloat16, 2e-2)] {
+        let steps = convolutions(Both::of(dtype, 2), (8, 3, 1, 1), tolerance);
+        let in_f32 = convolutions(Both::new(2), (8, 3, 1, 1), 1e-4);
+        assert!(
+            steps <= in_f32 + 3,
+            "{steps} steps in {dtype}, {in_f32} in f32: an input and two results are cast"
+        );
+    }
+}
+
+/// A network of two convolutions: the number of its steps.
+fn convolutions(
+    mut both: Both,
+    (channels, kernel, stride, groups): (usize, usize, usize, usize),
+    tolerance: f32,
+) -> usize {
+    let x = both.input(&[2, 4, 13, 11], 1);
+    let stem = both.constant(&[channels, 4, 3, 3], 2);
+    let first = [2, channels, 13, 11];
+    let y = both.conv(x, stem, 1, 1, &first);
+    let parameters: Vec<ValueId> = (0..3).map(|i| both.constant(&[channels], 10 + i)).collect();
+    let variance = both.call("aten::exp.out", &[value(parameters[2])], &[channels]).unwrap();
+    let norm = [
+        value(y),
+        value(parameters[0]),
+        value(parameters[1]),
+        value(parameters[2]),
+        value(variance),
+        Given::Scalar(Scalar::Double(0.1)),
+        Given::Scalar(Scalar::Double(1e-5)),
+    ];
+    let name = "aten::_native_batch_norm_legit_no_training.out";
+    let normed = both.call_with(name, &norm, &[&first, &[0], &[0]]).unwrap()[0];
+    let relu = both.call("aten::relu.out", &[value(normed)], &first).unwrap();
+    let w = both.constant(&[channels, channels / groups, kernel, kernel], 3);
+    let side = |n: usize| (n + 2 * (kernel / 2) - kernel) / stride + 1;
+    let second = [2, channels, side(13), side(11)];
+    let z = both.conv(relu, w, stride as i64, groups as i64, &second);
+    let last = if second == first {
+        let sum = both.call("aten::add.out", &[value(z), value(relu), one()], &second).unwrap();
+        both.call("aten::relu.out", &[value(sum)], &second).unwrap()
+    } else {
+        z
+    };
+    let mean_args = [value(last), ints(&[-1, -2]), Given::Scalar(Scalar::Bool(true)), Given::None];
+    let mean = both.call("aten::mean.out", &mean_args, &[2, channels, 1, 1]).unwrap();
+    let flat = [value(mean), ints(&[2, channels as i64])];
+    let flat = both.call("aten::view_copy.out", &flat, &[2, channels]).unwrap();
+    let w = both.constant(&[10, channels], 4);
+    let w = both.call("aten::permute_copy.out", &[value(w), ints(&[1, 0])], &[channels, 10]).unwrap();
+    let bias = both.constant(&[10], 5);
+    let args = [value(bias), value(flat), value(w), one(), one()];
+    let logits = both.call("aten::addmm.out", &args, &[2, 10]).unwrap();
+    both.check(&[logits, last], tolerance)
 }
 
 #[test]

@@ -2,6 +2,7 @@
 //!
 //! | pass | what it does |
 //! | --- | --- |
+//! | [`widen`] | what computes in half precision computes in f32 |
 //! | [`normalize`] | computes what depends on constants alone; known operators become nodes of the graph's own kinds |
 //! | [`quantized`] | products and convolutions of dequantized numbers become those of the numbers |
 //! | [`attention`] | attention becomes one node |
@@ -21,12 +22,14 @@ mod norm;
 mod normalize;
 mod pool;
 mod quantized;
+mod widen;
 
 use crate::Graph;
 use operator::KernelContext;
 
 /// Runs every pass.
 pub(crate) fn run(graph: &mut Graph, ctx: &KernelContext<'_>) {
+    widen::run(graph);
     let weights = quantized::weights(graph);
     normalize::run(graph, ctx);
     quantized::run(graph, &weights);

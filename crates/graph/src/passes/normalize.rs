@@ -1,10 +1,10 @@
 //! From operator calls to the graph's own nodes. The one table of which operator means what; calls
 //! that it does not know, or not in this form, stay calls.
 
-use crate::bind;
 use crate::graph::{Constant, Graph, ValueId};
 use crate::node::{Call, CallArg, Convolution, Linear, Node, Op, image_layout};
 use crate::pointwise::{Instr, Program};
+use crate::{bind, cast};
 use kernels::compute::{Activation, Binary, ConvParams, Unary};
 use operator::{KernelContext, Results};
 use std::collections::HashMap;
@@ -32,7 +32,7 @@ pub(super) fn run(graph: &mut Graph, ctx: &KernelContext<'_>) {
 }
 
 fn normalize(graph: &mut Graph, node: Node, ctx: &KernelContext<'_>) {
-    if fold(graph, &node, ctx) {
+    if fold(graph, &node, ctx) || fold_cast(graph, &node) {
         return;
     }
     let node = plain_weights(graph, node);
@@ -126,6 +126,17 @@ fn fold(graph: &mut Graph, node: &Node, ctx: &KernelContext<'_>) -> bool {
         }
         None => false,
     }
+}
+
+/// Converts a constant to f32. Says whether it did.
+fn fold_cast(graph: &mut Graph, node: &Node) -> bool {
+    let (Op::Cast, &[from], &[to]) = (&node.op, &node.inputs[..], &node.outputs[..]) else { return false };
+    let wide = graph.get(from).view().as_ref().and_then(cast::widen);
+    let folded = wide.is_some() && !graph.outputs.contains(&to);
+    if let Some(wide) = wide.filter(|_| folded) {
+        graph.values[to.0].constant = Some(Constant::Computed(Arc::new(wide)));
+    }
+    folded
 }
 
 fn compute(

@@ -1,0 +1,62 @@
+//! The step of [`Op::Cast`](crate::Op::Cast).
+
+use half::slice::HalfFloatSliceExt;
+use half::{bf16, f16};
+use operator::{Error, KernelContext, Result};
+use tensor::{ScalarType, Tensor, TensorMeta, TensorView, TensorViewMut};
+
+/// Elements that a task converts.
+const GRAIN: usize = 1 << 15;
+
+/// Whether a type is one of half precision, which graphs compute with in f32.
+pub(crate) fn is_half(dtype: ScalarType) -> bool {
+    matches!(dtype, ScalarType::Half | ScalarType::BFloat16)
+}
+
+/// The same tensor in f32.
+pub(crate) fn widened(meta: &TensorMeta) -> Option<TensorMeta> {
+    TensorMeta::new(ScalarType::Float, meta.sizes(), *meta.dim_order()).ok()
+}
+
+/// A constant in f32.
+pub(crate) fn widen(x: &TensorView<'_>) -> Option<Tensor> {
+    let mut wide = Tensor::zeros(widened(x.meta())?).ok()?;
+    let mut view = wide.view_mut();
+    let out = view.as_mut_slice::<f32>().ok()?;
+    match x.dtype() {
+        ScalarType::Half => x.as_slice::<f16>().ok()?.convert_to_f32_slice(out),
+        ScalarType::BFloat16 => x.as_slice::<bf16>().ok()?.convert_to_f32_slice(out),
+        _ => return None,
+    }
+    Some(wide)
+}
+
+/// Converts between f32 and a type of half precision, rounding to the nearest, ties to even.
+pub(crate) fn run(ctx: &KernelContext<'_>, x: &TensorView<'_>, out: &mut TensorViewMut<'_>) -> Result<()> {
+    macro_rules! convert {
+        ($from:ty, $to:ty, $each:expr) => {{
+            let (x, out) = (x.as_slice::<$from>()?, out.as_mut_slice::<$to>()?);
+            if x.len() != out.len() {
+                return Err(Error::invalid("a cast between tensors of other sizes"));
+            }
+            ctx.pool().parallel_chunks_mut(out, GRAIN, 2, &|i, out| {
+                let each: fn(&[$from], &mut [$to]) = $each;
+                each(&x[i * GRAIN..][..out.len()], out);
+            });
+        }};
+    }
+    match (x.dtype(), out.dtype()) {
+        (ScalarType::Half, ScalarType::Float) => convert!(f16, f32, |x, out| x.convert_to_f32_slice(out)),
+        (ScalarType::BFloat16, ScalarType::Float) => {
+            convert!(bf16, f32, |x, out| x.convert_to_f32_slice(out))
+        }
+        (ScalarType::Float, ScalarType::Half) => {
+            convert!(f32, f16, |x, out| out.convert_from_f32_slice(x))
+        }
+        (ScalarType::Float, ScalarType::BFloat16) => {
+            convert!(f32, bf16, |x, out| out.convert_from_f32_slice(x))
+        }
+        (from, to) => return Err(Error::invalid(format!("a cast from {from} to {to}"))),
+    }
+    Ok(())
+}
