@@ -202,6 +202,7 @@ fn floats(x: &Tensor) -> Vec<f32> {
     match x.dtype() {
         ScalarType::Half => x.as_slice::<f16>().unwrap().iter().map(|e| e.to_f32()).collect(),
         ScalarType::BFloat16 => x.as_slice::<bf16>().unwrap().iter().map(|e| e.to_f32()).collect(),
+        ScalarType::Long => x.as_slice::<i64>().unwrap().iter().map(|&e| e as f32).collect(),
         _ => x.as_slice::<f32>().unwrap().to_vec(),
     }
 }
@@ -617,4 +618,16 @@ fn products_read_transposed_weights() {
         }
         both.check(&results, 1e-5);
     }
+}
+
+/// Elements that are equal in bfloat16 stay so where their places are asked for.
+#[test]
+fn places_of_equal_halves_are_those_of_the_calls() {
+    let mut both = Both::of(ScalarType::BFloat16, 1);
+    let x = both.input(&[16, 40], 1);
+    let y = both.call("aten::sigmoid.out", &[value(x)], &[16, 40]).unwrap();
+    let z = both.call("aten::mul.out", &[value(y), value(y)], &[16, 40]).unwrap();
+    let args = [value(z), int(1), Given::Scalar(Scalar::Bool(false))];
+    let at = both.call_typed("aten::argmax.out", &args, &[(ScalarType::Long, &[16])]).unwrap()[0];
+    both.check(&[at, z], 0.0);
 }

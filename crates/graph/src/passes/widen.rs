@@ -1,7 +1,9 @@
 //! Half precision: what computes in float16 or bfloat16 computes in f32, and results are rounded where something
 //! else reads them. PyTorch rounds after every operator; here intermediate values keep more digits. What is rounded
-//! by a call that a program makes for that, a conversion, is rounded. All other passes, and the compute core, know
-//! f32.
+//! by a call that a program makes for that, a conversion, is rounded. What leads to integers, such as the places of
+//! the largest elements, is left alone: a digit more decides between elements that are equal once they are rounded.
+//!
+//! All other passes, and the compute core, know f32.
 
 use crate::cast::{is_half, widen, widened};
 use crate::graph::{Constant, Graph, ValueId};
@@ -61,12 +63,15 @@ pub(super) fn run(graph: &mut Graph) {
     let counts = graph.use_counts();
     let producers = graph.producers();
     let given = (0..graph.values.len()).filter(|&v| producers[v].is_none()).map(ValueId);
+    let exact = leads_to_integers(graph, &counts);
     let mut pass =
         Pass { twins: HashMap::new(), own: given.collect(), large: HashSet::new(), done: Vec::new() };
     for node in std::mem::take(&mut graph.nodes) {
-        match pass.is_widened(graph, &node, &counts) {
-            true => pass.widen(graph, node),
-            false => pass.keep(node),
+        let is_exact = node.outputs.iter().any(|v| exact.contains(v));
+        if !is_exact && pass.is_widened(graph, &node, &counts) {
+            pass.widen(graph, node);
+        } else {
+            pass.keep(node);
         }
     }
     for v in graph.outputs.clone() {
@@ -74,6 +79,22 @@ pub(super) fn run(graph: &mut Graph) {
     }
     graph.nodes = pass.done;
     graph.drop_unused_nodes();
+}
+
+/// The values of half precision of which integers are computed that are used.
+fn leads_to_integers(graph: &Graph, counts: &[usize]) -> HashSet<ValueId> {
+    let mut found = HashSet::new();
+    for node in graph.nodes.iter().rev() {
+        let leads = node.outputs.iter().any(|v| {
+            let dtype = graph.meta(*v).dtype();
+            let is_integer = !dtype.is_floating() && dtype != ScalarType::Bool && counts[v.0] > 0;
+            is_integer || found.contains(v)
+        });
+        if leads {
+            found.extend(node.inputs.iter().filter(|v| is_half(graph.meta(**v).dtype())));
+        }
+    }
+    found
 }
 
 struct Pass {
