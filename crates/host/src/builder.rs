@@ -5,6 +5,7 @@ use crate::function::{Entry, Function, FunctionKind, Module};
 use crate::kernel::{Effect, Kernel, Location, Site, StepKernel};
 use crate::registry::NativeFunction;
 use bef::attribute::Attribute;
+use smallvec::SmallVec;
 use std::sync::{Arc, OnceLock};
 
 /// A register of the function being built.
@@ -201,7 +202,7 @@ impl ModuleBuilder {
             kind: FunctionKind::Async,
             arguments: arguments as u32,
             results: results as u32,
-            types: Vec::new(),
+            types: SmallVec::new(),
             native: None,
             body: OnceLock::new(),
             ordered: OnceLock::new(),

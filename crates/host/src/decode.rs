@@ -38,7 +38,6 @@ pub(crate) struct Source {
 struct Tables<'t, 'a> {
     file: &'t bef::File<'a>,
     kernel_names: &'t [&'a str],
-    type_names: &'t [&'a str],
     index: &'t FunctionIndex<'a>,
 }
 
@@ -53,7 +52,6 @@ impl Module {
         let tables = Tables {
             file: program.file(),
             kernel_names: program.kernel_names(),
-            type_names: program.type_names(),
             index: program.functions(),
         };
         Self::from_tables(&bytes, &tables, registry)
@@ -69,7 +67,6 @@ impl Module {
         let tables = Tables {
             file: &file,
             kernel_names: &file.kernel_names()?,
-            type_names: &file.type_names()?,
             index: &file.function_index()?,
         };
         Self::from_tables(&bytes, &tables, registry)
@@ -103,10 +100,9 @@ impl Module {
                 ordered: OnceLock::new(),
             });
         }
-        let type_names = tables.type_names.iter().map(|&name| name.to_owned()).collect();
         let bytes = Arc::clone(bytes);
         let source = Source { bytes, kernels, records, attribute_types: OnceLock::new() };
-        Ok(Arc::new(Self { functions, type_names, source: Some(source) }))
+        Ok(Arc::new(Self { functions, source: Some(source) }))
     }
 }
 
@@ -115,12 +111,10 @@ fn resolve(tables: &Tables<'_, '_>, registry: &KernelRegistry) -> Result<Vec<Res
     let mut kernels = Vec::with_capacity(names.len());
     let mut unknown = Vec::new();
     for (code, &name) in (0u32..).zip(names) {
-        match registry.kernel(name) {
-            Some(kernel) => kernels.push(Resolved {
-                name: name.into(),
-                kernel: Arc::clone(kernel),
-                effect: registry.effect(name),
-            }),
+        match registry.declared(name) {
+            Some((name, kernel, effect)) => {
+                kernels.push(Resolved { name: Arc::clone(name), kernel: Arc::clone(kernel), effect });
+            }
             None => {
                 let location = first_use(tables.file, tables.index, code);
                 unknown.push(UnknownKernel { name: name.to_owned(), location });
@@ -157,6 +151,11 @@ impl Source {
 
     pub(crate) fn location(&self, offset: u64) -> Option<SourceLocation> {
         self.file().ok()?.locations().get(offset).ok()?.map(source_location)
+    }
+
+    /// The spelling of a type.
+    pub(crate) fn type_name(&self, id: u32) -> Option<&str> {
+        self.file().ok()?.type_names().ok()?.get(id as usize).copied()
     }
 
     pub(crate) fn full_location(&self, offset: u64) -> Option<bef::Location<'static>> {

@@ -30,7 +30,6 @@ pub enum FunctionKind {
 #[derive(Default)]
 pub struct Module {
     pub(crate) functions: Vec<Entry>,
-    pub(crate) type_names: Vec<String>,
     pub(crate) source: Option<Source>,
 }
 
@@ -41,7 +40,7 @@ pub(crate) struct Entry {
     pub(crate) results: u32,
     /// Indices into the module's type names, of arguments and then results; empty where they are
     /// not known.
-    pub(crate) types: Vec<u32>,
+    pub(crate) types: SmallVec<[u32; 4]>,
     pub(crate) native: Option<NativeFunction>,
     /// Read from the file when first asked for.
     pub(crate) body: OnceLock<Result<Body, String>>,
@@ -148,7 +147,7 @@ impl Function {
 
     fn type_name(&self, index: usize) -> Option<&str> {
         let id = *self.by_ref().entry().types.get(index)?;
-        self.module.type_names.get(id as usize).map(String::as_str)
+        self.module.source.as_ref()?.type_name(id)
     }
 
     /// The spelling of an argument's type, if the program records it.

@@ -13,7 +13,7 @@ pub type NativeFunction = Arc<dyn Fn(&ExecutionContext, &[Value], &mut [Value]) 
 /// Kernels and native functions by name. A value, handed to whoever opens programs; nothing is global.
 #[derive(Clone, Default)]
 pub struct KernelRegistry {
-    kernels: HashMap<String, (Arc<dyn Kernel>, Effect)>,
+    kernels: HashMap<Arc<str>, (Arc<dyn Kernel>, Effect)>,
     natives: HashMap<String, NativeFunction>,
 }
 
@@ -35,7 +35,7 @@ impl KernelRegistry {
 
     /// Adds a kernel, of which nothing is known but what it is declared to be afterwards.
     pub fn add_kernel(&mut self, name: &str, kernel: Arc<dyn Kernel>) {
-        self.kernels.insert(name.to_owned(), (kernel, Effect::Any));
+        self.kernels.insert(name.into(), (kernel, Effect::Any));
     }
 
     /// Says what can be noticed of calls of a kernel beside their results. False if there is no such kernel.
@@ -64,9 +64,9 @@ impl KernelRegistry {
         self.kernels.get(name).map(|(kernel, _)| kernel)
     }
 
-    /// What can be noticed of calls of the kernel called `name`.
-    pub fn effect(&self, name: &str) -> Effect {
-        self.kernels.get(name).map_or(Effect::Any, |(_, effect)| *effect)
+    /// The kernel called `name`, with its name to share and what can be noticed of its calls.
+    pub(crate) fn declared(&self, name: &str) -> Option<(&Arc<str>, &Arc<dyn Kernel>, Effect)> {
+        self.kernels.get_key_value(name).map(|(name, (kernel, effect))| (name, kernel, *effect))
     }
 
     /// The native function called `name`.
@@ -76,7 +76,7 @@ impl KernelRegistry {
 
     /// The names of the kernels, sorted.
     pub fn names(&self) -> Vec<&str> {
-        let mut names: Vec<&str> = self.kernels.keys().map(String::as_str).collect();
+        let mut names: Vec<&str> = self.kernels.keys().map(|name| &**name).collect();
         names.sort_unstable();
         names
     }
