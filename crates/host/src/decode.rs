@@ -49,11 +49,8 @@ impl Module {
     /// [`Error::UnknownNative`] when the registry lacks something that it uses.
     pub fn open(bytes: Bytes, registry: &KernelRegistry) -> Result<Arc<Self>> {
         let program = bef::File::open((*bytes).as_ref())?.verify()?;
-        let tables = Tables {
-            file: program.file(),
-            kernel_names: program.kernel_names(),
-            index: program.functions(),
-        };
+        let tables =
+            Tables { file: program.file(), kernel_names: program.kernel_names(), index: program.functions() };
         Self::from_tables(&bytes, &tables, registry)
     }
 
@@ -64,11 +61,8 @@ impl Module {
     /// As [`Self::open`].
     pub fn open_lazily(bytes: Bytes, registry: &KernelRegistry) -> Result<Arc<Self>> {
         let file = bef::File::open((*bytes).as_ref())?;
-        let tables = Tables {
-            file: &file,
-            kernel_names: &file.kernel_names()?,
-            index: &file.function_index()?,
-        };
+        let tables =
+            Tables { file: &file, kernel_names: &file.kernel_names()?, index: &file.function_index()? };
         Self::from_tables(&bytes, &tables, registry)
     }
 
