@@ -183,10 +183,10 @@ impl Function {
 
     /// As [`Self::execute`], for callers that do nothing with the request until the results are available.
     ///
-    /// On a single-threaded queue, kernels then run in program order if nobody can tell: if what can be noticed
+    /// Where one thread runs everything, kernels then run in program order if nobody can tell: if what can be noticed
     /// of them ([`Effect`](crate::Effect)) has one order, whenever each of them runs.
     pub fn execute_alone(&self, context: &ExecutionContext, arguments: &[Value]) -> Results {
-        let in_order = context.host().queue().is_single_threaded() && self.is_ordered();
+        let in_order = context.host().queue().parallelism() == 1 && self.is_ordered();
         self.by_ref().execute_in_order(context, arguments, in_order)
     }
 

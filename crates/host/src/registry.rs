@@ -41,7 +41,7 @@ impl KernelRegistry {
     /// Says what can be noticed of calls of a kernel beside their results. False if there is no such kernel.
     ///
     /// A function whose kernels can be noticed in one order only, whenever each of them runs, need not be
-    /// scheduled: on a single-threaded queue it runs in program order, several times as fast.
+    /// scheduled: on one thread it runs in program order, several times as fast.
     pub fn declare(&mut self, name: &str, effect: Effect) -> bool {
         let kernel = self.kernels.get_mut(name);
         kernel.is_some_and(|(_, declared)| {
