@@ -34,6 +34,23 @@ pub(crate) struct CallArgs {
     execution: ExecutionOpts,
 }
 
+/// Refuses options that a file of this kind has no use for, of those that the flags say were given.
+pub(crate) fn refuse<'a>(
+    verb: &str,
+    name: &str,
+    kind: &str,
+    options: impl Iterator<Item = (&'a str, bool)>,
+) -> Result {
+    let given: Vec<&str> = options.filter(|(_, given)| *given).map(|(option, _)| option).collect();
+    if given.is_empty() {
+        return Ok(());
+    }
+    let given = given.join(", ");
+    Err(Failure::Usage(format!(
+        "{name} is {kind}, which has no use for {given}; `pteron {verb} --help` lists the options"
+    )))
+}
+
 /// How files are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 enum Load {

@@ -54,20 +54,30 @@ pub(crate) struct BefOpts {
     /// Run these functions, in this order, instead of all that take no arguments
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     functions: Vec<String>,
-    /// Where tasks run: `s`, the calling thread alone, or `mt:N`, N threads
-    #[arg(long, value_name = "QUEUE", default_value = "s", value_parser = queue)]
-    work_queue: Queue,
+    /// Where tasks run: `s`, the calling thread alone, or `mt:N`, N threads [default: s]
+    #[arg(long, value_name = "QUEUE", value_parser = queue)]
+    work_queue: Option<Queue>,
     /// Run this function before the others
     #[arg(long, value_name = "NAME")]
     init: Option<String>,
 }
 
 impl BefOpts {
+    /// The options, and whether they were given.
+    pub(crate) fn given(&self) -> impl Iterator<Item = (&'static str, bool)> + use<> {
+        let all = [
+            ("--functions", !self.functions.is_empty()),
+            ("--work-queue", self.work_queue.is_some()),
+            ("--init", self.init.is_some()),
+        ];
+        all.into_iter()
+    }
+
     pub(crate) fn options(self) -> RunOptions {
         RunOptions {
             functions: self.functions,
             init: self.init,
-            queue: self.work_queue,
+            queue: self.work_queue.unwrap_or_default(),
             ..RunOptions::default()
         }
     }
@@ -85,6 +95,11 @@ pub(crate) struct RunBefOpts {
 }
 
 impl RunBefOpts {
+    /// The options, and whether they were given.
+    pub(crate) fn given(&self) -> impl Iterator<Item = (&'static str, bool)> + use<> {
+        self.options.given().chain([("--print-error-code", self.print_error_code)])
+    }
+
     /// Runs a program; MLIR text is translated first.
     pub(crate) fn run(self, program: Program, name: &str) -> Result {
         let options = RunOptions { print_error_code: self.print_error_code, ..self.options.options() };

@@ -1,5 +1,5 @@
 use super::bef::{BefOpts, binary};
-use crate::call::{CallArgs, Loaded, note_zeros};
+use crate::call::{CallArgs, Loaded, note_zeros, refuse};
 use crate::failure::{Failure, Result};
 use crate::general::{GeneralOpts, OutputArg, exit_status};
 use clap::Args;
@@ -66,6 +66,7 @@ impl Opts {
         if let Some(program) = toolbox::bef::open(&*loader)? {
             return self.run_bef(program, loader.name(), general.verbosity() > 0);
         }
+        refuse("profile", loader.name(), "no BEF program", self.bef.given())?;
         let values = self.debug_buffer.is_some();
         let repeat = self.repeat.unwrap_or(if values { 1 } else { 10 });
         let Loaded { program, options, request, .. } = self.call.load(loader, repeat)?;
@@ -92,16 +93,8 @@ impl Opts {
 
 impl Opts {
     fn run_bef(self, program: Program, name: &str, verbose: bool) -> Result {
-        let of_methods = [("--etdump", self.etdump.is_some()), ("--debug-buffer", self.debug_buffer.is_some())];
-        let given = of_methods.into_iter().chain(self.call.of_methods()).filter(|(_, given)| *given);
-        let given: Vec<&str> = given.map(|(option, _)| option).collect();
-        if !given.is_empty() {
-            let message = format!(
-                "{name} is a BEF program, which has no use for {}; `pteron profile --help` lists its options",
-                given.join(", ")
-            );
-            return Err(Failure::Usage(message));
-        }
+        let own = [("--etdump", self.etdump.is_some()), ("--debug-buffer", self.debug_buffer.is_some())];
+        refuse("profile", name, "a BEF program", own.into_iter().chain(self.call.of_methods()))?;
         let stdout: Box<dyn Write + Send> = if verbose { Box::new(io::stderr()) } else { Box::new(io::sink()) };
         let program = binary(program, name)?;
         let repeat = self.repeat.unwrap_or(10);

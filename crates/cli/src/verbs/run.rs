@@ -1,5 +1,5 @@
 use super::bef::RunBefOpts;
-use crate::call::{CallArgs, Loaded, note_zeros};
+use crate::call::{CallArgs, Loaded, note_zeros, refuse};
 use crate::failure::{Failure, Result};
 use crate::general::{GeneralOpts, exit_status};
 use clap::Args;
@@ -74,8 +74,18 @@ impl Opts {
     pub(crate) fn run(self, _: &GeneralOpts) -> Result {
         let loader = self.call.open()?;
         if let Some(program) = toolbox::bef::open(&*loader)? {
+            let own = [
+                ("--output", self.output.is_some()),
+                ("--json", self.json),
+                ("--repeat", self.repeat > 0),
+                ("--restore", self.restore.is_some()),
+                ("--checkpoint", self.checkpoint.is_some()),
+                ("--top", self.top.is_some()),
+            ];
+            refuse("run", loader.name(), "a BEF program", own.into_iter().chain(self.call.of_methods()))?;
             return self.bef.run(program, loader.name());
         }
+        refuse("run", loader.name(), "no BEF program", self.bef.given())?;
         let Loaded { program, options, mut request, .. } = self.call.load(loader, self.repeat)?;
         request.restore = self.restore.clone();
         request.checkpoint = self.checkpoint.clone();
