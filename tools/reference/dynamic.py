@@ -7,11 +7,10 @@ shapes: alternating ones, growing ones, more than are kept, ones that come back.
 Needs torch and executorch, whose exporter writes the programs.
 """
 
-import copy
-import json
 import pathlib
 import sys
 
+import cases
 import torch
 from executorch.exir import EdgeCompileConfig, ExecutorchBackendConfig, to_edge
 from torch import nn
@@ -108,8 +107,6 @@ NETWORKS = {
     "state": (State, (9, 6), {0: PLAIN}, [(9, 6), (9, 6), (2, 6), (9, 6), (2, 6), (2, 6), (1, 6)]),
     "chosen": (Chosen, (9, 5), {0: PLAIN}, [(9, 5), (9, 5), (3, 5), (3, 5), (9, 5)]),
 }
-DTYPES = {torch.float32: "float32", torch.int64: "int64"}
-
 
 def write(folder, name):
     make, example, dynamic, shapes = NETWORKS[name]
@@ -119,37 +116,7 @@ def write(folder, name):
         program = export(module, (torch.randn(example),), dynamic_shapes=(dynamic,), strict=True)
         edge = to_edge(program, compile_config=EdgeCompileConfig(_check_ir_validity=False))
         buffer = edge.to_executorch(ExecutorchBackendConfig()).buffer
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "model.pte").write_bytes(buffer)
-    blob, runs = bytearray(), []
-
-    def record(value):
-        if isinstance(value, int):
-            return {"kind": "int", "value": value}
-        data = value.detach().contiguous().numpy().tobytes()
-        entry = {
-            "kind": "tensor",
-            "dtype": DTYPES[value.dtype],
-            "shape": list(value.shape),
-            "dim_order": list(range(value.dim())),
-            "file": "io.bin",
-            "offset": len(blob),
-            "nbytes": len(data),
-        }
-        blob.extend(data)
-        return entry
-
-    eager = copy.deepcopy(module)
-    for shape in shapes:
-        x = torch.randn(shape)
-        with torch.no_grad():
-            outputs = eager(x)
-        outputs = outputs if isinstance(outputs, tuple) else (outputs,)
-        inputs = [record(x)]
-        runs.append({"method": "forward", "inputs": inputs, "outputs": [record(o) for o in outputs]})
-    (folder / "io.bin").write_bytes(blob)
-    case = {"name": name, "group": "dynamic", "model": "model.pte", "data_files": [], "note": make.__doc__, "runs": runs}
-    (folder / "case.json").write_text(json.dumps(case, indent=1) + "\n")
+    cases.write(folder, "dynamic", module, make.__doc__, buffer, ((torch.randn(shape),) for shape in shapes))
 
 
 def main():
