@@ -17,6 +17,9 @@ use tensor::ScalarType;
 /// the calls that read them: in f32 they take twice the memory, and the time that it takes to read it.
 const LARGEST: usize = 8 << 20;
 
+/// Bytes in f32 of all constants of a graph that are widened: a small file can name the same bytes many times.
+const BUDGET: usize = 1 << 30;
+
 /// Operators that move elements and change none. They are widened along with what they read: on their own they
 /// move fewer bytes as they are.
 const MOVES: &[&str] = &[
@@ -64,8 +67,13 @@ pub(super) fn run(graph: &mut Graph) {
     let producers = graph.producers();
     let given = (0..graph.values.len()).filter(|&v| producers[v].is_none()).map(ValueId);
     let exact = leads_to_integers(graph, &counts);
-    let mut pass =
-        Pass { twins: HashMap::new(), own: given.collect(), large: HashSet::new(), done: Vec::new() };
+    let mut pass = Pass {
+        twins: HashMap::new(),
+        own: given.collect(),
+        large: HashSet::new(),
+        budget: BUDGET,
+        done: Vec::new(),
+    };
     for node in std::mem::take(&mut graph.nodes) {
         let is_exact = node.outputs.iter().any(|v| exact.contains(v));
         if !is_exact && pass.is_widened(graph, &node, &counts) {
@@ -104,6 +112,8 @@ struct Pass {
     own: HashSet<ValueId>,
     /// Constants that are too large to be widened, and those moved.
     large: HashSet<ValueId>,
+    /// What is left of [`BUDGET`].
+    budget: usize,
     done: Vec<Node>,
 }
 
@@ -133,7 +143,11 @@ impl Pass {
             }
             return false;
         }
+        let new_constants =
+            node.inputs.iter().filter(|v| is_constant(v) && half(v) && !self.twins.contains_key(v));
+        let wide: usize = new_constants.map(|v| 2 * graph.meta(*v).nbytes()).sum();
         known
+            && wide <= self.budget
             && node.inputs.iter().any(half)
             && node.outputs.iter().all(fits)
             && (!moves
@@ -179,7 +193,10 @@ impl Pass {
         }
         let Some(meta) = widened(meta) else { return v };
         let twin = match graph.get(v).view().as_ref().and_then(widen) {
-            Some(wide) => graph.constant(meta, Constant::Computed(Arc::new(wide))),
+            Some(wide) => {
+                self.budget = self.budget.saturating_sub(wide.bytes().len());
+                graph.constant(meta, Constant::Computed(Arc::new(wide)))
+            }
             None => {
                 let twin = graph.twin(v, meta);
                 self.done.push(Node { op: Op::Cast, inputs: vec![v], outputs: vec![twin] });
