@@ -631,3 +631,13 @@ fn places_of_equal_halves_are_those_of_the_calls() {
     let at = both.call_typed("aten::argmax.out", &args, &[(ScalarType::Long, &[16])]).unwrap()[0];
     both.check(&[at, z], 0.0);
 }
+
+#[test]
+fn the_mean_of_an_empty_space_is_nan() {
+    let mut both = Both::new(1);
+    let x = both.input(&[2, 3, 0, 4], 1);
+    let args = [value(x), ints(&[2, 3]), Given::Scalar(Scalar::Bool(false)), Given::None];
+    let mean = both.call("aten::mean.out", &args, &[2, 3]).unwrap();
+    let twice = both.call("aten::add.out", &[value(mean), value(mean), one()], &[2, 3]).unwrap();
+    both.check(&[mean, twice], 0.0);
+}

@@ -59,7 +59,7 @@ fn cases() -> Vec<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata");
     let of =
         |folder: &str| std::fs::read_dir(root.join(folder)).expect("testdata").map(|e| e.unwrap().path());
-    let mut cases: Vec<PathBuf> = of("corpus/tiny").chain(of("dynamic")).collect();
+    let mut cases: Vec<PathBuf> = of("corpus/tiny").chain(of("dynamic")).chain(of("half")).collect();
     cases.retain(|c| c.join("model.pte").exists());
     cases.sort();
     assert!(cases.len() > 50, "only {} cases in {}", cases.len(), root.display());

@@ -219,8 +219,9 @@ fn rewrite(graph: &Graph, node: &Node) -> Option<Node> {
                 dims.sort_unstable();
                 rank >= 3 && dims == (2..rank).collect::<Vec<_>>()
             });
-            let x = meta(0)?.sizes();
-            let fits = over_space && out.numel() == x[0] * x[1];
+            let x = meta(0)?;
+            // The mean of nothing is NaN.
+            let fits = over_space && x.numel() > 0 && out.numel() == x.sizes()[0] * x.sizes()[1];
             fits.then(|| keep(Op::GlobalMean))?
         }
         _ => {
