@@ -1,10 +1,10 @@
 use crate::body::Body;
 use crate::context::ExecutionContext;
+use crate::dataflow::traced;
 use crate::error::{Error, ErrorValue, Result};
 use crate::function::{Function, FunctionRef};
-use crate::kernel::{Env, Frame, Site};
+use crate::kernel::{Env, Frame};
 use crate::value::Value;
-use trace::{Place, SpanKind, Tracer};
 
 /// Runs a function's kernels one after another, in the order given, on this thread and without
 /// atomics. Kept between runs, it takes no memory in a run.
@@ -127,7 +127,9 @@ fn run_kernels<const TRACED: bool>(
         (frame.arguments, frame.results) = body.operands(node);
         frame.site = &body.sites[index];
         if TRACED {
-            traced(context.host().tracer(), function, index, frame.site, || node.kernel.run(&mut frame));
+            traced(context.host().tracer(), function, index as u32, frame.site, || {
+                node.kernel.run(&mut frame)
+            });
         } else {
             node.kernel.run(&mut frame);
         }
@@ -141,12 +143,4 @@ fn run_kernels<const TRACED: bool>(
         }
     }
     (frame.error.map_or(Ok(()), Err), frame.shares)
-}
-
-#[cold]
-fn traced(tracer: Tracer<'_>, function: FunctionRef<'_>, index: usize, site: &Site, run: impl FnOnce()) {
-    let start = tracer.start();
-    run();
-    let place = Place::instruction(function.index() as u32, index as u32);
-    tracer.end(start, SpanKind::Kernel, &site.name, place);
 }

@@ -89,9 +89,7 @@ impl Opts {
             false => self.output.write_text(&report.text(general.verbosity() > 0)),
         }
     }
-}
 
-impl Opts {
     fn run_bef(self, program: Program, name: &str, verbose: bool) -> Result {
         let own = [("--etdump", self.etdump.is_some()), ("--debug-buffer", self.debug_buffer.is_some())];
         refuse("profile", name, "a BEF program", own.into_iter().chain(self.call.of_methods()))?;

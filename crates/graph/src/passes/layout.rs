@@ -2,10 +2,10 @@
 //! convolutions are fastest on. Conversions stand where such an image meets something that needs
 //! another layout; two that meet cancel out.
 
+use super::twins::Twins;
 use crate::graph::{Graph, ValueId};
 use crate::node::{Node, Op};
 use kernels::compute::Layout;
-use std::collections::{HashMap, HashSet};
 use tensor::{DimOrder, TensorMeta};
 
 /// Operators whose kernels take images in any layout, and write the same one: the position of the
@@ -30,30 +30,19 @@ pub(super) fn run(graph: &mut Graph) {
     if !worth {
         return;
     }
-    let producers = graph.producers();
-    let given = (0..graph.values.len()).filter(|&v| producers[v].is_none()).map(ValueId);
-    let mut pass = Pass { last: HashMap::new(), own: given.collect(), done: Vec::new() };
+    let mut pass = Pass(Twins::new(graph, Op::Relayout));
     for node in std::mem::take(&mut graph.nodes) {
         pass.node(graph, node);
     }
-    for v in graph.outputs.clone() {
-        pass.need_own(v);
-    }
-    graph.nodes = pass.done;
-    graph.drop_unused_nodes();
+    pass.0.finish(graph);
 }
 
-struct Pass {
-    /// The channels-last twin of a value.
-    last: HashMap<ValueId, ValueId>,
-    /// The values that exist in their own layout: inputs and constants do, others once written.
-    own: HashSet<ValueId>,
-    done: Vec<Node>,
-}
+/// Twins are channels-last.
+struct Pass(Twins);
 
 impl Pass {
     fn node(&mut self, graph: &mut Graph, mut node: Node) {
-        let any = node.inputs.iter().any(|v| self.last.contains_key(v));
+        let any = node.inputs.iter().any(|v| self.0.get(*v).is_some());
         match &mut node.op {
             Op::Conv(conv) if conv.layout == Layout::ChannelsFirst => {
                 conv.layout = Layout::ChannelsLast;
@@ -82,7 +71,7 @@ impl Pass {
                     if *graph.meta(v).sizes() == sizes {
                         node.inputs[i] = self.twin(graph, v);
                     } else {
-                        self.need_own(v);
+                        self.0.need_own(v);
                     }
                 }
                 self.write_twins(graph, node);
@@ -95,7 +84,7 @@ impl Pass {
                     }
                     self.write_twins(graph, node);
                 } else {
-                    self.as_it_was(node);
+                    self.0.keep(node);
                 }
             }
             Op::Reshape if any && same_image(graph.meta(node.inputs[0]), graph.meta(node.outputs[0])) => {
@@ -104,54 +93,29 @@ impl Pass {
             }
             Op::GlobalMean | Op::GroupFactors(_) if any => {
                 node.inputs[0] = self.twin(graph, node.inputs[0]);
-                self.own.extend(&node.outputs);
-                self.done.push(node);
+                self.0.written(&node.outputs);
+                self.0.push(node);
             }
-            _ => self.as_it_was(node),
+            _ => self.0.keep(node),
         }
     }
 
-    /// A node that keeps its layouts: its inputs must exist in theirs.
-    fn as_it_was(&mut self, node: Node) {
-        for &v in &node.inputs {
-            self.need_own(v);
-        }
-        self.own.extend(&node.outputs);
-        self.done.push(node);
-    }
-
-    /// Lets a node write twins of its outputs, which exist in their own layout only when asked for.
+    /// Lets a node write twins of its outputs.
     fn write_twins(&mut self, graph: &mut Graph, mut node: Node) {
         for v in &mut node.outputs {
-            let twin = graph.twin(*v, channels_last(graph.meta(*v)));
-            self.last.insert(*v, twin);
-            *v = twin;
+            let meta = channels_last(graph.meta(*v));
+            self.0.write(graph, v, meta);
         }
-        self.done.push(node);
+        self.0.push(node);
     }
 
     /// The channels-last twin of a value, converted to if there is none.
     fn twin(&mut self, graph: &mut Graph, v: ValueId) -> ValueId {
-        if let Some(&twin) = self.last.get(&v) {
+        if let Some(twin) = self.0.get(v) {
             return twin;
         }
         let meta = channels_last(graph.meta(v));
-        if meta == *graph.meta(v) {
-            return v;
-        }
-        let twin = graph.twin(v, meta);
-        self.done.push(Node { op: Op::Relayout, inputs: vec![v], outputs: vec![twin] });
-        self.last.insert(v, twin);
-        twin
-    }
-
-    /// Makes a value exist in its own layout, if so far only its twin does.
-    fn need_own(&mut self, v: ValueId) {
-        if let Some(&twin) = self.last.get(&v)
-            && self.own.insert(v)
-        {
-            self.done.push(Node { op: Op::Relayout, inputs: vec![twin], outputs: vec![v] });
-        }
+        if meta == *graph.meta(v) { v } else { self.0.convert(graph, v, meta) }
     }
 }
 

@@ -22,6 +22,7 @@ mod norm;
 mod normalize;
 mod pool;
 mod quantized;
+mod twins;
 mod widen;
 
 use crate::Graph;

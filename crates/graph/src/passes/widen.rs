@@ -5,11 +5,12 @@
 //!
 //! All other passes, and the compute core, know f32.
 
+use super::twins::Twins;
 use crate::cast::{is_half, widen, widened};
 use crate::graph::{Constant, Graph, ValueId};
 use crate::node::{Call, CallArg, Node, Op};
 use operator::Results;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::sync::Arc;
 use tensor::ScalarType;
 
@@ -64,29 +65,17 @@ pub(super) fn run(graph: &mut Graph) {
         return;
     }
     let counts = graph.use_counts();
-    let producers = graph.producers();
-    let given = (0..graph.values.len()).filter(|&v| producers[v].is_none()).map(ValueId);
     let exact = leads_to_integers(graph, &counts);
-    let mut pass = Pass {
-        twins: HashMap::new(),
-        own: given.collect(),
-        large: HashSet::new(),
-        budget: BUDGET,
-        done: Vec::new(),
-    };
+    let mut pass = Pass { twins: Twins::new(graph, Op::Cast), large: HashSet::new(), budget: BUDGET };
     for node in std::mem::take(&mut graph.nodes) {
         let is_exact = node.outputs.iter().any(|v| exact.contains(v));
         if !is_exact && pass.is_widened(graph, &node, &counts) {
             pass.widen(graph, node);
         } else {
-            pass.keep(node);
+            pass.twins.keep(node);
         }
     }
-    for v in graph.outputs.clone() {
-        pass.need_own(v);
-    }
-    graph.nodes = pass.done;
-    graph.drop_unused_nodes();
+    pass.twins.finish(graph);
 }
 
 /// The values of half precision of which integers are computed that are used.
@@ -106,15 +95,12 @@ fn leads_to_integers(graph: &Graph, counts: &[usize]) -> HashSet<ValueId> {
 }
 
 struct Pass {
-    /// The f32 twin of a value.
-    twins: HashMap<ValueId, ValueId>,
-    /// The values that exist in their own type: inputs and constants do, others once written.
-    own: HashSet<ValueId>,
+    /// In f32.
+    twins: Twins,
     /// Constants that are too large to be widened, and those moved.
     large: HashSet<ValueId>,
     /// What is left of [`BUDGET`].
     budget: usize,
-    done: Vec<Node>,
 }
 
 impl Pass {
@@ -144,14 +130,14 @@ impl Pass {
             return false;
         }
         let new_constants =
-            node.inputs.iter().filter(|v| is_constant(v) && half(v) && !self.twins.contains_key(v));
+            node.inputs.iter().filter(|v| is_constant(v) && half(v) && self.twins.get(**v).is_none());
         let wide: usize = new_constants.map(|v| 2 * graph.meta(*v).nbytes()).sum();
         known
             && wide <= self.budget
             && node.inputs.iter().any(half)
             && node.outputs.iter().all(fits)
             && (!moves
-                || node.inputs.iter().any(|v| self.twins.contains_key(v))
+                || node.inputs.iter().any(|v| self.twins.get(*v).is_some())
                 || node.inputs.iter().all(is_constant))
     }
 
@@ -166,20 +152,12 @@ impl Pass {
             if is_half(graph.meta(*v).dtype())
                 && let Some(meta) = widened(graph.meta(*v))
             {
-                let twin = graph.twin(*v, meta);
-                self.twins.insert(*v, twin);
-                *v = twin;
+                self.twins.write(graph, v, meta);
             } else {
-                self.own.insert(*v);
+                self.twins.written([&*v]);
             }
         }
-        self.done.push(node);
-    }
-
-    fn keep(&mut self, node: Node) {
-        node.inputs.iter().for_each(|&v| self.need_own(v));
-        self.own.extend(&node.outputs);
-        self.done.push(node);
+        self.twins.push(node);
     }
 
     /// The value in f32.
@@ -188,32 +166,18 @@ impl Pass {
         if !is_half(meta.dtype()) {
             return v;
         }
-        if let Some(&twin) = self.twins.get(&v) {
+        if let Some(twin) = self.twins.get(v) {
             return twin;
         }
         let Some(meta) = widened(meta) else { return v };
-        let twin = match graph.get(v).view().as_ref().and_then(widen) {
+        match graph.get(v).view().as_ref().and_then(widen) {
             Some(wide) => {
                 self.budget = self.budget.saturating_sub(wide.bytes().len());
-                graph.constant(meta, Constant::Computed(Arc::new(wide)))
-            }
-            None => {
-                let twin = graph.twin(v, meta);
-                self.done.push(Node { op: Op::Cast, inputs: vec![v], outputs: vec![twin] });
+                let twin = graph.constant(meta, Constant::Computed(Arc::new(wide)));
+                self.twins.set(v, twin);
                 twin
             }
-        };
-        self.twins.insert(v, twin);
-        twin
-    }
-
-    /// Rounds a value to its own type, if it is there in f32 only.
-    fn need_own(&mut self, v: ValueId) {
-        if !self.own.contains(&v)
-            && let Some(&twin) = self.twins.get(&v)
-        {
-            self.done.push(Node { op: Op::Cast, inputs: vec![twin], outputs: vec![v] });
-            self.own.insert(v);
+            None => self.twins.convert(graph, v, meta),
         }
     }
 }

@@ -61,8 +61,15 @@ pub(crate) fn execute_later(function: &Function, context: &ExecutionContext, arg
     results
 }
 
+/// Runs a kernel and tells the tracer.
 #[cold]
-fn traced(tracer: Tracer<'_>, function: FunctionRef<'_>, index: u32, site: &Site, run: impl FnOnce()) {
+pub(crate) fn traced(
+    tracer: Tracer<'_>,
+    function: FunctionRef<'_>,
+    index: u32,
+    site: &Site,
+    run: impl FnOnce(),
+) {
     let start = tracer.start();
     run();
     let place = Place::instruction(function.index() as u32, index);
