@@ -4,18 +4,13 @@ use crate::graph::{Constant, Graph};
 use crate::lower::lower;
 use crate::packs::Packs;
 use crate::step::Step;
-use host::{Env, ExecutionContext, Fault, Interpreter, Steps};
 use operator::{Error, KernelContext, Result};
-use std::cell::{Cell, RefCell};
 use tensor::{Arenas, Extent, TensorMeta, TensorView, TensorViewMut};
-use trace::{Place, SpanKind, Tracer};
+use trace::{Place, Tracer};
 
-/// A graph ready to run: a function whose kernels are steps, weights packed, a workspace with a place for
-/// every value.
+/// A graph ready to run: steps in the order in which they run, weights packed, a workspace with a place
+/// for every value.
 pub struct Executable {
-    /// The steps in order, and which of them uses what of which.
-    pub(crate) function: Interpreter,
-    pub(crate) request: ExecutionContext,
     pub(crate) steps: Vec<Step>,
     pub(crate) values: Vec<Slot>,
     pub(crate) inputs: Vec<TensorMeta>,
@@ -90,20 +85,12 @@ impl Executable {
                 return Err(Error::invalid(format!("an input {given} of a graph lowered for {expected}")));
             }
         }
-        let run = Run {
-            ctx,
-            tracer,
-            steps: &self.steps,
-            values: &self.values,
-            arena: RefCell::new(&mut self.arena),
-            inputs,
-            failed: Cell::new(None),
-        };
-        let arguments = inputs.iter().map(|_| host::Value::Chain);
-        if let Err(e) = self.function.run_with(&self.request, Env::Steps(&run), arguments, &mut []) {
-            let Some((step, error)) = run.failed.take() else { return Err(Error::invalid(e.to_string())) };
-            self.failed = self.steps[step].origin;
-            return Err(self.steps[step].named(error));
+        for step in &self.steps {
+            let outcome = step.traced(ctx, tracer, &self.values, &mut self.arena, inputs);
+            if let Err(error) = outcome {
+                self.failed = step.origin;
+                return Err(step.named(error));
+            }
         }
         for (&v, out) in self.outputs.iter().zip(outputs) {
             let slot = &self.values[v];
@@ -131,36 +118,5 @@ impl Slot {
             Source::None => return Err(Error::invalid("a value of a graph that nothing computes is read")),
         };
         Ok(TensorView::new(&self.meta, bytes)?)
-    }
-}
-
-/// One run: what the steps of a function work on.
-struct Run<'a> {
-    ctx: &'a KernelContext<'a>,
-    tracer: Tracer<'a>,
-    steps: &'a [Step],
-    values: &'a [Slot],
-    arena: RefCell<&'a mut Arenas>,
-    inputs: &'a [TensorView<'a>],
-    /// The step that has failed, and why.
-    failed: Cell<Option<(usize, Error)>>,
-}
-
-impl Steps for Run<'_> {
-    fn step(&self, index: usize) -> Result<(), Fault> {
-        let (step, arena) = (&self.steps[index], &mut *self.arena.borrow_mut());
-        let started = self.tracer.start();
-        let mut outcome = step.run(self.ctx, self.values, arena, self.inputs);
-        if outcome.is_ok() {
-            self.tracer.end(started, SpanKind::Kernel, &step.name, step.origin);
-            if let Some(listener) = self.tracer.get().filter(|t| t.wants_values()) {
-                outcome = step.report(listener, self.values, arena);
-            }
-        }
-        outcome.map_err(|error| {
-            let fault = Fault::invalid(error.to_string());
-            self.failed.set(Some((index, error)));
-            fault
-        })
     }
 }

@@ -13,10 +13,8 @@ use crate::quantized::QuantizedStep;
 use crate::relayout::RelayoutStep;
 use crate::step::{Action, Step};
 use crate::window::{GlobalMeanStep, PoolStep};
-use host::{ExecutionContext, FunctionBuilder, HostContext, Interpreter, KernelRegistry, Register};
 use kernels::compute::Isa;
 use operator::{Error, Result};
-use pool::WorkQueue;
 use std::collections::HashSet;
 use tensor::{AlignedBuffer, Arenas, Extent};
 use trace::Place;
@@ -96,10 +94,7 @@ pub(crate) fn lower(mut graph: Graph, isa: Isa, packs: &mut Packs) -> Result<Exe
     }
     let mut arena = Arenas::new();
     arena.push(AlignedBuffer::zeroed(workspace)?);
-    let (function, request) = function(&graph, &steps, &alias)?;
     Ok(Executable {
-        function,
-        request,
         steps,
         values,
         inputs: graph.inputs.iter().map(|&v| graph.meta(v).clone()).collect(),
@@ -108,29 +103,6 @@ pub(crate) fn lower(mut graph: Graph, isa: Isa, packs: &mut Packs) -> Result<Exe
         workspace,
         failed: Place::default(),
     })
-}
-
-/// The function whose kernels are the steps: its arguments are the graph's inputs, its registers what steps
-/// write. `alias` says in which value's place each value is.
-fn function(graph: &Graph, steps: &[Step], alias: &[usize]) -> Result<(Interpreter, ExecutionContext)> {
-    let mut function = FunctionBuilder::new("graph", graph.inputs.len()).in_order();
-    let mut registers: Vec<Option<Register>> = vec![None; graph.values.len()];
-    for (i, input) in graph.inputs.iter().enumerate() {
-        registers[input.0] = Some(function.argument(i));
-    }
-    for (i, step) in steps.iter().enumerate() {
-        let arguments: Vec<Register> = step.inputs.iter().filter_map(|&v| registers[alias[v]]).collect();
-        let (results, kernel) = function.step(i, &arguments, step.outputs.len());
-        function.edit(kernel).name(&*step.name);
-        step.outputs.iter().zip(results).for_each(|(&v, r)| registers[v] = Some(r));
-    }
-    let refused = |e: host::Error| Error::invalid(e.to_string());
-    let function = Interpreter::new(&function.build().map_err(refused)?).map_err(refused)?;
-    // The graph itself bounds what runs.
-    let limits = host::Limits { kernels: u64::MAX, ..host::Limits::DEFAULT };
-    let queue = WorkQueue::single_threaded();
-    let host = HostContext::builder(KernelRegistry::new(), queue).limits(limits).build();
-    Ok((function, ExecutionContext::new(&host)))
 }
 
 /// What a node does at run time, and which of its inputs it still reads then.

@@ -14,7 +14,7 @@ use crate::window::{GlobalMeanStep, PoolStep};
 use operator::{Error, KernelContext, Result};
 use smallvec::SmallVec;
 use tensor::{Arenas, DimOrder, TensorMeta, TensorView, TensorViewMut};
-use trace::{EventTracer, Place};
+use trace::{EventTracer, Place, SpanKind, Tracer};
 
 /// A kernel of an executable.
 pub(crate) struct Step {
@@ -65,7 +65,25 @@ impl Step {
         Ok(())
     }
 
-    pub(crate) fn run(
+    /// Runs the step and reports it to the tracer: the span, and the values if the listener wants them.
+    pub(crate) fn traced(
+        &self,
+        ctx: &KernelContext<'_>,
+        tracer: Tracer<'_>,
+        values: &[Slot],
+        arena: &mut Arenas,
+        inputs: &[TensorView<'_>],
+    ) -> Result<()> {
+        let started = tracer.start();
+        self.run(ctx, values, arena, inputs)?;
+        tracer.end(started, SpanKind::Kernel, &self.name, self.origin);
+        match tracer.get().filter(|t| t.wants_values()) {
+            Some(listener) => self.report(listener, values, arena),
+            None => Ok(()),
+        }
+    }
+
+    fn run(
         &self,
         ctx: &KernelContext<'_>,
         values: &[Slot],

@@ -2,7 +2,7 @@ use crate::attributes::SiteAttribute;
 use crate::body::{Body, BodyParts, NodeParts};
 use crate::error::{Error, Result, SourceLocation};
 use crate::function::{Entry, Function, FunctionKind, Module};
-use crate::kernel::{Effect, Kernel, Location, Site, StepKernel};
+use crate::kernel::{Effect, Kernel, Location, Site};
 use crate::registry::NativeFunction;
 use bef::attribute::Attribute;
 use smallvec::SmallVec;
@@ -91,13 +91,6 @@ impl FunctionBuilder {
             effect: Effect::Any,
         });
         (results.into_iter().map(Register).collect(), id)
-    }
-
-    /// Adds a kernel that does a step of whoever executes the function: see [`crate::Env::Steps`]. Its
-    /// arguments say which steps come before it; its results are chains.
-    pub fn step(&mut self, step: usize, arguments: &[Register], results: usize) -> (Vec<Register>, KernelId) {
-        let kernel: Arc<dyn Kernel> = Arc::new(StepKernel(step));
-        self.call(&kernel, arguments, results)
     }
 
     /// More about a kernel.

@@ -3,7 +3,7 @@ use crate::body::Body;
 use crate::context::ExecutionContext;
 use crate::decode::Source;
 use crate::error::{Error, ErrorCode, ErrorValue, Result, SourceLocation};
-use crate::kernel::{Env, Frame};
+use crate::kernel::Frame;
 use crate::registry::NativeFunction;
 use crate::value::Value;
 use crate::{dataflow, effects, ordered, stack};
@@ -406,7 +406,7 @@ impl<'a> FunctionRef<'a> {
         }
         let outcome = stack::scope(|| {
             let arguments = arguments.iter().cloned();
-            ordered::run(self, &mut Vec::new(), context, Env::None, arguments, &mut results)
+            ordered::run(self, &mut Vec::new(), context, arguments, &mut results)
         });
         match outcome {
             Ok(()) => results,

@@ -3,7 +3,7 @@ use crate::context::ExecutionContext;
 use crate::error::{ErrorCode, ErrorValue, SourceLocation};
 use crate::function::{FunctionRef, Results};
 use crate::stack;
-use crate::value::{Chain, FromValue, IntoValue, Value};
+use crate::value::{FromValue, IntoValue, Value};
 use std::any::Any;
 use std::sync::Arc;
 
@@ -56,42 +56,6 @@ impl<F: Fn(&mut Frame<'_>) + Send + Sync> Kernel for F {
     }
 }
 
-/// What a caller lends to the kernels of one execution beside their arguments.
-#[derive(Default)]
-pub enum Env<'a> {
-    /// Nothing.
-    #[default]
-    None,
-    /// The work of kernels that were added by [`crate::FunctionBuilder::step`].
-    Steps(&'a dyn Steps),
-}
-
-/// Work that is prepared and numbered elsewhere, on memory that lives no longer than an execution: the
-/// steps of a graph.
-pub trait Steps {
-    /// Does one step.
-    ///
-    /// # Errors
-    /// Why it fails; the execution ends with that.
-    fn step(&self, index: usize) -> Result<(), Fault>;
-}
-
-/// Stands for a step in a function.
-pub(crate) struct StepKernel(pub(crate) usize);
-
-impl Kernel for StepKernel {
-    fn run(&self, frame: &mut Frame<'_>) {
-        let outcome = match &frame.env {
-            Env::Steps(steps) => steps.step(self.0),
-            Env::None => Err(Fault::invalid("a function of steps is executed without them")),
-        };
-        match outcome {
-            Ok(()) => (0..frame.results()).for_each(|i| frame.set(i, Chain)),
-            Err(fault) => frame.fail(fault),
-        }
-    }
-}
-
 /// Where in a function a kernel stands, and what it was given there once and for all.
 pub(crate) struct Site {
     pub(crate) name: Arc<str>,
@@ -123,7 +87,6 @@ pub struct Frame<'a> {
     pub(crate) site: &'a Site,
     pub(crate) function: FunctionRef<'a>,
     pub(crate) context: &'a ExecutionContext,
-    pub(crate) env: Env<'a>,
     /// Whether functions that the kernel calls may run in program order, see [`crate::effects`].
     pub(crate) in_order: bool,
     pub(crate) error: Option<ErrorValue>,
@@ -138,7 +101,6 @@ impl<'a> Frame<'a> {
         site: &'a Site,
         function: FunctionRef<'a>,
         context: &'a ExecutionContext,
-        env: Env<'a>,
     ) -> Self {
         Self {
             values: registers,
@@ -149,7 +111,6 @@ impl<'a> Frame<'a> {
             site,
             function,
             context,
-            env,
             in_order: false,
             error: None,
         }

@@ -3,7 +3,7 @@ use crate::context::ExecutionContext;
 use crate::dataflow::traced;
 use crate::error::{Error, ErrorValue, Result};
 use crate::function::{Function, FunctionRef};
-use crate::kernel::{Env, Frame};
+use crate::kernel::Frame;
 use crate::value::Value;
 
 /// Runs a function's kernels one after another, in the order given, on this thread and without
@@ -38,21 +38,7 @@ impl Interpreter {
         arguments: impl IntoIterator<Item = Value>,
         results: &mut [Value],
     ) -> Result<()> {
-        self.run_with(context, Env::None, arguments, results)
-    }
-
-    /// Runs the function with something lent to its kernels.
-    ///
-    /// # Errors
-    /// As [`Self::run`].
-    pub fn run_with(
-        &mut self,
-        context: &ExecutionContext,
-        env: Env<'_>,
-        arguments: impl IntoIterator<Item = Value>,
-        results: &mut [Value],
-    ) -> Result<()> {
-        run(self.function.by_ref(), &mut self.registers, context, env, arguments, results)
+        run(self.function.by_ref(), &mut self.registers, context, arguments, results)
     }
 }
 
@@ -61,7 +47,6 @@ pub(crate) fn run(
     function: FunctionRef<'_>,
     registers: &mut Vec<Value>,
     context: &ExecutionContext,
-    env: Env<'_>,
     arguments: impl IntoIterator<Item = Value>,
     results: &mut [Value],
 ) -> Result<()> {
@@ -87,9 +72,9 @@ pub(crate) fn run(
     }
     context.count_some_kernels(body.nodes.len() as u32);
     let (outcome, shares) = if context.host().tracer().is_enabled() {
-        run_kernels::<true>(function, body, registers, context, env)
+        run_kernels::<true>(function, body, registers, context)
     } else {
-        run_kernels::<false>(function, body, registers, context, env)
+        run_kernels::<false>(function, body, registers, context)
     };
     if outcome.is_ok() {
         for (i, (&register, result)) in body.results.iter().zip(results).enumerate() {
@@ -111,14 +96,13 @@ fn run_kernels<const TRACED: bool>(
     body: &Body,
     registers: &mut [Value],
     context: &ExecutionContext,
-    env: Env<'_>,
 ) -> (Result<(), ErrorValue>, bool) {
     let shares = registers[..body.arguments].iter().any(|v| !v.is_plain());
     if let Some(error) = context.cancelled() {
         return (Err(error.clone()), shares);
     }
     let Some(site) = body.sites.first() else { return (Ok(()), shares) };
-    let mut frame = Frame::on_registers(registers, shares, site, function, context, env);
+    let mut frame = Frame::on_registers(registers, shares, site, function, context);
     for (index, call) in body.plain.iter().enumerate() {
         if !TRACED && call.run(frame.values) {
             continue;

@@ -7,7 +7,7 @@ use crate::body::Body;
 use crate::context::ExecutionContext;
 use crate::error::ErrorValue;
 use crate::function::{FunctionRef, Results};
-use crate::kernel::{Env, Frame, Site};
+use crate::kernel::{Frame, Site};
 use crate::limits::KERNELS_BETWEEN_CHECKS;
 use crate::stack;
 use crate::value::Value;
@@ -452,7 +452,7 @@ impl<'a> Step<'a> {
         context: &'a ExecutionContext,
         body: &'a Body,
     ) -> Self {
-        let frame = Frame::on_registers(values, shares, site, function, context, Env::None);
+        let frame = Frame::on_registers(values, shares, site, function, context);
         Self { frame, uses, tracer: context.host().tracer(), body }
     }
 

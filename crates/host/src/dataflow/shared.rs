@@ -8,7 +8,7 @@ use crate::async_value::AsyncValue;
 use crate::body::{Body, Node};
 use crate::context::ExecutionContext;
 use crate::function::{Function, FunctionRef};
-use crate::kernel::{Env, Frame};
+use crate::kernel::Frame;
 use crate::limits::KERNELS_BETWEEN_CHECKS;
 use crate::stack;
 use crate::value::Value;
@@ -237,7 +237,6 @@ impl<'a> Part<'a> {
                 site,
                 function,
                 context,
-                env: Env::None,
                 in_order: false,
                 error: None,
             };
