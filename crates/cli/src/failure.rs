@@ -10,6 +10,8 @@ pub(crate) enum Failure {
     Usage(String),
     /// Something failed: exit status 1.
     Failed(Box<dyn Error + Send + Sync>),
+    /// Something failed where status 1 is an answer: exit status 2.
+    Trouble(Box<dyn Error + Send + Sync>),
     /// Something failed and has been told already: exit status 1.
     Reported,
     /// Whoever read our output has gone: not worth a word.
@@ -30,18 +32,26 @@ impl Failure {
                 eprintln!("{} {message}", style.error("error:"));
                 ExitCode::from(2)
             }
-            Self::Failed(e) => {
+            Self::Failed(ref e) | Self::Trouble(ref e) => {
                 eprintln!("{} {e}", style.error("error:"));
                 let mut cause = e.source();
                 while let Some(e) = cause {
                     eprintln!("  {} {e}", style.note("caused by:"));
                     cause = e.source();
                 }
-                if let Some(help) = help(&*e) {
+                if let Some(help) = help(&**e) {
                     eprintln!("  {} {help}", style.note("help:"));
                 }
-                ExitCode::from(1)
+                ExitCode::from(if matches!(self, Self::Trouble(_)) { 2 } else { 1 })
             }
+        }
+    }
+
+    /// The same of a verb whose exit status 1 is an answer: what failed has status 2.
+    pub(crate) fn into_trouble(self) -> Self {
+        match self {
+            Self::Failed(e) => Self::Trouble(e),
+            other => other,
         }
     }
 }

@@ -325,27 +325,57 @@ impl Missing {
     }
 }
 
+impl Missing {
+    /// Adds what another method of the program lacks.
+    pub fn merge(&mut self, other: Missing) {
+        for op in other.operators {
+            match self.operators.iter_mut().find(|o| o.name == op.name) {
+                Some(known) => known.calls += op.calls,
+                None => self.operators.push(op),
+            }
+        }
+        for backend in other.backends {
+            match self.backends.iter_mut().find(|b| b.id == backend.id) {
+                Some(known) => {
+                    known.delegates += backend.delegates;
+                    known.payload_bytes = known.payload_bytes.saturating_add(backend.payload_bytes);
+                }
+                None => self.backends.push(backend),
+            }
+        }
+    }
+
+    /// What is missing, a sentence each: first the operators, then the backends.
+    pub fn sentences(&self) -> Vec<String> {
+        let operators = self.operators.iter().map(MissingOperator::to_string);
+        operators.chain(self.backends.iter().map(MissingBackend::to_string)).collect()
+    }
+}
+
+impl fmt::Display for MissingOperator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "no kernel for the operator `{}` ({})", self.name, count(self.calls, "call"))?;
+        if !self.similar.is_empty() {
+            write!(f, "; there is {}", list(&self.similar))?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for MissingBackend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let why = if self.unavailable { "is not available on this machine" } else { "is not registered" };
+        let delegates = count(self.delegates, "delegate");
+        write!(f, "the backend `{}` {why} ({delegates}, {} bytes of payload)", self.id, self.payload_bytes)
+    }
+}
+
 impl std::error::Error for Missing {}
 
 impl fmt::Display for Missing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let count = |n: usize, thing: &str| format!("{n} {thing}{}", if n == 1 { "" } else { "s" });
         write!(f, "method `{}` cannot run here:", self.method)?;
-        for op in &self.operators {
-            write!(f, "\n  no kernel for the operator `{}` ({})", op.name, count(op.calls, "call"))?;
-            if !op.similar.is_empty() {
-                write!(f, "; there is {}", list(&op.similar))?;
-            }
-        }
-        for b in &self.backends {
-            let why = if b.unavailable { "is not available on this machine" } else { "is not registered" };
-            let delegates = count(b.delegates, "delegate");
-            write!(
-                f,
-                "\n  the backend `{}` {why} ({delegates}, {} bytes of payload)",
-                b.id, b.payload_bytes
-            )?;
-        }
+        self.sentences().iter().try_for_each(|sentence| write!(f, "\n  {sentence}"))?;
         if !self.operators.is_empty() {
             f.write_str(
                 "\n  export the model without these operators, or register kernels for them in the \
@@ -360,6 +390,10 @@ impl fmt::Display for Missing {
         }
         Ok(())
     }
+}
+
+fn count(n: usize, thing: &str) -> String {
+    format!("{n} {thing}{}", if n == 1 { "" } else { "s" })
 }
 
 fn list(names: &[String]) -> String {

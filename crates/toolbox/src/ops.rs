@@ -1,9 +1,13 @@
-//! The operators that a build has, and those that a program asks for.
+//! The operators that a build has, and what a file needs to run: which of its operators, backends or
+//! kernels the build lacks.
 
-use crate::Result;
+use crate::bundle::Bundle;
+use crate::{Context, Result, kind};
+use format::FileKind;
 use operator::KernelRegistry;
-use runtime::Program;
+use runtime::{BackendRegistry, DataLoader, Limits, Missing, MissingOperator, Program, Purpose};
 use serde::Serialize;
+use std::sync::Arc;
 
 /// An operator of a registry.
 #[derive(Debug, Clone, Serialize)]
@@ -14,6 +18,23 @@ pub struct Supported {
     pub schema: String,
     /// The scalar types that its main input may have.
     pub dtypes: Vec<&'static str>,
+}
+
+/// What a file needs to run, and whether this build can run it.
+#[derive(Debug, Clone, Serialize)]
+pub struct Requirements {
+    /// The file.
+    pub file: String,
+    /// Its format.
+    pub format: &'static str,
+    /// Whether nothing is missing.
+    pub can_run: bool,
+    /// The operators that its methods call, by name; of a BEF program, its kernels.
+    pub operators: Vec<Needed>,
+    /// The backends that its delegates need, by id.
+    pub backends: Vec<NeededBackend>,
+    /// What is missing, a sentence each. Empty if the build can run the file.
+    pub missing: Vec<String>,
 }
 
 /// An operator that a program calls.
@@ -30,6 +51,19 @@ pub struct Needed {
     pub similar: Vec<String>,
 }
 
+/// A backend that delegates of a program need.
+#[derive(Debug, Clone, Serialize)]
+pub struct NeededBackend {
+    /// Its id.
+    pub id: String,
+    /// How many delegates need it, in all methods.
+    pub delegates: usize,
+    /// Bytes of their payloads.
+    pub payload_bytes: u64,
+    /// Whether it is registered and available.
+    pub available: bool,
+}
+
 /// Every operator of the registry, by name.
 pub fn supported(kernels: &KernelRegistry) -> Vec<Supported> {
     let names = kernels.names().into_iter();
@@ -43,20 +77,100 @@ pub fn supported(kernels: &KernelRegistry) -> Vec<Supported> {
         .collect()
 }
 
-/// Every operator that the methods of a program call, by name.
-pub fn needed(program: &Program, kernels: &KernelRegistry) -> Result<Vec<Needed>> {
-    let mut all: Vec<Needed> = Vec::new();
-    for op in program.methods().flat_map(|m| m.operators()) {
-        match all.iter_mut().find(|n| n.name == op.name) {
-            Some(seen) => seen.calls += op.calls,
-            None => {
-                let available = kernels.contains(&op.name);
-                let similar = if available { Vec::new() } else { kernels.similar(&op.name) };
-                let similar = similar.into_iter().map(str::to_owned).collect();
-                all.push(Needed { name: op.name, calls: op.calls, available, similar });
-            }
+/// What a program needs to run, bundled or not, or a BEF program. Fails if the file cannot be read or is
+/// none of these.
+pub fn requirements(
+    loader: &Arc<dyn DataLoader>,
+    kernels: &KernelRegistry,
+    backends: &BackendRegistry,
+    limits: &Limits,
+) -> Result<Requirements> {
+    let found = kind::of(&**loader)?;
+    let mut all = Requirements {
+        file: loader.name().to_owned(),
+        format: found.map_or("", FileKind::name),
+        can_run: false,
+        operators: Vec::new(),
+        backends: Vec::new(),
+        missing: Vec::new(),
+    };
+    match found {
+        Some(FileKind::Pte) => {
+            all.add_program(&Program::load(Arc::clone(loader), limits)?, kernels, backends)?;
         }
+        Some(FileKind::Bpte) => {
+            let bundle = Bundle::open(&**loader, limits)?;
+            all.add_program(&Program::load(bundle.program(), limits)?, kernels, backends)?;
+        }
+        Some(FileKind::Bef) => all.add_bef(&loader.load(0, loader.size(), Purpose::Program)?)?,
+        other => return Err(kind::wrong(&**loader, other, "ops", "programs (.pte, .bpte, .bef)")),
     }
-    all.sort_by(|a, b| a.name.cmp(&b.name));
+    all.can_run = all.missing.is_empty();
     Ok(all)
+}
+
+impl Requirements {
+    fn add_program(
+        &mut self,
+        program: &Program,
+        kernels: &KernelRegistry,
+        backends: &BackendRegistry,
+    ) -> Result<()> {
+        let mut lacking = Missing::default();
+        for method in program.methods() {
+            let missing = program.missing_in(method.name(), kernels, backends)?;
+            for op in method.operators() {
+                let absent = missing.operators.iter().find(|m| m.name == op.name);
+                match self.operators.iter_mut().find(|n| n.name == op.name) {
+                    Some(seen) => seen.calls += op.calls,
+                    None => self.operators.push(Needed {
+                        name: op.name,
+                        calls: op.calls,
+                        available: absent.is_none(),
+                        similar: absent.map_or_else(Vec::new, |m| m.similar.clone()),
+                    }),
+                }
+            }
+            for backend in method.backends() {
+                let available = missing.backends.iter().all(|m| m.id != backend.id);
+                match self.backends.iter_mut().find(|n| n.id == backend.id) {
+                    Some(seen) => {
+                        seen.delegates += backend.delegates;
+                        seen.payload_bytes = seen.payload_bytes.saturating_add(backend.payload_bytes);
+                    }
+                    None => self.backends.push(NeededBackend {
+                        id: backend.id,
+                        delegates: backend.delegates,
+                        payload_bytes: backend.payload_bytes,
+                        available,
+                    }),
+                }
+            }
+            lacking.merge(missing);
+        }
+        self.operators.sort_by(|a, b| a.name.cmp(&b.name));
+        self.backends.sort_by(|a, b| a.id.cmp(&b.id));
+        self.missing = lacking.sentences();
+        Ok(())
+    }
+
+    fn add_bef(&mut self, bytes: &[u8]) -> Result<()> {
+        let context = || format!("{} is not a valid BEF file", self.file);
+        let program = bef::File::open(bytes).and_then(|file| file.verify()).context(context)?;
+        for kernel in crate::bef::kernels(&program).context(context)? {
+            if !kernel.supported {
+                let absent =
+                    MissingOperator { name: kernel.name.clone(), calls: kernel.calls, similar: Vec::new() };
+                self.missing.push(absent.to_string());
+            }
+            self.operators.push(Needed {
+                name: kernel.name,
+                calls: kernel.calls,
+                available: kernel.supported,
+                similar: Vec::new(),
+            });
+        }
+        self.operators.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(())
+    }
 }

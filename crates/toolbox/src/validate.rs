@@ -1,9 +1,12 @@
 //! Everything that is wrong with a file.
 
+use crate::ops::requirements;
 use crate::{Result, kind};
 use format::{FileKind, ptd, pte};
-use runtime::{DataLoader, Limits, Purpose};
+use operator::KernelRegistry;
+use runtime::{BackendRegistry, DataLoader, Limits, Purpose};
 use serde::Serialize;
+use std::sync::Arc;
 
 /// What validating one file has found.
 #[derive(Debug, Clone, Serialize)]
@@ -18,6 +21,10 @@ pub struct Validation {
     pub valid: bool,
     /// What is wrong, up to [`format::Limits::errors`] things.
     pub problems: Vec<Problem>,
+    /// Whether this build can run it; none for files that are invalid or no programs.
+    pub can_run: Option<bool>,
+    /// What this build lacks to run it, a sentence each.
+    pub missing: Vec<String>,
 }
 
 /// One thing that is wrong with a file.
@@ -50,16 +57,31 @@ impl From<&format::Error> for Problem {
     }
 }
 
-/// Checks a file, reading its header and tables only.
+/// Checks a file, reading its header and tables only, and says whether programs can run here.
 ///
 /// Fails if the file cannot be read or is of no format that can be validated; what is wrong with a
 /// file that can stands in the answer.
-pub fn validate(loader: &dyn DataLoader, limits: &Limits) -> Result<Validation> {
+pub fn validate(
+    loader: &Arc<dyn DataLoader>,
+    kernels: &KernelRegistry,
+    backends: &BackendRegistry,
+    limits: &Limits,
+) -> Result<Validation> {
+    let mut found = structure(&**loader, limits)?;
+    if found.valid && found.format != FileKind::Ptd.name() {
+        let needed = requirements(loader, kernels, backends, limits)?;
+        (found.can_run, found.missing) = (Some(needed.can_run), needed.missing);
+    }
+    Ok(found)
+}
+
+/// What is wrong with the file as a file of its format.
+fn structure(loader: &dyn DataLoader, limits: &Limits) -> Result<Validation> {
     let found = kind::of(loader)?;
     let problems = match found {
-        Some(FileKind::Pte) => program(loader, limits)?,
-        Some(FileKind::Ptd) => flat_tensor(loader, limits)?,
-        Some(FileKind::Bef) => return bef_program(loader),
+        Some(FileKind::Pte) => program(loader, limits)?.iter().map(Problem::from).collect(),
+        Some(FileKind::Ptd) => flat_tensor(loader, limits)?.iter().map(Problem::from).collect(),
+        Some(FileKind::Bef) => bef_program(loader)?,
         other => {
             return Err(kind::wrong(
                 loader,
@@ -74,12 +96,14 @@ pub fn validate(loader: &dyn DataLoader, limits: &Limits) -> Result<Validation> 
         format: found.map_or("", FileKind::name),
         bytes: loader.size(),
         valid: problems.is_empty(),
-        problems: problems.iter().map(Problem::from).collect(),
+        problems,
+        can_run: None,
+        missing: Vec::new(),
     })
 }
 
 /// The first problem of a `.bef` file.
-fn bef_program(loader: &dyn DataLoader) -> Result<Validation> {
+fn bef_program(loader: &dyn DataLoader) -> Result<Vec<Problem>> {
     let bytes = loader.load(0, loader.size(), Purpose::Program)?;
     let problem = bef::File::open(&bytes).and_then(|file| file.verify()).err().map(|e| Problem {
         path: e.path.clone(),
@@ -89,13 +113,7 @@ fn bef_program(loader: &dyn DataLoader) -> Result<Validation> {
         found: e.found.clone(),
         message: e.to_string(),
     });
-    Ok(Validation {
-        file: loader.name().to_owned(),
-        format: FileKind::Bef.name(),
-        bytes: loader.size(),
-        valid: problem.is_none(),
-        problems: problem.into_iter().collect(),
-    })
+    Ok(problem.into_iter().collect())
 }
 
 /// The problems of a `.pte` file: the first of its header or its structure, or all of its values.

@@ -1,14 +1,18 @@
 use crate::failure::{Failure, Result};
-use crate::general::{self, GeneralOpts, OutputArg, exit_status};
+use crate::general::{self, GeneralOpts, OutputArg};
 use clap::Args;
-use pteron::{Limits, Program};
+use pteron::Limits;
 use std::fmt::Write;
 use std::path::PathBuf;
-use toolbox::ops::{needed, supported};
+use toolbox::ops::{Requirements, requirements, supported};
 use toolbox::run::LoadMode;
 use toolbox::show::{count, table};
 
-/// List the operators that this build has, or what a program needs and this build lacks
+/// List the operators that this build has, or say whether it can run programs and what they lack
+///
+/// With --file, the operators and backends that each program needs are listed, those that are missing are
+/// marked, and the last line says whether this build can run the program. `inspect`, `validate` and the
+/// error of `run` say the same.
 #[derive(Debug, Args)]
 #[command(after_long_help = concat!(
     "Examples:\n",
@@ -17,16 +21,20 @@ use toolbox::show::{count, table};
     "  # those with `conv` in their name\n",
     "  pteron ops conv\n\n",
     "  # what a program needs; fails if something is missing\n",
-    "  pteron ops --file model.pte",
-    exit_status!()
+    "  pteron ops --file model.pte\n\n",
+    "  # a gate before a release\n",
+    "  pteron ops --file build/*.pte --json > support.json",
+    "\n\nExit status:\n  0  done; with --file, every program can run\n  1  a program cannot run, or something failed\n",
+    "  2  a file cannot be read, or the arguments make no sense"
 ))]
 pub(crate) struct Opts {
     /// Show only operators with this in their name
     #[arg(value_name = "TEXT")]
     filter: Option<String>,
-    /// Show what this program needs; exit with 1 if an operator is missing. `-` is stdin
-    #[arg(short, long, value_name = "FILE")]
-    file: Option<PathBuf>,
+    /// Say of these programs (.pte, .bpte, .bef) what they need and whether this build can run them; `-`
+    /// is stdin
+    #[arg(short, long = "file", value_name = "FILE", num_args = 1..)]
+    files: Vec<PathBuf>,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -35,11 +43,8 @@ pub(crate) struct Opts {
 }
 
 impl Opts {
-    pub(crate) fn run(self, _: &GeneralOpts) -> Result {
-        match &self.file {
-            Some(file) => self.of_program(general::open(file, LoadMode::File)?),
-            None => self.of_build(),
-        }
+    pub(crate) fn run(self, general: &GeneralOpts) -> Result {
+        if self.files.is_empty() { self.of_build() } else { self.of_files(general) }
     }
 
     fn wanted(&self, name: &str) -> bool {
@@ -63,30 +68,56 @@ impl Opts {
         self.output.write_text(&text)
     }
 
-    fn of_program(&self, loader: std::sync::Arc<dyn pteron::DataLoader>) -> Result {
-        let name = loader.name().to_owned();
-        let program = Program::load(loader, &Limits::default()).map_err(toolbox::Error::from)?;
-        let mut all = needed(&program, &pteron::kernel_registry())?;
-        all.retain(|op| self.wanted(&op.name));
-        let missing = all.iter().filter(|op| !op.available).count();
+    /// Says of every file whether this build can run it, those that cannot be read included.
+    fn of_files(&self, general: &GeneralOpts) -> Result {
+        let (kernels, backends) = (pteron::kernel_registry(), general::backends());
+        let read = |file: &PathBuf| -> Result<Requirements> {
+            let loader = general::open(file, LoadMode::File)?;
+            Ok(requirements(&loader, &kernels, &backends, &Limits::default())?)
+        };
+        let (mut all, mut unread) = (Vec::new(), None);
+        for file in &self.files {
+            match read(file) {
+                Ok(found) => all.push(found),
+                // The last one is told by `main`, all others here.
+                Err(failure) => unread.replace(failure).into_iter().for_each(|f| {
+                    f.report(general);
+                }),
+            }
+        }
+        for found in &mut all {
+            found.operators.retain(|op| self.wanted(&op.name));
+        }
         if self.json {
             self.output.write_json(&all)?;
         } else {
-            let rows = all.iter().map(|op| {
-                let note = match (op.available, op.similar.as_slice()) {
-                    (true, _) => String::new(),
-                    (false, []) => "missing".to_owned(),
-                    (false, similar) => format!("missing; there is {}", similar.join(", ")),
-                };
-                vec![op.calls.to_string(), op.name.clone(), note]
-            });
-            let mut text = table(rows.collect(), "><<", 0);
-            let _ = match missing {
-                0 => writeln!(text, "{name}: nothing is missing of {}", count(all.len(), "operator")),
-                n => writeln!(text, "{name}: {n} of {} missing", count(all.len(), "operator")),
-            };
-            self.output.write_text(&text)?;
+            self.output.write_text(&all.iter().map(|found| self.text(found)).collect::<String>())?;
         }
-        if missing == 0 { Ok(()) } else { Err(Failure::Reported) }
+        match unread {
+            Some(failure) => Err(failure.into_trouble()),
+            None if all.iter().all(|found| found.can_run) => Ok(()),
+            None => Err(Failure::Reported),
+        }
+    }
+
+    fn text(&self, found: &Requirements) -> String {
+        let operators = found.operators.iter().map(|op| {
+            let note = if op.available { "" } else { "missing" };
+            vec![op.calls.to_string(), op.name.clone(), note.to_owned()]
+        });
+        let backends = found.backends.iter().map(|b| {
+            let note = if b.available { "" } else { "missing" };
+            vec![b.delegates.to_string(), format!("backend {}", b.id), note.to_owned()]
+        });
+        let mut text = table(operators.chain(backends).collect(), "><<", 0);
+        if found.can_run {
+            let _ = writeln!(text, "{}: can run", found.file);
+        } else {
+            let _ = writeln!(text, "{}: cannot run", found.file);
+            for sentence in &found.missing {
+                let _ = writeln!(text, "  {sentence}");
+            }
+        }
+        text
     }
 }

@@ -11,7 +11,8 @@ use toolbox::validate::validate;
 /// Find everything that is wrong with programs (.pte) or files of named data (.ptd)
 ///
 /// Every problem is shown with its field, what was expected and what was found. Only the tables of a
-/// file are read.
+/// file are read. Of a valid program that this build cannot run, what is missing is listed; that is no
+/// problem of the file (`pteron ops --file` is the gate for that).
 #[derive(Debug, Args)]
 #[command(after_long_help = concat!(
     "Examples:\n",
@@ -38,10 +39,11 @@ pub(crate) struct Opts {
 
 impl Opts {
     pub(crate) fn run(self, _: &GeneralOpts) -> Result {
+        let (kernels, backends) = (pteron::kernel_registry(), general::backends());
         let mut all = Vec::new();
         for file in &self.files {
             let loader = general::open(file, LoadMode::File)?;
-            all.push(validate(&*loader, &Limits::default())?);
+            all.push(validate(&loader, &kernels, &backends, &Limits::default())?);
         }
         let valid = all.iter().all(|v| v.valid);
         if self.json {
@@ -50,6 +52,10 @@ impl Opts {
             let mut text = String::new();
             for v in &all {
                 let _ = match v.problems.len() {
+                    0 if v.can_run == Some(false) => {
+                        let _ = writeln!(text, "{}: valid, but this build cannot run it", v.file);
+                        v.missing.iter().try_for_each(|sentence| writeln!(text, "  {sentence}"))
+                    }
                     0 => writeln!(text, "{}: valid", v.file),
                     n => writeln!(text, "{}: {}", v.file, count(n, "problem")),
                 };

@@ -6,6 +6,7 @@ mod run;
 mod translate;
 
 pub use bytes::labelled_bytes;
+pub(crate) use report::kernels;
 pub use report::{AttributeReport, BefReport, FunctionReport, KernelReport, SectionReport, report};
 pub use run::{Queue, RunOptions, run};
 pub use translate::{Translation, check_diagnostics, to_bef, to_text};

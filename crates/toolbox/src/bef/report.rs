@@ -91,8 +91,6 @@ const LONGEST_VALUE: usize = 60;
 pub fn report(bytes: &[u8], name: &str) -> Result<BefReport> {
     let context = || format!("{name} is not a valid BEF file");
     let program = bef::File::open(bytes).and_then(|file| file.verify()).context(context)?;
-    let registry = tfrt_kernels::registry();
-    let mut calls = BTreeMap::<u32, usize>::new();
     let mut functions = Vec::new();
     for (i, entry) in program.functions().iter().enumerate() {
         let types = |ids: &[bef::TypeId]| ids.iter().map(|t| program.type_name(*t).to_owned()).collect();
@@ -114,9 +112,6 @@ pub fn report(bytes: &[u8], name: &str) -> Result<BefReport> {
             let mut streams: Vec<u64> = record.kernel_table().iter().map(|k| k.stream_id).collect();
             streams.sort_unstable();
             streams.dedup();
-            for kernel in record.kernels().skip(1) {
-                *calls.entry(kernel.context(context)?.code()).or_default() += 1;
-            }
             function.kernels = Some(record.kernel_table().len().saturating_sub(1));
             function.registers = Some(record.register_uses().len());
             function.streams = Some(streams.len());
@@ -125,24 +120,37 @@ pub fn report(bytes: &[u8], name: &str) -> Result<BefReport> {
         }
         functions.push(function);
     }
-    let kernels = (0..program.kernel_names().len() as u32).map(|code| {
+    Ok(BefReport {
+        report: crate::inspect::REPORT_VERSION,
+        file: name.to_owned(),
+        bytes: bytes.len() as u64,
+        sections: sections(&program),
+        kernels: kernels(&program).context(context)?,
+        attributes: attributes(&program),
+        types: program.type_names().iter().map(|t| (*t).to_owned()).collect(),
+        functions,
+    })
+}
+
+/// The kernels that a program names, in the order of its table, and whether this build has them.
+pub(crate) fn kernels(program: &Verified<'_>) -> bef::Result<Vec<KernelReport>> {
+    let registry = tfrt_kernels::registry();
+    let mut calls = BTreeMap::<u32, usize>::new();
+    for i in 0..program.functions().len() {
+        let Some(record) = program.function(FunctionId(i as u32))? else { continue };
+        for kernel in record.kernels().skip(1) {
+            *calls.entry(kernel?.code()).or_default() += 1;
+        }
+    }
+    let report = |code| {
         let name = program.kernel_name(KernelCode(code)).to_owned();
         KernelReport {
             calls: calls.get(&code).copied().unwrap_or(0),
             supported: registry.kernel(&name).is_some(),
             name,
         }
-    });
-    Ok(BefReport {
-        report: crate::inspect::REPORT_VERSION,
-        file: name.to_owned(),
-        bytes: bytes.len() as u64,
-        sections: sections(&program),
-        kernels: kernels.collect(),
-        attributes: attributes(&program),
-        types: program.type_names().iter().map(|t| (*t).to_owned()).collect(),
-        functions,
-    })
+    };
+    Ok((0..program.kernel_names().len() as u32).map(report).collect())
 }
 
 fn sections(program: &Verified<'_>) -> Vec<SectionReport> {

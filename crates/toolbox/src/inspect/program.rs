@@ -180,6 +180,8 @@ pub struct MissingReport {
     pub operators: Vec<String>,
     /// Backends that are not registered, or not available.
     pub backends: Vec<String>,
+    /// All of that, a sentence each, with calls and sizes.
+    pub sentences: Vec<String>,
 }
 
 /// A segment.
@@ -323,6 +325,7 @@ impl MissingReport {
         Self {
             operators: missing.operators.iter().map(|o| o.name.clone()).collect(),
             backends: missing.backends.iter().map(|b| b.id.clone()).collect(),
+            sentences: missing.sentences(),
         }
     }
 }

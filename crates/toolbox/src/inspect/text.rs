@@ -201,11 +201,8 @@ fn method_text(out: &mut String, m: &MethodReport, all: bool) -> fmt::Result {
         None => writeln!(out, "  runs here: yes"),
         Some(missing) => {
             writeln!(out, "  runs here: no")?;
-            if !missing.operators.is_empty() {
-                writeln!(out, "    missing operators: {}", missing.operators.join(", "))?;
-            }
-            if !missing.backends.is_empty() {
-                writeln!(out, "    missing backends: {}", missing.backends.join(", "))?;
+            for sentence in &missing.sentences {
+                writeln!(out, "    {sentence}")?;
             }
             Ok(())
         }
