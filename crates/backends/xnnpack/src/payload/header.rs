@@ -1,0 +1,63 @@
+use format::{Error, ErrorKind, Result};
+use std::ops::Range;
+
+/// Bytes of the header.
+const LENGTH: usize = 30;
+
+/// Where the parts of a payload lie.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Header {
+    /// The flatbuffer.
+    pub flatbuffer: Range<u64>,
+    /// The constants behind it.
+    pub constants: Range<u64>,
+}
+
+impl Header {
+    /// Reads the header. `None` if there is none: then all of the payload is the flatbuffer.
+    pub(super) fn parse(bytes: &[u8]) -> Result<Option<Self>> {
+        if bytes.get(4..8) != Some(b"XH00") {
+            return Ok(None);
+        }
+        let Some(head) = bytes.get(..LENGTH) else {
+            let expected = format!("a payload of at least {LENGTH} bytes, as its header has");
+            return Err(
+                Error::new(ErrorKind::Truncated, "header", expected, bytes.len()).at(bytes.len() as u64)
+            );
+        };
+        let number =
+            |at: usize, len: usize| head[at..at + len].iter().rev().fold(0u64, |n, b| n << 8 | u64::from(*b));
+        let length = number(8, 2);
+        if length < LENGTH as u64 {
+            let expected = format!("at least {LENGTH} bytes");
+            return Err(Error::new(ErrorKind::Invalid, "header.length", expected, length).at(8));
+        }
+        let part = |name: &str, at: u64, start: u64, size: u64| {
+            let end = start.checked_add(size).filter(|end| *end <= bytes.len() as u64);
+            end.map(|end| start..end).ok_or_else(|| {
+                let expected = format!("a part of the payload of {} bytes", bytes.len());
+                let found = format!("{size} bytes from {start} on");
+                Error::new(ErrorKind::Invalid, format!("header.{name}"), expected, found).at(at)
+            })
+        };
+        let flatbuffer = part("flatbuffer_offset", 10, number(10, 4), number(14, 4))?;
+        let constants = part("constant_data_offset", 18, number(18, 4), number(22, 8))?;
+        if flatbuffer.end - flatbuffer.start < 8 {
+            let found = flatbuffer.end - flatbuffer.start;
+            return Err(
+                Error::new(ErrorKind::Invalid, "header.flatbuffer_size", "at least 8 bytes", found).at(14)
+            );
+        }
+        if flatbuffer.start < length {
+            let expected = format!("a place behind the header of {length} bytes");
+            let found = flatbuffer.start;
+            return Err(Error::new(ErrorKind::Invalid, "header.flatbuffer_offset", expected, found).at(10));
+        }
+        if constants.start < flatbuffer.end {
+            let expected = format!("a place behind the flatbuffer, which ends at byte {}", flatbuffer.end);
+            let found = constants.start;
+            return Err(Error::new(ErrorKind::Invalid, "header.constant_data_offset", expected, found).at(18));
+        }
+        Ok(Some(Self { flatbuffer, constants }))
+    }
+}

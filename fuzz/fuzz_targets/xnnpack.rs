@@ -1,0 +1,14 @@
+//! Any bytes are read as an XNNPACK payload or refused; what is read names only what there is.
+#![no_main]
+
+use backend_xnnpack::Payload;
+use format::Limits;
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|bytes: &[u8]| {
+    let Ok(payload) = Payload::read(bytes, &Limits::default()) else { return };
+    let used = payload.nodes.iter().flat_map(|node| node.inputs.iter().chain(&node.outputs));
+    assert!(used.chain(&payload.inputs).chain(&payload.outputs).all(|&index| index < payload.values.len()));
+    assert!(payload.values.iter().filter_map(|v| v.constant()).all(|index| index < payload.constants.len()));
+    assert!(!payload.listing().is_empty());
+});
