@@ -1,0 +1,244 @@
+use crate::{Effect, Kind};
+use operator::{Arg, Args, Kernel, KernelContext, Out, Outs, PreparedKernel, Result, Results};
+use smallvec::SmallVec;
+use std::fmt;
+use std::sync::Arc;
+use tensor::{Scalar, TensorView, TensorViewMut};
+
+/// A call of an operator by its kernel. The node's inputs and outputs stand in the order in which the
+/// arguments and outs name them.
+#[derive(Clone)]
+pub struct Call {
+    /// The kernel.
+    pub kernel: Arc<dyn Kernel>,
+    /// What the call's preparation made, if it made anything.
+    pub prepared: Option<Arc<dyn PreparedKernel>>,
+    /// What stands at each position of the schema.
+    pub args: Vec<CallArg>,
+    /// The outs, in the order of [`operator::Outs`].
+    pub outs: Vec<CallOut>,
+}
+
+/// An argument of a call.
+#[derive(Debug, Clone)]
+pub enum CallArg {
+    /// Absent.
+    None,
+    /// A number or boolean that is known.
+    Scalar(Scalar),
+    /// A string.
+    Str(Arc<str>),
+    /// Integers that are known.
+    Ints(Vec<i64>),
+    /// Floating-point numbers.
+    Doubles(Arc<[f64]>),
+    /// Booleans.
+    Bools(Arc<[bool]>),
+    /// The next input of the node, a tensor.
+    Tensor,
+    /// The next so many inputs of the node, tensors.
+    Tensors(usize),
+    /// Inputs of the node, some absent.
+    OptionalTensors(Vec<bool>),
+    /// The next input of the node, a number.
+    Value,
+    /// The next so many inputs of the node, integers.
+    Values(usize),
+    /// This out.
+    Out(usize),
+}
+
+/// An out of a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CallOut {
+    /// The next output of the node: a tensor, a view or a number.
+    Tensor,
+    /// The next so many outputs of the node.
+    Tensors(usize),
+}
+
+impl Call {
+    /// A call that nothing was prepared for.
+    pub fn new(kernel: Arc<dyn Kernel>, args: Vec<CallArg>, outs: Vec<CallOut>) -> Self {
+        Self { kernel, prepared: None, args, outs }
+    }
+
+    /// The operator's full name.
+    pub fn name(&self) -> &str {
+        &self.kernel.schema().name
+    }
+
+    /// A number at a position, if it is one.
+    pub fn scalar(&self, position: usize) -> Option<Scalar> {
+        if let Some(CallArg::Scalar(s)) = self.args.get(position) { Some(*s) } else { None }
+    }
+
+    /// A number at a position as an integer.
+    pub fn int(&self, position: usize) -> Option<i64> {
+        if let Some(Scalar::Int(v)) = self.scalar(position) { Some(v) } else { None }
+    }
+
+    /// A boolean at a position.
+    pub fn bool(&self, position: usize) -> Option<bool> {
+        match self.scalar(position)? {
+            Scalar::Bool(v) => Some(v),
+            Scalar::Int(v) => Some(v != 0),
+            Scalar::Double(_) => None,
+        }
+    }
+
+    /// Integers at a position.
+    pub fn ints(&self, position: usize) -> Option<&[i64]> {
+        if let Some(CallArg::Ints(v)) = self.args.get(position) { Some(v) } else { None }
+    }
+
+    /// Which input of the node stands at a position, if a tensor does.
+    pub fn input_at(&self, position: usize) -> Option<usize> {
+        let before: usize = self.args.get(..position)?.iter().map(CallArg::inputs).sum();
+        matches!(self.args.get(position)?, CallArg::Tensor).then_some(before)
+    }
+
+    /// Whether there is nothing at a position.
+    pub fn is_none(&self, position: usize) -> bool {
+        matches!(self.args.get(position), None | Some(CallArg::None))
+    }
+
+    /// The arguments, with what stands for each of the node's inputs: views when the call runs, metas
+    /// ([`Arg::Spec`]) when somebody asks what it would do. Anything else is [`Arg::Unknown`].
+    pub fn arguments<'a>(&'a self, mut inputs: impl Iterator<Item = Arg<'a>>) -> Args<'a> {
+        fn view<'a>(arg: Option<Arg<'a>>) -> Option<TensorView<'a>> {
+            if let Some(Arg::Tensor(view)) = arg { Some(view) } else { None }
+        }
+        let args = self.args.iter().map(|arg| match arg {
+            CallArg::None => Arg::None,
+            CallArg::Scalar(Scalar::Int(v)) => Arg::Int(*v),
+            CallArg::Scalar(Scalar::Double(v)) => Arg::Double(*v),
+            CallArg::Scalar(Scalar::Bool(v)) => Arg::Bool(*v),
+            CallArg::Str(s) => Arg::Str(s),
+            CallArg::Ints(v) => Arg::Ints(SmallVec::from_slice(v)),
+            CallArg::Doubles(v) => Arg::Doubles(v),
+            CallArg::Bools(v) => Arg::Bools(v),
+            CallArg::Out(i) => Arg::Out(*i),
+            CallArg::Tensor | CallArg::Value => inputs.next().unwrap_or(Arg::Unknown),
+            CallArg::Values(n) => {
+                inputs.by_ref().take(*n).for_each(drop);
+                Arg::Unknown
+            }
+            CallArg::Tensors(n) => {
+                let given: SmallVec<[_; 4]> = inputs.by_ref().take(*n).collect();
+                let list: Option<_> = given.into_iter().map(|arg| view(Some(arg))).collect();
+                list.map_or(Arg::Unknown, Arg::Tensors)
+            }
+            CallArg::OptionalTensors(present) => {
+                let list = present.iter().map(|p| if *p { view(inputs.next()) } else { None });
+                Arg::OptionalTensors(list.collect())
+            }
+        });
+        Args::new(self.kernel.schema(), args.collect())
+    }
+
+    /// Executes the call on the node's inputs and outputs, in their order.
+    ///
+    /// # Errors
+    /// What the kernel says, or that there are too few outputs.
+    pub fn execute<'a>(
+        &'a self,
+        ctx: &KernelContext<'_>,
+        inputs: &[TensorView<'a>],
+        outputs: impl IntoIterator<Item = TensorViewMut<'a>>,
+    ) -> Result<()> {
+        let args = self.arguments(inputs.iter().copied().map(Arg::Tensor));
+        let mut outputs = outputs.into_iter();
+        let mut list = SmallVec::new();
+        for out in &self.outs {
+            list.push(match out {
+                CallOut::Tensor => match outputs.next() {
+                    Some(view) => Out::Tensor(view),
+                    None => return Err(operator::Error::invalid("a call with too few outputs")),
+                },
+                CallOut::Tensors(n) => Out::Tensors(outputs.by_ref().take(*n).collect()),
+            });
+        }
+        let mut outs = Outs::new(list);
+        match &self.prepared {
+            Some(prepared) => prepared.execute(ctx, &args, &mut outs),
+            None => self.kernel.execute(ctx, &args, &mut outs),
+        }
+    }
+}
+
+impl CallArg {
+    /// How many inputs of the node it takes.
+    pub fn inputs(&self) -> usize {
+        match self {
+            Self::Tensor | Self::Value => 1,
+            Self::Tensors(n) | Self::Values(n) => *n,
+            Self::OptionalTensors(present) => present.iter().filter(|p| **p).count(),
+            _ => 0,
+        }
+    }
+
+    fn is_default(&self, declared: Option<&str>) -> bool {
+        match self {
+            Self::None => declared == Some("None"),
+            Self::Scalar(s) => declared.is_some_and(|d| d.eq_ignore_ascii_case(&s.to_string())),
+            _ => false,
+        }
+    }
+}
+
+impl Kind for Call {
+    fn name(&self) -> &str {
+        self.name()
+    }
+
+    /// Arguments that are no inputs, by the names of the schema; those with the default value are left out.
+    fn attributes(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut separator = "";
+        for (declared, arg) in self.kernel.schema().args.iter().zip(&self.args) {
+            if arg.is_default(declared.default.as_deref()) {
+                continue;
+            }
+            let mut write = |value: fmt::Arguments<'_>| {
+                let written = write!(f, "{separator}{}: {value}", declared.name);
+                separator = ", ";
+                written
+            };
+            match arg {
+                CallArg::Scalar(s) => write(format_args!("{s}"))?,
+                CallArg::Str(s) => write(format_args!("{s:?}"))?,
+                CallArg::Ints(v) => write(format_args!("{v:?}"))?,
+                CallArg::Doubles(v) => write(format_args!("{v:?}"))?,
+                CallArg::Bools(v) => write(format_args!("{v:?}"))?,
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn effects(&self) -> &[Effect] {
+        match self.kernel.results() {
+            Results::Random => &[Effect::Random],
+            _ => &[],
+        }
+    }
+
+    fn check(&self, inputs: usize, outputs: usize) -> Result<(), String> {
+        let taken: usize = self.args.iter().map(CallArg::inputs).sum();
+        let given: usize = self.outs.iter().map(|o| if let CallOut::Tensors(n) = o { *n } else { 1 }).sum();
+        if taken != inputs {
+            return Err(format!("its arguments take {taken} inputs, and it has {inputs}"));
+        }
+        // A pass may have dropped outputs that nothing uses.
+        if given < outputs {
+            return Err(format!("its outs are {given}, and it has {outputs} outputs"));
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Call {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Call({})", self.name())
+    }
+}

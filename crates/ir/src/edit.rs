@@ -1,0 +1,308 @@
+//! Changes, which keep definitions, users and order as they are made.
+
+use crate::graph::GAP;
+use crate::{BlockId, Constant, Def, Graph, IntoKind, NodeId, Use, User, ValueId};
+use tensor::TensorMeta;
+use trace::Place;
+
+/// Which neighbour's number a new node's number is close to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Near {
+    Previous,
+    Next,
+}
+
+impl Graph {
+    /// Gives a node another kind and other inputs. It keeps its place, its results and what it stands for.
+    pub fn rewrite(&mut self, node: NodeId, kind: impl IntoKind, inputs: &[ValueId]) {
+        self.set_kind(node, kind);
+        self.set_inputs(node, inputs);
+    }
+
+    /// Gives a node another kind.
+    pub fn set_kind(&mut self, node: NodeId, kind: impl IntoKind) {
+        self.work += 1;
+        self.nodes[node.index()].kind = kind.into_kind();
+    }
+
+    /// Gives a node other inputs.
+    pub fn set_inputs(&mut self, node: NodeId, inputs: &[ValueId]) {
+        if self.nodes[node.index()].inputs[..] != *inputs {
+            self.clear_inputs(node);
+            self.add_inputs(node, inputs);
+        }
+    }
+
+    /// Gives a node another value for an input.
+    pub fn set_input(&mut self, node: NodeId, slot: usize, value: ValueId) {
+        let old = self.nodes[node.index()].inputs[slot];
+        if old == value {
+            return;
+        }
+        let at = self.nodes[node.index()].use_at[slot];
+        self.forget_use(old, at);
+        let at = self.note_use(value, User::Node(node), slot);
+        let node = &mut self.nodes[node.index()];
+        (node.inputs[slot], node.use_at[slot]) = (value, at);
+    }
+
+    /// Lets every user of a value use another.
+    pub fn replace_uses(&mut self, old: ValueId, new: ValueId) {
+        if old == new {
+            return;
+        }
+        self.values[old.index()].ends = 0;
+        for used in std::mem::take(&mut self.values[old.index()].uses) {
+            let at = self.note_use(new, used.user, used.slot);
+            match used.user {
+                User::Node(node) => {
+                    let node = &mut self.nodes[node.index()];
+                    (node.inputs[used.slot], node.use_at[used.slot]) = (new, at);
+                }
+                User::Terminator(block) => {
+                    let block = &mut self.blocks[block.index()];
+                    (block.terminator.operands[used.slot], block.use_at[used.slot]) = (new, at);
+                }
+            }
+        }
+    }
+
+    /// Lets one use of a value be of another.
+    pub fn replace_use(&mut self, used: Use, new: ValueId) {
+        match used.user {
+            User::Node(node) => self.set_input(node, used.slot, new),
+            User::Terminator(block) => {
+                let end = &self.blocks[block.index()];
+                let (old, at) = (end.terminator.operands[used.slot], end.use_at[used.slot]);
+                self.forget_use(old, at);
+                let at = self.note_use(new, used.user, used.slot);
+                let end = &mut self.blocks[block.index()];
+                (end.terminator.operands[used.slot], end.use_at[used.slot]) = (new, at);
+            }
+        }
+    }
+
+    /// Notes that a node also stands for what another does, which comes before it: results are credited to
+    /// the last.
+    pub fn absorb(&mut self, node: NodeId, absorbed: NodeId) {
+        let mut origins = self.nodes[absorbed.index()].origins.clone();
+        self.work += origins.len() as u64;
+        let own = &mut self.nodes[node.index()].origins;
+        // Most absorb one after another, in order.
+        origins.retain(|o| !own.contains(o));
+        origins.extend(own.drain(..));
+        *own = origins;
+    }
+
+    /// Says which instructions a node stands for, the one that its results belong to last.
+    pub fn set_origins(&mut self, node: NodeId, origins: &[Place]) {
+        self.nodes[node.index()].origins = origins.iter().copied().collect();
+    }
+
+    /// Says which instruction's result a value is.
+    pub fn set_value_origin(&mut self, value: ValueId, origin: Place) {
+        self.values[value.index()].origin = origin;
+    }
+
+    /// Makes a result of a node known: its users read a constant from now on.
+    pub fn set_constant(&mut self, value: ValueId, constant: Constant) {
+        self.values[value.index()].constant = Some(constant);
+    }
+
+    /// Drops the bytes of a constant that nothing reads any more.
+    pub fn forget_constant(&mut self, value: ValueId) {
+        self.values[value.index()].constant = None;
+    }
+
+    /// Gives a value another type, sizes or layout: whoever does so sees to it that its producer and users
+    /// agree.
+    pub fn set_meta(&mut self, value: ValueId, meta: TensorMeta) {
+        self.values[value.index()].meta = meta;
+    }
+
+    /// Gives values the sizes that an execution has shown, in the place of upper bounds.
+    ///
+    /// # Errors
+    /// If a value has another rank.
+    pub fn specialize(
+        &mut self,
+        sizes: impl IntoIterator<Item = (ValueId, tensor::Shape)>,
+    ) -> tensor::Result<()> {
+        for (value, sizes) in sizes {
+            let value = &mut self.values[value.index()];
+            value.meta.reshape(&sizes)?;
+            value.meta = value.meta.clone().with_dynamism(tensor::ShapeDynamism::Static);
+        }
+        Ok(())
+    }
+
+    /// Takes outputs from the end of a node that nothing uses, down to so many.
+    pub fn truncate_outputs(&mut self, node: NodeId, count: usize) {
+        let dropped: Vec<ValueId> = self.nodes[node.index()].outputs.iter().skip(count).copied().collect();
+        debug_assert!(dropped.iter().all(|&v| !self.is_used(v)), "an output that is used is dropped");
+        dropped.iter().for_each(|v| self.values[v.index()].def = Def::Removed);
+        self.nodes[node.index()].outputs.truncate(count);
+    }
+
+    /// Moves a node to the place before another of any block.
+    pub fn move_before(&mut self, node: NodeId, before: NodeId) {
+        if node == before {
+            return;
+        }
+        self.unlink_from_block(node);
+        let (block, previous) = (self.nodes[before.index()].block, self.nodes[before.index()].previous);
+        self.link(node, block.unwrap_or(BlockId(0)), previous, Near::Previous);
+    }
+
+    /// Takes a node away. Nothing may use its results.
+    pub fn remove(&mut self, node: NodeId) {
+        debug_assert!(
+            self.nodes[node.index()].outputs.iter().all(|&v| !self.is_used(v)),
+            "a node is removed whose results are used"
+        );
+        self.unlink(node);
+        let outputs = std::mem::take(&mut self.nodes[node.index()].outputs);
+        for value in outputs {
+            let value = &mut self.values[value.index()];
+            (value.def, value.constant) = (Def::Removed, None);
+        }
+        let removed = &mut self.nodes[node.index()];
+        removed.kind = Self::removed();
+        removed.effects.clear();
+    }
+
+    /// Whether a node can go: nothing uses its results, and it has no effect.
+    pub fn is_dead(&self, node: NodeId) -> bool {
+        let n = &self.nodes[node.index()];
+        n.block.is_some() && n.outputs.iter().all(|&v| !self.is_used(v)) && !n.is_kept()
+    }
+
+    /// Takes a node away if it is dead, and then what only it has used.
+    pub fn remove_dead(&mut self, node: NodeId) {
+        let mut candidates = vec![node];
+        while let Some(node) = candidates.pop() {
+            if self.is_dead(node) {
+                let inputs = self.nodes[node.index()].inputs.clone();
+                self.remove(node);
+                candidates.extend(inputs.iter().filter_map(|&v| self.producer(v)));
+            }
+        }
+    }
+
+    /// Takes all dead nodes away.
+    pub fn sweep(&mut self) {
+        for node in self.order().into_iter().rev() {
+            self.remove_dead(node);
+        }
+    }
+
+    pub(crate) fn add_inputs(&mut self, node: NodeId, inputs: &[ValueId]) {
+        for (slot, &value) in inputs.iter().enumerate() {
+            let at = self.note_use(value, User::Node(node), slot);
+            let node = &mut self.nodes[node.index()];
+            node.inputs.push(value);
+            node.use_at.push(at);
+        }
+    }
+
+    fn clear_inputs(&mut self, node: NodeId) {
+        while let Some(value) = self.nodes[node.index()].inputs.pop() {
+            if let Some(at) = self.nodes[node.index()].use_at.pop() {
+                self.forget_use(value, at);
+            }
+        }
+    }
+
+    /// Adds a use: where it stands among those of the value.
+    pub(crate) fn note_use(&mut self, value: ValueId, user: User, slot: usize) -> u32 {
+        self.work += 1;
+        let uses = &mut self.values[value.index()].uses;
+        uses.push(Use { user, slot });
+        let at = (uses.len() - 1) as u32;
+        self.values[value.index()].ends += u32::from(matches!(user, User::Terminator(_)));
+        at
+    }
+
+    /// Takes a use away. The last one takes its place, and its user is told.
+    pub(crate) fn forget_use(&mut self, value: ValueId, at: u32) {
+        self.work += 1;
+        let value = &mut self.values[value.index()];
+        let gone = value.uses.swap_remove(at as usize);
+        value.ends -= u32::from(matches!(gone.user, User::Terminator(_)));
+        if let Some(&Use { user, slot }) = value.uses.get(at as usize) {
+            match user {
+                User::Node(node) => self.nodes[node.index()].use_at[slot] = at,
+                User::Terminator(block) => self.blocks[block.index()].use_at[slot] = at,
+            }
+        }
+    }
+
+    /// Puts a node into a block after another, or first.
+    pub(crate) fn link(&mut self, node: NodeId, block: BlockId, previous: Option<NodeId>, near: Near) {
+        self.work += 1;
+        let next = match previous {
+            Some(p) => self.nodes[p.index()].next,
+            None => self.blocks[block.index()].first,
+        };
+        let low = previous.map_or(0, |p| self.nodes[p.index()].order);
+        let order = match next {
+            // Many nodes may be put before the same one, or after: each stands far from that one, so that
+            // room is left for the next.
+            Some(n) => {
+                let high = self.nodes[n.index()].order;
+                let step = ((high - low) / 2).min(GAP >> 24);
+                if near == Near::Previous { low + step } else { high - step }
+            }
+            None => low.saturating_add(GAP),
+        };
+        let full =
+            order == low || order == u64::MAX || next.is_some_and(|n| self.nodes[n.index()].order == order);
+        let linked = &mut self.nodes[node.index()];
+        (linked.block, linked.previous, linked.next, linked.order) = (Some(block), previous, next, order);
+        match previous {
+            Some(p) => self.nodes[p.index()].next = Some(node),
+            None => self.blocks[block.index()].first = Some(node),
+        }
+        match next {
+            Some(n) => self.nodes[n.index()].previous = Some(node),
+            None => self.blocks[block.index()].last = Some(node),
+        }
+        self.num_nodes += 1;
+        if full {
+            self.renumber(block);
+        }
+    }
+
+    /// Numbers the nodes of a block anew, with equal gaps.
+    fn renumber(&mut self, block: BlockId) {
+        let nodes: Vec<NodeId> = self.nodes_of(block).collect();
+        self.work += nodes.len() as u64;
+        let gap = (u64::MAX / (nodes.len() as u64 + 2)).min(GAP);
+        for (i, node) in nodes.into_iter().enumerate() {
+            self.nodes[node.index()].order = (i as u64 + 1) * gap;
+        }
+    }
+
+    fn unlink_from_block(&mut self, node: NodeId) {
+        let n = &mut self.nodes[node.index()];
+        let (Some(block), previous, next) = (n.block.take(), n.previous.take(), n.next.take()) else {
+            return;
+        };
+        match previous {
+            Some(p) => self.nodes[p.index()].next = next,
+            None => self.blocks[block.index()].first = next,
+        }
+        match next {
+            Some(n) => self.nodes[n.index()].previous = previous,
+            None => self.blocks[block.index()].last = previous,
+        }
+        self.num_nodes -= 1;
+    }
+
+    /// Takes a node out of its block and away from what it uses.
+    pub(crate) fn unlink(&mut self, node: NodeId) {
+        self.work += 1;
+        self.clear_inputs(node);
+        self.unlink_from_block(node);
+    }
+}

@@ -1,0 +1,130 @@
+use crate::{BlockId, NodeId};
+use std::sync::Arc;
+use tensor::{Scalar, ScalarType, Tensor, TensorMeta, TensorView};
+use trace::Place;
+
+/// Bytes that somebody else owns too: a segment of weights, say.
+pub type SharedBytes = Arc<dyn AsRef<[u8]> + Send + Sync>;
+
+/// What a constant is.
+#[derive(Clone)]
+pub enum Constant {
+    /// Bytes of a file or of another owner, aligned for their type.
+    Shared(SharedBytes),
+    /// Computed when the graph was made or by a pass.
+    Computed(Arc<Tensor>),
+    /// A number.
+    Scalar(Scalar),
+}
+
+impl Constant {
+    /// The bytes, in the storage order of the value's meta; none of a number.
+    pub fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Shared(bytes) => (**bytes).as_ref(),
+            Self::Computed(tensor) => tensor.bytes(),
+            Self::Scalar(_) => &[],
+        }
+    }
+}
+
+/// What a value is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Type {
+    /// A tensor, of the value's meta.
+    Tensor,
+    /// A number: an integer, a double or a boolean as the meta's dtype says (`Long`, `Double`, `Bool`); the
+    /// meta is of rank 0.
+    Scalar,
+}
+
+/// Where a value comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Def {
+    /// It is this result of a node.
+    Node(NodeId, usize),
+    /// It is this parameter of a block.
+    Parameter(BlockId, usize),
+    /// It is a constant.
+    Constant,
+    /// What defined it was removed.
+    Removed,
+}
+
+/// Who uses a value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum User {
+    /// A node, as an input.
+    Node(NodeId),
+    /// The end of a block.
+    Terminator(BlockId),
+}
+
+/// One use of a value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Use {
+    /// Who uses it.
+    pub user: User,
+    /// As which operand.
+    pub slot: usize,
+}
+
+/// A value of a graph.
+#[derive(Clone)]
+pub struct Value {
+    pub(crate) ty: Type,
+    pub(crate) meta: TensorMeta,
+    pub(crate) constant: Option<Constant>,
+    pub(crate) origin: Place,
+    pub(crate) def: Def,
+    pub(crate) uses: Vec<Use>,
+    /// How many of the uses are at the ends of blocks.
+    pub(crate) ends: u32,
+}
+
+impl Value {
+    pub(crate) fn new(ty: Type, meta: TensorMeta, origin: Place, def: Def) -> Self {
+        Self { ty, meta, constant: None, origin, def, uses: Vec::new(), ends: 0 }
+    }
+
+    /// Whether it is a tensor or a number.
+    pub fn ty(&self) -> Type {
+        self.ty
+    }
+
+    /// Type, sizes and layout. If the dynamism says that sizes may change, they are upper bounds.
+    pub fn meta(&self) -> &TensorMeta {
+        &self.meta
+    }
+
+    /// What it is, if that is known: of a constant, or of a result that a pass has computed.
+    pub fn constant(&self) -> Option<&Constant> {
+        self.constant.as_ref()
+    }
+
+    /// The instruction whose result it is, where the graph's maker has said so.
+    pub fn origin(&self) -> Place {
+        self.origin
+    }
+
+    /// Where it comes from.
+    pub fn def(&self) -> Def {
+        self.def
+    }
+
+    /// The constant as a tensor.
+    pub fn view(&self) -> Option<TensorView<'_>> {
+        let bytes = self.constant.as_ref().filter(|_| self.ty == Type::Tensor)?.bytes();
+        TensorView::new(&self.meta, bytes.get(..self.meta.nbytes())?).ok()
+    }
+
+    /// The number, if it is a constant one.
+    pub fn scalar(&self) -> Option<Scalar> {
+        if let Some(Constant::Scalar(scalar)) = self.constant { Some(scalar) } else { None }
+    }
+}
+
+/// The meta of a number.
+pub(crate) fn scalar_meta(dtype: ScalarType) -> TensorMeta {
+    TensorMeta::contiguous(dtype, &[]).unwrap_or_default()
+}

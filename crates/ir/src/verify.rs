@@ -1,0 +1,247 @@
+use crate::{BlockId, Def, Graph, Live, NodeId, Terminator, Type, Use, User, ValueId};
+use tensor::ScalarType;
+
+/// A graph that breaks a rule: a mistake of whoever built or changed it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("malformed graph, {place}: {problem}")]
+pub struct Malformed {
+    /// The block, node or value.
+    pub place: String,
+    /// What is wrong there.
+    pub problem: String,
+}
+
+type Result<T = ()> = std::result::Result<T, Malformed>;
+
+impl Graph {
+    /// Checks every rule: each value is defined once and before its uses, on every path; uses, definitions
+    /// and order are those that are kept; blocks pass what other blocks take; kinds have the inputs that
+    /// they need; constants have their bytes.
+    ///
+    /// # Errors
+    /// The first rule that is broken, and where.
+    pub fn verify(&self) -> Result {
+        let dominators = Dominators::of(self);
+        for block in self.blocks() {
+            self.verify_order(block)?;
+            for node in self.nodes_of(block) {
+                self.verify_node(block, node, &dominators)?;
+            }
+            self.verify_end(block, &dominators)?;
+        }
+        let reached: usize = self.blocks().map(|b| self.nodes_of(b).count()).sum();
+        if reached != self.num_nodes() {
+            let problem = format!("{} nodes are counted and {reached} stand in blocks", self.num_nodes());
+            return Err(Malformed { place: "all blocks".into(), problem });
+        }
+        (0..self.num_values()).try_for_each(|v| self.verify_value(ValueId::new(v)))
+    }
+
+    fn verify_order(&self, block: BlockId) -> Result {
+        let mut previous = None;
+        for node in self.nodes_of(block) {
+            let at = || format!("node {} of block {}", node.index(), block.index());
+            check(self.node(node).block() == Some(block), at, || "it stands in another block".into())?;
+            check(self.previous(node) == previous, at, || "the node before it is another".into())?;
+            let rises = previous.is_none_or(|p| self.comes_before(p, node));
+            check(rises, at, || "its number does not rise".into())?;
+            previous = Some(node);
+        }
+        let at = || format!("block {}", block.index());
+        check(self.blocks[block.index()].last == previous, at, || "its last node is another".into())
+    }
+
+    fn verify_node(&self, block: BlockId, id: NodeId, dominators: &Dominators) -> Result {
+        let node = self.node(id);
+        let at = || format!("node {} ({})", id.index(), node.name());
+        for (slot, (&value, &use_at)) in node.inputs.iter().zip(&node.use_at).enumerate() {
+            let used = Use { user: User::Node(id), slot };
+            let kept = self.values[value.index()].uses.get(use_at as usize) == Some(&used);
+            check(kept, at, || format!("its input {slot} is not among the uses of %{}", value.index()))?;
+            let defined = match self.value(value).def() {
+                Def::Node(by, _) if self.node(by).block() == Some(block) => self.comes_before(by, id),
+                Def::Node(by, _) => self.node(by).block().is_some_and(|b| dominators.dominates(b, block)),
+                Def::Parameter(b, _) => dominators.dominates(b, block),
+                Def::Constant => true,
+                Def::Removed => false,
+            };
+            check(defined, at, || format!("%{} is not defined before it on every path", value.index()))?;
+        }
+        check(node.inputs.len() == node.use_at.len(), at, || "its inputs and uses differ in number".into())?;
+        for (i, &value) in node.outputs.iter().enumerate() {
+            let own = self.value(value).def() == Def::Node(id, i);
+            check(own, at, || format!("%{} is defined elsewhere", value.index()))?;
+        }
+        node.kind.check(node.inputs.len(), node.outputs.len()).or_else(|problem| check(false, at, || problem))
+    }
+
+    fn verify_end(&self, block: BlockId, dominators: &Dominators) -> Result {
+        let (data, end) = (&self.blocks[block.index()], self.block_of(block).terminator());
+        let at = || format!("the end of block {}", block.index());
+        for (slot, (&value, &use_at)) in end.operands().iter().zip(&data.use_at).enumerate() {
+            let used = Use { user: User::Terminator(block), slot };
+            let kept = self.values[value.index()].uses.get(use_at as usize) == Some(&used);
+            check(kept, at, || format!("operand {slot} is not among the uses of %{}", value.index()))?;
+            let defined = match self.value(value).def() {
+                Def::Node(by, _) => self.node(by).block().is_some_and(|b| dominators.dominates(b, block)),
+                Def::Parameter(b, _) => dominators.dominates(b, block),
+                Def::Constant => true,
+                Def::Removed => false,
+            };
+            check(defined, at, || format!("%{} is not defined on every path to it", value.index()))?;
+        }
+        check(end.operands().len() == data.use_at.len(), at, || "operands and uses differ in number".into())?;
+        if let Some(condition) = end.condition() {
+            let value = self.value(condition);
+            let boolean = value.meta().dtype() == ScalarType::Bool && value.meta().numel() == 1;
+            check(boolean, at, || format!("the condition %{} is no boolean", condition.index()))?;
+        }
+        self.verify_targets(end, at)
+    }
+
+    fn verify_targets(&self, end: &Terminator, at: impl Fn() -> String + Copy) -> Result {
+        if end.is_return() {
+            let (found, expected) = (end.operands().len(), self.results().len());
+            return check(found == expected, at, || format!("it returns {found} values of {expected}"));
+        }
+        for (i, &target) in end.targets().iter().enumerate() {
+            let (given, taken) = (end.values(i), self.blocks.get(target.index()));
+            check(target.index() != 0, at, || "it goes back to the entry".into())?;
+            let Some(taken) = taken else { return check(false, at, || "its target is not there".into()) };
+            let taken = taken.parameters();
+            let fits = given.len() == taken.len()
+                && given.iter().zip(taken).all(|(&g, &t)| {
+                    let (g, t) = (self.value(g), self.value(t));
+                    g.ty() == t.ty()
+                        && (g.ty() == Type::Scalar || g.meta().dtype() == t.meta().dtype())
+                        && g.meta().rank() == t.meta().rank()
+                });
+            check(fits, at, || format!("it does not pass what block {} takes", target.index()))?;
+        }
+        Ok(())
+    }
+
+    fn verify_value(&self, id: ValueId) -> Result {
+        let value = self.value(id);
+        let at = || format!("%{}", id.index());
+        for used in &value.uses {
+            let found = match used.user {
+                User::Node(node) => self.node(node).inputs.get(used.slot),
+                User::Terminator(block) => self.block_of(block).terminator().operands().get(used.slot),
+            };
+            check(found == Some(&id), at, || format!("{used:?} is no use of it"))?;
+        }
+        let ends = value.uses.iter().filter(|u| matches!(u.user, User::Terminator(_))).count();
+        check(ends == value.ends as usize, at, || "its uses at ends are miscounted".into())?;
+        match value.def() {
+            Def::Removed => check(value.uses.is_empty(), at, || "it is used and not defined".into()),
+            Def::Constant if value.ty() == Type::Tensor && !value.uses.is_empty() => {
+                let there = value.view().is_some();
+                check(there, at, || format!("its bytes are fewer than {} asks for", value.meta()))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The value that each state has when an execution ends, if the graph says so of every state.
+    pub fn final_states(&self) -> impl Iterator<Item = (usize, ValueId)> + '_ {
+        self.results().iter().zip(self.outputs()).filter_map(|(live, &v)| match live {
+            Live::State(state) => Some((*state, v)),
+            Live::Output => None,
+        })
+    }
+}
+
+fn check(holds: bool, place: impl Fn() -> String, problem: impl FnOnce() -> String) -> Result {
+    if holds { Ok(()) } else { Err(Malformed { place: place(), problem: problem() }) }
+}
+
+/// Which blocks stand on every path to which.
+struct Dominators {
+    /// For each block the closest other one on every path to it; itself for the entry and for blocks that
+    /// nothing reaches.
+    closest: Vec<usize>,
+    /// The position in an order in which predecessors come first, but for loops; none if nothing reaches it.
+    position: Vec<Option<usize>>,
+}
+
+impl Dominators {
+    /// By Cooper, Harvey and Kennedy's iteration over the blocks in reverse postorder.
+    fn of(graph: &Graph) -> Self {
+        let count = graph.num_blocks();
+        let order = reverse_postorder(graph);
+        let mut position = vec![None; count];
+        order.iter().enumerate().for_each(|(i, &b)| position[b] = Some(i));
+        let mut predecessors = vec![Vec::new(); count];
+        for &b in &order {
+            for target in graph.blocks[b].terminator.targets() {
+                if let Some(list) = predecessors.get_mut(target.index()) {
+                    list.push(b);
+                }
+            }
+        }
+        let mut closest: Vec<Option<usize>> = vec![None; count];
+        closest[0] = Some(0);
+        let mut changed = true;
+        while std::mem::take(&mut changed) {
+            for &b in order.iter().skip(1) {
+                let known = predecessors[b].iter().copied().filter(|&p| closest[p].is_some());
+                let met = known.reduce(|mut a, mut b| {
+                    // The first block that stands on both ways back to the entry.
+                    while a != b {
+                        let later = if position[a] > position[b] { &mut a } else { &mut b };
+                        *later = closest[*later].unwrap_or(0);
+                    }
+                    a
+                });
+                if met.is_some() && closest[b] != met {
+                    closest[b] = met;
+                    changed = true;
+                }
+            }
+        }
+        let closest = closest.into_iter().enumerate().map(|(b, c)| c.unwrap_or(b)).collect();
+        Self { closest, position }
+    }
+
+    /// Whether `a` stands on every path to `b`.
+    fn dominates(&self, a: BlockId, b: BlockId) -> bool {
+        // Nothing that is wrong in a block that nothing reaches can happen.
+        if self.position[b.index()].is_none() {
+            return true;
+        }
+        let mut at = b.index();
+        while at != a.index() {
+            if self.closest[at] == at || self.position[at] < self.position[a.index()] {
+                return false;
+            }
+            at = self.closest[at];
+        }
+        true
+    }
+}
+
+fn reverse_postorder(graph: &Graph) -> Vec<usize> {
+    let mut order = Vec::new();
+    let mut seen = vec![false; graph.num_blocks()];
+    // A block with the number of its targets that have been looked at.
+    let mut stack = vec![(0, 0)];
+    seen[0] = true;
+    while let Some((block, next)) = stack.last_mut() {
+        match graph.blocks[*block].terminator.targets().get(*next) {
+            Some(target) => {
+                *next += 1;
+                if seen.get(target.index()) == Some(&false) {
+                    seen[target.index()] = true;
+                    stack.push((target.index(), 0));
+                }
+            }
+            None => {
+                order.push(*block);
+                stack.pop();
+            }
+        }
+    }
+    order.reverse();
+    order
+}
