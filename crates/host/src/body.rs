@@ -60,7 +60,7 @@ impl PlainCall {
     /// Runs the kernel, if its operands are such. False if they are not: then nothing has happened.
     #[inline(always)]
     pub(crate) fn run(&self, registers: &mut [Value]) -> bool {
-        self.kernel.as_ref().is_some_and(|kernel| kernel(registers, &self.operands))
+        self.kernel.as_ref().is_some_and(|kernel| kernel.run(registers, &self.operands))
     }
 }
 

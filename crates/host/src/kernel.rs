@@ -12,22 +12,67 @@ pub trait Kernel: Send + Sync {
     /// Runs once. Every result must be set, or [`Frame::fail`] called.
     fn run(&self, frame: &mut Frame<'_>);
 
-    /// The same kernel on registers themselves, for calls of so many arguments and results, if it takes and
-    /// gives nothing but numbers and chains.
+    /// The same kernel on its operands themselves, for calls of so many arguments and results, if it takes and
+    /// gives nothing but numbers and chains. [`crate::typed`] makes such kernels.
     fn plain(self: Arc<Self>, arguments: usize, results: usize) -> Option<PlainKernel> {
         let _ = (arguments, results);
         None
     }
 }
 
-/// A kernel on the registers of a function themselves, of which the operands, arguments and then results,
-/// are indices. It runs once if the arguments are numbers and chains of the types that it takes, and the
-/// places of the results hold nothing that is shared; it then sets all results to numbers and chains. If it
-/// cannot be so, nothing happens, it gives false, and [`Kernel::run`] is called.
-pub type PlainKernel = Box<dyn Fn(&mut [Value], &PlainOperands) -> bool + Send + Sync>;
+/// A kernel on the registers of a function themselves. It runs once if the arguments are numbers and chains of
+/// the types that it takes, and the places of the results hold nothing that is shared; it then sets all results
+/// to numbers and chains. Otherwise it changes nothing, and [`Kernel::run`] is called.
+///
+/// Only [`crate::typed`] makes one: of all registers, it reads the arguments and writes the results of its call.
+pub struct PlainKernel(Box<PlainFn>);
+
+/// Takes all registers of a function, of which the operands, arguments and then results, are indices. False if
+/// the kernel did not run.
+type PlainFn = dyn Fn(&mut [Value], &PlainOperands) -> bool + Send + Sync;
 
 /// The operands of a [`PlainKernel`]; those past the ones that it has are zero.
-pub type PlainOperands = [u32; 4];
+pub(crate) type PlainOperands = [u32; 4];
+
+impl PlainKernel {
+    /// A kernel that touches no registers but its operands. Other threads rely on that once they know of an
+    /// execution: a register that is set belongs to them.
+    #[inline(always)]
+    pub(crate) fn new(call: impl Fn(&mut [Value], &PlainOperands) -> bool + Send + Sync + 'static) -> Self {
+        Self(Box::new(call))
+    }
+
+    /// Runs the kernel if the operands are as it takes them. Otherwise gives false and changes nothing.
+    #[inline(always)]
+    pub(crate) fn run(&self, registers: &mut [Value], operands: &PlainOperands) -> bool {
+        (self.0)(registers, operands)
+    }
+}
+
+/// The places of the results of one call of a [`PlainKernel`].
+pub struct PlainResults<'a> {
+    registers: &'a mut [Value],
+    results: &'a [u32],
+}
+
+impl<'a> PlainResults<'a> {
+    #[inline(always)]
+    pub(crate) fn new(registers: &'a mut [Value], results: &'a [u32]) -> Self {
+        Self { registers, results }
+    }
+
+    /// Sets a result to a number or a chain. Values of other types, and results that the call does not have,
+    /// are left out.
+    #[inline(always)]
+    pub fn set<T: IntoValue>(&mut self, index: usize, value: T) {
+        if T::PLAIN
+            && let Some(&register) = self.results.get(index)
+            && let Some(place) = self.registers.get_mut(register as usize)
+        {
+            value.put_in(place);
+        }
+    }
+}
 
 /// What can be noticed of a kernel's calls beside their results. A registry says it of its kernels
 /// ([`crate::KernelRegistry::declare`]).

@@ -45,7 +45,7 @@ pub use context::{ExecutionContext, HostBuilder, HostContext};
 pub use decode::Bytes;
 pub use error::{Error, ErrorCode, ErrorValue, Result, SourceLocation, UnknownKernel};
 pub use function::{Function, FunctionKind, FunctionRef, Module, Results};
-pub use kernel::{Effect, Fault, Frame, Kernel, PlainKernel, PlainOperands, Reporter};
+pub use kernel::{Effect, Fault, Frame, Kernel, PlainKernel, PlainResults, Reporter};
 pub use limits::Limits;
 pub use ordered::Interpreter;
 pub use registry::{KernelRegistry, NativeFunction};

@@ -2,7 +2,7 @@
 
 use crate::attributes::AttributeValue;
 use crate::function::Results;
-use crate::kernel::{Fault, Frame, Kernel, PlainKernel, PlainOperands};
+use crate::kernel::{Fault, Frame, Kernel, PlainKernel, PlainOperands, PlainResults};
 use crate::value::{FromValue, IntoValue, Value};
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -80,23 +80,14 @@ pub trait Outcome {
     /// Sets the results.
     fn deliver(self, frame: &mut Frame<'_>);
 
-    /// Sets registers to the results: of all calls if [`Self::PLAIN`] says so, else of none.
+    /// Sets the results, all of which are numbers and chains: of all calls if [`Self::PLAIN`] says so, else of
+    /// none.
     #[inline(always)]
-    fn deliver_plain(self, registers: &mut [Value], results: &[u32])
+    fn deliver_plain(self, results: PlainResults<'_>)
     where
         Self: Sized,
     {
-        let _ = (registers, results);
-    }
-}
-
-/// Sets a register to a number or a chain.
-#[inline(always)]
-fn put_plain(value: impl IntoValue, registers: &mut [Value], results: &[u32], index: usize) {
-    if let Some(&register) = results.get(index)
-        && let Some(place) = registers.get_mut(register as usize)
-    {
-        value.put_in(place);
+        let _ = results;
     }
 }
 
@@ -109,8 +100,8 @@ impl<T: IntoValue> Outcome for T {
     }
 
     #[inline(always)]
-    fn deliver_plain(self, registers: &mut [Value], results: &[u32]) {
-        put_plain(self, registers, results, 0);
+    fn deliver_plain(self, mut results: PlainResults<'_>) {
+        results.set(0, self);
     }
 }
 
@@ -142,8 +133,8 @@ macro_rules! tuples {
             }
 
             #[inline(always)]
-            fn deliver_plain(self, registers: &mut [Value], results: &[u32]) {
-                $(put_plain(self.$index, registers, results, $index);)*
+            fn deliver_plain(self, mut results: PlainResults<'_>) {
+                $(results.set($index, self.$index);)*
             }
         }
     };
@@ -211,7 +202,7 @@ macro_rules! functions {
                 if !plain || R::PLAIN != Some(results) || arguments != $len {
                     return None;
                 }
-                Some(Box::new(move |registers, operands| self.run_plain(registers, operands)))
+                Some(PlainKernel::new(move |registers, operands| self.run_plain(registers, operands)))
             }
         }
 
@@ -233,7 +224,7 @@ macro_rules! functions {
                 if !results.iter().all(|&r| registers.get(r as usize).is_some_and(Value::is_plain)) {
                     return false;
                 }
-                (self.0)($($name),*).deliver_plain(registers, results);
+                (self.0)($($name),*).deliver_plain(PlainResults::new(registers, results));
                 true
             }
         }
@@ -276,13 +267,13 @@ mod tests {
     fn numbers_are_taken_from_registers_and_put_there() {
         let minus = typed(|a: i32, b: i32| a - b).plain(2, 1).unwrap();
         let mut registers = [Value::Empty, Value::I32(2), Value::I32(7)];
-        assert!(minus(&mut registers, &[2, 1, 0, 0]));
+        assert!(minus.run(&mut registers, &[2, 1, 0, 0]));
         assert_eq!(number(&registers[0]), 5);
         let both = typed(|a: i32, _: Chain| (a + 1, a + 2)).plain(2, 2).unwrap();
         let mut registers = [Value::Empty, Value::F64(1.0), Value::Chain, Value::I32(7)];
-        assert!(both(&mut registers, &[3, 2, 1, 0]));
+        assert!(both.run(&mut registers, &[3, 2, 1, 0]));
         assert_eq!((number(&registers[1]), number(&registers[0])), (8, 9));
-        assert!(typed(|| 3).plain(0, 1).unwrap()(&mut registers, &[2, 0, 0, 0]));
+        assert!(typed(|| 3).plain(0, 1).unwrap().run(&mut registers, &[2, 0, 0, 0]));
         assert_eq!(number(&registers[2]), 3);
     }
 
@@ -298,11 +289,35 @@ mod tests {
             [Value::I32(1), Value::I32(2), shared()],
         ] {
             let before = format!("{registers:?}");
-            assert!(!minus(&mut registers, &[0, 1, 2, 0]));
+            assert!(!minus.run(&mut registers, &[0, 1, 2, 0]));
             assert_eq!(format!("{registers:?}"), before);
         }
         assert_eq!(Arc::strong_count(&object), 1);
-        assert!(!minus(&mut [Value::I32(1), Value::I32(2)], &[0, 1, 2, 0]));
+        assert!(!minus.run(&mut [Value::I32(1), Value::I32(2)], &[0, 1, 2, 0]));
+    }
+
+    /// Sets more results than its calls have.
+    struct Greedy;
+
+    impl Outcome for Greedy {
+        const PLAIN: Option<usize> = Some(1);
+
+        fn deliver(self, frame: &mut Frame<'_>) {
+            frame.set(0, 1);
+        }
+
+        fn deliver_plain(self, mut results: PlainResults<'_>) {
+            (0..8).for_each(|i| results.set(i, 1));
+            results.set(0, Value::object(1));
+        }
+    }
+
+    #[test]
+    fn kernels_write_no_registers_but_those_of_their_results() {
+        let greedy = typed(|_: i32| Greedy).plain(1, 1).unwrap();
+        let mut registers = [Value::I32(7), Value::Empty, Value::Empty, Value::I32(9)];
+        assert!(greedy.run(&mut registers, &[3, 1, 0, 0]));
+        assert_eq!(format!("{registers:?}"), "[7i32, 1i32, Empty, 9i32]");
     }
 
     #[test]

@@ -99,7 +99,8 @@ impl<'a> Loan<'a> {
         let start = self.admit(extent, false)?;
         // SAFETY: `admit` proved that the range lies within the arena's allocation and overlaps no
         // writable view of this loan. The arenas are borrowed mutably for 'a, so only this loan
-        // makes views of them, and it never touches an allocation: none moves or ends before 'a.
+        // makes views of them, and it makes no other reference to their bytes: nothing moves, ends or
+        // invalidates a view before 'a.
         Ok(unsafe { std::slice::from_raw_parts(start, extent.len) })
     }
 
@@ -112,15 +113,17 @@ impl<'a> Loan<'a> {
 
     fn admit(&mut self, extent: Extent, writable: bool) -> Result<*mut u8> {
         let arena = self.buffers.get_mut(extent.arena).ok_or_else(|| out_of_arena(extent, 0))?;
-        if range_of(extent).end > arena.len() {
-            return Err(out_of_arena(extent, arena.len()));
+        // `arena.len()` would go through a reference to all bytes, which ends the writable views lent before.
+        let (start, len) = arena.raw_parts();
+        if range_of(extent).end > len {
+            return Err(out_of_arena(extent, len));
         }
         if self.lent.iter().any(|(e, w)| (writable || *w) && e.overlaps(&extent)) {
             return Err(Error::Overlap { arena: extent.arena, offset: extent.offset });
         }
         self.lent.push((extent, writable));
         // SAFETY: the range, and so its start, lies within the allocation or one past its end.
-        Ok(unsafe { arena.base_ptr().add(extent.offset) })
+        Ok(unsafe { start.add(extent.offset) })
     }
 }
 
@@ -155,6 +158,23 @@ mod tests {
         b.fill(2);
         assert_eq!((a[0], b[0], c[0], d[15]), (1, 2, 0, 0));
         assert_eq!(arenas.bytes(at(0, 32)).unwrap()[15..17], [1, 2]);
+    }
+
+    /// Miri tells if lending a view ends one that was lent before.
+    #[test]
+    fn a_view_is_written_after_another_was_lent() {
+        let mut arenas = Arenas::new();
+        arenas.push(AlignedBuffer::zeroed(128).unwrap());
+        let mut loan = arenas.lend();
+        let first = loan.exclusive(at(0, 16)).unwrap();
+        first.fill(1);
+        let second = loan.exclusive(at(16, 16)).unwrap();
+        first.fill(2);
+        let third = loan.shared(at(32, 16)).unwrap();
+        second.fill(3);
+        assert!(loan.shared(at(0, 1)).is_err());
+        first.fill(4);
+        assert_eq!((first[0], second[0], third[0]), (4, 3, 0));
     }
 
     #[test]

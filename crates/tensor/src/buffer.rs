@@ -42,9 +42,10 @@ impl AlignedBuffer {
         Ok(())
     }
 
-    /// Where the bytes start, without a reference to any of them.
-    pub(crate) fn base_ptr(&mut self) -> *mut u8 {
-        self.blocks.as_mut_ptr().cast()
+    /// Where the bytes start, and how many they are, without a reference to any of them: pointers that were
+    /// made before stay valid.
+    pub(crate) fn raw_parts(&mut self) -> (*mut u8, usize) {
+        (self.blocks.as_mut_ptr().cast(), self.len)
     }
 
     /// Bytes that can be held without another allocation.
