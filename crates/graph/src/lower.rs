@@ -28,8 +28,9 @@ pub(crate) fn lower(mut graph: Graph, isa: Isa, packs: &mut Packs) -> Result<Exe
     let mut alias: Vec<usize> = (0..graph.values.len()).collect();
     let mut steps = Vec::new();
     let nodes = std::mem::take(&mut graph.nodes);
-    let mut left = vec![0; graph.values.len()];
-    nodes.iter().flat_map(|node| &node.inputs).chain(&graph.outputs).for_each(|v| left[v.0] += 1);
+    let mut uses = vec![0; graph.values.len()];
+    nodes.iter().flat_map(|node| &node.inputs).chain(&graph.outputs).for_each(|v| uses[v.0] += 1);
+    let mut left = uses.clone();
     for node in &nodes {
         let free = match node.op {
             Op::Reshape => true,
@@ -52,9 +53,15 @@ pub(crate) fn lower(mut graph: Graph, isa: Isa, packs: &mut Packs) -> Result<Exe
             }
         }
         let ids = |vs: &[ValueId]| vs.iter().map(|v| v.0).collect();
+        let origin = |vs: &[ValueId]| vs.first().map(|v| graph.values[v.0].origin).unwrap_or_default();
+        // A value in another form is still the result of the instruction whose step has reported it.
+        let converts =
+            matches!(node.op, Op::Relayout | Op::Cast) && origin(&node.inputs) == origin(&node.outputs);
+        let reported = (0..node.outputs.len()).filter(|&i| !converts && uses[node.outputs[i].0] > 0);
         steps.push(Step {
             name: node.op.name().into(),
-            origin: node.outputs.first().map(|v| graph.values[v.0].origin).unwrap_or_default(),
+            origin: origin(&node.outputs),
+            reported: reported.collect(),
             action,
             inputs: used.iter().map(|&i| node.inputs[i].0).collect(),
             outputs: ids(&node.outputs),

@@ -22,6 +22,8 @@ pub(crate) struct Step {
     pub(crate) name: Box<str>,
     /// The instruction whose result it computes.
     pub(crate) origin: Place,
+    /// Which outputs listeners are told of: those that somebody reads, in the first form in which they exist.
+    pub(crate) reported: SmallVec<[usize; 2]>,
     pub(crate) action: Action,
     pub(crate) inputs: SmallVec<[usize; 4]>,
     pub(crate) outputs: SmallVec<[usize; 2]>,
@@ -55,8 +57,10 @@ impl Step {
         if self.origin == Place::default() {
             return Ok(());
         }
-        for (output, &v) in self.outputs.iter().enumerate() {
-            let Slot { meta, source: Source::Workspace(extent) } = &values[v] else { continue };
+        for &output in &self.reported {
+            let Slot { meta, source: Source::Workspace(extent) } = &values[self.outputs[output]] else {
+                continue;
+            };
             let tensor = TensorView::new(meta, arena.bytes(*extent)?)?.to_tensor()?;
             let tensor = tensor.to_dim_order(DimOrder::contiguous(meta.rank()))?;
             let (dtype, sizes) = (tensor.dtype().name(), tensor.sizes());

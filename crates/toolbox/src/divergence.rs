@@ -1,11 +1,15 @@
 //! Finds the first instruction at which two runs of a method part: prepared and as written, or as
 //! written and what an ETDump has recorded.
 //!
-//! What an instruction writes is compared with what it wrote in the other run, iteration by iteration.
-//! Instructions that were fused into others leave no value of their own and are passed over; the
-//! fused step's value is that of the last of its instructions.
+//! What an instruction writes is compared with what it wrote in the other run, iteration by iteration. The
+//! value of a fused step is that of the last instruction that it computes; the instructions before that
+//! leave no value of their own, and are reported as fused.
+//!
+//! What the program rounds to half precision and the prepared run keeps in f32 is rounded before it is
+//! compared. Both runs are the method's second, since what has dynamic shapes is lowered in the first; a
+//! recording is compared with the first run.
 
-use crate::profile::{Recording, Value, profile};
+use crate::profile::{self, Recording, Value};
 use crate::run::Request;
 use crate::verify::{Difference, Tolerance, compare};
 use crate::{Error, Result, show};
@@ -14,7 +18,7 @@ use operator::EValue;
 use runtime::{InstructionPlace, LoadOptions, Program};
 use serde::Serialize;
 use std::collections::HashMap;
-use tensor::{DimOrder, ScalarType, Tensor, TensorMeta};
+use tensor::{DimOrder, ScalarType, Tensor, TensorMeta, bf16, f16};
 use trace::Place;
 
 /// With what a run is compared.
@@ -43,6 +47,8 @@ pub struct Divergence {
     pub recorded: usize,
     /// Values that were compared, in the order of the other run.
     pub values: Vec<Compared>,
+    /// Values that this run does not compute on their own, since the instructions were fused into others.
+    pub fused: Vec<Fused>,
     /// The first value that differs, as an index into `values`.
     pub first: Option<usize>,
 }
@@ -66,6 +72,19 @@ pub struct Compared {
     pub difference: Option<String>,
 }
 
+/// A value that was not compared.
+#[derive(Debug, Clone, Serialize)]
+pub struct Fused {
+    /// Chain and instruction; none for an output of the method.
+    pub place: Option<(u32, u32)>,
+    /// The operator or backend that the instruction calls.
+    pub what: String,
+    /// How often the instruction had run before.
+    pub iteration: usize,
+    /// Which of its outputs.
+    pub output: usize,
+}
+
 /// Runs a method and compares what its instructions compute.
 pub fn find(
     program: &Program,
@@ -75,16 +94,21 @@ pub fn find(
     options: LoadOptions,
 ) -> Result<Divergence> {
     let request = Request { repeat: 1, ..request.clone() };
-    let found = profile(program, &request, true, options.clone())?;
-    let expected = match against {
+    let warm = matches!(against, Against::AsWritten);
+    let run = |options| profile::record(program, &request, true, warm, options);
+    let found = run(options.clone())?;
+    let (expected, empty) = match against {
         Against::AsWritten => {
             let as_written = LoadOptions { no_prepare: true, ..options };
-            keyed(values_of(&profile(program, &request, true, as_written)?.recording))
+            let empty = "the method computes no tensors, so there is nothing to compare";
+            (keyed(values_of(&run(as_written)?.recording)), empty)
         }
-        Against::Recorded { dump, buffer } => keyed(recorded(dump, buffer)?),
+        Against::Recorded { dump, buffer } => {
+            (keyed(recorded(dump, buffer)?), "the ETDump holds no intermediate values; record it with them")
+        }
     };
     if expected.is_empty() {
-        return Err(Error::input("the ETDump holds no intermediate values; record it with them"));
+        return Err(Error::input(empty));
     }
     let known: HashMap<Key, Value> = keyed(values_of(&found.recording)).into_iter().collect();
     let mut report = Divergence {
@@ -92,22 +116,59 @@ pub fn find(
         zeros: found.zeros,
         recorded: expected.len(),
         values: Vec::new(),
+        fused: Vec::new(),
         first: None,
     };
+    let operators = program.method_meta(&report.method)?.operators();
+    let quantized = operators.iter().any(|op| op.name.starts_with("quantized_decomposed::"));
+    let mut tolerance = Tolerance { quantized, ..*tolerance };
     for (key, expected) in &expected {
-        let Some(value) = known.get(key) else { continue };
-        let (a, b) = (EValue::Tensor(value.tensor.clone()), EValue::Tensor(expected.tensor.clone()));
-        let difference = compare(&a, &b, tolerance).err();
         let place = program.instruction_place(&report.method, key.place)?;
+        tolerance.rounded_to = coarser(tolerance.rounded_to, expected.tensor.dtype());
+        let Some(value) = known.get(key) else {
+            report.fused.push(Fused::new(key, place));
+            continue;
+        };
+        let found = rounded(&value.tensor, expected.tensor.dtype())?;
+        let (a, b) = (EValue::Tensor(found.clone()), EValue::Tensor(expected.tensor.clone()));
+        let difference = compare(&a, &b, &tolerance).err();
         if difference.is_some() {
             report.first.get_or_insert(report.values.len());
         }
-        report.values.push(Compared::new(key, place, &value.tensor, &expected.tensor, difference));
+        report.values.push(Compared::new(key, place, &found, &expected.tensor, difference));
     }
     if report.values.is_empty() {
         return Err(Error::input("the two runs have no value in common: they are not of the same program"));
     }
     Ok(report)
+}
+
+/// The type of half precision that rounds more, of what was seen so far and a further type.
+fn coarser(seen: Option<ScalarType>, dtype: ScalarType) -> Option<ScalarType> {
+    match (seen, dtype) {
+        (_, ScalarType::BFloat16) => Some(ScalarType::BFloat16),
+        (None, ScalarType::Half) => Some(ScalarType::Half),
+        _ => seen,
+    }
+}
+
+/// A tensor of f32 rounded to half precision, if that is what the other run has; otherwise the same.
+fn rounded(tensor: &Tensor, dtype: ScalarType) -> Result<Tensor> {
+    if tensor.dtype() != ScalarType::Float {
+        return Ok(tensor.clone());
+    }
+    let elements = tensor.as_slice::<f32>()?;
+    Ok(match dtype {
+        ScalarType::Half => {
+            let halves: Vec<f16> = elements.iter().map(|&x| f16::from_f32(x)).collect();
+            Tensor::from_slice(tensor.sizes(), &halves)?
+        }
+        ScalarType::BFloat16 => {
+            let halves: Vec<bf16> = elements.iter().map(|&x| bf16::from_f32(x)).collect();
+            Tensor::from_slice(tensor.sizes(), &halves)?
+        }
+        _ => tensor.clone(),
+    })
 }
 
 /// Which value of a run: of an instruction, in which iteration, which of its outputs.
@@ -231,20 +292,40 @@ impl Compared {
 
     /// Where the value comes from: `instruction 3 (aten::add.out), output 0`.
     pub fn name(&self) -> String {
-        let Some((chain, instruction)) = self.place else {
-            return format!("output {} of the method", self.output);
-        };
-        let chain = if chain == 0 { String::new() } else { format!("{chain}:") };
-        let mut text = format!("instruction {chain}{instruction} ({})", self.what);
-        if self.iteration > 0 {
-            text += &format!(", run for the {} time", ordinal(self.iteration + 1));
-        }
-        text += &format!(", output {}", self.output);
+        let mut text = name(self.place, &self.what, self.iteration, self.output);
         if let Some(source) = &self.source {
             text += &format!(", from {source}");
         }
         text
     }
+}
+
+impl Fused {
+    fn new(key: &Key, place: Option<InstructionPlace>) -> Self {
+        Self {
+            place: key.place.chain.zip(key.place.instruction),
+            what: place.map(|p| p.what).unwrap_or_default(),
+            iteration: key.iteration,
+            output: key.output,
+        }
+    }
+
+    /// Where the value comes from: `instruction 3 (aten::add.out), output 0`.
+    pub fn name(&self) -> String {
+        name(self.place, &self.what, self.iteration, self.output)
+    }
+}
+
+fn name(place: Option<(u32, u32)>, what: &str, iteration: usize, output: usize) -> String {
+    let Some((chain, instruction)) = place else {
+        return format!("output {output} of the method");
+    };
+    let chain = if chain == 0 { String::new() } else { format!("{chain}:") };
+    let mut text = format!("instruction {chain}{instruction} ({what})");
+    if iteration > 0 {
+        text += &format!(", run for the {} time", ordinal(iteration + 1));
+    }
+    text + &format!(", output {output}")
 }
 
 fn ordinal(n: usize) -> String {
@@ -272,13 +353,21 @@ impl Divergence {
     /// The report as a person reads it; with `all`, every value that was compared.
     pub fn text(&self, all: bool) -> String {
         let number = |d: Option<f64>| d.map_or_else(|| "-".to_owned(), |d| format!("{d:.3e}"));
-        let mut out =
-            format!("{}: {} of {} values compared\n", self.method, self.values.len(), self.recorded);
+        let mut out = format!("{}: {} of {} values compared", self.method, self.values.len(), self.recorded);
+        if !self.fused.is_empty() {
+            out += &format!(", {} fused into others", self.fused.len());
+        }
+        out += "\n";
         if all {
-            let rows = self.values.iter().map(|v| {
+            let compared = self.values.iter().map(|v| {
                 let mark = if v.difference.is_some() { "differs" } else { "" };
-                vec![number(v.largest), v.name(), mark.to_owned()]
+                (v.place, vec![number(v.largest), v.name(), mark.to_owned()])
             });
+            let fused =
+                self.fused.iter().map(|v| (v.place, vec!["-".to_owned(), v.name(), "fused".to_owned()]));
+            let mut rows: Vec<_> = compared.chain(fused).collect();
+            rows.sort_by_key(|(place, _)| place.unwrap_or((u32::MAX, 0)));
+            let rows = rows.into_iter().map(|(_, row)| row);
             out += &show::table(rows.collect(), "><<", 2);
         }
         match self.first.and_then(|i| self.values.get(i)) {

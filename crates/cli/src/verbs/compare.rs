@@ -12,7 +12,8 @@ use toolbox::verify::{Scope, Tolerance};
 /// Find the first instruction at which two runs of a method part
 ///
 /// The method is run prepared and as written, on the same inputs, and what its instructions compute is
-/// compared one by one. With --etdump, the run is compared with one that was recorded, by Pteron
+/// compared one by one. An instruction that was fused into a later one has no value of its own: with -v it
+/// is listed as fused. With --etdump, the run is compared with one that was recorded, by Pteron
 /// (`pteron profile --etdump --debug-buffer`) or by ExecuTorch with intermediate outputs; --no-prepare
 /// then compares the run as written. Inputs are written as for `pteron run`.
 #[derive(Debug, Args)]

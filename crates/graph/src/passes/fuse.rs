@@ -28,7 +28,8 @@ fn batch_norms(graph: &mut Graph) {
         let producer = graph.producers()[x.0].filter(|_| counts[x.0] == 1);
         let taken = producer.is_some_and(|p| scale_conv(graph, p, &affine));
         if taken {
-            // The norm's node goes; its value is the convolution's own from now on.
+            // The norm's node goes; the convolution computes its value from now on.
+            graph.values[x.0].origin = graph.values[out.0].origin;
             graph.nodes[i] = Node { op: Op::Reshape, inputs: vec![x], outputs: vec![out] };
         } else {
             let channels = affine.scale.len();

@@ -37,10 +37,17 @@ pub struct Profile {
 /// Loads a method and runs it [`Request::repeat`] times, at least once, with every event recorded. With
 /// `values`, every tensor that an instruction computes is recorded too. Without, one run goes before
 /// that is not recorded, since first runs touch memory for the first time.
-pub fn profile(
+pub fn profile(program: &Program, request: &Request, values: bool, options: LoadOptions) -> Result<Profile> {
+    record(program, request, values, !values, options)
+}
+
+/// As [`profile`]; with `warm`, one run goes before those that are recorded. Parts whose sizes change are
+/// lowered then, and recorded as they run from the second time on.
+pub(crate) fn record(
     program: &Program,
     request: &Request,
     values: bool,
+    warm: bool,
     mut options: LoadOptions,
 ) -> Result<Profile> {
     let Called { method: name, inputs, zeros } = request.resolve(program)?;
@@ -48,7 +55,7 @@ pub fn profile(
     options.tracer = Some(Arc::clone(&recorder) as _);
     let mut method = program.load_method(&name, options)?;
     recorder.block("Default");
-    if !values {
+    if warm {
         method.set_tracer(None);
         once(&mut method, &inputs)?;
         method.set_tracer(Some(Arc::clone(&recorder) as _));

@@ -38,6 +38,9 @@ pub struct Tolerance {
     pub quantized: bool,
     /// How far the reference is from PyTorch: what float16 and bfloat16 results may be further off.
     pub rounding: f64,
+    /// The coarsest type to which two runs have rounded values on the way, each in places of its own: twice
+    /// what is allowed of that type, and float32 results that are computed from float16 are no closer.
+    pub rounded_to: Option<ScalarType>,
     /// `atol` and `rtol` that stand in the place of the table's, if given.
     pub explicit: Option<(f64, f64)>,
 }
@@ -55,10 +58,14 @@ impl Tolerance {
         if let Some((atol, rtol)) = self.explicit {
             return Bound { atol, rtol, of_largest: 0.0 };
         }
-        let (one, network) = match dtype.to_real() {
+        let of_type = |dtype: ScalarType| match dtype.to_real() {
             ScalarType::Half => (2e-3, 2e-3),
             ScalarType::BFloat16 => (2e-2, 2e-2),
             _ => (1e-5, 1e-4),
+        };
+        let (one, network) = match self.rounded_to.map(of_type) {
+            Some((one, network)) => (2.0 * one, 2.0 * network),
+            None => of_type(dtype),
         };
         let half = matches!(dtype.to_real(), ScalarType::Half | ScalarType::BFloat16);
         let rounding = if half { self.rounding } else { 0.0 };
