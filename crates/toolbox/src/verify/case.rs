@@ -29,6 +29,9 @@ pub struct Case {
     pub runs: Vec<Run>,
     /// Whether only shapes and types are compared, because the values are random.
     pub random: bool,
+    /// Whether anything but a crash is right: the case says `"expect": "no_crash"`, or the reference could
+    /// not load the program or died of it.
+    pub no_crash: bool,
     /// How close the outputs must be.
     pub tolerance: Tolerance,
     /// The folder of the files that hold tensors.
@@ -42,7 +45,8 @@ pub struct Run {
     pub method: String,
     /// The inputs.
     pub inputs: Vec<Recorded>,
-    /// Outputs of which any is right: those of the reference first. None are known if empty.
+    /// Outputs of which any is right: those of the reference first. If empty, none are recorded, and the
+    /// case fails unless the run is set aside.
     pub outputs: Vec<Vec<Recorded>>,
     /// How far the reference is from PyTorch, if that is known and finite.
     pub rounding: f64,
@@ -57,6 +61,8 @@ pub enum SetAside {
     Departs,
     /// The reference refused or failed, and said this.
     Refused(String),
+    /// A test case of a bundled program without expected outputs.
+    NotRecorded,
     /// The file says one layout of its constants and has another, and no release of the reference
     /// runs it: recorded is what PyTorch computed before the export.
     Mislaid,
@@ -143,6 +149,17 @@ struct CaseFile {
     channels_last_constant_bytes: Option<String>,
     #[serde(default)]
     nondeterministic: bool,
+    expect: Option<Expect>,
+    load_error: Option<serde_json::Value>,
+    runtime_crash_signal: Option<serde_json::Value>,
+}
+
+/// What a case expects instead of recorded outputs.
+#[derive(Deserialize, Clone, Copy, PartialEq)]
+#[serde(rename_all = "snake_case")]
+enum Expect {
+    /// That loading and executing end, with a result or with an error.
+    NoCrash,
 }
 
 #[derive(Deserialize)]
@@ -165,6 +182,7 @@ struct SmallCase {
     pte: String,
     #[serde(default)]
     nondeterministic: bool,
+    expect: Option<Expect>,
     tolerance: Option<Explicit>,
     #[serde(default)]
     runs: Vec<RunFile>,
@@ -213,6 +231,7 @@ impl fmt::Display for SetAside {
         match self {
             Self::Departs => f.write_str("the reference departs from PyTorch there"),
             Self::Refused(error) => write!(f, "the reference failed there: {error}"),
+            Self::NotRecorded => f.write_str("the bundled program has no expected outputs for it"),
             Self::Mislaid => f.write_str("its constants lie in another order than the file says"),
         }
     }
@@ -295,9 +314,9 @@ fn bundled(path: &Path, loader: &FileLoader) -> Result<Vec<Case>> {
             let run = Run {
                 method: method.clone(),
                 inputs: given(&case.inputs)?,
+                set_aside: outputs.is_empty().then_some(SetAside::NotRecorded),
                 outputs: if outputs.is_empty() { Vec::new() } else { vec![outputs] },
                 rounding: 0.0,
-                set_aside: None,
             };
             cases.push(Case {
                 name: format!("{}: {method}, case {i}", path.display()),
@@ -306,6 +325,7 @@ fn bundled(path: &Path, loader: &FileLoader) -> Result<Vec<Case>> {
                 entries: BTreeMap::new(),
                 runs: vec![run],
                 random: false,
+                no_crash: false,
                 tolerance: Tolerance { scope, quantized, ..Tolerance::default() },
                 folder: PathBuf::new(),
             });
@@ -353,6 +373,8 @@ impl CaseFile {
             explicit: self.tolerance.map(|t| (t.atol, t.rtol)),
             ..Tolerance::default()
         };
+        let no_crash =
+            self.expect.is_some() || self.load_error.is_some() || self.runtime_crash_signal.is_some();
         let mislaid = self.channels_last_constant_bytes.as_deref() == Some("NCHW");
         let entries = self.entries.into_iter().map(|(key, v)| (key, Entry::read(v))).collect();
         let data = self.data_files.into_iter().map(|d| match d {
@@ -365,6 +387,7 @@ impl CaseFile {
             entries,
             runs: self.runs.into_iter().map(|r| r.into_run(mislaid)).collect(),
             random: self.nondeterministic,
+            no_crash,
             tolerance,
             folder,
         })
@@ -382,6 +405,7 @@ impl CasesFile {
             entries: BTreeMap::new(),
             runs: c.runs.into_iter().map(|r| r.into_run(false)).collect(),
             random: self.nondeterministic || c.nondeterministic,
+            no_crash: c.expect.is_some(),
             tolerance: Tolerance { explicit: c.tolerance.map(|t| (t.atol, t.rtol)), ..tolerance },
             folder: folder.to_owned(),
         };

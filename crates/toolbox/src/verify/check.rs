@@ -4,7 +4,7 @@ use super::case::{Case, Entry, Recorded, Run, SetAside, Values};
 use super::compare::{Tolerance, compare};
 use crate::bundle::{self, Bundle};
 use crate::run::{LoadMode, open_data};
-use crate::{Result, one_line};
+use crate::{Error, Result, one_line};
 use operator::EValue;
 use runtime::{LoadOptions, Module, NamedDataMap, Program, PtdDataMap};
 use serde::Serialize;
@@ -42,6 +42,10 @@ pub enum Outcome {
 pub fn check(case: &Case, options: &Options) -> Outcome {
     let checked = catch_unwind(AssertUnwindSafe(|| match &case.program {
         Some(_) => check_program(case, options),
+        None if case.data.is_empty() || case.entries.is_empty() => Outcome::Failed(
+            "the case names no `model`, and no `data_files` with `entries`: there is nothing to check"
+                .to_owned(),
+        ),
         None => check_entries(case).unwrap_or_else(|e| Outcome::Failed(one_line(&e))),
     }));
     checked.unwrap_or_else(|panic| {
@@ -51,16 +55,25 @@ pub fn check(case: &Case, options: &Options) -> Outcome {
     })
 }
 
+/// Why a case that compares nothing fails.
+const NO_RUNS: &str =
+    "the case has no `runs`; if it only checks that nothing crashes, let it say `\"expect\": \"no_crash\"`";
+
 fn check_program(case: &Case, options: &Options) -> Outcome {
     let mut module = match open(case, options) {
         Ok(module) => module,
+        // A file that is not there says nothing about the program.
+        Err(e @ (Error::Io { .. } | Error::Runtime(runtime::Error::Io { .. }))) => return Outcome::Failed(one_line(&e)),
         Err(e) => return not_opened(case, &one_line(&e)),
     };
     if options.undelegated && module.program().methods().any(|m| !m.backends().is_empty()) {
         return Outcome::Skipped;
     }
     if case.runs.is_empty() {
-        return try_all_methods(&mut module);
+        return match case.no_crash {
+            true => try_all_methods(&mut module),
+            false => Outcome::Failed(NO_RUNS.to_owned()),
+        };
     }
     let tolerance = with_overrides(case.tolerance, options);
     let mut values = Values::new(case);
@@ -73,6 +86,7 @@ fn check_program(case: &Case, options: &Options) -> Outcome {
             Ok(Verdict::Unjudged(why)) => {
                 aside.get_or_insert(place(why));
             }
+            Err(_) if case.no_crash => {}
             Err(problem) => match &run.set_aside {
                 Some(reason) => {
                     aside.get_or_insert(place(format!("{problem}; set aside because {reason}")));
@@ -118,7 +132,11 @@ fn check_run(
         }
     }
     match first_difference {
-        None => Ok(Verdict::Unjudged("the record has no outputs; it ran".to_owned())),
+        None if case.no_crash => Ok(Verdict::Right),
+        None => match &run.set_aside {
+            Some(reason) => Ok(Verdict::Unjudged(format!("it ran; set aside because {reason}"))),
+            None => Err("the record has no `outputs`".to_owned()),
+        },
         Some(Difference::Random) => Ok(Verdict::Unjudged("random values".to_owned())),
         Some(Difference::Found(text)) => Err(text),
     }
@@ -160,14 +178,15 @@ fn check_outputs(
 
 /// The verdict on a program that could not be opened.
 fn not_opened(case: &Case, problem: &str) -> Outcome {
-    match case.runs.iter().all(|r| matches!(r.set_aside, Some(SetAside::Refused(_)))) {
-        true if case.runs.is_empty() => Outcome::Passed,
+    let refused = |r: &Run| matches!(r.set_aside, Some(SetAside::Refused(_)));
+    match !case.runs.is_empty() && case.runs.iter().all(refused) {
+        _ if case.no_crash => Outcome::Passed,
         true => Outcome::SetAside(format!("{problem}; the reference refused it too")),
         false => Outcome::Failed(problem.to_owned()),
     }
 }
 
-/// For programs that the reference could not load or died of: anything but a crash will do.
+/// Executes every method on zeros. Whatever comes of it is right, for a panic does not come back here.
 fn try_all_methods(module: &mut Module) -> Outcome {
     let names: Vec<String> = module.program().method_names().map(str::to_owned).collect();
     for name in names {

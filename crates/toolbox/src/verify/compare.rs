@@ -142,13 +142,21 @@ pub fn compare(found: &EValue, expected: &EValue, tolerance: &Tolerance) -> Resu
         (EValue::String(a), EValue::String(b)) if a == b => Ok(()),
         (EValue::Double(a), EValue::Double(b)) => {
             let bound = tolerance.bound(ScalarType::Double);
-            match apart(*a, *b) <= bound.atol + (bound.rtol + bound.of_largest) * b.abs() {
+            let limit = bound.atol + (bound.rtol + bound.of_largest) * b.abs();
+            match is_within(abs_diff(*a, *b), limit) {
                 true => Ok(()),
                 false => different(),
             }
         }
         (EValue::ListInt(a), EValue::ListInt(b)) if a == b => Ok(()),
         (EValue::ListBool(a), EValue::ListBool(b)) if a == b => Ok(()),
+        (EValue::ListDouble(a), EValue::ListDouble(b)) if a.len() == b.len() => {
+            let pairs = || a.iter().zip(b).map(|(a, b)| (EValue::Double(*a), EValue::Double(*b)));
+            match pairs().all(|(a, b)| compare(&a, &b, tolerance).is_ok()) {
+                true => Ok(()),
+                false => different(),
+            }
+        }
         _ => different(),
     }
 }
@@ -161,8 +169,14 @@ fn brief(value: &EValue) -> String {
     }
 }
 
+/// Whether a difference is allowed. An infinite or undefined limit comes of an expected value that is not
+/// finite, and allows that value only.
+fn is_within(difference: f64, limit: f64) -> bool {
+    difference == 0.0 || (limit.is_finite() && difference <= limit)
+}
+
 /// `|a - b|`, where NaN equals NaN and each infinity itself.
-fn apart(a: f64, b: f64) -> f64 {
+fn abs_diff(a: f64, b: f64) -> f64 {
     if a == b || (a.is_nan() && b.is_nan()) {
         return 0.0;
     }
@@ -183,7 +197,7 @@ fn compare_tensors(found: &Tensor, expected: &Tensor, tolerance: &Tolerance) -> 
             elements::<$type>(
                 &found,
                 &expected,
-                |a, b| apart($to_f64(a), $to_f64(b)),
+                |a, b| abs_diff($to_f64(a), $to_f64(b)),
                 |b, largest| bound.atol + bound.rtol * $to_f64(b).abs() + bound.of_largest * largest,
                 |v| $to_f64(v).abs(),
             )
@@ -199,7 +213,7 @@ fn compare_tensors(found: &Tensor, expected: &Tensor, tolerance: &Tolerance) -> 
             elements::<Complex<$type>>(
                 &found,
                 &expected,
-                |a, b| apart($to_f64(a.re), $to_f64(b.re)).max(apart($to_f64(a.im), $to_f64(b.im))),
+                |a, b| abs_diff($to_f64(a.re), $to_f64(b.re)).max(abs_diff($to_f64(a.im), $to_f64(b.im))),
                 |b, largest| {
                     let size = $to_f64(b.re).hypot($to_f64(b.im));
                     bound.atol + bound.rtol * size + bound.of_largest * largest
@@ -235,20 +249,24 @@ fn compare_tensors(found: &Tensor, expected: &Tensor, tolerance: &Tolerance) -> 
 fn elements<T: tensor::Element>(
     found: &Tensor,
     expected: &Tensor,
-    apart: impl Fn(T, T) -> f64,
+    abs_diff: impl Fn(T, T) -> f64,
     allowed: impl Fn(T, f64) -> f64,
     size: impl Fn(T) -> f64,
 ) -> Result<(), Difference> {
-    let (Ok(a), Ok(b)) = (found.as_slice::<T>(), expected.as_slice::<T>()) else { return Ok(()) };
+    let unreadable = |e: tensor::Error| Difference::Value {
+        found: format!("elements that cannot be read: {e}"),
+        expected: expected.meta().to_string(),
+    };
+    let a = found.as_slice::<T>().map_err(unreadable)?;
+    let b = expected.as_slice::<T>().map_err(unreadable)?;
     let scale = b.iter().map(|&v| size(v)).filter(|v| v.is_finite()).fold(0.0, f64::max);
     let mut first = None;
     let (mut count, mut largest) = (0, 0.0f64);
     for (i, (&x, &y)) in a.iter().zip(b).enumerate() {
-        let d = apart(x, y);
+        let d = abs_diff(x, y);
         largest = largest.max(d);
         let limit = allowed(y, scale);
-        // An infinite limit, of an infinite expected value, allows that value only.
-        if d > 0.0 && (d > limit || !limit.is_finite()) {
+        if !is_within(d, limit) {
             count += 1;
             first.get_or_insert((i, if limit.is_finite() { limit } else { 0.0 }));
         }
@@ -294,6 +312,33 @@ mod tests {
         {
             assert!(check(floats(&[a]), floats(&[b]), t).is_err(), "{a} {b}");
         }
+    }
+
+    #[test]
+    fn a_scalar_that_is_not_finite_must_be_matched_exactly() {
+        let t = Tolerance::default();
+        let double = |a, b| check(EValue::Double(a), EValue::Double(b), t);
+        assert_eq!(double(f64::INFINITY, f64::INFINITY), Ok(()));
+        assert_eq!(double(f64::NAN, f64::NAN), Ok(()));
+        for (a, b) in [
+            (1.0, f64::INFINITY),
+            (f64::NEG_INFINITY, f64::INFINITY),
+            (f64::NAN, f64::INFINITY),
+            (f64::INFINITY, 1.0),
+            (1.0, f64::NAN),
+        ] {
+            assert!(double(a, b).is_err(), "{a} {b}");
+            let list = |v| EValue::ListDouble(vec![0.0, v]);
+            assert!(check(list(a), list(b), t).is_err(), "{a} {b}");
+            assert_eq!(check(list(b), list(b), t), Ok(()));
+        }
+    }
+
+    #[test]
+    fn elements_that_cannot_be_read_as_their_type_are_a_difference() {
+        let (a, b) = (Tensor::scalar(1.0f32).unwrap(), Tensor::scalar(1.0f32).unwrap());
+        let e = elements::<f64>(&a, &b, |a, b| (a - b).abs(), |_, _| 0.0, |v| v).unwrap_err();
+        assert!(e.to_string().contains("cannot be read"), "{e}");
     }
 
     #[test]
