@@ -92,8 +92,8 @@ impl AttentionStep {
         reads: &[TensorView<'_>],
         out: &mut TensorViewMut<'_>,
     ) -> Result<()> {
-        let reads = reads.iter().map(|r| r.as_slice::<f32>()).collect::<Result<Vec<_>, _>>()?;
-        let out = out.as_mut_slice::<f32>()?;
+        let reads = reads.iter().map(|r| r.storage::<f32>()).collect::<Result<Vec<_>, _>>()?;
+        let out = out.storage_mut::<f32>()?;
         let (items, heads) = (self.spec.items, self.spec.heads);
         let (queries, keys, values) = (self.q.rows, self.k.cols, self.v.cols);
         let row = heads * values;

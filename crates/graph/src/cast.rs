@@ -22,10 +22,10 @@ pub(crate) fn widened(meta: &TensorMeta) -> Option<TensorMeta> {
 pub(crate) fn widen(x: &TensorView<'_>) -> Option<Tensor> {
     let mut wide = Tensor::zeros(widened(x.meta())?).ok()?;
     let mut view = wide.view_mut();
-    let out = view.as_mut_slice::<f32>().ok()?;
+    let out = view.storage_mut::<f32>().ok()?;
     match x.dtype() {
-        ScalarType::Half => x.as_slice::<f16>().ok()?.convert_to_f32_slice(out),
-        ScalarType::BFloat16 => x.as_slice::<bf16>().ok()?.convert_to_f32_slice(out),
+        ScalarType::Half => x.storage::<f16>().ok()?.convert_to_f32_slice(out),
+        ScalarType::BFloat16 => x.storage::<bf16>().ok()?.convert_to_f32_slice(out),
         _ => return None,
     }
     Some(wide)
@@ -35,7 +35,7 @@ pub(crate) fn widen(x: &TensorView<'_>) -> Option<Tensor> {
 pub(crate) fn run(ctx: &KernelContext<'_>, x: &TensorView<'_>, out: &mut TensorViewMut<'_>) -> Result<()> {
     macro_rules! convert {
         ($from:ty, $to:ty, $each:expr) => {{
-            let (x, out) = (x.as_slice::<$from>()?, out.as_mut_slice::<$to>()?);
+            let (x, out) = (x.storage::<$from>()?, out.storage_mut::<$to>()?);
             if x.len() != out.len() {
                 return Err(Error::invalid("a cast between tensors of other sizes"));
             }

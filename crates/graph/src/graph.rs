@@ -169,7 +169,7 @@ impl Graph {
     /// Elements of a constant in f32, if it is one.
     pub(crate) fn floats(&self, value: ValueId) -> Option<&[f32]> {
         let bytes = self.values[value.0].view()?;
-        bytes.as_slice::<f32>().ok()
+        bytes.storage::<f32>().ok()
     }
 
     /// For each value the number of nodes and results that use it.

@@ -30,7 +30,7 @@ impl GroupFactorsStep {
         let [scale, shift] = writes else {
             return Err(Error::invalid("group norm factors without their two outputs"));
         };
-        let mut vectors = reads[1..].iter().map(|r| r.as_slice::<f32>());
+        let mut vectors = reads[1..].iter().map(|r| r.storage::<f32>());
         let weight = if self.spec.weight { vectors.next().transpose()? } else { None };
         let bias = if self.spec.bias { vectors.next().transpose()? } else { None };
         group_norm_factors(
@@ -39,9 +39,9 @@ impl GroupFactorsStep {
             self.spec.eps,
             (self.channels, self.pixels, self.spec.groups),
             self.layout,
-            reads[0].as_slice()?,
+            reads[0].storage()?,
             (weight, bias),
-            (scale.as_mut_slice()?, shift.as_mut_slice()?),
+            (scale.storage_mut()?, shift.storage_mut()?),
         );
         Ok(())
     }

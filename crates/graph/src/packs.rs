@@ -118,7 +118,7 @@ mod tests {
     fn computed(values: &[f32]) -> Constant {
         let meta = TensorMeta::contiguous(tensor::ScalarType::Float, &[values.len()]).unwrap();
         let mut tensor = Tensor::zeros(meta).unwrap();
-        tensor.view_mut().as_mut_slice::<f32>().unwrap().copy_from_slice(values);
+        tensor.view_mut().storage_mut::<f32>().unwrap().copy_from_slice(values);
         Constant::Computed(Arc::new(tensor))
     }
 

@@ -290,8 +290,8 @@ impl Pass {
         out: &mut TensorViewMut<'_>,
     ) -> Result<()> {
         let inputs =
-            reads.iter().map(|r| r.as_slice::<f32>()).collect::<Result<SmallVec<[&[f32]; 4]>, _>>()?;
-        let out = out.as_mut_slice::<f32>()?;
+            reads.iter().map(|r| r.storage::<f32>()).collect::<Result<SmallVec<[&[f32]; 4]>, _>>()?;
+        let out = out.storage_mut::<f32>()?;
         if ctx.pool().threads() == 1 || out.len() < 2 * PART {
             self.run(&inputs, 0, out, &mut ctx.scratch(self.scratch())?);
             return Ok(());

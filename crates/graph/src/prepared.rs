@@ -23,12 +23,12 @@ pub fn prepare(
     let Some(product) = Product::of(args) else { return Ok(None) };
     let Some(source) = constant(product.weights) else { return Ok(None) };
     let stored = args.tensor(product.weights)?;
-    let plain = MatRef::new(stored.as_slice()?, stored.sizes()[0], stored.sizes()[1]);
+    let plain = MatRef::new(stored.storage()?, stored.sizes()[0], stored.sizes()[1]);
     let plain = if product.out_major { plain.t() } else { plain };
     let form = MatrixForm { rows: plain.rows(), columns: plain.cols(), transposed: product.out_major };
     let weights = packs.matrix(&source, form, || Ok(PackedB::new(isa, plain)?))?;
     let bias = match product.bias {
-        Some(at) => Some(args.tensor(at)?.as_slice::<f32>()?.to_vec()),
+        Some(at) => Some(args.tensor(at)?.storage::<f32>()?.to_vec()),
         None => None,
     };
     let kernel = Arc::clone(kernel);
@@ -104,7 +104,7 @@ impl PreparedKernel for Prepared {
             *last = n;
         }
         out.resize(&sizes)?;
-        let (x, out) = (x.as_slice::<f32>()?, out.as_mut_slice::<f32>()?);
+        let (x, out) = (x.storage::<f32>()?, out.storage_mut::<f32>()?);
         let m = x.len() / k;
         let epilogue = Epilogue { bias: Bias::per_col(self.bias.as_deref()), ..Epilogue::NONE };
         gemm(ctx.pool(), self.isa, MatRef::new(x, m, k), &*self.weights, MatMut::new(out, m, n), &epilogue);

@@ -26,7 +26,7 @@ fn constant<'g>(graph: &'g Graph, node: &Node, index: usize) -> Result<&'g Const
 /// The last of what a step reads, where that is its residual.
 fn residual<'a>(there: bool, reads: &[TensorView<'a>]) -> Result<Option<&'a [f32]>> {
     let last = reads.last().filter(|_| there);
-    Ok(last.map(|r| r.as_slice::<f32>()).transpose()?)
+    Ok(last.map(|r| r.storage::<f32>()).transpose()?)
 }
 
 /// A convolution, its weights packed. It reads the image and, where it is there, the residual.
@@ -63,7 +63,7 @@ impl ConvStep {
         let residual = residual(self.spec.residual, reads)?;
         let epilogue =
             ConvEpilogue { bias: self.bias.as_deref(), residual, activation: self.spec.activation };
-        let (x, out) = (reads[0].as_slice::<f32>()?, out.as_mut_slice::<f32>()?);
+        let (x, out) = (reads[0].storage::<f32>()?, out.storage_mut::<f32>()?);
         self.conv.run(ctx.pool(), &self.frame, x, out, &epilogue);
         Ok(())
     }
@@ -101,8 +101,8 @@ impl LinearStep {
         out: &mut TensorViewMut<'_>,
     ) -> Result<()> {
         let (k, n) = (self.weights.rows(), self.weights.cols());
-        let x = reads[0].as_slice::<f32>()?;
-        let out = out.as_mut_slice::<f32>()?;
+        let x = reads[0].storage::<f32>()?;
+        let out = out.storage_mut::<f32>()?;
         let m = out.len() / n.max(1);
         let residual = residual(self.spec.residual, reads)?.map(|r| (1.0, MatRef::new(r, m, n)));
         let epilogue = Epilogue {

@@ -34,7 +34,7 @@ impl QuantizedStep {
         };
         let numbers = || {
             let view = node.inputs.get(1).and_then(|&v| graph.get(v).view()).ok_or_else(unknown)?;
-            view.as_slice::<i8>().map_err(Error::from)
+            view.storage::<i8>().map_err(Error::from)
         };
         let bias = |there: bool| there.then(|| floats(3).map(<[f32]>::to_vec)).transpose();
         let kind = match &node.op {
@@ -68,17 +68,15 @@ impl QuantizedStep {
         let (pool, isa) = (ctx.pool(), self.isa);
         let signed = x.dtype() == ScalarType::Char;
         match &self.kind {
-            Kind::Quantize(q) => quantize(pool, isa, q, x.as_slice()?, out.bytes_mut()),
-            Kind::Dequantize(affine) => {
-                dequantize(pool, isa, *affine, signed, x.bytes(), out.as_mut_slice()?)
-            }
+            Kind::Quantize(q) => quantize(pool, isa, q, x.storage()?, out.bytes_mut()),
+            Kind::Dequantize(affine) => dequantize(pool, isa, *affine, signed, x.bytes(), out.storage_mut()?),
             Kind::Linear { spec, weights, bias } => {
                 let (k, n) = (weights.rows(), weights.cols());
                 let m = out.as_view().numel() / n.max(1);
                 let epilogue = QuantizedEpilogue { bias: bias.as_deref(), activation: spec.activation };
                 let to = match spec.output {
                     Some(q) => QuantizedOut::Quantized(MatMut::new(out.bytes_mut(), m, n), q),
-                    None => QuantizedOut::Real(MatMut::new(out.as_mut_slice()?, m, n)),
+                    None => QuantizedOut::Real(MatMut::new(out.storage_mut()?, m, n)),
                 };
                 if let QuantizedInput::Numbers(affine) = spec.input {
                     let params = [affine];
@@ -86,7 +84,7 @@ impl QuantizedStep {
                     qgemm(pool, isa, x, weights, to, &epilogue);
                     return Ok(());
                 }
-                let reals = x.as_slice::<f32>()?;
+                let reals = x.storage::<f32>()?;
                 let mut numbers = ctx.scratch::<u8>(reals.len())?;
                 let params = self.quantize_input(ctx, spec.input, reals, k, &mut numbers);
                 qgemm(pool, isa, QuantizedRows::new(&numbers, true, m, k, &params), weights, to, &epilogue);
@@ -96,7 +94,7 @@ impl QuantizedStep {
                 let images = QuantizedImages { bytes: x.bytes(), signed, affine: spec.input };
                 let to = match spec.output {
                     Some(q) => QuantizedConvOut::Quantized(out.bytes_mut(), q),
-                    None => QuantizedConvOut::Real(out.as_mut_slice()?),
+                    None => QuantizedConvOut::Real(out.storage_mut()?),
                 };
                 conv.run(pool, frame, images, to, &epilogue);
             }

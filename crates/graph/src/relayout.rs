@@ -47,7 +47,7 @@ impl RelayoutStep {
             images.for_each(|(x, out)| transpose_bytes(x, out, cols));
             return Ok(());
         }
-        let (x, out) = (x.as_slice::<f32>()?, out.as_mut_slice::<f32>()?);
+        let (x, out) = (x.storage::<f32>()?, out.storage_mut::<f32>()?);
         for (x, out) in x.chunks_exact(rows * cols).zip(out.chunks_exact_mut(rows * cols)) {
             ctx.pool().parallel_chunks_mut(out, ROWS * cols, (1 << 15) / (ROWS * cols) + 1, &|i, out| {
                 let n = out.len() / cols;

@@ -35,7 +35,7 @@ impl PoolStep {
         out: &mut TensorViewMut<'_>,
     ) -> Result<()> {
         let Pool { pooling, windows } = &self.spec;
-        let (x, out) = (x.as_slice()?, out.as_mut_slice()?);
+        let (x, out) = (x.storage()?, out.storage_mut()?);
         pool_windows(ctx.pool(), self.isa, *pooling, windows, &self.frame, self.channels, x, out);
         Ok(())
     }
@@ -56,7 +56,7 @@ impl GlobalMeanStep {
     }
 
     pub(crate) fn run(&self, x: &TensorView<'_>, out: &mut TensorViewMut<'_>) -> Result<()> {
-        let (x, out) = (x.as_slice::<f32>()?, out.as_mut_slice::<f32>()?);
+        let (x, out) = (x.storage::<f32>()?, out.storage_mut::<f32>()?);
         let Self { pixels, channels, last } = *self;
         let factor = 1.0 / pixels as f32;
         if last {

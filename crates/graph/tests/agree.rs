@@ -185,7 +185,7 @@ fn random(sizes: &[usize], seed: u64) -> Tensor {
 
 /// The same elements in a floating-point type.
 fn in_type(dtype: ScalarType, x: Tensor) -> Tensor {
-    let elements = x.as_slice::<f32>().unwrap().iter();
+    let elements = x.storage::<f32>().unwrap().iter();
     match dtype {
         ScalarType::Half => {
             Tensor::from_slice(x.sizes(), &elements.map(|&e| f16::from_f32(e)).collect::<Vec<_>>()).unwrap()
@@ -200,10 +200,10 @@ fn in_type(dtype: ScalarType, x: Tensor) -> Tensor {
 /// The elements in f32.
 fn floats(x: &Tensor) -> Vec<f32> {
     match x.dtype() {
-        ScalarType::Half => x.as_slice::<f16>().unwrap().iter().map(|e| e.to_f32()).collect(),
-        ScalarType::BFloat16 => x.as_slice::<bf16>().unwrap().iter().map(|e| e.to_f32()).collect(),
-        ScalarType::Long => x.as_slice::<i64>().unwrap().iter().map(|&e| e as f32).collect(),
-        _ => x.as_slice::<f32>().unwrap().to_vec(),
+        ScalarType::Half => x.storage::<f16>().unwrap().iter().map(|e| e.to_f32()).collect(),
+        ScalarType::BFloat16 => x.storage::<bf16>().unwrap().iter().map(|e| e.to_f32()).collect(),
+        ScalarType::Long => x.storage::<i64>().unwrap().iter().map(|&e| e as f32).collect(),
+        _ => x.storage::<f32>().unwrap().to_vec(),
     }
 }
 
@@ -488,7 +488,7 @@ fn int(x: i64) -> Given {
 /// of the first dimension, or one.
 fn weights(both: &mut Both, sizes: &[usize], per_channel: bool, seed: u64) -> ValueId {
     let numbers: Vec<i8> =
-        random(sizes, seed).as_slice::<f32>().unwrap().iter().map(|x| (x * 63.0) as i8).collect();
+        random(sizes, seed).storage::<f32>().unwrap().iter().map(|x| (x * 63.0) as i8).collect();
     let numbers = both.constant_of(Tensor::from_slice(sizes, &numbers).unwrap());
     let bounds = [int(-127), int(127), int(1), Given::None];
     let (name, params) = if per_channel {

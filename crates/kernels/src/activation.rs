@@ -286,7 +286,7 @@ mod tests {
     use tensor::{Bool, Tensor};
 
     fn near(t: &Tensor, want: &[f32]) {
-        let got = t.as_slice::<f32>().unwrap();
+        let got = t.storage::<f32>().unwrap();
         let same = |(a, b): (&f32, &f32)| (a - b).abs() < 1e-5 || a == b || (a.is_nan() && b.is_nan());
         assert!(got.len() == want.len() && got.iter().zip(want).all(same), "{got:?} {want:?}");
     }
@@ -313,15 +313,15 @@ mod tests {
     fn clamps() {
         let x = t(&[3], &[1i32, 5, 9]);
         let r = call("aten::clamp.out", &[a(&x), int(2), Arg::None], out(Int, &[3])).unwrap();
-        assert_eq!(r.as_slice::<i32>().unwrap(), &[2, 5, 9]);
+        assert_eq!(r.storage::<i32>().unwrap(), &[2, 5, 9]);
         let r = call("aten::clamp.out", &[a(&x), Arg::Double(1.5), int(6)], out(Float, &[3])).unwrap();
         near(&r, &[1.5, 5.0, 6.0]);
         let r = call("aten::clamp.out", &[a(&t(&[2], &[0u8, 200])), int(-1), int(1000)], out(Byte, &[2]))
             .unwrap();
-        assert_eq!(r.as_slice::<u8>().unwrap(), &[0, 200]);
+        assert_eq!(r.storage::<u8>().unwrap(), &[0, 200]);
         let high = t(&[1], &[4i64]);
         let r = call("aten::clamp.Tensor_out", &[a(&x), Arg::None, a(&high)], out(Long, &[3])).unwrap();
-        assert_eq!(r.as_slice::<i64>().unwrap(), &[1, 4, 4]);
+        assert_eq!(r.storage::<i64>().unwrap(), &[1, 4, 4]);
         assert!(call("aten::clamp.out", &[a(&x)], out(Int, &[3])).is_err());
     }
 
@@ -334,8 +334,8 @@ mod tests {
         let (i, big) = (t(&[1], &[i64::MAX]), t(&[1], &[i64::MAX - 1]));
         let r =
             call("aten::where.self_out", &[a(&t(&[1], &[2u8])), a(&i), a(&big)], out(Long, &[1])).unwrap();
-        assert_eq!(r.as_slice::<i64>().unwrap(), &[i64::MAX]);
+        assert_eq!(r.storage::<i64>().unwrap(), &[i64::MAX]);
         let r = call("aten::lerp.Scalar_out", &[a(&x), a(&x), Arg::Double(0.3)], out(Half, &[2]));
-        assert_eq!(r.unwrap().as_slice::<tensor::f16>().unwrap()[0].to_f32(), 1.0);
+        assert_eq!(r.unwrap().storage::<tensor::f16>().unwrap()[0].to_f32(), 1.0);
     }
 }

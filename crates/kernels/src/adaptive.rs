@@ -188,11 +188,11 @@ mod tests {
             t(&[1, 1, 1, 5], &[1f32, 2.0, 3.0, 4.0, 5.0]).to_dim_order(DimOrder::channels_last(4)).unwrap();
         let outs = [out(Float, &[1, 1, 1, 7]), out(Long, &[1, 1, 1, 7])];
         let [_, i] = call_many("aten::adaptive_max_pool2d.out", &[a(&x), ints(&[1, 7])], outs).unwrap();
-        assert_eq!(i.as_slice::<i64>().unwrap(), &[0, 1, 2, 2, 3, 4, 4]);
+        assert_eq!(i.storage::<i64>().unwrap(), &[0, 1, 2, 2, 3, 4, 4]);
         let g = t(&[1, 1, 1, 2], &[3f32, 6.0]);
         let r = call("aten::_adaptive_avg_pool2d_backward.out", &[a(&g), a(&x)], out(Float, &[1, 1, 1, 5]))
             .unwrap();
-        assert_eq!(r.as_slice::<f32>().unwrap(), &[1.0, 1.0, 3.0, 2.0, 2.0]);
+        assert_eq!(r.storage::<f32>().unwrap(), &[1.0, 1.0, 3.0, 2.0, 2.0]);
     }
 
     #[test]

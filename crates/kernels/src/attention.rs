@@ -78,7 +78,7 @@ struct Heads<'a, C> {
 impl<'a, C: Compute> Heads<'a, C> {
     fn new(ctx: &KernelContext<'a>, tensor: &TensorView<'a>, view: Layout) -> Result<Self> {
         if tensor.dtype() == C::DTYPE {
-            return Ok(Self { values: Values::Own(tensor.as_slice::<C>()?), view });
+            return Ok(Self { values: Values::Own(tensor.storage::<C>()?), view });
         }
         let values = values::<C>(ctx, tensor, &view)?;
         Ok(Self { values, view: Layout::contiguous(&view.sizes) })
@@ -494,7 +494,7 @@ mod tests {
 
     /// By the formula, of `[B, H, L, D]`, `[B, G, S, D]` and `[B, G, S, D]`.
     fn formula([q, k, v]: [&Tensor; 3], added: impl Fn(usize, usize) -> f64) -> Vec<f64> {
-        let [q, k, v] = [q, k, v].map(|x| x.as_slice::<f64>().unwrap());
+        let [q, k, v] = [q, k, v].map(|x| x.storage::<f64>().unwrap());
         let mut all = Vec::new();
         for (b, h, i) in (0..B * H * L).map(|n| (n / L / H, n / L % H, n % L)) {
             let head = (b * G + h / (H / G)) * S * D;
@@ -525,7 +525,7 @@ mod tests {
         let no = || Arg::Bool(false);
         let mask = noise(&[L, S], 9, |x| tensor::Bool::from(x > 0.0));
         let hidden = |i: usize, j: usize| {
-            if mask.as_slice::<tensor::Bool>().unwrap()[i * S + j].get() { 0.0 } else { f64::NEG_INFINITY }
+            if mask.storage::<tensor::Bool>().unwrap()[i * S + j].get() { 0.0 } else { f64::NEG_INFINITY }
         };
         let later = |i: usize, j: usize| if j <= i { 0.0 } else { f64::NEG_INFINITY };
         let refs = |of: &'_ [Tensor; 3]| -> Vec<f64> { formula([&of[0], &of[1], &of[2]], hidden) };
@@ -542,7 +542,7 @@ mod tests {
                 let r = call("aten::scaled_dot_product_attention.out", &list, out(dtype, &sizes[0])).unwrap();
                 match dtype {
                     Double => close(
-                        &r.as_slice::<f64>().unwrap().iter().map(|&x| x as f32).collect::<Vec<_>>(),
+                        &r.storage::<f64>().unwrap().iter().map(|&x| x as f32).collect::<Vec<_>>(),
                         &expected,
                     ),
                     _ => close(r.as_slice().unwrap(), &expected),
@@ -559,11 +559,11 @@ mod tests {
             &[a(&q), a(&q), a(&q), a(&m)],
             out(Float, &[1, 2]),
         );
-        assert_eq!(r.unwrap().as_slice::<f32>().unwrap(), &[0.0, 0.0]);
+        assert_eq!(r.unwrap().storage::<f32>().unwrap(), &[0.0, 0.0]);
         let none = t::<f32>(&[0, 2], &[]);
         let r =
             call("aten::scaled_dot_product_attention.out", &[a(&q), a(&none), a(&none)], out(Float, &[1, 2]));
-        assert_eq!(r.unwrap().as_slice::<f32>().unwrap(), &[0.0, 0.0]);
+        assert_eq!(r.unwrap().storage::<f32>().unwrap(), &[0.0, 0.0]);
         let scalar = s(1f32);
         let bad = [a(&q), a(&scalar), a(&q)];
         assert!(call("aten::scaled_dot_product_attention.out", &bad, out(Float, &[1, 2])).is_err());
@@ -577,7 +577,7 @@ mod tests {
         let args = [a(&q), a(&new), a(&new), int(1), int(2), Arg::None, Arg::Double(0.0), Arg::Bool(true)];
         let outs = [cache(), cache(), out(Float, &[1, 2, 1, 1])];
         let [keys, _, r] = call_many("llama::sdpa_with_kv_cache.out", &args, outs).unwrap();
-        assert_eq!(keys.as_slice::<f32>().unwrap(), &[2.0, 4.0, 8.0, 9.0]);
+        assert_eq!(keys.storage::<f32>().unwrap(), &[2.0, 4.0, 8.0, 9.0]);
         close(r.as_slice().unwrap(), &[3.0, 14.0 / 3.0]);
         let late = [a(&q), a(&new), a(&new), int(3), int(2)];
         assert!(

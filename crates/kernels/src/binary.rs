@@ -391,7 +391,7 @@ mod tests {
         let inf = f32::INFINITY;
         let (x, y) = (t(&[4], &[0f32, -inf, 1000.0, -0.0]), t(&[4], &[0f32, -inf, 999.0, -1.0]));
         let go = |name: &str| {
-            call(name, &[a(&x), a(&y)], out(Float, &[4])).unwrap().as_slice::<f32>().unwrap().to_vec()
+            call(name, &[a(&x), a(&y)], out(Float, &[4])).unwrap().storage::<f32>().unwrap().to_vec()
         };
         let r = go("aten::logaddexp.out");
         assert!(r[0] == std::f32::consts::LN_2 && r[1] == -inf && (r[2] - 1_000.313_2).abs() < 1e-3);
@@ -401,26 +401,26 @@ mod tests {
         assert!(go("aten::copysign.out")[2] == 1000.0 && go("aten::copysign.out")[3].is_sign_negative());
         let n = t(&[1], &[3i32]);
         let r = call("aten::copysign.Scalar_out", &[a(&n), Arg::Double(-1.0)], out(Float, &[1])).unwrap();
-        assert_eq!(r.as_slice::<f32>().unwrap(), &[-3.0]);
+        assert_eq!(r.storage::<f32>().unwrap(), &[-3.0]);
     }
 
     #[test]
     fn operands_promote_and_broadcast() {
         let (x, y) = (t(&[2, 1], &[200u8, 100]), t(&[3], &[100u8, 1, 2]));
         let sum = call("aten::add.out", &[a(&x), a(&y)], out(Byte, &[2, 3])).unwrap();
-        assert_eq!(sum.as_slice::<u8>().unwrap(), &[44, 201, 202, 200, 101, 102]);
+        assert_eq!(sum.storage::<u8>().unwrap(), &[44, 201, 202, 200, 101, 102]);
         // The sum wraps in its own type before it is stored in a wider one.
         let sum = call("aten::add.out", &[a(&x), a(&y)], out(Float, &[2, 3])).unwrap();
-        assert_eq!(sum.as_slice::<f32>().unwrap()[0], 44.0);
+        assert_eq!(sum.storage::<f32>().unwrap()[0], 44.0);
         let mixed = t(&[2, 1], &[-1i8, 5]);
         let sum = call("aten::add.out", &[a(&mixed), a(&y)], out(Short, &[2, 3])).unwrap();
-        assert_eq!(sum.as_slice::<i16>().unwrap(), &[99, 0, 1, 105, 6, 7]);
+        assert_eq!(sum.storage::<i16>().unwrap(), &[99, 0, 1, 105, 6, 7]);
         let h = t(&[1], &[f16::from_f32(1.0)]);
         let sum = call("aten::add.Scalar_out", &[a(&h), Arg::Double(0.5)], out(Half, &[1])).unwrap();
-        assert_eq!(sum.as_slice::<f16>().unwrap()[0].to_f32(), 1.5);
+        assert_eq!(sum.storage::<f16>().unwrap()[0].to_f32(), 1.5);
         assert!(call("aten::add.Scalar_out", &[a(&y), Arg::Double(0.5)], out(Byte, &[3])).is_err());
         let sum = call("aten::add.Scalar_out", &[a(&y), Arg::Double(0.5)], out(Float, &[3])).unwrap();
-        assert_eq!(sum.as_slice::<f32>().unwrap(), &[100.5, 1.5, 2.5]);
+        assert_eq!(sum.storage::<f32>().unwrap(), &[100.5, 1.5, 2.5]);
     }
 
     #[test]
@@ -436,16 +436,16 @@ mod tests {
             assert_eq!(sum.to_dim_order(DimOrder::contiguous(4)).unwrap().bytes(), want.bytes());
         }
         let sum = call("aten::add.out", &[a(&rows), a(&last)], want.clone()).unwrap();
-        assert_eq!(sum.as_slice::<f32>().unwrap(), x.iter().map(|v| v * 2.0).collect::<Vec<_>>());
+        assert_eq!(sum.storage::<f32>().unwrap(), x.iter().map(|v| v * 2.0).collect::<Vec<_>>());
     }
 
     #[test]
     fn zero_dim_operands_and_alpha() {
         let (x, y) = (s(2.0f64), t(&[2], &[1f32, 2.0]));
         let r = call("aten::add.out", &[a(&x), a(&y), Arg::Int(3)], out(Float, &[2])).unwrap();
-        assert_eq!(r.as_slice::<f32>().unwrap(), &[5.0, 8.0]);
+        assert_eq!(r.storage::<f32>().unwrap(), &[5.0, 8.0]);
         let r = call("aten::sub.out", &[a(&x), a(&x)], out(Double, &[])).unwrap();
-        assert_eq!(r.as_slice::<f64>().unwrap(), &[0.0]);
+        assert_eq!(r.storage::<f64>().unwrap(), &[0.0]);
         let n = t(&[2], &[1i32, 2]);
         assert!(call("aten::add.out", &[a(&n), a(&n), Arg::Double(0.5)], out(Int, &[2])).is_err());
         let b = t(&[1], &[tensor::Bool::from(true)]);
@@ -458,7 +458,7 @@ mod tests {
         let (x, y) = (t(&[x.len()], x), t(&[y.len()], y));
         let mut args = vec![a(&x), a(&y)];
         args.extend(mode.map(Arg::Str));
-        call(name, &args, out(Long, &[x.numel()])).unwrap().as_slice::<i64>().unwrap().to_vec()
+        call(name, &args, out(Long, &[x.numel()])).unwrap().storage::<i64>().unwrap().to_vec()
     }
 
     #[test]
@@ -484,7 +484,7 @@ mod tests {
         let go = |name: &str| -> Tensor { call(name, &[a(&x), a(&y)], out(Float, &[4])).unwrap() };
         let is = |t: Tensor, want: [f32; 4]| {
             let same = |(a, b): (&f32, &f32)| a == b || (a.is_nan() && b.is_nan());
-            assert!(t.as_slice::<f32>().unwrap().iter().zip(&want).all(same), "{t:?} {want:?}");
+            assert!(t.storage::<f32>().unwrap().iter().zip(&want).all(same), "{t:?} {want:?}");
         };
         is(go("aten::floor_divide.out"), [2.0, -3.0, f32::NAN, f32::INFINITY]);
         is(go("aten::remainder.Tensor_out"), [1.5, 0.5, f32::NAN, f32::NAN]);

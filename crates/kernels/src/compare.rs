@@ -169,7 +169,7 @@ mod tests {
     use tensor::ScalarType::{Bool, Byte, Char, Float, Int, Long};
 
     fn truths(t: &tensor::Tensor) -> Vec<bool> {
-        t.as_slice::<tensor::Bool>().unwrap().iter().map(|b| b.get()).collect()
+        t.storage::<tensor::Bool>().unwrap().iter().map(|b| b.get()).collect()
     }
 
     #[test]
@@ -181,7 +181,7 @@ mod tests {
         assert_eq!(go("aten::ge.Tensor_out"), [false, true, false]);
         assert_eq!(go("aten::logical_and.out"), [true, true, true]);
         let r = call("aten::eq.Scalar_out", &[a(&x), Arg::Double(2.0)], out(Float, &[3])).unwrap();
-        assert_eq!(r.as_slice::<f32>().unwrap(), &[0.0, 1.0, 0.0]);
+        assert_eq!(r.storage::<f32>().unwrap(), &[0.0, 1.0, 0.0]);
         let big = t(&[1], &[i64::MAX]);
         let r = call("aten::eq.Scalar_out", &[a(&big), Arg::Int(i64::MAX - 1)], out(Bool, &[1])).unwrap();
         assert_eq!(truths(&r), [false]);
@@ -199,16 +199,16 @@ mod tests {
     fn bits_and_shifts() {
         let (x, n) = (t(&[4], &[0b1100u8, 1, 255, 128]), t(&[4], &[1i8, 8, -1, 7]));
         let r = call("aten::bitwise_xor.Scalar_out", &[a(&x), Arg::Int(0b1010)], out(Byte, &[4])).unwrap();
-        assert_eq!(r.as_slice::<u8>().unwrap(), &[0b0110, 11, 0xf5, 0x8a]);
+        assert_eq!(r.storage::<u8>().unwrap(), &[0b0110, 11, 0xf5, 0x8a]);
         let y = t(&[4], &[1u8, 8, 200, 7]);
         let r = call("aten::bitwise_left_shift.Tensor_out", &[a(&x), a(&y)], out(Byte, &[4])).unwrap();
-        assert_eq!(r.as_slice::<u8>().unwrap(), &[24, 0, 0, 0]);
+        assert_eq!(r.storage::<u8>().unwrap(), &[24, 0, 0, 0]);
         let m = t(&[4], &[-8i8, -8, -8, 64]);
         let r = call("aten::bitwise_right_shift.Tensor_out", &[a(&m), a(&n)], out(Char, &[4])).unwrap();
-        assert_eq!(r.as_slice::<i8>().unwrap(), &[-4, -1, -1, 0]);
+        assert_eq!(r.storage::<i8>().unwrap(), &[-4, -1, -1, 0]);
         let b = t(&[2], &[tensor::Bool::from(true), false.into()]);
         let r = call("aten::bitwise_and.Scalar_out", &[a(&b), Arg::Int(3)], out(Long, &[2])).unwrap();
-        assert_eq!(r.as_slice::<i64>().unwrap(), &[1, 0]);
+        assert_eq!(r.storage::<i64>().unwrap(), &[1, 0]);
         let f = t(&[1], &[1f32]);
         let e = call("aten::bitwise_and.Tensor_out", &[a(&f), a(&f)], out(Int, &[1])).unwrap_err();
         assert!(e.to_string().contains("float32"), "{e}");

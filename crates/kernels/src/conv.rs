@@ -342,7 +342,7 @@ mod tests {
                         let into = out(dtype, &sizes).to_dim_order(*to).unwrap();
                         let r = call(dtype, &case.x.to_dim_order(*from).unwrap(), into);
                         let r = cast(&r, Double);
-                        for (g, w) in r.as_slice::<f64>().unwrap().iter().zip(&want) {
+                        for (g, w) in r.storage::<f64>().unwrap().iter().zip(&want) {
                             assert!((g - w).abs() <= tolerance, "{g} {w} {dtype} {from} {to}");
                         }
                     }

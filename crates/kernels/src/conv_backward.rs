@@ -406,7 +406,7 @@ mod tests {
 
     #[test]
     fn gradients_of_both_kinds() {
-        let of = |all: [Tensor; 3]| all.map(|x| x.as_slice::<f32>().unwrap().to_vec());
+        let of = |all: [Tensor; 3]| all.map(|x| x.storage::<f32>().unwrap().to_vec());
         let [x, w, b] = of(go(&[1.0, 2.0], false, 1, 0, 1, &ALL).unwrap());
         assert_eq!((x, w, b), (vec![10.0, 40.0, 40.0], vec![5.0, 8.0], vec![3.0]));
         let [x, w, b] = of(go(&[1.0, 2.0], false, 2, 1, 1, &ALL).unwrap());
@@ -436,10 +436,10 @@ mod tests {
             call("aten::im2col.out", &args, out(Float, &[4, 9]))
         };
         let columns = unfold(2, 1).unwrap();
-        assert_eq!(columns.as_slice::<f32>().unwrap()[..9], [0.0, 0.0, 0.0, 0.0, 1.0, 2.0, 0.0, 3.0, 4.0]);
+        assert_eq!(columns.storage::<f32>().unwrap()[..9], [0.0, 0.0, 0.0, 0.0, 1.0, 2.0, 0.0, 3.0, 4.0]);
         let args = [a(&columns), ints(&[2, 2]), int(2), int(1), int(1), int(1)];
         let r = call("aten::col2im.out", &args, out(Float, &[1, 2, 2])).unwrap();
-        assert_eq!(r.as_slice::<f32>().unwrap(), &[4.0, 8.0, 12.0, 16.0]);
+        assert_eq!(r.storage::<f32>().unwrap(), &[4.0, 8.0, 12.0, 16.0]);
         assert!(unfold(3, 0).is_err() && unfold(0, 0).is_err() && unfold(i64::MAX, 0).is_err());
     }
 }

@@ -87,15 +87,15 @@ mod tests {
     fn casts() {
         let x = t(&[4], &[1.9f32, -1.9, 300.0, f32::NAN]);
         let r = call("aten::_to_copy.out", &[a(&x)], out(Int, &[4])).unwrap();
-        assert_eq!(r.as_slice::<i32>().unwrap(), &[1, -1, 300, i32::MIN]);
+        assert_eq!(r.storage::<i32>().unwrap(), &[1, -1, 300, i32::MIN]);
         let r = call("aten::_to_copy.out", &[a(&x)], out(Bool, &[4])).unwrap();
         assert_eq!(r.bytes(), &[1; 4]);
         let big = t(&[1], &[i64::MAX - 1]);
         let r = call("aten::_to_copy.out", &[a(&big)], out(Long, &[1])).unwrap();
-        assert_eq!(r.as_slice::<i64>().unwrap(), &[i64::MAX - 1]);
+        assert_eq!(r.storage::<i64>().unwrap(), &[i64::MAX - 1]);
         let z = t(&[1], &[Complex::new(2.5f32, 1.0)]);
         let r = call("aten::_to_copy.out", &[a(&z)], out(Half, &[1])).unwrap();
-        assert_eq!(r.as_slice::<tensor::f16>().unwrap()[0].to_f32(), 2.5);
+        assert_eq!(r.storage::<tensor::f16>().unwrap()[0].to_f32(), 2.5);
         assert!(call("aten::clone.out", &[a(&x)], out(Int, &[4])).is_err());
     }
 
@@ -108,13 +108,13 @@ mod tests {
         let into = out(Float, &[1, 2, 3, 4]).to_dim_order(DimOrder::channels_last(4)).unwrap();
         let order = Arg::Ints(smallvec::smallvec![0, 2, 3, 1]);
         let r = call(name, &[a(&rows), Arg::Bool(false), order], into).unwrap();
-        assert_eq!(r.as_slice::<f32>().unwrap()[..4], [0.0, 12.0, 1.0, 13.0]);
+        assert_eq!(r.storage::<f32>().unwrap()[..4], [0.0, 12.0, 1.0, 13.0]);
         let r = call(name, &[a(&last)], out(Byte, &[1, 2, 3, 4])).unwrap();
         assert_eq!(r.bytes(), x);
         let bad = Arg::Ints(smallvec::smallvec![0, 2, 2, 1]);
         assert!(call(name, &[a(&rows), Arg::Bool(false), bad], out(Byte, &[1, 2, 3, 4])).is_err());
         let r = call("aten::copy_", &[a(&s(7i64))], t(&[2], &[0f32, 0.0])).unwrap();
-        assert_eq!(r.as_slice::<f32>().unwrap(), &[7.0, 7.0]);
+        assert_eq!(r.storage::<f32>().unwrap(), &[7.0, 7.0]);
         assert!(call("aten::copy_", &[a(&rows)], t(&[2], &[0f32, 0.0])).is_err());
     }
 }

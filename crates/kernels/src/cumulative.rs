@@ -112,15 +112,15 @@ mod tests {
         let x = t(&[5], &[2f32, 1.0, 2.0, f32::NAN, 3.0]);
         let go = |name: &str, dim| call_many(name, &[a(&x), int(dim)], [out(Float, &[5]), out(Long, &[5])]);
         let [v, i] = go("aten::cummax.out", 0).unwrap();
-        assert_eq!(i.as_slice::<i64>().unwrap(), &[0, 0, 2, 3, 3]);
-        assert_eq!(v.as_slice::<f32>().unwrap()[..3], [2.0, 2.0, 2.0]);
+        assert_eq!(i.storage::<i64>().unwrap(), &[0, 0, 2, 3, 3]);
+        assert_eq!(v.storage::<f32>().unwrap()[..3], [2.0, 2.0, 2.0]);
         let [v, i] = go("aten::cummin.out", -1).unwrap();
-        assert_eq!(i.as_slice::<i64>().unwrap(), &[0, 1, 1, 3, 3]);
-        assert!(v.as_slice::<f32>().unwrap()[4].is_nan());
+        assert_eq!(i.storage::<i64>().unwrap(), &[0, 1, 1, 3, 3]);
+        assert!(v.storage::<f32>().unwrap()[4].is_nan());
         assert!(go("aten::cummax.out", 1).is_err());
         let [v, i] =
             call_many("aten::cummax.out", &[a(&s(7i32)), int(0)], [out(Int, &[]), out(Long, &[])]).unwrap();
-        assert_eq!((v.as_slice::<i32>().unwrap()[0], i.as_slice::<i64>().unwrap()[0]), (7, 0));
+        assert_eq!((v.storage::<i32>().unwrap()[0], i.storage::<i64>().unwrap()[0]), (7, 0));
     }
 
     #[test]
@@ -128,6 +128,6 @@ mod tests {
         let inf = f32::INFINITY;
         let x = t(&[2, 3], &[0f32, 0.0, 1000.0, -inf, -inf, inf]);
         let r = call("aten::logcumsumexp.out", &[a(&x), int(1)], out(Float, &[2, 3])).unwrap();
-        assert_eq!(r.as_slice::<f32>().unwrap(), &[0.0, std::f32::consts::LN_2, 1000.0, -inf, -inf, inf]);
+        assert_eq!(r.storage::<f32>().unwrap(), &[0.0, std::f32::consts::LN_2, 1000.0, -inf, -inf, inf]);
     }
 }

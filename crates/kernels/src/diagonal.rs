@@ -120,7 +120,7 @@ fn indices(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>, lower:
     };
     let part = |i: usize| if lower { 0..cut(i) } else { cut(i)..columns };
     // What the out cannot hold is not counted to the end.
-    let most = out.storage().len() / out.dtype().size().max(1);
+    let most = out.capacity() / out.dtype().size().max(1);
     ensure!(rows <= most.max(1 << 20), "row: {rows} rows are more than the out can hold");
     let count = (0..rows).try_fold(0usize, |sum, i| sum.checked_add(part(i).len())).unwrap_or(usize::MAX / 2);
     out.resize(&[2, count])?;
@@ -143,18 +143,18 @@ mod tests {
     fn on_and_beside_the_diagonal() {
         let x = t(&[2], &[1f32, 2.0]);
         let r = call("aten::diag_embed.out", &[a(&x), int(1)], out(Float, &[3, 3])).unwrap();
-        assert_eq!(r.as_slice::<f32>().unwrap(), &[0.0, 1.0, 0.0, 0.0, 0.0, 2.0, 0.0, 0.0, 0.0]);
+        assert_eq!(r.storage::<f32>().unwrap(), &[0.0, 1.0, 0.0, 0.0, 0.0, 2.0, 0.0, 0.0, 0.0]);
         let m = t(&[2, 3], &[1i32, 2, 3, 4, 5, 6]);
         let r =
             call("aten::diagonal_scatter.out", &[a(&m), a(&t(&[1], &[9i32])), int(-1)], out(Int, &[2, 3]))
                 .unwrap();
-        assert_eq!(r.as_slice::<i32>().unwrap(), &[1, 2, 3, 9, 5, 6]);
+        assert_eq!(r.storage::<i32>().unwrap(), &[1, 2, 3, 9, 5, 6]);
         let r = call("aten::trace.out", &[a(&m)], out(Long, &[])).unwrap();
-        assert_eq!(r.as_slice::<i64>().unwrap(), &[6]);
+        assert_eq!(r.storage::<i64>().unwrap(), &[6]);
         let r = call("aten::tril_indices.out", &[int(2), int(3), int(0)], out(Long, &[2, 6])).unwrap();
-        assert_eq!(r.as_slice::<i64>().unwrap(), &[0, 1, 1, 0, 0, 1]);
+        assert_eq!(r.storage::<i64>().unwrap(), &[0, 1, 1, 0, 0, 1]);
         let r = call("aten::triu_indices.out", &[int(2), int(3), int(1)], out(Long, &[2, 6])).unwrap();
-        assert_eq!(r.as_slice::<i64>().unwrap(), &[0, 0, 1, 1, 2, 2]);
+        assert_eq!(r.storage::<i64>().unwrap(), &[0, 0, 1, 1, 2, 2]);
         assert!(call("aten::diag_embed.out", &[a(&x), int(i64::MIN)], out(Float, &[3, 3])).is_err());
         assert!(
             call("aten::triu_indices.out", &[int(i64::MAX), int(3), int(0)], out(Long, &[2, 6])).is_err()

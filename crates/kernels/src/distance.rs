@@ -122,14 +122,14 @@ mod tests {
                 &[a(&x), a(&y), Arg::Double(p), Arg::None],
                 out(Float, &[2, 1]),
             );
-            r.map(|r| r.as_slice::<f32>().unwrap()[1])
+            r.map(|r| r.storage::<f32>().unwrap()[1])
         };
         for (p, want) in [(0.0, 2.0), (1.0, 7.0), (2.0, 5.0), (f64::INFINITY, 4.0)] {
             assert_eq!(to(p).unwrap(), want);
         }
         assert!(to(-1.0).is_err() && to(f64::NAN).is_err());
         let r = call("aten::_pdist_forward.out", &[a(&x)], out(Float, &[1])).unwrap();
-        assert_eq!(r.as_slice::<f32>().unwrap(), &[5.0]);
+        assert_eq!(r.storage::<f32>().unwrap(), &[5.0]);
     }
 
     #[test]
@@ -140,13 +140,13 @@ mod tests {
             &[a(&x), a(&y), Arg::Double(1.0), Arg::None],
             out(Float, &[2, 1, 2]),
         );
-        assert_eq!(r.unwrap().as_slice::<f32>().unwrap(), &[1.0, 4.0, 2.0, 3.0]);
+        assert_eq!(r.unwrap().storage::<f32>().unwrap(), &[1.0, 4.0, 2.0, 3.0]);
         let (x, y) = (t::<f32>(&[2, 0], &[]), t::<f32>(&[1, 0], &[]));
         let r = call(
             "aten::_cdist_forward.out",
             &[a(&x), a(&y), Arg::Double(2.0), Arg::None],
             out(Float, &[2, 1]),
         );
-        assert_eq!(r.unwrap().as_slice::<f32>().unwrap(), &[0.0, 0.0]);
+        assert_eq!(r.unwrap().storage::<f32>().unwrap(), &[0.0, 0.0]);
     }
 }

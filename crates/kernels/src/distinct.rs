@@ -340,13 +340,13 @@ mod tests {
         let args = [a(&x), Arg::Bool(true), Arg::Bool(true), Arg::Bool(true)];
         let outs = [out(Float, &[4]), out(Long, &[4]), out(Long, &[4])];
         let [values, inverse, counts] = call_many("aten::_unique2.out", &args, outs).unwrap();
-        let values = values.as_slice::<f32>().unwrap();
+        let values = values.storage::<f32>().unwrap();
         assert!(values.len() == 3 && values[0] == 1.0 && values[1..].iter().all(|x| x.is_nan()));
-        assert_eq!(inverse.as_slice::<i64>().unwrap(), &[1, 0, 2, 0]);
-        assert_eq!(counts.as_slice::<i64>().unwrap(), &[2, 1, 1]);
+        assert_eq!(inverse.storage::<i64>().unwrap(), &[1, 0, 2, 0]);
+        assert_eq!(counts.storage::<i64>().unwrap(), &[2, 1, 1]);
         let args = [a(&x), a(&x), Arg::Bool(false), Arg::Bool(false)];
         let r = call("aten::isin.Tensor_Tensor_out", &args, out(Bool, &[4])).unwrap();
-        let r: Vec<bool> = r.as_slice::<tensor::Bool>().unwrap().iter().map(|b| b.get()).collect();
+        let r: Vec<bool> = r.storage::<tensor::Bool>().unwrap().iter().map(|b| b.get()).collect();
         assert_eq!(r, [false, true, false, true]);
     }
 

@@ -218,14 +218,14 @@ mod tests {
     #[test]
     fn bags_are_reduced() {
         let of = |mode, padding| bags(&[0, 1, 2, 1], &[0, 3], mode, padding).unwrap();
-        assert_eq!(of(0, -1)[0].as_slice::<f32>().unwrap(), &[9.0, 8.0, 3.0, 0.0]);
+        assert_eq!(of(0, -1)[0].storage::<f32>().unwrap(), &[9.0, 8.0, 3.0, 0.0]);
         let [v, which, sizes, _] = of(1, 1);
-        assert_eq!(v.as_slice::<f32>().unwrap(), &[3.0, 4.0, 0.0, 0.0]);
-        assert_eq!(which.as_slice::<i64>().unwrap(), &[0, 0, 0, 1]);
-        assert_eq!(sizes.as_slice::<i64>().unwrap(), &[2, 0]);
+        assert_eq!(v.storage::<f32>().unwrap(), &[3.0, 4.0, 0.0, 0.0]);
+        assert_eq!(which.storage::<i64>().unwrap(), &[0, 0, 0, 1]);
+        assert_eq!(sizes.storage::<i64>().unwrap(), &[2, 0]);
         let [v, .., largest] = of(2, -1);
-        assert_eq!(v.as_slice::<f32>().unwrap(), &[5.0, 6.0, 3.0, 0.0]);
-        assert_eq!(largest.as_slice::<i64>().unwrap(), &[2, 2, 1, 1]);
+        assert_eq!(v.storage::<f32>().unwrap(), &[5.0, 6.0, 3.0, 0.0]);
+        assert_eq!(largest.storage::<i64>().unwrap(), &[2, 2, 1, 1]);
         for (indices, offsets) in
             [([0, 3], [0, 1]), ([0, -1], [0, 1]), ([0, 1], [1, 1]), ([0, 1], [0, 3]), ([0, 1], [0, -1])]
         {
@@ -240,8 +240,8 @@ mod tests {
             let args = [a(&g), a(&i), int(rows), int(padding), Arg::Bool(frequency)];
             call("aten::embedding_dense_backward.out", &args, out(Float, &[3, 1]))
         };
-        assert_eq!(back(3, -1, false).unwrap().as_slice::<f32>().unwrap(), &[4.0, 3.0, 0.0]);
-        assert_eq!(back(2, 0, true).unwrap().as_slice::<f32>().unwrap(), &[0.0, 1.5]);
+        assert_eq!(back(3, -1, false).unwrap().storage::<f32>().unwrap(), &[4.0, 3.0, 0.0]);
+        assert_eq!(back(2, 0, true).unwrap().storage::<f32>().unwrap(), &[0.0, 1.5]);
         assert!(
             back(1, -1, false).is_err() && back(-1, -1, false).is_err() && back(i64::MAX, -1, true).is_err()
         );

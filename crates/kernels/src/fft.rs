@@ -323,12 +323,11 @@ mod tests {
         let x = t(&[2, 3], &[1f32, 2.0, 3.0, 4.0, 5.0, 7.0]);
         let args = [a(&x), ints(&[0, 1]), int(0), Arg::Bool(true)];
         let z = call("aten::_fft_r2c.out", &args, out(ComplexFloat, &[2, 2])).unwrap();
-        assert_eq!(z.as_slice::<Complex<f32>>().unwrap()[0], Complex::new(22.0, 0.0));
+        assert_eq!(z.storage::<Complex<f32>>().unwrap()[0], Complex::new(22.0, 0.0));
         let back = |last: i64| {
             call("aten::_fft_c2r.out", &[a(&z), ints(&[0, 1]), int(2), int(last)], out(Float, &[2, 3]))
         };
-        for (got, want) in
-            back(3).unwrap().as_slice::<f32>().unwrap().iter().zip(x.as_slice::<f32>().unwrap())
+        for (got, want) in back(3).unwrap().storage::<f32>().unwrap().iter().zip(x.storage::<f32>().unwrap())
         {
             assert!((got - want).abs() < 1e-6);
         }

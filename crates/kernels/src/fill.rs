@@ -212,14 +212,14 @@ mod tests {
     #[test]
     fn filled_tensors() {
         let r = call("aten::full.out", &[ints(&[2]), Arg::Double(1.5)], out(Float, &[3])).unwrap();
-        assert_eq!(r.as_slice::<f32>().unwrap(), &[1.5, 1.5]);
+        assert_eq!(r.storage::<f32>().unwrap(), &[1.5, 1.5]);
         let r = call("aten::full.out", &[ints(&[]), Arg::Int(i64::MAX)], out(Long, &[])).unwrap();
-        assert_eq!(r.as_slice::<i64>().unwrap(), &[i64::MAX]);
+        assert_eq!(r.storage::<i64>().unwrap(), &[i64::MAX]);
         let r = call("aten::ones.out", &[ints(&[2])], out(Bool, &[2])).unwrap();
         assert_eq!(r.bytes(), &[1, 1]);
         let x = t(&[2], &[1i32, 2]);
         let r = call("aten::fill.Tensor_out", &[a(&x), a(&s(2.9f32))], out(Int, &[2])).unwrap();
-        assert_eq!(r.as_slice::<i32>().unwrap(), &[2, 2]);
+        assert_eq!(r.storage::<i32>().unwrap(), &[2, 2]);
         assert!(call("aten::zeros.out", &[ints(&[-1])], out(Float, &[3])).is_err());
         assert!(call("aten::zeros.out", &[ints(&[1 << 40, 1 << 40])], out(Float, &[3, 1])).is_err());
         let r = call("aten::eye.m_out", &[Arg::Int(2), Arg::Int(3)], out(Half, &[2, 3])).unwrap();
@@ -231,10 +231,10 @@ mod tests {
     fn ranges() {
         let args = [Arg::Int(5), Arg::Int(-2), Arg::Int(-3)];
         let r = call("aten::arange.start_out", &args, out(Int, &[3])).unwrap();
-        assert_eq!(r.as_slice::<i32>().unwrap(), &[5, 2, -1]);
+        assert_eq!(r.storage::<i32>().unwrap(), &[5, 2, -1]);
         let args = [Arg::Double(0.0), Arg::Double(1.0), Arg::Double(0.3)];
         let r = call("aten::arange.start_out", &args, out(Float, &[4])).unwrap();
-        assert_eq!(r.as_slice::<f32>().unwrap()[3], (0.3f64 * 3.0) as f32);
+        assert_eq!(r.storage::<f32>().unwrap()[3], (0.3f64 * 3.0) as f32);
         assert_eq!(call("aten::arange.out", &[Arg::Int(0)], out(Int, &[3])).unwrap().numel(), 0);
         for bad in [[0, 1, 0], [0, 1, -1], [i64::MIN, i64::MAX, 1]] {
             let args: Vec<_> = bad.iter().map(|&v| Arg::Int(v)).collect();
@@ -242,6 +242,6 @@ mod tests {
         }
         let args = [Arg::Int(0), Arg::Int(1), Arg::Int(3)];
         let r = call("aten::linspace.out", &args, out(Float, &[3])).unwrap();
-        assert_eq!(r.as_slice::<f32>().unwrap(), &[0.0, 0.5, 1.0]);
+        assert_eq!(r.storage::<f32>().unwrap(), &[0.0, 0.5, 1.0]);
     }
 }

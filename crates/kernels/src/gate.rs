@@ -89,7 +89,7 @@ mod tests {
     fn halves_gate_each_other() {
         let x = t(&[1, 4], &[2f32, 3.0, 0.0, f32::NEG_INFINITY]);
         let r = call("aten::glu.out", &[a(&x)], out(Float, &[1, 2])).unwrap();
-        assert_eq!(r.as_slice::<f32>().unwrap(), &[1.0, 0.0]);
+        assert_eq!(r.storage::<f32>().unwrap(), &[1.0, 0.0]);
         assert!(call("aten::glu.out", &[a(&x), int(0)], out(Float, &[1, 2])).is_err());
     }
 
@@ -102,12 +102,12 @@ mod tests {
         };
         for train in [Arg::Bool(true), Arg::None] {
             let [v, mask] = drop(0.25, train).unwrap();
-            let (v, mask) = (v.as_slice::<f32>().unwrap(), mask.as_slice::<tensor::Bool>().unwrap());
+            let (v, mask) = (v.storage::<f32>().unwrap(), mask.storage::<tensor::Bool>().unwrap());
             assert!(v.iter().zip(mask).all(|(&v, m)| v == if m.get() { 4.0 / 3.0 } else { 0.0 }));
             assert!((700..800).contains(&mask.iter().filter(|m| m.get()).count()));
         }
         assert_eq!(drop(0.25, Arg::Bool(false)).unwrap()[0].bytes(), x.bytes());
-        assert!(drop(1.0, Arg::Bool(true)).unwrap()[0].as_slice::<f32>().unwrap().iter().all(|&v| v == 0.0));
+        assert!(drop(1.0, Arg::Bool(true)).unwrap()[0].storage::<f32>().unwrap().iter().all(|&v| v == 0.0));
         assert!(drop(f64::NAN, Arg::None).is_err() && drop(1.5, Arg::Bool(false)).is_err());
     }
 }

@@ -444,11 +444,11 @@ mod tests {
         let index = t(&[2, 1], &[2i64, 0]);
         let args = [a(&x), Arg::Int(0), a(&index)];
         let r = call("aten::gather.out", &args, out(Int, &[2, 1])).unwrap();
-        assert_eq!(r.as_slice::<i32>().unwrap(), &[4, 0]);
+        assert_eq!(r.storage::<i32>().unwrap(), &[4, 0]);
         let by_column = x.to_dim_order(DimOrder::new(&[1, 0]).unwrap()).unwrap();
         let args = [a(&by_column), Arg::Int(-2), a(&index), Arg::Int(9)];
         let r = call("aten::scatter.value_out", &args, out(Int, &[3, 2])).unwrap();
-        assert_eq!(r.as_slice::<i32>().unwrap(), &[9, 1, 2, 3, 9, 5]);
+        assert_eq!(r.storage::<i32>().unwrap(), &[9, 1, 2, 3, 9, 5]);
         for bad in [-1, 3, i64::MIN] {
             let index = t(&[2, 1], &[0, bad]);
             let args = [a(&x), Arg::Int(0), a(&index)];
@@ -466,7 +466,7 @@ mod tests {
         let go = |how: &str, include: bool| {
             let args = [a(&x), Arg::Int(0), a(&index), a(&src), Arg::Str(how), Arg::Bool(include)];
             let r = call("aten::scatter_reduce.two_out", &args, out(Float, &[3]));
-            r.map(|r| r.as_slice::<f32>().unwrap().to_vec())
+            r.map(|r| r.storage::<f32>().unwrap().to_vec())
         };
         assert_eq!(go("sum", false).unwrap(), [9.0, 20.0, 7.0]);
         assert_eq!(go("mean", true).unwrap()[..2], [4.75, 20.0]);
@@ -480,7 +480,7 @@ mod tests {
     fn repeats_give_the_indices() {
         let repeats = t(&[3], &[2i32, 0, 1]);
         let r = call("aten::repeat_interleave.Tensor_out", &[a(&repeats)], out(Int, &[5])).unwrap();
-        assert_eq!(r.as_slice::<i32>().unwrap(), &[0, 0, 2]);
+        assert_eq!(r.storage::<i32>().unwrap(), &[0, 0, 2]);
         for bad in [[i64::MAX, i64::MAX], [-1, 2]] {
             assert!(
                 call("aten::repeat_interleave.Tensor_out", &[a(&t(&[2], &bad))], out(Long, &[5])).is_err()
@@ -489,6 +489,6 @@ mod tests {
         let (x, index, three) = (t(&[2], &[1f32, 2.0]), t(&[2], &[-1i64, -2]), s(3i64));
         let args = [a(&x), Arg::Int(0), a(&index), a(&three)];
         let r = call("aten::index_fill.int_Tensor_out", &args, out(Float, &[2])).unwrap();
-        assert_eq!(r.as_slice::<f32>().unwrap(), &[3.0, 3.0]);
+        assert_eq!(r.storage::<f32>().unwrap(), &[3.0, 3.0]);
     }
 }

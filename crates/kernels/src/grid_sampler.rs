@@ -218,7 +218,7 @@ mod tests {
         let grid = t(&[1, 1, grid.len() / 2, 2], grid);
         let args = [a(&x), a(&grid), int(mode), int(outside), Arg::Bool(align)];
         let r = call("aten::grid_sampler_2d.out", &args, out(Float, &[1, 1, 1, grid.numel() / 2])).unwrap();
-        r.as_slice::<f32>().unwrap().to_vec()
+        r.storage::<f32>().unwrap().to_vec()
     }
 
     #[test]

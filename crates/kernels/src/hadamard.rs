@@ -88,7 +88,7 @@ mod tests {
     fn rows_are_transformed() {
         let x = t(&[2, 4], &[1f32, 2.0, 3.0, 4.0, 1.0, 0.0, 0.0, 0.0]);
         let r = call("llama::fast_hadamard_transform.out", &[a(&x)], out(Float, &[2, 4])).unwrap();
-        assert_eq!(r.as_slice::<f32>().unwrap(), &[5.0, -1.0, -2.0, 0.0, 0.5, 0.5, 0.5, 0.5]);
+        assert_eq!(r.storage::<f32>().unwrap(), &[5.0, -1.0, -2.0, 0.0, 0.5, 0.5, 0.5, 0.5]);
         // Squares of lengths grow by the order of the matrix that is not normalized.
         let data: Vec<f64> = (0..56).map(|i| (i * 7 % 11) as f64).collect();
         let r =

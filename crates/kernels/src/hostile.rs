@@ -50,7 +50,7 @@ impl Dice {
         };
         let mut t = Tensor::zeros(meta).unwrap();
         let small = self.below(4) > 0;
-        match t.as_mut_slice::<i64>() {
+        match t.storage_mut::<i64>() {
             Ok(all) if small => all.iter_mut().for_each(|v| *v = self.below(4) as i64),
             _ => {
                 let bytes: Vec<u8> = (0..t.nbytes()).map(|_| self.0.next_u64() as u8).collect();

@@ -264,7 +264,7 @@ fn put(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<
     aligned(from.bytes(), from.dtype())?;
     aligned(out.bytes(), out.dtype())?;
     dispatch!("values", from.dtype(), ALL, T => {
-        let (src, dst) = (from.as_slice::<T>()?, out.as_mut_slice::<T>()?);
+        let (src, dst) = (from.storage::<T>()?, out.storage_mut::<T>()?);
         choice.each(&given, |a, b, n| {
             for (d, s) in dst[a..a + n].iter_mut().zip(&src[b..b + n]) {
                 *d = sum(*d, *s);
@@ -298,7 +298,7 @@ fn nonzero(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Res
             [rows, columns] => (rows, columns),
             _ => return Err(Error::invalid("out: expected a matrix")),
         };
-        let coordinates = out.as_mut_slice::<i64>()?;
+        let coordinates = out.storage_mut::<i64>()?;
         for (row, (mut i, _)) in found().enumerate() {
             for d in (0..rank).rev() {
                 coordinates[row * rows + d * columns] = (i % x.sizes()[d]) as i64;
@@ -377,10 +377,10 @@ mod tests {
         let (i, v) = (t(&[3], &[0i64, 0, -1]), t(&[3], &[1f32, 2.0, 3.0]));
         let args = [a(&x), optional(&[Some(&i)]), a(&v)];
         let r = call("aten::index_put.out", &args, out(Float, &[3])).unwrap();
-        assert_eq!(r.as_slice::<f32>().unwrap(), &[2.0, 10.0, 3.0]);
+        assert_eq!(r.storage::<f32>().unwrap(), &[2.0, 10.0, 3.0]);
         let args = [optional(&[Some(&i)]), a(&v), Arg::Bool(true)];
         let r = call("aten::index_put_", &args, x.clone()).unwrap();
-        assert_eq!(r.as_slice::<f32>().unwrap(), &[3.0, 10.0, 23.0]);
+        assert_eq!(r.storage::<f32>().unwrap(), &[3.0, 10.0, 23.0]);
         let (one, seven) = (t(&[1], &[1i64]), t(&[], &[7i32]));
         let args = [optional(&[None, Some(&one)]), a(&seven)];
         let r = call("aten::index_put_", &args, numbered(&[2, 2])).unwrap();
@@ -395,7 +395,7 @@ mod tests {
             let r = call("aten::nonzero.out", &[a(&x)], into).unwrap();
             assert_eq!(&**r.sizes(), &[2, 2]);
             let r = r.to_dim_order(DimOrder::contiguous(2)).unwrap();
-            assert_eq!(r.as_slice::<i64>().unwrap(), &[0, 1, 1, 1]);
+            assert_eq!(r.storage::<i64>().unwrap(), &[0, 1, 1, 1]);
         }
         let r = call("aten::nonzero.out", &[a(&t(&[], &[5u8]))], out(Long, &[1, 0])).unwrap();
         assert_eq!(&**r.sizes(), &[1, 0]);

@@ -225,7 +225,7 @@ mod tests {
         assert_eq!(elements(&r), [0, 1, 7, 2, 3, 8]);
         let f = t(&[1, 2], &[0.5f32, 1.5]);
         let r = call("aten::cat.out", &[list(&[&x, &f])], out(Float, &[3, 2])).unwrap();
-        assert_eq!(r.as_slice::<f32>().unwrap(), &[0.0, 1.0, 2.0, 3.0, 0.5, 1.5]);
+        assert_eq!(r.storage::<f32>().unwrap(), &[0.0, 1.0, 2.0, 3.0, 0.5, 1.5]);
         assert!(call("aten::cat.out", &[list(&[&x, &y])], out(Int, &[4, 2])).is_err());
         assert!(call("aten::cat.out", &[list(&[])], out(Int, &[4, 2])).is_err());
         let r = call("aten::stack.out", &[list(&[&x, &x]), int(-1)], out(Int, &[2, 2, 2])).unwrap();

@@ -104,10 +104,10 @@ mod tests {
         let value = t(&[2, 2, 1, 1], &[1f32, 2.0, 3.0, 4.0]);
         let cache = || t(&[2, 4, 1, 1], &[0f32; 8]);
         let r = update(&value, cache(), 1, None).unwrap();
-        assert_eq!(r.as_slice::<f32>().unwrap(), &[0.0, 1.0, 2.0, 0.0, 0.0, 3.0, 4.0, 0.0]);
+        assert_eq!(r.storage::<f32>().unwrap(), &[0.0, 1.0, 2.0, 0.0, 0.0, 3.0, 4.0, 0.0]);
         let at = t(&[2, 2], &[3i64, 0, 1, 1]);
         let r = update(&value, cache(), 0, Some(&at)).unwrap();
-        assert_eq!(r.as_slice::<f32>().unwrap(), &[2.0, 0.0, 0.0, 1.0, 0.0, 4.0, 0.0, 0.0]);
+        assert_eq!(r.storage::<f32>().unwrap(), &[2.0, 0.0, 0.0, 1.0, 0.0, 4.0, 0.0, 0.0]);
         for start in [3, -1, i64::MAX] {
             assert!(update(&value, cache(), start, None).is_err());
         }

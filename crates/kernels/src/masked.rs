@@ -122,12 +122,12 @@ mod tests {
         let m = mask(&[2], &[false, true]);
         let r = call("aten::masked_fill.Scalar_out", &[a(&x), a(&m), Arg::Double(9.7)], out(Int, &[2, 2]))
             .unwrap();
-        assert_eq!(r.as_slice::<i32>().unwrap(), &[1, 9, 3, 9]);
+        assert_eq!(r.storage::<i32>().unwrap(), &[1, 9, 3, 9]);
         let r = call("aten::masked_select.out", &[a(&x), a(&m)], out(Int, &[4])).unwrap();
-        assert_eq!(r.as_slice::<i32>().unwrap(), &[2, 4]);
+        assert_eq!(r.storage::<i32>().unwrap(), &[2, 4]);
         let r =
             call("aten::masked_scatter.out", &[a(&x), a(&m), a(&t(&[3], &[7i32, 8, 9]))], out(Int, &[2, 2]));
-        assert_eq!(r.unwrap().as_slice::<i32>().unwrap(), &[1, 7, 3, 8]);
+        assert_eq!(r.unwrap().storage::<i32>().unwrap(), &[1, 7, 3, 8]);
     }
 
     #[test]

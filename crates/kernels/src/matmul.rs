@@ -129,7 +129,7 @@ impl<'a> Operand<'a> {
             && let (Some(x), Some(y), Some(z)) = (stride(0), stride(1), stride(2))
         {
             let shape = Strided { offset: view.offset, rows, columns, strides: [x, y, z] };
-            return Ok(Self { values: Values::Own(tensor.as_slice()?), shape });
+            return Ok(Self { values: Values::Own(tensor.storage()?), shape });
         }
         let shape = Strided { offset: 0, rows, columns, strides: [rows * columns, columns, 1] };
         Ok(Self { values: values(ctx, tensor, view)?, shape })
@@ -343,7 +343,7 @@ mod tests {
         assert_eq!(f32s(&call("aten::mm.out", &[a(&columns), a(&y)], into).unwrap()), [4.0, 5.0, 10.0, 11.0]);
         let i = t(&[1, 1], &[Complex::new(0f32, 1.0)]);
         let r = call("aten::mm.out", &[a(&i), a(&i)], out(ComplexFloat, &[1, 1])).unwrap();
-        assert_eq!(r.as_slice::<Complex<f32>>().unwrap(), &[Complex::new(-1.0, 0.0)]);
+        assert_eq!(r.storage::<Complex<f32>>().unwrap(), &[Complex::new(-1.0, 0.0)]);
         assert!(call("aten::mm.out", &[a(&x), a(&x)], out(Float, &[2, 3])).is_err());
         let none = call(
             "aten::mm.out",
@@ -356,7 +356,7 @@ mod tests {
             &[a(&t::<i64>(&[2, 0], &[])), a(&t::<i64>(&[0, 2], &[]))],
             t(&[2, 2], &[9i64; 4]),
         );
-        assert_eq!(none.unwrap().as_slice::<i64>().unwrap(), [0; 4]);
+        assert_eq!(none.unwrap().storage::<i64>().unwrap(), [0; 4]);
     }
 
     #[test]
@@ -372,7 +372,7 @@ mod tests {
         let (x, y, z) = (t(&[1, 1, 1], &[2i64]), t(&[1, 1, 2], &[3i64, 4]), t(&[2], &[10i64, 20]));
         let r =
             call("aten::baddbmm.out", &[a(&z), a(&x), a(&y), int(2), int(3)], out(Long, &[1, 1, 2])).unwrap();
-        assert_eq!(r.as_slice::<i64>().unwrap(), &[38, 64]);
+        assert_eq!(r.storage::<i64>().unwrap(), &[38, 64]);
     }
 
     #[test]
@@ -390,7 +390,7 @@ mod tests {
             &[a(&h(&[1.0, 2.0], &[2])), a(&h(&[3.0, 4.0], &[1, 2])), Arg::None],
             out(Half, &[1]),
         );
-        assert_eq!(r.unwrap().as_slice::<f16>().unwrap()[0].to_f32(), 11.0);
+        assert_eq!(r.unwrap().storage::<f16>().unwrap()[0].to_f32(), 11.0);
         let r = call("aten::mv.out", &[a(&w), a(&t(&[3], &[1f32, 2.0, 3.0]))], out(Float, &[2])).unwrap();
         assert_eq!(f32s(&r), [1.0, 5.0]);
     }

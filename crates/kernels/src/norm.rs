@@ -356,7 +356,7 @@ mod tests {
 
     fn near(t: &Tensor, want: &[f32]) {
         let got = t.to_dim_order(DimOrder::contiguous(t.rank())).unwrap();
-        let got = got.as_slice::<f32>().unwrap();
+        let got = got.storage::<f32>().unwrap();
         assert!(got.iter().zip(want).all(|(a, b)| (a - b).abs() < 1e-5), "{got:?} {want:?}");
         assert_eq!(got.len(), want.len());
     }
@@ -415,7 +415,7 @@ mod tests {
         let outs = [out(Float, &[1, 4, 2]), out(Double, &[1, 2]), out(BFloat16, &[1, 2])];
         let [y, m, _] = call_many("aten::native_group_norm.out", &args, outs).unwrap();
         near(&y, &[-1.0, 1.0, -2.0, 2.0, -1.0, -1.0, 1.0, 1.0]);
-        assert_eq!(m.as_slice::<f64>().unwrap(), &[2.0, 2.0]);
+        assert_eq!(m.storage::<f64>().unwrap(), &[2.0, 2.0]);
         let args = [a(&x), a(&w), Arg::None, int(1), int(4), int(2), int(3), Arg::Double(0.0)];
         assert!(call_many("aten::native_group_norm.out", &args, [y, m]).is_err());
     }

@@ -192,8 +192,8 @@ mod tests {
         ];
         let outs = [out(Float, &[1]), out(Float, &[2]), out(Float, &[2])];
         let r = call_many("aten::native_layer_norm_backward.out", &args, outs).unwrap();
-        assert_eq!(r[1].as_slice::<f32>().unwrap(), &[-2.0, 1.0]);
-        assert_eq!(r[2].as_slice::<f32>().unwrap(), &[2.0, 1.0]);
+        assert_eq!(r[1].storage::<f32>().unwrap(), &[-2.0, 1.0]);
+        assert_eq!(r[2].storage::<f32>().unwrap(), &[2.0, 1.0]);
         assert_eq!(&**r[0].sizes(), &[1]);
     }
 }

@@ -162,7 +162,7 @@ mod tests {
             let args = [a(&x), Arg::Double(p), ints(&[1])];
             call("aten::linalg_vector_norm.out", &args, out(Float, &[2]))
                 .unwrap()
-                .as_slice::<f32>()
+                .storage::<f32>()
                 .unwrap()
                 .to_vec()
         };
@@ -173,11 +173,11 @@ mod tests {
         }
         let none = t::<f32>(&[0], &[]);
         let norm = |p: f64| call("aten::norm.Scalar_out", &[a(&none), Arg::Double(p)], out(Float, &[]));
-        assert_eq!(norm(3.0).unwrap().as_slice::<f32>().unwrap(), &[0.0]);
+        assert_eq!(norm(3.0).unwrap().storage::<f32>().unwrap(), &[0.0]);
         assert!(norm(f64::INFINITY).is_err());
         let z = t(&[1], &[Complex::new(3f32, 4.0)]);
         let r = call("aten::norm.out", &[a(&z), Arg::None, ints(&[]), Arg::Bool(true)], out(Float, &[1]));
-        assert_eq!(r.unwrap().as_slice::<f32>().unwrap(), &[5.0]);
+        assert_eq!(r.unwrap().storage::<f32>().unwrap(), &[5.0]);
         assert!(call("aten::norm.Scalar_out", &[a(&t(&[1], &[1i32])), int(2)], out(Float, &[])).is_err());
     }
 }

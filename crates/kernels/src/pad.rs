@@ -125,7 +125,7 @@ mod tests {
         }
         let r = call(name, &args, out(Int, sizes))?;
         assert_eq!(&**r.sizes(), sizes);
-        Ok(r.as_slice::<i32>().unwrap().to_vec())
+        Ok(r.storage::<i32>().unwrap().to_vec())
     }
 
     #[test]

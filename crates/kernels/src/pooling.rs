@@ -411,11 +411,11 @@ mod tests {
             call_many("aten::max_pool2d_with_indices.out", &[a(&x), ints(&[2]), ints(&[1])], outs).unwrap();
         let v = f32s(&v);
         assert!(v[0].is_nan() && v[1] == 9.0 && v[2].is_nan() && v[3] == 9.0);
-        assert_eq!(i.as_slice::<i64>().unwrap(), &[3, 1, 3, 5]);
+        assert_eq!(i.storage::<i64>().unwrap(), &[3, 1, 3, 5]);
         let (y, n) = (t(&[1, 2, 5], &[f32::NEG_INFINITY; 10]), Arg::Bool(true));
         let args = [a(&y), ints(&[2, 2]), ints(&[2]), ints(&[1]), ints(&[1]), n];
         let outs = [out(Float, &[1, 2, 4]), out(Long, &[1, 2, 4])];
         let [_, i] = call_many("aten::max_pool2d_with_indices.out", &args, outs).unwrap();
-        assert_eq!(i.as_slice::<i64>().unwrap(), &[0, 1, 3, 5, 6, 8, 0, 0][..i.numel()]);
+        assert_eq!(i.storage::<i64>().unwrap(), &[0, 1, 3, 5, 6, 8, 0, 0][..i.numel()]);
     }
 }

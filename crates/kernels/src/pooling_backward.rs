@@ -275,7 +275,7 @@ mod tests {
         let list =
             [a(&g), a(&x), row(kernel), row(stride), ints(&[0, padding]), row(2), Arg::Bool(false), a(i)];
         let r = call("aten::max_pool2d_with_indices_backward.grad_input", &list, out(Float, &[1, 1, 1, 4]))?;
-        Ok(r.as_slice::<f32>()?.to_vec())
+        Ok(r.storage::<f32>()?.to_vec())
     }
 
     #[test]
@@ -303,7 +303,7 @@ mod tests {
                 Arg::None,
             ];
             let r = call("aten::avg_pool2d_backward.grad_input", &list, out(Float, &[1, 1, 4])).unwrap();
-            r.as_slice::<f32>().unwrap().to_vec()
+            r.storage::<f32>().unwrap().to_vec()
         };
         assert_eq!(share(true), [1.0, 3.0, 2.0, 6.5]);
         assert_eq!(share(false), [1.5, 3.5, 2.0, 11.0]);

@@ -337,7 +337,7 @@ mod tests {
         assert_eq!(&**r.sizes(), &[1, 2]);
         let fixed = t(&[3, 2], &[0f32; 6]);
         let r = call(name, &[a(&row), int(1)], fixed.clone()).unwrap();
-        assert_eq!(r.as_slice::<f32>().unwrap(), &[0.0, 0.0, 1.0, 2.0, 0.0, 0.0]);
+        assert_eq!(r.storage::<f32>().unwrap(), &[0.0, 0.0, 1.0, 2.0, 0.0, 0.0]);
         assert!(call(name, &[a(&row), int(3)], fixed).is_err());
         assert!(call(name, &[a(&row), int(3)], out(Float, &[3, 2])).is_err());
     }

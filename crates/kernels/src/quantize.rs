@@ -161,17 +161,17 @@ mod tests {
         let x = t(&[5], &[0.25f32, -0.35, 100.0, f32::NEG_INFINITY, 0.75]);
         let args = [a(&x), Arg::Double(0.5), int(3), int(-128), int(127), int(1)];
         let q = call("quantized_decomposed::quantize_per_tensor.out", &args, out(Char, &[5])).unwrap();
-        assert_eq!(q.as_slice::<i8>().unwrap(), &[3, 2, 127, -128, 5]);
+        assert_eq!(q.storage::<i8>().unwrap(), &[3, 2, 127, -128, 5]);
         let args = [a(&q), Arg::Double(0.5), int(3), int(-128), int(127), int(1)];
         let r = call("quantized_decomposed::dequantize_per_tensor.out", &args, out(Half, &[5])).unwrap();
         assert_eq!(
-            r.as_slice::<tensor::f16>().unwrap()[..2].iter().map(|h| h.to_f32()).collect::<Vec<_>>(),
+            r.storage::<tensor::f16>().unwrap()[..2].iter().map(|h| h.to_f32()).collect::<Vec<_>>(),
             [0.0, -0.5]
         );
         let (scale, zero) = (s(0.5f64), s(3i64));
         let args = [a(&x), a(&scale), a(&zero), int(0), int(255), int(0)];
         let q = call("quantized_decomposed::quantize_per_tensor.Tensor_out", &args, out(Byte, &[5])).unwrap();
-        assert_eq!(q.as_slice::<u8>().unwrap(), &[3, 2, 203, 0, 5]);
+        assert_eq!(q.storage::<u8>().unwrap(), &[3, 2, 203, 0, 5]);
         let args = [a(&x), Arg::Double(0.5), int(3), int(5), int(4), int(1)];
         assert!(call("quantized_decomposed::quantize_per_tensor.out", &args, out(Float, &[5])).is_err());
     }

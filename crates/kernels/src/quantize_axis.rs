@@ -300,14 +300,14 @@ mod tests {
         let name = "quantized_decomposed::quantize_per_channel.out";
         let args = [a(&x), a(&scale), a(&zero), int(-1), int(-128), int(127), int(1)];
         let q = call(name, &args, out(Char, &[2, 2])).unwrap();
-        assert_eq!(q.as_slice::<i8>().unwrap(), &[3, 1, 7, -2]);
+        assert_eq!(q.storage::<i8>().unwrap(), &[3, 1, 7, -2]);
         let name = "quantized_decomposed::dequantize_per_channel.out";
         let args = [a(&q), a(&scale), Arg::None, int(0), int(-128), int(127), int(1)];
         let r = call(name, &args, out(Float, &[2, 2])).unwrap();
-        assert_eq!(r.as_slice::<f32>().unwrap(), &[1.5, 0.5, 14.0, -4.0]);
+        assert_eq!(r.storage::<f32>().unwrap(), &[1.5, 0.5, 14.0, -4.0]);
         let args = [a(&q), a(&scale), a(&zero), int(-128), int(127), int(1), int(6)];
         let r = call("quantized_decomposed::dequantize_per_token.out", &args, out(Float, &[2, 2])).unwrap();
-        assert_eq!(r.as_slice::<f32>().unwrap(), &[1.0, 0.0, 14.0, -4.0]);
+        assert_eq!(r.storage::<f32>().unwrap(), &[1.0, 0.0, 14.0, -4.0]);
         let short = t(&[1], &[0.5f64]);
         let args = [a(&x), a(&short), a(&zero), int(0), int(-128), int(127), int(1)];
         assert!(call("quantized_decomposed::quantize_per_channel.out", &args, out(Char, &[2, 2])).is_err());
@@ -319,12 +319,12 @@ mod tests {
         let args = [a(&x), int(-128), int(127), Arg::Double(1e-5), int(1)];
         let outs = [out(Double, &[1]), out(Long, &[1])];
         let [s, z] = call_many("quantized_decomposed::choose_qparams.Tensor_out", &args, outs).unwrap();
-        assert!((s.as_slice::<f64>().unwrap()[0] - 0.01).abs() < 1e-8);
-        assert_eq!(z.as_slice::<i64>().unwrap(), &[-28]);
+        assert!((s.storage::<f64>().unwrap()[0] - 0.01).abs() < 1e-8);
+        assert_eq!(z.storage::<i64>().unwrap(), &[-28]);
         let outs = [out(Double, &[2, 1]), out(Long, &[2, 1])];
         let name = "quantized_decomposed::choose_qparams_per_token_asymmetric.out";
         let [s, z] = call_many(name, &[a(&x), int(1)], outs).unwrap();
-        assert!((s.as_slice::<f64>().unwrap()[0] - 0.01).abs() < 1e-8);
-        assert_eq!(z.as_slice::<i64>().unwrap()[0], -28);
+        assert!((s.storage::<f64>().unwrap()[0] - 0.01).abs() < 1e-8);
+        assert_eq!(z.storage::<i64>().unwrap()[0], -28);
     }
 }

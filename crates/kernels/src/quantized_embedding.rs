@@ -131,9 +131,9 @@ mod tests {
         let table = t(&[2, 1], &[0x8fu8, 0b11_10_01_00]);
         let scales = t(&[2], &[2f32, 1.0]);
         let four = embed("embedding_4bit", &table, &scales, None, out(Float, &[2, 2])).unwrap();
-        assert_eq!(four.as_slice::<f32>().unwrap(), &[6.0, -4.0, 0.0, 14.0]);
+        assert_eq!(four.storage::<f32>().unwrap(), &[6.0, -4.0, 0.0, 14.0]);
         let two = embed("embedding_2bit", &table, &scales, None, out(Half, &[2, 4])).unwrap();
-        let two: Vec<f32> = two.as_slice::<tensor::f16>().unwrap().iter().map(|h| h.to_f32()).collect();
+        let two: Vec<f32> = two.storage::<tensor::f16>().unwrap().iter().map(|h| h.to_f32()).collect();
         assert_eq!(two, [-2.0, -1.0, 0.0, 1.0, 2.0, 2.0, -4.0, 0.0]);
     }
 
@@ -142,7 +142,7 @@ mod tests {
         let table = t(&[2, 2], &[1i8, -2, 3, 4]);
         let (scales, zeros) = (t(&[2, 2], &[1f32, 10.0, 0.5, 2.0]), t(&[2, 2], &[0f32, 1.0, 1.0, 0.0]));
         let byte = embed("embedding_byte", &table, &scales, Some(&zeros), out(Float, &[2, 2])).unwrap();
-        assert_eq!(byte.as_slice::<f32>().unwrap(), &[1.0, 8.0, 1.0, -30.0]);
+        assert_eq!(byte.storage::<f32>().unwrap(), &[1.0, 8.0, 1.0, -30.0]);
         for (scales, to) in [
             (t(&[3], &[0f32; 3]), out(Float, &[2, 2])),
             (t(&[2, 0], &[0f32; 0]), out(Float, &[2, 2])),

@@ -109,12 +109,12 @@ mod tests {
             &[a(&x), a(&w), a(&s), Arg::None],
             out(Float, &[1, 2]),
         );
-        assert_eq!(r.unwrap().as_slice::<f32>().unwrap(), &[1561.0, 1882.0]);
+        assert_eq!(r.unwrap().storage::<f32>().unwrap(), &[1561.0, 1882.0]);
         let w = t(&[2, 3], &[1i8, 2, 3, -4, 5, 6]);
         let (s, z) = (t(&[2, 2], &[1f32, 10.0, 2.0, 1.0]), t(&[2, 2], &[0f32, 1.0, 0.0, 0.0]));
         let args = [a(&x), a(&w), a(&s), a(&z)];
         let r = call("quantized_decomposed::mixed_linear.out", &args, out(Half, &[1, 2])).unwrap();
-        let r: Vec<f32> = r.as_slice::<tensor::f16>().unwrap().iter().map(|h| h.to_f32()).collect();
+        let r: Vec<f32> = r.storage::<tensor::f16>().unwrap().iter().map(|h| h.to_f32()).collect();
         assert_eq!(r, [65.0, 30.0]);
         assert!(call("quantized_decomposed::mixed_linear.out", &args, out(Long, &[1, 2])).is_err());
         assert!(call("quantized_decomposed::mixed_mm.out", &args, out(Float, &[1, 3])).is_err());

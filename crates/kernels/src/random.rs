@@ -340,11 +340,11 @@ mod tests {
     #[test]
     fn whole_numbers_and_orders() {
         let r = call("aten::randint.low_out", &[int(-3), int(4), ints(&[500])], out(Int, &[500])).unwrap();
-        let all = r.as_slice::<i32>().unwrap();
+        let all = r.storage::<i32>().unwrap();
         assert!((-3..4).all(|v| all.contains(&v)) && all.iter().all(|v| (-3..4).contains(v)));
         assert!(call("aten::randint.out", &[int(0), ints(&[5])], out(Int, &[5])).is_err());
         let r = call("aten::randperm.out", &[int(100)], out(Long, &[100])).unwrap();
-        let mut all = r.as_slice::<i64>().unwrap().to_vec();
+        let mut all = r.storage::<i64>().unwrap().to_vec();
         assert!(!all.is_sorted());
         all.sort_unstable();
         assert_eq!(all, (0..100).collect::<Vec<_>>());
@@ -355,18 +355,18 @@ mod tests {
     fn chances_and_weights() {
         let p = t(&[1000], &[0.25f32; 1000]);
         let r = call("aten::bernoulli.out", &[a(&p)], out(Float, &[1000])).unwrap();
-        let ones = r.as_slice::<f32>().unwrap().iter().sum::<f32>();
+        let ones = r.storage::<f32>().unwrap().iter().sum::<f32>();
         assert!((200.0..300.0).contains(&ones), "{ones}");
         assert!(call("aten::bernoulli.float_out", &[a(&p), Arg::Double(1.5)], out(Float, &[1000])).is_err());
         let w = t(&[2, 3], &[0f32, 1.0, 3.0, 1.0, 0.0, 0.0]);
         let r =
             call("aten::multinomial.out", &[a(&w), int(400), Arg::Bool(true)], out(Long, &[2, 400])).unwrap();
-        let (first, second) = r.as_slice::<i64>().unwrap().split_at(400);
+        let (first, second) = r.storage::<i64>().unwrap().split_at(400);
         let twos = first.iter().filter(|&&i| i == 2).count();
         assert!((250..350).contains(&twos) && !first.contains(&0) && second.iter().all(|&i| i == 0));
         let w = t(&[3], &[0f32, 1.0, 3.0]);
         let r = call("aten::multinomial.out", &[a(&w), int(2)], out(Long, &[2])).unwrap();
-        assert_eq!(r.as_slice::<i64>().unwrap().iter().sum::<i64>(), 3);
+        assert_eq!(r.storage::<i64>().unwrap().iter().sum::<i64>(), 3);
         assert!(call("aten::multinomial.out", &[a(&w), int(3)], out(Long, &[3])).is_err());
     }
 
@@ -375,28 +375,28 @@ mod tests {
         let mean = t(&[2, 1], &[0f32, 100.0]);
         let std = t(&[1000], &[0.5f32; 1000]);
         let r = call("aten::normal.Tensor_Tensor_out", &[a(&mean), a(&std)], out(Float, &[2, 1000])).unwrap();
-        let sum = r.as_slice::<f32>().unwrap()[1000..].iter().sum::<f32>();
+        let sum = r.storage::<f32>().unwrap()[1000..].iter().sum::<f32>();
         assert!((sum / 1000.0 - 100.0).abs() < 0.1);
         let bad = [a(&mean), Arg::Double(-1.0)];
         assert!(call("aten::normal.Tensor_float_out", &bad, out(Float, &[2, 1])).is_err());
         let r =
             call("aten::uniform.out", &[a(&std), Arg::Double(2.0), Arg::Double(3.0)], out(Float, &[1000]))
                 .unwrap();
-        assert!(r.as_slice::<f32>().unwrap().iter().all(|v| (2.0..=3.0).contains(v)));
+        assert!(r.storage::<f32>().unwrap().iter().all(|v| (2.0..=3.0).contains(v)));
     }
 
     #[test]
     fn uniform_and_normal_numbers() {
         let r = call("aten::rand.out", &[ints(&[1000])], out(Float, &[1000])).unwrap();
-        let all = r.as_slice::<f32>().unwrap();
+        let all = r.storage::<f32>().unwrap();
         assert!(all.iter().all(|v| (0.0..1.0).contains(v)));
         let mean = all.iter().sum::<f32>() / 1000.0;
         assert!((mean - 0.5).abs() < 0.05, "{mean}");
         let x = t(&[1000], &[0f32; 1000]);
         let r = call("aten::rand_like.out", &[a(&x)], out(BFloat16, &[1000])).unwrap();
-        assert!(r.as_slice::<tensor::bf16>().unwrap().iter().all(|v| v.to_f32() < 1.0));
+        assert!(r.storage::<tensor::bf16>().unwrap().iter().all(|v| v.to_f32() < 1.0));
         let r = call("aten::randn.out", &[ints(&[10, 100])], out(Float, &[10, 100])).unwrap();
-        let all = r.as_slice::<f32>().unwrap();
+        let all = r.storage::<f32>().unwrap();
         let square = all.iter().map(|v| v * v).sum::<f32>() / 1000.0;
         assert!((square - 1.0).abs() < 0.15, "{square}");
         assert!(call("aten::rand.out", &[ints(&[3])], out(Int, &[3])).is_err());

@@ -295,7 +295,7 @@ mod tests {
         let x = t(&[2, 3], &[0i32, 1, 2, 3, 4, 5]);
         let roll = |x, shifts: &[i64], dims: &[i64]| {
             let r = call("aten::roll.out", &[a(x), ints(shifts), ints(dims)], out(Int, &[2, 3]));
-            r.map(|r| r.as_slice::<i32>().unwrap().to_vec())
+            r.map(|r| r.storage::<i32>().unwrap().to_vec())
         };
         assert_eq!(roll(&x, &[1], &[]).unwrap(), [5, 0, 1, 2, 3, 4]);
         assert_eq!(roll(&x, &[1, -1], &[0, 1]).unwrap(), [4, 5, 3, 1, 2, 0]);
@@ -309,7 +309,7 @@ mod tests {
     fn triangles() {
         let x = t(&[2, 3], &[1i32, 2, 3, 4, 5, 6]);
         let go = |name, k| {
-            call(name, &[a(&x), Arg::Int(k)], out(Int, &[2, 3])).unwrap().as_slice::<i32>().unwrap().to_vec()
+            call(name, &[a(&x), Arg::Int(k)], out(Int, &[2, 3])).unwrap().storage::<i32>().unwrap().to_vec()
         };
         assert_eq!(go("aten::tril.out", 0), [1, 0, 0, 4, 5, 0]);
         assert_eq!(go("aten::triu.out", 1), [0, 2, 3, 0, 0, 6]);
@@ -324,10 +324,10 @@ mod tests {
         for order in [DimOrder::contiguous(4), DimOrder::channels_last(4)] {
             let x = x.to_dim_order(order).unwrap();
             let y = call("aten::pixel_shuffle.out", &[a(&x), Arg::Int(2)], out(Int, &[1, 1, 2, 4])).unwrap();
-            assert_eq!(y.as_slice::<i32>().unwrap(), &[0, 2, 1, 3, 4, 6, 5, 7]);
+            assert_eq!(y.storage::<i32>().unwrap(), &[0, 2, 1, 3, 4, 6, 5, 7]);
             let z =
                 call("aten::pixel_unshuffle.out", &[a(&y), Arg::Int(2)], out(Int, &[1, 4, 1, 2])).unwrap();
-            assert_eq!(z.as_slice::<i32>().unwrap(), &[0, 1, 2, 3, 4, 5, 6, 7]);
+            assert_eq!(z.storage::<i32>().unwrap(), &[0, 1, 2, 3, 4, 5, 6, 7]);
         }
         for bad in [0, -1, 3, i64::MAX] {
             assert!(
@@ -341,14 +341,14 @@ mod tests {
         let x = t(&[2, 2], &[1i32, 2, 3, 4]);
         let outs = vec![out(Int, &[2]), out(Int, &[2])];
         let r = call_list("aten::unbind_copy.int_out", &[a(&x), Arg::Int(-1)], outs).unwrap();
-        assert_eq!(r[1].as_slice::<i32>().unwrap(), &[2, 4]);
+        assert_eq!(r[1].storage::<i32>().unwrap(), &[2, 4]);
         assert!(call_list("aten::unbind_copy.int_out", &[a(&x)], vec![out(Int, &[2])]).is_err());
         let z = t(&[1], &[Complex::new(1f32, -2.0)]);
         let r = call("aten::view_as_real_copy.out", &[a(&z)], out(Float, &[1, 2])).unwrap();
-        assert_eq!(r.as_slice::<f32>().unwrap(), &[1.0, -2.0]);
+        assert_eq!(r.storage::<f32>().unwrap(), &[1.0, -2.0]);
         let r = call("aten::view_as_complex_copy.out", &[a(&r)], out(ComplexFloat, &[1])).unwrap();
         assert_eq!(r.bytes(), z.bytes());
         let r = call("aten::_conj_physical.out", &[a(&z)], out(ComplexFloat, &[1])).unwrap();
-        assert_eq!(r.as_slice::<Complex<f32>>().unwrap(), &[Complex::new(1.0, 2.0)]);
+        assert_eq!(r.storage::<Complex<f32>>().unwrap(), &[Complex::new(1.0, 2.0)]);
     }
 }

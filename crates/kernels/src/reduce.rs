@@ -634,22 +634,22 @@ mod tests {
     fn sums_and_means() {
         let x = t(&[2, 3], &[1f32, 2.0, 3.0, 4.0, 5.0, 6.0]);
         let r = call("aten::sum.IntList_out", &[a(&x), ints(&[-1])], out(Float, &[2])).unwrap();
-        assert_eq!(r.as_slice::<f32>().unwrap(), &[6.0, 15.0]);
+        assert_eq!(r.storage::<f32>().unwrap(), &[6.0, 15.0]);
         let r = call("aten::mean.out", &[a(&x), ints(&[0]), Arg::Bool(true)], out(Half, &[1, 3])).unwrap();
-        assert_eq!(r.as_slice::<tensor::f16>().unwrap()[2].to_f32(), 4.5);
+        assert_eq!(r.storage::<tensor::f16>().unwrap()[2].to_f32(), 4.5);
         let r = call("aten::sum.IntList_out", &[a(&x), Arg::None], out(Double, &[])).unwrap();
-        assert_eq!(r.as_slice::<f64>().unwrap(), &[21.0]);
+        assert_eq!(r.storage::<f64>().unwrap(), &[21.0]);
         let n = t(&[2], &[i64::MAX, 1]);
         let r = call("aten::sum.out", &[a(&n)], out(Long, &[])).unwrap();
-        assert_eq!(r.as_slice::<i64>().unwrap(), &[i64::MIN]);
+        assert_eq!(r.storage::<i64>().unwrap(), &[i64::MIN]);
         let r = call("aten::sum.out", &[a(&n), int(6)], out(Float, &[])).unwrap();
-        assert_eq!(r.as_slice::<f32>().unwrap(), &[9.223372e18]);
+        assert_eq!(r.storage::<f32>().unwrap(), &[9.223372e18]);
         assert!(call("aten::mean.dtype_out", &[a(&n)], out(Float, &[])).is_err());
         let none = t::<f32>(&[0, 3], &[]);
         let r = call("aten::mean.out", &[a(&none), ints(&[0])], out(Float, &[3])).unwrap();
-        assert!(r.as_slice::<f32>().unwrap().iter().all(|v| v.is_nan()));
+        assert!(r.storage::<f32>().unwrap().iter().all(|v| v.is_nan()));
         let r = call("aten::prod.int_out", &[a(&none), int(0)], out(Float, &[3])).unwrap();
-        assert_eq!(r.as_slice::<f32>().unwrap(), &[1.0; 3]);
+        assert_eq!(r.storage::<f32>().unwrap(), &[1.0; 3]);
         assert!(call("aten::sum.IntList_out", &[a(&x), ints(&[0, -2])], out(Float, &[3])).is_err());
     }
 
@@ -658,16 +658,16 @@ mod tests {
         let x = t(&[2, 3], &[1f32, f32::NAN, f32::NAN, 4.0, 9.0, 9.0]);
         let outs = [out(Float, &[2]), out(Long, &[2])];
         let [v, i] = call_many("aten::max.dim_max", &[a(&x), int(1)], outs).unwrap();
-        assert!(v.as_slice::<f32>().unwrap()[0].is_nan() && v.as_slice::<f32>().unwrap()[1] == 9.0);
-        assert_eq!(i.as_slice::<i64>().unwrap(), &[1, 1]);
+        assert!(v.storage::<f32>().unwrap()[0].is_nan() && v.storage::<f32>().unwrap()[1] == 9.0);
+        assert_eq!(i.storage::<i64>().unwrap(), &[1, 1]);
         let r =
             call("aten::argmin.out", &[a(&t(&[4], &[3i8, -1, 5, -1])), Arg::None], out(Long, &[])).unwrap();
-        assert_eq!(r.as_slice::<i64>().unwrap(), &[1]);
+        assert_eq!(r.storage::<i64>().unwrap(), &[1]);
         let r = call("aten::amin.out", &[a(&s(7i32))], out(Int, &[])).unwrap();
-        assert_eq!(r.as_slice::<i32>().unwrap(), &[7]);
+        assert_eq!(r.storage::<i32>().unwrap(), &[7]);
         let inf = t(&[2], &[f32::NEG_INFINITY; 2]);
         let r = call("aten::argmax.out", &[a(&inf), int(0)], out(Long, &[])).unwrap();
-        assert_eq!(r.as_slice::<i64>().unwrap(), &[0]);
+        assert_eq!(r.storage::<i64>().unwrap(), &[0]);
         let e = call("aten::amax.out", &[a(&t::<f32>(&[0], &[]))], out(Float, &[])).unwrap_err();
         assert!(e.to_string().contains("no elements"), "{e}");
     }
@@ -686,12 +686,12 @@ mod tests {
             [out(Float, &[]), out(Float, &[])],
         )
         .unwrap();
-        assert!((v.as_slice::<f32>().unwrap()[0] - 320.0 / 3.0).abs() < 1e-4);
-        assert_eq!(m.as_slice::<f32>().unwrap(), &[1e8 + 12.0]);
+        assert!((v.storage::<f32>().unwrap()[0] - 320.0 / 3.0).abs() < 1e-4);
+        assert_eq!(m.storage::<f32>().unwrap(), &[1e8 + 12.0]);
         let r = call("aten::var.out", &[a(&s(1f32)), Arg::None], out(Float, &[])).unwrap();
-        assert!(r.as_slice::<f32>().unwrap()[0].is_nan());
+        assert!(r.storage::<f32>().unwrap()[0].is_nan());
         let x = t(&[3], &[1000f32, 1000.0, f32::NEG_INFINITY]);
         let r = call("aten::logsumexp.out", &[a(&x), ints(&[0])], out(Float, &[])).unwrap();
-        assert!((r.as_slice::<f32>().unwrap()[0] - 1000.6931).abs() < 1e-3);
+        assert!((r.storage::<f32>().unwrap()[0] - 1000.6931).abs() < 1e-3);
     }
 }

@@ -449,13 +449,13 @@ mod tests {
         let doubled = [2.0, 2.0];
         let args = [a(&x), Arg::None, Arg::Doubles(&doubled)];
         let r = call("aten::upsample_nearest2d.vec_out", &args, out(Float, &[1, 1, 2, 4])).unwrap();
-        assert_eq!(r.as_slice::<f32>().unwrap(), &[1.0, 1.0, 2.0, 2.0, 1.0, 1.0, 2.0, 2.0]);
+        assert_eq!(r.storage::<f32>().unwrap(), &[1.0, 1.0, 2.0, 2.0, 1.0, 1.0, 2.0, 2.0]);
         let args = [a(&x), ints(&[1, 4]), Arg::Bool(false), Arg::None];
         let r = call("aten::upsample_bilinear2d.vec_out", &args, out(Float, &[1, 1, 1, 4])).unwrap();
-        assert_eq!(r.as_slice::<f32>().unwrap(), &[1.0, 1.25, 1.75, 2.0]);
+        assert_eq!(r.storage::<f32>().unwrap(), &[1.0, 1.25, 1.75, 2.0]);
         let args = [a(&x), ints(&[1, 3]), Arg::Bool(true), Arg::None];
         let r = call("aten::upsample_bilinear2d.vec_out", &args, out(Float, &[1, 1, 1, 3])).unwrap();
-        assert_eq!(r.as_slice::<f32>().unwrap(), &[1.0, 1.5, 2.0]);
+        assert_eq!(r.storage::<f32>().unwrap(), &[1.0, 1.5, 2.0]);
     }
 
     #[test]
@@ -464,11 +464,11 @@ mod tests {
         for name in ["aten::upsample_bicubic2d.out", "aten::_upsample_bicubic2d_aa.out"] {
             let args = [a(&x), ints(&[1, 8]), Arg::Bool(false), Arg::None, Arg::None];
             let r = call(name, &args, out(Byte, &[1, 1, 1, 8])).unwrap();
-            assert_eq!(r.as_slice::<u8>().unwrap()[3..5], [255, 255]);
+            assert_eq!(r.storage::<u8>().unwrap()[3..5], [255, 255]);
         }
         let args = [a(&x), ints(&[1, 2]), Arg::Bool(false), Arg::None, Arg::None];
         let r = call("aten::_upsample_bilinear2d_aa.out", &args, out(Byte, &[1, 1, 1, 2])).unwrap();
-        assert_eq!(r.as_slice::<u8>().unwrap(), &[146, 146]);
+        assert_eq!(r.storage::<u8>().unwrap(), &[146, 146]);
     }
 
     #[test]

@@ -136,7 +136,7 @@ mod tests {
         let x = t(&[2, 3], &[1f32, 2.0, 3.0, 1000.0, 1000.0, f32::NEG_INFINITY]);
         let go = |name: &str, dim| {
             let r = call(name, &[a(&x), int(dim), Arg::Bool(false)], out(Float, &[2, 3])).unwrap();
-            r.as_slice::<f32>().unwrap().to_vec()
+            r.storage::<f32>().unwrap().to_vec()
         };
         let p = go("aten::_softmax.out", -1);
         assert!((p[2] - 0.665_240_94).abs() < 1e-6);
@@ -147,7 +147,7 @@ mod tests {
         assert!((l[0] + 2.407_606).abs() < 1e-6 && l[5] == f32::NEG_INFINITY);
         let r =
             call("aten::_softmax.out", &[a(&s(3f32)), int(0), Arg::Bool(false)], out(Float, &[])).unwrap();
-        assert_eq!(r.as_slice::<f32>().unwrap(), &[1.0]);
+        assert_eq!(r.storage::<f32>().unwrap(), &[1.0]);
         let none = t::<f32>(&[2, 0], &[]);
         assert!(
             call("aten::_log_softmax.out", &[a(&none), int(0), Arg::Bool(false)], out(Float, &[2, 0]))
@@ -160,9 +160,9 @@ mod tests {
     fn cumulative_sums() {
         let x = t(&[2, 2], &[1i32, 2, 3, 4]);
         let r = call("aten::cumsum.out", &[a(&x), int(0)], out(Long, &[2, 2])).unwrap();
-        assert_eq!(r.as_slice::<i64>().unwrap(), &[1, 2, 4, 6]);
+        assert_eq!(r.storage::<i64>().unwrap(), &[1, 2, 4, 6]);
         let r = call("aten::cumprod.out", &[a(&x), int(1), int(5)], out(Half, &[2, 2])).unwrap();
-        assert_eq!(r.as_slice::<tensor::f16>().unwrap()[3].to_f32(), 12.0);
+        assert_eq!(r.storage::<tensor::f16>().unwrap()[3].to_f32(), 12.0);
         assert!(call("aten::cumsum.out", &[a(&t(&[1], &[0.5f32])), int(0)], out(Int, &[1])).is_err());
     }
 }

@@ -435,7 +435,7 @@ mod tests {
             let args = [a(&x), Arg::Bool(true), int(0), Arg::Bool(descending)];
             let [_, i] =
                 call_many("aten::sort.values_stable", &args, [out(Float, &[5]), out(Long, &[5])]).unwrap();
-            i.as_slice::<i64>().unwrap().to_vec()
+            i.storage::<i64>().unwrap().to_vec()
         };
         assert_eq!(sort(false), [2, 0, 3, 4, 1]);
         assert_eq!(sort(true), [1, 4, 0, 3, 2]);
@@ -443,8 +443,8 @@ mod tests {
             let args = [a(&x), int(k), int(-1), Arg::Bool(largest)];
             call_many("aten::topk.values", &args, [out(Float, &[5]), out(Long, &[5])])
         };
-        assert_eq!(top(3, true).unwrap()[1].as_slice::<i64>().unwrap(), &[1, 4, 3]);
-        assert_eq!(top(2, false).unwrap()[0].as_slice::<f32>().unwrap(), &[-1.0, 2.0]);
+        assert_eq!(top(3, true).unwrap()[1].storage::<i64>().unwrap(), &[1, 4, 3]);
+        assert_eq!(top(2, false).unwrap()[0].storage::<f32>().unwrap(), &[-1.0, 2.0]);
         assert!(top(6, true).is_err() && top(-1, true).is_err());
     }
 
@@ -453,19 +453,19 @@ mod tests {
         let x = t(&[2, 3], &[5i32, 1, 4, 2, 6, 3]).to_dim_order(DimOrder::new(&[1, 0]).unwrap()).unwrap();
         let outs = [out(Int, &[2, 3]), out(Long, &[2, 3])];
         let [v, i] = call_many("aten::sort.values", &[a(&x), int(0)], outs).unwrap();
-        assert_eq!(v.as_slice::<i32>().unwrap(), &[2, 1, 3, 5, 6, 4]);
-        assert_eq!(i.as_slice::<i64>().unwrap(), &[1, 0, 1, 0, 1, 0]);
+        assert_eq!(v.storage::<i32>().unwrap(), &[2, 1, 3, 5, 6, 4]);
+        assert_eq!(i.storage::<i64>().unwrap(), &[1, 0, 1, 0, 1, 0]);
         let outs = [out(Int, &[2, 1]), out(Long, &[2, 1])];
         let [v, _] =
             call_many("aten::kthvalue.values", &[a(&x), int(2), int(1), Arg::Bool(true)], outs).unwrap();
-        assert_eq!(v.as_slice::<i32>().unwrap(), &[4, 3]);
+        assert_eq!(v.storage::<i32>().unwrap(), &[4, 3]);
         let [v, _] =
             call_many("aten::median.dim_values", &[a(&x), int(0)], [out(Int, &[3]), out(Long, &[3])])
                 .unwrap();
-        assert_eq!(v.as_slice::<i32>().unwrap(), &[2, 1, 3]);
+        assert_eq!(v.storage::<i32>().unwrap(), &[2, 1, 3]);
         let outs = [out(Float, &[]), out(Long, &[])];
         let [v, _] = call_many("aten::topk.values", &[a(&s(7f32)), int(1)], outs).unwrap();
-        assert_eq!(v.as_slice::<f32>().unwrap(), &[7.0]);
+        assert_eq!(v.storage::<f32>().unwrap(), &[7.0]);
     }
 
     #[test]
@@ -475,7 +475,7 @@ mod tests {
             let args = [a(&x), a(&b), Arg::Bool(false), Arg::Bool(right)];
             call("aten::bucketize.Tensor_out", &args, out(Long, &[4]))
                 .unwrap()
-                .as_slice::<i64>()
+                .storage::<i64>()
                 .unwrap()
                 .to_vec()
         };
@@ -484,7 +484,7 @@ mod tests {
         let (seq, sorter) = (t(&[3], &[5i64, 1, 3]), t(&[3], &[1i64, 2, 0]));
         let args = |s| [a(&seq), a(&x), Arg::Bool(true), Arg::Bool(false), Arg::None, a(s)];
         let r = call("aten::searchsorted.Tensor_out", &args(&sorter), out(Int, &[4])).unwrap();
-        assert_eq!(r.as_slice::<i32>().unwrap(), &[1, 0, 3, 3]);
+        assert_eq!(r.storage::<i32>().unwrap(), &[1, 0, 3, 3]);
         let bad = t(&[3], &[1i64, 2, 3]);
         assert!(call("aten::searchsorted.Tensor_out", &args(&bad), out(Int, &[4])).is_err());
     }

@@ -368,7 +368,7 @@ mod tests {
     use tensor::{Complex, Tensor, f16};
 
     fn near(t: &Tensor, want: &[f32]) {
-        let got = t.as_slice::<f32>().unwrap();
+        let got = t.storage::<f32>().unwrap();
         let same =
             |(a, b): (&f32, &f32)| (a - b).abs() <= 1e-6 * b.abs() || a == b || (a.is_nan() && b.is_nan());
         assert!(got.len() == want.len() && got.iter().zip(want).all(same), "{got:?} {want:?}");
@@ -397,15 +397,15 @@ mod tests {
     fn types() {
         let n = t(&[2], &[i32::MIN, 4]);
         let r = call("aten::abs.out", &[a(&n)], out(Int, &[2])).unwrap();
-        assert_eq!(r.as_slice::<i32>().unwrap(), &[i32::MIN, 4]);
+        assert_eq!(r.storage::<i32>().unwrap(), &[i32::MIN, 4]);
         near(&call("aten::sqrt.out", &[a(&n)], out(Float, &[2])).unwrap(), &[f32::NAN, 2.0]);
         assert!(call("aten::sqrt.out", &[a(&n)], out(Int, &[2])).is_err());
         let r = call("aten::floor.out", &[a(&t(&[1], &[i32::MAX]))], out(Int, &[1])).unwrap();
-        assert_eq!(r.as_slice::<i32>().unwrap(), &[i32::MAX]);
+        assert_eq!(r.storage::<i32>().unwrap(), &[i32::MAX]);
         let z = t(&[1], &[Complex::new(3f32, -4.0)]);
         near(&call("aten::abs.out", &[a(&z)], out(Float, &[1])).unwrap(), &[5.0]);
         let r = call("aten::neg.out", &[a(&z)], out(ComplexFloat, &[1])).unwrap();
-        assert_eq!(r.as_slice::<Complex<f32>>().unwrap(), &[Complex::new(-3.0, 4.0)]);
+        assert_eq!(r.storage::<Complex<f32>>().unwrap(), &[Complex::new(-3.0, 4.0)]);
         let r = call("aten::bitwise_not.out", &[a(&t(&[1], &[5u8]))], out(Byte, &[1])).unwrap();
         assert_eq!(r.bytes(), &[250]);
         let r = call("aten::bitwise_not.out", &[a(&t(&[1], &[tensor::Bool::from(true)]))], out(Bool, &[1]))
@@ -414,7 +414,7 @@ mod tests {
         let r = call("aten::isnan.out", &[a(&t(&[2], &[f16::NAN, f16::INFINITY]))], out(Bool, &[2])).unwrap();
         assert_eq!(r.bytes(), &[1, 0]);
         let h = call("aten::exp.out", &[a(&t(&[1], &[f16::from_f32(1.0)]))], out(Half, &[1])).unwrap();
-        assert_eq!(h.as_slice::<f16>().unwrap()[0], f16::from_f32(std::f32::consts::E));
+        assert_eq!(h.storage::<f16>().unwrap()[0], f16::from_f32(std::f32::consts::E));
     }
 
     #[test]
@@ -429,7 +429,7 @@ mod tests {
         near(&of("aten::angle.out", &[-2.0, 0.0, f32::NAN]), &[std::f32::consts::PI, 0.0, f32::NAN]);
         near(&of("aten::nan_to_num.out", &[f32::NAN, INF, -INF, 1.0]), &[0.0, f32::MAX, f32::MIN, 1.0]);
         let r = call("aten::nan_to_num.out", &[a(&t(&[1], &[f16::INFINITY]))], out(Half, &[1])).unwrap();
-        assert_eq!(r.as_slice::<f16>().unwrap(), &[f16::MAX]);
+        assert_eq!(r.storage::<f16>().unwrap(), &[f16::MAX]);
         let x = t(&[3], &[-0.0f32, 2.345, 250.0]);
         let r = call("aten::signbit.out", &[a(&x)], out(Bool, &[3])).unwrap();
         assert_eq!(r.bytes(), &[1, 0, 0]);
@@ -461,16 +461,16 @@ mod tests {
         let x: Vec<f32> = (0..1000).map(|i| i as f32).collect();
         let negated: Vec<f32> = x.iter().map(|v| -v).collect();
         let same = t(&[1000], &x);
-        assert_eq!(run(&same, same.clone()).as_slice::<f32>().unwrap(), negated);
+        assert_eq!(run(&same, same.clone()).storage::<f32>().unwrap(), negated);
         // Bytes of another type or layout are moved away before the out is written.
         let ints: Vec<i32> = (0..1000).collect();
         let ints = t(&[1000], &ints);
         let shared = Tensor::from_bytes(same.meta().clone(), ints.bytes()).unwrap();
-        assert_eq!(run(&ints, shared).as_slice::<f32>().unwrap(), negated);
+        assert_eq!(run(&ints, shared).storage::<f32>().unwrap(), negated);
         let columns = tensor::DimOrder::new(&[1, 0]).unwrap();
         let rows = t(&[10, 100], &x);
         let turned = rows.to_dim_order(columns).unwrap();
         let out = Tensor::from_bytes(rows.meta().clone(), turned.bytes()).unwrap();
-        assert_eq!(run(&turned, out).as_slice::<f32>().unwrap(), negated);
+        assert_eq!(run(&turned, out).storage::<f32>().unwrap(), negated);
     }
 }

@@ -40,7 +40,7 @@
 //! kernels.register(FnKernel::new(schema, |_, args, outs| {
 //!     let (x, out) = (args.tensor(0)?, outs.tensor(0)?);
 //!     out.resize(x.sizes())?;
-//!     out.as_mut_slice::<f32>()?.iter_mut().zip(x.as_slice::<f32>()?).for_each(|(o, x)| *o = 3.0 * x);
+//!     out.storage_mut::<f32>()?.iter_mut().zip(x.storage::<f32>()?).for_each(|(o, x)| *o = 3.0 * x);
 //!     Ok(())
 //! })?)?;
 //! let mut module = Module::open(program, LoadOptions::new(kernels))?;

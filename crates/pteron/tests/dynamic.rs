@@ -58,7 +58,7 @@ fn assert_agree(a: &[EValue], b: &[EValue], what: &str) {
             assert_eq!(a.bytes(), b.bytes(), "{what}");
             continue;
         }
-        let (a, b) = (a.as_slice::<f32>().unwrap(), b.as_slice::<f32>().unwrap());
+        let (a, b) = (a.storage::<f32>().unwrap(), b.storage::<f32>().unwrap());
         let close = a.iter().zip(b).all(|(a, b)| (a - b).abs() <= 1e-4 + 1e-4 * b.abs());
         assert!(close, "{what}: {a:?} {b:?}");
     }

@@ -197,7 +197,7 @@ fn a_planned_program_allocates_nothing_when_it_runs() {
         let mut run = || {
             method.set_input_tensor(0, x.view()).unwrap();
             method.run().unwrap();
-            method.output_tensor(0).unwrap().as_slice::<f32>().unwrap()[0]
+            method.output_tensor(0).unwrap().storage::<f32>().unwrap()[0]
         };
         let first = run();
         let before = ALLOCATIONS.get();

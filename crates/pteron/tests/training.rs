@@ -85,7 +85,7 @@ fn parameters_end_where_the_reference_s_do() {
     for (name, tensor) in parameters {
         let mut expected = Vec::new();
         flatten(&recorded["final_params"][name], &mut expected);
-        let found = tensor.as_slice::<f32>().unwrap();
+        let found = tensor.storage::<f32>().unwrap();
         assert_eq!(found.len(), expected.len(), "{name}");
         assert!(found.iter().zip(&expected).all(|(a, b)| (a - b).abs() < 1e-5), "{name}");
     }

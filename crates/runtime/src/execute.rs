@@ -321,7 +321,7 @@ impl State {
             Value::Bool(b) => Ok(*b),
             Value::Tensor(_) => {
                 let view = self.view(id)?;
-                match view.as_slice::<tensor::Bool>() {
+                match view.storage::<tensor::Bool>() {
                     Ok(elements) => Ok(elements.iter().all(|b| b.get())),
                     Err(_) => Err(ExecuteError::Condition(format!("a tensor of {}", view.dtype()))),
                 }

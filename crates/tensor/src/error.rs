@@ -49,6 +49,15 @@ pub enum Error {
         /// The scalar type.
         dtype: ScalarType,
     },
+    /// A slice in row-major order was asked of a tensor that is laid out otherwise.
+    #[error(
+        "the elements of {tensor} do not lie in row-major order: `to_vec` copies them in that order, \
+         `to_dim_order` converts, `storage` gives them as they lie"
+    )]
+    NotRowMajor {
+        /// Type, sizes and dim order, as text.
+        tensor: String,
+    },
     /// A resize that the tensor's dynamism forbids.
     #[error("cannot resize a tensor of shape {from} to {to}: {reason}")]
     Resize {

@@ -87,6 +87,19 @@ impl TensorMeta {
         self.numel * self.dtype.size()
     }
 
+    /// Whether the elements lie in row-major order, which dimensions of size one do not disturb.
+    pub fn is_row_major(&self) -> bool {
+        self.dim_order.is_contiguous()
+            || self.dim_order.same_layout(&DimOrder::contiguous(self.rank()), &self.sizes)
+    }
+
+    pub(crate) fn require_row_major(&self) -> Result<()> {
+        if self.is_row_major() {
+            return Ok(());
+        }
+        Err(Error::NotRowMajor { tensor: self.to_string() })
+    }
+
     /// Gives the tensor other sizes of the same rank, if its dynamism allows that.
     pub fn resize(&mut self, sizes: &[usize]) -> Result<()> {
         if *self.sizes == *sizes {

@@ -65,10 +65,18 @@ impl<'a> TensorView<'a> {
         self.data
     }
 
-    /// The elements, in storage order.
-    pub fn as_slice<T: Element>(&self) -> Result<&'a [T]> {
+    /// The elements in storage order: outermost first is the first dimension of [`Self::dim_order`].
+    pub fn storage<T: Element>(&self) -> Result<&'a [T]> {
         typed::<T>(self.dtype())?;
         bytemuck::try_cast_slice(self.data).map_err(|_| Error::Misaligned { dtype: T::DTYPE })
+    }
+
+    /// A copy of the elements in row-major order of [`Self::sizes`], whatever the layout.
+    pub fn to_vec<T: Element>(&self) -> Result<Vec<T>> {
+        if self.meta.is_row_major() {
+            return Ok(self.storage::<T>()?.to_vec());
+        }
+        Ok(self.to_tensor()?.to_dim_order(DimOrder::contiguous(self.rank()))?.storage::<T>()?.to_vec())
     }
 
     /// An owned copy.
@@ -107,7 +115,7 @@ impl<'a> TensorViewMut<'a> {
     }
 
     /// The bytes, and those beyond them that the tensor may grow to.
-    pub fn storage(&self) -> &[u8] {
+    pub fn all_bytes(&self) -> &[u8] {
         self.data
     }
 
@@ -157,13 +165,13 @@ impl<'a> TensorViewMut<'a> {
         &mut self.data[..n]
     }
 
-    /// The elements, in storage order.
-    pub fn as_slice<T: Element>(&self) -> Result<&[T]> {
-        self.as_view().as_slice()
+    /// The elements in storage order: outermost first is the first dimension of [`Self::dim_order`].
+    pub fn storage<T: Element>(&self) -> Result<&[T]> {
+        self.as_view().storage()
     }
 
-    /// The elements, in storage order, to write.
-    pub fn as_mut_slice<T: Element>(&mut self) -> Result<&mut [T]> {
+    /// The elements in storage order, to write.
+    pub fn storage_mut<T: Element>(&mut self) -> Result<&mut [T]> {
         typed::<T>(self.dtype())?;
         bytemuck::try_cast_slice_mut(self.bytes_mut()).map_err(|_| Error::Misaligned { dtype: T::DTYPE })
     }
@@ -220,13 +228,32 @@ impl Tensor {
         &self.data[..self.meta.nbytes()]
     }
 
-    /// The elements, in storage order.
+    /// The elements in row-major order of [`Self::sizes`]. A tensor that is laid out otherwise is refused:
+    /// [`Self::to_vec`] copies its elements in that order, [`Self::storage`] has them as they lie.
     pub fn as_slice<T: Element>(&self) -> Result<&[T]> {
-        self.view().as_slice()
+        self.meta.require_row_major()?;
+        self.storage()
     }
 
-    /// The elements, in storage order, to write.
+    /// The elements in row-major order of [`Self::sizes`], to write. As [`Self::as_slice`], it refuses
+    /// other layouts.
     pub fn as_mut_slice<T: Element>(&mut self) -> Result<&mut [T]> {
+        self.meta.require_row_major()?;
+        self.storage_mut()
+    }
+
+    /// A copy of the elements in row-major order of [`Self::sizes`], whatever the layout.
+    pub fn to_vec<T: Element>(&self) -> Result<Vec<T>> {
+        self.view().to_vec()
+    }
+
+    /// The elements in storage order: outermost first is the first dimension of [`Self::dim_order`].
+    pub fn storage<T: Element>(&self) -> Result<&[T]> {
+        self.view().storage()
+    }
+
+    /// The elements in storage order, to write.
+    pub fn storage_mut<T: Element>(&mut self) -> Result<&mut [T]> {
         typed::<T>(self.meta.dtype())?;
         bytemuck::try_cast_slice_mut(&mut self.data[..self.meta.nbytes()])
             .map_err(|_| Error::Misaligned { dtype: T::DTYPE })
@@ -314,9 +341,30 @@ mod tests {
         let data: Vec<i32> = (0..24).collect();
         let t = Tensor::from_slice(&[1, 2, 3, 4], &data).unwrap();
         let cl = t.to_dim_order(DimOrder::channels_last(4)).unwrap();
-        assert_eq!(&cl.as_slice::<i32>().unwrap()[..4], &[0, 12, 1, 13]);
+        assert_eq!(&cl.storage::<i32>().unwrap()[..4], &[0, 12, 1, 13]);
         let back = cl.to_dim_order(DimOrder::contiguous(4)).unwrap();
         assert_eq!(back.as_slice::<i32>().unwrap(), data);
+    }
+
+    #[test]
+    fn slices_are_row_major_or_refused() {
+        let data: Vec<i32> = (0..24).collect();
+        let t = Tensor::from_slice(&[1, 2, 3, 4], &data).unwrap();
+        let mut cl = t.to_dim_order(DimOrder::channels_last(4)).unwrap();
+        let refused = cl.as_slice::<i32>().unwrap_err();
+        assert_eq!(cl.as_mut_slice::<i32>().unwrap_err(), refused);
+        assert_eq!(
+            refused.to_string(),
+            "the elements of int32[1, 2, 3, 4] (dim order 0, 2, 3, 1) do not lie in row-major order: `to_vec` \
+             copies them in that order, `to_dim_order` converts, `storage` gives them as they lie"
+        );
+        assert_eq!(cl.to_vec::<i32>().unwrap(), data);
+        assert_eq!(t.to_vec::<i32>().unwrap(), data);
+        assert!(cl.to_vec::<f32>().is_err());
+        // Where all but one extent is 1 there is one order only.
+        let line = Tensor::from_slice(&[1, 3, 1, 1], &[1, 2, 3]).unwrap();
+        let line = line.to_dim_order(DimOrder::channels_last(4)).unwrap();
+        assert_eq!(line.as_slice::<i32>().unwrap(), [1, 2, 3]);
     }
 
     #[test]

@@ -82,12 +82,12 @@ pub fn elements(tensor: &Tensor) -> Option<Box<dyn Fn(usize) -> String + '_>> {
     })
 }
 
-/// The elements of a row-major tensor of real numbers or booleans, as doubles.
+/// The elements of a tensor of real numbers or booleans, in row-major order, as doubles.
 pub fn numbers(tensor: &Tensor) -> Option<Vec<f64>> {
     macro_rules! each {
         ($type:ty, $convert:expr) => {{
             let convert: fn($type) -> f64 = $convert;
-            tensor.as_slice::<$type>().ok()?.iter().map(|v| convert(*v)).collect()
+            tensor.to_vec::<$type>().ok()?.into_iter().map(convert).collect()
         }};
     }
     Some(match tensor.dtype() {

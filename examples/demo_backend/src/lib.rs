@@ -129,11 +129,11 @@ impl Delegate for DemoDelegate {
         outputs: &mut [Out<'_>],
     ) -> Result<(), BackendError> {
         let input = |i: usize| match inputs.get(i) {
-            Some(Arg::Tensor(t)) => Ok(t.as_slice::<f32>()?),
+            Some(Arg::Tensor(t)) => Ok(t.storage::<f32>()?),
             other => fail(format!("input {i} is {other:?}, not a tensor")),
         };
         let [Out::Tensor(out)] = outputs else { return fail("the call has not exactly one output") };
-        let z = out.as_mut_slice::<f32>()?;
+        let z = out.storage_mut::<f32>()?;
         for operation in &self.program {
             match operation {
                 Operation::Mm => match (input(0)?, input(1)?, &mut *z) {

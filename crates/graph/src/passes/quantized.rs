@@ -91,8 +91,8 @@ fn dequantized(graph: &Graph, node: &Node, call: &Call) -> Option<Weights> {
             let zeros = call.is_none(2) || numbers_of(2)?.bytes().iter().all(|&b| b == 0);
             let scales = numbers_of(1)?;
             let scales = match scales.dtype() {
-                ScalarType::Float => scales.as_slice::<f32>().ok()?.to_vec(),
-                ScalarType::Double => scales.as_slice::<f64>().ok()?.iter().map(|&s| s as f32).collect(),
+                ScalarType::Float => scales.storage::<f32>().ok()?.to_vec(),
+                ScalarType::Double => scales.storage::<f64>().ok()?.iter().map(|&s| s as f32).collect(),
                 _ => return None,
             };
             zeros.then_some(Weights { numbers, transposed: false, scales, axis: Some(axis) })

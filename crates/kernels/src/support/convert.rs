@@ -54,7 +54,7 @@ pub(crate) fn values<'a, C: Compute>(
         && let Some(at) = walk.dense()
         && numel > 0
     {
-        return Ok(Values::Own(&tensor.as_slice::<C>()?[at..at + numel]));
+        return Ok(Values::Own(&tensor.storage::<C>()?[at..at + numel]));
     }
     let mut all = ctx.scratch::<C>(numel)?;
     read(tensor, view, &mut all)?;
@@ -132,7 +132,7 @@ pub(crate) fn write_stored<C: Compute>(
 ) -> Result<()> {
     aligned(out.bytes(), out.dtype())?;
     if out.dtype() == C::DTYPE {
-        return set(out.as_mut_slice::<C>()?);
+        return set(out.storage_mut::<C>()?);
     }
     let mut all = ctx.scratch::<C>(out.numel())?;
     set(&mut all)?;

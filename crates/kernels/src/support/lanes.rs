@@ -49,7 +49,7 @@ pub(crate) fn map_lanes<C: Compute, O: Compute>(
     let load = C::loader(x.dtype())?;
     let store = O::storer(out.dtype())?;
     let size = out.dtype().size();
-    let own = |at: usize| match (x.dtype() == C::DTYPE && (step == 1 || n == 1), x.as_slice::<C>()) {
+    let own = |at: usize| match (x.dtype() == C::DTYPE && (step == 1 || n == 1), x.storage::<C>()) {
         (true, Ok(all)) => all.get(at..at + n),
         _ => None,
     };

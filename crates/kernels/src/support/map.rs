@@ -266,7 +266,7 @@ pub(crate) fn map_sized<const N: usize>(
             && (matches!(input, Input::View(..)) || !in_step(meta, &sizes, out.meta()))
         {
             let mut copy = ctx.scratch::<u8>(meta.nbytes())?;
-            copy.copy_from_slice(&out.storage()[..meta.nbytes()]);
+            copy.copy_from_slice(&out.all_bytes()[..meta.nbytes()]);
             *moved = Some(copy);
         }
     }

@@ -203,7 +203,7 @@ mod tests {
                     let pool = Pool::new(threads);
                     let ctx = KernelContext::new(&pool, &scratch, &generator);
                     reduce(&ctx, &x.view(), dims, keepdim, &mut out.view_mut(), &Sum).unwrap();
-                    assert_eq!(out.as_slice::<f64>().unwrap(), want, "dims {list:?} of order {order:?}");
+                    assert_eq!(out.storage::<f64>().unwrap(), want, "dims {list:?} of order {order:?}");
                 }
             }
         }

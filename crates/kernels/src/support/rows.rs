@@ -73,7 +73,7 @@ pub(crate) fn write_values<C: Compute>(
 ) -> Result<()> {
     let into = Layout::of(out.meta());
     if out.dtype() == C::DTYPE && into.walk().dense().is_some() {
-        return f(out.as_mut_slice()?);
+        return f(out.storage_mut()?);
     }
     let mut all = ctx.scratch::<C>(out.numel())?;
     f(&mut all)?;
@@ -88,7 +88,7 @@ pub(crate) fn update_values<C: Compute>(
 ) -> Result<()> {
     let layout = Layout::of(out.meta());
     if out.dtype() == C::DTYPE && layout.walk().dense().is_some() {
-        return f(out.as_mut_slice()?);
+        return f(out.storage_mut()?);
     }
     let mut all = ctx.scratch::<C>(out.numel())?;
     all.copy_from_slice(&values::<C>(ctx, &out.as_view(), &layout)?);

@@ -119,7 +119,7 @@ fn values(layout: &TensorLayout, path: &Path) -> Result<Vec<u8>> {
     }
     let array = array.to_dim_order(DimOrder::new(&layout.dim_order)?)?;
     if array.dtype() == ScalarType::Float && dtype == ScalarType::BFloat16 {
-        let rounded = array.as_slice::<f32>()?.iter().map(|&v| bf16::from_f32(v).to_bits().to_le_bytes());
+        let rounded = array.storage::<f32>()?.iter().map(|&v| bf16::from_f32(v).to_bits().to_le_bytes());
         return Ok(rounded.flatten().collect());
     }
     if array.dtype() != dtype && !(npy::raw(dtype) && array.dtype().size() == dtype.size()) {

@@ -63,7 +63,9 @@ fn check_program(case: &Case, options: &Options) -> Outcome {
     let mut module = match open(case, options) {
         Ok(module) => module,
         // A file that is not there says nothing about the program.
-        Err(e @ (Error::Io { .. } | Error::Runtime(runtime::Error::Io { .. }))) => return Outcome::Failed(one_line(&e)),
+        Err(e @ (Error::Io { .. } | Error::Runtime(runtime::Error::Io { .. }))) => {
+            return Outcome::Failed(one_line(&e));
+        }
         Err(e) => return not_opened(case, &one_line(&e)),
     };
     if options.undelegated && module.program().methods().any(|m| !m.backends().is_empty()) {
