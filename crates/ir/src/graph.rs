@@ -371,7 +371,7 @@ impl Graph {
 
     /// Elements of a constant of f32, in storage order.
     pub fn floats(&self, value: ValueId) -> Option<&[f32]> {
-        self.view(value)?.as_slice::<f32>().ok()
+        self.view(value)?.storage::<f32>().ok()
     }
 
     /// Whether a value is known.

@@ -88,7 +88,7 @@ impl Listing<'_> {
         write!(f, "  {} = ", Typed(self.graph, v))?;
         match value.constant() {
             Some(Constant::Scalar(scalar)) => write!(f, "{scalar}")?,
-            _ => match value.view().filter(|v| v.numel() == 1).map(|v| v.as_slice::<f32>().map(|x| x[0])) {
+            _ => match value.view().filter(|v| v.numel() == 1).map(|v| v.storage::<f32>().map(|x| x[0])) {
                 Some(Ok(number)) => write!(f, "constant {number}")?,
                 _ => write!(f, "constant")?,
             },

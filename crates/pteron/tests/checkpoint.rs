@@ -20,7 +20,7 @@ fn folder(name: &str) -> PathBuf {
 }
 
 fn floats(value: &EValue) -> Vec<f32> {
-    value.as_tensor().unwrap().as_slice().unwrap().to_vec()
+    value.as_tensor().unwrap().to_vec().unwrap()
 }
 
 /// The bytes of every tensor that outlives an execution.

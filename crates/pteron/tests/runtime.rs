@@ -46,7 +46,7 @@ fn tensor(sizes: &[usize], elements: &[f32]) -> EValue {
 }
 
 fn floats(value: &EValue) -> Vec<f32> {
-    value.as_tensor().unwrap().as_slice().unwrap().to_vec()
+    value.as_tensor().unwrap().to_vec().unwrap()
 }
 
 /// The whole chain of messages of an error.

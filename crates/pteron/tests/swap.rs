@@ -55,7 +55,7 @@ fn inputs(module: &Module) -> Vec<EValue> {
 }
 
 fn output(module: &mut Module, inputs: &[EValue]) -> Vec<f32> {
-    module.forward(inputs).unwrap()[0].as_tensor().unwrap().as_slice().unwrap().to_vec()
+    module.forward(inputs).unwrap()[0].as_tensor().unwrap().to_vec().unwrap()
 }
 
 #[test]

@@ -355,7 +355,7 @@ mod tests {
         assert_eq!(cl.as_mut_slice::<i32>().unwrap_err(), refused);
         assert_eq!(
             refused.to_string(),
-            "the elements of int32[1, 2, 3, 4] (dim order 0, 2, 3, 1) do not lie in row-major order: `to_vec` \
+            "the elements of int32[1, 2, 3, 4] in dim order [0, 2, 3, 1] do not lie in row-major order: `to_vec` \
              copies them in that order, `to_dim_order` converts, `storage` gives them as they lie"
         );
         assert_eq!(cl.to_vec::<i32>().unwrap(), data);
