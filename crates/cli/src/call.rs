@@ -1,13 +1,14 @@
 //! What the verbs share that call a method: the program, its inputs, its data, threads.
 
 use crate::failure::{Failure, Result};
-use crate::general::{self, ExecutionOpts, InputArg};
+use crate::general::{self, ExecutionOpts, InputArg, say};
 use clap::{Args, ValueEnum};
 use pteron::{DataLoader, Limits, LoadOptions, Program};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use toolbox::bundle::{self, Bundle};
 use toolbox::input::InputSpec;
+use toolbox::paths::Paths;
 use toolbox::run::{LoadMode, Request, default_method, expect_program, open_data};
 
 /// A call of a method.
@@ -67,6 +68,18 @@ impl CallArgs {
             Load::File => LoadMode::File,
             Load::Mmap => LoadMode::Mmap,
         }
+    }
+
+    /// The file, files of inputs and of data are read.
+    pub(crate) fn paths(&self, paths: &mut Paths) {
+        self.input.paths(paths);
+        self.inputs.iter().filter_map(InputSpec::path).for_each(|path| paths.read("", path));
+        self.data.iter().for_each(|path| paths.read("--data", path));
+    }
+
+    /// The path of the file.
+    pub(crate) fn path(&self) -> &Path {
+        self.input.path()
     }
 
     /// Opens the file, which need not be a program of methods.
@@ -130,6 +143,6 @@ pub(crate) struct Loaded {
 /// Says of what inputs were made that were not given.
 pub(crate) fn note_zeros(zeros: Option<&Vec<String>>) {
     if let Some(zeros) = zeros {
-        eprintln!("no inputs given: running with zeros, {}", zeros.join(" "));
+        say(format_args!("no inputs given: running with zeros, {}", zeros.join(" ")));
     }
 }

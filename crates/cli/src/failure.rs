@@ -1,4 +1,4 @@
-use crate::general::GeneralOpts;
+use crate::general::{GeneralOpts, say};
 use std::error::Error;
 use std::io;
 use std::process::ExitCode;
@@ -29,18 +29,18 @@ impl Failure {
             Self::OutputClosed => ExitCode::SUCCESS,
             Self::Reported => ExitCode::from(1),
             Self::Usage(message) => {
-                eprintln!("{} {message}", style.error("error:"));
+                say(format_args!("{} {message}", style.error("error:")));
                 ExitCode::from(2)
             }
             Self::Failed(ref e) | Self::Trouble(ref e) => {
-                eprintln!("{} {e}", style.error("error:"));
+                say(format_args!("{} {e}", style.error("error:")));
                 let mut cause = e.source();
                 while let Some(e) = cause {
-                    eprintln!("  {} {e}", style.note("caused by:"));
+                    say(format_args!("  {} {e}", style.note("caused by:")));
                     cause = e.source();
                 }
                 if let Some(help) = help(&**e) {
-                    eprintln!("  {} {help}", style.note("help:"));
+                    say(format_args!("  {} {help}", style.note("help:")));
                 }
                 ExitCode::from(if matches!(self, Self::Trouble(_)) { 2 } else { 1 })
             }
@@ -81,7 +81,14 @@ fn help(e: &(dyn Error + 'static)) -> Option<&'static str> {
 
 impl From<toolbox::Error> for Failure {
     fn from(e: toolbox::Error) -> Self {
-        Self::Failed(Box::new(e))
+        match e {
+            toolbox::Error::Runtime(pteron::Error::Io { source, .. })
+                if source.kind() == io::ErrorKind::BrokenPipe =>
+            {
+                Self::OutputClosed
+            }
+            e => Self::Failed(Box::new(e)),
+        }
     }
 }
 
@@ -91,11 +98,9 @@ impl From<pteron::Error> for Failure {
     }
 }
 
+/// All that verbs write with `io` goes to stdout.
 impl From<io::Error> for Failure {
     fn from(e: io::Error) -> Self {
-        match e.kind() {
-            io::ErrorKind::BrokenPipe => Self::OutputClosed,
-            _ => Self::Failed(Box::new(e)),
-        }
+        pteron::Error::Io { path: "stdout".into(), action: "write", source: e }.into()
     }
 }

@@ -3,13 +3,13 @@
 
 use crate::failure::{Failure, Result};
 use clap::{Args, ValueEnum};
-use pteron::{BackendRegistry, BytesLoader, DataLoader, Isa, Level, Limits, PtdDataMap};
-use std::fs::File;
-use std::io::{self, BufWriter, IsTerminal, Read, Write};
+use pteron::{BackendRegistry, DataLoader, Isa, Level, Limits, PtdDataMap};
+use std::io::{self, IsTerminal, Write};
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use toolbox::edit::Output;
+use toolbox::paths::{self, Paths};
 use toolbox::run::LoadMode;
 use toolbox::verify::Setting;
 
@@ -144,10 +144,25 @@ pub(crate) struct InputArg {
 }
 
 impl InputArg {
+    /// The path.
+    pub(crate) fn path(&self) -> &Path {
+        &self.file
+    }
+
+    /// The path is read.
+    pub(crate) fn paths(&self, paths: &mut Paths) {
+        paths.read("", &self.file);
+    }
+
     /// Opens the file, of which ranges are read when they are needed, or reads all of stdin.
     pub(crate) fn open(&self, mode: LoadMode) -> Result<Arc<dyn DataLoader>> {
         open(&self.file, mode)
     }
+}
+
+/// Refuses paths of which two are one that must not be.
+pub(crate) fn check(paths: &Paths) -> Result {
+    paths.check(io::stdout().is_terminal()).map_err(Failure::Usage)
 }
 
 /// The backends that this command has.
@@ -157,12 +172,7 @@ pub(crate) fn backends() -> BackendRegistry {
 
 /// Opens a file, or reads all of stdin for `-`.
 pub(crate) fn open(file: &Path, mode: LoadMode) -> Result<Arc<dyn DataLoader>> {
-    if file.as_os_str() != "-" {
-        return Ok(toolbox::run::open(file, mode)?);
-    }
-    let mut bytes = Vec::new();
-    io::stdin().lock().read_to_end(&mut bytes)?;
-    Ok(Arc::new(BytesLoader::named("stdin", bytes)))
+    Ok(toolbox::run::open(file, mode)?)
 }
 
 /// Opens files of named data for `verb`.
@@ -182,25 +192,32 @@ pub(crate) struct OutputArg {
 }
 
 impl OutputArg {
-    /// Opens the file, or stdout, for text.
-    pub(crate) fn text(&self) -> Result<Box<dyn Write>> {
-        Ok(match &self.output {
-            Some(path) if path.as_os_str() != "-" => {
-                let file = File::create(path).map_err(toolbox::Error::write(path))?;
-                Box::new(BufWriter::new(file))
-            }
-            _ => Box::new(BufWriter::new(io::stdout().lock())),
-        })
+    /// What is written is a report or another kind of file than what is read, and replaces nothing of it.
+    pub(crate) fn paths(&self, paths: &mut Paths) {
+        self.path().into_iter().for_each(|path| paths.write("-o", path));
+    }
+
+    /// What is written is no text, and replaces nothing of what is read.
+    pub(crate) fn paths_of_binary(&self, paths: &mut Paths) {
+        self.paths_of_edit(paths, &[]);
+    }
+
+    /// What is written is no text, and may replace one of these.
+    pub(crate) fn paths_of_edit(&self, paths: &mut Paths, over: &[&Path]) {
+        match self.path() {
+            Some(path) => paths.edit("-o", path, over),
+            None => paths.binary_stdout(),
+        }
     }
 
     /// Writes text, and a line end if it has none.
     pub(crate) fn write_text(&self, text: &str) -> Result {
-        let mut out = self.text()?;
-        out.write_all(text.as_bytes())?;
-        if !text.ends_with('\n') {
-            out.write_all(b"\n")?;
+        let end = if text.ends_with('\n') { "" } else { "\n" };
+        let write = |out: &mut dyn Write| Ok(write!(out, "{text}{end}")?);
+        match self.path() {
+            Some(path) => write_file_with(path, write),
+            None => write_stdout(write),
         }
-        Ok(out.flush()?)
     }
 
     /// Writes a value as JSON, in lines for people.
@@ -225,7 +242,7 @@ impl OutputArg {
     }
 
     fn path(&self) -> Option<&Path> {
-        self.output.as_deref().filter(|path| path.as_os_str() != "-")
+        self.output.as_deref().filter(|path| !paths::is_stdout(path))
     }
 
     fn write_binary_with(&self, write: impl FnOnce(&mut dyn Write) -> Result) -> Result {
@@ -233,14 +250,9 @@ impl OutputArg {
             return write_file_with(path, write);
         }
         if io::stdout().is_terminal() {
-            return Err(Failure::Usage(
-                "the output is binary and stdout is a terminal: name a file with `-o FILE`, or pipe it on"
-                    .to_owned(),
-            ));
+            return Err(Failure::Usage(paths::BINARY_TO_TERMINAL.to_owned()));
         }
-        let mut out = BufWriter::new(io::stdout().lock());
-        write(&mut out)?;
-        Ok(out.flush()?)
+        write_stdout(write)
     }
 }
 
@@ -249,8 +261,18 @@ pub(crate) fn write_file(path: &Path, file: &Output) -> Result {
     write_file_with(path, |out| Ok(file.write_to(out)?))
 }
 
+/// Writes to stdout.
+pub(crate) fn write_stdout(write: impl FnOnce(&mut dyn Write) -> Result) -> Result {
+    pteron::write_stream("stdout", io::stdout().lock(), write)
+}
+
+/// Says something on stderr. That nobody hears it is no reason to stop.
+pub(crate) fn say(text: impl std::fmt::Display) {
+    let _ = writeln!(io::stderr(), "{text}");
+}
+
 /// Writes a file: the old one, which may be what is being read, stays until the new one is complete.
-fn write_file_with(path: &Path, write: impl FnOnce(&mut dyn Write) -> Result) -> Result {
+pub(crate) fn write_file_with(path: &Path, write: impl FnOnce(&mut dyn Write) -> Result) -> Result {
     pteron::replace_file(path, write)
 }
 
@@ -262,8 +284,10 @@ pub(crate) fn report(output: &OutputArg, json: bool, value: &impl serde::Seriali
         false => text.to_owned(),
     };
     match output.is_file() {
-        true => writeln!(io::stdout().lock(), "{text}")?,
-        false => eprintln!("{text}"),
+        true => write_stdout(|out| Ok(writeln!(out, "{text}")?)),
+        false => {
+            say(text);
+            Ok(())
+        }
     }
-    Ok(())
 }

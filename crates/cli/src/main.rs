@@ -41,6 +41,9 @@ fn main() -> ExitCode {
 mod tests {
     use super::*;
     use clap::CommandFactory;
+    use std::any::TypeId;
+    use std::path::PathBuf;
+    use toolbox::input::InputSpec;
 
     #[test]
     fn the_command_line_is_consistent() {
@@ -56,5 +59,59 @@ mod tests {
             assert!(help.contains("Exit status:"), "{name}");
             assert!(help.contains(&format!("pteron {name}")), "{name}: no example shows the verb");
         }
+    }
+
+    /// A command line that gives this verb every path that it takes, each its own, and the paths.
+    fn with_every_path(verb: &clap::Command, words: &[&str]) -> (Vec<String>, Vec<String>) {
+        let mut line: Vec<String> = words.iter().map(|&word| word.to_owned()).collect();
+        let mut paths = Vec::new();
+        for arg in verb.get_arguments() {
+            let kind = arg.get_value_parser().type_id();
+            let is_path = kind == TypeId::of::<PathBuf>();
+            let value = match arg.get_possible_values().first() {
+                _ if is_path => format!("{}-{}", verb.get_name(), arg.get_id()),
+                _ if kind == TypeId::of::<InputSpec>() => format!("@{}-{}", verb.get_name(), arg.get_id()),
+                Some(possible) => possible.get_name().to_owned(),
+                None => "1".to_owned(),
+            };
+            // `--top` is what `--labels` needs.
+            if value.contains('-') || arg.is_required_set() || arg.get_id() == "top" {
+                line.extend(arg.get_long().map(|long| format!("--{long}")));
+                line.push(value.clone());
+                let most = arg.get_num_args().map_or(1, |n| n.min_values()).max(1);
+                line.extend((1..most).map(|i| format!("{value}{i}")));
+            }
+            if value.contains('-') {
+                paths.push(value.trim_start_matches('@').to_owned());
+            }
+        }
+        (line, paths)
+    }
+
+    #[test]
+    fn every_path_of_every_verb_is_declared() {
+        let mut command = Cli::command();
+        command.build();
+        let mut checked = 0;
+        for verb in command.get_subcommands() {
+            let lines = match verb.get_subcommands().next() {
+                Some(inner) if inner.get_name() != "help" => {
+                    with_every_path(inner, &["pteron", verb.get_name(), inner.get_name()])
+                }
+                _ => with_every_path(verb, &["pteron", verb.get_name()]),
+            };
+            let (line, expected) = lines;
+            if verb.get_name() == "help" {
+                continue;
+            }
+            let cli = Cli::try_parse_from(&line).unwrap_or_else(|e| panic!("{line:?}: {e}"));
+            let declared: Vec<_> =
+                cli.verb.paths().all().map(|(_, path)| path.display().to_string()).collect();
+            for path in &expected {
+                assert!(declared.contains(path), "{line:?} declares {declared:?}");
+            }
+            checked += expected.len();
+        }
+        assert!(checked > 40, "{checked}");
     }
 }

@@ -51,5 +51,5 @@ pub use module::Module;
 pub use named_data::{MergedDataMap, NamedDataMap, PtdDataMap, PteDataMap};
 pub use options::LoadOptions;
 pub use program::Program;
-pub use replace::replace_file;
+pub use replace::{discard_unfinished_files, replace_file, replaced_path, write_stream};
 pub use training::{Sgd, SgdOptions, TrainingModule};

@@ -11,9 +11,9 @@
 //! | `5`, `0.5`, `true` | a number where the program takes one |
 //! | `none` | no value |
 
-use crate::{Error, Result, npy, picture};
+use crate::{Error, Result, npy, picture, stream};
 use operator::{EValue, Tag};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use tensor::{Bool, Element, Scalar, ScalarType, Tensor, TensorMeta, bf16, f16};
 
@@ -122,6 +122,16 @@ fn parse_number(text: &str) -> Option<Scalar> {
 }
 
 impl InputSpec {
+    /// The file that is read.
+    pub fn path(&self) -> Option<&Path> {
+        match self {
+            Self::Npy(path) | Self::Image(path) | Self::Tensor { elements: Elements::Raw(path), .. } => {
+                Some(path)
+            }
+            _ => None,
+        }
+    }
+
     /// Makes the value, reading what files it names, in the way the method declares it.
     pub fn resolve(&self, declared: &Declared) -> Result<EValue> {
         let number = matches!(declared.tag, Tag::Int | Tag::Double | Tag::Bool);
@@ -198,7 +208,7 @@ impl Elements {
         match self {
             Self::Zeros => Ok(Tensor::zeros(meta)?),
             Self::Raw(path) => {
-                let mut bytes = std::fs::read(path).map_err(Error::read(path))?;
+                let mut bytes = stream::read(path)?;
                 if bytes.len() != meta.nbytes() {
                     let problem = format!("{} bytes where {meta} needs {}", bytes.len(), meta.nbytes());
                     return Err(Error::bad_file(path, problem));

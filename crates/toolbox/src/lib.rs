@@ -18,12 +18,14 @@ mod kind;
 pub mod merge;
 pub mod npy;
 pub mod ops;
+pub mod paths;
 pub mod picture;
 pub mod plan;
 pub mod print;
 pub mod profile;
 pub mod run;
 pub mod show;
+pub mod stream;
 pub mod validate;
 pub mod verify;
 

@@ -3,7 +3,7 @@
 //! A file is `\x93NUMPY`, two version bytes, the header's length, the header (a Python dictionary
 //! with `descr`, `fortran_order` and `shape`), and the elements.
 
-use crate::{Error, Result};
+use crate::{Error, Result, stream};
 use std::path::Path;
 use tensor::{DimOrder, ScalarType, Tensor, TensorMeta};
 
@@ -79,7 +79,7 @@ pub fn parse(bytes: &[u8]) -> Result<Tensor, String> {
 
 /// Reads a `.npy` file.
 pub fn read(path: &Path) -> Result<Tensor> {
-    let bytes = std::fs::read(path).map_err(Error::read(path))?;
+    let bytes = stream::read(path)?;
     parse(&bytes).map_err(|problem| Error::bad_file(path, problem))
 }
 
@@ -123,7 +123,8 @@ pub fn to_bytes(tensor: &Tensor) -> Result<Vec<u8>> {
 
 /// Writes a tensor as a `.npy` file, as [`to_bytes`] does.
 pub fn write(path: &Path, tensor: &Tensor) -> Result<()> {
-    std::fs::write(path, to_bytes(tensor)?).map_err(Error::write(path))
+    let bytes = to_bytes(tensor)?;
+    runtime::replace_file(path, |out| out.write_all(&bytes).map_err(Error::write(path)))
 }
 
 /// What follows `'name':` in the header.

@@ -1,6 +1,6 @@
 //! Image files as inputs of image models.
 
-use crate::{Error, Result};
+use crate::{Error, Result, stream};
 use image::imageops::FilterType;
 use std::path::Path;
 use tensor::{DimOrder, ScalarType, Tensor, TensorMeta, f16};
@@ -21,7 +21,7 @@ pub fn read(path: &Path, meta: &TensorMeta) -> Result<Tensor> {
         return Err(unfit(path, meta, "no image has that size"));
     };
 
-    let bytes = std::fs::read(path).map_err(Error::read(path))?;
+    let bytes = stream::read(path)?;
     let mut image = image::load_from_memory(&bytes).map_err(|e| Error::bad_file(path, e.to_string()))?;
     if (image.height(), image.width()) != (h, w) {
         image = image.resize_exact(w, h, FilterType::Triangle);

@@ -2,10 +2,10 @@
 
 use crate::input::{Declared, InputSpec, type_text};
 use crate::show::{self, count};
-use crate::{Context, Error, Result};
+use crate::{Context, Error, Result, stream};
 use operator::{EValue, Tag};
 use runtime::{
-    DataLoader, FileLoader, LoadOptions, MergedDataMap, Method, MmapLoader, NamedDataMap, Program,
+    DataLoader, FileLoader, Limits, LoadOptions, MergedDataMap, Method, MmapLoader, NamedDataMap, Program,
     PtdDataMap, ValueMeta,
 };
 use serde::Serialize;
@@ -25,8 +25,11 @@ pub enum LoadMode {
 }
 
 /// Opens a file to load from. A BEF program is mapped in any mode: it is used as a whole, of which mostly
-/// little is looked at.
+/// little is looked at. A stream is read to its end.
 pub fn open(path: &Path, mode: LoadMode) -> Result<Arc<dyn DataLoader>> {
+    if stream::is_stream(path) {
+        return stream::open(path);
+    }
     if mode == LoadMode::File {
         // A loader of its own, so that what is read for this is not counted as read from the program.
         if crate::kind::of(&FileLoader::open(path)?).ok().flatten() != Some(format::FileKind::Bef) {
@@ -48,10 +51,7 @@ pub fn expect_program(loader: &dyn DataLoader) -> Result<()> {
 pub fn open_data(files: &[PathBuf], mode: LoadMode) -> Result<Option<Arc<dyn NamedDataMap>>> {
     let mut maps: Vec<Arc<dyn NamedDataMap>> = Vec::new();
     for file in files {
-        maps.push(Arc::new(match mode {
-            LoadMode::File => PtdDataMap::open(file)?,
-            LoadMode::Mmap => PtdDataMap::map(file)?,
-        }));
+        maps.push(Arc::new(PtdDataMap::load(open(file, mode)?, &Limits::default())?));
     }
     Ok(match maps.len() {
         0 => None,
@@ -135,7 +135,7 @@ pub fn run(program: &Program, request: &Request, options: LoadOptions) -> Result
     let mut method = program.load_method(&name, options)?;
     let load = start.elapsed();
     if let Some(file) = &request.restore {
-        method.load_checkpoint(file)?;
+        method.restore(&PtdDataMap::load(open(file, LoadMode::File)?, &Limits::default())?)?;
     }
     let outputs = method.execute(&inputs)?;
     let mut times = Vec::with_capacity(request.repeat);
@@ -276,7 +276,7 @@ pub fn top_k(tensor: &Tensor, k: usize, labels: &[String]) -> Result<Vec<Vec<Ran
 
 /// Reads labels, a line each. Empty lines at the end do not count.
 pub fn read_labels(path: &Path) -> Result<Vec<String>> {
-    let text = std::fs::read_to_string(path).map_err(Error::read(path))?;
+    let text = stream::read_text(path)?;
     Ok(text.trim_end().lines().map(|l| l.trim().to_owned()).collect())
 }
 

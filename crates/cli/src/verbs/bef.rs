@@ -5,6 +5,7 @@ use clap::{Args, Subcommand};
 use pteron::FreeableBuffer;
 use std::io;
 use toolbox::bef::{self, Program, Queue, RunOptions};
+use toolbox::paths::Paths;
 use toolbox::run::LoadMode;
 
 /// Run a BEF program: `pteron bef run` is `pteron run` for such files
@@ -37,6 +38,11 @@ enum Verb {
 }
 
 impl Opts {
+    pub(crate) fn paths(&self, paths: &mut Paths) {
+        let Verb::Run { input, .. } = &self.verb;
+        input.paths(paths);
+    }
+
     pub(crate) fn run(self, _: &GeneralOpts) -> Result {
         let Verb::Run { input, options } = self.verb;
         let loader = input.open(LoadMode::Mmap)?;

@@ -1,8 +1,9 @@
 use crate::call::{CallArgs, Loaded, note_zeros};
 use crate::failure::Result;
-use crate::general::{GeneralOpts, OutputArg, exit_status};
+use crate::general::{self, GeneralOpts, OutputArg, exit_status};
 use clap::Args;
 use toolbox::bundle::Bundle;
+use toolbox::paths::Paths;
 
 /// Bundle a program with a test case: inputs, and the outputs that it computes of them
 ///
@@ -24,12 +25,23 @@ pub(crate) struct Opts {
 }
 
 impl Opts {
+    pub(crate) fn paths(&self, paths: &mut Paths) {
+        self.call.paths(paths);
+        self.output.paths_of_edit(paths, &[self.call.path()]);
+    }
+
     pub(crate) fn run(self, _: &GeneralOpts) -> Result {
         let loader = self.call.open()?;
         let Loaded { program, options, request, bundle } = self.call.load(loader, 0)?;
         let mut bundle = match bundle {
             Some(bundle) => bundle,
-            None => Bundle::new(&**program.loader())?,
+            None => {
+                let mut paths = Paths::default();
+                self.call.paths(&mut paths);
+                self.output.paths_of_binary(&mut paths);
+                general::check(&paths)?;
+                Bundle::new(&**program.loader())?
+            }
         };
         note_zeros(bundle.add(&request, options)?.as_ref());
         let mut bytes = Vec::new();

@@ -6,6 +6,7 @@ use pteron::Limits;
 use std::path::PathBuf;
 use toolbox::divergence::{self, Against};
 use toolbox::etdump;
+use toolbox::paths::Paths;
 use toolbox::run::LoadMode;
 use toolbox::verify::{Scope, Tolerance};
 
@@ -49,6 +50,13 @@ pub(crate) struct Opts {
 }
 
 impl Opts {
+    pub(crate) fn paths(&self, paths: &mut Paths) {
+        self.call.paths(paths);
+        self.etdump.iter().for_each(|path| paths.read("--etdump", path));
+        self.debug_buffer.iter().for_each(|path| paths.read("--debug-buffer", path));
+        self.output.paths(paths);
+    }
+
     pub(crate) fn run(self, general: &GeneralOpts) -> Result {
         let Loaded { program, options, request, .. } = self.call.load(self.call.open()?, 1)?;
         if options.no_prepare && self.etdump.is_none() {
@@ -60,7 +68,7 @@ impl Opts {
         let recorded = match (&self.etdump, &self.debug_buffer) {
             (Some(dump), Some(buffer)) => {
                 let dump = etdump::read(&*general::open(dump, LoadMode::File)?, &Limits::default())?;
-                Some((dump, std::fs::read(buffer).map_err(toolbox::Error::read(buffer))?))
+                Some((dump, toolbox::stream::read(buffer)?))
             }
             _ => None,
         };

@@ -2,6 +2,7 @@ use crate::failure::Result;
 use crate::general::{GeneralOpts, OutputArg, exit_status};
 use clap::{Args, CommandFactory};
 use clap_complete::Shell;
+use toolbox::paths::Paths;
 
 /// Print a script that makes a shell complete pteron's verbs and options
 #[derive(Debug, Args)]
@@ -23,6 +24,10 @@ pub(crate) struct Opts {
 }
 
 impl Opts {
+    pub(crate) fn paths(&self, paths: &mut Paths) {
+        self.output.paths(paths);
+    }
+
     pub(crate) fn run(self, _: &GeneralOpts) -> Result {
         let mut script = Vec::new();
         clap_complete::generate(self.shell, &mut crate::Cli::command(), "pteron", &mut script);

@@ -3,6 +3,7 @@ use crate::general::{GeneralOpts, InputArg, OutputArg, exit_status};
 use crate::progress;
 use clap::Args;
 use pteron::Limits;
+use toolbox::paths::Paths;
 use toolbox::run::LoadMode;
 
 /// Convert named data (.ptd) to .safetensors, and .safetensors or .npz to .ptd
@@ -25,6 +26,11 @@ pub(crate) struct Opts {
 }
 
 impl Opts {
+    pub(crate) fn paths(&self, paths: &mut Paths) {
+        self.input.paths(paths);
+        self.output.paths_of_binary(paths);
+    }
+
     pub(crate) fn run(self, _: &GeneralOpts) -> Result {
         let loader = self.input.open(LoadMode::File)?;
         let converted = toolbox::convert::convert(loader, &Limits::default(), &progress::of_bytes())?;

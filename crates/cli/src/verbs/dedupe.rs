@@ -5,10 +5,11 @@ use clap::Args;
 use pteron::Limits;
 use serde_json::json;
 use std::collections::HashSet;
-use std::fmt::Write;
+use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use toolbox::edit;
 use toolbox::file::File;
+use toolbox::paths::Paths;
 use toolbox::run::LoadMode;
 use toolbox::show::{bytes, count};
 
@@ -48,9 +49,19 @@ pub(crate) struct Opts {
 }
 
 impl Opts {
+    pub(crate) fn paths(&self, paths: &mut Paths) {
+        self.programs.iter().for_each(|path| paths.read("", path));
+        paths.write("-o", &self.output);
+        self.into.iter().for_each(|path| paths.folder("--into", path));
+        for (program, target) in self.programs.iter().zip(&self.targets()) {
+            let over: &[&Path] = if self.in_place { &[program] } else { &[] };
+            paths.edit("", target, over);
+        }
+    }
+
     pub(crate) fn run(self, _: &GeneralOpts) -> Result {
         let limits = Limits::default();
-        let targets = self.targets()?;
+        let targets = self.targets();
         let open = |path: &PathBuf| {
             File::open_program(general::open(path, LoadMode::File)?, "dedupe", &limits).map_err(Failure::from)
         };
@@ -66,8 +77,7 @@ impl Opts {
             for (member, target) in targets.iter().enumerate() {
                 report["programs"][member]["written"] = json!(target);
             }
-            println!("{report:#}");
-            return Ok(());
+            return general::write_stdout(|out| Ok(writeln!(out, "{report:#}")?));
         }
         let mut text = String::new();
         for (member, target) in shared.programs.iter().zip(&targets) {
@@ -80,18 +90,16 @@ impl Opts {
             Some(saved) => writeln!(text, "{} saved", bytes(saved)),
             None => writeln!(text, "{} more", bytes(shared.bytes_after - shared.bytes_before)),
         };
-        print!("{text}");
-        Ok(())
+        general::write_stdout(|out| Ok(write!(out, "{text}")?))
     }
 
     /// Where each program goes.
-    fn targets(&self) -> Result<Vec<PathBuf>> {
+    fn targets(&self) -> Vec<PathBuf> {
         if self.in_place {
-            return Ok(self.programs.clone());
+            return self.programs.clone();
         }
         let beside = self.output.parent().unwrap_or(Path::new(""));
         let folder = self.into.as_deref().unwrap_or(beside);
-        let mut taken = HashSet::new();
         let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
         let inputs: HashSet<PathBuf> = self.programs.iter().map(|path| real(path)).collect();
         let mut targets = Vec::new();
@@ -102,14 +110,8 @@ impl Opts {
                 let end = program.extension().map_or(String::new(), |e| format!(".{}", e.to_string_lossy()));
                 target.set_file_name(format!("{stem}.shared{end}"));
             }
-            if !taken.insert(target.clone()) {
-                return Err(Failure::Usage(format!(
-                    "two programs would be written to {}: give them names of their own, or use --in-place",
-                    target.display()
-                )));
-            }
             targets.push(target);
         }
-        Ok(targets)
+        targets
     }
 }

@@ -6,6 +6,7 @@ use pteron::Limits;
 use std::path::{Path, PathBuf};
 use toolbox::diff::diff;
 use toolbox::file::File;
+use toolbox::paths::Paths;
 use toolbox::run::LoadMode;
 
 /// Show what differs between two programs (.pte) or two files of named data (.ptd), by meaning
@@ -39,6 +40,12 @@ pub(crate) struct Opts {
 }
 
 impl Opts {
+    pub(crate) fn paths(&self, paths: &mut Paths) {
+        paths.read("", &self.a);
+        paths.read("", &self.b);
+        self.output.paths(paths);
+    }
+
     pub(crate) fn run(self, _: &GeneralOpts) -> Result {
         let open = |path: &Path| -> Result<File> {
             Ok(File::open(general::open(path, LoadMode::File)?, "diff", &Limits::default())?)

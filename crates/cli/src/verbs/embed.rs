@@ -6,6 +6,7 @@ use pteron::Limits;
 use std::path::PathBuf;
 use toolbox::edit;
 use toolbox::file::File;
+use toolbox::paths::Paths;
 use toolbox::run::LoadMode;
 use toolbox::show::{bytes, count};
 
@@ -32,6 +33,12 @@ pub(crate) struct Opts {
 }
 
 impl Opts {
+    pub(crate) fn paths(&self, paths: &mut Paths) {
+        self.input.paths(paths);
+        self.data.iter().for_each(|path| paths.read("--data", path));
+        self.output.paths_of_edit(paths, &[self.input.path()]);
+    }
+
     pub(crate) fn run(self, _: &GeneralOpts) -> Result {
         let limits = Limits::default();
         let program = File::open_program(self.input.open(LoadMode::File)?, "embed", &limits)?;

@@ -6,6 +6,7 @@ use pteron::Limits;
 use std::path::PathBuf;
 use toolbox::edit::{self, MoveOptions};
 use toolbox::file::File;
+use toolbox::paths::Paths;
 use toolbox::run::LoadMode;
 use toolbox::show::{bytes, count};
 
@@ -42,6 +43,12 @@ pub(crate) struct Opts {
 }
 
 impl Opts {
+    pub(crate) fn paths(&self, paths: &mut Paths) {
+        self.input.paths(paths);
+        paths.write("--data", &self.data);
+        self.output.paths_of_edit(paths, &[self.input.path()]);
+    }
+
     pub(crate) fn run(self, _: &GeneralOpts) -> Result {
         let loader = self.input.open(LoadMode::File)?;
         let program = File::open_program(loader, "externalize", &Limits::default())?;

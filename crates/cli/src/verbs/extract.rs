@@ -7,6 +7,7 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 use toolbox::extract::{Selection, extract};
 use toolbox::file::File;
+use toolbox::paths::Paths;
 use toolbox::run::LoadMode;
 use toolbox::show::{bytes, table};
 
@@ -55,6 +56,11 @@ pub(crate) struct Opts {
 }
 
 impl Opts {
+    pub(crate) fn paths(&self, paths: &mut Paths) {
+        self.input.paths(paths);
+        self.output.iter().for_each(|path| paths.folder("-o", path));
+    }
+
     pub(crate) fn run(self, _: &GeneralOpts) -> Result {
         let file = File::open(self.input.open(LoadMode::File)?, "extract", &Limits::default())?;
         let Self { segments, delegates, named_data, constants, .. } = self;
@@ -70,6 +76,10 @@ impl Opts {
             parts.retain(|part| part.name.as_ref().is_some_and(|name| self.name.contains(name)));
         }
         if let Some(folder) = self.output.as_ref().filter(|_| !self.list) {
+            let mut paths = Paths::default();
+            self.input.paths(&mut paths);
+            parts.iter().for_each(|part| paths.write("", &folder.join(&part.path)));
+            general::check(&paths)?;
             for part in &parts {
                 let path = folder.join(&part.path);
                 let parent = path.parent().unwrap_or(folder);

@@ -3,6 +3,7 @@ use crate::general::{self, GeneralOpts, InputArg, OutputArg, exit_status};
 use clap::Args;
 use pteron::Limits;
 use toolbox::inspect;
+use toolbox::paths::Paths;
 use toolbox::run::LoadMode;
 
 /// Show what is in a program (.pte, .bpte, .bef), a file of named data (.ptd) or an ETDump
@@ -33,6 +34,11 @@ pub(crate) struct Opts {
 }
 
 impl Opts {
+    pub(crate) fn paths(&self, paths: &mut Paths) {
+        self.input.paths(paths);
+        self.output.paths(paths);
+    }
+
     pub(crate) fn run(self, general: &GeneralOpts) -> Result {
         let loader = self.input.open(LoadMode::File)?;
         let (kernels, backends) = (pteron::kernel_registry(), general::backends());

@@ -2,8 +2,9 @@ use crate::failure::Result;
 use crate::general::{self, GeneralOpts, OutputArg, exit_status};
 use crate::progress;
 use clap::Args;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use toolbox::merge::merge;
+use toolbox::paths::Paths;
 use toolbox::show::{bytes, count};
 
 /// Make one file of named data (.ptd) of several
@@ -31,6 +32,12 @@ pub(crate) struct Opts {
 }
 
 impl Opts {
+    pub(crate) fn paths(&self, paths: &mut Paths) {
+        self.files.iter().for_each(|path| paths.read("", path));
+        let over: Vec<&Path> = self.files.iter().map(PathBuf::as_path).collect();
+        self.output.paths_of_edit(paths, &over);
+    }
+
     pub(crate) fn run(self, _: &GeneralOpts) -> Result {
         let files = general::open_data(&self.files, "merge")?;
         let merged = merge(&files, !self.no_share, &progress::of_bytes())?;

@@ -1,7 +1,9 @@
-//! One file a verb. Each has `Opts`, what clap parses, with `run`, what the verb does.
+//! One file a verb. Each has `Opts`, what clap parses, with `paths`, every path that it reads and writes, and
+//! `run`, what the verb does.
 
 use crate::failure::Result;
-use crate::general::GeneralOpts;
+use crate::general::{self, GeneralOpts};
+use toolbox::paths::Paths;
 
 macro_rules! verbs {
     ($($(#[$attribute:meta])* $module:ident => $name:ident,)*) => {
@@ -14,11 +16,21 @@ macro_rules! verbs {
         }
 
         impl Verb {
-            /// Does what the verb says.
+            /// Does what the verb says, unless that would write a file over another.
             pub(crate) fn run(self, general: &GeneralOpts) -> Result {
+                general::check(&self.paths())?;
                 match self {
                     $(Self::$name(opts) => opts.run(general),)*
                 }
+            }
+
+            /// Every path that the verb reads and writes, but for files in a folder that are known later.
+            pub(crate) fn paths(&self) -> Paths {
+                let mut paths = Paths::default();
+                match self {
+                    $(Self::$name(opts) => opts.paths(&mut paths),)*
+                }
+                paths
             }
         }
     };

@@ -5,6 +5,7 @@ use pteron::Limits;
 use std::fmt::Write;
 use std::path::PathBuf;
 use toolbox::ops::{Requirements, requirements, supported};
+use toolbox::paths::Paths;
 use toolbox::run::LoadMode;
 use toolbox::show::{count, table};
 
@@ -43,6 +44,11 @@ pub(crate) struct Opts {
 }
 
 impl Opts {
+    pub(crate) fn paths(&self, paths: &mut Paths) {
+        self.files.iter().for_each(|path| paths.read("--file", path));
+        self.output.paths(paths);
+    }
+
     pub(crate) fn run(self, general: &GeneralOpts) -> Result {
         if self.files.is_empty() { self.of_build() } else { self.of_files(general) }
     }

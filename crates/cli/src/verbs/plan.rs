@@ -3,6 +3,7 @@ use crate::general::{GeneralOpts, InputArg, OutputArg, exit_status};
 use clap::Args;
 use pteron::Limits;
 use toolbox::file::File;
+use toolbox::paths::Paths;
 use toolbox::plan::{plan, plan_of, text};
 use toolbox::run::LoadMode;
 use toolbox::show::count;
@@ -40,6 +41,11 @@ pub(crate) struct Opts {
 }
 
 impl Opts {
+    pub(crate) fn paths(&self, paths: &mut Paths) {
+        self.input.paths(paths);
+        self.output.paths(paths);
+    }
+
     pub(crate) fn run(self, _: &GeneralOpts) -> Result {
         let program = File::open_program(self.input.open(LoadMode::File)?, "plan", &Limits::default())?;
         let kernels = pteron::kernel_registry();

@@ -6,6 +6,7 @@ use pteron::Limits;
 use toolbox::bef::{self, Program};
 use toolbox::etdump;
 use toolbox::file::File;
+use toolbox::paths::Paths;
 use toolbox::print::{PrintOptions, print};
 use toolbox::run::LoadMode;
 
@@ -45,6 +46,11 @@ pub(crate) struct Opts {
 }
 
 impl Opts {
+    pub(crate) fn paths(&self, paths: &mut Paths) {
+        self.input.paths(paths);
+        self.output.paths(paths);
+    }
+
     pub(crate) fn run(self, general: &GeneralOpts) -> Result {
         let loader = self.input.open(LoadMode::Mmap)?;
         if etdump::is_one(&*loader)? {

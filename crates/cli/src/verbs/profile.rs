@@ -1,12 +1,12 @@
 use super::bef::{BefOpts, binary};
 use crate::call::{CallArgs, Loaded, note_zeros, refuse};
 use crate::failure::{Failure, Result};
-use crate::general::{GeneralOpts, OutputArg, exit_status};
+use crate::general::{self, GeneralOpts, OutputArg, exit_status};
 use clap::Args;
-use std::fs::File;
-use std::io::{self, BufWriter, Write};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use toolbox::bef::Program;
+use toolbox::paths::Paths;
 use toolbox::profile::{self, chrome, etdump};
 
 /// Run a method and show which operators took the time, or the functions of a BEF program and which
@@ -61,6 +61,14 @@ pub(crate) struct Opts {
 }
 
 impl Opts {
+    pub(crate) fn paths(&self, paths: &mut Paths) {
+        self.call.paths(paths);
+        self.trace.iter().for_each(|path| paths.write("--trace", path));
+        self.etdump.iter().for_each(|path| paths.write("--etdump", path));
+        self.debug_buffer.iter().for_each(|path| paths.write("--debug-buffer", path));
+        self.output.paths(paths);
+    }
+
     pub(crate) fn run(self, general: &GeneralOpts) -> Result {
         let loader = self.call.open()?;
         if let Some(program) = toolbox::bef::open(&*loader)? {
@@ -115,7 +123,5 @@ impl Opts {
 }
 
 fn write(path: &Path, fill: impl FnOnce(&mut dyn Write) -> toolbox::Result<()>) -> Result {
-    let mut out = BufWriter::new(File::create(path).map_err(toolbox::Error::write(path))?);
-    fill(&mut out)?;
-    Ok(out.flush().map_err(toolbox::Error::write(path))?)
+    general::write_file_with(path, |out| Ok(fill(out)?))
 }

@@ -1,13 +1,14 @@
 use super::bef::RunBefOpts;
 use crate::call::{CallArgs, Loaded, note_zeros, refuse};
 use crate::failure::{Failure, Result};
-use crate::general::{GeneralOpts, exit_status};
+use crate::general::{self, GeneralOpts, exit_status};
 use clap::Args;
 use pteron::{EValue, Tensor};
 use serde_json::json;
 use std::io::{self, Write};
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
+use toolbox::paths::Paths;
 use toolbox::run::{self, Ran, Ranked};
 use toolbox::{npy, show};
 
@@ -71,6 +72,15 @@ pub(crate) struct Opts {
 }
 
 impl Opts {
+    pub(crate) fn paths(&self, paths: &mut Paths) {
+        self.call.paths(paths);
+        self.restore.iter().for_each(|path| paths.read("--restore", path));
+        self.labels.iter().for_each(|path| paths.read("--labels", path));
+        let over: Vec<&Path> = self.restore.iter().map(PathBuf::as_path).collect();
+        self.checkpoint.iter().for_each(|path| paths.edit("--checkpoint", path, &over));
+        self.output.iter().for_each(|path| paths.folder("-o", path));
+    }
+
     pub(crate) fn run(self, _: &GeneralOpts) -> Result {
         let loader = self.call.open()?;
         if let Some(program) = toolbox::bef::open(&*loader)? {
@@ -93,7 +103,7 @@ impl Opts {
         let ran = run::run(&program, &request, options)?;
         note_zeros(ran.zeros.as_ref());
         if let Some(folder) = &self.output {
-            write_outputs(folder, &ran.outputs)?;
+            self.write_outputs(folder, &ran.outputs)?;
         }
         let top = match self.top {
             Some(k) => Some(run::top_k(first_tensor(&ran)?, k.get(), &labels)?),
@@ -104,6 +114,21 @@ impl Opts {
             false => print_text(&ran, top, self.output.as_deref()),
         }
     }
+
+    fn write_outputs(&self, folder: &Path, outputs: &[EValue]) -> Result {
+        let tensors = outputs.iter().enumerate().filter_map(|(i, output)| Some((i, output.as_tensor()?)));
+        let files: Vec<_> = tensors.map(|(i, tensor)| (output_file(folder, i), tensor)).collect();
+        let mut paths = Paths::default();
+        self.paths(&mut paths);
+        files.iter().for_each(|(path, _)| paths.write("", path));
+        general::check(&paths)?;
+        std::fs::create_dir_all(folder).map_err(toolbox::Error::write(folder))?;
+        Ok(files.iter().try_for_each(|(path, tensor)| npy::write(path, tensor))?)
+    }
+}
+
+fn output_file(folder: &Path, i: usize) -> PathBuf {
+    folder.join(format!("output{i}.npy"))
 }
 
 fn first_tensor(ran: &Ran) -> Result<&Tensor> {
@@ -111,16 +136,6 @@ fn first_tensor(ran: &Ran) -> Result<&Tensor> {
         let message = format!("--top: the first output of `{}` is no tensor", ran.method);
         Failure::Failed(Box::new(toolbox::Error::input(message)))
     })
-}
-
-fn write_outputs(folder: &Path, outputs: &[EValue]) -> Result {
-    std::fs::create_dir_all(folder).map_err(toolbox::Error::write(folder))?;
-    for (i, output) in outputs.iter().enumerate() {
-        if let EValue::Tensor(t) = output {
-            npy::write(&folder.join(format!("output{i}.npy")), t)?;
-        }
-    }
-    Ok(())
 }
 
 fn print_text(ran: &Ran, top: Option<Vec<Vec<Ranked>>>, folder: Option<&Path>) -> Result {
@@ -139,7 +154,7 @@ fn print_text(ran: &Ran, top: Option<Vec<Vec<Ranked>>>, folder: Option<&Path>) -
     for (i, output) in ran.outputs.iter().enumerate() {
         match (folder, output) {
             (Some(folder), EValue::Tensor(t)) => {
-                writeln!(out, "output {i}: {} in {}", t.meta(), folder.join(format!("output{i}.npy")).display())?;
+                writeln!(out, "output {i}: {} in {}", t.meta(), output_file(folder, i).display())?;
             }
             _ if top.is_some() => {}
             _ => writeln!(out, "output {i}: {}", show::value(output))?,

@@ -6,6 +6,7 @@ use pteron::Limits;
 use std::path::PathBuf;
 use toolbox::edit;
 use toolbox::file::File;
+use toolbox::paths::Paths;
 use toolbox::run::LoadMode;
 use toolbox::show::count;
 
@@ -37,6 +38,12 @@ pub(crate) struct Opts {
 }
 
 impl Opts {
+    pub(crate) fn paths(&self, paths: &mut Paths) {
+        self.input.paths(paths);
+        paths.read("", &self.array);
+        self.output.paths_of_edit(paths, &[self.input.path()]);
+    }
+
     pub(crate) fn run(self, _: &GeneralOpts) -> Result {
         let file = File::open(self.input.open(LoadMode::File)?, "set-weight", &Limits::default())?;
         let set = edit::set_weight(&file, &self.name, &self.array, &progress::of_bytes())?;

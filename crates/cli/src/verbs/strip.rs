@@ -5,6 +5,7 @@ use clap::Args;
 use pteron::Limits;
 use toolbox::edit::{self, StripOptions};
 use toolbox::file::File;
+use toolbox::paths::Paths;
 use toolbox::run::LoadMode;
 use toolbox::show::{bytes, count};
 
@@ -34,6 +35,11 @@ pub(crate) struct Opts {
 }
 
 impl Opts {
+    pub(crate) fn paths(&self, paths: &mut Paths) {
+        self.input.paths(paths);
+        self.output.paths_of_edit(paths, &[self.input.path()]);
+    }
+
     pub(crate) fn run(self, _: &GeneralOpts) -> Result {
         let program = File::open_program(self.input.open(LoadMode::File)?, "strip", &Limits::default())?;
         let stripped = edit::strip(&program, StripOptions { names: self.names }, &progress::of_bytes())?;

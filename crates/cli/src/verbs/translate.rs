@@ -1,7 +1,8 @@
 use crate::failure::{Failure, Result};
-use crate::general::{GeneralOpts, InputArg, OutputArg, exit_status};
+use crate::general::{GeneralOpts, InputArg, OutputArg, exit_status, say};
 use clap::Args;
 use toolbox::bef::{self, Program, Translation};
+use toolbox::paths::Paths;
 use toolbox::run::LoadMode;
 
 /// Translate MLIR text to a BEF program, or a BEF program to text
@@ -42,6 +43,11 @@ pub(crate) struct Opts {
 }
 
 impl Opts {
+    pub(crate) fn paths(&self, paths: &mut Paths) {
+        self.input.paths(paths);
+        self.output.paths(paths);
+    }
+
     pub(crate) fn run(self, _: &GeneralOpts) -> Result {
         let loader = self.input.open(LoadMode::Mmap)?;
         let options =
@@ -68,7 +74,7 @@ pub(crate) fn refused<T>(translation: Translation<T>) -> Result<T> {
         Translation::Done(result) => Ok(result),
         Translation::Refused(diagnostics) => {
             for diagnostic in diagnostics {
-                eprintln!("{diagnostic}");
+                say(diagnostic);
             }
             Err(Failure::Reported)
         }

@@ -4,6 +4,7 @@ use clap::Args;
 use pteron::Limits;
 use std::fmt::Write;
 use std::path::PathBuf;
+use toolbox::paths::Paths;
 use toolbox::run::LoadMode;
 use toolbox::show::count;
 use toolbox::validate::validate;
@@ -38,6 +39,11 @@ pub(crate) struct Opts {
 }
 
 impl Opts {
+    pub(crate) fn paths(&self, paths: &mut Paths) {
+        self.files.iter().for_each(|path| paths.read("", path));
+        self.output.paths(paths);
+    }
+
     pub(crate) fn run(self, _: &GeneralOpts) -> Result {
         let (kernels, backends) = (pteron::kernel_registry(), general::backends());
         let mut all = Vec::new();

@@ -7,6 +7,7 @@ use serde_json::json;
 use std::io::{self, IsTerminal, Write};
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
+use toolbox::paths::Paths;
 use toolbox::show;
 use toolbox::verify::{self, Case, Counts, Options, Outcome, Setting};
 
@@ -61,6 +62,10 @@ pub(crate) struct Opts {
 }
 
 impl Opts {
+    pub(crate) fn paths(&self, paths: &mut Paths) {
+        self.cases.iter().for_each(|path| paths.read("", path));
+    }
+
     pub(crate) fn run(self, general: &GeneralOpts) -> Result {
         let mut cases = Vec::new();
         for path in &self.cases {

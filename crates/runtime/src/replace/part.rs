@@ -1,0 +1,167 @@
+use super::{folder_of, stale};
+use std::ffi::OsString;
+use std::fs::{self, File, OpenOptions, Permissions};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// The named files that this process is writing.
+static UNFINISHED: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
+
+fn unfinished() -> MutexGuard<'static, Vec<PathBuf>> {
+    UNFINISHED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Removes the files beside that [`replace_file`](super::replace_file) is writing in this process, and then
+/// does `end`, during which no file is begun or takes its place: for a process that a signal ends.
+pub fn discard_unfinished_files<T>(end: impl FnOnce() -> T) -> T {
+    let mut unfinished = unfinished();
+    for path in unfinished.drain(..) {
+        let _ = fs::remove_file(path);
+    }
+    end()
+}
+
+/// A file beside another, whose place it will take.
+pub(super) struct Part {
+    file: File,
+    /// Its name, if it has one yet. The file is locked, by which others see that it is being written.
+    path: Option<PathBuf>,
+}
+
+impl Part {
+    /// A new file for this target, without a name where that can be had.
+    pub(super) fn create(target: &Path) -> io::Result<Self> {
+        stale::remove(target);
+        match unnamed(folder_of(target)) {
+            Some(file) => Ok(Self { file, path: None }),
+            None => Self::create_named(target),
+        }
+    }
+
+    /// A new file that has a name.
+    pub(super) fn create_named(target: &Path) -> io::Result<Self> {
+        loop {
+            let path = fresh_name(target);
+            let mut unfinished = unfinished();
+            match OpenOptions::new().write(true).create_new(true).open(&path) {
+                Ok(file) => {
+                    unfinished.push(path.clone());
+                    drop(unfinished);
+                    let part = Self { file, path: Some(path) };
+                    // Not every file system has locks. Who sweeps may have had it before us, and removed it.
+                    let _ = part.file.lock();
+                    if part.path.as_ref().is_some_and(|path| path.exists()) {
+                        return Ok(part);
+                    }
+                }
+                Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(e) => return Err(e),
+            }
+        }
+    }
+
+    /// The file, to write to.
+    pub(super) fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// Makes the file durable and gives it the target's name.
+    pub(super) fn take_place(
+        &mut self,
+        target: &Path,
+        permissions: Option<Permissions>,
+    ) -> io::Result<()> {
+        let replaces = permissions.is_some();
+        if let Some(permissions) = permissions {
+            self.file.set_permissions(permissions)?;
+        }
+        self.file.sync_all()?;
+        let mut unfinished = unfinished();
+        if self.path.is_some() || replaces || !link(&self.file, target)? {
+            let path = match &self.path {
+                Some(path) => path,
+                None => self.path.insert(name(&self.file, target, &mut unfinished)?),
+            };
+            fs::rename(path, target)?;
+            unfinished.retain(|other| other != path);
+            self.path = None;
+        }
+        drop(unfinished);
+        // The name is durable when the folder is. Not every system can open one.
+        if let Ok(folder) = File::open(folder_of(target)) {
+            let _ = folder.sync_all();
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        if let Some(path) = &self.path {
+            let _ = fs::remove_file(path);
+            unfinished().retain(|other| other != path);
+        }
+    }
+}
+
+/// A name beside the target that this process has not given before.
+fn fresh_name(target: &Path) -> PathBuf {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    let mut name = OsString::from(".");
+    name.push(target.file_name().unwrap_or_default());
+    name.push(format!(".{}-{number}{}", std::process::id(), stale::END));
+    target.with_file_name(name)
+}
+
+/// Gives a file without a name one beside the target.
+fn name(file: &File, target: &Path, unfinished: &mut Vec<PathBuf>) -> io::Result<PathBuf> {
+    loop {
+        let path = fresh_name(target);
+        if link(file, &path)? {
+            unfinished.push(path.clone());
+            return Ok(path);
+        }
+    }
+}
+
+/// A file in a folder that has no name; `None` where there is no such thing.
+#[cfg(all(target_os = "linux", feature = "unnamed-files"))]
+fn unnamed(folder: &Path) -> Option<File> {
+    use rustix::fs::{Mode, OFlags};
+    let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
+    let file = File::from(rustix::fs::open(folder, flags, Mode::from_raw_mode(0o666)).ok()?);
+    // It gets its name through its place among the open files, which a bare container may not show.
+    fs::metadata(place(&file)).ok()?;
+    let _ = file.lock();
+    Some(file)
+}
+
+#[cfg(all(target_os = "linux", feature = "unnamed-files"))]
+fn place(file: &File) -> String {
+    use std::os::fd::AsRawFd;
+    format!("/proc/self/fd/{}", file.as_raw_fd())
+}
+
+/// Gives a file without a name this one; says false if something has it.
+#[cfg(all(target_os = "linux", feature = "unnamed-files"))]
+fn link(file: &File, path: &Path) -> io::Result<bool> {
+    use rustix::fs::{AtFlags, CWD};
+    match rustix::fs::linkat(CWD, place(file), CWD, path, AtFlags::SYMLINK_FOLLOW) {
+        Ok(()) => Ok(true),
+        Err(rustix::io::Errno::EXIST) => Ok(false),
+        Err(e) => Err(e.into()),
+    }
+}
+
+#[cfg(not(all(target_os = "linux", feature = "unnamed-files")))]
+fn unnamed(_: &Path) -> Option<File> {
+    None
+}
+
+#[cfg(not(all(target_os = "linux", feature = "unnamed-files")))]
+fn link(_: &File, _: &Path) -> io::Result<bool> {
+    Err(io::ErrorKind::Unsupported.into())
+}

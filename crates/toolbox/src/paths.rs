@@ -1,0 +1,340 @@
+//! The paths that a verb reads and writes, compared before it does either.
+//!
+//! Paths are the same if they lead to the same file, however they are spelt: by `./`, symbolic links or hard
+//! links. For a file that is not there yet, its folder and its name count.
+
+use std::fs::{self, Metadata};
+use std::path::{Path, PathBuf};
+
+/// Stands for stdin where a file is read, and for stdout where one is written.
+pub const STANDARD_STREAM: &str = "-";
+
+/// Whether a path to read is stdin: `-`, or the name of a device that is.
+pub fn is_stdin(path: &Path) -> bool {
+    is_stream(path, &["/dev/stdin", "/dev/fd/0", "/proc/self/fd/0"])
+}
+
+/// Whether a path to write is stdout: `-`, or the name of a device that is.
+pub fn is_stdout(path: &Path) -> bool {
+    is_stream(path, &["/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"])
+}
+
+fn is_stream(path: &Path, devices: &[&str]) -> bool {
+    path.as_os_str() == STANDARD_STREAM || cfg!(unix) && devices.iter().any(|d| path.as_os_str() == *d)
+}
+
+/// All paths that a verb reads and writes.
+#[derive(Debug, Default)]
+pub struct Paths {
+    reads: Vec<Named>,
+    writes: Vec<Write>,
+    folders: Vec<Named>,
+    /// Whether something that is no text goes to stdout.
+    binary: bool,
+}
+
+/// A path and the option that names it.
+#[derive(Debug)]
+struct Named {
+    option: &'static str,
+    path: PathBuf,
+    place: Place,
+}
+
+#[derive(Debug)]
+struct Write {
+    named: Named,
+    /// What it may take the place of.
+    over: Vec<Place>,
+}
+
+impl Paths {
+    /// A file, or stdin, that is read. `option` is what stands before the path, empty if nothing does.
+    pub fn read(&mut self, option: &'static str, path: &Path) {
+        self.reads.push(Named::new(option, path, Place::of_read(path)));
+    }
+
+    /// A file that is written and that is nothing that is read.
+    pub fn write(&mut self, option: &'static str, path: &Path) {
+        self.edit(option, path, &[]);
+    }
+
+    /// A file that is written, and that may be one of these which are read: an edit in place.
+    pub fn edit(&mut self, option: &'static str, path: &Path, over: &[&Path]) {
+        let named = Named::new(option, path, Place::of(path));
+        let over = over.iter().map(|path| Place::of_read(path)).collect();
+        self.writes.push(Write { named, over });
+    }
+
+    /// A folder in which files are written, which are named once they are known.
+    pub fn folder(&mut self, option: &'static str, path: &Path) {
+        self.folders.push(Named::new(option, path, Place::of(path)));
+    }
+
+    /// Stdout gets bytes that are no text.
+    pub fn binary_stdout(&mut self) {
+        self.binary = true;
+    }
+
+    /// All paths that are named, with the options before them.
+    pub fn all(&self) -> impl Iterator<Item = (&'static str, &Path)> {
+        self.named().map(|named| (named.option, &*named.path))
+    }
+
+    fn named(&self) -> impl Iterator<Item = &Named> {
+        self.reads.iter().chain(self.writes.iter().map(|write| &write.named)).chain(&self.folders)
+    }
+
+    /// Fails, saying what to do, if two outputs are one, if an output would replace what is read and is not
+    /// meant to, if a stream is read twice, or if bytes that are no text would go to a terminal.
+    pub fn check(&self, stdout_is_terminal: bool) -> Result<(), String> {
+        if self.binary && stdout_is_terminal {
+            return Err(BINARY_TO_TERMINAL.to_owned());
+        }
+        for (i, read) in self.reads.iter().enumerate() {
+            let again = self.reads[..i].iter().find(|r| r.place.once && r.place.id == read.place.id);
+            if let Some(first) = again {
+                return Err(format!("{first} and {read} are one stream, which can be read only once"));
+            }
+        }
+        let files = self.writes.iter().map(|write| &write.named);
+        if let Some(named) = files.chain(&self.folders).find(|n| n.path.as_os_str() == STANDARD_STREAM) {
+            return Err(format!("{named}: this cannot go to stdout; name a file or folder"));
+        }
+        for (i, write) in self.writes.iter().enumerate() {
+            let named = &write.named;
+            if named.place.endless {
+                continue;
+            }
+            if let Some(first) = self.writes[..i].iter().find(|w| w.named.place.id == named.place.id) {
+                return Err(format!(
+                    "{} and {named} are one file, and each would be written over by the other: name two",
+                    first.named
+                ));
+            }
+            let allowed = write.over.iter().any(|over| over.id == named.place.id);
+            let over = self.reads.iter().find(|read| read.place.id == named.place.id);
+            if let Some(read) = over.filter(|_| !allowed) {
+                return Err(format!("{named} would replace {read}, which is read: name another file"));
+            }
+        }
+        let stdout = Place::of_stdout();
+        let clash = |named: &&Named| stdout.as_ref().is_some_and(|stdout| stdout.id == named.place.id);
+        match self.named().find(clash) {
+            Some(named) => Err(format!("stdout goes to the same file as {named}: send it to another")),
+            None => Ok(()),
+        }
+    }
+}
+
+/// What is said instead of writing bytes that are no text to a terminal.
+pub const BINARY_TO_TERMINAL: &str =
+    "the output is binary and stdout is a terminal: name a file with `-o FILE`, or pipe it on";
+
+impl Named {
+    fn new(option: &'static str, path: &Path, place: Place) -> Self {
+        Self { option, path: path.to_owned(), place }
+    }
+}
+
+impl std::fmt::Display for Named {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.option {
+            "" => write!(f, "`{}`", self.path.display()),
+            option => write!(f, "`{option} {}`", self.path.display()),
+        }
+    }
+}
+
+/// Where a path leads.
+#[derive(Debug)]
+struct Place {
+    id: Id,
+    /// Whether it gives its bytes once: a pipe.
+    once: bool,
+    /// Whether it is a device, such as `/dev/null`, that any number may read and write.
+    endless: bool,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Id {
+    /// A file that is there.
+    #[cfg(unix)]
+    File { device: u64, inode: u64 },
+    /// A file by its path.
+    Path(PathBuf),
+}
+
+impl Place {
+    fn of_read(path: &Path) -> Self {
+        if !is_stdin(path) {
+            return Self::of(path);
+        }
+        // What is redirected to stdin is that file; anything else is a stream of its own.
+        let file = fs::metadata("/dev/stdin").ok().filter(Metadata::is_file);
+        let id = file.and_then(|meta| Id::of(&meta)).unwrap_or_else(|| Id::Path(STANDARD_STREAM.into()));
+        Self { id, once: true, endless: false }
+    }
+
+    /// The file that stdout is redirected to.
+    fn of_stdout() -> Option<Self> {
+        let id = fs::metadata("/dev/stdout").ok().filter(Metadata::is_file).and_then(|meta| Id::of(&meta))?;
+        Some(Self { id, once: false, endless: false })
+    }
+
+    fn of(path: &Path) -> Self {
+        let Ok(meta) = fs::metadata(path) else {
+            let id = Id::Path(case_folded(runtime::replaced_path(path)));
+            return Self { id, once: false, endless: false };
+        };
+        let id = Id::of(&meta).unwrap_or_else(|| {
+            Id::Path(case_folded(fs::canonicalize(path).unwrap_or_else(|_| path.to_owned())))
+        });
+        Self { id, once: is_pipe(&meta), endless: is_device(&meta) }
+    }
+}
+
+impl Id {
+    #[cfg(unix)]
+    fn of(meta: &Metadata) -> Option<Self> {
+        use std::os::unix::fs::MetadataExt;
+        Some(Self::File { device: meta.dev(), inode: meta.ino() })
+    }
+
+    #[cfg(not(unix))]
+    fn of(_: &Metadata) -> Option<Self> {
+        None
+    }
+}
+
+/// The path as the system compares it, where names that differ in case are one.
+fn case_folded(path: PathBuf) -> PathBuf {
+    match cfg!(any(windows, target_vendor = "apple")) {
+        true => path.to_string_lossy().to_lowercase().into(),
+        false => path,
+    }
+}
+
+#[cfg(unix)]
+fn is_pipe(meta: &Metadata) -> bool {
+    use std::os::unix::fs::FileTypeExt;
+    meta.file_type().is_fifo() || meta.file_type().is_socket()
+}
+
+#[cfg(unix)]
+fn is_device(meta: &Metadata) -> bool {
+    std::os::unix::fs::FileTypeExt::is_char_device(&meta.file_type())
+}
+
+#[cfg(not(unix))]
+fn is_pipe(_: &Metadata) -> bool {
+    false
+}
+
+#[cfg(not(unix))]
+fn is_device(_: &Metadata) -> bool {
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An empty folder of this test's own.
+    fn folder(name: &str) -> PathBuf {
+        let folder = std::env::temp_dir().join(format!("pteron-paths-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&folder);
+        fs::create_dir_all(folder.join("sub")).unwrap();
+        folder
+    }
+
+    fn refused(fill: impl FnOnce(&mut Paths)) -> Option<String> {
+        let mut paths = Paths::default();
+        fill(&mut paths);
+        paths.check(false).err()
+    }
+
+    #[test]
+    fn two_outputs_are_not_one_however_they_are_spelt() {
+        let folder = folder("outputs");
+        let (one, other) = (folder.join("x"), folder.join("sub/../x"));
+        let e = refused(|p| {
+            p.write("-o", &one);
+            p.write("--data", &other);
+        });
+        assert!(e.unwrap().contains("are one file"));
+        let e = refused(|p| {
+            p.write("-o", &one);
+            p.write("--data", &folder.join("y"));
+        });
+        assert_eq!(e, None);
+        fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn an_output_replaces_only_what_it_is_an_edit_of() {
+        let folder = folder("inputs");
+        let (one, other, link) = (folder.join("a"), folder.join("b"), folder.join("link"));
+        fs::write(&one, "a").unwrap();
+        fs::write(&other, "b").unwrap();
+        fs::hard_link(&one, &link).unwrap();
+        let check = |output: &Path, edit: bool| {
+            refused(|p| {
+                p.read("", &one);
+                p.read("--data", &other);
+                if edit { p.edit("-o", output, &[&one]) } else { p.write("-o", output) }
+            })
+        };
+        assert!(check(&one, false).unwrap().contains("would replace"));
+        assert!(check(&folder.join("./sub/../a"), false).is_some());
+        assert_eq!(check(&one, true), None);
+        assert!(check(&other, true).unwrap().contains("`--data"));
+        assert_eq!(check(&folder.join("new"), false), None);
+        if cfg!(unix) {
+            assert!(check(&link, false).is_some());
+            assert_eq!(check(&link, true), None);
+        }
+        fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn links_to_nothing_are_followed() {
+        let folder = folder("dangling");
+        std::os::unix::fs::symlink("x", folder.join("link")).unwrap();
+        let e = refused(|p| {
+            p.write("-o", &folder.join("link"));
+            p.write("--data", &folder.join("x"));
+        });
+        assert!(e.is_some());
+        fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn a_stream_is_read_once_and_devices_are_shared() {
+        let e = refused(|p| {
+            p.read("", Path::new("-"));
+            p.read("--data", Path::new("-"));
+        });
+        assert_eq!(e.unwrap(), "`-` and `--data -` are one stream, which can be read only once");
+        if cfg!(unix) {
+            let null = Path::new("/dev/null");
+            let e = refused(|p| {
+                p.read("", null);
+                p.write("--trace", null);
+                p.write("--etdump", null);
+            });
+            assert_eq!(e, None);
+        }
+        assert!(refused(|p| p.write("--trace", Path::new("-"))).is_some());
+    }
+
+    #[test]
+    fn terminals_get_no_binary() {
+        let mut paths = Paths::default();
+        paths.check(true).unwrap();
+        paths.binary_stdout();
+        paths.check(false).unwrap();
+        assert_eq!(paths.check(true).unwrap_err(), BINARY_TO_TERMINAL);
+    }
+}

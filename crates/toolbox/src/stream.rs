@@ -1,0 +1,101 @@
+//! Files, and what is no file but can be read: stdin, pipes, devices.
+
+use crate::paths::is_stdin;
+use crate::{Error, Result};
+use runtime::{BytesLoader, DataLoader};
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::path::Path;
+use std::sync::Arc;
+
+/// Bytes of a stream that are read at most: it has to be kept in memory as a whole.
+pub const STREAM_BYTES: u64 = 4 << 30;
+
+/// Bytes that are read at a time.
+const PIECE: usize = 1 << 20;
+
+/// Whether a path leads to something that can only be read from front to back: stdin (`-`), a pipe or a
+/// device.
+pub fn is_stream(path: &Path) -> bool {
+    is_stdin(path) || fs::metadata(path).is_ok_and(|meta| !meta.is_file() && !meta.is_dir())
+}
+
+/// What to call a path in messages.
+fn name(path: &Path) -> String {
+    if is_stdin(path) { "stdin".to_owned() } else { path.display().to_string() }
+}
+
+/// All of a stream, to load from.
+pub(crate) fn open(path: &Path) -> Result<Arc<dyn DataLoader>> {
+    Ok(Arc::new(BytesLoader::named(name(path), read(path)?)))
+}
+
+/// All bytes of a file or a stream, of which [`STREAM_BYTES`] are allowed.
+pub fn read(path: &Path) -> Result<Vec<u8>> {
+    read_up_to(path, STREAM_BYTES)
+}
+
+/// The text of a file or a stream.
+pub fn read_text(path: &Path) -> Result<String> {
+    String::from_utf8(read(path)?).map_err(|_| Error::bad_file(name(path), "it is no text"))
+}
+
+fn read_up_to(path: &Path, most: u64) -> Result<Vec<u8>> {
+    let fail = Error::read(name(path));
+    let read = match is_stdin(path) {
+        true => read_all(&mut io::stdin().lock(), most),
+        false => File::open(path).and_then(|mut file| read_all(&mut file, most)),
+    };
+    match read.map_err(fail)? {
+        Some(bytes) => Ok(bytes),
+        None => Err(Error::bad_file(
+            name(path),
+            format!(
+                "it goes on after {most} bytes, which is more than may be read into memory; \
+                 a program or its weights may be larger in a file of their own"
+            ),
+        )),
+    }
+}
+
+/// All that a reader gives, or nothing if that is more than `most` bytes.
+fn read_all(reader: &mut dyn Read, most: u64) -> io::Result<Option<Vec<u8>>> {
+    let mut bytes = Vec::new();
+    loop {
+        bytes.try_reserve(PIECE)?;
+        let read = reader.take(PIECE as u64).read_to_end(&mut bytes)?;
+        if bytes.len() as u64 > most {
+            return Ok(None);
+        }
+        if read == 0 {
+            return Ok(Some(bytes));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn streams_have_a_bound() {
+        assert_eq!(read_all(&mut &b"hello"[..], 5).unwrap().unwrap(), b"hello");
+        assert!(read_all(&mut &b"hello"[..], 4).unwrap().is_none());
+        assert!(read_all(&mut io::repeat(0), 10 << 20).unwrap().is_none());
+    }
+
+    #[test]
+    fn files_are_no_streams() {
+        assert!(is_stream(Path::new("-")));
+        assert!(!is_stream(&std::env::temp_dir()));
+        assert!(!is_stream(Path::new("no/such/file")));
+        assert!(!is_stream(&std::env::current_exe().unwrap()));
+        let e = read(Path::new("no/such/file")).unwrap_err().to_string();
+        assert_eq!(e, "cannot read no/such/file");
+        if cfg!(unix) {
+            assert!(is_stream(Path::new("/dev/null")));
+            let e = read_up_to(Path::new("/dev/zero"), 1 << 21).unwrap_err().to_string();
+            assert!(e.starts_with("/dev/zero: it goes on after 2097152 bytes"), "{e}");
+        }
+    }
+}
