@@ -7,6 +7,7 @@ mod call;
 mod failure;
 mod general;
 mod progress;
+mod signals;
 mod verbs;
 
 use clap::Parser;
@@ -31,6 +32,7 @@ struct Cli {
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
+    signals::take();
     match cli.verb.run(&cli.general) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(&cli.general),

@@ -36,6 +36,65 @@ fn a_program_may_come_from_stdin() {
     }
 }
 
+/// Pipes are read to their end wherever files are, and stdin is a file that may be read.
+#[cfg(unix)]
+#[test]
+fn pipes_are_read_as_files() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let tiny = root.join("testdata/corpus/tiny");
+    let digits = root.join("examples/digits");
+    let script = format!(
+        "set -e; cd {}
+        pteron=$1
+        $pteron inspect <(cat {digits}/digits.pte) | grep -q 'method forward'
+        $pteron inspect /dev/stdin < {digits}/digits.pte | grep -q 'method forward'
+        $pteron run {digits}/digits.pte <(cat {digits}/3.png) 2>&1 | grep -q 'is no input'
+        $pteron run ModuleAdd/model.pte 2x2xf32=@- 2x2xf32 < <(head -c 16 /dev/zero) | grep -q '0, 0'
+        $pteron run ModuleAdd/model.pte 2x2xf32=@<(head -c 16 /dev/zero) 2x2xf32 | grep -q '0, 0'
+        $pteron run ModuleLinear_extconst/model.pte --data <(cat ModuleLinear_extconst/*.ptd) | grep -q output
+        $pteron run ModuleLinear_extconst/model.pte --data - < ModuleLinear_extconst/*.ptd | grep -q output
+        $pteron run {digits}/digits.pte --top 1 --labels <(cat {digits}/labels.txt) | grep -q .
+        $pteron validate <(cat {digits}/digits.pte) -o >(cat > /dev/null)",
+        tiny.display(),
+        digits = digits.display()
+    );
+    let output = Command::new("bash")
+        .args(["-c", &script, "bash", env!("CARGO_BIN_EXE_pteron")])
+        .output()
+        .expect("bash runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_full_disk_is_named_and_no_reason_to_panic() {
+    let digits = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/digits/digits.pte");
+    let digits = digits.to_str().expect("a path");
+    let full = || std::fs::OpenOptions::new().write(true).open("/dev/full").expect("/dev/full");
+    for args in [&["ops"][..], &["strip", digits], &["inspect", digits, "--json"], &["run", digits]] {
+        let output = pteron().args(args).stdout(full()).output().expect("pteron runs");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{args:?}: {stderr}");
+        assert!(stderr.contains("cannot write stdout"), "{args:?}: {stderr}");
+        assert!(stderr.contains("No space left"), "{args:?}: {stderr}");
+    }
+    for args in [
+        &["strip", digits, "-o", "/dev/full"][..],
+        &["inspect", digits, "-o", "/dev/full"],
+        &["profile", digits, "--trace", "/dev/full"],
+        &["profile", digits, "--etdump", "/dev/full"],
+        &["bundle", digits, "-o", "/dev/full"],
+        &["externalize", digits, "-o", "/dev/null", "--data", "/dev/full"],
+    ] {
+        let output = pteron().args(args).output().expect("pteron runs");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(stderr.contains("cannot write /dev/full\n"), "{args:?}: {stderr}");
+        assert!(stderr.contains("No space left"), "{args:?}: {stderr}");
+    }
+    let output = pteron().args(["run", digits]).stderr(full()).output().expect("pteron runs");
+    assert!(output.status.success());
+}
+
 #[test]
 fn colour_is_given_when_asked_for() {
     let coloured = |when: &str| {

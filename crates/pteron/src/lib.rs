@@ -63,8 +63,7 @@ pub use runtime::{
     Backend, BackendError, BackendExecutionContext, BackendInitContext, BackendRegistry, BytesLoader,
     CompileSpec, DataLoader, Delegate, Error, FileLoader, FreeableBuffer, Limits, LoadOptions, MergedDataMap,
     Method, MethodMeta, Missing, MmapLoader, Module, NamedDataMap, Program, PtdDataMap, Result, Sgd,
-    SgdOptions, TrainingModule, ValueMeta, discard_unfinished_files,
-    replace_file, write_stream,
+    SgdOptions, TrainingModule, ValueMeta, discard_unfinished_files, replace_file, write_stream,
 };
 pub use tensor::{DimOrder, Scalar, ScalarType, Shape, Tensor, TensorMeta, TensorView, TensorViewMut};
 pub use trace::{EventTracer, Span, SpanKind};

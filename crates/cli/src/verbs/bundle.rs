@@ -8,7 +8,8 @@ use toolbox::paths::Paths;
 /// Bundle a program with a test case: inputs, and the outputs that it computes of them
 ///
 /// The outputs are computed by the program as written, not prepared. A program that is bundled already
-/// gets one more test case. `pteron verify` runs the test cases. Inputs are written as for `pteron run`.
+/// gets one more test case, in place if the output is the file itself. `pteron verify` runs the test cases.
+/// Inputs are written as for `pteron run`.
 #[derive(Debug, Args)]
 #[command(after_long_help = concat!(
     "Examples:\n",

@@ -12,7 +12,8 @@ use toolbox::show::{bytes, count};
 
 /// Put the weights that a program (.pte) looks for in .ptd files into the program
 ///
-/// What no tensor asks for becomes named data of the program if it has delegates, which may.
+/// What no tensor asks for becomes named data of the program if it has delegates, which may. The output may be
+/// the program itself.
 #[derive(Debug, Args)]
 #[command(after_long_help = concat!(
     "Examples:\n",

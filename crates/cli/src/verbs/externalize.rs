@@ -13,7 +13,8 @@ use toolbox::show::{bytes, count};
 /// Move the weights of a program (.pte) into a file of named data (.ptd)
 ///
 /// Constants move, and the named data in which delegates keep their weights. A constant is found by its name
-/// in the model or, if it has none, by the SHA-256 of its bytes. `pteron embed` is the way back.
+/// in the model or, if it has none, by the SHA-256 of its bytes. `pteron embed` is the way back. The output may
+/// be the program itself.
 #[derive(Debug, Args)]
 #[command(after_long_help = concat!(
     "Examples:\n",

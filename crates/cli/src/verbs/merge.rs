@@ -10,7 +10,8 @@ use toolbox::show::{bytes, count};
 /// Make one file of named data (.ptd) of several
 ///
 /// A key that stands in two files is kept once if type, shape, layout and bytes are the same. Otherwise
-/// nothing is written, and every such key is named with both files.
+/// nothing is written, and every such key is named with both files. The output may be one of the files, which is
+/// replaced when the new one is complete.
 #[derive(Debug, Args)]
 #[command(after_long_help = concat!(
     "Examples:\n",

@@ -68,11 +68,7 @@ impl Part {
     }
 
     /// Makes the file durable and gives it the target's name.
-    pub(super) fn take_place(
-        &mut self,
-        target: &Path,
-        permissions: Option<Permissions>,
-    ) -> io::Result<()> {
+    pub(super) fn take_place(&mut self, target: &Path, permissions: Option<Permissions>) -> io::Result<()> {
         let replaces = permissions.is_some();
         if let Some(permissions) = permissions {
             self.file.set_permissions(permissions)?;

@@ -1,0 +1,110 @@
+//! What a command leaves that is killed while it writes: nothing.
+#![cfg(unix)]
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Bytes of the tensor that is written. The file that it is read from takes no room.
+const BYTES: u64 = SIDE * SIDE;
+/// Its sizes.
+const SIDE: u64 = 1 << 16;
+
+/// A folder with a file that takes a while to convert.
+fn folder(name: &str) -> (PathBuf, PathBuf) {
+    let folder = std::env::temp_dir().join(format!("pteron-interrupted-{name}-{}", std::process::id()));
+    let _ = fs::remove_dir_all(&folder);
+    fs::create_dir_all(&folder).expect("a folder");
+    let folder = fs::canonicalize(folder).expect("the folder");
+    let source = folder.join("big.safetensors");
+    let mut header =
+        format!(r#"{{"a":{{"dtype":"U8","shape":[{SIDE},{SIDE}],"data_offsets":[0,{BYTES}]}}}}"#);
+    header.push_str(&" ".repeat(header.len().next_multiple_of(8) - header.len()));
+    let mut file = File::create(&source).expect("a file");
+    file.write_all(&(header.len() as u64).to_le_bytes()).expect("its length");
+    file.write_all(header.as_bytes()).expect("its header");
+    file.set_len(8 + header.len() as u64 + BYTES).expect("its data");
+    (folder, source)
+}
+
+fn names(folder: &Path) -> Vec<String> {
+    let entries = fs::read_dir(folder).expect("the folder");
+    let mut names: Vec<String> =
+        entries.map(|e| e.expect("an entry").file_name().to_string_lossy().into_owned()).collect();
+    names.sort();
+    names
+}
+
+/// Whether the process has begun to write: it has a file without a name, or one beside.
+fn is_writing(child: &Child, folder: &Path) -> bool {
+    let open = fs::read_dir(format!("/proc/{}/fd", child.id()));
+    let mut files = open.into_iter().flatten().flatten().filter_map(|e| fs::read_link(e.path()).ok());
+    files.any(|file| file.starts_with(folder) && file.to_string_lossy().ends_with("(deleted)"))
+        || names(folder).iter().any(|name| name.ends_with(".part"))
+}
+
+fn pteron(folder: &Path, source: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_pteron"));
+    command.arg("convert").arg(source).arg("-o").arg(folder.join("out.ptd")).stderr(Stdio::null());
+    command
+}
+
+/// Starts a conversion and ends it with this signal while it writes.
+fn interrupt(folder: &Path, source: &Path, signal: &str) -> Option<i32> {
+    let mut child = pteron(folder, source).spawn().expect("pteron starts");
+    let start = Instant::now();
+    while !is_writing(&child, folder) {
+        assert!(start.elapsed() < Duration::from_secs(60), "nothing is written");
+        assert_eq!(child.try_wait().expect("its state"), None, "ended before it was interrupted");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let killed = Command::new("kill").args(["-s", signal, &child.id().to_string()]).status();
+    assert!(killed.expect("kill runs").success());
+    child.wait().expect("pteron ends").signal()
+}
+
+#[test]
+fn a_signal_leaves_nothing_and_ends_the_process() {
+    let (folder, source) = folder("signals");
+    for (name, number) in [("INT", 2), ("TERM", 15), ("HUP", 1)] {
+        assert_eq!(interrupt(&folder, &source, name), Some(number));
+        assert_eq!(names(&folder), ["big.safetensors"], "{name}");
+    }
+    fs::remove_dir_all(folder).expect("the folder");
+}
+
+#[test]
+fn what_is_killed_is_cleaned_up_by_the_next_write_at_the_latest() {
+    let (folder, source) = folder("killed");
+    assert_eq!(interrupt(&folder, &source, "KILL"), Some(9));
+    if cfg!(target_os = "linux") {
+        assert_eq!(names(&folder), ["big.safetensors"]);
+    }
+    fs::write(folder.join(".out.ptd.4294967294-0.part"), "half of it").expect("a file");
+    let small = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cli/convert/python.safetensors");
+    assert!(pteron(&folder, &small).status().expect("pteron runs").success());
+    assert_eq!(names(&folder), ["big.safetensors", "out.ptd"]);
+    fs::remove_dir_all(folder).expect("the folder");
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn nohup_stays_in_force() {
+    let (folder, source) = folder("nohup");
+    let pteron = pteron(&folder, &source);
+    let mut line = vec!["trap '' HUP; exec".to_owned(), pteron.get_program().to_string_lossy().into_owned()];
+    line.extend(pteron.get_args().map(|arg| arg.to_string_lossy().into_owned()));
+    let mut child = Command::new("sh").args(["-c", &line.join(" ")]).spawn().expect("sh starts");
+    while !is_writing(&child, &folder) {
+        assert_eq!(child.try_wait().expect("its state"), None, "ended before it was interrupted");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let kill = |signal: &str| Command::new("kill").args(["-s", signal, &child.id().to_string()]).status();
+    assert!(kill("HUP").expect("kill runs").success());
+    assert!(kill("TERM").expect("kill runs").success());
+    assert_eq!(child.wait().expect("pteron ends").signal(), Some(15));
+    fs::remove_dir_all(folder).expect("the folder");
+}
