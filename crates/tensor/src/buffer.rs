@@ -5,23 +5,40 @@ use std::ops::{Deref, DerefMut};
 /// The alignment, in bytes, of every owned buffer: a cache line, and an AVX-512 register.
 pub const ALIGNMENT: usize = 64;
 
+/// What an empty buffer's place is aligned to.
 #[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
 #[repr(C, align(64))]
 struct Block([u8; ALIGNMENT]);
 
 /// Owned bytes that start at a multiple of [`ALIGNMENT`].
-#[derive(Clone, Default)]
+///
+/// New bytes are zeroed by the operating system, page by page when they are first touched: a large buffer of
+/// which little is used holds little memory.
+#[derive(Default)]
 pub struct AlignedBuffer {
-    blocks: Vec<Block>,
+    /// The bytes, and up to [`ALIGNMENT`] more before and behind them. An allocation that asked for the
+    /// alignment itself would be filled with zeros at once.
+    bytes: Vec<u8>,
+    /// Where the first aligned byte is.
+    start: usize,
     len: usize,
 }
 
 impl AlignedBuffer {
     /// `len` zero bytes. Fails, rather than aborts, if the memory cannot be had.
     pub fn zeroed(len: usize) -> Result<Self> {
-        let blocks = bytemuck::allocation::try_zeroed_vec(len.div_ceil(ALIGNMENT))
-            .map_err(|()| Error::OutOfMemory(len))?;
-        Ok(Self { blocks, len })
+        if len == 0 {
+            return Ok(Self::default());
+        }
+        let out_of_memory = || Error::OutOfMemory(len);
+        let padded = len.checked_next_multiple_of(ALIGNMENT).and_then(|n| n.checked_add(ALIGNMENT - 1));
+        let bytes: Vec<u8> = bytemuck::allocation::try_zeroed_vec(padded.ok_or_else(out_of_memory)?)
+            .map_err(|()| out_of_memory())?;
+        let start = bytes.as_ptr().align_offset(ALIGNMENT);
+        if start >= ALIGNMENT {
+            return Err(out_of_memory());
+        }
+        Ok(Self { bytes, start, len })
     }
 
     /// A copy of these bytes.
@@ -33,10 +50,11 @@ impl AlignedBuffer {
 
     /// Changes the length; bytes past the old length are zero or what an earlier, longer use left.
     pub fn resize(&mut self, len: usize) -> Result<()> {
-        let count = len.div_ceil(ALIGNMENT);
-        if count > self.blocks.len() {
-            self.blocks.try_reserve_exact(count - self.blocks.len()).map_err(|_| Error::OutOfMemory(len))?;
-            self.blocks.resize(count, Block([0; ALIGNMENT]));
+        if len > self.capacity() {
+            let mut new = Self::zeroed(len)?;
+            let old = self.start..self.start + self.capacity();
+            new.bytes[new.start..][..old.len()].copy_from_slice(&self.bytes[old]);
+            *self = new;
         }
         self.len = len;
         Ok(())
@@ -45,26 +63,48 @@ impl AlignedBuffer {
     /// Where the bytes start, and how many they are, without a reference to any of them: pointers that were
     /// made before stay valid.
     pub(crate) fn raw_parts(&mut self) -> (*mut u8, usize) {
-        (self.blocks.as_mut_ptr().cast(), self.len)
+        match self.len {
+            0 => (empty_mut().as_mut_ptr(), 0),
+            len => (self.bytes.as_mut_ptr().wrapping_add(self.start), len),
+        }
     }
 
     /// Bytes that can be held without another allocation.
     pub fn capacity(&self) -> usize {
-        self.blocks.len() * ALIGNMENT
+        (self.bytes.len() - self.start) / ALIGNMENT * ALIGNMENT
+    }
+}
+
+impl Clone for AlignedBuffer {
+    fn clone(&self) -> Self {
+        match Self::from_slice(self) {
+            Ok(copy) => copy,
+            Err(e) => panic!("{e}"),
+        }
     }
 }
 
 impl Deref for AlignedBuffer {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
-        &bytemuck::cast_slice(&self.blocks)[..self.len]
+        if self.len == 0 { empty() } else { &self.bytes[self.start..][..self.len] }
     }
 }
 
 impl DerefMut for AlignedBuffer {
     fn deref_mut(&mut self) -> &mut [u8] {
-        &mut bytemuck::cast_slice_mut(&mut self.blocks)[..self.len]
+        if self.len == 0 { empty_mut() } else { &mut self.bytes[self.start..][..self.len] }
     }
+}
+
+/// Nothing, at an aligned place.
+fn empty<'a>() -> &'a [u8] {
+    bytemuck::cast_slice::<Block, u8>(&[])
+}
+
+/// See [`empty`].
+fn empty_mut<'a>() -> &'a mut [u8] {
+    bytemuck::cast_slice_mut::<Block, u8>(&mut [])
 }
 
 impl fmt::Debug for AlignedBuffer {
@@ -88,7 +128,40 @@ mod tests {
     }
 
     #[test]
+    fn buffers_grow_and_keep_what_they_hold() {
+        let mut b = AlignedBuffer::from_slice(&[1, 2, 3]).unwrap();
+        b.resize(1000).unwrap();
+        assert_eq!((&b[..3], b.as_ptr() as usize % ALIGNMENT), (&[1, 2, 3][..], 0));
+        assert!(b[3..].iter().all(|&x| x == 0));
+        b.resize(2).unwrap();
+        b.resize(3).unwrap();
+        assert_eq!((b[2], &b.clone()[..]), (3, &[1, 2, 3][..]));
+        let mut none = AlignedBuffer::default();
+        assert_eq!((none.as_mut_ptr() as usize % ALIGNMENT, none.capacity()), (0, 0));
+        none.resize(1).unwrap();
+        assert_eq!(none[0], 0);
+    }
+
+    /// Bytes of this process that are in memory.
+    #[cfg(target_os = "linux")]
+    fn resident() -> usize {
+        let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
+        statm.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4096
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn what_is_not_touched_takes_no_memory() {
+        let before = resident();
+        let mut b = AlignedBuffer::zeroed(1 << 30).unwrap();
+        b[1 << 29] = 1;
+        assert!(resident() < before + (64 << 20), "{} then {}", before, resident());
+        assert_eq!((b[0], b[1 << 29], b[(1 << 30) - 1]), (0, 1, 0));
+    }
+
+    #[test]
     fn impossible_sizes_are_errors() {
+        assert!(AlignedBuffer::zeroed(usize::MAX).is_err());
         assert!(AlignedBuffer::zeroed(usize::MAX / 2).is_err());
     }
 }
