@@ -2,7 +2,7 @@
 
 use crate::node::Attention;
 use crate::strided::View;
-use kernels::compute::{Epilogue, Isa, MatMut, MatRef, gemm, softmax_in_place};
+use kernels::compute::{Activation, Epilogue, Isa, MatMut, MatRef, gemm, softmax_in_place, unary_in_place};
 use operator::{Error, KernelContext, Result};
 use pool::Pool;
 use tensor::{TensorView, TensorViewMut};
@@ -69,7 +69,7 @@ impl AttentionStep {
             k: operand(1, k)?,
             v: operand(2, v)?,
             mask,
-            alpha: q.factor * k.factor * spec.factor,
+            alpha: q.factor * k.factor * if spec.rounding.is_some() { 1.0 } else { spec.factor },
             beta: v.factor,
             spec: spec.clone(),
             isa,
@@ -128,12 +128,15 @@ impl AttentionStep {
         let rows = out.len() / row;
         let serial = Pool::serial();
         let scores = &mut scores[..rows * keys];
+        let rounded = self.spec.rounding.map_or(Activation::Identity, Activation::Unary);
         for head in 0..heads {
             let i = item * heads + head;
-            let mask = self.mask.as_ref().map(|m| (1.0, m.matrix(reads, i, first, rows)));
-            let epilogue = Epilogue { alpha: self.alpha, residual: mask, ..Epilogue::NONE };
+            let mask = self.mask.as_ref().map(|m| m.matrix(reads, i, first, rows));
+            let residual = mask.filter(|_| self.spec.rounding.is_none()).map(|mask| (1.0, mask));
+            let epilogue = Epilogue { alpha: self.alpha, residual, activation: rounded, ..Epilogue::NONE };
             let (q, k) = (self.q.matrix(reads, i, first, rows), self.k.matrix(reads, i, 0, self.k.rows));
             gemm(&serial, self.isa, q, k, MatMut::new(scores, rows, keys), &epilogue);
+            self.finish_rounded(mask, keys, scores);
             if self.spec.safe {
                 for row in scores.chunks_exact_mut(keys) {
                     // A query that may look at nothing gives zeros.
@@ -146,8 +149,9 @@ impl AttentionStep {
             } else {
                 softmax_in_place(&serial, self.isa, false, keys, scores);
             }
+            self.round(scores);
             let c = MatMut::strided(&mut out[head * values..], rows, values, row, 1);
-            let epilogue = Epilogue { alpha: self.beta, ..Epilogue::NONE };
+            let epilogue = Epilogue { alpha: self.beta, activation: rounded, ..Epilogue::NONE };
             gemm(
                 &serial,
                 self.isa,
@@ -156,6 +160,30 @@ impl AttentionStep {
                 c,
                 &epilogue,
             );
+        }
+    }
+
+    /// Rounds numbers where the program does.
+    fn round(&self, x: &mut [f32]) {
+        if let Some(to) = self.spec.rounding {
+            unary_in_place(&Pool::serial(), self.isa, to, x);
+        }
+    }
+
+    /// Applies factor and mask to products, where every result is rounded.
+    fn finish_rounded(&self, mask: Option<MatRef<'_>>, keys: usize, scores: &mut [f32]) {
+        if self.spec.rounding.is_none() {
+            return;
+        }
+        if self.spec.factor != 1.0 {
+            scores.iter_mut().for_each(|s| *s *= self.spec.factor);
+            self.round(scores);
+        }
+        if let Some(mask) = mask {
+            for (r, row) in scores.chunks_exact_mut(keys).enumerate() {
+                row.iter_mut().enumerate().for_each(|(c, s)| *s += mask.at(r, c));
+            }
+            self.round(scores);
         }
     }
 }

@@ -49,6 +49,7 @@ impl Executable {
     /// As [`Self::new`], with the weights that others have packed.
     pub fn with_packs(mut graph: Graph, ctx: &KernelContext<'_>, packs: &mut Packs) -> Result<Self> {
         crate::passes::run(&mut graph, ctx);
+        crate::layouts::check(&graph)?;
         lower(graph, ctx.isa(), packs)
     }
 
@@ -80,7 +81,9 @@ impl Executable {
             return Err(Error::invalid("a graph is run with other inputs or outputs than it has"));
         }
         for (given, expected) in inputs.iter().zip(&self.inputs) {
-            if given.meta().sizes() != expected.sizes() || given.dtype() != expected.dtype() {
+            let (order, sizes) = (given.meta().dim_order(), expected.sizes());
+            let same = given.meta().sizes() == sizes && given.dtype() == expected.dtype();
+            if !same || !order.same_layout(expected.dim_order(), sizes) {
                 let given = given.meta();
                 return Err(Error::invalid(format!("an input {given} of a graph lowered for {expected}")));
             }

@@ -1,6 +1,7 @@
 //! The step of [`Op::GroupFactors`](crate::Op::GroupFactors).
 
-use crate::node::{GroupFactors, image_layout};
+use crate::layouts::image_layout;
+use crate::node::GroupFactors;
 use kernels::compute::{Isa, Layout, group_norm_factors};
 use operator::{Error, KernelContext, Result};
 use tensor::{TensorMeta, TensorView, TensorViewMut};

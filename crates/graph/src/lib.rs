@@ -18,6 +18,7 @@ mod cast;
 mod executable;
 mod graph;
 mod group_factors;
+mod layouts;
 mod lower;
 mod node;
 mod packs;

@@ -132,7 +132,7 @@ fn action(graph: &Graph, node: &Node, isa: Isa, packs: &mut Packs) -> Result<(Ac
             let metas: Vec<_> = node.inputs.iter().map(|&v| graph.meta(v)).collect();
             (Action::Pointwise(Box::new(Pass::new(program, &metas, out, isa))), all())
         }
-        Op::GlobalMean => (Action::GlobalMean(GlobalMeanStep::new(graph.meta(node.inputs[0]))), all()),
+        Op::GlobalMean => (Action::GlobalMean(GlobalMeanStep::new(graph.meta(node.inputs[0]), isa)?), all()),
         Op::Attention(spec) => {
             let step = AttentionStep::new(spec, isa)
                 .ok_or_else(|| Error::invalid("attention of views that do not fit"))?;

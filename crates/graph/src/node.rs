@@ -2,10 +2,10 @@ use crate::graph::ValueId;
 use crate::pointwise::Program;
 use crate::strided::View;
 use kernels::compute::{Activation, Affine, Quantization, WeightBits};
-use kernels::compute::{ConvParams, Layout, Pooling, Windows};
+use kernels::compute::{ConvParams, Layout, Pooling, Unary, Windows};
 use operator::{Kernel, PreparedKernel};
 use std::sync::Arc;
-use tensor::{Scalar, TensorMeta};
+use tensor::Scalar;
 
 /// An operation of a graph with what it reads and writes.
 #[derive(Clone)]
@@ -161,6 +161,8 @@ pub struct Attention {
     pub(crate) factor: f32,
     /// Whether a query all of whose scores are negative infinity gives zeros.
     pub(crate) safe: bool,
+    /// What rounds every result on the way, where the program computes in half precision.
+    pub(crate) rounding: Option<Unary>,
     pub(crate) items: usize,
     pub(crate) heads: usize,
 }
@@ -305,15 +307,4 @@ impl CallArg {
             _ => 0,
         }
     }
-}
-
-/// The layout in which an image of this meta lies, if it is one of the two.
-pub(crate) fn image_layout(meta: &TensorMeta) -> Option<Layout> {
-    if meta.dim_order().is_contiguous() {
-        return Some(Layout::ChannelsFirst);
-    }
-    let rank = meta.rank();
-    let last = rank >= 3 && meta.dim_order()[rank - 1] == 1 && meta.dim_order()[0] == 0;
-    let ordered = meta.dim_order()[1..rank - 1].windows(2).all(|w| w[0] < w[1]);
-    (last && ordered).then_some(Layout::ChannelsLast)
 }

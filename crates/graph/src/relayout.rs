@@ -1,6 +1,6 @@
 //! The step of [`Op::Relayout`](crate::Op::Relayout).
 
-use crate::node::image_layout;
+use crate::layouts::image_layout;
 use kernels::compute::{Isa, Layout, MatMut, MatRef, copy};
 use operator::{KernelContext, Result};
 use tensor::{ScalarType, TensorMeta, TensorView, TensorViewMut};

@@ -1,8 +1,9 @@
 //! The steps of [`Op::Pool`](crate::Op::Pool) and [`Op::GlobalMean`](crate::Op::GlobalMean).
 
-use crate::node::{Pool, image_layout};
-use kernels::compute::{ConvFrame, Isa, Layout, pool_windows};
-use operator::{KernelContext, Result};
+use crate::layouts::image_layout;
+use crate::node::Pool;
+use kernels::compute::{ConvFrame, Isa, Layout, column_means, mean, pool_windows};
+use operator::{Error, KernelContext, Result};
 use tensor::{TensorMeta, TensorView, TensorViewMut};
 
 /// The sizes of images `[N, C, space..]` of so many space dimensions, before and after.
@@ -45,31 +46,28 @@ impl PoolStep {
 pub(crate) struct GlobalMeanStep {
     pixels: usize,
     channels: usize,
-    /// Whether the channels of a pixel lie together.
-    last: bool,
+    layout: Layout,
+    isa: Isa,
 }
 
 impl GlobalMeanStep {
-    pub(crate) fn new(x: &TensorMeta) -> Self {
-        let last = image_layout(x) == Some(Layout::ChannelsLast);
-        Self { pixels: x.sizes()[2..].iter().product(), channels: x.sizes()[1], last }
+    pub(crate) fn new(x: &TensorMeta, isa: Isa) -> Result<Self> {
+        let layout = image_layout(x)
+            .ok_or_else(|| Error::invalid(format!("the mean of an image that lies as {x}")))?;
+        Ok(Self { pixels: x.sizes()[2..].iter().product(), channels: x.sizes()[1], layout, isa })
     }
 
     pub(crate) fn run(&self, x: &TensorView<'_>, out: &mut TensorViewMut<'_>) -> Result<()> {
         let (x, out) = (x.storage::<f32>()?, out.storage_mut::<f32>()?);
-        let Self { pixels, channels, last } = *self;
-        let factor = 1.0 / pixels as f32;
-        if last {
-            for (image, sums) in x.chunks_exact(pixels * channels).zip(out.chunks_exact_mut(channels)) {
-                sums.fill(0.0);
-                for pixel in image.chunks_exact(channels) {
-                    sums.iter_mut().zip(pixel).for_each(|(s, p)| *s += p);
-                }
-                sums.iter_mut().for_each(|s| *s *= factor);
+        let Self { pixels, channels, layout, isa } = *self;
+        match layout {
+            Layout::ChannelsLast => {
+                let images = x.chunks_exact(pixels * channels).zip(out.chunks_exact_mut(channels));
+                images.for_each(|(image, means)| column_means(isa, image, means));
             }
-        } else {
-            for (plane, mean) in x.chunks_exact(pixels).zip(out) {
-                *mean = plane.iter().sum::<f32>() * factor;
+            Layout::ChannelsFirst => {
+                let planes = x.chunks_exact(pixels).zip(out);
+                planes.for_each(|(plane, out)| *out = mean(isa, plane));
             }
         }
         Ok(())

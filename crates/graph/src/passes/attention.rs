@@ -6,7 +6,7 @@ use crate::graph::{Graph, ValueId};
 use crate::node::{Attention, Call, Node, Op};
 use crate::pointwise::{Instr, Program};
 use crate::strided::View;
-use kernels::compute::{Binary, Isa};
+use kernels::compute::{Binary, Isa, Unary};
 use tensor::ScalarType;
 
 const PRODUCT: &str = "aten::bmm.out";
@@ -43,6 +43,22 @@ struct Scores {
     safe: bool,
 }
 
+/// What scores are: `product * factor + mask`, each result rounded where the program computes in half precision.
+struct Product {
+    product: ValueId,
+    factor: f32,
+    mask: Option<ValueId>,
+    rounding: Option<Unary>,
+}
+
+/// What a program rounds its input to, if that is all that it does.
+fn rounding(program: &Program) -> Option<Unary> {
+    match program.instrs.as_slice() {
+        &[Instr::Input(0), Instr::Unary(to @ (Unary::RoundToHalf | Unary::RoundToBfloat16), 0)] => Some(to),
+        _ => None,
+    }
+}
+
 impl<'g> Finder<'g> {
     fn new(graph: &'g Graph, isa: Isa) -> Self {
         Self { graph, producers: graph.producers(), counts: graph.use_counts(), isa }
@@ -65,12 +81,24 @@ impl<'g> Finder<'g> {
         v
     }
 
+    /// What a value is before it is rounded to half precision, if that is how it is computed, and what rounds it.
+    fn unrounded(&self, v: ValueId) -> (ValueId, Option<Unary>) {
+        match self.producer(v) {
+            Some(Node { op: Op::Pointwise(program), inputs, .. }) => match rounding(program) {
+                Some(to) => (inputs[0], Some(to)),
+                None => (v, None),
+            },
+            _ => (v, None),
+        }
+    }
+
     /// The attention whose last product is node `i`: the node that takes its place, and where.
     fn attention(&self, i: usize) -> Option<(usize, Node)> {
         let last = &self.graph.nodes[i];
         let [p, v] = self.product(last)?;
-        let scores = self.softmax(self.unshaped(p))?;
-        let (product, factor, mask) = self.scores(scores.value)?;
+        let (weights, _) = self.unrounded(self.unshaped(p));
+        let scores = self.softmax(weights)?;
+        let Product { product, factor, mask, rounding } = self.scores(scores.value)?;
         let [q, k] = self.product(self.producer(product)?)?;
         let view = |v: ValueId| View::of(self.graph, &self.producers, v);
         let views = [view(q)?, view(k)?, view(v)?];
@@ -79,10 +107,13 @@ impl<'g> Finder<'g> {
             Some(mask) => Some(view(mask)?.expand(sizes)?.reshape(flat)?),
             None => None,
         };
-        let (items, heads, out) = self.output(last.outputs[0]);
+        // In half precision the result is rounded, too.
+        let result = last.outputs[0];
+        let result = if rounding.is_some() { self.only_user_rounds(result)? } else { result };
+        let (items, heads, out) = self.output(result);
         let mut inputs: Vec<ValueId> = views.iter().map(|v| v.root).collect();
         inputs.extend(mask.as_ref().map(|m| m.root));
-        let spec = Attention { views, mask, factor, safe: scores.safe, items, heads };
+        let spec = Attention { views, mask, factor, safe: scores.safe, rounding, items, heads };
         AttentionStep::new(&spec, self.isa)?;
         let at = self.producers[out.0]?;
         let node = Node { op: Op::Attention(Box::new(spec)), inputs, outputs: vec![out] };
@@ -124,6 +155,7 @@ impl<'g> Finder<'g> {
     }
 
     fn plain_softmax(&self, v: ValueId) -> Option<ValueId> {
+        let (v, _) = self.unrounded(v);
         let (node, call) = self.call(v, "aten::_softmax.out")?;
         let x = *node.inputs.first()?;
         let (meta, rank) = (self.graph.meta(x), self.graph.meta(x).rank() as i64);
@@ -136,6 +168,9 @@ impl<'g> Finder<'g> {
     fn is_zeros(&self, v: ValueId) -> bool {
         if let Some(constant) = self.graph.floats(v) {
             return constant.iter().all(|&x| x == 0.0);
+        }
+        if let Some(Node { op: Op::Cast, inputs, .. }) = self.producer(v) {
+            return self.is_zeros(inputs[0]);
         }
         let zero = |c: &Call, position| c.scalar(position).is_some_and(|s| s.to_f64() == 0.0);
         match self.producer(v).and_then(|n| n.op.as_call()) {
@@ -165,8 +200,9 @@ impl<'g> Finder<'g> {
         found() == Some(true)
     }
 
-    /// The product that scores come from, its factor, and the mask that is added to it.
-    fn scores(&self, v: ValueId) -> Option<(ValueId, f32, Option<ValueId>)> {
+    /// What scores are computed from.
+    fn scores(&self, v: ValueId) -> Option<Product> {
+        let (v, mut rounding) = self.unrounded(v);
         let (mut at, mut factor, mut mask) = (v, 1.0, None);
         loop {
             let node = self.producer(at)?;
@@ -181,6 +217,14 @@ impl<'g> Finder<'g> {
                     (at, mask) = (product, Some(other));
                 }
                 Op::Pointwise(p) => {
+                    if let (before, Some(to)) = self.unrounded(at) {
+                        (at, rounding) = (before, Some(to));
+                        continue;
+                    }
+                    // Rounded once for each factor: of several, the first product is unknown to the step.
+                    if rounding.is_some() && factor != 1.0 {
+                        return None;
+                    }
                     factor *= match p.instrs.as_slice() {
                         [Instr::Input(0), Instr::Const(c), Instr::Binary(Binary::Mul, 0, 1)] => *c,
                         [Instr::Input(0), Instr::Const(c), Instr::Binary(Binary::Div, 0, 1)] => 1.0 / *c,
@@ -188,10 +232,18 @@ impl<'g> Finder<'g> {
                     };
                     at = node.inputs[0];
                 }
-                Op::Call(_) => return self.product(node).map(|_| (at, factor, mask)),
+                Op::Call(_) => {
+                    return self.product(node).map(|_| Product { product: at, factor, mask, rounding });
+                }
                 _ => return None,
             }
         }
+    }
+
+    /// The rounded form of a value, if that is all that it is used for.
+    fn only_user_rounds(&self, v: ValueId) -> Option<ValueId> {
+        let user = self.only_user(v)?;
+        (self.unrounded(user).0 == v).then_some(user)
     }
 
     fn leads_to_product(&self, v: ValueId) -> bool {

@@ -4,9 +4,10 @@
 
 use super::twins::Twins;
 use crate::graph::{Graph, ValueId};
+use crate::layouts::order_of;
 use crate::node::{Node, Op};
 use kernels::compute::Layout;
-use tensor::{DimOrder, TensorMeta};
+use tensor::TensorMeta;
 
 /// Operators whose kernels take images in any layout, and write the same one: the position of the
 /// output that is an image like the input goes with its name.
@@ -131,11 +132,6 @@ fn same_image(a: &TensorMeta, b: &TensorMeta) -> bool {
 }
 
 fn channels_last(meta: &TensorMeta) -> TensorMeta {
-    let rank = meta.rank();
-    let mut order: Vec<u8> = (0..rank as u8).collect();
-    if rank >= 3 {
-        order[1..].rotate_left(1);
-    }
-    let order = DimOrder::new(&order).unwrap_or(*meta.dim_order());
+    let order = order_of(Layout::ChannelsLast, meta.rank());
     TensorMeta::new(meta.dtype(), meta.sizes(), order).unwrap_or_else(|_| meta.clone())
 }

@@ -2,6 +2,7 @@
 //! joins what follows.
 
 use crate::graph::{Graph, ValueId};
+use crate::layouts::image_layout;
 use crate::node::{Call, GroupFactors, Node, Op};
 use crate::pointwise::{Instr, Program};
 use kernels::compute::Binary;
@@ -53,7 +54,7 @@ fn group_norm(
     let (x, out) = (graph.meta(node.inputs[0]), graph.meta(*node.outputs.first()?));
     let floats = node.inputs.iter().all(|&v| graph.meta(v).dtype() == ScalarType::Float);
     let unused = node.outputs[1..].iter().all(|v| counts[v.0] == 0);
-    if !floats || !unused || x != out || x.rank() < 3 || x.numel() == 0 {
+    if !floats || !unused || x != out || image_layout(x).is_none() || x.numel() == 0 {
         return None;
     }
     let size = |position: usize| usize::try_from(call.int(position)?).ok();

@@ -2,10 +2,11 @@
 //! that it does not know, or not in this form, stay calls.
 
 use crate::graph::{Constant, Graph, ValueId};
-use crate::node::{Call, CallArg, Convolution, Linear, Node, Op, image_layout};
+use crate::layouts::{self, has_layout, image_layout};
+use crate::node::{Call, CallArg, Convolution, Linear, Node, Op};
 use crate::pointwise::{Instr, Program};
 use crate::{bind, cast};
-use kernels::compute::{Activation, Binary, ConvParams, Unary};
+use kernels::compute::{self, Activation, Binary, ConvParams, Unary};
 use operator::{KernelContext, Results};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -32,11 +33,11 @@ pub(super) fn run(graph: &mut Graph, ctx: &KernelContext<'_>) {
 }
 
 fn normalize(graph: &mut Graph, node: Node, ctx: &KernelContext<'_>) {
-    if fold(graph, &node, ctx) || fold_cast(graph, &node) {
+    if fold(graph, &node, ctx) || fold_conversion(graph, &node, ctx) {
         return;
     }
     let node = plain_weights(graph, node);
-    let new = rewrite(graph, &node);
+    let new = rewrite(graph, &node).filter(|new| layouts::fit(graph, new));
     graph.nodes.push(new.unwrap_or(node));
 }
 
@@ -117,7 +118,7 @@ fn fold(graph: &mut Graph, node: &Node, ctx: &KernelContext<'_>) -> bool {
     let Some(inputs) = node.inputs.iter().map(|&v| graph.get(v).view()).collect::<Option<Vec<_>>>() else {
         return false;
     };
-    match compute(graph, call, &inputs, &node.outputs, ctx) {
+    match compute_call(graph, call, &inputs, &node.outputs, ctx) {
         Some(tensors) => {
             for (&v, tensor) in node.outputs.iter().zip(tensors) {
                 graph.values[v.0].constant = Some(Constant::Computed(Arc::new(tensor)));
@@ -128,18 +129,34 @@ fn fold(graph: &mut Graph, node: &Node, ctx: &KernelContext<'_>) -> bool {
     }
 }
 
-/// Converts a constant to f32. Says whether it did.
-fn fold_cast(graph: &mut Graph, node: &Node) -> bool {
-    let (Op::Cast, &[from], &[to]) = (&node.op, &node.inputs[..], &node.outputs[..]) else { return false };
-    let wide = graph.get(from).view().as_ref().and_then(cast::widen);
-    let folded = wide.is_some() && !graph.outputs.contains(&to);
-    if let Some(wide) = wide.filter(|_| folded) {
-        graph.values[to.0].constant = Some(Constant::Computed(Arc::new(wide)));
+/// Converts or rounds a constant. Says whether it did.
+fn fold_conversion(graph: &mut Graph, node: &Node, ctx: &KernelContext<'_>) -> bool {
+    let (&[from], &[to]) = (&node.inputs[..], &node.outputs[..]) else { return false };
+    if graph.outputs.contains(&to) || graph.meta(to).nbytes() > LARGEST_CONSTANT {
+        return false;
+    }
+    let computed = |x: &TensorView<'_>| -> Option<Tensor> {
+        let mut tensor = Tensor::zeros(graph.meta(to).clone()).ok()?;
+        let mut out = tensor.view_mut();
+        match &node.op {
+            Op::Cast => cast::run(ctx, x, &mut out).ok()?,
+            Op::Pointwise(program) => {
+                let &[Instr::Input(0), Instr::Unary(f, 0)] = &program.instrs[..] else { return None };
+                compute::unary(ctx.pool(), ctx.isa(), f, x.storage().ok()?, out.storage_mut().ok()?);
+            }
+            _ => return None,
+        }
+        Some(tensor)
+    };
+    let tensor = graph.get(from).view().as_ref().and_then(computed);
+    let folded = tensor.is_some();
+    if let Some(tensor) = tensor {
+        graph.values[to.0].constant = Some(Constant::Computed(Arc::new(tensor)));
     }
     folded
 }
 
-fn compute(
+fn compute_call(
     graph: &Graph,
     call: &Call,
     inputs: &[TensorView<'_>],
@@ -414,7 +431,7 @@ fn convolution(graph: &Graph, node: &Node, call: &Call) -> Option<Convolution> {
         && params.kernel.iter().chain(&params.padding).all(|&n| n < 1 << 20)
         && params.weights() == w.numel()
         && conv_sizes(&params, x, space, out, spread(7, 0)?)
-        && layout == image_layout(out)?;
+        && has_layout(out, layout);
     sane.then_some(Convolution {
         params,
         space,

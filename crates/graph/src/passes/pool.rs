@@ -1,7 +1,8 @@
 //! Pooling of channels-last images becomes nodes of the graph's own.
 
 use crate::graph::Graph;
-use crate::node::{Call, Node, Op, Pool, image_layout};
+use crate::layouts::has_layout;
+use crate::node::{Call, Node, Op, Pool};
 use kernels::compute::{Layout, Pooling, Windows};
 use tensor::ScalarType;
 
@@ -28,7 +29,7 @@ fn pool(graph: &Graph, node: &Node, call: &Call) -> Option<Pool> {
     };
     let (x, out) = (graph.meta(*node.inputs.first()?), graph.meta(*node.outputs.first()?));
     let image = |m: &tensor::TensorMeta| {
-        m.rank() == 4 && m.dtype() == ScalarType::Float && image_layout(m) == Some(Layout::ChannelsLast)
+        m.rank() == 4 && m.dtype() == ScalarType::Float && has_layout(m, Layout::ChannelsLast)
     };
     if call.input_at(0) != Some(0) || !image(x) || !image(out) || x.numel() == 0 {
         return None;

@@ -32,8 +32,8 @@ pub use qconv::{QuantizedConv, QuantizedConvOut, QuantizedImages};
 pub use qgemm::{PackedWeights, QuantizedEpilogue, QuantizedOut, QuantizedRows, WeightBits, Weights, qgemm};
 pub use quantize::{Affine, Quantization, dequantize, quantize, range};
 pub use rows::{
-    affine, group_norm_factors, layer_norm, max, mean_rstd, min, rms_norm, softmax, softmax_across,
-    softmax_in_place, sum, sum_of_squares,
+    affine, column_means, group_norm_factors, layer_norm, max, mean, mean_rstd, min, rms_norm, softmax,
+    softmax_across, softmax_in_place, sum, sum_of_squares,
 };
 pub use transpose::copy;
 pub use window::{Pooling, Windows, pool_windows};

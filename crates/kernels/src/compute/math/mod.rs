@@ -54,6 +54,10 @@ pub enum Unary {
     Hardsigmoid,
     /// `x min(max(x + 3, 0), 6) / 6`; 2 ulp.
     Hardswish,
+    /// The nearest float16, ties to even; infinity beyond them.
+    RoundToHalf,
+    /// The nearest bfloat16, ties to even; infinity beyond them.
+    RoundToBfloat16,
 }
 
 /// A function of two elements.
@@ -191,6 +195,8 @@ macro_rules! with_unary {
             Unary::GeluTanh => $apply!(|x| scalar::gelu_tanh($s, x)),
             Unary::Hardsigmoid => $apply!(|x| scalar::hardsigmoid(x)),
             Unary::Hardswish => $apply!(|x| scalar::hardswish(x)),
+            Unary::RoundToHalf => $apply!(|x| scalar::round_to_half(x)),
+            Unary::RoundToBfloat16 => $apply!(|x| scalar::round_to_bfloat16(x)),
         }
     };
 }

@@ -199,3 +199,26 @@ pub(crate) fn hardswish(x: f32) -> f32 {
     let y = if y > 6.0 { 6.0 } else { y };
     x * y / 6.0
 }
+
+/// The nearest float16, ties to even; infinity beyond them.
+#[inline(always)]
+pub(crate) fn round_to_half(x: f32) -> f32 {
+    let bits = x.to_bits();
+    let magnitude = f32::from_bits(bits & 0x7fff_ffff);
+    // Thirteen bits go. A carry goes into the exponent, as it should.
+    let normal = f32::from_bits((bits & 0x7fff_ffff).wrapping_add(0xfff + (bits >> 13 & 1)) & !0x1fff);
+    // Below the normal numbers steps are 2^-24, as those of f32 from one half on.
+    let small = (magnitude + 0.5) - 0.5;
+    let y = if magnitude < 6.103_515_6e-5 { small } else { normal };
+    let y = if magnitude >= 65_520.0 { f32::INFINITY } else { y };
+    let y = f32::from_bits(y.to_bits() | bits & 0x8000_0000);
+    if magnitude.is_nan() { x } else { y }
+}
+
+/// The nearest bfloat16, ties to even; infinity beyond them.
+#[inline(always)]
+pub(crate) fn round_to_bfloat16(x: f32) -> f32 {
+    let bits = x.to_bits();
+    let y = f32::from_bits(bits.wrapping_add(0x7fff + (bits >> 16 & 1)) & 0xffff_0000);
+    if x.is_nan() { x } else { y }
+}

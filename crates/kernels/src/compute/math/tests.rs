@@ -154,3 +154,35 @@ fn pairs_are_combined() {
         assert_eq!(out[61], 33.0);
     }
 }
+
+#[test]
+fn halves_are_the_nearest_and_ties_go_to_even() {
+    let (mut xs, mut ties) = (walk(f32::MIN, f32::MAX), Vec::new());
+    for bits in 0..=u16::MAX {
+        for x in [half::f16::from_bits(bits).to_f32(), half::bf16::from_bits(bits).to_f32()] {
+            ties.extend([-1i32, 0, 1].map(|d| f32::from_bits((x.to_bits() as i32).wrapping_add(d) as u32)));
+            ties.extend(
+                [0xfff, 0x1000, 0x1001, 0x7fff, 0x8000, 0x8001].map(|d| f32::from_bits(x.to_bits() | d)),
+            );
+        }
+    }
+    xs.extend(ties);
+    xs.extend([65_519.99, 65_520.0, 3.395e38, f32::INFINITY, f32::NAN, -0.0, 2e-8, 2.98e-8, 2.981e-8, 1e-40]);
+    let expected: [(Unary, fn(f32) -> f32); 2] = [
+        (Unary::RoundToHalf, |x| half::f16::from_f32(x).to_f32()),
+        (Unary::RoundToBfloat16, |x| half::bf16::from_f32(x).to_f32()),
+    ];
+    for (op, expected) in expected {
+        for isa in Isa::available() {
+            let mut out = vec![0.0; xs.len()];
+            unary(&Pool::serial(), isa, op, &xs, &mut out);
+            for (&x, &y) in xs.iter().zip(&out) {
+                let want = expected(x);
+                assert!(
+                    y.to_bits() == want.to_bits() || y.is_nan() && want.is_nan(),
+                    "{op:?}({x:e}) is {y:e}"
+                );
+            }
+        }
+    }
+}

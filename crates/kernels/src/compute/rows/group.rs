@@ -4,11 +4,12 @@ use super::super::conv::Layout;
 use super::super::isa::Isa;
 use super::super::simd::{Op, Simd, dispatch};
 use super::norm::mean_rstd;
+use super::reduce::{COLUMNS, column_sums_of};
 use pool::Pool;
 
 /// Elements of a channels-last image that are looked at together: they stay in a near cache.
 const BLOCK: usize = 1 << 14;
-/// Pixels of such a block at most: their sum is taken in f32.
+/// Pixels of such a block at most.
 const PIXELS: usize = 512;
 
 /// The factors of group normalisation: for each image and channel those `scale` and `shift` with which
@@ -96,19 +97,17 @@ impl Op for Moments<'_> {
     type Out = ();
 
     #[inline(always)]
-    fn run<S: Simd>(self, s: S) {
+    fn run<S: Simd>(self, _: S) {
         let Moments { x, means, squares } = self;
         let channels = means.len();
-        for pixel in x.chunks_exact(channels) {
-            means.iter_mut().zip(pixel).for_each(|(m, x)| *m += x);
-        }
-        let factor = channels as f32 / x.len() as f32;
-        means.iter_mut().for_each(|m| *m *= factor);
-        for pixel in x.chunks_exact(channels) {
-            for ((square, x), mean) in squares.iter_mut().zip(pixel).zip(means.iter()) {
-                let d = x - mean;
-                *square = s.mul_add1(d, d, *square);
-            }
+        let pixels = (x.len() / channels) as f64;
+        for (i, (means, squares)) in means.chunks_mut(COLUMNS).zip(squares.chunks_mut(COLUMNS)).enumerate() {
+            let sums = column_sums_of(x, channels, i * COLUMNS, |_, x| x);
+            let mut middles = [0.0; COLUMNS];
+            middles.iter_mut().zip(sums).for_each(|(m, sum)| *m = (sum / pixels) as f32);
+            let sums = column_sums_of(x, channels, i * COLUMNS, |c, x| (x - middles[c]) * (x - middles[c]));
+            means.copy_from_slice(&middles[..means.len()]);
+            squares.iter_mut().zip(sums).for_each(|(square, sum)| *square = sum as f32);
         }
     }
 }
