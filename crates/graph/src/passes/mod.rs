@@ -2,7 +2,7 @@
 //!
 //! | pass | what it does |
 //! | --- | --- |
-//! | [`widen`] | what computes in half precision computes in f32 |
+//! | [`widen`] | what computes in half precision computes in f32, and is rounded as in half precision |
 //! | [`normalize`] | computes what depends on constants alone; known operators become nodes of the graph's own kinds |
 //! | [`quantized`] | products and convolutions of dequantized numbers become those of the numbers |
 //! | [`attention`] | attention becomes one node |
