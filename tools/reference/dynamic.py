@@ -84,6 +84,14 @@ class Chosen(nn.Module):
         return y.exp().sum(1), chosen, y.abs().sqrt()
 
 
+class Branch(nn.Module):
+    """A branch that is chosen by a size: the plan declares an integer where a comparison writes a boolean."""
+
+    def forward(self, x):
+        y = torch.cond(x.shape[0] > 4, lambda x: x.sin() + 1.0, lambda x: x.cos() * 2.0, (x,))
+        return torch.relu(y * 2 - 1) + 0.5
+
+
 BATCH = Dim("batch", min=0, max=9)
 PLAIN = Dim("batch", min=1, max=9)
 SEQUENCE = Dim("sequence", min=2, max=11)
@@ -106,7 +114,9 @@ NETWORKS = {
     ),
     "state": (State, (9, 6), {0: PLAIN}, [(9, 6), (9, 6), (2, 6), (9, 6), (2, 6), (2, 6), (1, 6)]),
     "chosen": (Chosen, (9, 5), {0: PLAIN}, [(9, 5), (9, 5), (3, 5), (3, 5), (9, 5)]),
+    "branch": (Branch, (9, 5), {0: PLAIN}, [(9, 5), (9, 5), (3, 5), (4, 5), (3, 5), (5, 5), (9, 5), (1, 5)]),
 }
+
 
 def write(folder, name):
     make, example, dynamic, shapes = NETWORKS[name]

@@ -159,7 +159,6 @@ fn programs() -> Vec<Case> {
         ("free_no_tensor.pte", instruction(Instruction::FreeCall { value_index: 5 })),
         ("bounds_jump.pte", instruction(jump(7, 7))),
         ("bounds_jump_negative.pte", instruction(jump(7, -1))),
-        ("jump_condition_int.pte", instruction(jump(5, 0))),
         ("jump_condition_float.pte", instruction(jump(0, 0))),
         ("bounds_int_list.pte", value(EValue::IntList(vec![5, i64::MAX]))),
         ("int_list_of_bool.pte", value(EValue::IntList(vec![7]))),

@@ -174,6 +174,8 @@ impl Graph {
 
     /// For each value the number of nodes and results that use it.
     pub(crate) fn use_counts(&self) -> Vec<usize> {
+        #[cfg(test)]
+        scans::count();
         let mut counts = vec![0; self.values.len()];
         let uses = self.nodes.iter().flat_map(|n| &n.inputs).chain(&self.outputs);
         uses.for_each(|v| counts[v.0] += 1);
@@ -182,17 +184,13 @@ impl Graph {
 
     /// For each value the index of the node that writes it.
     pub(crate) fn producers(&self) -> Vec<Option<usize>> {
+        #[cfg(test)]
+        scans::count();
         let mut producers = vec![None; self.values.len()];
         for (i, node) in self.nodes.iter().enumerate() {
             node.outputs.iter().for_each(|v| producers[v.0] = Some(i));
         }
         producers
-    }
-
-    /// Lets every user of `old` use `new`.
-    pub(crate) fn replace_uses(&mut self, old: ValueId, new: ValueId) {
-        let uses = self.nodes.iter_mut().flat_map(|n| &mut n.inputs).chain(&mut self.outputs);
-        uses.filter(|v| **v == old).for_each(|v| *v = new);
     }
 
     /// Takes away nodes none of whose outputs is used.
@@ -237,5 +235,23 @@ impl fmt::Display for Graph {
 impl fmt::Debug for Graph {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Graph({} values, {} nodes)", self.values.len(), self.nodes.len())
+    }
+}
+
+/// How often all nodes of a graph were looked at, for tests.
+#[cfg(test)]
+pub(crate) mod scans {
+    use std::cell::Cell;
+
+    thread_local!(static SCANS: Cell<usize> = const { Cell::new(0) });
+
+    pub(crate) fn count() {
+        SCANS.set(SCANS.get() + 1);
+    }
+
+    pub(crate) fn of(work: impl FnOnce()) -> usize {
+        let before = SCANS.get();
+        work();
+        SCANS.get() - before
     }
 }

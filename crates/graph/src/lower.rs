@@ -47,7 +47,7 @@ pub(crate) fn lower(mut graph: Graph, isa: Isa, packs: &mut Packs) -> Result<Exe
         let (action, used) = action(&graph, node, isa, packs)?;
         for (i, v) in node.inputs.iter().enumerate() {
             // What is read at run time is never counted down to nothing.
-            left[v.0] -= usize::from(!used.contains(&i));
+            left[v.0] -= usize::from(used.binary_search(&i).is_err());
             if left[v.0] == 0 {
                 graph.values[v.0].constant = None;
             }
@@ -81,20 +81,23 @@ pub(crate) fn lower(mut graph: Graph, isa: Isa, packs: &mut Packs) -> Result<Exe
         .collect();
     let (offsets, workspace) = place(&lifetimes);
     let mut values: Vec<Slot> = Vec::with_capacity(graph.values.len());
-    let place_of = |v: usize| {
-        let index = written.iter().position(|&w| w == v)?;
-        Some(Extent { arena: 0, offset: offsets[index], len: lifetimes[index].bytes })
-    };
-    let needed: HashSet<usize> = steps.iter().flat_map(|s| s.inputs.iter().map(|&v| alias[v])).collect();
+    let mut places = vec![None; graph.values.len()];
+    for (index, &v) in written.iter().enumerate() {
+        places[v] = Some(Extent { arena: 0, offset: offsets[index], len: lifetimes[index].bytes });
+    }
+    let mut inputs = vec![None; graph.values.len()];
+    graph.inputs.iter().enumerate().for_each(|(i, v)| inputs[v.0] = Some(i));
+    let results = graph.outputs.iter().map(|v| alias[v.0]);
+    let needed: HashSet<usize> =
+        steps.iter().flat_map(|s| s.inputs.iter().map(|&v| alias[v])).chain(results).collect();
     for (v, value) in graph.values.iter().enumerate() {
         let root = alias[v];
-        let source = if let Some(extent) = place_of(root) {
+        let source = if let Some(extent) = places[root] {
             Source::Workspace(extent)
-        } else if let Some(i) = graph.inputs.iter().position(|input| input.0 == root) {
+        } else if let Some(i) = inputs[root] {
             Source::Input(i)
         } else {
-            let used = needed.contains(&root) || graph.outputs.iter().any(|o| alias[o.0] == root);
-            let constant = graph.values[root].constant.clone().filter(|_| used);
+            let constant = graph.values[root].constant.clone().filter(|_| needed.contains(&root));
             constant.map_or(Source::None, Source::Constant)
         };
         values.push(Slot { meta: value.meta.clone(), source });
@@ -112,7 +115,7 @@ pub(crate) fn lower(mut graph: Graph, isa: Isa, packs: &mut Packs) -> Result<Exe
     })
 }
 
-/// What a node does at run time, and which of its inputs it still reads then.
+/// What a node does at run time, and which of its inputs it still reads then, in order.
 fn action(graph: &Graph, node: &Node, isa: Isa, packs: &mut Packs) -> Result<(Action, Vec<usize>)> {
     let all = || (0..node.inputs.len()).collect();
     let out = graph.meta(node.outputs[0]);

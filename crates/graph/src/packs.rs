@@ -17,6 +17,8 @@ use std::sync::{Arc, Weak};
 pub struct Packs {
     hasher: RandomState,
     made: HashMap<Source, Vec<Made>>,
+    /// Entries at which the next look for those that nobody holds is due.
+    crowded: usize,
 }
 
 /// The bytes that were packed.
@@ -89,12 +91,13 @@ impl Packs {
             Constant::Shared(_) => Source::Address(bytes.as_ptr() as usize, bytes.len()),
             Constant::Computed(_) => Source::Hash(self.hasher.hash_one(bytes), bytes.len()),
         };
-        if !self.made.contains_key(&source) {
-            // What nobody holds any more goes when something new comes.
+        if !self.made.contains_key(&source) && self.made.len() >= self.crowded {
+            // What nobody holds any more goes whenever there are twice as many entries as were held.
             self.made.retain(|_, list| {
                 list.retain(Made::is_held);
                 !list.is_empty()
             });
+            self.crowded = 2 * self.made.len() + 1;
         }
         self.made.entry(source).or_default()
     }

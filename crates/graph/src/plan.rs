@@ -1,5 +1,8 @@
 //! Where in the workspace each value lies: values that live at the same time lie apart.
 
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+
 /// Alignment of a value in the workspace, in bytes.
 const ALIGNMENT: usize = 64;
 
@@ -14,9 +17,80 @@ pub(crate) struct Lifetime {
     pub(crate) last: usize,
 }
 
-/// Places for all of them, and the size of the workspace. The largest is placed first, each at the
-/// lowest offset at which it meets nothing that lives at the same time.
+/// Values up to which the largest is placed first, which takes comparing each with each.
+const FEW: usize = 4096;
+
+/// Places for all of them, and the size of the workspace.
 pub(crate) fn place(lifetimes: &[Lifetime]) -> (Vec<usize>, usize) {
+    if lifetimes.len() <= FEW { largest_first(lifetimes) } else { in_order(lifetimes) }
+}
+
+/// Each value, in the order of the steps, takes the smallest gap that holds it, or the end.
+fn in_order(lifetimes: &[Lifetime]) -> (Vec<usize>, usize) {
+    let mut order: Vec<usize> = (0..lifetimes.len()).collect();
+    order.sort_by_key(|&i| lifetimes[i].first);
+    let mut leaving: BinaryHeap<Reverse<(usize, usize)>> = BinaryHeap::new();
+    let (mut gaps, mut end, mut offsets) = (Gaps::default(), 0, vec![0; lifetimes.len()]);
+    for i in order {
+        let life = lifetimes[i];
+        while let Some(&Reverse((last, other))) = leaving.peek()
+            && last < life.first
+        {
+            leaving.pop();
+            gaps.free(offsets[other], lifetimes[other].bytes.next_multiple_of(ALIGNMENT));
+        }
+        let size = life.bytes.next_multiple_of(ALIGNMENT);
+        offsets[i] = gaps.take(size).unwrap_or_else(|| {
+            end += size;
+            end - size
+        });
+        leaving.push(Reverse((life.last.max(life.first), i)));
+    }
+    (offsets, end)
+}
+
+/// What is free between values, by offset and by size.
+#[derive(Default)]
+struct Gaps {
+    by_offset: BTreeMap<usize, usize>,
+    by_size: BTreeSet<(usize, usize)>,
+}
+
+impl Gaps {
+    fn free(&mut self, mut offset: usize, mut size: usize) {
+        if size == 0 {
+            return;
+        }
+        if let Some((&before, &len)) =
+            self.by_offset.range(..offset).next_back().filter(|(o, l)| *o + *l == offset)
+        {
+            self.remove(before, len);
+            (offset, size) = (before, size + len);
+        }
+        if let Some(&len) = self.by_offset.get(&(offset + size)) {
+            self.remove(offset + size, len);
+            size += len;
+        }
+        self.by_offset.insert(offset, size);
+        self.by_size.insert((size, offset));
+    }
+
+    fn take(&mut self, size: usize) -> Option<usize> {
+        let &(len, offset) = self.by_size.range((size, 0)..).next()?;
+        self.remove(offset, len);
+        self.free(offset + size, len - size);
+        Some(offset)
+    }
+
+    fn remove(&mut self, offset: usize, size: usize) {
+        self.by_offset.remove(&offset);
+        self.by_size.remove(&(size, offset));
+    }
+}
+
+/// The largest value is placed first, each at the lowest offset at which it meets nothing that lives at the
+/// same time.
+fn largest_first(lifetimes: &[Lifetime]) -> (Vec<usize>, usize) {
     let mut order: Vec<usize> = (0..lifetimes.len()).collect();
     order.sort_by_key(|&i| (std::cmp::Reverse(lifetimes[i].bytes), lifetimes[i].first));
     let mut offsets = vec![0; lifetimes.len()];
@@ -66,8 +140,21 @@ mod tests {
 
     #[test]
     fn what_lives_together_lies_apart() {
-        let lives = [life(64, 0, 9), life(640, 1, 2), life(100, 2, 5), life(64, 3, 3), life(600, 4, 9)];
-        let (offsets, size) = place(&lives);
+        let few = [life(64, 0, 9), life(640, 1, 2), life(100, 2, 5), life(64, 3, 3), life(600, 4, 9)];
+        apart(&few, largest_first(&few));
+        apart(&few, in_order(&few));
+        let many: Vec<_> = (0..300).map(|i| life(i * 37 % 1000, i, i + i * 13 % 40)).collect();
+        apart(&many, largest_first(&many));
+        apart(&many, in_order(&many));
+    }
+
+    #[test]
+    fn many_values_are_placed_in_order() {
+        let chain: Vec<_> = (0..3 * FEW).map(|i| life(1000, i, i + 1)).collect();
+        assert_eq!(place(&chain).1, 2048);
+    }
+
+    fn apart(lives: &[Lifetime], (offsets, size): (Vec<usize>, usize)) {
         for (i, a) in lives.iter().enumerate() {
             for (j, b) in lives.iter().enumerate().skip(i + 1) {
                 let together = a.first <= b.last && b.first <= a.last;

@@ -11,6 +11,9 @@ use tensor::ScalarType;
 /// A run of elements: how many, and how far apart.
 type Part = (usize, usize);
 
+/// Nodes that a view leads through.
+const MOST_NODES: usize = 64;
+
 /// Dimensions that a value's view may have.
 const MOST_PARTS: usize = 16;
 
@@ -28,13 +31,17 @@ pub(crate) struct View {
 }
 
 impl View {
-    /// The view that a value is of the furthest value that still has its elements. `producers` are the
-    /// graph's.
-    pub(crate) fn of(graph: &Graph, producers: &[Option<usize>], value: ValueId) -> Option<Self> {
+    /// The view that a value is of the furthest value that still has its elements, some nodes away at most.
+    /// `producer` gives the node that writes a value of the graph.
+    pub(crate) fn of<'g>(
+        graph: &'g Graph,
+        producer: &dyn Fn(ValueId) -> Option<&'g Node>,
+        value: ValueId,
+    ) -> Option<Self> {
         // From the value back, as far as each node is a view of its input.
         let mut chain = Vec::new();
         let mut at = value;
-        while let Some(node) = producers[at.0].map(|p| &graph.nodes[p]) {
+        while let Some(node) = producer(at).filter(|_| chain.len() < MOST_NODES) {
             let one = node.outputs.len() == 1
                 && plain(graph, at)
                 && node.inputs.first().is_some_and(|&v| plain(graph, v));
@@ -256,7 +263,7 @@ mod tests {
     fn view(sizes: &[usize]) -> View {
         let mut graph = Graph::new();
         let x = graph.input(TensorMeta::contiguous(ScalarType::Float, sizes).unwrap());
-        View::of(&graph, &[None], x).unwrap()
+        View::of(&graph, &|_| None, x).unwrap()
     }
 
     #[test]

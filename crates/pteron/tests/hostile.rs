@@ -4,7 +4,8 @@
 //! `PTERON_MUTATIONS` sets the number of mutations (default 3,000), `PTERON_SEED` the first seed. A
 //! failure names the file and the seed that made it.
 
-use pteron::format::ptd;
+use pteron::format::container::Blob;
+use pteron::format::{ptd, pte};
 use pteron::{
     BackendRegistry, BytesLoader, EValue, Limits, LoadOptions, NamedDataMap, Program, PtdDataMap, Tensor,
     TensorMeta,
@@ -289,6 +290,88 @@ fn mutations_fail_cleanly_or_run() {
     let ran = RAN.load(Ordering::Relaxed);
     println!("{count} mutations, {ran} of which still ran");
     assert!(ran > 0, "no mutated program ran: the mutations are too wild to test anything past the reader");
+}
+
+/// The small programs of one operator each.
+fn operator_programs() -> Vec<(PathBuf, Vec<u8>)> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata");
+    let folders =
+        |name: &str| std::fs::read_dir(root.join(name)).expect("testdata").map(|e| e.unwrap().path());
+    let folders: Vec<PathBuf> =
+        folders("operators").chain(folders("corpus/ops")).filter(|p| p.is_dir()).collect();
+    let files = folders.iter().flat_map(|f| std::fs::read_dir(f).unwrap().map(|e| e.unwrap().path()));
+    let mut files: Vec<PathBuf> = files.filter(|p| p.extension().is_some_and(|e| e == "pte")).collect();
+    files.extend(cases().into_iter().map(|case| case.join("model.pte")));
+    files.sort();
+    assert!(files.len() > 200, "only {} programs of operators", files.len());
+    files.into_iter().map(|path| (path.clone(), std::fs::read(path).unwrap())).collect()
+}
+
+/// Gives some integers of a program, which are attributes, other values. Tensors stay as small as they are.
+fn mutate_attributes(bytes: &[u8], random: &mut Random) -> Option<Vec<u8>> {
+    const ODD: [i64; 16] = [
+        0,
+        1,
+        2,
+        3,
+        7,
+        64,
+        999,
+        4_096,
+        40_000,
+        65_535,
+        1 << 20,
+        1 << 24,
+        1 << 30,
+        i32::MAX as i64,
+        1 << 40,
+        i64::MAX,
+    ];
+    let loader = Arc::new(BytesLoader::new(bytes.to_vec()));
+    let program = Program::load(loader, &Limits::strict()).ok()?;
+    let source =
+        |range: std::ops::Range<u64>| Blob::bytes(bytes[range.start as usize..range.end as usize].to_vec());
+    let mut builder = pte::Builder::from_program(program.tables(), source);
+    let plans = builder.execution_plan.iter_mut();
+    let ints = plans.flat_map(|plan| &mut plan.values).filter_map(|value| match value {
+        pte::EValue::Int(int) => Some(int),
+        _ => None,
+    });
+    let mut ints: Vec<&mut i64> = ints.collect();
+    if ints.is_empty() {
+        return None;
+    }
+    for _ in 0..1 + random.below(6) {
+        let at = random.below(ints.len());
+        let odd = ODD[random.below(ODD.len())];
+        *ints[at] = if random.below(8) == 0 { -odd } else { odd };
+    }
+    let mut file = Vec::new();
+    builder.finish().and_then(|draft| draft.write(&mut file)).ok()?;
+    Some(file)
+}
+
+#[test]
+fn hostile_attributes_of_small_tensors_take_no_time() {
+    let watchdog = Watchdog::new();
+    let programs = operator_programs();
+    let (first, count) = (setting("PTERON_SEED", 1), setting("PTERON_MUTATIONS", 3_000));
+    // The slowest are told: `PTERON_SLOW` is in milliseconds.
+    let slow = Duration::from_millis(setting("PTERON_SLOW", u64::MAX));
+    let mut ran = 0;
+    for seed in first..first + count {
+        let mut random = Random(seed);
+        let (path, bytes) = &programs[random.below(programs.len())];
+        let Some(file) = mutate_attributes(bytes, &mut random) else { continue };
+        let (what, started) =
+            (|| format!("{} with attributes of seed {seed}", path.display()), Instant::now());
+        ran += usize::from(watchdog.check(&what, &file, None));
+        if started.elapsed() > slow {
+            println!("{:?}: {}", started.elapsed(), what());
+        }
+    }
+    println!("{count} programs, {ran} of which ran");
+    assert!(ran as u64 * 20 > count, "only {ran} programs ran");
 }
 
 #[test]

@@ -2,6 +2,7 @@
 //! which can then follow the node before it.
 
 use super::join::{inlined, own_producer};
+use super::links::Links;
 use crate::graph::Graph;
 use crate::node::{Node, Op};
 use crate::pointwise::{Instr, Program};
@@ -12,28 +13,34 @@ const LONGEST: usize = 12;
 
 /// Rewrites every elementwise node that, with what is computed for it alone, is a known activation.
 pub(super) fn run(graph: &mut Graph) {
-    let mut i = 0;
-    while i < graph.nodes.len() {
-        let (counts, producers) = (graph.use_counts(), graph.producers());
-        let mut next = Some(graph.nodes[i].clone());
-        // The widest spelling counts: two clamps are one.
-        while let Some(Node { op: Op::Pointwise(program), inputs, outputs }) = &next {
-            if let Some(known) = recognize(program) {
-                let (inputs, outputs) = (inputs.clone(), outputs.clone());
-                graph.nodes[i] = Node { op: Op::Pointwise(known), inputs, outputs };
-            }
-            next = next.iter().find_map(|node| {
-                (0..node.inputs.len()).find_map(|slot| {
-                    let p = own_producer(graph, node, slot, &counts, &producers)?;
-                    inlined(graph, node, slot, p, LONGEST)
-                })
-            });
+    let mut links = Links::of(graph);
+    for i in 0..graph.nodes.len() {
+        if let Some(known) = widest(graph, &links, &graph.nodes[i]) {
+            let inputs = graph.nodes[i].inputs.clone();
+            links.replace(graph, i, known);
+            links.remove_unused(graph, inputs);
         }
-        // What the spelling alone has used stands before this node, and is gone.
-        let before = graph.nodes.len();
-        graph.drop_unused_nodes();
-        i = (i + 1).saturating_sub(before - graph.nodes.len());
     }
+    links.finish(graph);
+}
+
+/// The widest known spelling that ends with a node: two clamps are one.
+fn widest(graph: &Graph, links: &Links, node: &Node) -> Option<Node> {
+    let Op::Pointwise(_) = node.op else { return None };
+    let (mut next, mut found) = (Some(node.clone()), None);
+    while let Some(Node { op: Op::Pointwise(program), inputs, outputs }) = &next {
+        if let Some(known) = recognize(program) {
+            let (inputs, outputs) = (inputs.clone(), outputs.clone());
+            found = Some(Node { op: Op::Pointwise(known), inputs, outputs });
+        }
+        next = next.iter().find_map(|node| {
+            (0..node.inputs.len()).find_map(|slot| {
+                let p = own_producer(graph, node, slot, links)?;
+                inlined(graph, node, slot, p, LONGEST)
+            })
+        });
+    }
+    found
 }
 
 /// The activation that a program of one input computes, in its shortest form.

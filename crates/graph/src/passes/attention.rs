@@ -1,6 +1,7 @@
 //! Attention: `softmax(q k + mask) v`, however a program spells it, becomes one node that reads queries,
 //! keys and values where they are and writes the heads of a query side by side.
 
+use super::links::Links;
 use crate::attention::AttentionStep;
 use crate::graph::{Graph, ValueId};
 use crate::node::{Attention, Call, Node, Op};
@@ -13,26 +14,25 @@ const PRODUCT: &str = "aten::bmm.out";
 
 /// Rewrites every attention of a graph.
 pub(super) fn run(graph: &mut Graph, isa: Isa) {
-    let mut i = 0;
-    while i < graph.nodes.len() {
+    let mut links = Links::of(graph);
+    for i in 0..graph.nodes.len() {
         let product = graph.nodes[i].op.as_call().is_some_and(|c| c.name() == PRODUCT);
-        let found = if product { Finder::new(graph, isa).attention(i) } else { None };
+        let found = product.then(|| Finder { graph, links: &links, isa }.attention(i)).flatten();
         if let Some((at, node)) = found {
-            let before = graph.nodes.len();
-            graph.nodes[at] = node;
-            graph.drop_unused_nodes();
-            // Nodes before this one are gone.
-            i = i.saturating_sub(before - graph.nodes.len());
-        } else {
-            i += 1;
+            let inputs = graph.nodes[at].inputs.clone();
+            links.replace(graph, at, node);
+            links.remove_unused(graph, inputs);
         }
     }
+    links.finish(graph);
 }
+
+/// Nodes that are looked at between two products: a program may chain any number of reshapes.
+const LONGEST: usize = 64;
 
 struct Finder<'g> {
     graph: &'g Graph,
-    producers: Vec<Option<usize>>,
-    counts: Vec<usize>,
+    links: &'g Links,
     isa: Isa,
 }
 
@@ -60,12 +60,12 @@ fn rounding(program: &Program) -> Option<Unary> {
 }
 
 impl<'g> Finder<'g> {
-    fn new(graph: &'g Graph, isa: Isa) -> Self {
-        Self { graph, producers: graph.producers(), counts: graph.use_counts(), isa }
+    fn producer(&self, v: ValueId) -> Option<&'g Node> {
+        self.links.producer(v).map(|p| &self.graph.nodes[p])
     }
 
-    fn producer(&self, v: ValueId) -> Option<&'g Node> {
-        self.producers[v.0].map(|p| &self.graph.nodes[p])
+    fn view(&self, v: ValueId) -> Option<View> {
+        View::of(self.graph, &|v| self.producer(v), v)
     }
 
     fn call(&self, v: ValueId, name: &str) -> Option<(&'g Node, &'g Call)> {
@@ -75,7 +75,8 @@ impl<'g> Finder<'g> {
 
     /// The value that a chain of reshapes starts from.
     fn unshaped(&self, mut v: ValueId) -> ValueId {
-        while let Some(Node { op: Op::Reshape, inputs, .. }) = self.producer(v) {
+        for _ in 0..LONGEST {
+            let Some(Node { op: Op::Reshape, inputs, .. }) = self.producer(v) else { break };
             v = inputs[0];
         }
         v
@@ -100,7 +101,7 @@ impl<'g> Finder<'g> {
         let scores = self.softmax(weights)?;
         let Product { product, factor, mask, rounding } = self.scores(scores.value)?;
         let [q, k] = self.product(self.producer(product)?)?;
-        let view = |v: ValueId| View::of(self.graph, &self.producers, v);
+        let view = |v: ValueId| self.view(v);
         let views = [view(q)?, view(k)?, view(v)?];
         let (sizes, flat) = (self.graph.meta(scores.value).sizes(), self.graph.meta(p).sizes());
         let mask = match mask {
@@ -115,7 +116,7 @@ impl<'g> Finder<'g> {
         inputs.extend(mask.as_ref().map(|m| m.root));
         let spec = Attention { views, mask, factor, safe: scores.safe, rounding, items, heads };
         AttentionStep::new(&spec, self.isa)?;
-        let at = self.producers[out.0]?;
+        let at = self.links.producer(out)?;
         let node = Node { op: Op::Attention(Box::new(spec)), inputs, outputs: vec![out] };
         Some((at, node))
     }
@@ -141,7 +142,7 @@ impl<'g> Finder<'g> {
 
     /// What a value is the softmax of, along its last dimension.
     fn softmax(&self, v: ValueId) -> Option<Scores> {
-        if self.counts[v.0] != 1 {
+        if self.links.count(v) != 1 {
             return None;
         }
         if let Some((node, call)) = self.call(v, "aten::where.self_out") {
@@ -204,7 +205,7 @@ impl<'g> Finder<'g> {
     fn scores(&self, v: ValueId) -> Option<Product> {
         let (v, mut rounding) = self.unrounded(v);
         let (mut at, mut factor, mut mask) = (v, 1.0, None);
-        loop {
+        for _ in 0..LONGEST {
             let node = self.producer(at)?;
             match &node.op {
                 Op::Reshape => at = node.inputs[0],
@@ -238,6 +239,7 @@ impl<'g> Finder<'g> {
                 _ => return None,
             }
         }
+        None
     }
 
     /// The rounded form of a value, if that is all that it is used for.
@@ -248,7 +250,8 @@ impl<'g> Finder<'g> {
 
     fn leads_to_product(&self, v: ValueId) -> bool {
         let mut at = v;
-        while let Some(node) = self.producer(at) {
+        for _ in 0..LONGEST {
+            let Some(node) = self.producer(at) else { break };
             match &node.op {
                 Op::Reshape => at = node.inputs[0],
                 Op::Pointwise(p) if p.inputs() == 1 => at = node.inputs[0],
@@ -265,9 +268,10 @@ impl<'g> Finder<'g> {
         let (batch, queries, values) = (sizes[0], sizes[1], sizes[2]);
         let mut at = out;
         let mut found = (batch, 1, out);
-        while let Some(user) = self.only_user(at) {
+        for _ in 0..LONGEST {
+            let Some(user) = self.only_user(at) else { break };
             at = user;
-            let Some(view) = View::of(self.graph, &self.producers, at) else { break };
+            let Some(view) = self.view(at) else { break };
             if view.root != out || view.factor != 1.0 || view.offset != 0 {
                 break;
             }
@@ -293,10 +297,7 @@ impl<'g> Finder<'g> {
 
     /// The value that the only user of a value computes of it, if that is a view.
     fn only_user(&self, v: ValueId) -> Option<ValueId> {
-        if self.counts[v.0] != 1 {
-            return None;
-        }
-        let user = self.graph.nodes.iter().find(|n| n.inputs.contains(&v))?;
+        let user = &self.graph.nodes[self.links.only_user(v)?];
         (user.inputs[0] == v && user.outputs.len() == 1).then(|| user.outputs[0])
     }
 }

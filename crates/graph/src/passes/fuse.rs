@@ -1,9 +1,11 @@
 //! What follows a convolution or a product and is seen by nobody else goes into it.
 
+use super::links::Links;
 use crate::graph::{Constant, Graph, ValueId};
 use crate::node::{Node, Op};
 use crate::pointwise::{Instr, Program};
 use kernels::compute::{Activation, Binary};
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use tensor::{ScalarType, Tensor};
 
@@ -21,16 +23,17 @@ struct Affine {
 
 /// Puts batch norms into the convolutions before them; the others become elementwise.
 fn batch_norms(graph: &mut Graph) {
+    let mut links = Links::of(graph);
     for i in 0..graph.nodes.len() {
-        let Some(affine) = batch_norm(graph, &graph.nodes[i]) else { continue };
+        let Some(affine) = batch_norm(graph, &links, &graph.nodes[i]) else { continue };
         let (x, out) = (graph.nodes[i].inputs[0], graph.nodes[i].outputs[0]);
-        let counts = graph.use_counts();
-        let producer = graph.producers()[x.0].filter(|_| counts[x.0] == 1);
-        let taken = producer.is_some_and(|p| scale_conv(graph, p, &affine));
-        if taken {
+        let scaled = links.own(x).and_then(|p| Some((p, scale_conv(graph, p, &affine)?)));
+        if let Some((p, conv)) = scaled {
+            links.replace(graph, p, conv);
             // The norm's node goes; the convolution computes its value from now on.
             graph.values[x.0].origin = graph.values[out.0].origin;
-            graph.nodes[i] = Node { op: Op::Reshape, inputs: vec![x], outputs: vec![out] };
+            let node = Node { op: Op::Reshape, inputs: vec![x], outputs: vec![out] };
+            links.replace(graph, i, node);
         } else {
             let channels = affine.scale.len();
             let rank = graph.meta(x).rank();
@@ -39,8 +42,8 @@ fn batch_norms(graph: &mut Graph) {
             let Some(scale) = constant(graph, &sizes, &affine.scale) else { continue };
             let Some(shift) = constant(graph, &sizes, &affine.shift) else { continue };
             let program = super::norm::scale_and_shift();
-            graph.nodes[i] =
-                Node { op: Op::Pointwise(program), inputs: vec![x, scale, shift], outputs: vec![out] };
+            let node = Node { op: Op::Pointwise(program), inputs: vec![x, scale, shift], outputs: vec![out] };
+            links.replace(graph, i, node);
         }
     }
     bypass_identities(graph);
@@ -53,7 +56,7 @@ pub(super) fn constant(graph: &mut Graph, sizes: &[usize], elements: &[f32]) -> 
 
 /// What a batch norm with constant statistics computes, if the node is one whose other outputs are
 /// not used.
-fn batch_norm(graph: &Graph, node: &Node) -> Option<Affine> {
+fn batch_norm(graph: &Graph, links: &Links, node: &Node) -> Option<Affine> {
     let call = node.op.as_call()?;
     if call.name() != "aten::_native_batch_norm_legit_no_training.out" {
         return None;
@@ -61,9 +64,8 @@ fn batch_norm(graph: &Graph, node: &Node) -> Option<Affine> {
     if call.input_at(0) != Some(0) {
         return None;
     }
-    let counts = graph.use_counts();
     let (x, out) = (graph.meta(node.inputs[0]), graph.meta(node.outputs[0]));
-    if node.outputs[1..].iter().any(|v| counts[v.0] > 0) || x.rank() < 2 || x != out {
+    if node.outputs[1..].iter().any(|&v| links.count(v) > 0) || x.rank() < 2 || x != out {
         return None;
     }
     let channels = graph.meta(node.inputs[0]).sizes()[1];
@@ -84,16 +86,15 @@ fn batch_norm(graph: &Graph, node: &Node) -> Option<Affine> {
     float.then_some(Affine { scale, shift })
 }
 
-/// Multiplies the weights of a convolution's output channels, if the node is a plain convolution.
-fn scale_conv(graph: &mut Graph, node: usize, affine: &Affine) -> bool {
-    let Op::Conv(conv) = graph.nodes[node].op.clone() else { return false };
+/// The node with the weights of a convolution's output channels multiplied, if it is a plain convolution.
+fn scale_conv(graph: &mut Graph, node: usize, affine: &Affine) -> Option<Node> {
+    let Op::Conv(conv) = graph.nodes[node].op.clone() else { return None };
     let (w, channels) = (graph.nodes[node].inputs[1], conv.params.out_channels);
     if conv.residual || conv.activation != Activation::Identity || channels != affine.scale.len() {
-        return false;
+        return None;
     }
     let meta = graph.meta(w).clone();
-    let Some(weights) = graph.floats(w) else { return false };
-    let mut weights = weights.to_vec();
+    let mut weights = graph.floats(w)?.to_vec();
     let old_bias = if conv.bias { graph.floats(graph.nodes[node].inputs[2]) } else { None };
     let bias: Vec<f32> =
         (0..channels).map(|c| old_bias.map_or(0.0, |b| b[c]) * affine.scale[c] + affine.shift[c]).collect();
@@ -103,7 +104,7 @@ fn scale_conv(graph: &mut Graph, node: usize, affine: &Affine) -> bool {
     let (rows, columns) = (meta.sizes()[0], meta.sizes()[1]);
     let dense = meta.dim_order().is_contiguous();
     if !dense || weights.is_empty() {
-        return false;
+        return None;
     }
     let groups = conv.params.groups;
     for r in 0..rows {
@@ -114,22 +115,25 @@ fn scale_conv(graph: &mut Graph, node: usize, affine: &Affine) -> bool {
         }
     }
     let sizes = *meta.sizes();
-    let Some(new_w) = constant(graph, &sizes, &weights) else { return false };
-    let Some(new_b) = constant(graph, &[channels], &bias) else { return false };
-    graph.nodes[node].inputs = vec![graph.nodes[node].inputs[0], new_w, new_b];
-    graph.nodes[node].op = Op::Conv(crate::node::Convolution { bias: true, ..conv });
-    true
+    let (new_w, new_b) = (constant(graph, &sizes, &weights)?, constant(graph, &[channels], &bias)?);
+    let Node { inputs, outputs, .. } = &graph.nodes[node];
+    let op = Op::Conv(crate::node::Convolution { bias: true, ..conv });
+    Some(Node { op, inputs: vec![inputs[0], new_w, new_b], outputs: outputs.clone() })
 }
 
 /// Lets users of a reshape to the same sizes use its input.
 fn bypass_identities(graph: &mut Graph) {
+    let results: HashSet<ValueId> = graph.outputs.iter().copied().collect();
+    let mut same: HashMap<ValueId, ValueId> = HashMap::new();
     for i in 0..graph.nodes.len() {
+        for v in &mut graph.nodes[i].inputs {
+            *v = same.get(v).copied().unwrap_or(*v);
+        }
         let node = &graph.nodes[i];
         if matches!(node.op, Op::Reshape) {
             let (from, to) = (node.inputs[0], node.outputs[0]);
-            let same = graph.meta(from) == graph.meta(to);
-            if same && !graph.outputs.contains(&to) {
-                graph.replace_uses(to, from);
+            if graph.meta(from) == graph.meta(to) && !results.contains(&to) {
+                same.insert(to, from);
             }
         }
     }
@@ -138,12 +142,11 @@ fn bypass_identities(graph: &mut Graph) {
 
 /// Puts activations and additions of a like tensor into the convolution or product before them.
 fn epilogues(graph: &mut Graph) {
-    let mut i = 0;
-    while i < graph.nodes.len() {
-        if !fuse_into_producer(graph, i) {
-            i += 1;
-        }
+    let mut links = Links::of(graph);
+    for i in 0..graph.nodes.len() {
+        fuse_into_producer(graph, &mut links, i);
     }
+    links.finish(graph);
 }
 
 /// What a program applies to its one input, if a convolution or a product can do so to its result.
@@ -156,15 +159,13 @@ fn activation(program: &Program) -> Option<Activation> {
     }
 }
 
-/// Fuses node `i` into what makes one of its inputs. Says whether it did; the node is gone then.
-fn fuse_into_producer(graph: &mut Graph, i: usize) -> bool {
-    let Op::Pointwise(program) = &graph.nodes[i].op else { return false };
+/// Fuses node `i` into what makes one of its inputs, if it can.
+fn fuse_into_producer(graph: &mut Graph, links: &mut Links, i: usize) {
+    let Op::Pointwise(program) = &graph.nodes[i].op else { return };
     let (inputs, out) = (graph.nodes[i].inputs.clone(), graph.nodes[i].outputs[0]);
-    let (counts, producers) = (graph.use_counts(), graph.producers());
-    let own = |v: ValueId| producers[v.0].filter(|_| counts[v.0] == 1);
     let same_meta = |graph: &Graph, v: ValueId| graph.meta(v) == graph.meta(out);
     if let Some(activation) = activation(program) {
-        let Some(p) = own(inputs[0]).filter(|_| same_meta(graph, inputs[0])) else { return false };
+        let Some(p) = links.own(inputs[0]).filter(|_| same_meta(graph, inputs[0])) else { return };
         match &mut graph.nodes[p].op {
             Op::Conv(conv) if conv.activation == Activation::Identity => conv.activation = activation,
             Op::Linear(linear) if linear.activation == Activation::Identity => linear.activation = activation,
@@ -174,17 +175,17 @@ fn fuse_into_producer(graph: &mut Graph, i: usize) -> bool {
             Op::QuantizedConv(q) if q.conv.activation == Activation::Identity => {
                 q.conv.activation = activation;
             }
-            _ => return false,
+            _ => return,
         }
-        graph.nodes[p].outputs = vec![out];
-        graph.nodes.remove(i);
-        return true;
+        links.remove(graph, i);
+        let node = Node { outputs: vec![out], ..graph.nodes[p].clone() };
+        return links.replace(graph, p, node);
     }
     if *program != Program::binary(Binary::Add) || inputs[0] == inputs[1] {
-        return false;
+        return;
     }
     for (into, other) in [(inputs[0], inputs[1]), (inputs[1], inputs[0])] {
-        let Some(p) = own(into) else { continue };
+        let Some(p) = links.own(into) else { continue };
         if !same_meta(graph, into) || !same_meta(graph, other) || graph.get(other).constant.is_some() {
             continue;
         }
@@ -195,12 +196,10 @@ fn fuse_into_producer(graph: &mut Graph, i: usize) -> bool {
             Op::Linear(l) if l.activation == Activation::Identity && !l.residual => l.residual = true,
             _ => continue,
         }
-        let mut node = graph.nodes.remove(p);
+        let mut node = links.remove(graph, p);
         node.inputs.push(other);
         node.outputs = vec![out];
         // It runs now where the addition ran: the residual is known there at the latest.
-        graph.nodes[i - 1] = node;
-        return true;
+        return links.replace(graph, i, node);
     }
-    false
 }

@@ -1,5 +1,6 @@
 //! Chains of elementwise nodes become one node: one pass over memory instead of several.
 
+use super::links::Links;
 use crate::graph::Graph;
 use crate::node::{Node, Op};
 use crate::pointwise::{Instr, Program};
@@ -9,40 +10,35 @@ const LONGEST: usize = 48;
 
 /// Joins until nothing more can be.
 pub(super) fn run(graph: &mut Graph) {
-    let mut i = 0;
-    while i < graph.nodes.len() {
-        // A joined node stands one place earlier, and may be joined again.
-        if join_with_producer(graph, i) { i -= 1 } else { i += 1 }
+    let mut links = Links::of(graph);
+    for i in 0..graph.nodes.len() {
+        // A joined node may be joined again.
+        while join_with_producer(graph, &mut links, i) {}
     }
+    links.finish(graph);
 }
 
-/// Joins node `i` with a node that makes one of its inputs for nobody else. Says whether it did; the
-/// joined node stands at `i - 1` then.
-fn join_with_producer(graph: &mut Graph, i: usize) -> bool {
-    let (counts, producers) = (graph.use_counts(), graph.producers());
+/// Joins node `i` with a node that makes one of its inputs for nobody else. Says whether it did.
+fn join_with_producer(graph: &mut Graph, links: &mut Links, i: usize) -> bool {
     let node = &graph.nodes[i];
+    if !matches!(node.op, Op::Pointwise(_)) {
+        return false;
+    }
     let found = (0..node.inputs.len()).find_map(|slot| {
-        let p = own_producer(graph, node, slot, &counts, &producers)?;
+        let p = own_producer(graph, node, slot, links)?;
         Some((p, inlined(graph, node, slot, p, LONGEST)?))
     });
     let Some((p, node)) = found else { return false };
-    graph.nodes[i] = node;
-    graph.nodes.remove(p);
+    links.replace(graph, i, node);
+    links.remove(graph, p);
     true
 }
 
-/// The node that makes an input of `node`, if it makes it for nobody else. `counts` and `producers` are
-/// the graph's.
-pub(super) fn own_producer(
-    graph: &Graph,
-    node: &Node,
-    slot: usize,
-    counts: &[usize],
-    producers: &[Option<usize>],
-) -> Option<usize> {
+/// The node that makes an input of `node`, if it makes it for nobody else. `links` are the graph's.
+pub(super) fn own_producer(graph: &Graph, node: &Node, slot: usize, links: &Links) -> Option<usize> {
     let v = node.inputs[slot];
-    let users = node.inputs.iter().filter(|u| **u == v).count();
-    producers[v.0].filter(|&p| counts[v.0] == users && graph.nodes[p].outputs.len() == 1)
+    let users = || node.inputs.iter().filter(|u| **u == v).count();
+    links.producer(v).filter(|&p| graph.nodes[p].outputs.len() == 1 && links.count(v) == users())
 }
 
 /// An elementwise node with what node `p` computes in the place of an input, if that is elementwise of

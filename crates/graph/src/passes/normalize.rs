@@ -8,7 +8,7 @@ use crate::pointwise::{Instr, Program};
 use crate::{bind, cast};
 use kernels::compute::{self, Activation, Binary, ConvParams, Unary};
 use operator::{KernelContext, Results};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use tensor::{DimOrder, Scalar, ScalarType, Tensor, TensorMeta, TensorView, TensorViewMut};
 
@@ -18,8 +18,9 @@ const LARGEST_CONSTANT: usize = 256 << 20;
 /// Computes constants, then rewrites the known calls.
 pub(super) fn run(graph: &mut Graph, ctx: &KernelContext<'_>) {
     let mut transposes = Transposes::default();
+    let results: HashSet<ValueId> = graph.outputs.iter().copied().collect();
     for node in std::mem::take(&mut graph.nodes) {
-        if Transposes::is_one(graph, &node) {
+        if !node.outputs.iter().any(|v| results.contains(v)) && Transposes::is_one(graph, &node) {
             transposes.0.insert(node.outputs[0], node);
             continue;
         }
@@ -28,12 +29,15 @@ pub(super) fn run(graph: &mut Graph, ctx: &KernelContext<'_>) {
             continue;
         }
         let read: Vec<Node> = node.inputs.iter().filter_map(|v| transposes.0.remove(v)).collect();
-        read.into_iter().chain([node]).for_each(|node| normalize(graph, node, ctx));
+        read.into_iter().chain([node]).for_each(|node| {
+            let is_result = node.outputs.iter().any(|v| results.contains(v));
+            normalize(graph, node, is_result, ctx);
+        });
     }
 }
 
-fn normalize(graph: &mut Graph, node: Node, ctx: &KernelContext<'_>) {
-    if fold(graph, &node, ctx) || fold_conversion(graph, &node, ctx) {
+fn normalize(graph: &mut Graph, node: Node, is_result: bool, ctx: &KernelContext<'_>) {
+    if fold(graph, &node, is_result, ctx) || !is_result && fold_conversion(graph, &node, ctx) {
         return;
     }
     let node = plain_weights(graph, node);
@@ -69,7 +73,6 @@ impl Transposes {
             && graph.meta(*to).sizes()[..] == [columns, rows]
             && graph.get(*from).constant.is_some()
             && graph.get(*to).constant.is_none()
-            && !graph.outputs.contains(to)
     }
 
     /// The node of a product with such a transpose.
@@ -101,18 +104,15 @@ fn plain_weights(graph: &mut Graph, mut node: Node) -> Node {
     node
 }
 
-/// Computes a call whose inputs are all known. Says whether it did.
-fn fold(graph: &mut Graph, node: &Node, ctx: &KernelContext<'_>) -> bool {
+/// Computes a call whose inputs are all known, unless it computes a result of the graph. Says whether it did.
+fn fold(graph: &mut Graph, node: &Node, is_result: bool, ctx: &KernelContext<'_>) -> bool {
     let Op::Call(call) = &node.op else { return false };
     // The graph's maker has computed it before, and says with the call how.
     if !node.outputs.is_empty() && node.outputs.iter().all(|&v| graph.get(v).constant.is_some()) {
         return true;
     }
     let bytes: usize = node.outputs.iter().map(|&v| graph.meta(v).nbytes()).sum();
-    if call.kernel.results() != Results::Elements
-        || bytes > LARGEST_CONSTANT
-        || node.outputs.iter().any(|v| graph.outputs.contains(v))
-    {
+    if call.kernel.results() != Results::Elements || bytes > LARGEST_CONSTANT || is_result {
         return false;
     }
     let Some(inputs) = node.inputs.iter().map(|&v| graph.get(v).view()).collect::<Option<Vec<_>>>() else {
@@ -132,7 +132,7 @@ fn fold(graph: &mut Graph, node: &Node, ctx: &KernelContext<'_>) -> bool {
 /// Converts or rounds a constant. Says whether it did.
 fn fold_conversion(graph: &mut Graph, node: &Node, ctx: &KernelContext<'_>) -> bool {
     let (&[from], &[to]) = (&node.inputs[..], &node.outputs[..]) else { return false };
-    if graph.outputs.contains(&to) || graph.meta(to).nbytes() > LARGEST_CONSTANT {
+    if graph.meta(to).nbytes() > LARGEST_CONSTANT {
         return false;
     }
     let computed = |x: &TensorView<'_>| -> Option<Tensor> {

@@ -12,6 +12,7 @@
 //! quantized again may differ by one where it falls between two numbers.
 
 use super::fuse;
+use super::links::Links;
 use crate::graph::{Graph, ValueId};
 use crate::node::{
     Call, Convolution, Linear, Node, Op, QuantizedConvolution, QuantizedInput, QuantizedLinear,
@@ -300,18 +301,17 @@ fn rewritten(graph: &mut Graph, node: &Node, op: Op, x: ValueId, weights: &Weigh
 /// Puts quantizations into the products and convolutions before them, and clamps of numbers into their
 /// bounds.
 pub(super) fn outputs(graph: &mut Graph) {
-    let mut i = 0;
-    while i < graph.nodes.len() {
-        i = quantize_producer(graph, i).unwrap_or(i) + 1;
+    let mut links = Links::of(graph);
+    for i in 0..graph.nodes.len() {
+        quantize_producer(graph, &mut links, i);
     }
+    links.finish(graph);
 }
 
-/// Puts node `i` into what makes its input, if it quantizes that and nobody else reads it: the index of that.
-/// The node is gone then.
-fn quantize_producer(graph: &mut Graph, i: usize) -> Option<usize> {
+/// Puts node `i` into what makes its input, if it quantizes that and nobody else reads it. `None` if not.
+fn quantize_producer(graph: &mut Graph, links: &mut Links, i: usize) -> Option<()> {
     let Op::Quantize(q) = graph.nodes[i].op else { return None };
-    let (counts, producers) = (graph.use_counts(), graph.producers());
-    let own = |v: ValueId| producers[v.0].filter(|_| counts[v.0] == 1);
+    let own = |v: ValueId| links.own(v);
     let (from, out) = (graph.nodes[i].inputs[0], graph.nodes[i].outputs[0]);
     let mut p = own(from)?;
     let mut bounds = (q.low, q.high);
@@ -344,10 +344,10 @@ fn quantize_producer(graph: &mut Graph, i: usize) -> Option<usize> {
         }
         _ => return None,
     }
-    graph.nodes[p].outputs = vec![out];
-    steps.sort_unstable();
-    steps.into_iter().rev().for_each(|step| drop(graph.nodes.remove(step)));
-    Some(p)
+    steps.into_iter().for_each(|step| drop(links.remove(graph, step)));
+    let node = Node { outputs: vec![out], ..graph.nodes[p].clone() };
+    links.replace(graph, p, node);
+    Some(())
 }
 
 /// The number of a real, without bounds but those of 32 bits.

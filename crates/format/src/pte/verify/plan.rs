@@ -210,10 +210,13 @@ impl Verifier<'_> {
         }
     }
 
+    /// A scalar's kind is that of the last write to it, so the declared kind of a condition says nothing: an
+    /// exporter declares the comparison of a size as `Int`. A condition that is no Bool when it is read is an
+    /// error of that execution.
     fn condition(&mut self, value: &EValue, index: usize, path: Path<'_>) {
-        let expected = "the index of a Bool or of a tensor of bool";
+        let expected = "the index of a scalar or of a tensor of bool";
         match value {
-            EValue::Bool(_) => {}
+            EValue::Bool(_) | EValue::Int(_) | EValue::Double(_) | EValue::Null => {}
             EValue::Tensor(tensor) if tensor.dtype() == Some(ScalarType::Bool) => {}
             EValue::Tensor(tensor) => {
                 let dtype = tensor.dtype().map_or("unknown type", ScalarType::name);

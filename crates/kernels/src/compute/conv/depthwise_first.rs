@@ -19,6 +19,9 @@ pub(super) const MAX_TAPS: usize = 128;
 const COLUMNS: usize = 1024;
 /// Elements of the copy that a block of more than one line may take.
 const PATCH: usize = 1 << 15;
+/// How many times more elements a block may copy than it adds up: beyond, kernels reach so far that each tap
+/// is looked up on its own.
+const MAX_COPIED: usize = 8;
 /// Elements of a vector of any level.
 const ROOM: usize = 16;
 
@@ -106,6 +109,10 @@ impl Plane<'_> {
         let line = phase * stride;
         let lines = (PATCH / line).saturating_sub(reach[0]).max(1).div_ceil(p.stride[1]).min(height);
         let patch_lines = (lines - 1) * p.stride[1] + reach[0] + 1;
+        let sums = lines * columns * p.taps();
+        if patch_lines.saturating_mul(line) > sums.saturating_mul(MAX_COPIED) {
+            return self.far_apart();
+        }
         // The last vector of a line may read on into the next, or into the room after the last.
         scratch::with(patch_lines * line + ROOM, |patch| {
             let mut taps: SmallVec<[(usize, f32); 32]> = smallvec![(0, 0.0); p.taps()];
@@ -125,11 +132,54 @@ impl Plane<'_> {
         });
     }
 
+    /// Adds up the taps of each line one after another, those that meet the image.
+    fn far_apart(&mut self) {
+        let p = self.p;
+        let [_, height, width] = self.frame.output;
+        let [_, in_height, in_width] = self.frame.input;
+        let bounds = self.activation.bounds();
+        for y in 0..height {
+            let line = &mut self.out[y * width..][..width];
+            line.fill(0.0);
+            for (t, &weight) in self.weights.iter().enumerate() {
+                let (ky, kx) = (t / p.kernel[2] * p.dilation[1], t % p.kernel[2] * p.dilation[2]);
+                let row = (y * p.stride[1] + ky).checked_sub(p.padding[1]).filter(|&r| r < in_height);
+                let (Some(row), Some(plane)) = (row, self.x) else { continue };
+                // Pixel i reads column i * stride + kx - padding.
+                let skip = p.padding[2].saturating_sub(kx).div_ceil(p.stride[2]).min(width);
+                let first = (skip * p.stride[2] + kx).saturating_sub(p.padding[2]).min(in_width);
+                let source = plane[row * in_width..][first..in_width].iter().step_by(p.stride[2]);
+                line[skip..].iter_mut().zip(source).for_each(|(sum, x)| *sum += weight * x);
+            }
+            line.iter_mut().for_each(|sum| *sum += self.bias);
+            if let Some(residual) = self.residual {
+                line.iter_mut().zip(&residual[y * width..]).for_each(|(sum, r)| *sum += r);
+            }
+            if let Some((low, high)) = bounds {
+                let clamp = |x: f32| {
+                    if x < low {
+                        low
+                    } else if x > high {
+                        high
+                    } else {
+                        x
+                    }
+                };
+                line.iter_mut().for_each(|sum| *sum = clamp(*sum));
+            }
+            if let Activation::Unary(op) = self.activation {
+                math::activate(self.isa, op, line);
+            }
+        }
+    }
+
     /// Copies the `lines` input lines that the block at `(y, x)` reads: of each, its columns by phase.
     fn fill(&self, patch: &mut [f32], phase: usize, lines: usize, y: usize, x: usize) {
         let p = self.p;
         let [_, in_height, in_width] = self.frame.input;
         let stride = p.stride[2];
+        #[cfg(test)]
+        copied::add(lines * phase * stride);
         for (l, line) in patch.chunks_exact_mut(phase * stride).take(lines).enumerate() {
             let row = (y * p.stride[1] + l).checked_sub(p.padding[1]).filter(|&r| r < in_height);
             let (Some(row), Some(plane)) = (row, self.x) else {
@@ -289,5 +339,21 @@ impl Block<'_> {
             // SAFETY: as above.
             unsafe { s.store_first(self.out.as_mut_ptr().wrapping_add(place), left, v) };
         }
+    }
+}
+
+/// How many elements this thread has copied, for tests.
+#[cfg(test)]
+pub(super) mod copied {
+    use std::cell::Cell;
+
+    thread_local!(static COPIED: Cell<usize> = const { Cell::new(0) });
+
+    pub(in super::super) fn add(elements: usize) {
+        COPIED.set(COPIED.get() + elements);
+    }
+
+    pub(in super::super) fn take() -> usize {
+        COPIED.take()
     }
 }

@@ -198,3 +198,27 @@ fn no_input_channels_leave_the_bias() {
     check(p, f, (Layout::ChannelsLast, Layout::ChannelsLast), 1);
     check(p, f, (Layout::ChannelsFirst, Layout::ChannelsFirst), 1);
 }
+
+#[test]
+fn kernels_that_reach_far_copy_little_more_than_they_add_up() {
+    for (kernel, dilation, input) in
+        [([3, 3], [40, 1], [8, 50]), ([3, 3], [1, 300], [20, 8]), ([2, 1], [90, 1], [3, 3])]
+    {
+        let padding = [0, 1].map(|d| dilation[d] * (kernel[d] - 1) / 2);
+        let p = ConvParams {
+            groups: 2,
+            padding: [0, padding[0], padding[1]],
+            dilation: [1, dilation[0], dilation[1]],
+            ..ConvParams::conv2d(2, 2, kernel)
+        };
+        let input = [1, input[0], input[1]];
+        let output = p.output_size(input, [0; 3]).unwrap();
+        for variant in [0, 7, 11] {
+            depthwise_first::copied::take();
+            let frame = ConvFrame { batch: 1, input, output };
+            check(p, frame, (Layout::ChannelsFirst, Layout::ChannelsFirst), variant);
+            let sums = 2 * output.iter().product::<usize>() * p.taps() * 2 * Isa::available().count();
+            assert!(depthwise_first::copied::take() <= 8 * sums, "{p:?}");
+        }
+    }
+}
