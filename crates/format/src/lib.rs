@@ -6,8 +6,9 @@
 //! | [`ptd`] | `.ptd` | named tensors and blobs outside a program |
 //! | [`bpte`] | `.bpte` | a program with inputs and the outputs expected of them |
 //! | [`etdump`] | `.etdp` | what a runtime recorded while it ran |
+//! | [`gguf`] | `.gguf` | named tensors of language models, quantized in blocks (read only) |
 //!
-//! All of them are a flatbuffer with something spliced into or put behind it, so they stand on one
+//! All but the last are a flatbuffer with something spliced into or put behind it, so they stand on one
 //! mechanism: [`flatbuffer`] reads and writes the tables, [`container`] the headers and segments.
 //!
 //! This crate does no I/O beyond byte slices, [`Read`](std::io::Read) and [`Write`](std::io::Write).
@@ -20,6 +21,7 @@ pub mod container;
 mod error;
 pub mod etdump;
 pub mod flatbuffer;
+pub mod gguf;
 pub mod limits;
 pub mod ptd;
 pub mod pte;

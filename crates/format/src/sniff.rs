@@ -22,6 +22,8 @@ pub enum FileKind {
     Npy,
     /// Safetensors: a length and a JSON object.
     Safetensors,
+    /// GGUF.
+    Gguf,
 }
 
 impl FileKind {
@@ -37,6 +39,7 @@ impl FileKind {
             Self::Zip => "zip",
             Self::Npy => "npy",
             Self::Safetensors => "safetensors",
+            Self::Gguf => "gguf",
         }
     }
 }
@@ -63,6 +66,9 @@ pub fn sniff(head: &[u8]) -> Option<FileKind> {
     }
     if head.starts_with(b"\x93NUMPY") {
         return Some(FileKind::Npy);
+    }
+    if head.starts_with(b"GGUF") {
+        return Some(FileKind::Gguf);
     }
     let at_four = [
         (b"ET", FileKind::Pte),
@@ -101,6 +107,7 @@ mod tests {
         assert_eq!(sniff(b"PK\x03\x04...."), Some(FileKind::Zip));
         assert_eq!(sniff(b"\x93NUMPY\x01\0"), Some(FileKind::Npy));
         assert_eq!(sniff(b"\x40\0\0\0\0\0\0\0{\"a\""), Some(FileKind::Safetensors));
+        assert_eq!(sniff(b"GGUF\x03\0\0\0"), Some(FileKind::Gguf));
         assert_eq!(sniff(b""), None);
         assert_eq!(sniff(b"ETxx"), None);
         assert_eq!(sniff(b"hello, world, this is text"), None);
