@@ -241,7 +241,8 @@ impl OutputArg {
         self.path().is_some()
     }
 
-    fn path(&self) -> Option<&Path> {
+    /// The file that was named.
+    pub(crate) fn path(&self) -> Option<&Path> {
         self.output.as_deref().filter(|path| !paths::is_stdout(path))
     }
 

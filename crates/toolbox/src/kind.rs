@@ -39,6 +39,7 @@ pub(crate) fn wrong(
         Some(FileKind::Zip) => "a zip archive; if it is a .pt2, ExecuTorch's exporter makes a .pte of it",
         Some(FileKind::Npy) => "a NumPy array (.npy)",
         Some(FileKind::Safetensors) => "a safetensors file",
+        Some(FileKind::Gguf) => "a .gguf file",
         Some(other) => other.name(),
     };
     Error::WrongFormat { file: loader.name().to_owned(), found: found.to_owned(), verb, expected }

@@ -1,28 +1,53 @@
-use crate::failure::Result;
+use crate::failure::{Failure, Result};
 use crate::general::{GeneralOpts, InputArg, OutputArg, exit_status};
 use crate::progress;
-use clap::Args;
+use clap::{Args, ValueEnum};
 use pteron::Limits;
+use toolbox::convert::{Format, Options, convert};
 use toolbox::paths::Paths;
 use toolbox::run::LoadMode;
 
-/// Convert named data (.ptd) to .safetensors, and .safetensors or .npz to .ptd
+/// Convert weights between named data (.ptd), .safetensors and .npz, and from .gguf
 ///
-/// Which way is said by the file. The metadata of the .safetensors file remembers which entries were no
-/// tensors and which were not row-major, so that the way back gives the same .ptd.
+/// What is read is said by the file; what is written, by the name of the output or --to. The metadata of a
+/// .safetensors file remembers which entries were no tensors and which were not row-major, so that the way
+/// back gives the same .ptd. In an .npz, bfloat16 becomes float32, and types that NumPy lacks become bytes.
+///
+/// Tensors of a .gguf that are quantized (Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4_K, Q5_K, Q6_K) become float32,
+/// unless --keep-quantized keeps their bytes. Its metadata goes into that of a .safetensors, but for arrays.
 #[derive(Debug, Args)]
 #[command(after_long_help = concat!(
     "Examples:\n",
     "  pteron convert weights.ptd -o weights.safetensors\n",
     "  pteron convert weights.safetensors -o weights.ptd\n",
-    "  pteron convert arrays.npz -o weights.ptd",
+    "  pteron convert weights.ptd -o arrays.npz\n",
+    "  pteron convert model.gguf -o weights.ptd\n\n",
+    "  # to stdout, which has no name\n",
+    "  pteron convert arrays.npz --to ptd | pteron inspect -",
     exit_status!()
 ))]
 pub(crate) struct Opts {
     #[command(flatten)]
     input: InputArg,
+    /// The format to write [default: that of the output's name]
+    #[arg(long, value_enum, value_name = "FORMAT")]
+    to: Option<To>,
+    /// Keep the bytes of quantized tensors (.gguf), as uint8 with a row of blocks in the last dimension
+    #[arg(long)]
+    keep_quantized: bool,
     #[command(flatten)]
     output: OutputArg,
+}
+
+/// The formats by name.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum To {
+    /// Named data
+    Ptd,
+    /// Safetensors
+    Safetensors,
+    /// An archive of NumPy arrays
+    Npz,
 }
 
 impl Opts {
@@ -32,8 +57,36 @@ impl Opts {
     }
 
     pub(crate) fn run(self, _: &GeneralOpts) -> Result {
+        let format = self.format()?;
         let loader = self.input.open(LoadMode::File)?;
-        let converted = toolbox::convert::convert(loader, &Limits::default(), &progress::of_bytes())?;
+        let options = Options { keep_quantized: self.keep_quantized };
+        let converted = convert(&loader, format, options, &Limits::default(), &progress::of_bytes())?;
         self.output.write_file(&converted)
+    }
+
+    /// The format to write, which the name of the output must not contradict.
+    fn format(&self) -> Result<Format> {
+        let asked = self.to.map(|to| match to {
+            To::Ptd => Format::Ptd,
+            To::Safetensors => Format::Safetensors,
+            To::Npz => Format::Npz,
+        });
+        let Some(path) = self.output.path() else {
+            let message = "stdout has no name that says what to write: say it with `--to FORMAT`";
+            return asked.ok_or_else(|| Failure::Usage(message.to_owned()));
+        };
+        let name = path.display();
+        match (asked, Format::of(path)) {
+            (Some(asked), Some(named)) if asked != named => Err(Failure::Usage(format!(
+                "{name} is named as a .{}, and --to asks for .{}: change one of them",
+                named.extension(),
+                asked.extension()
+            ))),
+            (Some(format), _) | (None, Some(format)) => Ok(format),
+            (None, None) => Err(Failure::Usage(format!(
+                "{name}: the name does not end in .ptd, .safetensors or .npz, which can be written; \
+                 rename it, or say what to write with `--to FORMAT`"
+            ))),
+        }
     }
 }

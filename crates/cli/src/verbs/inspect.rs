@@ -6,7 +6,7 @@ use toolbox::inspect;
 use toolbox::paths::Paths;
 use toolbox::run::LoadMode;
 
-/// Show what is in a program (.pte, .bpte, .bef), a file of named data (.ptd) or an ETDump
+/// Show what is in a program (.pte, .bpte, .bef), a file of weights (.ptd, .gguf) or an ETDump
 ///
 /// Methods with their inputs and outputs, operators, delegates, memory plan, segments, constants, and
 /// what is missing to run it here. Only the tables of the file are read, however large it is.

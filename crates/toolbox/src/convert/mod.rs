@@ -1,31 +1,138 @@
-//! Named data in the formats of others: `.safetensors` both ways, `.npz` into `.ptd`.
+//! Named data in the formats of others: `.safetensors` and `.npz` both ways, `.gguf` into any of them.
 
+mod gguf;
 mod npz;
 mod safetensors;
 
+pub(crate) use gguf::head as gguf_head;
+
 use crate::edit::Output;
-use crate::file::{File, Progress};
+use crate::file::{File, Progress, source};
 use crate::{Result, kind};
 use format::FileKind;
+use format::container::Blob;
+use format::ptd::{Builder, TensorLayout};
 use runtime::{DataLoader, Limits};
+use std::collections::BTreeMap;
+use std::io;
+use std::path::Path;
 use std::sync::Arc;
+use tensor::{DimOrder, ScalarType, Tensor, TensorMeta};
 
-/// Converts a `.ptd` to `.safetensors`, or a `.safetensors` or `.npz` to `.ptd`: which way is said by the
-/// file. Memory does not grow with the file, but with its largest tensor where elements have to be put into
-/// another order, and with a whole `.npz` entry, which may be compressed.
+/// A format that can be written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    /// Named data, `.ptd`.
+    Ptd,
+    /// `.safetensors`.
+    Safetensors,
+    /// An archive of NumPy arrays, `.npz`.
+    Npz,
+}
+
+impl Format {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Ptd, Self::Safetensors, Self::Npz];
+
+    /// The usual end of a file's name, without the dot.
+    pub const fn extension(self) -> &'static str {
+        match self {
+            Self::Ptd => "ptd",
+            Self::Safetensors => "safetensors",
+            Self::Npz => "npz",
+        }
+    }
+
+    /// The format that a file of this name has.
+    pub fn of(path: &Path) -> Option<Self> {
+        let extension = path.extension()?.to_str()?.to_ascii_lowercase();
+        Self::ALL.into_iter().find(|format| format.extension() == extension)
+    }
+}
+
+/// How to convert.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Options {
+    /// Tensors that are quantized in blocks stay as they are, as bytes, instead of becoming float32.
+    pub keep_quantized: bool,
+}
+
+/// What a file holds, to be written in another format.
+struct Contents {
+    builder: Builder<'static>,
+    /// What the file says about itself.
+    metadata: BTreeMap<String, String>,
+}
+
+/// Converts a `.ptd`, `.safetensors`, `.npz` or `.gguf`, told apart by their bytes. Memory does not grow with
+/// the file, but with its largest tensor where elements have to be put into another order, where an `.npz` is
+/// written, and with a whole `.npz` entry, which may be compressed.
 ///
 /// `.safetensors` has neither blobs nor dim orders. Blobs become vectors of bytes, tensors row-major, and
-/// the file's metadata remembers which they were, for the way back.
-pub fn convert(loader: Arc<dyn DataLoader>, limits: &Limits, progress: &Progress) -> Result<Output> {
-    match kind::of(&*loader)? {
-        Some(FileKind::Ptd) => safetensors::from_data(&File::open_data(loader, "convert", limits)?, progress),
-        Some(FileKind::Safetensors) => safetensors::to_data(loader, limits, progress),
-        Some(FileKind::Zip) => npz::to_data(&loader, limits, progress),
-        other => Err(kind::wrong(
-            &*loader,
-            other,
-            "convert",
-            "named data (.ptd), safetensors files and archives of NumPy arrays (.npz)",
-        )),
+/// the file's metadata remembers which they were, for the way back. `.npz` has no metadata, and types that
+/// NumPy lacks become what [`npy::to_bytes`](crate::npy::to_bytes) makes of them. `.ptd` has no metadata.
+pub fn convert(
+    loader: &Arc<dyn DataLoader>,
+    to: Format,
+    options: Options,
+    limits: &Limits,
+    progress: &Progress,
+) -> Result<Output> {
+    let contents = match kind::of(&**loader)? {
+        Some(FileKind::Ptd) => {
+            let data = File::open_data(Arc::clone(loader), "convert", limits)?;
+            let builder = Builder::from_flat_tensor(data.tables(), source(loader, progress));
+            Contents { builder, metadata: BTreeMap::new() }
+        }
+        Some(FileKind::Safetensors) => safetensors::read(loader, progress)?,
+        Some(FileKind::Zip) => npz::read(loader, limits, progress)?,
+        Some(FileKind::Gguf) => gguf::read(loader, options, limits, progress)?,
+        other => {
+            return Err(kind::wrong(
+                &**loader,
+                other,
+                "convert",
+                "named data (.ptd), safetensors files, archives of NumPy arrays (.npz) and .gguf files",
+            ));
+        }
+    };
+    match to {
+        Format::Ptd => {
+            progress.begin("comparing", loader.size());
+            Output::data_within(contents.builder, limits, progress)
+        }
+        Format::Safetensors => safetensors::write(contents, loader.name(), progress),
+        Format::Npz => npz::write(contents.builder, progress),
     }
+}
+
+/// The layout of a row-major tensor.
+fn row_major(scalar_type: ScalarType, sizes: &[u64]) -> Result<TensorLayout, String> {
+    let sizes: Result<Vec<i32>, _> = sizes.iter().map(|&size| i32::try_from(size)).collect();
+    let sizes = sizes.map_err(|_| "its sizes are too large for a .ptd".to_owned())?;
+    let rank = u8::try_from(sizes.len()).map_err(|_| "it has too many dimensions".to_owned())?;
+    Ok(TensorLayout { scalar_type: scalar_type as i8, sizes, dim_order: (0..rank).collect() })
+}
+
+fn is_row_major(order: &[u8]) -> bool {
+    order.iter().enumerate().all(|(i, &dim)| i == usize::from(dim))
+}
+
+/// The sizes and type of a tensor in its own dim order, checked.
+fn meta_of(layout: &TensorLayout) -> Result<TensorMeta> {
+    let sizes: Vec<usize> = layout.sizes.iter().map(|&size| usize::try_from(size).unwrap_or(0)).collect();
+    let dtype = ScalarType::from_i8(layout.scalar_type)?;
+    Ok(TensorMeta::new(dtype, &sizes, DimOrder::new(&layout.dim_order)?)?)
+}
+
+/// The bytes of a tensor with its elements in another order, made when they are written. Elements move whole,
+/// so that their byte order does not matter.
+fn reordered(blob: Blob<'static>, meta: TensorMeta, to: DimOrder) -> Blob<'static> {
+    Blob::stream(blob.len(), move |out| {
+        let bytes = blob.to_vec().map_err(io::Error::other)?;
+        let moved = Tensor::from_bytes(meta.clone(), &bytes)
+            .and_then(|tensor| tensor.to_dim_order(to))
+            .map_err(io::Error::other)?;
+        out.write_all(moved.bytes())
+    })
 }

@@ -1,26 +1,29 @@
+use super::{Contents, meta_of, row_major};
 use crate::edit::Output;
 use crate::file::Progress;
-use crate::{Error, Result, npy};
+use crate::{Context, Error, Result, npy, one_line};
 use format::container::Blob;
-use format::ptd::{Builder, TensorLayout};
+use format::ptd::{Builder, Entry, TensorLayout};
 use runtime::{DataLoader, Limits, Purpose};
-use std::io::{self, Read, Seek, SeekFrom};
+use std::collections::BTreeMap;
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::sync::Arc;
-use tensor::TensorMeta;
-use zip::ZipArchive;
+use tensor::{ScalarType, Tensor, TensorMeta};
+use zip::write::SimpleFileOptions;
+use zip::{CompressionMethod, ZipArchive, ZipWriter};
 
-/// A `.ptd` of the arrays of an `.npz`: a zip archive of `.npy` files. Their names are the keys.
+/// The arrays of an `.npz`: a zip archive of `.npy` files. Their names are the keys.
 ///
 /// An array is unpacked when it is written, and once before to see what it is.
-pub(super) fn to_data(loader: &Arc<dyn DataLoader>, limits: &Limits, progress: &Progress) -> Result<Output> {
+pub(super) fn read(loader: &Arc<dyn DataLoader>, limits: &Limits, progress: &Progress) -> Result<Contents> {
     let file = loader.name().to_owned();
     let wrong = |problem: String| Error::bad_file(&file, problem);
-    let archive = || ZipArchive::new(LoaderReader { loader: Arc::clone(loader), at: 0 });
-    let mut zip = archive().map_err(|e| wrong(e.to_string()))?;
+    let archive = || ZipArchive::new(LoaderReader::new(loader));
+    let mut zip = archive().map_err(|e| wrong(one_line(&e)))?;
     let mut builder = Builder { share: false, ..Builder::new() };
     let most = limits.format.tensor_bytes;
     for index in 0..zip.len() {
-        let mut entry = zip.by_index(index).map_err(|e| wrong(e.to_string()))?;
+        let mut entry = zip.by_index(index).map_err(|e| wrong(one_line(&e)))?;
         let name = entry.name().to_owned();
         let Some(key) = name.strip_suffix(".npy") else {
             return Err(wrong(format!(
@@ -32,7 +35,7 @@ pub(super) fn to_data(loader: &Arc<dyn DataLoader>, limits: &Limits, progress: &
         let len = array.nbytes() as u64;
         let (loader, progress) = (Arc::clone(loader), progress.clone());
         let blob = Blob::stream(len, move |out| {
-            let mut zip = ZipArchive::new(LoaderReader { loader: Arc::clone(&loader), at: 0 })?;
+            let mut zip = ZipArchive::new(LoaderReader::new(&loader))?;
             let array = read_array(&mut zip.by_index(index)?, most).map_err(io::Error::other)?;
             let mut bytes = array.bytes().to_vec();
             npy::swap_on_big_endian(array.dtype(), &mut bytes);
@@ -41,12 +44,45 @@ pub(super) fn to_data(loader: &Arc<dyn DataLoader>, limits: &Limits, progress: &
         });
         builder.tensor(key, layout, blob);
     }
-    Output::data_within(builder, limits, progress)
+    Ok(Contents { builder, metadata: BTreeMap::new() })
 }
 
-fn read_array(entry: &mut impl Read, most: u64) -> Result<tensor::Tensor, String> {
+/// An `.npz` of these entries, stored without compression, as `numpy.savez` does. Blobs become vectors of bytes.
+pub(super) fn write(builder: Builder<'static>, progress: &Progress) -> Result<Output> {
+    let bytes = builder.entries.iter().map(|entry| entry.blob.len()).sum();
+    // What cannot be written is refused before anything is.
+    for entry in &builder.entries {
+        entry.layout.as_ref().map(meta_of).transpose().context(|| format!("`{}`", entry.key))?;
+    }
+    Ok(Output::stream(bytes, progress, move |out| {
+        let mut zip = ZipWriter::new_stream(out);
+        for entry in &builder.entries {
+            let array = array_of(entry).map_err(|e| io::Error::other(one_line(&e)))?;
+            let options = SimpleFileOptions::default()
+                .compression_method(CompressionMethod::Stored)
+                .large_file(array.len() as u64 >= u64::from(u32::MAX));
+            zip.start_file(format!("{}.npy", entry.key), options).map_err(io::Error::from)?;
+            zip.write_all(&array)?;
+        }
+        zip.finish().map_err(io::Error::from)?;
+        Ok(())
+    }))
+}
+
+/// An entry as a `.npy` file.
+fn array_of(entry: &Entry<'_>) -> Result<Vec<u8>> {
+    let mut bytes = entry.blob.to_vec().context(|| format!("`{}`", entry.key))?;
+    let meta = match &entry.layout {
+        Some(layout) => meta_of(layout)?,
+        None => TensorMeta::contiguous(ScalarType::Byte, &[bytes.len()])?,
+    };
+    npy::swap_on_big_endian(meta.dtype(), &mut bytes);
+    npy::to_bytes(&Tensor::from_bytes(meta, &bytes)?)
+}
+
+fn read_array(entry: &mut impl Read, most: u64) -> Result<Tensor, String> {
     let mut bytes = Vec::new();
-    entry.take(most.saturating_add(1)).read_to_end(&mut bytes).map_err(|e| e.to_string())?;
+    entry.take(most.saturating_add(1)).read_to_end(&mut bytes).map_err(|e| one_line(&e))?;
     if bytes.len() as u64 > most {
         return Err(format!("it unpacks to more than {most} bytes"));
     }
@@ -54,18 +90,20 @@ fn read_array(entry: &mut impl Read, most: u64) -> Result<tensor::Tensor, String
 }
 
 fn layout_of(meta: &TensorMeta) -> Result<TensorLayout, String> {
-    let sizes: Result<Vec<i32>, _> = meta.sizes().iter().map(|&size| i32::try_from(size)).collect();
-    Ok(TensorLayout {
-        scalar_type: meta.dtype() as i8,
-        sizes: sizes.map_err(|_| format!("sizes {:?} are too large", &**meta.sizes()))?,
-        dim_order: meta.dim_order().to_vec(),
-    })
+    let sizes: Vec<u64> = meta.sizes().iter().map(|&size| size as u64).collect();
+    Ok(TensorLayout { dim_order: meta.dim_order().to_vec(), ..row_major(meta.dtype(), &sizes)? })
 }
 
 /// A loader as a file that is read.
-struct LoaderReader {
+pub(super) struct LoaderReader {
     loader: Arc<dyn DataLoader>,
     at: u64,
+}
+
+impl LoaderReader {
+    pub(super) fn new(loader: &Arc<dyn DataLoader>) -> Self {
+        Self { loader: Arc::clone(loader), at: 0 }
+    }
 }
 
 impl Read for LoaderReader {

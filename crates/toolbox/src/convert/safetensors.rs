@@ -1,14 +1,14 @@
+use super::{Contents, is_row_major, meta_of, reordered, row_major};
 use crate::edit::Output;
 use crate::file::{Progress, source};
-use crate::{Error, Result, show};
-use format::container::Blob;
-use format::ptd::{Builder, Entry, TensorLayout};
-use runtime::{DataLoader, Limits, PtdDataMap, Purpose};
+use crate::{Error, Result, one_line, show};
+use format::ptd::{Builder, Entry};
+use runtime::{DataLoader, Purpose};
 use safetensors::tensor::{Dtype, Metadata, TensorInfo};
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use tensor::{DimOrder, ScalarType, Tensor, TensorMeta};
+use tensor::{DimOrder, ScalarType};
 
 /// Bytes of the header's length, at the start of a file.
 const LENGTH_BYTES: u64 = 8;
@@ -57,24 +57,26 @@ impl Notes {
     }
 }
 
-fn row_major(order: &[u8]) -> bool {
-    order.iter().enumerate().all(|(i, &dim)| i == usize::from(dim))
+/// The header of a file, the same for the same contents.
+#[derive(Serialize)]
+struct Header {
+    #[serde(rename = "__metadata__", skip_serializing_if = "BTreeMap::is_empty")]
+    metadata: BTreeMap<String, String>,
+    #[serde(flatten)]
+    tensors: Metadata,
 }
 
-/// A `.safetensors` file of what a `.ptd` holds. Its tensors are ordered by type, the widest first, and by
-/// name, which keeps them aligned.
-pub(super) fn from_data(data: &PtdDataMap, progress: &Progress) -> Result<Output> {
-    let file = data.loader().name();
-    let bytes_of = source(data.loader(), progress);
+/// A `.safetensors` file of these entries. Its tensors are ordered by type, the widest first, and by name,
+/// which keeps them aligned. `file` is what they were read from.
+pub(super) fn write(contents: Contents, file: &str, progress: &Progress) -> Result<Output> {
     let mut notes = Notes::default();
     let mut tensors = Vec::new();
-    for entry in &data.tables().named_data {
-        let range = data.tables().data_range(entry);
-        let (dtype, shape, blob) = match &entry.tensor_layout {
+    for entry in contents.builder.entries {
+        let (dtype, shape, blob) = match &entry.layout {
             None => {
                 notes.blobs.insert(entry.key.clone());
-                let len = usize::try_from(range.end - range.start).unwrap_or(usize::MAX);
-                (Dtype::U8, vec![len], bytes_of(range))
+                let len = usize::try_from(entry.blob.len()).unwrap_or(usize::MAX);
+                (Dtype::U8, vec![len], entry.blob)
             }
             Some(layout) => {
                 let known = TYPES.iter().find(|(t, _)| *t as i8 == layout.scalar_type);
@@ -88,19 +90,17 @@ pub(super) fn from_data(data: &PtdDataMap, progress: &Progress) -> Result<Output
                 };
                 let shape: Vec<usize> =
                     layout.sizes.iter().map(|&size| usize::try_from(size).unwrap_or(0)).collect();
-                if row_major(&layout.dim_order) {
-                    (dtype, shape, bytes_of(range))
-                } else {
-                    notes.dim_orders.insert(entry.key.clone(), layout.dim_order.clone());
-                    let from = DimOrder::new(&layout.dim_order)?;
-                    let to = DimOrder::contiguous(shape.len());
-                    let meta = reorderable(layout.scalar_type, &shape)?;
-                    let blob = reordered(data, &entry.key, meta, from, to);
-                    (dtype, shape, blob)
+                match is_row_major(&layout.dim_order) {
+                    true => (dtype, shape, entry.blob),
+                    false => {
+                        notes.dim_orders.insert(entry.key.clone(), layout.dim_order.clone());
+                        let order = DimOrder::contiguous(shape.len());
+                        (dtype, shape, reordered(entry.blob, meta_of(layout)?, order))
+                    }
                 }
             }
         };
-        tensors.push((entry.key.clone(), dtype, shape, blob));
+        tensors.push((entry.key, dtype, shape, blob));
     }
     tensors.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
 
@@ -113,19 +113,17 @@ pub(super) fn from_data(data: &PtdDataMap, progress: &Progress) -> Result<Output
         infos.push((key.clone(), info));
         at = end;
     }
-    let wrong = |e: &dyn std::fmt::Display| Error::bad_file(file, e.to_string());
-    let metadata = match notes.is_empty() {
-        true => None,
-        false => {
-            let text = serde_json::to_string(&notes).map_err(|e| wrong(&e))?;
-            Some(HashMap::from([(NOTES.to_owned(), text)]))
-        }
-    };
-    let metadata = Metadata::new(metadata, infos).map_err(|e| wrong(&e))?;
-    let mut header = serde_json::to_vec(&metadata).map_err(|e| wrong(&e))?;
+    let wrong = |e: &dyn std::error::Error| Error::bad_file(file, one_line(e));
+    let mut metadata = contents.metadata;
+    if !notes.is_empty() {
+        metadata.insert(NOTES.to_owned(), serde_json::to_string(&notes).map_err(|e| wrong(&e))?);
+    }
+    let header = Header { metadata, tensors: Metadata::new(None, infos).map_err(|e| wrong(&e))? };
+    let mut header = serde_json::to_vec(&header).map_err(|e| wrong(&e))?;
     header.resize(header.len().next_multiple_of(LENGTH_BYTES as usize), b' ');
     if header.len() as u64 > MAX_HEADER {
-        return Err(wrong(&"it has more names than the header of a safetensors file has room for"));
+        let problem = "it has more names than the header of a safetensors file has room for";
+        return Err(Error::bad_file(file, problem));
     }
     let bytes = LENGTH_BYTES + header.len() as u64 + at as u64;
     Ok(Output::stream(bytes, progress, move |out| {
@@ -135,40 +133,8 @@ pub(super) fn from_data(data: &PtdDataMap, progress: &Progress) -> Result<Output
     }))
 }
 
-/// A row-major tensor's type and sizes, checked.
-fn reorderable(scalar_type: i8, shape: &[usize]) -> Result<TensorMeta> {
-    Ok(TensorMeta::contiguous(ScalarType::from_i8(scalar_type)?, shape)?)
-}
-
-/// The bytes of an entry with its elements in another order, made when they are written. Elements move
-/// whole, so that their byte order does not matter.
-fn reordered(data: &PtdDataMap, key: &str, meta: TensorMeta, from: DimOrder, to: DimOrder) -> Blob<'static> {
-    let loader = Arc::clone(data.loader());
-    let range = data.tables().data(key).unwrap_or_default();
-    reordered_range(loader, range, meta, from, to)
-}
-
-fn reordered_range(
-    loader: Arc<dyn DataLoader>,
-    range: std::ops::Range<u64>,
-    meta: TensorMeta,
-    from: DimOrder,
-    to: DimOrder,
-) -> Blob<'static> {
-    Blob::stream(range.end - range.start, move |out| {
-        let bytes = loader
-            .load(range.start, range.end - range.start, Purpose::Named)
-            .map_err(std::io::Error::other)?;
-        let moved = TensorMeta::new(meta.dtype(), meta.sizes(), from)
-            .and_then(|meta| Tensor::from_bytes(meta, &bytes))
-            .and_then(|tensor| tensor.to_dim_order(to))
-            .map_err(std::io::Error::other)?;
-        out.write_all(moved.bytes())
-    })
-}
-
-/// A `.ptd` of what a `.safetensors` file holds.
-pub(super) fn to_data(loader: Arc<dyn DataLoader>, limits: &Limits, progress: &Progress) -> Result<Output> {
+/// What a `.safetensors` file holds.
+pub(super) fn read(loader: &Arc<dyn DataLoader>, progress: &Progress) -> Result<Contents> {
     let file = loader.name().to_owned();
     let wrong = |problem: String| Error::bad_file(&file, problem);
     let mut length = [0; LENGTH_BYTES as usize];
@@ -196,7 +162,7 @@ pub(super) fn to_data(loader: Arc<dyn DataLoader>, limits: &Limits, progress: &P
         None => Notes::default(),
     };
 
-    let bytes_of = source(&loader, progress);
+    let bytes_of = source(loader, progress);
     let mut builder = Builder::new();
     for key in metadata.offset_keys() {
         let Some(info) = metadata.info(&key) else { continue };
@@ -208,22 +174,19 @@ pub(super) fn to_data(loader: Arc<dyn DataLoader>, limits: &Limits, progress: &P
         let Some(&(dtype, _)) = TYPES.iter().find(|(_, known)| *known == info.dtype) else {
             return Err(wrong(format!("`{key}` is of type {}, which a .ptd cannot hold", info.dtype)));
         };
-        let sizes = info.shape.iter().map(|&size| i32::try_from(size));
-        let sizes = sizes.collect::<Result<Vec<i32>, _>>();
-        let sizes = sizes.map_err(|_| wrong(format!("`{key}`: sizes {:?} are too large", info.shape)))?;
-        let rank =
-            u8::try_from(sizes.len()).map_err(|_| wrong(format!("`{key}` has too many dimensions")))?;
-        let (dim_order, blob) = match notes.dim_orders.get(&key) {
-            Some(order) if !row_major(order) && order.len() == sizes.len() => {
-                let meta = reorderable(dtype as i8, &info.shape)?;
-                let (from, to) = (DimOrder::contiguous(sizes.len()), DimOrder::new(order)?);
-                (order.clone(), reordered_range(Arc::clone(&loader), range, meta, from, to))
-            }
-            _ => ((0..rank).collect(), bytes_of(range)),
-        };
-        let layout = TensorLayout { scalar_type: dtype as i8, sizes, dim_order };
+        let sizes: Vec<u64> = info.shape.iter().map(|&size| size as u64).collect();
+        let mut layout = row_major(dtype, &sizes).map_err(|e| wrong(format!("`{key}`: {e}")))?;
+        let mut blob = bytes_of(range);
+        if let Some(order) = notes.dim_orders.get(&key)
+            && order.len() == sizes.len()
+            && !is_row_major(order)
+        {
+            blob = reordered(blob, meta_of(&layout)?, DimOrder::new(order)?);
+            layout.dim_order = order.clone();
+        }
         builder.entries.push(Entry { key, layout: Some(layout), blob, alignment: 1 });
     }
-    progress.begin("comparing", loader.size());
-    Output::data_within(builder, limits, progress)
+    let metadata = metadata.metadata().iter().flatten().filter(|(key, _)| *key != NOTES);
+    let metadata = metadata.map(|(key, text)| (key.clone(), text.clone())).collect();
+    Ok(Contents { builder, metadata })
 }

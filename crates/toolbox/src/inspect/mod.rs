@@ -4,11 +4,13 @@
 //! file is.
 
 mod flat_tensor;
+mod gguf;
 mod payload;
 mod program;
 mod text;
 
 pub use flat_tensor::{EntryReport, FlatTensorReport};
+pub use gguf::{GgufReport, GgufTensorReport};
 pub use payload::sniff_payload;
 pub(crate) use program::holds;
 pub use program::{
@@ -44,6 +46,8 @@ pub enum Report {
     Bpte(Box<BundleReport>),
     /// What a runtime recorded.
     Etdump(EtdumpReport),
+    /// Weights of a language model.
+    Gguf(GgufReport),
 }
 
 /// The version of the reports' shape: it grows when a field is renamed or removed.
@@ -69,8 +73,9 @@ pub fn inspect(
             Ok(Report::Bpte(Box::new(bundle::report(&**loader, &bundle, program))))
         }
         Some(FileKind::Etdump) => Ok(Report::Etdump(etdump::report(&**loader, limits)?)),
+        Some(FileKind::Gguf) => Ok(Report::Gguf(gguf::report(loader, limits)?)),
         other => {
-            let expected = "programs (.pte, .bpte, .bef), named data (.ptd) and ETDumps";
+            let expected = "programs (.pte, .bpte, .bef), named data (.ptd), ETDumps and .gguf files";
             Err(kind::wrong(&**loader, other, "inspect", expected))
         }
     }

@@ -1,4 +1,4 @@
-use super::{FlatTensorReport, MethodReport, ProgramReport, Report, ValueReport};
+use super::{FlatTensorReport, GgufReport, MethodReport, ProgramReport, Report, ValueReport};
 use crate::bef::BefReport;
 use crate::bundle::BundleReport;
 use crate::show::{bytes, count, table};
@@ -17,9 +17,37 @@ pub fn text(report: &Report, all: bool) -> String {
         Report::Bef(program) => bef_text(&mut out, program, all),
         Report::Bpte(bundle) => bundle_text(&mut out, bundle, all),
         Report::Etdump(dump) => out.write_str(&dump.text()),
+        Report::Gguf(file) => gguf_text(&mut out, file, all),
     };
     debug_assert!(written.is_ok(), "a String takes all text");
     out
+}
+
+fn gguf_text(out: &mut String, f: &GgufReport, all: bool) -> fmt::Result {
+    writeln!(
+        out,
+        "{}: GGUF version {}, {} ({} read)",
+        f.file,
+        f.version,
+        bytes(f.bytes),
+        bytes(f.bytes_read)
+    )?;
+    if !f.metadata.is_empty() {
+        writeln!(out, "\nmetadata: {}", f.metadata.len())?;
+        let rows = f.metadata.iter().map(|(key, value)| {
+            let text = match (value.get("len"), value.get("first")) {
+                (Some(len), Some(_)) => format!("{len} values"),
+                _ => value.to_string(),
+            };
+            vec![key.clone(), text]
+        });
+        few(out, rows.collect(), all, "<<")?;
+    }
+    let total = f.tensors.iter().map(|t| t.bytes).sum();
+    writeln!(out, "\ntensors: {}, {} in all", f.tensors.len(), bytes(total))?;
+    let rows =
+        f.tensors.iter().map(|t| vec![bytes(t.bytes), format!("{}{:?}", t.kind, t.sizes), t.name.clone()]);
+    few(out, rows.collect(), all, "><<")
 }
 
 fn program_text(out: &mut String, p: &ProgramReport, all: bool) -> fmt::Result {

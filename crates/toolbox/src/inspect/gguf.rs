@@ -1,0 +1,73 @@
+use super::REPORT_VERSION;
+use crate::Result;
+use crate::convert::gguf_head;
+use format::gguf::Value;
+use runtime::{DataLoader, Limits};
+use serde::Serialize;
+use serde_json::json;
+use std::sync::Arc;
+
+/// What a `.gguf` file holds.
+#[derive(Debug, Clone, Serialize)]
+pub struct GgufReport {
+    /// The version of the report's shape.
+    pub report: u32,
+    /// The file.
+    pub file: String,
+    /// Its size in bytes.
+    pub bytes: u64,
+    /// Bytes that were read to tell this.
+    pub bytes_read: u64,
+    /// The version of the format.
+    pub version: u32,
+    /// The metadata: pairs of key and value. Of an array only its length and first values are given.
+    pub metadata: Vec<(String, serde_json::Value)>,
+    /// The tensors, in the order of the file.
+    pub tensors: Vec<GgufTensorReport>,
+}
+
+/// A tensor of a `.gguf` file.
+#[derive(Debug, Clone, Serialize)]
+pub struct GgufTensorReport {
+    /// Its name.
+    pub name: String,
+    /// How its elements are kept: `F32`, `Q8_0`.
+    pub kind: &'static str,
+    /// Its sizes, the outermost first.
+    pub sizes: Vec<u64>,
+    /// Its size in bytes.
+    pub bytes: u64,
+}
+
+pub(super) fn report(loader: &Arc<dyn DataLoader>, limits: &Limits) -> Result<GgufReport> {
+    let file = gguf_head(loader, limits)?;
+    let tensors = file.tensors.into_iter().map(|t| GgufTensorReport {
+        name: t.name,
+        kind: t.kind.name(),
+        sizes: t.sizes,
+        bytes: t.data.end - t.data.start,
+    });
+    Ok(GgufReport {
+        report: REPORT_VERSION,
+        file: loader.name().to_owned(),
+        bytes: loader.size(),
+        version: file.version,
+        metadata: file.metadata.into_iter().map(|(key, v)| (key, value(&v))).collect(),
+        tensors: tensors.collect(),
+        bytes_read: loader.bytes_loaded(),
+    })
+}
+
+fn value(v: &Value) -> serde_json::Value {
+    match v {
+        Value::Unsigned(v) => json!(v),
+        Value::Signed(v) => json!(v),
+        Value::Float(v) => json!(v),
+        Value::Bool(v) => json!(v),
+        Value::String(v) => json!(v),
+        Value::Array { len, first } => {
+            json!({"len": len, "first": first.iter().map(value).collect::<Vec<_>>()})
+        }
+        _ => serde_json::Value::Null,
+    }
+}
