@@ -84,8 +84,9 @@ mod view;
 
 use operator::{KernelRegistry, Operator};
 
-/// The operator tables.
-static FAMILIES: &[&[Operator]] = &[
+/// The operator tables. Constants, so that a row that is picked while an application is compiled brings
+/// along no other row, and the linker leaves out the functions of those.
+const TABLES: &[&[Operator]] = &[
     activation::OPERATORS,
     adaptive::OPERATORS,
     attention::OPERATORS,
@@ -131,9 +132,30 @@ static FAMILIES: &[&[Operator]] = &[
     view::OPERATORS,
 ];
 
+/// The operator tables, for those who want all.
+static FAMILIES: &[&[Operator]] = TABLES;
+
 /// Every operator of the library, family by family.
 pub fn operators() -> impl Iterator<Item = &'static Operator> {
     FAMILIES.iter().copied().flatten()
+}
+
+/// The operator of a full name (`aten::add.out`). Called in a constant it refers to that operator alone, so
+/// that an application links no other.
+pub const fn operator(name: &str) -> Option<Operator> {
+    let mut family = 0;
+    while family < TABLES.len() {
+        let table = TABLES[family];
+        let mut row = 0;
+        while row < table.len() {
+            if table[row].is_named(name) {
+                return Some(table[row]);
+            }
+            row += 1;
+        }
+        family += 1;
+    }
+    None
 }
 
 /// Adds every operator of the library to a registry.
@@ -156,6 +178,18 @@ mod tests {
         let asked = include_str!("../tests/operators.txt").lines().filter(|l| !l.starts_with('#'));
         let missing: Vec<_> = asked.filter(|name| registry.get(name).is_none()).collect();
         assert!(missing.is_empty(), "operators without a kernel: {missing:?}");
+    }
+
+    #[test]
+    fn operators_are_found_by_name_while_constants_are_computed() {
+        const ADD: Option<operator::Operator> = super::operator("aten::add.out");
+        assert_eq!(ADD.unwrap().name(), "aten::add.out");
+        for op in super::operators() {
+            assert_eq!(super::operator(op.name()).unwrap().schema(), op.schema());
+        }
+        for name in ["", "aten::add.ou", "aten::add.out(", "aten::add.outs"] {
+            assert!(super::operator(name).is_none(), "{name}");
+        }
     }
 
     #[test]

@@ -17,6 +17,14 @@ pub enum Error {
         /// The kind it found.
         found: String,
     },
+    /// A value of another kind than was asked for.
+    #[error("the value is {found}, not {expected}")]
+    ValueKind {
+        /// The kind asked for.
+        expected: &'static str,
+        /// What there is.
+        found: String,
+    },
     /// A scalar type that the operator is not defined for.
     #[error("{argument}: {dtype} is not supported here (supported: {supported})")]
     UnsupportedType {

@@ -1,5 +1,6 @@
+use crate::{Error, Result};
 use std::fmt;
-use tensor::{Scalar, Tensor};
+use tensor::{Element, Scalar, Tensor};
 
 /// The kind of an [`EValue`], numbered as the reference's `Tag`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -82,9 +83,45 @@ impl EValue {
         }
     }
 
-    /// The tensor, if it is one.
-    pub fn as_tensor(&self) -> Option<&Tensor> {
-        if let Self::Tensor(t) = self { Some(t) } else { None }
+    /// The tensor, or an error that says what there is instead.
+    pub fn as_tensor(&self) -> Result<&Tensor> {
+        if let Self::Tensor(t) = self { Ok(t) } else { Err(self.is_not("a tensor")) }
+    }
+
+    /// The tensor itself, or an error that says what there is instead.
+    pub fn into_tensor(self) -> Result<Tensor> {
+        self.try_into()
+    }
+
+    /// The elements of a tensor in row-major order, whatever its layout.
+    pub fn to_vec<T: Element>(&self) -> Result<Vec<T>> {
+        Ok(self.as_tensor()?.to_vec()?)
+    }
+
+    /// The element of a tensor that has one.
+    pub fn item<T: Element>(&self) -> Result<T> {
+        let tensor = self.as_tensor()?;
+        match tensor.storage::<T>()? {
+            [element] => Ok(*element),
+            _ => Err(self.is_not("a tensor of one element")),
+        }
+    }
+
+    #[cold]
+    fn is_not(&self, expected: &'static str) -> Error {
+        let found = match self {
+            Self::None => "no value".to_owned(),
+            Self::Tensor(t) => format!("a tensor {}", t.meta()),
+            Self::String(v) => format!("the string {v:?}"),
+            Self::Double(v) => format!("the number {v}"),
+            Self::Int(v) => format!("the integer {v}"),
+            Self::Bool(v) => format!("the boolean {v}"),
+            Self::ListBool(_) => "a list of booleans".to_owned(),
+            Self::ListDouble(_) => "a list of numbers".to_owned(),
+            Self::ListInt(_) => "a list of integers".to_owned(),
+            Self::ListTensor(_) | Self::ListOptionalTensor(_) => "a list of tensors".to_owned(),
+        };
+        Error::ValueKind { expected, found }
     }
 
     /// The number, if it is one.
@@ -98,27 +135,49 @@ impl EValue {
     }
 }
 
-impl From<Tensor> for EValue {
-    fn from(t: Tensor) -> Self {
-        Self::Tensor(t)
-    }
+/// What a value can be made of, and what it gives back: the Rust type, the variant, and what it is called.
+macro_rules! conversions {
+    ($($type:ty = $variant:ident, $what:literal;)*) => { $(
+        impl From<$type> for EValue {
+            fn from(value: $type) -> Self {
+                Self::$variant(value)
+            }
+        }
+
+        impl TryFrom<EValue> for $type {
+            type Error = Error;
+
+            fn try_from(value: EValue) -> Result<Self> {
+                if let EValue::$variant(v) = value { Ok(v) } else { Err(value.is_not($what)) }
+            }
+        }
+
+        impl<'a> TryFrom<&'a EValue> for &'a $type {
+            type Error = Error;
+
+            fn try_from(value: &'a EValue) -> Result<Self> {
+                if let EValue::$variant(v) = value { Ok(v) } else { Err(value.is_not($what)) }
+            }
+        }
+    )* };
 }
 
-impl From<i64> for EValue {
-    fn from(v: i64) -> Self {
-        Self::Int(v)
-    }
+conversions! {
+    Tensor = Tensor, "a tensor";
+    String = String, "a string";
+    f64 = Double, "a number";
+    i64 = Int, "an integer";
+    bool = Bool, "a boolean";
+    Vec<bool> = ListBool, "a list of booleans";
+    Vec<f64> = ListDouble, "a list of numbers";
+    Vec<i64> = ListInt, "a list of integers";
+    Vec<Tensor> = ListTensor, "a list of tensors";
+    Vec<Option<Tensor>> = ListOptionalTensor, "a list of tensors, some absent";
 }
 
-impl From<f64> for EValue {
-    fn from(v: f64) -> Self {
-        Self::Double(v)
-    }
-}
-
-impl From<bool> for EValue {
-    fn from(v: bool) -> Self {
-        Self::Bool(v)
+impl From<&str> for EValue {
+    fn from(value: &str) -> Self {
+        Self::String(value.to_owned())
     }
 }
 
@@ -129,5 +188,54 @@ impl From<Scalar> for EValue {
             Scalar::Double(v) => Self::Double(v),
             Scalar::Bool(v) => Self::Bool(v),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tensor::DimOrder;
+
+    #[test]
+    fn values_give_back_what_they_were_made_of() {
+        let t = Tensor::from_slice(&[2], &[1.0f32, 2.0]).unwrap();
+        let value = EValue::from(t.clone());
+        assert_eq!(value.as_tensor().unwrap().bytes(), t.bytes());
+        assert_eq!(value.to_vec::<f32>().unwrap(), [1.0, 2.0]);
+        assert_eq!(value.into_tensor().unwrap().bytes(), t.bytes());
+        assert_eq!(i64::try_from(EValue::from(7)), Ok(7));
+        assert_eq!(<&i64>::try_from(&EValue::Int(7)), Ok(&7));
+        assert_eq!(f64::try_from(EValue::from(0.5)), Ok(0.5));
+        assert_eq!(bool::try_from(EValue::from(true)), Ok(true));
+        assert_eq!(String::try_from(EValue::from("a")).as_deref(), Ok("a"));
+        assert_eq!(Vec::<i64>::try_from(EValue::from(vec![1, 2])), Ok(vec![1, 2]));
+        assert_eq!(Vec::<Tensor>::try_from(EValue::from(vec![t])).unwrap().len(), 1);
+    }
+
+    #[test]
+    fn another_kind_is_named() {
+        let message = |e: Error| e.to_string();
+        assert_eq!(
+            message(EValue::Int(3).as_tensor().unwrap_err()),
+            "the value is the integer 3, not a tensor"
+        );
+        let t = EValue::from(Tensor::from_slice(&[2], &[1i32, 2]).unwrap());
+        assert_eq!(
+            message(i64::try_from(t.clone()).unwrap_err()),
+            "the value is a tensor int32[2], not an integer"
+        );
+        assert_eq!(
+            message(t.item::<i32>().unwrap_err()),
+            "the value is a tensor int32[2], not a tensor of one element"
+        );
+        assert!(message(t.item::<f32>().unwrap_err()).contains("expected a tensor of float32, found int32"));
+        assert_eq!(EValue::from(Tensor::scalar(5i32).unwrap()).item::<i32>(), Ok(5));
+    }
+
+    #[test]
+    fn elements_are_in_row_major_order() {
+        let t = Tensor::from_slice(&[1, 2, 1, 2], &[1i32, 2, 3, 4]).unwrap();
+        let last = t.to_dim_order(DimOrder::channels_last(4)).unwrap();
+        assert_eq!(EValue::from(last).to_vec::<i32>().unwrap(), [1, 2, 3, 4]);
     }
 }

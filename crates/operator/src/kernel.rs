@@ -106,6 +106,22 @@ impl Operator {
         self.schema.split('(').next().unwrap_or(self.schema)
     }
 
+    /// Whether this is the operator of a full name (`aten::add.out`); also while constants are computed.
+    pub const fn is_named(&self, name: &str) -> bool {
+        let (schema, name) = (self.schema.as_bytes(), name.as_bytes());
+        if schema.len() <= name.len() || schema[name.len()] != b'(' {
+            return false;
+        }
+        let mut i = 0;
+        while i < name.len() {
+            if schema[i] != name[i] {
+                return false;
+            }
+            i += 1;
+        }
+        true
+    }
+
     /// The declaration, as text.
     pub fn schema(&self) -> &'static str {
         self.schema

@@ -31,6 +31,11 @@ impl KernelRegistry {
         Self::default()
     }
 
+    /// A registry of the operators of a table. Of several rows with one name the last counts.
+    pub fn from_table(table: &'static [Operator]) -> Self {
+        Self { kernels: table.iter().map(|op| (op.name().to_owned(), Entry::Table(op))).collect() }
+    }
+
     /// Adds a kernel under its schema's name.
     pub fn register(&mut self, kernel: impl Kernel + 'static) -> Result<(), DuplicateKernel> {
         let name = kernel.schema().name.clone();

@@ -13,7 +13,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mul3 = FnKernel::new(schema, |_, args, outs| {
         let (x, out) = (args.tensor(0)?, outs.tensor(0)?);
         out.resize(x.sizes())?;
-        out.storage_mut::<f32>()?.iter_mut().zip(x.storage::<f32>()?).for_each(|(o, x)| *o = 3.0 * x);
+        // Copies the elements whatever the layouts of both.
+        x.relayout(out)?;
+        out.storage_mut::<f32>()?.iter_mut().for_each(|v| *v *= 3.0);
         Ok(())
     })?;
     let mut kernels = pteron::kernel_registry();

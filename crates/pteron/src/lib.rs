@@ -3,14 +3,14 @@
 //!
 //! ```
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! use pteron::{EValue, Tensor};
+//! use pteron::Tensor;
 //! # let digits = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/digits/digits.pte");
 //!
 //! let mut module = pteron::open(digits)?;
 //! let picture = Tensor::from_slice(&[1, 1, 8, 8], &[0.0f32; 64])?;
 //! let outputs = module.forward(&[picture.into()])?;
-//! let EValue::Tensor(probabilities) = &outputs[0] else { panic!("the model gives a tensor") };
-//! assert_eq!(probabilities.as_slice::<f32>()?.len(), 10);
+//! let probabilities: Vec<f32> = outputs[0].as_tensor()?.to_vec()?;
+//! assert_eq!(probabilities.len(), 10);
 //! # Ok(()) }
 //! ```
 //!
@@ -32,7 +32,7 @@
 //!
 //! ```
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! use pteron::{EValue, FnKernel, LoadOptions, Module, Tensor};
+//! use pteron::{FnKernel, LoadOptions, Module, Tensor};
 //! # let program = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/mul3.pte");
 //!
 //! let mut kernels = pteron::kernel_registry();
@@ -40,20 +40,55 @@
 //! kernels.register(FnKernel::new(schema, |_, args, outs| {
 //!     let (x, out) = (args.tensor(0)?, outs.tensor(0)?);
 //!     out.resize(x.sizes())?;
-//!     out.storage_mut::<f32>()?.iter_mut().zip(x.storage::<f32>()?).for_each(|(o, x)| *o = 3.0 * x);
+//!     x.relayout(out)?;
+//!     out.storage_mut::<f32>()?.iter_mut().for_each(|v| *v *= 3.0);
 //!     Ok(())
 //! })?)?;
 //! let mut module = Module::open(program, LoadOptions::new(kernels))?;
 //! let outputs = module.forward(&[Tensor::from_slice(&[2, 2], &[1f32, 2.0, 3.0, 4.0])?.into()])?;
-//! let EValue::Tensor(tripled) = &outputs[0] else { panic!("the program gives a tensor") };
-//! assert_eq!(tripled.as_slice::<f32>()?, [3.0, 6.0, 9.0, 12.0]);
+//! assert_eq!(outputs[0].as_tensor()?.as_slice::<f32>()?, [3.0, 6.0, 9.0, 12.0]);
 //! # Ok(()) }
 //! ```
+//!
+//! # What is where
+//!
+//! | module | for whom | cargo feature |
+//! | --- | --- | --- |
+//! | the root | who runs programs: [`Module`], [`Method`], [`Tensor`], [`EValue`] | |
+//! | [`kernel`] | who writes operators, or links only those that a program calls ([`kernels!`]) | |
+//! | [`data`] | who keeps programs and weights elsewhere than in files | |
+//! | [`backend`] | who writes a delegate backend | |
+//! | [`trace`](mod@trace) | who wants to know what happens, and when | |
+//! | [`format`](mod@format) | who reads and writes `.pte`, `.ptd`, `.bpte` and ETDumps | |
+#![cfg_attr(feature = "bef", doc = "| [`bef`](mod@bef) | who has BEF programs | `bef` |")]
+#![cfg_attr(
+    feature = "tools",
+    doc = "| [`tools`] | who wants what the `pteron` command does | `tools`, with `image` and `safetensors` |"
+)]
+//! | `TrainingModule`, `Sgd` | who trains on the device | `training` |
+//! | `Tensor` from and to arrays | who uses the `ndarray` crate | `ndarray`, not by default |
+//!
+//! Every feature but `ndarray` is on by default. With `default-features = false` what is left runs `.pte`
+//! programs.
 #![forbid(unsafe_code)]
+
+pub mod backend;
+#[cfg(feature = "bef")]
+pub mod bef;
+pub mod data;
+pub mod kernel;
+#[cfg(feature = "tools")]
+pub mod tools;
+pub mod trace;
 
 use std::path::Path;
 
-pub use format;
+pub use ::format;
+pub use ::tensor::{
+    self, Bool, Complex, DimOrder, Element, Scalar, ScalarType, Shape, Tensor, TensorMeta, TensorView,
+    TensorViewMut, bf16, f16,
+};
+pub use ::trace::{EventTracer, Span, SpanKind};
 pub use operator::{
     Arg, Args, DtypeSet, EValue, FnKernel, Isa, Kernel, KernelContext, KernelRegistry, Level, Operator, Out,
     Outs, Schema, Tag,
@@ -62,11 +97,11 @@ pub use pool::Pool;
 pub use runtime::{
     Backend, BackendError, BackendExecutionContext, BackendInitContext, BackendRegistry, BytesLoader,
     CompileSpec, DataLoader, Delegate, Error, FileLoader, FreeableBuffer, Limits, LoadOptions, MergedDataMap,
-    Method, MethodMeta, Missing, MmapLoader, Module, NamedDataMap, Program, PtdDataMap, Result, Sgd,
-    SgdOptions, TrainingModule, ValueMeta, discard_unfinished_files, replace_file, write_stream,
+    Method, MethodMeta, Missing, MmapLoader, Module, NamedDataMap, Program, PtdDataMap, Result, ValueMeta,
+    discard_unfinished_files, replace_file, write_stream,
 };
-pub use tensor::{DimOrder, Scalar, ScalarType, Shape, Tensor, TensorMeta, TensorView, TensorViewMut};
-pub use trace::{EventTracer, Span, SpanKind};
+#[cfg(feature = "training")]
+pub use runtime::{Sgd, SgdOptions, TrainingModule};
 
 /// Every operator of the library.
 pub fn kernel_registry() -> KernelRegistry {

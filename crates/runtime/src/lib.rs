@@ -32,6 +32,7 @@ mod program;
 mod region;
 mod replace;
 mod step;
+#[cfg(feature = "training")]
 mod training;
 mod value;
 
@@ -52,4 +53,5 @@ pub use named_data::{MergedDataMap, NamedDataMap, PtdDataMap, PteDataMap};
 pub use options::LoadOptions;
 pub use program::Program;
 pub use replace::{discard_unfinished_files, replace_file, replaced_path, write_stream};
+#[cfg(feature = "training")]
 pub use training::{Sgd, SgdOptions, TrainingModule};

@@ -11,6 +11,8 @@ mod element;
 mod error;
 mod mapped;
 mod meta;
+#[cfg(feature = "ndarray")]
+mod ndarray;
 mod scalar;
 mod scalar_type;
 mod shape;

@@ -7,11 +7,13 @@
 //! | `f32=1.2` | a zero-dim tensor, or a number where the program takes one |
 //! | `4xf32=@raw.bin` | a tensor of the little-endian bytes of a file |
 //! | `@x.npy` | a NumPy array |
-//! | `digit.png` | an image, for inputs of images (see [`crate::picture`]) |
+//! | `digit.png` | an image, for inputs of images (module `picture`) |
 //! | `5`, `0.5`, `true` | a number where the program takes one |
 //! | `none` | no value |
 
-use crate::{Error, Result, npy, picture, stream};
+#[cfg(feature = "image")]
+use crate::picture;
+use crate::{Error, Result, npy, stream};
 use operator::{EValue, Tag};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -138,6 +140,14 @@ impl InputSpec {
         Ok(match self {
             Self::None => EValue::None,
             Self::Npy(path) => npy::read(path)?.into(),
+            #[cfg(not(feature = "image"))]
+            Self::Image(path) => {
+                return Err(Error::input(format!(
+                    "{} is an image, which this build cannot read: it leaves out the feature `image`",
+                    path.display()
+                )));
+            }
+            #[cfg(feature = "image")]
             Self::Image(path) => match &declared.meta {
                 Some(meta) => picture::read(path, meta)?.into(),
                 None => return Err(self.unfit(declared)),

@@ -34,6 +34,9 @@ pub(crate) fn wrong(
         Some(FileKind::Ptd) => "named data (.ptd)",
         Some(FileKind::Bpte) => "a bundled program (.bpte)",
         Some(FileKind::Etdump) => "an ETDump",
+        Some(FileKind::Bef) if cfg!(not(feature = "bef")) => {
+            "a BEF file, which this build cannot read: it leaves out the feature `bef`"
+        }
         Some(FileKind::Bef) => "a BEF file",
         Some(FileKind::Xnnpack) => "a payload of the XNNPACK backend",
         Some(FileKind::Zip) => "a zip archive; if it is a .pt2, ExecuTorch's exporter makes a .pte of it",

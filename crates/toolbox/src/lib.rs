@@ -1,7 +1,13 @@
 //! What the verbs of the `pteron` command do, for any face to use: a face parses arguments, calls
 //! one of these, and prints what comes back.
 #![forbid(unsafe_code)]
+// What only some features use is not left out import by import.
+#![cfg_attr(
+    not(all(feature = "bef", feature = "image", feature = "safetensors")),
+    allow(dead_code, unused_imports)
+)]
 
+#[cfg(feature = "bef")]
 pub mod bef;
 pub mod bundle;
 pub mod convert;
@@ -19,6 +25,7 @@ pub mod merge;
 pub mod npy;
 pub mod ops;
 pub mod paths;
+#[cfg(feature = "image")]
 pub mod picture;
 pub mod plan;
 pub mod print;

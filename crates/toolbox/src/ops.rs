@@ -102,6 +102,7 @@ pub fn requirements(
             let bundle = Bundle::open(&**loader, limits)?;
             all.add_program(&Program::load(bundle.program(), limits)?, kernels, backends)?;
         }
+        #[cfg(feature = "bef")]
         Some(FileKind::Bef) => all.add_bef(&loader.load(0, loader.size(), Purpose::Program)?)?,
         other => return Err(kind::wrong(&**loader, other, "ops", "programs (.pte, .bpte, .bef)")),
     }
@@ -154,6 +155,7 @@ impl Requirements {
         Ok(())
     }
 
+    #[cfg(feature = "bef")]
     fn add_bef(&mut self, bytes: &[u8]) -> Result<()> {
         let context = || format!("{} is not a valid BEF file", self.file);
         let program = bef::File::open(bytes).and_then(|file| file.verify()).context(context)?;

@@ -78,9 +78,10 @@ pub fn validate(
 /// What is wrong with the file as a file of its format.
 fn structure(loader: &dyn DataLoader, limits: &Limits) -> Result<Validation> {
     let found = kind::of(loader)?;
-    let problems = match found {
+    let problems: Vec<Problem> = match found {
         Some(FileKind::Pte) => program(loader, limits)?.iter().map(Problem::from).collect(),
         Some(FileKind::Ptd) => flat_tensor(loader, limits)?.iter().map(Problem::from).collect(),
+        #[cfg(feature = "bef")]
         Some(FileKind::Bef) => bef_program(loader)?,
         other => {
             return Err(kind::wrong(
@@ -103,6 +104,7 @@ fn structure(loader: &dyn DataLoader, limits: &Limits) -> Result<Validation> {
 }
 
 /// The first problem of a `.bef` file.
+#[cfg(feature = "bef")]
 fn bef_program(loader: &dyn DataLoader) -> Result<Vec<Problem>> {
     let bytes = loader.load(0, loader.size(), Purpose::Program)?;
     let problem = bef::File::open(&bytes).and_then(|file| file.verify()).err().map(|e| Problem {

@@ -116,7 +116,7 @@ impl Opts {
     }
 
     fn write_outputs(&self, folder: &Path, outputs: &[EValue]) -> Result {
-        let tensors = outputs.iter().enumerate().filter_map(|(i, output)| Some((i, output.as_tensor()?)));
+        let tensors = outputs.iter().enumerate().filter_map(|(i, output)| Some((i, output.as_tensor().ok()?)));
         let files: Vec<_> = tensors.map(|(i, tensor)| (output_file(folder, i), tensor)).collect();
         let mut paths = Paths::default();
         self.paths(&mut paths);
@@ -132,7 +132,7 @@ fn output_file(folder: &Path, i: usize) -> PathBuf {
 }
 
 fn first_tensor(ran: &Ran) -> Result<&Tensor> {
-    ran.outputs.first().and_then(EValue::as_tensor).ok_or_else(|| {
+    ran.outputs.first().and_then(|output| output.as_tensor().ok()).ok_or_else(|| {
         let message = format!("--top: the first output of `{}` is no tensor", ran.method);
         Failure::Failed(Box::new(toolbox::Error::input(message)))
     })

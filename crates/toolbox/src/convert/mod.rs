@@ -2,6 +2,10 @@
 
 mod gguf;
 mod npz;
+#[cfg(feature = "safetensors")]
+mod safetensors;
+#[cfg(not(feature = "safetensors"))]
+#[path = "no_safetensors.rs"]
 mod safetensors;
 
 pub(crate) use gguf::head as gguf_head;

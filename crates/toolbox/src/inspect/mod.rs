@@ -20,6 +20,7 @@ pub use program::{
 };
 pub use text::text;
 
+#[cfg(feature = "bef")]
 use crate::bef::BefReport;
 use crate::bundle::{self, Bundle, BundleReport};
 use crate::etdump::{self, EtdumpReport};
@@ -41,6 +42,7 @@ pub enum Report {
     /// Named data.
     Ptd(FlatTensorReport),
     /// A program in the Binary Executable Format.
+    #[cfg(feature = "bef")]
     Bef(BefReport),
     /// A program with test cases.
     Bpte(Box<BundleReport>),
@@ -63,6 +65,7 @@ pub fn inspect(
     match kind::of(&**loader)? {
         Some(FileKind::Pte) => Ok(Report::Pte(Box::new(program::report(loader, kernels, backends, limits)?))),
         Some(FileKind::Ptd) => Ok(Report::Ptd(flat_tensor::report(loader, limits)?)),
+        #[cfg(feature = "bef")]
         Some(FileKind::Bef) => {
             let bytes = loader.load(0, loader.size(), Purpose::Program)?;
             Ok(Report::Bef(crate::bef::report(&bytes, loader.name())?))

@@ -1,4 +1,5 @@
 use super::{FlatTensorReport, GgufReport, MethodReport, ProgramReport, Report, ValueReport};
+#[cfg(feature = "bef")]
 use crate::bef::BefReport;
 use crate::bundle::BundleReport;
 use crate::show::{bytes, count, table};
@@ -14,6 +15,7 @@ pub fn text(report: &Report, all: bool) -> String {
     let written = match report {
         Report::Pte(program) => program_text(&mut out, program, all),
         Report::Ptd(file) => flat_tensor_text(&mut out, file, all),
+        #[cfg(feature = "bef")]
         Report::Bef(program) => bef_text(&mut out, program, all),
         Report::Bpte(bundle) => bundle_text(&mut out, bundle, all),
         Report::Etdump(dump) => out.write_str(&dump.text()),
@@ -122,6 +124,7 @@ fn bundle_text(out: &mut String, b: &BundleReport, all: bool) -> fmt::Result {
     program_text(out, &b.program, all)
 }
 
+#[cfg(feature = "bef")]
 fn bef_text(out: &mut String, p: &BefReport, all: bool) -> fmt::Result {
     writeln!(out, "{}: BEF program, {}", p.file, bytes(p.bytes))?;
     writeln!(out, "\nsections")?;

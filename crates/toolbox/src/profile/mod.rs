@@ -7,6 +7,7 @@
 //!        values      events       etdump::dump   for the reference's Inspector
 //! ```
 
+#[cfg(feature = "bef")]
 pub mod bef;
 pub mod chrome;
 pub mod etdump;

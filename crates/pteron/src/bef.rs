@@ -1,0 +1,35 @@
+//! TFRT's Binary Executable Format: read, verify, write, translate from and to MLIR text, run.
+//!
+//! ```
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! use pteron::bef::{File, driver, mlir};
+//! use std::sync::Arc;
+//!
+//! let source = br#"
+//! func.func @main() -> i32 {
+//!   %x = tfrt.constant.i32 40
+//!   %y = tfrt.constant.i32 2
+//!   %sum = tfrt.add.i32 %x, %y
+//!   tfrt.return %sum : i32
+//! }"#;
+//! let refused = |why: Vec<mlir::Diagnostic>| format!("{why:?}");
+//! let module = mlir::parse(source, "sum.mlir").map_err(refused)?;
+//! let bytes = mlir::to_bef(&module, mlir::Options::default()).map_err(refused)?;
+//!
+//! // Read and print.
+//! let program = File::open(&bytes)?.verify()?.to_module()?;
+//! let module = mlir::from_bef(&program, mlir::FromBefOptions::default()).map_err(refused)?;
+//! assert!(mlir::print(&module, mlir::PrintOptions::default()).contains("tfrt.add.i32"));
+//!
+//! // Run every function that takes no arguments, as the reference's executor does.
+//! let status = driver::run(Arc::new(bytes), &driver::Options::default(), std::io::stdout(), std::io::stderr());
+//! assert_eq!(status, 0);
+//! # Ok(()) }
+//! ```
+//!
+//! [`host`] executes functions with arguments and kernels of one's own.
+
+pub use ::bef::*;
+pub use ::host;
+pub use ::mlir;
+pub use tfrt_kernels::{driver, register, registry};

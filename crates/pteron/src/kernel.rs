@@ -1,0 +1,94 @@
+//! Operators: their schemas, the kernels that compute them, and the registry in which programs find them.
+//!
+//! An operator of one's own is a type that implements [`Kernel`], or a schema and a closure
+//! ([`FnKernel`]). [`Kernel::prepare`] is called once when a method is loaded, with the arguments that are
+//! constant: what it makes of them, such as packed weights, runs in the kernel's place.
+//!
+//! ```
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! use pteron::kernel::{Args, Kernel, KernelContext, Outs, PreparedKernel, Result, Schema};
+//! use pteron::{LoadOptions, Module, Tensor};
+//!
+//! /// `factor * self`.
+//! struct Mul {
+//!     schema: Schema,
+//! }
+//!
+//! struct PreparedMul {
+//!     factor: f32,
+//! }
+//!
+//! impl Kernel for Mul {
+//!     fn schema(&self) -> &Schema {
+//!         &self.schema
+//!     }
+//!
+//!     fn prepare(&self, _: &Args<'_>) -> Result<Option<Box<dyn PreparedKernel>>> {
+//!         Ok(Some(Box::new(PreparedMul { factor: 3.0 })))
+//!     }
+//!
+//!     fn execute(&self, ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+//!         PreparedMul { factor: 3.0 }.execute(ctx, args, outs)
+//!     }
+//! }
+//!
+//! impl PreparedKernel for PreparedMul {
+//!     fn execute(&self, _: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+//!         let (x, out) = (args.tensor(0)?, outs.tensor(0)?);
+//!         out.resize(x.sizes())?;
+//!         // Copies the elements whatever the layouts of both.
+//!         x.relayout(out)?;
+//!         out.storage_mut::<f32>()?.iter_mut().for_each(|v| *v *= self.factor);
+//!         Ok(())
+//!     }
+//! }
+//!
+//! # let program = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/mul3.pte");
+//! let mut kernels = pteron::kernel_registry();
+//! kernels.register(Mul { schema: Schema::parse("my_ops::mul3.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)")? })?;
+//! let mut module = Module::open(program, LoadOptions::new(kernels))?;
+//! let outputs = module.forward(&[Tensor::from_slice(&[2, 2], &[1f32, 2.0, 3.0, 4.0])?.into()])?;
+//! assert_eq!(outputs[0].as_tensor()?.as_slice::<f32>()?, [3.0, 6.0, 9.0, 12.0]);
+//! # Ok(()) }
+//! ```
+//!
+//! An application that runs known programs links only the kernels that these call, if it asks for them with
+//! [`kernels!`](crate::kernels) instead of [`kernel_registry`](crate::kernel_registry).
+
+pub use kernels::{operator as library_operator, operators as library_operators};
+pub use operator::{
+    Arg, ArgType, Args, DtypeSet, DuplicateKernel, Error, FnKernel, Generator, Isa, Kernel, KernelContext,
+    KernelFn, KernelRegistry, Level, Operator, Out, Outs, PrepareFn, PreparedKernel, Result, Results, Schema,
+    SchemaArg, SchemaError, Scratch, ScratchBuffer,
+};
+
+/// A registry of the library's kernels that are named, and of no others: what is not named is not linked.
+///
+/// Names are written as programs do, `aten::add.out`. A name that the library lacks is an error when the
+/// application is compiled. `pteron ops --file model.pte --emit registry.rs` writes the list.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let kernels = pteron::kernels![aten::add.out, aten::mul.out, executorch_prim::et_view.default];
+/// assert_eq!(kernels.len(), 3);
+/// let options = pteron::LoadOptions::new(kernels);
+/// # Ok(()) }
+/// ```
+#[macro_export]
+macro_rules! kernels {
+    ($($namespace:ident :: $name:ident $(. $overload:ident)?),* $(,)?) => {{
+        static TABLE: &[$crate::kernel::Operator] = &[$(
+            match $crate::kernel::library_operator(
+                concat!(stringify!($namespace), "::", stringify!($name) $(, ".", stringify!($overload))?)
+            ) {
+                Some(operator) => operator,
+                None => panic!(concat!(
+                    "the library has no operator `",
+                    stringify!($namespace), "::", stringify!($name) $(, ".", stringify!($overload))?,
+                    "`: `pteron ops` lists those that it has"
+                )),
+            }
+        ),*];
+        $crate::kernel::KernelRegistry::from_table(TABLE)
+    }};
+}

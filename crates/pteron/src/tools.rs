@@ -1,0 +1,18 @@
+//! What the verbs of the `pteron` command do, as functions: inspect, print, validate, verify, edit, diff, plan,
+//! profile, compare, convert. They take values and give values; nothing is printed.
+//!
+//! ```
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! use pteron::tools::{inspect, run};
+//!
+//! # let digits = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/digits/digits.pte");
+//! let loader = run::open(digits.as_ref(), run::LoadMode::File)?;
+//! let options = pteron::load_options();
+//! let report = inspect::inspect(&loader, &options.kernels, &options.backends, &options.limits)?;
+//! let inspect::Report::Pte(program) = &report else { panic!("a program was given") };
+//! assert_eq!(program.methods.len(), 1);
+//! println!("{}", inspect::text(&report, false));
+//! # Ok(()) }
+//! ```
+
+pub use toolbox::*;
