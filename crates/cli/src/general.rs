@@ -167,7 +167,7 @@ pub(crate) fn check(paths: &Paths) -> Result {
 
 /// The backends that this command has.
 pub(crate) fn backends() -> BackendRegistry {
-    BackendRegistry::new()
+    pteron::backend_registry()
 }
 
 /// Opens a file, or reads all of stdin for `-`.

@@ -14,8 +14,8 @@
 //! # Ok(()) }
 //! ```
 //!
-//! [`open`] knows every operator of this crate and no backend. [`load_options`] is where to start for
-//! more: backends, operators of one's own, `.ptd` files, threads, limits, a tracer.
+//! [`open`] knows every operator and every backend of this crate ([`backend_registry`]). [`load_options`] is where to
+//! start for more: other backends, operators of one's own, `.ptd` files, threads, limits, a tracer.
 //!
 //! ```no_run
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -65,6 +65,7 @@
     feature = "tools",
     doc = "| [`tools`] | who wants what the `pteron` command does | `tools`, with `image` and `safetensors` |"
 )]
+//! | `XnnpackBackend` | who runs programs that are lowered to XNNPACK: [`open`] has it | `xnnpack` |
 //! | `TrainingModule`, `Sgd` | who trains on the device | `training` |
 //! | `Tensor` from and to arrays | who uses the `ndarray` crate | `ndarray`, not by default |
 //!
@@ -82,7 +83,10 @@ pub mod tools;
 pub mod trace;
 
 use std::path::Path;
+use std::sync::Arc;
 
+#[cfg(feature = "xnnpack")]
+pub use ::backend_xnnpack::XnnpackBackend;
 pub use ::format;
 pub use ::tensor::{
     self, Bool, Complex, DimOrder, Element, Scalar, ScalarType, Shape, Tensor, TensorMeta, TensorView,
@@ -108,9 +112,25 @@ pub fn kernel_registry() -> KernelRegistry {
     kernels::registry()
 }
 
-/// Options with every operator of the library, no backend, and one thread.
+/// Every backend of the library: with the feature `xnnpack`, which is on by default, [`XnnpackBackend`].
+pub fn backend_registry() -> BackendRegistry {
+    backends_of(Arc::new(kernel_registry()))
+}
+
+/// The backends of the library, computing with these kernels.
+fn backends_of(kernels: Arc<KernelRegistry>) -> BackendRegistry {
+    let backends = BackendRegistry::new();
+    #[cfg(feature = "xnnpack")]
+    let backends = backends.with(XnnpackBackend::new(kernels));
+    #[cfg(not(feature = "xnnpack"))]
+    drop(kernels);
+    backends
+}
+
+/// Options with every operator and backend of the library, and one thread.
 pub fn load_options() -> LoadOptions {
-    LoadOptions::new(kernel_registry())
+    let kernels = Arc::new(kernel_registry());
+    LoadOptions::new(Arc::clone(&kernels)).backends(backends_of(kernels))
 }
 
 /// Opens a program with [`load_options`].

@@ -229,6 +229,13 @@ impl BackendRegistry {
         Ok(())
     }
 
+    /// The same, with a backend under its id, in the place of one that is there.
+    #[must_use]
+    pub fn with(mut self, backend: impl Backend + 'static) -> Self {
+        self.backends.insert(backend.id().to_owned(), Arc::new(backend));
+        self
+    }
+
     /// The backend of an id.
     pub fn get(&self, id: &str) -> Option<&Arc<dyn Backend>> {
         self.backends.get(id)

@@ -1,0 +1,130 @@
+//! The bytes of a payload's constants: parts of the payload, or named data.
+
+use crate::error::{Error, Result, fail};
+use crate::payload::{Constant, Payload, Quantization, Role, Scales, Value};
+use runtime::{FreeableBuffer, NamedDataMap};
+use std::sync::Arc;
+
+/// What constants are aligned to where they are used as they are.
+const ALIGNMENT: usize = 16;
+
+/// The bytes of a payload's constants, by their index.
+pub(crate) struct Data {
+    constants: Vec<Option<Arc<FreeableBuffer>>>,
+}
+
+impl Data {
+    /// Finds the bytes that the values of a payload refer to.
+    pub(crate) fn load(
+        payload: &Payload,
+        bytes: &FreeableBuffer,
+        named: Option<&dyn NamedDataMap>,
+    ) -> Result<Self> {
+        let mut data = Self { constants: vec![None; payload.constants.len()] };
+        for value in &payload.values {
+            let Role::Constant(index) = value.role else { continue };
+            let size = value.datatype.nbytes(&value.dims).unwrap_or(u64::MAX);
+            data.need(payload, index, size, bytes, named)
+                .map_err(|e| Error::new(format!("value %{}: {e}", value.id)))?;
+            let (scales, width) = match &value.quantization {
+                Quantization::PerChannel { scales, .. } => (scales, 4),
+                Quantization::PerGroup { scales, .. } => (scales, 2),
+                _ => continue,
+            };
+            if let Scales::Constant { index, count } = scales {
+                let size = *count as u64 * width;
+                let found = data.need(payload, *index, size, bytes, named);
+                found.map_err(|e| Error::new(format!("the scales of value %{}: {e}", value.id)))?;
+            }
+        }
+        Ok(data)
+    }
+
+    fn need(
+        &mut self,
+        payload: &Payload,
+        index: usize,
+        size: u64,
+        bytes: &FreeableBuffer,
+        named: Option<&dyn NamedDataMap>,
+    ) -> Result<()> {
+        if self.constants[index].is_none() {
+            let found = match &payload.constants[index] {
+                Constant::Payload(range) => {
+                    let range = usize::try_from(range.start).ok().zip(usize::try_from(range.end).ok());
+                    let part = range.and_then(|(start, end)| bytes.slice(start..end));
+                    part.ok_or_else(|| Error::new("its bytes are not in the payload"))?
+                }
+                Constant::Named { key, .. } => {
+                    let map = named.ok_or_else(|| {
+                        Error::new(format!(
+                            "its bytes are the named data `{key}`, and there is no named data"
+                        ))
+                    })?;
+                    map.data(key)
+                        .map_err(|e| Error::new(format!("its bytes are the named data `{key}`: {e}")))?
+                }
+            };
+            let aligned = found.as_ptr().addr().is_multiple_of(ALIGNMENT);
+            let found = if aligned { found } else { copied(&found)? };
+            self.constants[index] = Some(Arc::new(found));
+        }
+        match &self.constants[index] {
+            Some(found) if found.len() as u64 >= size => Ok(()),
+            found => {
+                let len = found.as_ref().map_or(0, |f| f.len());
+                fail(format!("it needs {size} bytes of constant {index}, which has {len}"))
+            }
+        }
+    }
+
+    /// The bytes of a constant of a value that was loaded.
+    pub(crate) fn bytes(&self, index: usize) -> Result<&Arc<FreeableBuffer>> {
+        let found = self.constants.get(index).and_then(Option::as_ref);
+        found.ok_or_else(|| Error::new(format!("constant {index} has no bytes")))
+    }
+
+    /// The bytes of a constant value.
+    pub(crate) fn of<'d>(&'d self, value: &Value) -> Result<&'d Arc<FreeableBuffer>> {
+        match value.role {
+            Role::Constant(index) => self.bytes(index),
+            _ => fail(format!("value %{} is not constant", value.id)),
+        }
+    }
+
+    /// The scales of a value's channels or groups; bf16 where they are bytes of groups.
+    pub(crate) fn scales(&self, quantization: &Quantization) -> Result<Vec<f32>> {
+        let (scales, wide) = match quantization {
+            Quantization::PerTensor { scale, .. } => return Ok(vec![*scale]),
+            Quantization::PerChannel { scales, .. } => (scales, true),
+            Quantization::PerGroup { scales, .. } => (scales, false),
+            _ => return fail("a value without scales"),
+        };
+        let scales: Vec<f32> = match scales {
+            // What is read as bf16 was rounded to it.
+            Scales::Inline(scales) if !wide => scales.iter().map(|s| truncated(*s)).collect(),
+            Scales::Inline(scales) => scales.clone(),
+            Scales::Constant { index, count } if wide => {
+                let words = self.bytes(*index)?.chunks_exact(4).take(*count);
+                words.map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect()
+            }
+            Scales::Constant { index, count } => {
+                let halves = self.bytes(*index)?.chunks_exact(2).take(*count);
+                halves.map(|b| f32::from_le_bytes([0, 0, b[0], b[1]])).collect()
+            }
+        };
+        match scales.iter().position(|s| !(s.is_normal() && *s > 0.0)) {
+            Some(i) => fail(format!("the scale {} at index {i}: expected a finite scale above 0", scales[i])),
+            None => Ok(scales),
+        }
+    }
+}
+
+/// Scales of groups in f32, of the first releases, as bf16: as the reference rounds them.
+fn truncated(scale: f32) -> f32 {
+    f32::from_bits((scale * 1.003_891_1).to_bits() & 0xffff_0000)
+}
+
+fn copied(bytes: &[u8]) -> Result<FreeableBuffer> {
+    FreeableBuffer::from_bytes(bytes).map_err(|e| Error::new(e.to_string()))
+}

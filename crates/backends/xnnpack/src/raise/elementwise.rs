@@ -1,0 +1,199 @@
+//! Elementwise nodes, and softmax.
+
+use super::emit::In;
+use super::{FROM_IMAGE, Form, Raise};
+use crate::error::{Result, fail};
+use crate::payload::{Binary, Node, Unary};
+use graph::{Instr, Op, Program, ValueId};
+use tensor::ScalarType;
+
+impl Raise<'_> {
+    pub(super) fn unary(&mut self, node: &Node, f: Unary) -> Result<()> {
+        let v = node.inputs[0];
+        let form = self.form(v)?;
+        let (Form::Plain(id) | Form::Image(id)) = form;
+        if let (Unary::Clamp, Some(from), Some(to)) = (f, self.quantizer(v), self.quantizer(node.outputs[0]))
+            && from == to
+        {
+            let id = self.clamp_numbers(node, id, to)?;
+            return self.set_like(node, form, id);
+        }
+        let x = self.reals(v, id)?;
+        let y = self.function(f, x)?;
+        let id = match f {
+            Unary::Clamp => self.stored(node, y)?,
+            // Only clamps have bounds.
+            _ => self.stored_within(node, y, (f32::NEG_INFINITY, f32::INFINITY))?,
+        };
+        self.set_like(node, form, id)
+    }
+
+    fn function(&mut self, f: Unary, x: ValueId) -> Result<ValueId> {
+        let (dtype, sizes) = (self.emit.dtype(x), self.emit.sizes(x));
+        let mut call = |name: &str, more: Vec<In>| {
+            let args = std::iter::once(In::Tensor(x)).chain(more).collect();
+            self.emit.call(name, args, dtype, &sizes)
+        };
+        let real = |x: f32| In::Real(f64::from(x));
+        let program = |instrs: Vec<Instr>| Op::Pointwise(Program { instrs });
+        let op = match f {
+            Unary::Clamp => return Ok(x),
+            Unary::Hardswish if dtype == ScalarType::Float => {
+                program(vec![Instr::Input(0), Instr::Unary(graph::Unary::Hardswish, 0)])
+            }
+            Unary::LeakyRelu { slope } if dtype == ScalarType::Float => program(leaky(Instr::Const(slope))),
+            Unary::Abs => return call("aten::abs.out", vec![]),
+            Unary::Ceiling => return call("aten::ceil.out", vec![]),
+            Unary::Cos => return call("aten::cos.out", vec![]),
+            Unary::Elu { alpha } => return call("aten::elu.out", vec![real(alpha), In::Int(1), In::Int(1)]),
+            Unary::Exp => return call("aten::exp.out", vec![]),
+            Unary::Floor => return call("aten::floor.out", vec![]),
+            Unary::Gelu => return call("aten::gelu.out", vec![In::Str("none")]),
+            Unary::Hardswish => return call("aten::hardswish.out", vec![]),
+            Unary::LeakyRelu { slope } => return call("aten::leaky_relu.out", vec![real(slope)]),
+            Unary::Log => return call("aten::log.out", vec![]),
+            Unary::Negate => return call("aten::neg.out", vec![]),
+            Unary::ReciprocalSquareRoot => return call("aten::rsqrt.out", vec![]),
+            Unary::Sigmoid => return call("aten::sigmoid.out", vec![]),
+            Unary::Sin => return call("aten::sin.out", vec![]),
+            Unary::Square => return call("aten::mul.out", vec![In::Tensor(x)]),
+            Unary::SquareRoot => return call("aten::sqrt.out", vec![]),
+            Unary::Tanh => return call("aten::tanh.out", vec![]),
+        };
+        self.emit.node(op, vec![x], dtype, &sizes)
+    }
+
+    pub(super) fn binary(&mut self, node: &Node, f: Binary) -> Result<()> {
+        let [a, b] = node.inputs[..] else { return fail("a node of other than two inputs") };
+        let dims = broadcast(&self.dims(a), &self.dims(b))?;
+        let ([x, y], form) = self.together([a, b], dims.len())?;
+        let sizes = match form {
+            Form::Plain(_) => dims,
+            Form::Image(_) => super::TO_IMAGE.map(|d| dims[d]).to_vec(),
+        };
+        if let Some(id) = self.sum_of_numbers(node, f, [x, y], &sizes)? {
+            return self.set_like(node, form, id);
+        }
+        let (x, y) = (self.reals(a, x)?, self.reals(b, y)?);
+        let dtype = self.emit.dtype(x);
+        if self.emit.dtype(y) != dtype {
+            return Err(self.unsupported(node));
+        }
+        let mut args = vec![In::Tensor(x), In::Tensor(y)];
+        let name = match f {
+            Binary::Add => "aten::add.out",
+            Binary::Subtract => "aten::sub.out",
+            Binary::Multiply => "aten::mul.out",
+            Binary::Divide => "aten::div.out",
+            Binary::Maximum => "aten::maximum.out",
+            Binary::Minimum => "aten::minimum.out",
+        };
+        if matches!(f, Binary::Add | Binary::Subtract) {
+            args.push(In::Int(1));
+        }
+        let id = self.emit.call(name, args, dtype, &sizes)?;
+        let id = match f {
+            // The reference gives these two no bounds.
+            Binary::Maximum | Binary::Minimum => {
+                self.stored_within(node, id, (f32::NEG_INFINITY, f32::INFINITY))?
+            }
+            _ => self.stored(node, id)?,
+        };
+        self.set_like(node, form, id)
+    }
+
+    /// Two values in one form: as images where one of them is there as such, and the other can be.
+    fn together(&mut self, inputs: [usize; 2], rank: usize) -> Result<([ValueId; 2], Form)> {
+        let is_image = |s: &Self, v: usize| s.values[v].plain.is_none() && s.values[v].image.is_some();
+        let ranks = inputs.map(|v| self.dims(v).len());
+        let images = inputs.iter().any(|&v| is_image(self, v)) && rank == 4;
+        if !images || ranks.iter().any(|r| !matches!(r, 0 | 1 | 4)) {
+            let ids = [self.plain(inputs[0])?, self.plain(inputs[1])?];
+            return Ok((ids, Form::Plain(ids[0])));
+        }
+        let mut ids = [self.values[inputs[0]].image, self.values[inputs[1]].image];
+        for (id, &v) in ids.iter_mut().zip(&inputs) {
+            if id.is_some() {
+                continue;
+            }
+            *id = Some(match self.dims(v)[..] {
+                [channels] if channels != 1 => {
+                    let plain = self.plain(v)?;
+                    self.emit.view(plain, &[channels, 1, 1])?
+                }
+                [_, _, _, _] => self.image(v)?,
+                _ => self.plain(v)?,
+            });
+        }
+        match ids {
+            [Some(a), Some(b)] => Ok(([a, b], Form::Image(a))),
+            _ => fail("a value in no form"),
+        }
+    }
+
+    pub(super) fn prelu(&mut self, node: &Node) -> Result<()> {
+        self.need_reals(node)?;
+        let [v, slope] = node.inputs[..] else { return fail("a node of other than two inputs") };
+        let dims = self.dims(v);
+        let channels = dims.last().copied().unwrap_or(0);
+        let (slopes, form) = (self.dims(slope), self.form(v)?);
+        let one_each = slopes.iter().rev().skip(1).all(|&n| n == 1)
+            && slopes.last().is_some_and(|&n| n == channels || n == 1);
+        if !one_each {
+            return fail(format!("slopes of {slopes:?} for an input of {dims:?}"));
+        }
+        let (Form::Plain(x) | Form::Image(x)) = form;
+        let slope = self.plain(slope)?;
+        let slope = match form {
+            Form::Plain(_) => self.emit.view(slope, &slopes[slopes.len() - 1..])?,
+            Form::Image(_) => self.emit.view(slope, &[slopes[slopes.len() - 1], 1, 1])?,
+        };
+        let (dtype, sizes) = (self.emit.dtype(x), self.emit.sizes(x));
+        let (x, slope) = (self.emit.cast(x, ScalarType::Float)?, self.emit.cast(slope, ScalarType::Float)?);
+        let op = Op::Pointwise(Program { instrs: leaky(Instr::Input(1)) });
+        let id = self.emit.node(op, vec![x, slope], ScalarType::Float, &sizes)?;
+        let id = self.emit.cast(id, dtype)?;
+        self.set_like(node, form, id)
+    }
+
+    pub(super) fn softmax(&mut self, node: &Node) -> Result<()> {
+        let v = node.inputs[0];
+        let form = self.form(v)?;
+        let (Form::Plain(id) | Form::Image(id)) = form;
+        let last = self.dims(v).len() - 1;
+        let dim = match form {
+            Form::Plain(_) => last,
+            Form::Image(_) => FROM_IMAGE[last],
+        };
+        let x = self.reals(v, id)?;
+        let (dtype, sizes) = (self.emit.dtype(x), self.emit.sizes(x));
+        let args = vec![In::Tensor(x), In::Int(dim as i64), In::Bool(false)];
+        let id = self.emit.call("aten::_softmax.out", args, dtype, &sizes)?;
+        let id = self.stored_within(node, id, (f32::NEG_INFINITY, f32::INFINITY))?;
+        self.set_like(node, form, id)
+    }
+}
+
+/// `max(x, 0) + slope * min(x, 0)` of input 0.
+fn leaky(slope: Instr) -> Vec<Instr> {
+    vec![
+        Instr::Input(0),
+        Instr::Clamp { of: 0, low: 0.0, high: f32::INFINITY },
+        Instr::Clamp { of: 0, low: f32::NEG_INFINITY, high: 0.0 },
+        slope,
+        Instr::Binary(graph::Binary::Mul, 2, 3),
+        Instr::Binary(graph::Binary::Add, 1, 4),
+    ]
+}
+
+/// The sizes of two values that are broadcast to each other.
+pub(super) fn broadcast(a: &[usize], b: &[usize]) -> Result<Vec<usize>> {
+    let rank = a.len().max(b.len());
+    let size = |dims: &[usize], d: usize| (d + dims.len()).checked_sub(rank).map_or(1, |d| dims[d]);
+    let one = |d: usize| match (size(a, d), size(b, d)) {
+        (1, n) | (n, 1) => Some(n),
+        (m, n) => (m == n).then_some(n),
+    };
+    let sizes: Option<Vec<usize>> = (0..rank).map(one).collect();
+    sizes.map_or_else(|| fail(format!("values of {a:?} and {b:?}, which do not broadcast")), Ok)
+}

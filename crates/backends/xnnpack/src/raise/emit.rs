@@ -1,0 +1,162 @@
+//! The only place that knows how nodes are added to a graph.
+
+use crate::error::{Error, Result, fail};
+use graph::{Call, CallArg, CallOut, Constant, Graph, Op, ValueId};
+use operator::KernelRegistry;
+use std::sync::Arc;
+use tensor::{Scalar, ScalarType, Tensor, TensorMeta};
+
+/// An argument of an operator call.
+#[derive(Debug, Clone)]
+pub(crate) enum In {
+    Absent,
+    Tensor(ValueId),
+    Tensors(Vec<ValueId>),
+    Int(i64),
+    Real(f64),
+    Bool(bool),
+    Ints(Vec<i64>),
+    Str(&'static str),
+}
+
+/// A graph that grows.
+pub(crate) struct Emit<'k> {
+    pub(crate) graph: Graph,
+    kernels: &'k KernelRegistry,
+}
+
+impl<'k> Emit<'k> {
+    pub(crate) fn new(kernels: &'k KernelRegistry) -> Self {
+        Self { graph: Graph::new(), kernels }
+    }
+
+    /// Type, sizes and layout of a value.
+    pub(crate) fn meta(&self, value: ValueId) -> &TensorMeta {
+        self.graph.meta(value)
+    }
+
+    /// The sizes of a value.
+    pub(crate) fn sizes(&self, value: ValueId) -> Vec<usize> {
+        self.meta(value).sizes().to_vec()
+    }
+
+    /// The type of a value's elements.
+    pub(crate) fn dtype(&self, value: ValueId) -> ScalarType {
+        self.meta(value).dtype()
+    }
+
+    /// A constant of bytes that are as many as the meta says, or more, and aligned for their type.
+    pub(crate) fn shared(&mut self, meta: TensorMeta, bytes: Arc<runtime::FreeableBuffer>) -> ValueId {
+        self.graph.constant(meta, Constant::Shared(bytes))
+    }
+
+    /// A constant that was computed.
+    pub(crate) fn computed(&mut self, tensor: Tensor) -> ValueId {
+        self.graph.constant(tensor.meta().clone(), Constant::Computed(Arc::new(tensor)))
+    }
+
+    /// A node of the graph's own kinds with one result, contiguous.
+    pub(crate) fn node(
+        &mut self,
+        op: Op,
+        inputs: Vec<ValueId>,
+        dtype: ScalarType,
+        sizes: &[usize],
+    ) -> Result<ValueId> {
+        let out = self.graph.value(TensorMeta::contiguous(dtype, sizes)?);
+        self.graph.node(op, inputs, vec![out]);
+        Ok(out)
+    }
+
+    /// A call of an operator with one result, contiguous.
+    pub(crate) fn call(
+        &mut self,
+        name: &str,
+        args: Vec<In>,
+        dtype: ScalarType,
+        sizes: &[usize],
+    ) -> Result<ValueId> {
+        let outs = self.calls(name, args, &[(dtype, sizes)])?;
+        Ok(outs[0])
+    }
+
+    /// A call of an operator with several results, contiguous. `args` are those that the schema does not write.
+    pub(crate) fn calls(
+        &mut self,
+        name: &str,
+        args: Vec<In>,
+        outs: &[(ScalarType, &[usize])],
+    ) -> Result<Vec<ValueId>> {
+        let kernel = self
+            .kernels
+            .get(name)
+            .ok_or_else(|| Error::new(format!("it needs the operator {name}, which is not registered")))?;
+        let (mut inputs, mut given, mut written) = (Vec::new(), args.into_iter(), 0);
+        let mut list = Vec::with_capacity(kernel.schema().args.len());
+        for arg in &kernel.schema().args {
+            if arg.written {
+                list.push(CallArg::Out(written));
+                written += 1;
+                continue;
+            }
+            list.push(match given.next().unwrap_or(In::Absent) {
+                In::Absent => CallArg::None,
+                In::Tensor(v) => {
+                    inputs.push(v);
+                    CallArg::Tensor
+                }
+                In::Tensors(vs) => {
+                    inputs.extend_from_slice(&vs);
+                    CallArg::Tensors(vs.len())
+                }
+                In::Int(v) => CallArg::Scalar(Scalar::Int(v)),
+                In::Real(v) => CallArg::Scalar(Scalar::Double(v)),
+                In::Bool(v) => CallArg::Scalar(Scalar::Bool(v)),
+                In::Ints(v) => CallArg::Ints(v),
+                In::Str(v) => CallArg::Str(v.into()),
+            });
+        }
+        if given.next().is_some() || written != outs.len() {
+            return fail(format!(
+                "the operator {name} that is registered has another schema: {}",
+                kernel.schema().name
+            ));
+        }
+        let metas = outs.iter().map(|(dtype, sizes)| TensorMeta::contiguous(*dtype, sizes));
+        let outputs = metas.map(|m| m.map(|m| self.graph.value(m))).collect::<tensor::Result<Vec<_>>>()?;
+        let outs = vec![CallOut::Tensor; outs.len()];
+        self.graph.node(Op::Call(Call { kernel, prepared: None, args: list, outs }), inputs, outputs.clone());
+        Ok(outputs)
+    }
+
+    /// The same elements under other sizes.
+    pub(crate) fn view(&mut self, value: ValueId, sizes: &[usize]) -> Result<ValueId> {
+        if self.meta(value).sizes()[..] == *sizes {
+            return Ok(value);
+        }
+        let dtype = self.dtype(value);
+        self.node(Op::Reshape, vec![value], dtype, sizes)
+    }
+
+    /// Dimensions in another order: for each of the result the input's.
+    pub(crate) fn permute(&mut self, value: ValueId, perm: &[usize]) -> Result<ValueId> {
+        if perm.iter().copied().eq(0..perm.len()) {
+            return Ok(value);
+        }
+        let from = self.sizes(value);
+        let sizes: Vec<usize> = perm.iter().map(|&d| from[d]).collect();
+        let dims = perm.iter().map(|&d| d as i64).collect();
+        let dtype = self.dtype(value);
+        self.call("aten::permute_copy.out", vec![In::Tensor(value), In::Ints(dims)], dtype, &sizes)
+    }
+
+    /// The same elements in another type.
+    pub(crate) fn cast(&mut self, value: ValueId, dtype: ScalarType) -> Result<ValueId> {
+        if self.dtype(value) == dtype {
+            return Ok(value);
+        }
+        let sizes = self.sizes(value);
+        let args = vec![In::Tensor(value), In::Bool(false), In::Absent];
+        self.call("aten::_to_copy.out", args, dtype, &sizes)
+    }
+}

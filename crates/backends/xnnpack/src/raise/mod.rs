@@ -1,0 +1,331 @@
+//! From a payload to a graph, for inputs of given sizes.
+//!
+//! Nodes become operator calls, and where the graph has a kind of node for it, such nodes. Images are `[N, H, W, C]`
+//! in a payload and `[N, C, H, W]` in a graph, so a value exists in two forms: as the payload has it, and as an
+//! image. A transpose between the two moves nothing; only what needs the other form makes it.
+
+mod elementwise;
+mod emit;
+mod image;
+mod layout;
+mod product;
+mod quantized;
+
+use crate::data::Data;
+use crate::error::{Error, Result, fail};
+use crate::payload::{Datatype, Node, Op, Payload, Role};
+use emit::{Emit, In};
+use graph::{Graph, ValueId};
+use operator::KernelRegistry;
+use tensor::{DimOrder, ScalarType, TensorMeta};
+
+/// For each dimension of an image of a payload the graph's.
+const FROM_IMAGE: [usize; 4] = [0, 2, 3, 1];
+/// For each dimension of an image of a graph the payload's.
+const TO_IMAGE: [usize; 4] = [0, 3, 1, 2];
+
+/// Bytes of all values of a graph.
+const MAX_BYTES: u64 = 64 << 30;
+
+/// What the caller gives and takes: sizes as the payload's dimensions stand, in the order of its inputs; types and
+/// layouts of the outputs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Interface {
+    pub(crate) inputs: Vec<Vec<usize>>,
+    pub(crate) outputs: Vec<(ScalarType, DimOrder)>,
+}
+
+impl Interface {
+    /// That of the example with which a payload was exported.
+    pub(crate) fn of(payload: &Payload) -> Self {
+        let inputs = payload.inputs.iter().map(|&v| payload.values[v].dims.clone()).collect();
+        let output = |v: &usize| {
+            let value = &payload.values[*v];
+            (scalar_type(value.datatype), DimOrder::contiguous(value.dims.len()))
+        };
+        Self { inputs, outputs: payload.outputs.iter().map(output).collect() }
+    }
+}
+
+/// The type by which a value's elements are stored.
+pub(crate) fn scalar_type(datatype: Datatype) -> ScalarType {
+    match datatype {
+        Datatype::Fp32 | Datatype::Pfp32 => ScalarType::Float,
+        Datatype::Fp16 => ScalarType::Half,
+        Datatype::Bf16 => ScalarType::BFloat16,
+        Datatype::Qint8 | Datatype::Qcint8 | Datatype::Qdint8 | Datatype::Qpint8 => ScalarType::Char,
+        Datatype::Quint8 | Datatype::Qcint4 | Datatype::Qbint4 => ScalarType::Byte,
+        Datatype::Qint32 | Datatype::Qcint32 | Datatype::Int32 => ScalarType::Int,
+    }
+}
+
+/// Raises a payload.
+pub(crate) fn raise(
+    payload: &Payload,
+    data: &Data,
+    kernels: &KernelRegistry,
+    interface: &Interface,
+) -> Result<Graph> {
+    let values = vec![Slot::default(); payload.values.len()];
+    let mut raise = Raise { payload, data, emit: Emit::new(kernels), values, bytes: 0 };
+    for (&v, dims) in payload.inputs.iter().zip(&interface.inputs) {
+        let dtype = scalar_type(payload.values[v].datatype);
+        let id = raise.emit.graph.input(TensorMeta::contiguous(dtype, dims)?);
+        raise.set(v, dims, Form::Plain(id))?;
+    }
+    for (index, node) in payload.nodes.iter().enumerate() {
+        raise.node(node).map_err(|e| e.at(payload, index))?;
+    }
+    for (&v, (dtype, order)) in payload.outputs.iter().zip(&interface.outputs) {
+        let id = raise.output(v, *dtype, order)?;
+        raise.emit.graph.output(id);
+    }
+    Ok(raise.emit.graph)
+}
+
+/// Sizes with as many dimensions of 1 before them, or fewer, as make them so many. `None` if others are in the way.
+pub(crate) fn of_rank(sizes: &[usize], rank: usize) -> Option<Vec<usize>> {
+    let cut = sizes.len().saturating_sub(rank);
+    if sizes[..cut].iter().any(|&n| n != 1) {
+        return None;
+    }
+    let mut all = vec![1; rank.saturating_sub(sizes.len())];
+    all.extend_from_slice(&sizes[cut..]);
+    Some(all)
+}
+
+/// A value of the payload in the graph.
+#[derive(Debug, Clone, Default)]
+struct Slot {
+    /// Its sizes, once they are known.
+    dims: Option<Vec<usize>>,
+    /// As the payload has it.
+    plain: Option<ValueId>,
+    /// As an image `[N, C, H, W]`.
+    image: Option<ValueId>,
+    /// The real value that it quantizes row by row, which is all there is of it.
+    by_row: Option<usize>,
+}
+
+/// One of the forms of a value.
+#[derive(Debug, Clone, Copy)]
+enum Form {
+    Plain(ValueId),
+    Image(ValueId),
+}
+
+struct Raise<'a> {
+    payload: &'a Payload,
+    data: &'a Data,
+    emit: Emit<'a>,
+    values: Vec<Slot>,
+    /// Bytes of the values that are known.
+    bytes: u64,
+}
+
+impl Raise<'_> {
+    /// The sizes of a value.
+    fn dims(&self, v: usize) -> Vec<usize> {
+        let known = self.values[v].dims.as_ref();
+        known.unwrap_or(&self.payload.values[v].dims).clone()
+    }
+
+    fn datatype(&self, v: usize) -> Datatype {
+        self.payload.values[v].datatype
+    }
+
+    /// Notes what a value is; `dims` are those that the payload's order gives.
+    fn set(&mut self, v: usize, dims: &[usize], form: Form) -> Result<()> {
+        let value = &self.payload.values[v];
+        if dims.len() != value.dims.len() {
+            return fail(format!("value %{} of {dims:?} for {:?}", value.id, value.dims));
+        }
+        let bytes = value.datatype.nbytes(dims).and_then(|bytes| self.bytes.checked_add(bytes));
+        self.bytes = bytes.filter(|bytes| *bytes <= MAX_BYTES).ok_or_else(|| {
+            Error::new(format!("values up to %{} of {dims:?}: more than {MAX_BYTES} bytes", value.id))
+        })?;
+        let slot = &mut self.values[v];
+        slot.dims = Some(dims.to_vec());
+        match form {
+            Form::Plain(id) => slot.plain = Some(id),
+            Form::Image(id) => slot.image = Some(id),
+        }
+        Ok(())
+    }
+
+    /// Notes the only output of a node as it stands in the payload.
+    fn set_plain(&mut self, node: &Node, id: ValueId) -> Result<()> {
+        let dims = self.emit.sizes(id);
+        self.set(node.outputs[0], &dims, Form::Plain(id))
+    }
+
+    /// Notes the only output of a node as an image.
+    fn set_image(&mut self, node: &Node, id: ValueId) -> Result<()> {
+        let sizes = self.emit.sizes(id);
+        let dims = FROM_IMAGE.map(|d| sizes[d]);
+        self.set(node.outputs[0], &dims, Form::Image(id))
+    }
+
+    /// Notes the only output of a node in the form of what it was made of.
+    fn set_like(&mut self, node: &Node, like: Form, id: ValueId) -> Result<()> {
+        match like {
+            Form::Plain(_) => self.set_plain(node, id),
+            Form::Image(_) => self.set_image(node, id),
+        }
+    }
+
+    /// The form in which a value is there already; a constant is as the payload has it.
+    fn form(&mut self, v: usize) -> Result<Form> {
+        match self.values[v].image {
+            Some(image) if self.values[v].plain.is_none() => Ok(Form::Image(image)),
+            _ => self.plain(v).map(Form::Plain),
+        }
+    }
+
+    /// A value as the payload has it.
+    fn plain(&mut self, v: usize) -> Result<ValueId> {
+        if let Some(id) = self.values[v].plain {
+            return Ok(id);
+        }
+        let id = match self.values[v].image {
+            Some(image) => self.emit.permute(image, &FROM_IMAGE)?,
+            None => self.constant(v)?,
+        };
+        self.values[v].plain = Some(id);
+        Ok(id)
+    }
+
+    /// A value as an image.
+    fn image(&mut self, v: usize) -> Result<ValueId> {
+        if let Some(id) = self.values[v].image {
+            return Ok(id);
+        }
+        let plain = self.plain(v)?;
+        if self.emit.meta(plain).rank() != 4 {
+            return fail(format!("value %{} is no image", self.payload.values[v].id));
+        }
+        let id = self.emit.permute(plain, &TO_IMAGE)?;
+        self.values[v].image = Some(id);
+        Ok(id)
+    }
+
+    fn constant(&mut self, v: usize) -> Result<ValueId> {
+        let value = &self.payload.values[v];
+        if matches!(value.datatype, Datatype::Qcint4 | Datatype::Qbint4)
+            || !matches!(value.role, Role::Constant(_))
+        {
+            return fail(format!("value %{} of {} cannot be read here", value.id, value.datatype.name()));
+        }
+        let meta = TensorMeta::contiguous(scalar_type(value.datatype), &value.dims)?;
+        let bytes = self.data.of(value)?;
+        Ok(self.emit.shared(meta, bytes.clone()))
+    }
+
+    /// An output for the caller, in its type and layout.
+    fn output(&mut self, v: usize, dtype: ScalarType, order: &DimOrder) -> Result<ValueId> {
+        let dims = self.dims(v);
+        let (rank, contiguous) = (order.len(), order.is_contiguous());
+        let id = match order[..] {
+            [0, 2, 3, 1] if dims.len() == 4 => self.image(v)?,
+            _ if contiguous || dims.len() != rank => {
+                let sizes = of_rank(&dims, rank).filter(|_| contiguous);
+                let sizes = sizes
+                    .ok_or_else(|| Error::new(format!("an output of {rank} dimensions for {dims:?}")))?;
+                let plain = self.plain(v)?;
+                self.emit.view(plain, &sizes)?
+            }
+            _ => {
+                let plain = self.plain(v)?;
+                // The payload's dimension `j` is dimension `order[j]` of the caller's tensor.
+                let mut perm = vec![0; rank];
+                order.iter().enumerate().for_each(|(j, &d)| perm[d as usize] = j);
+                self.emit.permute(plain, &perm)?
+            }
+        };
+        match (self.emit.dtype(id), dtype) {
+            (from, to) if from == to => Ok(id),
+            (ScalarType::Int, ScalarType::Long) | (ScalarType::Long, ScalarType::Int) => {
+                self.emit.cast(id, dtype)
+            }
+            (from, to) => fail(format!("an output of {from} for a tensor of {to}")),
+        }
+    }
+
+    fn node(&mut self, node: &Node) -> Result<()> {
+        if node
+            .inputs
+            .iter()
+            .any(|&v| self.values[v].by_row.is_some() || self.payload.values[v].quantized_by_row)
+        {
+            return self.of_rows(node);
+        }
+        match &node.op {
+            Op::Unary(f) => self.unary(node, *f),
+            Op::Binary(f) => self.binary(node, *f),
+            Op::Convert => self.convert(node),
+            Op::Copy => {
+                let form = self.form(node.inputs[0])?;
+                let (Form::Plain(id) | Form::Image(id)) = form;
+                self.set_like(node, form, id)
+            }
+            Op::Softmax => self.softmax(node),
+            Op::PRelu => self.prelu(node),
+            Op::FullyConnected { transposed } => self.fully_connected(node, *transposed),
+            Op::Conv(conv) => self.convolution(node, conv),
+            Op::DepthwiseConv(conv) => self.depthwise(node, conv),
+            Op::ConvTranspose(conv) => self.transposed_convolution(node, conv),
+            Op::AvgPool(pool) => self.avg_pool(node, pool),
+            Op::MaxPool(pool) => self.max_pool(node, pool),
+            Op::ArgMaxPool(pool) => self.arg_max_pool(node, pool),
+            Op::GlobalAvgPool { keep_dims } => self.global_avg_pool(node, *keep_dims),
+            Op::Transpose { perm } => self.transpose(node, perm),
+            Op::Reshape { sizes } => self.reshape(node, sizes),
+            Op::Slice { offsets, sizes } => self.slice(node, offsets, sizes),
+            Op::Pad { pre, post, value } => self.pad(node, pre, post, *value),
+            Op::Concat { axis } => self.concat(node, *axis),
+            Op::ResizeBilinear { height, width, align_corners, legacy } => {
+                self.resize(node, [*height, *width], *align_corners, *legacy)
+            }
+            Op::BatchMatMul { transposed } => self.batch_mat_mul(node, *transposed),
+            Op::ScaledDotProductAttention => fail("no runtime has this kind of node"),
+        }
+    }
+
+    /// Real results within a node's bounds.
+    fn bounded(&mut self, node: &Node, id: ValueId) -> Result<ValueId> {
+        let (low, high) = node.bounds;
+        let bound = |x: f32| if x.is_finite() { In::Real(f64::from(x)) } else { In::Absent };
+        let (dtype, sizes) = (self.emit.dtype(id), self.emit.sizes(id));
+        match (low.is_finite(), high.is_finite()) {
+            (false, false) => Ok(id),
+            (true, false) if low == 0.0 => {
+                self.emit.call("aten::relu.out", vec![In::Tensor(id)], dtype, &sizes)
+            }
+            _ => {
+                let args = vec![In::Tensor(id), bound(low), bound(high)];
+                self.emit.call("aten::clamp.out", args, dtype, &sizes)
+            }
+        }
+    }
+
+    /// Fails where a node's values are not all of one of the real types.
+    fn need_reals(&self, node: &Node) -> Result<()> {
+        let types = node.inputs.iter().chain(&node.outputs).map(|&v| self.datatype(v));
+        let real = |d: &Datatype| matches!(d, Datatype::Fp32 | Datatype::Fp16 | Datatype::Bf16);
+        let found: Vec<Datatype> = types.collect();
+        if found.iter().all(|d| real(d) && *d == found[0]) {
+            return Ok(());
+        }
+        Err(self.unsupported(node))
+    }
+
+    fn unsupported(&self, node: &Node) -> Error {
+        let name = |&v: &usize| self.datatype(v).name();
+        let list = |vs: &[usize]| vs.iter().map(name).collect::<Vec<_>>().join(", ");
+        Error::new(format!(
+            "from {} to {} is not supported here; export the program with other quantization of this operator",
+            list(&node.inputs),
+            list(&node.outputs)
+        ))
+    }
+}

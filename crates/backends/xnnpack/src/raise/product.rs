@@ -1,0 +1,118 @@
+//! Products: fully connected, and of batches of matrices.
+
+use super::Raise;
+use super::elementwise::broadcast;
+use super::emit::In;
+use crate::error::{Result, fail};
+use crate::payload::{Datatype, Node};
+use graph::ValueId;
+use tensor::ScalarType;
+
+impl Raise<'_> {
+    pub(super) fn fully_connected(&mut self, node: &Node, transposed: bool) -> Result<()> {
+        let (v, filter) = (node.inputs[0], node.inputs[1]);
+        let mut dims = self.dims(v);
+        let weights = self.dims(filter);
+        let (outputs, inputs) = if transposed { (weights[1], weights[0]) } else { (weights[0], weights[1]) };
+        if dims.last() != Some(&inputs) {
+            return fail(format!("an input of {dims:?} for {inputs} inputs"));
+        }
+        if self.quantizer(v).is_some() {
+            return self.quantized_product(node, transposed);
+        }
+        let reals = |d: Datatype| matches!(d, Datatype::Fp32 | Datatype::Fp16 | Datatype::Bf16);
+        if !node.inputs.iter().chain(&node.outputs).all(|&v| reals(self.datatype(v))) {
+            return Err(self.unsupported(node));
+        }
+        let to = super::scalar_type(self.datatype(node.outputs[0]));
+        let mut ids = node.inputs.iter().map(|&v| self.plain(v)).collect::<Result<Vec<_>>>()?;
+        // Types that differ meet in f32.
+        let wide = ids.iter().any(|&id| self.emit.dtype(id) != to);
+        if wide {
+            for id in &mut ids {
+                *id = self.emit.cast(*id, ScalarType::Float)?;
+            }
+        }
+        let rows = dims[..dims.len() - 1].iter().product();
+        let last = dims.len() - 1;
+        dims[last] = outputs;
+        let id = match transposed {
+            false => self.linear(&ids, &dims)?,
+            true => self.product(&ids, [rows, inputs, outputs])?,
+        };
+        let id = self.emit.view(id, &dims)?;
+        let id = self.bounded(node, id)?;
+        let id = self.emit.cast(id, to)?;
+        self.set_plain(node, id)
+    }
+
+    /// `x wᵀ + bias`.
+    fn linear(&mut self, ids: &[ValueId], out: &[usize]) -> Result<ValueId> {
+        let dtype = self.emit.dtype(ids[0]);
+        let bias = ids.get(2).map_or(In::Absent, |&b| In::Tensor(b));
+        self.emit.call("aten::linear.out", vec![In::Tensor(ids[0]), In::Tensor(ids[1]), bias], dtype, out)
+    }
+
+    /// `x w + bias` of matrices.
+    fn product(&mut self, ids: &[ValueId], [rows, inputs, outputs]: [usize; 3]) -> Result<ValueId> {
+        let dtype = self.emit.dtype(ids[0]);
+        let x = self.emit.view(ids[0], &[rows, inputs])?;
+        let (x, w) = (In::Tensor(x), In::Tensor(ids[1]));
+        match ids.get(2) {
+            Some(&bias) => {
+                let args = vec![In::Tensor(bias), x, w, In::Int(1), In::Int(1)];
+                self.emit.call("aten::addmm.out", args, dtype, &[rows, outputs])
+            }
+            None => self.emit.call("aten::mm.out", vec![x, w], dtype, &[rows, outputs]),
+        }
+    }
+
+    pub(super) fn batch_mat_mul(&mut self, node: &Node, transposed: bool) -> Result<()> {
+        self.need_reals(node)?;
+        let [a, b] = node.inputs[..] else { return fail("a node of other than two inputs") };
+        let (a_dims, b_dims) = (self.dims(a), self.dims(b));
+        let (Some((batch_a, &[m, k])), Some((batch_b, &[rows, columns]))) =
+            (a_dims.split_last_chunk::<2>(), b_dims.split_last_chunk::<2>())
+        else {
+            return fail(format!("a product of {a_dims:?} and {b_dims:?}"));
+        };
+        let (inner, n) = if transposed { (columns, rows) } else { (rows, columns) };
+        if inner != k {
+            return fail(format!("a product of {a_dims:?} and {b_dims:?}"));
+        }
+        let batch = broadcast(batch_a, batch_b)?;
+        let items: usize = batch.iter().product();
+        let (x, mut y) = (self.plain(a)?, self.plain(b)?);
+        if transposed {
+            let mut perm: Vec<usize> = (0..b_dims.len()).collect();
+            perm.swap(b_dims.len() - 2, b_dims.len() - 1);
+            y = self.emit.permute(y, &perm)?;
+        }
+        let x = self.items(x, &batch, items, [m, k])?;
+        let y = self.items(y, &batch, items, [k, n])?;
+        let dtype = self.emit.dtype(x);
+        let id =
+            self.emit.call("aten::bmm.out", vec![In::Tensor(x), In::Tensor(y)], dtype, &[items, m, n])?;
+        let out: Vec<usize> = batch.iter().copied().chain([m, n]).collect();
+        let id = self.emit.view(id, &out)?;
+        self.set_plain(node, id)
+    }
+
+    /// Matrices, broadcast over the items of a batch, one behind the other.
+    fn items(&mut self, id: ValueId, batch: &[usize], items: usize, matrix: [usize; 2]) -> Result<ValueId> {
+        let whole: Vec<usize> = batch.iter().copied().chain(matrix).collect();
+        let mut id = id;
+        let own: usize = self.emit.sizes(id).iter().product();
+        if own != whole.iter().product::<usize>() {
+            let sizes = whole.iter().map(|&n| n as i64).collect();
+            let dtype = self.emit.dtype(id);
+            id = self.emit.call(
+                "aten::expand_copy.out",
+                vec![In::Tensor(id), In::Ints(sizes), In::Bool(false)],
+                dtype,
+                &whole,
+            )?;
+        }
+        self.emit.view(id, &[items, matrix[0], matrix[1]])
+    }
+}

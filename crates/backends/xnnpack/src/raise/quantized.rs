@@ -1,0 +1,563 @@
+//! Nodes of quantized values, with the reference's arithmetic: sums in integers, one multiplication by
+//! `input scale * weight scale / output scale`, halves rounded to the even number.
+//!
+//! Numbers are kept in units of their own scale where that saves a rounding: a tensor that is dequantized by a
+//! scale of 1 holds whole numbers, which f32 adds and multiplies without error.
+
+use super::emit::In;
+use super::image::Spec;
+use super::{Form, Raise, scalar_type};
+use crate::error::{Error, Result, fail};
+use crate::payload::{Binary, Datatype, Node, Op as NodeOp, Quantization};
+use graph::{Affine, Op, QuantizedConvolution, QuantizedInput, QuantizedLinear, ValueId, WeightBits};
+use kernels::compute::{Activation, ConvParams, Layout, PackedWeights, QuantizedConv};
+use tensor::{DimOrder, ScalarType, Tensor, TensorMeta, TensorView};
+
+/// What is added to sums of two values so that halves are rounded up, as the reference's integer arithmetic does,
+/// and nothing else is rounded otherwise.
+const HALF_UP: f32 = 1.0 / 16384.0;
+
+/// How 8-bit numbers stand for reals.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Quantizer {
+    pub(super) scale: f32,
+    pub(super) zero: i32,
+    pub(super) signed: bool,
+}
+
+impl Quantizer {
+    /// The least number.
+    pub(super) fn least(&self) -> i32 {
+        if self.signed { -128 } else { 0 }
+    }
+
+    /// The number of a real.
+    pub(super) fn number(&self, x: f32) -> i32 {
+        let number = (x / self.scale).round_ties_even() as i32;
+        number.saturating_add(self.zero).clamp(self.least(), self.least() + 255)
+    }
+
+    fn affine(&self) -> Affine {
+        Affine { scale: self.scale, zero: self.zero }
+    }
+
+    /// In units of the scale.
+    fn units(&self) -> Affine {
+        Affine { scale: 1.0, zero: self.zero }
+    }
+
+    /// How reals become numbers within bounds.
+    fn within(&self, affine: Affine, (low, high): (f32, f32)) -> graph::Quantization {
+        graph::Quantization { affine, low: self.number(low), high: self.number(high) }
+    }
+}
+
+impl Raise<'_> {
+    /// How a value's numbers stand for reals, if they are 8-bit numbers with one scale.
+    pub(super) fn quantizer(&self, v: usize) -> Option<Quantizer> {
+        let value = &self.payload.values[v];
+        let signed = match value.datatype {
+            Datatype::Qint8 => true,
+            Datatype::Quint8 => false,
+            _ => return None,
+        };
+        match value.quantization {
+            Quantization::PerTensor { scale, zero_point } => {
+                Some(Quantizer { scale, zero: zero_point, signed })
+            }
+            _ => None,
+        }
+    }
+
+    fn dequantize(&mut self, id: ValueId, affine: Affine) -> Result<ValueId> {
+        let sizes = self.emit.sizes(id);
+        self.emit.node(Op::Dequantize(affine), vec![id], ScalarType::Float, &sizes)
+    }
+
+    fn quantize(&mut self, id: ValueId, q: Quantizer, affine: Affine, bounds: (f32, f32)) -> Result<ValueId> {
+        let id = self.emit.cast(id, ScalarType::Float)?;
+        let (sizes, dtype) =
+            (self.emit.sizes(id), if q.signed { ScalarType::Char } else { ScalarType::Byte });
+        self.emit.node(Op::Quantize(q.within(affine, bounds)), vec![id], dtype, &sizes)
+    }
+
+    /// The reals of a value, of which `id` is a form.
+    pub(super) fn reals(&mut self, v: usize, id: ValueId) -> Result<ValueId> {
+        match (self.quantizer(v), self.datatype(v)) {
+            (Some(q), _) => self.dequantize(id, q.affine()),
+            (None, Datatype::Fp32 | Datatype::Fp16 | Datatype::Bf16) => Ok(id),
+            (None, other) => fail(format!("an input of {} is not supported here", other.name())),
+        }
+    }
+
+    /// The numbers of a value in units of its scale, or its reals.
+    pub(super) fn units(&mut self, v: usize, id: ValueId) -> Result<ValueId> {
+        match self.quantizer(v) {
+            Some(q) => self.dequantize(id, q.units()),
+            None => self.reals(v, id),
+        }
+    }
+
+    /// A node's real results as its output is stored, within the node's bounds.
+    pub(super) fn stored(&mut self, node: &Node, id: ValueId) -> Result<ValueId> {
+        match self.quantizer(node.outputs[0]) {
+            Some(_) => self.stored_within(node, id, node.bounds),
+            None => {
+                let id = self.bounded(node, id)?;
+                self.stored_within(node, id, node.bounds)
+            }
+        }
+    }
+
+    /// A node's real results as its output is stored; only of numbers within bounds.
+    pub(super) fn stored_within(&mut self, node: &Node, id: ValueId, bounds: (f32, f32)) -> Result<ValueId> {
+        let out = node.outputs[0];
+        match (self.quantizer(out), self.datatype(out)) {
+            (Some(q), _) => self.quantize(id, q, q.affine(), bounds),
+            (None, Datatype::Fp32 | Datatype::Fp16 | Datatype::Bf16) => {
+                self.emit.cast(id, scalar_type(self.datatype(out)))
+            }
+            _ => Err(self.unsupported(node)),
+        }
+    }
+
+    /// A node's results in units of its output's scale, as that is stored, within the node's bounds.
+    pub(super) fn stored_units(&mut self, node: &Node, id: ValueId, q: Quantizer) -> Result<ValueId> {
+        self.quantize(id, q, q.units(), node.bounds)
+    }
+
+    /// Numbers that stay what they are but for a node's bounds.
+    pub(super) fn clamp_numbers(&mut self, node: &Node, id: ValueId, q: Quantizer) -> Result<ValueId> {
+        if !node.is_bounded() {
+            return Ok(id);
+        }
+        let units = self.dequantize(id, q.units())?;
+        let (low, high) = (q.number(node.bounds.0) - q.zero, q.number(node.bounds.1) - q.zero);
+        let (sizes, args) = (
+            self.emit.sizes(units),
+            vec![In::Tensor(units), In::Real(f64::from(low)), In::Real(f64::from(high))],
+        );
+        let id = self.emit.call("aten::clamp.out", args, ScalarType::Float, &sizes)?;
+        self.stored_units(node, id, q)
+    }
+
+    /// Sums, differences and products of numbers, as the reference computes them. `None` for other nodes.
+    pub(super) fn sum_of_numbers(
+        &mut self,
+        node: &Node,
+        f: Binary,
+        ids: [ValueId; 2],
+        sizes: &[usize],
+    ) -> Result<Option<ValueId>> {
+        let [a, b] = node.inputs[..] else { return Ok(None) };
+        let (Some(qa), Some(qb), Some(out)) =
+            (self.quantizer(a), self.quantizer(b), self.quantizer(node.outputs[0]))
+        else {
+            return Ok(None);
+        };
+        if f == Binary::Multiply {
+            let (x, y) = (self.dequantize(ids[0], qa.units())?, self.dequantize(ids[1], qb.units())?);
+            let product = vec![In::Tensor(x), In::Tensor(y)];
+            let id = self.emit.call("aten::mul.out", product, ScalarType::Float, sizes)?;
+            let id = self.scaled(id, qa.scale * qb.scale / out.scale)?;
+            return self.stored_units(node, id, out).map(Some);
+        }
+        if !matches!(f, Binary::Add | Binary::Subtract) {
+            return Ok(None);
+        }
+        let Some([ra, rb]) = multipliers(qa.scale / out.scale, qb.scale / out.scale) else { return Ok(None) };
+        let x = self.dequantize(ids[0], Affine { scale: ra, zero: qa.zero })?;
+        let y = self.dequantize(ids[1], Affine { scale: rb, zero: qb.zero })?;
+        let name = if f == Binary::Add { "aten::add.out" } else { "aten::sub.out" };
+        let id =
+            self.emit.call(name, vec![In::Tensor(x), In::Tensor(y), In::Int(1)], ScalarType::Float, sizes)?;
+        let half_up = self.number(HALF_UP)?;
+        let args = vec![In::Tensor(id), In::Tensor(half_up), In::Int(1)];
+        let id = self.emit.call("aten::add.out", args, ScalarType::Float, sizes)?;
+        self.stored_units(node, id, out).map(Some)
+    }
+
+    fn number(&mut self, x: f32) -> Result<ValueId> {
+        Ok(self.emit.computed(Tensor::from_slice(&[1], &[x])?))
+    }
+
+    fn scaled(&mut self, id: ValueId, factor: f32) -> Result<ValueId> {
+        let (sizes, factor) = (self.emit.sizes(id), self.number(factor)?);
+        self.emit.call("aten::mul.out", vec![In::Tensor(id), In::Tensor(factor)], ScalarType::Float, &sizes)
+    }
+
+    pub(super) fn convert(&mut self, node: &Node) -> Result<()> {
+        let (v, out) = (node.inputs[0], node.outputs[0]);
+        if let Quantization::PerToken { num_nonbatch_dims } = self.payload.values[out].quantization {
+            if !matches!(self.datatype(v), Datatype::Fp32 | Datatype::Fp16 | Datatype::Bf16) {
+                return Err(self.unsupported(node));
+            }
+            let dims = self.dims(v);
+            if num_nonbatch_dims > dims.len() {
+                return fail(format!(
+                    "{num_nonbatch_dims} dimensions that share parameters of {}",
+                    dims.len()
+                ));
+            }
+            let slot = &mut self.values[out];
+            (slot.dims, slot.by_row) = (Some(dims), Some(v));
+            return Ok(());
+        }
+        let form = self.form(v)?;
+        let (Form::Plain(id) | Form::Image(id)) = form;
+        if self.payload.values[v].quantization == self.payload.values[out].quantization
+            && self.datatype(v) == self.datatype(out)
+        {
+            return self.set_like(node, form, id);
+        }
+        let x = self.reals(v, id)?;
+        let id = self.stored_within(node, x, (f32::NEG_INFINITY, f32::INFINITY))?;
+        self.set_like(node, form, id)
+    }
+
+    /// A node of a value that is quantized row by row.
+    pub(super) fn of_rows(&mut self, node: &Node) -> Result<()> {
+        let source = |s: &Self, v: usize| s.values[v].by_row.unwrap_or(v);
+        if node.inputs[1..].iter().any(|&v| self.values[v].by_row.is_some()) {
+            return Err(self.unsupported(node));
+        }
+        let v = node.inputs[0];
+        let shared = match self.payload.values[v].quantization {
+            Quantization::PerToken { num_nonbatch_dims } => num_nonbatch_dims,
+            _ => 1,
+        };
+        let x = source(self, v);
+        match &node.op {
+            NodeOp::FullyConnected { transposed: false } if shared == 1 => self.product_of_rows(node, x),
+            NodeOp::Conv(conv) if shared == 3 => {
+                self.values[v].image = Some(self.image_of_rows(x)?);
+                self.convolution(node, conv)
+            }
+            NodeOp::DepthwiseConv(conv) if shared == 3 => {
+                self.values[v].image = Some(self.image_of_rows(x)?);
+                self.depthwise(node, conv)
+            }
+            NodeOp::ConvTranspose(conv) if shared == 3 => {
+                self.values[v].image = Some(self.image_of_rows(x)?);
+                self.transposed_convolution(node, conv)
+            }
+            _ => Err(self.unsupported(node)),
+        }
+    }
+
+    fn product_of_rows(&mut self, node: &Node, x: usize) -> Result<()> {
+        let (filter, mut dims) = (node.inputs[1], self.dims(x));
+        let value = &self.payload.values[filter];
+        let &[outputs, inputs] = &value.dims[..] else { return Err(self.unsupported(node)) };
+        if dims.last() != Some(&inputs) || inputs > PackedWeights::MAX_ROWS {
+            return fail(format!("an input of {dims:?} for {inputs} inputs"));
+        }
+        let scales = self.data.scales(&value.quantization)?;
+        let (bits, group) = match (value.datatype, &value.quantization) {
+            (Datatype::Qint8, Quantization::PerTensor { zero_point: 0, .. }) => (WeightBits::Eight, inputs),
+            (Datatype::Qcint8, Quantization::PerChannel { channel_dim: 0, .. }) => {
+                (WeightBits::Eight, inputs)
+            }
+            (Datatype::Qcint4, Quantization::PerChannel { channel_dim: 0, .. }) => (WeightBits::Four, inputs),
+            (Datatype::Qbint4, Quantization::PerGroup { group_size, .. }) => (WeightBits::Four, *group_size),
+            _ => return Err(self.unsupported(node)),
+        };
+        let groups = inputs.div_ceil(group.max(1)).max(1);
+        if scales.len() != groups * outputs && !(scales.len() == 1 && groups == 1) {
+            return fail(format!("{} scales for {groups} groups of {outputs} outputs", scales.len()));
+        }
+        // From `[out, groups]` to `[groups, out]`.
+        let by_group: Vec<f32> = match scales.len() {
+            1 => scales,
+            _ => (0..groups * outputs).map(|i| scales[i % outputs * groups + i / outputs]).collect(),
+        };
+        let weights = match bits {
+            WeightBits::Eight => self.plain(filter)?,
+            WeightBits::Four => {
+                let numbers = nibbles(self.data.of(value)?, outputs, inputs);
+                self.emit.computed(Tensor::from_slice(&[outputs, inputs], &numbers)?)
+            }
+        };
+        let scales = self.emit.computed(Tensor::from_slice(&[by_group.len()], &by_group)?);
+        let plain = self.plain(x)?;
+        let mut ids = vec![self.emit.cast(plain, ScalarType::Float)?, weights, scales];
+        if let Some(&bias) = node.inputs.get(2) {
+            ids.push(self.real_bias(node, bias)?);
+        }
+        let op = QuantizedLinear {
+            input: QuantizedInput::ByRow,
+            out_major: true,
+            bits,
+            group,
+            bias: ids.len() > 3,
+            activation: Activation::Identity,
+            output: None,
+        };
+        let last = dims.len() - 1;
+        dims[last] = outputs;
+        let id = self.emit.node(Op::QuantizedLinear(op), ids, ScalarType::Float, &dims)?;
+        let id = self.stored(node, id)?;
+        self.set_plain(node, id)
+    }
+
+    /// A bias of reals as a constant of f32.
+    pub(super) fn real_bias(&mut self, node: &Node, bias: usize) -> Result<ValueId> {
+        if self.payload.values[bias].constant().is_none() || self.datatype(bias).is_quantized() {
+            return Err(self.unsupported(node));
+        }
+        let plain = self.plain(bias)?;
+        if self.emit.dtype(plain) == ScalarType::Float {
+            return Ok(plain);
+        }
+        let view = self.emit.graph.get(plain).view().ok_or_else(|| Error::new("a bias without bytes"))?;
+        let wide: Vec<f32> = match view.dtype() {
+            ScalarType::Half => view.storage::<tensor::f16>()?.iter().map(|x| x.to_f32()).collect(),
+            ScalarType::BFloat16 => view.storage::<tensor::bf16>()?.iter().map(|x| x.to_f32()).collect(),
+            other => return fail(format!("a bias of {other}")),
+        };
+        Ok(self.emit.computed(Tensor::from_slice(&[wide.len()], &wide)?))
+    }
+
+    /// What the numbers of an image stand for that is quantized by parameters of its own: the image of a convolution.
+    fn image_of_rows(&mut self, x: usize) -> Result<ValueId> {
+        let plain = self.plain(x)?;
+        let plain = self.emit.cast(plain, ScalarType::Float)?;
+        let dims = self.dims(x);
+        let Some((&items, each)) = dims.split_first() else { return fail("an image without dimensions") };
+        let sizes = [items, each.iter().product()];
+        let rows = self.emit.view(plain, &sizes)?;
+        let (char, float) = (In::Int(ScalarType::Char as i64), In::Int(ScalarType::Float as i64));
+        let name = "quantized_decomposed::choose_qparams_per_token_asymmetric.out";
+        let outs = [(ScalarType::Double, &[items, 1][..]), (ScalarType::Long, &[items, 1][..])];
+        let params = self.emit.calls(name, vec![In::Tensor(rows), char.clone()], &outs)?;
+        let with = |id: ValueId| {
+            let operands = [id, params[0], params[1]].map(In::Tensor).into_iter();
+            operands.chain([In::Int(-128), In::Int(127), char.clone()]).collect::<Vec<_>>()
+        };
+        let name = "quantized_decomposed::quantize_per_token.out";
+        let numbers = self.emit.call(name, with(rows), ScalarType::Char, &sizes)?;
+        let name = "quantized_decomposed::dequantize_per_token.out";
+        let args = with(numbers).into_iter().chain([float]).collect();
+        let reals = self.emit.call(name, args, ScalarType::Float, &sizes)?;
+        let reals = self.emit.view(reals, &dims)?;
+        self.emit.permute(reals, &super::TO_IMAGE)
+    }
+
+    /// The reals of constant weights of a scale for each channel, as they are stored.
+    pub(super) fn real_weights(&self, node: &Node, v: usize) -> Result<Vec<f32>> {
+        let value = &self.payload.values[v];
+        let channel = match (value.datatype, &value.quantization) {
+            (Datatype::Qint8, Quantization::PerTensor { zero_point: 0, .. }) => None,
+            (Datatype::Qcint8, Quantization::PerChannel { channel_dim, .. }) => Some(*channel_dim),
+            _ => return Err(self.unsupported(node)),
+        };
+        let scales = self.data.scales(&value.quantization)?;
+        let (channels, inner) = match channel {
+            None => (1, 1),
+            Some(d) => (value.dims[d], value.dims[d + 1..].iter().product::<usize>()),
+        };
+        if scales.len() != channels {
+            return fail(format!("{} scales for {channels} channels", scales.len()));
+        }
+        let len: usize = value.dims.iter().product();
+        let bytes = self.data.of(value)?.iter().take(len);
+        Ok(bytes.enumerate().map(|(i, &b)| f32::from(b as i8) * scales[i / inner % channels]).collect())
+    }
+
+    pub(super) fn quantized_product(&mut self, node: &Node, transposed: bool) -> Result<()> {
+        let (v, filter) = (node.inputs[0], node.inputs[1]);
+        let (Some(from), Some(to)) = (self.quantizer(v), self.quantizer(node.outputs[0])) else {
+            return Err(self.unsupported(node));
+        };
+        let mut dims = self.dims(v);
+        let weights = self.dims(filter);
+        let (outputs, inputs) = if transposed { (weights[1], weights[0]) } else { (weights[0], weights[1]) };
+        if inputs > PackedWeights::MAX_ROWS {
+            return fail(format!("{inputs} inputs are not supported here"));
+        }
+        let scales = self.requantization(node, filter, usize::from(transposed), outputs, from, to)?;
+        let mut ids = vec![self.plain(v)?, self.plain(filter)?];
+        ids.push(self.emit.computed(Tensor::from_slice(&[scales.len()], &scales)?));
+        if let Some(&bias) = node.inputs.get(2) {
+            let bias = self.bias(node, bias, &scales)?;
+            ids.push(self.emit.computed(Tensor::from_slice(&[bias.len()], &bias)?));
+        }
+        let op = QuantizedLinear {
+            input: QuantizedInput::Numbers(from.units()),
+            out_major: !transposed,
+            bits: WeightBits::Eight,
+            group: inputs,
+            bias: ids.len() > 3,
+            activation: Activation::Identity,
+            output: Some(to.within(to.units(), node.bounds)),
+        };
+        let last = dims.len() - 1;
+        dims[last] = outputs;
+        let dtype = if to.signed { ScalarType::Char } else { ScalarType::Byte };
+        let id = self.emit.node(Op::QuantizedLinear(op), ids, dtype, &dims)?;
+        self.set_plain(node, id)
+    }
+
+    /// What sums are multiplied with: for each output, or one for all.
+    fn requantization(
+        &self,
+        node: &Node,
+        filter: usize,
+        channel: usize,
+        outputs: usize,
+        from: Quantizer,
+        to: Quantizer,
+    ) -> Result<Vec<f32>> {
+        let value = &self.payload.values[filter];
+        let known = match (value.datatype, &value.quantization) {
+            (Datatype::Qint8, Quantization::PerTensor { zero_point: 0, .. }) => true,
+            (Datatype::Qcint8, Quantization::PerChannel { channel_dim, .. }) => *channel_dim == channel,
+            _ => false,
+        };
+        if !known || value.constant().is_none() {
+            return Err(self.unsupported(node));
+        }
+        let scales = self.data.scales(&value.quantization)?;
+        if scales.len() != 1 && scales.len() != outputs {
+            return fail(format!("{} scales for {outputs} outputs", scales.len()));
+        }
+        let scales: Vec<f32> = scales.iter().map(|scale| from.scale * scale / to.scale).collect();
+        match scales.iter().find(|s| !s.is_finite()) {
+            Some(s) => fail(format!("scales that together are {s}")),
+            None => Ok(scales),
+        }
+    }
+
+    /// A bias of numbers, multiplied with the scales of the sums.
+    fn bias(&self, node: &Node, bias: usize, scales: &[f32]) -> Result<Vec<f32>> {
+        let value = &self.payload.values[bias];
+        if !matches!(value.datatype, Datatype::Qint32 | Datatype::Qcint32 | Datatype::Int32) {
+            return Err(self.unsupported(node));
+        }
+        let words = self.data.of(value)?.chunks_exact(4).take(value.dims.iter().product());
+        let words = words.map(|b| i32::from_le_bytes([b[0], b[1], b[2], b[3]]));
+        Ok(words.enumerate().map(|(i, x)| x as f32 * scales[i % scales.len()]).collect())
+    }
+
+    pub(super) fn quantized_convolution(&mut self, node: &Node, x: ValueId, spec: &Spec) -> Result<()> {
+        let (v, filter) = (node.inputs[0], node.inputs[1]);
+        let (Some(from), Some(to)) = (self.quantizer(v), self.quantizer(node.outputs[0])) else {
+            return Err(self.unsupported(node));
+        };
+        let outputs = spec.conv.outputs();
+        let channel = if matches!(node.op, NodeOp::DepthwiseConv(_)) { 3 } else { 0 };
+        let scales = self.requantization(node, filter, channel, outputs, from, to)?;
+        let params = params(spec);
+        let sizes = self.emit.sizes(x);
+        let elements = sizes.iter().chain(&spec.out).all(|&n| n > 0);
+        if !elements || !QuantizedConv::supports(&params) {
+            return self.convolution_of_units(node, x, spec, &scales);
+        }
+        let meta = spec.filter.meta(ScalarType::Char)?;
+        let bytes = self.data.of(&self.payload.values[filter])?;
+        let bytes = bytes.get(..meta.nbytes()).ok_or_else(|| Error::new("weights that are cut off"))?;
+        let weights = TensorView::new(&meta, bytes)?.to_tensor()?.to_dim_order(DimOrder::contiguous(4))?;
+        let mut ids = vec![x, self.emit.computed(weights)];
+        ids.push(self.emit.computed(Tensor::from_slice(&[scales.len()], &scales)?));
+        if let Some(&bias) = node.inputs.get(2) {
+            let bias = self.bias(node, bias, &scales)?;
+            ids.push(self.emit.computed(Tensor::from_slice(&[bias.len()], &bias)?));
+        }
+        let conv = graph::Convolution {
+            params,
+            space: 2,
+            layout: Layout::ChannelsFirst,
+            bias: ids.len() > 3,
+            residual: false,
+            activation: Activation::Identity,
+        };
+        let output = Some(to.within(to.units(), node.bounds));
+        let op = Op::QuantizedConv(QuantizedConvolution { conv, input: from.units(), output });
+        let dtype = if to.signed { ScalarType::Char } else { ScalarType::Byte };
+        let id = self.emit.node(op, ids, dtype, &spec.out)?;
+        self.set_image(node, id)
+    }
+
+    /// A convolution of numbers for which the graph has no node: of whole numbers in f32.
+    fn convolution_of_units(&mut self, node: &Node, x: ValueId, spec: &Spec, scales: &[f32]) -> Result<()> {
+        let (v, filter) = (node.inputs[0], node.inputs[1]);
+        let (Some(from), Some(to)) = (self.quantizer(v), self.quantizer(node.outputs[0])) else {
+            return Err(self.unsupported(node));
+        };
+        let x = self.dequantize(x, from.units())?;
+        let meta = spec.filter.meta(ScalarType::Float)?;
+        let bytes = self.data.of(&self.payload.values[filter])?.iter().take(meta.numel());
+        let numbers: Vec<f32> = bytes.map(|&b| f32::from(b as i8)).collect();
+        let weights = self.stored_filter(spec, meta, &numbers)?;
+        let bias = match node.inputs.get(2) {
+            Some(&bias) => {
+                let bias = self.bias(node, bias, &[1.0])?;
+                Some(self.emit.computed(Tensor::from_slice(&[bias.len()], &bias)?))
+            }
+            None => None,
+        };
+        let bias = bias.map_or(In::Absent, In::Tensor);
+        let args = [In::Tensor(x), In::Tensor(weights), bias].into_iter().chain(spec.args()).collect();
+        let id = self.emit.call("aten::convolution.out", args, ScalarType::Float, &spec.out)?;
+        let scales = self.emit.computed(Tensor::from_slice(&[scales.len(), 1, 1], scales)?);
+        let id = self.emit.call(
+            "aten::mul.out",
+            vec![In::Tensor(id), In::Tensor(scales)],
+            ScalarType::Float,
+            &spec.out,
+        )?;
+        let id = self.stored_units(node, id, to)?;
+        self.set_image(node, id)
+    }
+
+    /// Weights that were computed as they are stored, as the graph has them.
+    pub(super) fn stored_filter(
+        &mut self,
+        spec: &Spec,
+        meta: TensorMeta,
+        numbers: &[f32],
+    ) -> Result<ValueId> {
+        let mut stored = Tensor::zeros(meta)?;
+        stored.storage_mut::<f32>()?.copy_from_slice(numbers);
+        let stored = self.emit.computed(stored);
+        self.grouped(spec, stored)
+    }
+}
+
+/// A convolution's parameters as the compute core has them.
+fn params(spec: &Spec) -> ConvParams {
+    let three = |[h, w]: [usize; 2], depth: usize| [depth, h, w];
+    ConvParams {
+        in_channels: spec.conv.inputs(),
+        out_channels: spec.conv.outputs(),
+        groups: spec.conv.groups,
+        kernel: three(spec.conv.kernel, 1),
+        stride: three(spec.conv.stride, 1),
+        padding: three(spec.padding, 0),
+        dilation: three(spec.conv.dilation, 1),
+        transposed: spec.filter.transposed,
+    }
+}
+
+/// The factors of a sum of two values as the reference has them: whole numbers of at most 21 bits and a shift.
+/// `None` where it computes in f32.
+fn multipliers(a: f32, b: f32) -> Option<[f32; 2]> {
+    let greatest = a.max(b);
+    let range = 2f32.powi(-10)..2f32.powi(8);
+    if !range.contains(&a) || !range.contains(&b) {
+        return None;
+    }
+    let shift = 20 - ((greatest.to_bits() >> 23) as i32 - 127);
+    let unit = 2f32.powi(shift);
+    Some([a, b].map(|x| (x * unit).round_ties_even() / unit))
+}
+
+/// Numbers of four bits, -8 to 7, of which each byte holds two, the lower bits first; rows are of whole bytes.
+fn nibbles(bytes: &[u8], rows: usize, columns: usize) -> Vec<i8> {
+    let stride = columns.div_ceil(2);
+    let at = |r: usize, c: usize| {
+        let byte = bytes.get(r * stride + c / 2).copied().unwrap_or(0x88);
+        (if c.is_multiple_of(2) { byte & 15 } else { byte >> 4 }) as i8 - 8
+    };
+    (0..rows).flat_map(|r| (0..columns).map(move |c| at(r, c))).collect()
+}
