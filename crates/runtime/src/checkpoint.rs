@@ -9,13 +9,12 @@
 //! this one program only.
 
 use crate::method::Method;
-use crate::region::writes_only_its_outs;
-use crate::step::{ArgStep, KernelStep, OutStep, Step};
-use crate::value::{Id, Storage, Value};
+use crate::raise::DefUse;
+use crate::value::{Id, Storage};
 use crate::{Error, NamedDataMap, PtdDataMap, Result, replace_file};
 use format::container::Blob;
 use format::ptd::{Builder, TensorLayout};
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
 use tensor::{Extent, TensorView};
 
@@ -118,14 +117,14 @@ impl Method {
                 matches!(tables.tensor_data(t), Initial(_) | ExternalInitial(_))
             })
         };
-        let read_first = Walk::over(self).read_first;
+        let def_use = DefUse::of(self);
         // By place: the number of a value there, its name if it has one, and how well it describes the
         // tensor: one with a name before one with initial values before one that is only read.
         let mut places: BTreeMap<(usize, usize), (u8, Id)> = BTreeMap::new();
         for (id, value) in self.state.values.iter().enumerate() {
             let Some(t) = value.tensor() else { continue };
             let Storage::Arena(extent) = t.home else { continue };
-            let rank = match (&t.name, starts_filled(id), read_first.contains(&id)) {
+            let rank = match (&t.name, starts_filled(id), def_use.is_read_first(id)) {
                 (Some(_), ..) => 0,
                 (_, true, _) => 1,
                 (.., true) => 2,
@@ -146,104 +145,5 @@ impl Method {
         let mut seen = HashSet::new();
         lasting.retain(|(key, _)| seen.insert(key.clone()));
         lasting
-    }
-}
-
-/// A walk over the instructions in their order, for what is read before it is written.
-struct Walk<'m> {
-    method: &'m Method,
-    /// By arena, what has been written: ranges that do not touch, by their start.
-    written: HashMap<usize, BTreeMap<usize, usize>>,
-    /// Values that were read before their place was written.
-    read_first: HashSet<Id>,
-}
-
-impl<'m> Walk<'m> {
-    fn over(method: &'m Method) -> Self {
-        let mut walk = Self { method, written: HashMap::new(), read_first: HashSet::new() };
-        method.inputs.iter().for_each(|&id| walk.write(id));
-        for step in method.chains.iter().flat_map(|c| &c.steps) {
-            match step {
-                Step::Kernel(call) => walk.call(call),
-                Step::Region(region) => region.first.iter().for_each(|call| walk.call(call)),
-                Step::Delegate(call) => {
-                    walk.args(&call.args);
-                    walk.outs(&call.outs);
-                }
-                Step::JumpFalse { condition, .. } => walk.read(*condition),
-                // What is moved is read where the target is.
-                Step::Move { from, to } => {
-                    walk.read(*from);
-                    walk.write(*to);
-                }
-                Step::Free(_) | Step::Folded(_) => {}
-            }
-        }
-        method.outputs.iter().for_each(|&id| walk.read(id));
-        walk
-    }
-
-    fn call(&mut self, call: &KernelStep) {
-        self.args(&call.args);
-        if !writes_only_its_outs(call) {
-            for out in &call.outs {
-                if let OutStep::Tensor(id) = out {
-                    self.read(*id);
-                }
-            }
-        }
-        self.outs(&call.outs);
-    }
-
-    fn args(&mut self, args: &[ArgStep]) {
-        for arg in args {
-            if let ArgStep::Value(id) = *arg {
-                self.read(id);
-            }
-        }
-    }
-
-    fn outs(&mut self, outs: &[OutStep]) {
-        for out in outs {
-            match out {
-                OutStep::Tensor(id) => self.write(*id),
-                // A view has the bytes of another, which its home has not.
-                OutStep::View { to, .. } => self.write(*to),
-                OutStep::Tensors(ids) => ids.iter().for_each(|&id| self.write(id)),
-                OutStep::Scalar(_) => {}
-            }
-        }
-    }
-
-    fn extent(&self, id: Id) -> Option<Extent> {
-        match self.method.state.values[id].tensor()?.home {
-            Storage::Arena(extent) if extent.len > 0 => Some(extent),
-            _ => None,
-        }
-    }
-
-    fn read(&mut self, id: Id) {
-        match &self.method.state.values[id] {
-            Value::Tensors(ids) => ids.iter().for_each(|&id| self.read(id)),
-            Value::OptionalTensors(ids) => ids.iter().flatten().for_each(|&id| self.read(id)),
-            _ => {}
-        }
-        let Some(extent) = self.extent(id) else { return };
-        let ranges = self.written.get(&extent.arena);
-        let before = ranges.and_then(|r| r.range(..=extent.offset).next_back());
-        if before.is_none_or(|(_, &end)| end < extent.offset + extent.len) {
-            self.read_first.insert(id);
-        }
-    }
-
-    fn write(&mut self, id: Id) {
-        let Some(Extent { arena, offset, len }) = self.extent(id) else { return };
-        let ranges = self.written.entry(arena).or_default();
-        let (mut start, mut end) = (offset, offset + len);
-        while let Some((&s, &e)) = ranges.range(..=end).next_back().filter(|(_, e)| **e >= start) {
-            ranges.remove(&s);
-            (start, end) = (start.min(s), end.max(e));
-        }
-        ranges.insert(start, end);
     }
 }

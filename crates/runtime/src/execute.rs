@@ -31,6 +31,7 @@ impl Method {
             isa: self.isa,
             method: &self.name,
             operators: &self.operators,
+            chains: &self.chains,
             backend_bytes: self.limits.backend_bytes,
             limit: self.limits.instructions,
             left: self.limits.instructions,
@@ -62,6 +63,7 @@ struct Runner<'a> {
     isa: Isa,
     method: &'a str,
     operators: &'a [Box<str>],
+    chains: &'a [Chain],
     backend_bytes: usize,
     limit: u64,
     left: u64,
@@ -139,7 +141,7 @@ impl<'a> Runner<'a> {
         match choice {
             Choice::Record => {
                 let started = self.tracer.start();
-                region.lower(self.state, first, &chain.steps, &ctx, self.packs);
+                region.lower(self.state, first, self.chains, &ctx, self.packs);
                 self.tracer.end(started, SpanKind::Prepare, self.method, place);
             }
             // The instructions have run where the plan has not.

@@ -29,6 +29,7 @@ mod named_data;
 mod options;
 mod prepare;
 mod program;
+mod raise;
 mod region;
 mod replace;
 mod step;

@@ -3,7 +3,8 @@
 use crate::call::State;
 use crate::fold::fold;
 use crate::method::Method;
-use crate::region::{self, Facts, Region};
+use crate::raise::DefUse;
+use crate::region::{self, Region};
 use crate::step::{ArgStep, KernelStep, OutStep, Step};
 use crate::value::{Id, Storage, Value};
 use graph::{Constant, Packs};
@@ -16,11 +17,11 @@ use tensor::TensorView;
 /// calls. A call that its kernel cannot prepare, for whatever reason, runs as it stands, and tells then what
 /// is wrong with it.
 pub(crate) fn prepare(method: &mut Method) {
-    let mut fixed = FixedValues::of(method);
-    let facts = Arc::new(Facts::of(method));
-    region::lower_fixed(method, &facts);
-    fold(method, &facts, &mut fixed);
-    region::find_dynamic(method, &facts);
+    let mut def_use = DefUse::of(method);
+    region::lower_fixed(method, &def_use);
+    fold(method, &mut def_use);
+    let def_use = Arc::new(def_use);
+    region::find_dynamic(method, &def_use);
     let Method { chains, state, regions, packs, isa, .. } = method;
     for chain in chains {
         let mut next = 0;
@@ -37,57 +38,15 @@ pub(crate) fn prepare(method: &mut Method) {
                 },
                 _ => continue,
             };
-            call.prepared = prepare_call(call, state, &fixed, *isa, packs).unwrap_or_default();
+            call.prepared = prepare_call(call, state, &def_use, *isa, packs).unwrap_or_default();
         }
-    }
-}
-
-/// Which values no instruction changes.
-pub(crate) struct FixedValues(Vec<bool>);
-
-impl FixedValues {
-    fn of(method: &Method) -> Self {
-        let mut fixed = vec![true; method.state.values.len()];
-        let mut change = |id: Id| fixed[id] = false;
-        method.inputs.iter().for_each(|&id| change(id));
-        for step in method.chains.iter().flat_map(|c| &c.steps) {
-            let outs: &[OutStep] = match step {
-                Step::Kernel(k) => &k.outs,
-                Step::Delegate(d) => &d.outs,
-                Step::Move { to, .. } => {
-                    change(*to);
-                    &[]
-                }
-                Step::Free(id) => {
-                    change(*id);
-                    &[]
-                }
-                Step::JumpFalse { .. } | Step::Region(_) | Step::Folded(_) => &[],
-            };
-            for out in outs {
-                match out {
-                    OutStep::Tensor(id) | OutStep::Scalar(id) | OutStep::View { to: id, .. } => change(*id),
-                    OutStep::Tensors(ids) => ids.iter().for_each(|&id| change(id)),
-                }
-            }
-        }
-        Self(fixed)
-    }
-
-    fn contains(&self, id: Id) -> bool {
-        self.0[id]
-    }
-
-    /// A value has become a constant.
-    pub(crate) fn insert(&mut self, id: Id) {
-        self.0[id] = true;
     }
 }
 
 fn prepare_call(
     call: &KernelStep,
     state: &State,
-    fixed: &FixedValues,
+    def_use: &DefUse,
     isa: Isa,
     packs: &mut Packs,
 ) -> operator::Result<Option<Box<dyn operator::PreparedKernel>>> {
@@ -95,7 +54,7 @@ fn prepare_call(
         .args
         .iter()
         .map(|arg| match *arg {
-            ArgStep::Value(id) => known(id, state, fixed),
+            ArgStep::Value(id) => known(id, state, def_use),
             ArgStep::Out(out) => match &call.outs[out] {
                 OutStep::Tensor(id) => spec(*id, state),
                 _ => Arg::Unknown,
@@ -113,32 +72,32 @@ fn prepare_call(
 }
 
 /// An argument as far as it is known before anything runs.
-pub(crate) fn known<'a>(id: Id, state: &'a State, fixed: &FixedValues) -> Arg<'a> {
+pub(crate) fn known<'a>(id: Id, state: &'a State, def_use: &DefUse) -> Arg<'a> {
     match &state.values[id] {
-        Value::Tensor(t) if fixed.contains(id) && matches!(t.storage, Storage::Constant(_)) => {
+        Value::Tensor(t) if def_use.is_fixed(id) && matches!(t.storage, Storage::Constant(_)) => {
             state.view(id).map_or(Arg::Unknown, Arg::Tensor)
         }
         Value::Tensor(_) => spec(id, state),
         Value::Ints(ids) => {
             let ints = ids.iter().map(|&i| match &state.values[i] {
-                Value::Int(v) if fixed.contains(i) => Some(*v),
+                Value::Int(v) if def_use.is_fixed(i) => Some(*v),
                 _ => None,
             });
             ints.collect::<Option<_>>().map_or(Arg::Unknown, Arg::Ints)
         }
         Value::Tensors(ids) => {
             let views: Option<SmallVec<[TensorView<'_>; 4]>> =
-                ids.iter().map(|&i| constant(i, state, fixed)).collect();
+                ids.iter().map(|&i| constant(i, state, def_use)).collect();
             views.map_or(Arg::Unknown, Arg::Tensors)
         }
         Value::OptionalTensors(ids) => {
             let views = ids.iter().map(|i| match i {
-                Some(i) => constant(*i, state, fixed).map(Some),
+                Some(i) => constant(*i, state, def_use).map(Some),
                 None => Some(None),
             });
             views.collect::<Option<_>>().map_or(Arg::Unknown, Arg::OptionalTensors)
         }
-        _ if !fixed.contains(id) => Arg::Unknown,
+        _ if !def_use.is_fixed(id) => Arg::Unknown,
         Value::None => Arg::None,
         Value::Int(v) => Arg::Int(*v),
         Value::Double(v) => Arg::Double(*v),
@@ -149,9 +108,9 @@ pub(crate) fn known<'a>(id: Id, state: &'a State, fixed: &FixedValues) -> Arg<'a
     }
 }
 
-fn constant<'a>(id: Id, state: &'a State, fixed: &FixedValues) -> Option<TensorView<'a>> {
+fn constant<'a>(id: Id, state: &'a State, def_use: &DefUse) -> Option<TensorView<'a>> {
     let t = state.values[id].tensor()?;
-    let constant = fixed.contains(id) && matches!(t.storage, Storage::Constant(_));
+    let constant = def_use.is_fixed(id) && matches!(t.storage, Storage::Constant(_));
     if constant { state.view(id).ok() } else { None }
 }
 

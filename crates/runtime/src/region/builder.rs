@@ -1,19 +1,25 @@
 //! A graph that grows call by call from the instructions of a region.
 
-use super::facts::Facts;
 use crate::call::State;
-use crate::step::{ArgStep, KernelStep, OutStep, Step};
+use crate::raise::{DefId, DefUse, Position, number_of, writes_only_its_outs};
+use crate::step::{ArgStep, Chain, KernelStep, OutStep, Step};
 use crate::value::{Id, Storage, Value};
 use graph::{Call, CallArg, CallOut, Constant, Graph, Op, ValueId};
 use operator::Results;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-use tensor::{Extent, Scalar, Shape, ShapeDynamism, TensorMeta};
+use tensor::{Scalar, Shape, ShapeDynamism, TensorMeta};
 use trace::Place;
 
 /// Calls that were folded one from another, of which a graph is told: a dequantization and a transpose are
 /// two.
 const TOLD: usize = 4;
+
+/// Calls of a region, at most: what a region reads and writes is compared with each other when it runs.
+const MOST_CALLS: usize = 4096;
+
+/// Tensors that a region reads, and tensors that outlive the execution that it writes, at most.
+const MOST_ENDS: usize = 1024;
 
 /// Where sizes and computed numbers come from.
 pub(crate) enum Sizes<'m> {
@@ -47,22 +53,31 @@ pub(crate) enum Note {
 
 pub(crate) struct Builder<'m> {
     state: &'m State,
-    facts: &'m Facts,
+    def_use: &'m DefUse,
     sizes: Sizes<'m>,
+    /// The region's first instruction, and the one that is being added.
+    start: Position,
+    at: Position,
     /// How many notes were used.
     noted: usize,
     pub(crate) graph: Graph,
     /// The instruction that is being added.
     pub(crate) place: Place,
-    /// What the places hold that the region has written: place, value, and the table's id for it.
-    pub(crate) current: Vec<(Extent, ValueId, Id)>,
-    /// Places that the region has written and of which no whole tensor is left.
-    ruined: Vec<Extent>,
+    /// What the region has defined: the value, and the table's id for it.
+    defined: HashMap<DefId, ValueId>,
+    definitions: Vec<(DefId, ValueId, Id)>,
+    /// How many of them outlive the execution.
+    live_out: usize,
     /// Tensors that the region reads from outside.
-    pub(crate) inputs: Vec<(Extent, ValueId, Id)>,
+    pub(crate) inputs: Vec<(ValueId, Id)>,
+    /// Inputs by id, and the first one of each place.
+    input_of: HashMap<Id, ValueId>,
+    input_at: HashMap<(usize, usize, usize), ValueId>,
     constants: HashMap<Id, ValueId>,
-    /// The calls that were folded, by what they gave.
-    folded: HashMap<Id, &'m KernelStep>,
+    /// What was added to the maps, to take away again.
+    added: Vec<Added>,
+    /// The method's instructions, to tell how constants were computed.
+    chains: &'m [Chain],
     /// How many folded calls, each an argument of the next, are being told.
     told: usize,
     /// Sizes of tensors that the region has written or viewed.
@@ -72,35 +87,74 @@ pub(crate) struct Builder<'m> {
     /// Views that the region has made, and of what.
     pub(crate) views: Vec<(Id, Id)>,
     /// Tensors whose sizes before the region its calls depend on.
-    pub(crate) size_keys: Vec<Id>,
+    pub(crate) size_keys: Keys,
     /// Numbers computed before the region on which its calls depend.
-    pub(crate) number_keys: Vec<Id>,
+    pub(crate) number_keys: Keys,
     /// Whether anything in it is not fixed.
     pub(crate) is_dynamic: bool,
     /// Calls that compute elements.
     pub(crate) calls: usize,
 }
 
+/// Distinct values in the order in which they came.
+#[derive(Default)]
+pub(crate) struct Keys {
+    list: Vec<Id>,
+    known: HashSet<Id>,
+}
+
+impl Keys {
+    fn insert(&mut self, id: Id) {
+        if self.known.insert(id) {
+            self.list.push(id);
+        }
+    }
+
+    fn truncate(&mut self, len: usize) {
+        for id in self.list.drain(len..) {
+            self.known.remove(&id);
+        }
+    }
+
+    pub(crate) fn into_list(self) -> Box<[Id]> {
+        self.list.into()
+    }
+}
+
+/// An entry of one of a builder's maps.
+enum Added {
+    Constant(Id),
+    Input(Id),
+    InputAt((usize, usize, usize)),
+}
+
 impl<'m> Builder<'m> {
-    pub(crate) fn new(state: &'m State, facts: &'m Facts, sizes: Sizes<'m>) -> Self {
+    /// A region that begins at an instruction.
+    pub(crate) fn new(state: &'m State, def_use: &'m DefUse, start: Position, sizes: Sizes<'m>) -> Self {
         Self {
             state,
-            facts,
+            def_use,
             sizes,
+            start,
+            at: start,
             noted: 0,
             graph: Graph::new(),
             place: Place::default(),
-            current: Vec::new(),
-            ruined: Vec::new(),
+            defined: HashMap::new(),
+            definitions: Vec::new(),
+            live_out: 0,
             inputs: Vec::new(),
+            input_of: HashMap::new(),
+            input_at: HashMap::new(),
             constants: HashMap::new(),
-            folded: HashMap::new(),
+            added: Vec::new(),
+            chains: &[],
             told: 0,
             written_sizes: HashMap::new(),
             numbers: HashMap::new(),
             views: Vec::new(),
-            size_keys: Vec::new(),
-            number_keys: Vec::new(),
+            size_keys: Keys::default(),
+            number_keys: Keys::default(),
             is_dynamic: false,
             calls: 0,
         }
@@ -108,23 +162,18 @@ impl<'m> Builder<'m> {
 
     /// The same, which tells the graph how constants were computed that were folded in a chain: passes may
     /// know something better than the result, such as the numbers of quantized weights.
-    pub(crate) fn with_folded(mut self, steps: &'m [Step]) -> Self {
-        for step in steps {
-            if let Step::Folded(call) = step
-                && let [OutStep::Tensor(id)] = call.outs[..]
-            {
-                self.folded.insert(id, call);
-            }
-        }
+    pub(crate) fn with_folded(mut self, chains: &'m [Chain]) -> Self {
+        self.chains = chains;
         self
     }
 
-    /// Adds a call. `false` if it cannot be part of the region, which is as it was then.
-    pub(crate) fn add(&mut self, call: &KernelStep) -> bool {
-        let (mark, inputs) = (self.graph.mark(), self.inputs.len());
-        let (sizes, numbers) = (self.size_keys.len(), self.number_keys.len());
+    /// Adds the call of an instruction. `false` if it cannot be part of the region, which is as it was then.
+    pub(crate) fn add(&mut self, call: &KernelStep, at: Position) -> bool {
+        let (mark, inputs, added) = (self.graph.mark(), self.inputs.len(), self.added.len());
+        let (sizes, numbers) = (self.size_keys.list.len(), self.number_keys.list.len());
         let was_dynamic = self.is_dynamic;
-        if self.try_add(call).is_some() {
+        self.at = at;
+        if self.calls < MOST_CALLS && self.try_add(call).is_some() {
             return true;
         }
         self.graph.rollback(&mark);
@@ -132,7 +181,13 @@ impl<'m> Builder<'m> {
         self.size_keys.truncate(sizes);
         self.number_keys.truncate(numbers);
         self.is_dynamic = was_dynamic;
-        self.constants.retain(|_, v| v.index() < self.graph.num_values());
+        for added in self.added.drain(added..) {
+            _ = match added {
+                Added::Constant(id) => self.constants.remove(&id),
+                Added::Input(id) => self.input_of.remove(&id),
+                Added::InputAt(place) => self.input_at.remove(&place),
+            };
+        }
         false
     }
 
@@ -165,7 +220,7 @@ impl<'m> Builder<'m> {
                 Value::Int(_) | Value::Double(_) | Value::Bool(_) => {
                     self.number(id)?;
                 }
-                _ if self.facts.is_computed(id) => return None,
+                _ if self.def_use.is_computed(id) => return None,
                 _ => {}
             }
         }
@@ -180,7 +235,7 @@ impl<'m> Builder<'m> {
                 self.numbers.insert(id, number);
             }
             OutStep::View { to, of } => {
-                self.facts.place(self.state, to)?;
+                self.def_use.read(self.at, to)?;
                 let sizes = match self.note() {
                     Some(Note::Sizes(sizes)) => sizes,
                     Some(Note::Number(_)) => return None,
@@ -204,13 +259,16 @@ impl<'m> Builder<'m> {
 
     /// Adds a call that computes tensors. Places are only written once nothing can fail any more.
     fn add_elements(&mut self, call: &KernelStep) -> Option<()> {
-        if !writes_only_its_outs(call) {
+        // What is torn here is written whole at the end of the region: nothing may need what is left of it.
+        let needed =
+            |def: &DefId| self.defined.contains_key(def) && self.def_use.is_needed_after(*def, self.at);
+        if !writes_only_its_outs(call) || self.def_use.torn_by(self.at).iter().any(needed) {
             return None;
         }
         let mut inputs = Vec::new();
         let args = call.args.iter().map(|arg| self.arg(*arg, &mut inputs)).collect::<Option<Vec<_>>>()?;
         let mut outs = Vec::new();
-        let mut written: Vec<(Id, Extent, TensorMeta)> = Vec::new();
+        let mut written: Vec<(Id, TensorMeta)> = Vec::new();
         for out in &call.outs {
             let ids: &[Id] = match out {
                 OutStep::Tensor(id) => {
@@ -224,39 +282,45 @@ impl<'m> Builder<'m> {
                 OutStep::Scalar(_) | OutStep::View { .. } => return None,
             };
             for &id in ids {
-                let (extent, meta) = self.out(id)?;
-                if written.iter().any(|(_, e, _)| e.overlaps(&extent)) {
-                    return None;
-                }
-                written.push((id, extent, meta));
+                written.push((id, self.out(id)?));
             }
         }
-        let outputs: Vec<ValueId> = written.iter().map(|(_, _, m)| self.graph.value(m.clone())).collect();
+        let defs = self.def_use.writes(self.at);
+        let live_out = defs.iter().flatten().filter(|&&def| self.def_use.is_live_out(def)).count();
+        let is_apart =
+            written.len() == defs.len() && (defs.len() < 2 || !self.def_use.overwrites_itself(self.at));
+        if !is_apart || self.live_out + live_out > MOST_ENDS {
+            return None;
+        }
+        self.live_out += live_out;
+        let outputs: Vec<ValueId> = written.iter().map(|(_, m)| self.graph.value(m.clone())).collect();
         outputs.iter().for_each(|&v| self.graph.set_origin(v, self.place));
         let kernel = Arc::clone(&call.kernel);
         self.graph.node(Op::Call(Call { kernel, prepared: None, args, outs }), inputs, outputs.clone());
-        for ((id, extent, meta), value) in written.into_iter().zip(outputs) {
+        for ((def, (id, meta)), value) in defs.iter().zip(written).zip(outputs) {
             self.written_sizes.insert(id, *meta.sizes());
-            self.write(extent, value, id);
+            if let Some(def) = *def {
+                self.defined.insert(def, value);
+                self.definitions.push((def, value, id));
+            }
         }
         self.calls += 1;
         Some(())
     }
 
-    /// Where a call writes a tensor, and what it gives.
-    fn out(&mut self, id: Id) -> Option<(Extent, TensorMeta)> {
+    /// What a call gives to a tensor.
+    fn out(&mut self, id: Id) -> Option<TensorMeta> {
         let t = self.state.values[id].tensor()?;
-        if self.facts.is_moving(id) {
+        if self.def_use.is_moving(id) || !matches!(t.home, Storage::Arena(_)) {
             return None;
         }
-        let Storage::Arena(extent) = t.home else { return None };
         let mut meta = t.meta.clone();
         match self.note() {
             Some(Note::Sizes(sizes)) => meta.reshape(&sizes).ok()?,
             Some(Note::Number(_)) => return None,
             None => self.depends_on_sizes(&meta)?,
         }
-        Some((extent, meta.with_dynamism(ShapeDynamism::Static)))
+        Some(meta.with_dynamism(ShapeDynamism::Static))
     }
 
     /// Notes that a tensor's sizes may change. `None` if they must not.
@@ -273,20 +337,18 @@ impl<'m> Builder<'m> {
     /// Type, sizes and layout of a tensor that is read.
     fn meta(&mut self, id: Id) -> Option<TensorMeta> {
         let mut meta = self.state.values[id].tensor()?.meta.clone();
-        if self.facts.is_moving(id) {
+        if self.def_use.is_moving(id) {
             if matches!(self.sizes, Sizes::Fixed) {
                 return None;
             }
-            self.facts.place(self.state, id)?;
+            self.def_use.read(self.at, id)?;
         } else {
             self.depends_on_sizes(&meta)?;
         }
         if let Some(sizes) = self.written_sizes.get(&id) {
             meta.reshape(sizes).ok()?;
-        } else if meta.dynamism() != ShapeDynamism::Static || self.facts.is_moving(id) {
-            if !self.size_keys.contains(&id) {
-                self.size_keys.push(id);
-            }
+        } else if meta.dynamism() != ShapeDynamism::Static || self.def_use.is_moving(id) {
+            self.size_keys.insert(id);
             if let Sizes::Recorded(recorded) = &self.sizes {
                 meta.reshape(recorded.sizes_before.get(&id)?).ok()?;
             }
@@ -300,16 +362,14 @@ impl<'m> Builder<'m> {
             return Some(number);
         }
         let present = number_of(&self.state.values[id])?;
-        if !self.facts.is_computed(id) {
+        if !self.def_use.is_computed(id) {
             return Some(present);
         }
-        if matches!(self.sizes, Sizes::Fixed) || !self.facts.is_from_shapes(id) {
+        if matches!(self.sizes, Sizes::Fixed) || !self.def_use.is_from_shapes(id) {
             return None;
         }
         self.is_dynamic = true;
-        if !self.number_keys.contains(&id) {
-            self.number_keys.push(id);
-        }
+        self.number_keys.insert(id);
         match &self.sizes {
             Sizes::Recorded(recorded) => recorded.numbers_before.get(&id).copied(),
             _ => Some(present),
@@ -327,7 +387,7 @@ impl<'m> Builder<'m> {
                 inputs.push(self.read(id)?);
                 CallArg::Tensor
             }
-            _ if self.facts.is_computed(id) => return None,
+            _ if self.def_use.is_computed(id) => return None,
             Value::None => CallArg::None,
             Value::Str(s) => CallArg::Str(Arc::clone(s)),
             Value::Doubles(v) => CallArg::Doubles(Arc::clone(v)),
@@ -358,7 +418,7 @@ impl<'m> Builder<'m> {
     fn read(&mut self, id: Id) -> Option<ValueId> {
         let t = self.state.values[id].tensor()?;
         if let Storage::Constant(index) = t.home
-            && !self.facts.is_moving(id)
+            && !self.def_use.is_moving(id)
         {
             if let Some(&known) = self.constants.get(&id) {
                 return Some(known);
@@ -367,28 +427,24 @@ impl<'m> Builder<'m> {
             let meta = t.meta.clone().with_dynamism(ShapeDynamism::Static);
             let value = self.graph.constant(meta, bytes);
             self.constants.insert(id, value);
+            self.added.push(Added::Constant(id));
             self.tell(id, value);
             return Some(value);
         }
-        let extent = self.facts.place(self.state, id)?;
+        let reach = self.def_use.read(self.at, id)?;
         let meta = self.meta(id)?;
-        let mut met = self.current.iter().filter(|(e, ..)| e.overlaps(&extent));
-        let found = match (met.next(), met.next()) {
-            (None, _) if self.ruined.iter().any(|e| e.overlaps(&extent)) => return None,
-            (None, _) => {
-                let same = |(e, v, other): &&(Extent, ValueId, Id)| {
-                    let fixed = matches!(self.sizes, Sizes::Fixed) && *self.graph.meta(*v) == meta;
-                    *e == extent && (*other == id || fixed)
-                };
-                if let Some((_, v, _)) = self.inputs.iter().find(same) {
-                    return Some(*v);
+        let found = match reach.def.and_then(|def| self.defined.get(&def)) {
+            Some(&value) => value,
+            // Pieces of what the region has written are no value of the graph.
+            None if reach.latest >= self.start => return None,
+            None => match reach.root.filter(|_| self.written_sizes.contains_key(&id)) {
+                // A view that the region itself makes is not there when it begins.
+                Some(root) => {
+                    let meta = self.meta(root)?;
+                    self.input(root, meta)?
                 }
-                let value = self.graph.input(meta);
-                self.inputs.push((extent, value, id));
-                return Some(value);
-            }
-            (Some((e, v, _)), None) if *e == extent => *v,
-            _ => return None,
+                None => self.input(id, meta.clone())?,
+            },
         };
         let written = self.graph.meta(found);
         if *written == meta {
@@ -404,9 +460,47 @@ impl<'m> Builder<'m> {
         Some(view)
     }
 
+    /// The input that is a tensor as the region finds it.
+    fn input(&mut self, id: Id, meta: TensorMeta) -> Option<ValueId> {
+        if let Some(&known) = self.input_of.get(&id) {
+            return Some(known);
+        }
+        let home = match self.state.values[id].tensor()?.home {
+            Storage::Arena(extent) if !self.def_use.is_moving(id) => {
+                Some((extent.arena, extent.offset, extent.len))
+            }
+            _ => None,
+        };
+        if matches!(self.sizes, Sizes::Fixed)
+            && let Some(&same) = home.and_then(|home| self.input_at.get(&home))
+            && *self.graph.meta(same) == meta
+        {
+            return Some(same);
+        }
+        if self.inputs.len() == MOST_ENDS {
+            return None;
+        }
+        let value = self.graph.input(meta);
+        self.inputs.push((value, id));
+        self.input_of.insert(id, value);
+        self.added.push(Added::Input(id));
+        if let Some(home) = home.filter(|home| !self.input_at.contains_key(home)) {
+            self.input_at.insert(home, value);
+            self.added.push(Added::InputAt(home));
+        }
+        Some(value)
+    }
+
     /// Adds the call that gave a constant, if it was folded.
     fn tell(&mut self, id: Id, value: ValueId) {
-        let Some(&call) = self.folded.get(&id).filter(|_| self.told < TOLD) else { return };
+        let Some(at) = self.def_use.folded(id).filter(|_| self.told < TOLD) else { return };
+        let (chain, instruction) = self.def_use.instruction(at);
+        let Some(Step::Folded(call)) = self.chains.get(chain).and_then(|c| c.steps.get(instruction)) else {
+            return;
+        };
+        if !matches!(call.outs[..], [OutStep::Tensor(_)]) {
+            return;
+        }
         self.told += 1;
         let mut inputs = Vec::new();
         let args: Option<Vec<_>> = call.args.iter().map(|arg| self.arg(*arg, &mut inputs)).collect();
@@ -418,33 +512,22 @@ impl<'m> Builder<'m> {
         self.told -= 1;
     }
 
-    fn write(&mut self, extent: Extent, value: ValueId, id: Id) {
-        let covered =
-            |e: &Extent| e.offset >= extent.offset && e.offset + e.len <= extent.offset + extent.len;
-        for (e, ..) in self.current.iter().filter(|(e, ..)| e.overlaps(&extent) && !covered(e)) {
-            self.ruined.push(*e);
-        }
-        self.current.retain(|(e, ..)| !e.overlaps(&extent));
-        self.current.push((extent, value, id));
-    }
-
-    /// Makes what something outside can still see a result of the graph, and gives the ids of the results.
-    pub(crate) fn outputs(&mut self, outside: &[Extent]) -> Box<[OutStep]> {
-        let kept: Vec<Extent> =
-            self.inputs.iter().map(|(e, ..)| *e).filter(|e| !self.facts.inputs().contains(e)).collect();
-        let seen = self.facts.seen();
-        let visible = |e: &Extent| outside.iter().chain(seen).chain(&kept).any(|other| other.overlaps(e));
+    /// Makes what something behind the region can read a result of the graph, and gives the ids of the results.
+    /// `end` is the instruction behind the region.
+    pub(crate) fn outputs(&mut self, end: Position) -> Box<[OutStep]> {
         let mut outs = Vec::new();
-        for (_, value, id) in self.current.iter().filter(|(e, ..)| visible(e)) {
-            self.graph.output(*value);
-            outs.push(OutStep::Tensor(*id));
+        for &(def, value, id) in &self.definitions {
+            if self.def_use.is_needed_after(def, end - 1) {
+                self.graph.output(value);
+                outs.push(OutStep::Tensor(id));
+            }
         }
         outs.into()
     }
 
     /// The tensors that the graph reads.
     pub(crate) fn input_args(&self) -> Box<[ArgStep]> {
-        self.inputs.iter().map(|(_, _, id)| ArgStep::Value(*id)).collect()
+        self.inputs.iter().map(|(_, id)| ArgStep::Value(*id)).collect()
     }
 
     /// Whether every note was used.
@@ -452,44 +535,26 @@ impl<'m> Builder<'m> {
         matches!(&self.sizes, Sizes::Recorded(r) if r.notes.len() == self.noted)
     }
 
-    /// What a run of the graph has to leave in the table besides its results, for whoever asks for one of
-    /// `asked`: sizes of tensors, and views with what they are of.
-    pub(crate) fn left_behind(&self, asked: &HashSet<Id>) -> LeftBehind {
-        let mut asked = asked.clone();
+    /// What a run of the graph has to leave in the table besides its results, for whoever asks for a value:
+    /// sizes of tensors, and views with what they are of.
+    pub(crate) fn left_behind(&self, is_asked: impl Fn(Id) -> bool) -> LeftBehind {
+        let mut viewed = HashSet::new();
         let mut views = Vec::new();
         for &(to, of) in self.views.iter().rev() {
-            if asked.contains(&to)
+            if (is_asked(to) || viewed.contains(&to))
                 && let Some(sizes) = self.written_sizes.get(&to)
             {
                 views.push((to, of, *sizes));
-                asked.insert(of);
+                viewed.insert(of);
             }
         }
         views.reverse();
-        let is_view = |id: &Id| self.views.iter().any(|(to, _)| to == id);
-        let written = self.written_sizes.iter().filter(|(id, _)| asked.contains(id) && !is_view(id));
-        let sizes = written.map(|(id, sizes)| (*id, *sizes)).collect();
-        (sizes, views)
+        let made: HashSet<Id> = self.views.iter().map(|(to, _)| *to).collect();
+        let is_left = |id: &Id| (is_asked(*id) || viewed.contains(id)) && !made.contains(id);
+        let sizes = self.written_sizes.iter().filter(|(id, _)| is_left(id));
+        (sizes.map(|(id, sizes)| (*id, *sizes)).collect(), views)
     }
 }
 
 /// Sizes of tensors; views, of what, and their sizes.
 type LeftBehind = (Vec<(Id, Shape)>, Vec<(Id, Id, Shape)>);
-
-/// A value as a number.
-pub(crate) fn number_of(value: &Value) -> Option<Scalar> {
-    match value {
-        Value::Int(v) => Some(Scalar::Int(*v)),
-        Value::Double(v) => Some(Scalar::Double(*v)),
-        Value::Bool(v) => Some(Scalar::Bool(*v)),
-        _ => None,
-    }
-}
-
-/// Whether everything that a call writes is written anew: an out, or the target of a copy. A call
-/// that changes what it finds cannot be part of a region, whose values have no past.
-pub(crate) fn writes_only_its_outs(call: &KernelStep) -> bool {
-    let schema = call.kernel.schema();
-    let trailing = schema.args.iter().rev().take_while(|a| a.written).count();
-    trailing == schema.written().count() || schema.name == "aten::copy_"
-}

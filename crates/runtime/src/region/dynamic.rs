@@ -10,16 +10,16 @@
 //! A lowered region in which something does not come out as it was noted gives nothing, and the region runs
 //! as it is written: results reach the method's memory only after all calls have succeeded.
 
-use super::builder::{Builder, Note, Recorded, Sizes, number_of};
-use super::facts::Facts;
-use super::{Lowered, Outside, Run, calls};
+use super::builder::{Builder, Note, Recorded, Sizes};
+use super::{Lowered, Run, calls};
 use crate::call::State;
 use crate::method::Method;
-use crate::step::{KernelStep, OutStep, Step};
+use crate::raise::{DefUse, number_of};
+use crate::step::{Chain, KernelStep, OutStep};
 use crate::value::{Id, TensorValue};
 use graph::{Executable, Packs};
 use operator::KernelContext;
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 use tensor::{Scalar, Shape};
@@ -38,10 +38,9 @@ const REMEMBERED: usize = 16;
 const FAILURES: u32 = 4;
 
 pub(crate) struct DynamicRegion {
-    facts: Arc<Facts>,
+    def_use: Arc<DefUse>,
     chain: usize,
     range: Range<usize>,
-    outside: Outside,
     size_keys: Box<[Id]>,
     number_keys: Box<[Id]>,
     plans: Vec<Plan>,
@@ -77,22 +76,20 @@ pub(crate) enum Choice {
 
 impl DynamicRegion {
     /// A region of a run's calls. `None` if it is not worth it.
-    pub(crate) fn new(method: &Method, facts: &Arc<Facts>, run: &Run, mut outside: Outside) -> Option<Self> {
-        let mut builder = Builder::new(&method.state, facts, Sizes::Bounds);
-        for (_, call) in calls(&method.chains[run.chain].steps, run.range.clone()) {
-            if !builder.add(call) {
+    pub(crate) fn new(method: &Method, def_use: &Arc<DefUse>, run: &Run) -> Option<Self> {
+        let start = run.positions(def_use).start;
+        let mut builder = Builder::new(&method.state, def_use, start, Sizes::Bounds);
+        for (i, call) in calls(&method.chains[run.chain].steps, run.range.clone()) {
+            if !builder.add(call, def_use.position(run.chain, i)) {
                 return None;
             }
         }
-        // What the next execution depends on is asked for, too.
-        outside.values.extend(&builder.size_keys);
         Some(Self {
-            facts: Arc::clone(facts),
+            def_use: Arc::clone(def_use),
             chain: run.chain,
             range: run.range.clone(),
-            outside,
-            size_keys: builder.size_keys.into(),
-            number_keys: builder.number_keys.into(),
+            size_keys: builder.size_keys.into_list(),
+            number_keys: builder.number_keys.into_list(),
             plans: Vec::new(),
             remembered: VecDeque::new(),
             clock: 0,
@@ -205,12 +202,12 @@ impl DynamicRegion {
         &mut self,
         state: &State,
         first: &KernelStep,
-        steps: &[Step],
+        chains: &[Chain],
         ctx: &KernelContext<'_>,
         packs: &mut Packs,
     ) {
         let recorded = std::mem::take(&mut self.recorded);
-        let lowered = self.lowered(state, &recorded, first, steps, ctx, packs);
+        let lowered = self.lowered(state, &recorded, first, chains, ctx, packs);
         let plan = Plan { key: self.key.as_slice().into(), lowered, used: self.clock };
         if self.plans.len() < KEPT {
             self.plans.push(plan);
@@ -224,27 +221,34 @@ impl DynamicRegion {
         state: &State,
         recorded: &Recorded,
         first: &KernelStep,
-        steps: &[Step],
+        chains: &[Chain],
         ctx: &KernelContext<'_>,
         packs: &mut Packs,
     ) -> Option<Lowered> {
         if recorded.is_empty {
             return None;
         }
-        let mut builder = Builder::new(state, &self.facts, Sizes::Recorded(recorded)).with_folded(steps);
-        let rest = calls(steps, self.range.start + 1..self.range.end);
+        let def_use = &*self.def_use;
+        let position = |instruction| def_use.position(self.chain, instruction);
+        let positions = position(self.range.start)..position(self.range.end);
+        let sizes = Sizes::Recorded(recorded);
+        let mut builder = Builder::new(state, def_use, positions.start, sizes).with_folded(chains);
+        let rest = calls(&chains[self.chain].steps, self.range.start + 1..self.range.end);
         for (i, call) in std::iter::once((self.range.start, first)).chain(rest) {
             builder.place = Place::instruction(self.chain as u32, i as u32);
-            if !builder.add(call) {
+            if !builder.add(call, position(i)) {
                 return None;
             }
         }
         if !builder.used_all_notes() {
             return None;
         }
-        let outs = builder.outputs(&self.outside.places);
+        let outs = builder.outputs(positions.end);
         let args = builder.input_args();
-        let (sizes, views) = builder.left_behind(&self.outside.values);
+        // What the next execution depends on is asked for, too.
+        let keys: HashSet<Id> = self.size_keys.iter().copied().collect();
+        let (sizes, views) =
+            builder.left_behind(|id| keys.contains(&id) || def_use.is_mentioned_outside(id, &positions));
         let numbers = builder.numbers.iter().map(|(&id, &number)| (id, number)).collect();
         let executable = Executable::with_packs(builder.graph, ctx, packs).ok()?;
         Some(Lowered { executable, args, outs, sizes, numbers, views })

@@ -1,11 +1,9 @@
 //! Regions: runs of kernel calls that are lowered together through the graph crate.
 //!
-//! A plan gives values places in memory, not names to data: a view that was elided is another value
-//! at the same place without any instruction, and a place is used again once its tensor is dead. So a
-//! region follows places. What was last written to a place is what a read of that place finds; a read
-//! of a place that the region has not written is an input; and what must be there when the region
-//! ends is every write that something outside can still see: another instruction, an output, a named
-//! tensor, or the next execution. Where places overlap in any other way, the region ends.
+//! A region follows the definitions and uses of the raised method ([`crate::raise`]). A read of what the region
+//! has not written is an input; the results are the definitions that something behind the region can read.
+//! A read of pieces that the region has written, or a write over a part of a definition of which the rest is
+//! still needed, ends it.
 //!
 //! A region whose sizes are fixed is lowered when the method is loaded. One whose sizes change is lowered
 //! for the sizes that it meets: see [`dynamic`]. A place's capacity is the bytes of the upper bound, and
@@ -13,23 +11,19 @@
 
 mod builder;
 mod dynamic;
-mod facts;
 
-pub(crate) use builder::writes_only_its_outs;
 pub(crate) use dynamic::{Choice, DynamicRegion};
-pub(crate) use facts::{Facts, tensors_of};
 
-use crate::call::State;
 use crate::method::Method;
-use crate::step::{ArgStep, Chain, KernelStep, OutStep, RegionStep, Step};
+use crate::raise::{DefUse, Position};
+use crate::step::{ArgStep, KernelStep, OutStep, RegionStep, Step};
 use crate::value::Id;
 use builder::{Builder, Sizes};
 use graph::Executable;
 use operator::KernelContext;
-use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::Arc;
-use tensor::{Extent, Scalar, Shape};
+use tensor::{Scalar, Shape};
 use trace::Place;
 
 /// Calls below which a region is not worth its entry and exit.
@@ -56,20 +50,19 @@ pub(crate) struct Lowered {
 }
 
 /// Lowers the regions of a method whose sizes are fixed.
-pub(crate) fn lower_fixed(method: &mut Method, facts: &Facts) {
-    each_run(method, facts, |method, run| {
-        if run.is_dynamic { None } else { Some(Region::Fixed(fixed(method, facts, run)?)) }
+pub(crate) fn lower_fixed(method: &mut Method, def_use: &DefUse) {
+    each_run(method, def_use, |method, run| {
+        if run.is_dynamic { None } else { Some(Region::Fixed(fixed(method, def_use, run)?)) }
     });
 }
 
 /// Makes dynamic regions of the other runs.
-pub(crate) fn find_dynamic(method: &mut Method, facts: &Arc<Facts>) {
-    each_run(method, facts, |method, run| {
+pub(crate) fn find_dynamic(method: &mut Method, def_use: &Arc<DefUse>) {
+    each_run(method, def_use, |method, run| {
         if !run.is_dynamic {
-            return Some(Region::Fixed(fixed(method, facts, run)?));
+            return Some(Region::Fixed(fixed(method, def_use, run)?));
         }
-        let outside = Outside::of(method, facts, run);
-        Some(Region::Dynamic(Box::new(DynamicRegion::new(method, facts, run, outside)?)))
+        Some(Region::Dynamic(Box::new(DynamicRegion::new(method, def_use, run)?)))
     });
 }
 
@@ -80,52 +73,71 @@ pub(crate) struct Run {
     is_dynamic: bool,
 }
 
-/// Puts regions in the places of runs. Where there is none, the next run starts behind the run's first
-/// call, or, if it is dynamic, behind the run.
-fn each_run(method: &mut Method, facts: &Facts, region: impl Fn(&Method, &Run) -> Option<Region>) {
+impl Run {
+    /// The instructions, numbered as those of all chains.
+    fn positions(&self, def_use: &DefUse) -> Range<Position> {
+        def_use.position(self.chain, self.range.start)..def_use.position(self.chain, self.range.end)
+    }
+}
+
+/// Puts regions in the places of runs. A run that cannot be lowered is tried in halves; dynamic ones are left as
+/// they are. So no instruction is looked at more often than the logarithm of their number.
+fn each_run(method: &mut Method, def_use: &DefUse, region: impl Fn(&Method, &Run) -> Option<Region>) {
     for chain in 0..method.chains.len() {
-        let mut next = 0;
-        while next < method.chains[chain].steps.len() {
+        let (mut next, mut limits) = (0, vec![method.chains[chain].steps.len()]);
+        while let Some(&limit) = limits.last() {
+            if next >= limit {
+                limits.pop();
+                continue;
+            }
             if let Step::Region(region) = &method.chains[chain].steps[next] {
                 next = region.next;
                 continue;
             }
-            let Some(run) = longest(method, facts, chain, next) else {
-                next += 1;
-                continue;
-            };
-            next = match region(method, &run) {
-                Some(region) => {
-                    method.regions.push(region);
-                    let step =
-                        RegionStep { region: method.regions.len() - 1, first: None, next: run.range.end };
-                    let slot = &mut method.chains[chain].steps[next];
-                    let first = std::mem::replace(slot, Step::Region(step));
-                    if let (Step::Kernel(first), Step::Region(region)) = (first, slot) {
-                        region.first = Some(Box::new(first));
-                    }
-                    run.range.end
+            let run = match longest(method, def_use, chain, next..limit) {
+                Ok(run) => run,
+                Err(end) => {
+                    next = end;
+                    continue;
                 }
-                None if run.is_dynamic => run.range.end,
-                None => next + 1,
             };
+            match region(method, &run) {
+                Some(region) => put(method, &run, region),
+                None if run.is_dynamic || run.range.len() < 2 * SHORTEST => {}
+                None => {
+                    limits.push(run.range.start + run.range.len() / 2);
+                    continue;
+                }
+            }
+            next = run.range.end;
         }
     }
 }
 
-/// The longest run that starts at an instruction, if there is one worth it.
-fn longest(method: &Method, facts: &Facts, chain: usize, start: usize) -> Option<Run> {
+/// Puts a region in the place of a run's first call.
+fn put(method: &mut Method, run: &Run, region: Region) {
+    method.regions.push(region);
+    let step = RegionStep { region: method.regions.len() - 1, first: None, next: run.range.end };
+    let slot = &mut method.chains[run.chain].steps[run.range.start];
+    let first = std::mem::replace(slot, Step::Region(step));
+    if let (Step::Kernel(first), Step::Region(region)) = (first, slot) {
+        region.first = Some(Box::new(first));
+    }
+}
+
+/// The longest run that starts at an instruction of a range; if there is none worth it, where to go on.
+fn longest(method: &Method, def_use: &DefUse, chain: usize, range: Range<usize>) -> Result<Run, usize> {
     let steps = &method.chains[chain].steps;
+    let start = range.start;
     if !matches!(steps.get(start), Some(Step::Kernel(_))) {
-        return None;
+        return Err(start + 1);
     }
     let grow = |sizes| {
-        let mut builder = Builder::new(&method.state, facts, sizes);
+        let mut builder = Builder::new(&method.state, def_use, def_use.position(chain, start), sizes);
         let mut end = start;
-        let more = |end: usize| end == start || !facts.is_target(chain, end);
-        while let Some(step) = steps.get(end).filter(|_| more(end)) {
-            match step {
-                Step::Kernel(call) if builder.add(call) => {}
+        while end < range.end && (end == start || !def_use.starts_block(def_use.position(chain, end))) {
+            match &steps[end] {
+                Step::Kernel(call) if builder.add(call, def_use.position(chain, end)) => {}
                 Step::Folded(_) => {}
                 _ => break,
             }
@@ -137,14 +149,13 @@ fn longest(method: &Method, facts: &Facts, chain: usize, start: usize) -> Option
         }
         (builder, end)
     };
-    let (builder, end) = grow(Sizes::Bounds);
-    if builder.is_dynamic {
-        let (fixed, end) = grow(Sizes::Fixed);
-        if fixed.calls >= FIXED_START && !fixed.inputs.is_empty() {
-            return Some(Run { chain, range: start..end, is_dynamic: false });
-        }
+    let (fixed, end) = grow(Sizes::Fixed);
+    if fixed.calls >= FIXED_START && !fixed.inputs.is_empty() {
+        return Ok(Run { chain, range: start..end, is_dynamic: false });
     }
-    (builder.calls >= SHORTEST).then_some(Run { chain, range: start..end, is_dynamic: builder.is_dynamic })
+    let (builder, end) = grow(Sizes::Bounds);
+    let run = Run { chain, range: start..end, is_dynamic: builder.is_dynamic };
+    if builder.calls >= SHORTEST { Ok(run) } else { Err(end.max(start + 1)) }
 }
 
 /// The calls of a range of a chain, those of regions and those that were computed when loaded left out.
@@ -157,73 +168,22 @@ fn calls(steps: &[Step], range: Range<usize>) -> impl Iterator<Item = (usize, &K
 }
 
 /// Lowers a run of fixed sizes.
-fn fixed(method: &Method, facts: &Facts, run: &Run) -> Option<Box<Lowered>> {
+fn fixed(method: &Method, def_use: &DefUse, run: &Run) -> Option<Box<Lowered>> {
     let steps = &method.chains[run.chain].steps;
-    let mut builder = Builder::new(&method.state, facts, Sizes::Fixed).with_folded(steps);
+    let positions = run.positions(def_use);
+    let mut builder =
+        Builder::new(&method.state, def_use, positions.start, Sizes::Fixed).with_folded(&method.chains);
     for (i, call) in calls(steps, run.range.clone()) {
         builder.place = Place::instruction(run.chain as u32, i as u32);
-        if !builder.add(call) {
+        if !builder.add(call, def_use.position(run.chain, i)) {
             return None;
         }
     }
-    let outs = builder.outputs(&Outside::of(method, facts, run).places);
+    let outs = builder.outputs(positions.end);
     let args = builder.input_args();
     let ctx = KernelContext::new(&method.pool, &method.scratch, &method.generator).with_isa(method.isa);
     let executable = Executable::new(builder.graph, &ctx).ok()?;
     let lowered =
         Lowered { executable, args, outs, sizes: Vec::new(), numbers: Vec::new(), views: Vec::new() };
     Some(Box::new(lowered))
-}
-
-/// What instructions outside a run refer to.
-pub(crate) struct Outside {
-    /// The places of all tensors that they read.
-    places: Vec<Extent>,
-    /// All values, and those that the values list.
-    values: HashSet<Id>,
-}
-
-impl Outside {
-    fn of(method: &Method, facts: &Facts, run: &Run) -> Self {
-        let mut ids = HashSet::new();
-        for (c, Chain { steps }) in method.chains.iter().enumerate() {
-            for (i, step) in steps.iter().enumerate() {
-                if c == run.chain && run.range.contains(&i) {
-                    continue;
-                }
-                let (args, outs): (&[ArgStep], &[OutStep]) = match step {
-                    Step::Kernel(k) => (&k.args, &k.outs),
-                    Step::Delegate(d) => (&d.args, &[]),
-                    Step::Region(r) => match &method.regions[r.region] {
-                        Region::Fixed(l) => (&l.args, &[]),
-                        Region::Dynamic(_) => r.first.as_ref().map_or((&[], &[]), |k| (&k.args, &k.outs)),
-                    },
-                    Step::Move { from, .. } => {
-                        ids.insert(*from);
-                        continue;
-                    }
-                    Step::JumpFalse { condition, .. } => {
-                        ids.insert(*condition);
-                        continue;
-                    }
-                    Step::Free(_) | Step::Folded(_) => continue,
-                };
-                ids.extend(
-                    args.iter().filter_map(|a| if let ArgStep::Value(id) = a { Some(*id) } else { None }),
-                );
-                // What is written in place is read too.
-                for out in outs {
-                    if let OutStep::Tensor(id) | OutStep::View { of: id, .. } = out {
-                        ids.insert(*id);
-                    }
-                }
-            }
-        }
-        let state: &State = &method.state;
-        let tensors: HashSet<Id> = ids.iter().flat_map(|&id| tensors_of(state, id)).collect();
-        let places = tensors.iter().filter_map(|&id| facts.home(state, id)).collect();
-        ids.extend(tensors);
-        ids.extend(method.outputs.iter().flat_map(|&id| tensors_of(state, id)));
-        Self { places, values: ids }
-    }
 }

@@ -1,0 +1,229 @@
+//! Programs of arbitrary memory plans: prepared, they compute what their instructions compute, whatever places
+//! overlap, are used again, outlive executions or are chosen between.
+
+use pteron::format::pte::{
+    AllocationDetails, Builder, Chain, EValue as Value, ExecutionPlan, Instruction, Operator,
+    Tensor as Planned,
+};
+use pteron::{BytesLoader, EValue, Limits, LoadOptions, Method, Program, Tensor};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// The operators that programs call, by their index.
+const OPERATORS: [(&str, &str); 5] = [
+    ("aten::relu", "out"),
+    ("aten::neg", "out"),
+    ("aten::add", "out"),
+    ("aten::sub", "out"),
+    ("executorch_prim::gt", "Scalar"),
+];
+
+/// A method of one chain in the making.
+#[derive(Default)]
+struct Plan {
+    values: Vec<Value>,
+    instructions: Vec<Instruction>,
+    end: u64,
+}
+
+impl Plan {
+    fn value(&mut self, value: Value) -> i32 {
+        self.values.push(value);
+        self.values.len() as i32 - 1
+    }
+
+    /// A tensor of so many numbers at a byte of the arena.
+    fn tensor(&mut self, len: usize, offset: u64) -> i32 {
+        self.end = self.end.max(offset + 4 * len as u64);
+        let allocation_info = Some(AllocationDetails::new(1, offset));
+        let (scalar_type, sizes, dim_order) = (6, vec![len as i32], vec![0]);
+        self.value(Value::Tensor(Planned {
+            scalar_type,
+            sizes,
+            dim_order,
+            allocation_info,
+            ..Planned::default()
+        }))
+    }
+
+    fn call(&mut self, op_index: i32, args: &[i32]) {
+        self.instructions.push(Instruction::KernelCall { op_index, args: args.to_vec() });
+    }
+
+    fn file(self, inputs: &[i32], outputs: &[i32]) -> Vec<u8> {
+        let operators = OPERATORS
+            .map(|(name, overload)| Operator { name: name.to_owned(), overload: overload.to_owned() });
+        let mut builder = Builder::new();
+        builder.execution_plan.push(ExecutionPlan {
+            name: "forward".to_owned(),
+            values: self.values,
+            inputs: inputs.to_vec(),
+            outputs: outputs.to_vec(),
+            chains: vec![Chain { instructions: self.instructions, ..Chain::default() }],
+            operators: operators.to_vec(),
+            non_const_buffer_sizes: vec![0, self.end as i64],
+            ..ExecutionPlan::default()
+        });
+        let mut file = Vec::new();
+        builder.finish().and_then(|draft| draft.write(&mut file)).expect("it is sound");
+        file
+    }
+}
+
+fn load(file: &[u8], no_prepare: bool) -> Method {
+    let program = Program::load(Arc::new(BytesLoader::new(file.to_vec())), &Limits::default()).unwrap();
+    program.load_method("forward", LoadOptions { no_prepare, ..pteron::load_options() }).unwrap()
+}
+
+/// SplitMix64.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, n: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        ((z ^ (z >> 31)) % n as u64) as usize
+    }
+
+    fn tensor(&mut self, len: usize) -> EValue {
+        let elements: Vec<f32> = (0..len).map(|_| self.below(201) as f32 - 100.0).collect();
+        Tensor::from_slice(&[len], &elements).unwrap().into()
+    }
+}
+
+/// A program of calls on tensors of 4 numbers that lie wherever chance puts them: on each other, across each other,
+/// at the same place. Some calls are jumped over, some tensors freed or moved.
+fn any_program(random: &mut Random) -> (Vec<u8>, usize) {
+    const LEN: usize = 4;
+    let mut plan = Plan::default();
+    let places = 3 + random.below(12);
+    // Some plans overlap much, some tile their arena.
+    let step = [4, 8, 16][random.below(3)];
+    let tensors: Vec<i32> =
+        (0..4 + random.below(10)).map(|_| plan.tensor(LEN, (step * random.below(places)) as u64)).collect();
+    let (one, no) = (plan.value(Value::Int(1)), plan.value(Value::Bool(false)));
+    let count = 2 + random.below(24);
+    let special = random.below(3);
+    for at in 0..count {
+        let mut any = || tensors[random.below(tensors.len())];
+        let (a, b, out) = (any(), any(), any());
+        match random.below(24) {
+            0 if special == 1 => {
+                let destination_instruction = (at + 1 + random.below(count - at)) as i32;
+                plan.instructions
+                    .push(Instruction::JumpFalseCall { cond_value_index: no, destination_instruction });
+            }
+            1 if special == 2 => plan.instructions.push(Instruction::MoveCall { move_from: a, move_to: out }),
+            op if op % 4 < 2 => plan.call((op % 4) as i32, &[a, out, out]),
+            op => plan.call((op % 4) as i32, &[a, b, one, out, out]),
+        }
+    }
+    let inputs: Vec<i32> = (0..1 + random.below(2)).map(|i| tensors[i]).collect();
+    let outputs: Vec<i32> = (0..1 + random.below(3)).map(|_| tensors[random.below(tensors.len())]).collect();
+    (plan.file(&inputs, &outputs), inputs.len())
+}
+
+fn bytes(outputs: &[EValue]) -> Vec<Vec<u8>> {
+    outputs.iter().map(|value| value.as_tensor().unwrap().bytes().to_vec()).collect()
+}
+
+#[test]
+fn any_memory_plan_computes_what_its_instructions_compute() {
+    let count = std::env::var("PTERON_PLANS").ok().and_then(|v| v.parse().ok()).unwrap_or(3_000);
+    for seed in 0..count {
+        let mut random = Random(seed);
+        let (file, inputs) = any_program(&mut random);
+        let [mut prepared, mut written] = [false, true].map(|no_prepare| load(&file, no_prepare));
+        for run in 0..3 {
+            let inputs: Vec<EValue> = (0..inputs).map(|_| random.tensor(4)).collect();
+            let [a, b] = [&mut prepared, &mut written].map(|m| m.execute(&inputs).map_err(|e| e.to_string()));
+            match (a, b) {
+                (Ok(a), Ok(b)) => assert_eq!(bytes(&a), bytes(&b), "plan {seed}, run {run}"),
+                (a, b) => assert_eq!(a.is_ok(), b.is_ok(), "plan {seed}, run {run}: {a:?} {b:?}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn a_scalar_is_of_the_kind_that_was_last_written() {
+    let mut plan = Plan::default();
+    let (x, y) = (plan.tensor(4, 0), plan.tensor(4, 16));
+    // The plan declares an integer; the comparison writes a boolean.
+    let (condition, four, five) =
+        (plan.value(Value::Int(0)), plan.value(Value::Int(4)), plan.value(Value::Int(5)));
+    plan.call(0, &[x, y, y]);
+    plan.call(4, &[four, five, condition]);
+    plan.instructions
+        .push(Instruction::JumpFalseCall { cond_value_index: condition, destination_instruction: 4 });
+    plan.call(1, &[y, y, y]);
+    let file = plan.file(&[x], &[y]);
+    for no_prepare in [false, true] {
+        let mut method = load(&file, no_prepare);
+        for _ in 0..2 {
+            let input = Tensor::from_slice(&[4], &[1f32, -2.0, 3.0, 4.0]).unwrap();
+            let output = method.execute(&[input.into()]).unwrap();
+            assert_eq!(output[0].as_tensor().unwrap().to_vec::<f32>().unwrap(), [1.0, 0.0, 3.0, 4.0]);
+        }
+    }
+}
+
+#[test]
+fn a_condition_that_is_no_boolean_fails_when_it_is_read() {
+    let mut plan = Plan::default();
+    let (x, condition) = (plan.tensor(4, 0), plan.value(Value::Int(1)));
+    plan.instructions
+        .push(Instruction::JumpFalseCall { cond_value_index: condition, destination_instruction: 1 });
+    let file = plan.file(&[x], &[x]);
+    let error = load(&file, false).execute(&[Random(0).tensor(4)]).unwrap_err();
+    let cause = std::error::Error::source(&error).unwrap().to_string();
+    assert!(cause.contains("an integer"), "{cause}");
+}
+
+/// Calls one after another, each at a place of its own.
+fn chain(len: usize) -> Vec<u8> {
+    let mut plan = Plan::default();
+    let ids: Vec<i32> = (0..=len).map(|i| plan.tensor(4, 16 * i as u64)).collect();
+    ids.windows(2).for_each(|pair| plan.call(0, &[pair[0], pair[1], pair[1]]));
+    plan.file(&ids[..1], &ids[len..])
+}
+
+/// Pairs of calls, each followed by a `FreeCall`.
+fn pairs(len: usize) -> Vec<u8> {
+    let mut plan = Plan::default();
+    let (x, freed) = (plan.tensor(4, 0), plan.tensor(4, 16));
+    let mut last = x;
+    for i in 0..len {
+        let at = 32 + 32 * i as u64;
+        let (middle, next) = (plan.tensor(4, at), plan.tensor(4, at + 16));
+        plan.call(0, &[last, middle, middle]);
+        plan.call(0, &[middle, next, next]);
+        plan.instructions.push(Instruction::FreeCall { value_index: freed });
+        last = next;
+    }
+    plan.file(&[x], &[last])
+}
+
+#[test]
+fn long_programs_load() {
+    let folder = std::env::var_os("PTERON_WRITE");
+    for (name, make) in [("chain", chain as fn(usize) -> Vec<u8>), ("pairs", pairs)] {
+        let lengths: &[usize] = if folder.is_some() { &[3_000, 24_000, 200_000] } else { &[3_000, 24_000] };
+        for &len in lengths {
+            let file = make(if name == "pairs" { len / 2 } else { len });
+            if let Some(folder) = &folder {
+                std::fs::write(Path::new(folder).join(format!("{name}-{len}.pte")), &file).unwrap();
+            }
+            let times = [false, true].map(|no_prepare| {
+                let started = Instant::now();
+                let mut method = load(&file, no_prepare);
+                let loaded = started.elapsed();
+                method.execute(&[Random(1).tensor(4)]).unwrap();
+                loaded
+            });
+            println!("{name} of {len}: prepared {:?}, as written {:?}", times[0], times[1]);
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! Scalars that depend only on sizes.
+
+use super::DefUse;
+use crate::call::State;
+use crate::method::Method;
+use crate::step::{ArgStep, KernelStep, OutStep, Step};
+use crate::value::{Id, Value};
+use operator::Results;
+use std::collections::HashSet;
+
+/// Times that all instructions are looked at: more than loops make of scalars.
+const ROUNDS: usize = 8;
+
+impl DefUse {
+    /// Finds the scalars all of whose writers compute them from sizes and from such scalars.
+    pub(super) fn find_scalars_of_shapes(&mut self, method: &Method) {
+        let mut from: HashSet<Id> = self.computed.difference(&self.is_input).copied().collect();
+        for _ in 0..ROUNDS {
+            let before = from.len();
+            for step in method.chains.iter().flat_map(|c| &c.steps) {
+                match step {
+                    Step::Kernel(k) => {
+                        let pure = k.kernel.results() == Results::Shapes
+                            && scalars_of(&method.state, k)
+                                .all(|id| !self.computed.contains(&id) || from.contains(&id));
+                        if !pure {
+                            remove_scalars(&mut from, &k.outs);
+                        }
+                    }
+                    Step::Delegate(d) => remove_scalars(&mut from, &d.outs),
+                    Step::Move { to, .. } => {
+                        from.remove(to);
+                    }
+                    _ => {}
+                }
+            }
+            if from.len() == before {
+                self.from_shapes = from;
+                return;
+            }
+        }
+    }
+}
+
+/// The scalars, and elements of lists of integers, that a call reads.
+fn scalars_of<'a>(state: &'a State, call: &'a KernelStep) -> impl Iterator<Item = Id> + 'a {
+    call.args.iter().flat_map(move |arg| {
+        let ids: &[Id] = match arg {
+            ArgStep::Out(_) => &[],
+            ArgStep::Value(id) => match &state.values[*id] {
+                Value::Ints(ids) => ids,
+                Value::Tensor(_) => &[],
+                _ => std::slice::from_ref(id),
+            },
+        };
+        ids.iter().copied()
+    })
+}
+
+fn remove_scalars(from: &mut HashSet<Id>, outs: &[OutStep]) {
+    for out in outs {
+        if let OutStep::Scalar(id) = out {
+            from.remove(id);
+        }
+    }
+}
