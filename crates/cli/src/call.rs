@@ -2,6 +2,7 @@
 
 use crate::failure::{Failure, Result};
 use crate::general::{self, ExecutionOpts, InputArg, say};
+use crate::pictures::PictureOpts;
 use clap::{Args, ValueEnum};
 use pteron::{DataLoader, Limits, LoadOptions, Program};
 use std::path::{Path, PathBuf};
@@ -33,6 +34,8 @@ pub(crate) struct CallArgs {
     load: Load,
     #[command(flatten)]
     execution: ExecutionOpts,
+    #[command(flatten)]
+    pictures: PictureOpts,
 }
 
 /// Refuses options that a file of this kind has no use for, of those that the flags say were given.
@@ -95,7 +98,7 @@ impl CallArgs {
             ("--case", self.case.is_some()),
             ("--data", !self.data.is_empty()),
         ];
-        own.into_iter().chain(self.execution.of_methods())
+        own.into_iter().chain(self.execution.of_methods()).chain(self.pictures.given())
     }
 
     /// Opens the program that a loader serves, bundled or not, with what loading its methods needs.
@@ -108,13 +111,17 @@ impl CallArgs {
         };
         let loader = bundle.as_ref().map_or(loader, Bundle::program);
         expect_program(&*loader)?;
+        if !self.inputs.iter().any(|input| matches!(input, InputSpec::Image(_))) {
+            self.pictures.refuse()?;
+        }
         let mut options = pteron::load_options().backends(general::backends());
         options.data = open_data(&self.data, self.mode())?;
         let options = self.execution.setting()?.apply(&options);
         let program = Program::load(loader, &limits).map_err(toolbox::Error::from)?;
         let inputs = self.inputs.clone();
         let method = self.method.clone();
-        let mut request = Request { method, inputs, repeat, ..Request::default() };
+        let pictures = self.pictures.preparation();
+        let mut request = Request { method, inputs, repeat, pictures, ..Request::default() };
         match (&bundle, self.case) {
             (Some(bundle), case) if self.inputs.is_empty() => {
                 let method = self.method.clone().map_or_else(|| default_method(&program), Ok)?;

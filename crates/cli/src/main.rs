@@ -6,6 +6,7 @@
 mod call;
 mod failure;
 mod general;
+mod pictures;
 mod progress;
 mod signals;
 mod verbs;

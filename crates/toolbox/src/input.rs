@@ -11,8 +11,7 @@
 //! | `5`, `0.5`, `true` | a number where the program takes one |
 //! | `none` | no value |
 
-#[cfg(feature = "image")]
-use crate::picture;
+use crate::picture::{self, Preparation};
 use crate::{Error, Result, npy, stream};
 use operator::{EValue, Tag};
 use std::path::{Path, PathBuf};
@@ -134,22 +133,15 @@ impl InputSpec {
         }
     }
 
-    /// Makes the value, reading what files it names, in the way the method declares it.
-    pub fn resolve(&self, declared: &Declared) -> Result<EValue> {
+    /// Makes the value, reading what files it names, in the way the method declares it. Pictures are prepared
+    /// like this.
+    pub fn resolve(&self, declared: &Declared, pictures: &Preparation) -> Result<EValue> {
         let number = matches!(declared.tag, Tag::Int | Tag::Double | Tag::Bool);
         Ok(match self {
             Self::None => EValue::None,
             Self::Npy(path) => npy::read(path)?.into(),
-            #[cfg(not(feature = "image"))]
-            Self::Image(path) => {
-                return Err(Error::input(format!(
-                    "{} is an image, which this build cannot read: it leaves out the feature `image`",
-                    path.display()
-                )));
-            }
-            #[cfg(feature = "image")]
             Self::Image(path) => match &declared.meta {
-                Some(meta) => picture::read(path, meta)?.into(),
+                Some(meta) => picture::read(path, meta, pictures)?.into(),
                 None => return Err(self.unfit(declared)),
             },
             Self::Number(n) if number => number_as(*n, declared.tag).ok_or_else(|| self.unfit(declared))?,
@@ -291,7 +283,7 @@ mod tests {
 
     fn tensor(text: &str) -> Tensor {
         let declared = Declared { tag: Tag::Tensor, meta: None };
-        match text.parse::<InputSpec>().unwrap().resolve(&declared).unwrap() {
+        match text.parse::<InputSpec>().unwrap().resolve(&declared, &Preparation::default()).unwrap() {
             EValue::Tensor(t) => t,
             other => panic!("{other:?}"),
         }
@@ -311,8 +303,12 @@ mod tests {
 
     #[test]
     fn numbers_become_what_is_declared() {
-        let as_kind =
-            |text: &str, tag| text.parse::<InputSpec>().unwrap().resolve(&Declared { tag, meta: None }).ok();
+        let as_kind = |text: &str, tag| {
+            text.parse::<InputSpec>()
+                .unwrap()
+                .resolve(&Declared { tag, meta: None }, &Preparation::default())
+                .ok()
+        };
         assert!(matches!(as_kind("5", Tag::Int), Some(EValue::Int(5))));
         assert!(matches!(as_kind("5", Tag::Double), Some(EValue::Double(5.0))));
         assert!(matches!(as_kind("f32=0.5", Tag::Double), Some(EValue::Double(0.5))));
@@ -333,7 +329,12 @@ mod tests {
             ("2xi8=1,300", "`300` is not a value of type int8"),
             ("2xc64=1,2", "as a .npy file"),
         ] {
-            let e = text.parse::<InputSpec>().unwrap().resolve(&declared).unwrap_err().to_string();
+            let e = text
+                .parse::<InputSpec>()
+                .unwrap()
+                .resolve(&declared, &Preparation::default())
+                .unwrap_err()
+                .to_string();
             assert!(e.contains(problem), "{e}");
         }
     }

@@ -25,7 +25,6 @@ pub mod merge;
 pub mod npy;
 pub mod ops;
 pub mod paths;
-#[cfg(feature = "image")]
 pub mod picture;
 pub mod plan;
 pub mod print;

@@ -1,6 +1,7 @@
 //! Running a method once or many times.
 
 use crate::input::{Declared, InputSpec, type_text};
+use crate::picture::Preparation;
 use crate::show::{self, count};
 use crate::{Context, Error, Result, stream};
 use operator::{EValue, Tag};
@@ -67,6 +68,8 @@ pub struct Request {
     pub method: Option<String>,
     /// The inputs; if there are none, zeros and what the exporter fixed.
     pub inputs: Vec<InputSpec>,
+    /// What is made of inputs that are pictures.
+    pub pictures: Preparation,
     /// Inputs that are values already, in the place of `inputs`.
     pub values: Option<Vec<EValue>>,
     /// How many further times to run, timed.
@@ -173,7 +176,7 @@ impl Request {
         let declared = program.method_meta(&method)?.inputs();
         let (inputs, zeros) = match self.inputs.is_empty() && !declared.is_empty() {
             true => (default_inputs(&declared)?, Some(declared.iter().map(default_text).collect())),
-            false => (given_inputs(&method, &declared, &self.inputs)?, None),
+            false => (given_inputs(&method, &declared, &self.inputs, &self.pictures)?, None),
         };
         Ok(Called { method, inputs, zeros })
     }
@@ -188,7 +191,12 @@ pub(crate) fn once(method: &mut Method, inputs: &[EValue]) -> Result<()> {
 }
 
 /// Makes the inputs that were given. Values that the exporter fixed may be left out, all or none.
-fn given_inputs(method: &str, declared: &[ValueMeta], specs: &[InputSpec]) -> Result<Vec<EValue>> {
+fn given_inputs(
+    method: &str,
+    declared: &[ValueMeta],
+    specs: &[InputSpec],
+    pictures: &Preparation,
+) -> Result<Vec<EValue>> {
     let open = declared.iter().filter(|d| d.traced.is_none()).count();
     let all = specs.len() == declared.len();
     if !all && specs.len() != open {
@@ -212,7 +220,7 @@ fn given_inputs(method: &str, declared: &[ValueMeta], specs: &[InputSpec]) -> Re
                 let Some(spec) = specs.next() else { break };
                 let meta = value.tensor.as_ref().map(|t| t.meta.clone());
                 let declared = Declared { tag: value.tag, meta };
-                spec.resolve(&declared).context(|| format!("input {i} of method `{method}`"))?
+                spec.resolve(&declared, pictures).context(|| format!("input {i} of method `{method}`"))?
             }
         });
     }

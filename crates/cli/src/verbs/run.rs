@@ -19,8 +19,10 @@ use toolbox::{npy, show};
 ///   2x2xf32=1,2,3,4   a tensor; one element fills it, none makes zeros
 ///   4xf32=@raw.bin    a tensor of the little-endian bytes of a file
 ///   @x.npy            a NumPy array
-///   digit.png         an image (PNG or JPEG), for an input [1, C, H, W] with C 1 (grey) or 3
-///                     (colours): resized to H by W, values in 0..1, black is 0; uint8 in 0..255
+///   digit.png         an image (PNG or JPEG), for an input [1, C, H, W] or [C, H, W] with C 1
+///                     (grey), 3 (colours) or 4 (and opacity): stretched to H by W, values in 0..1,
+///                     black is 0; uint8 in 0..255. The options for images say otherwise: they do
+///                     what torchvision's Resize, CenterCrop and Normalize do
 ///   5  0.5  true      a number where the method takes one
 ///
 /// Without inputs the method gets zeros. Numbers that the exporter fixed may be left out.
@@ -31,6 +33,8 @@ use toolbox::{npy, show};
     "  pteron run add.pte 2x2xf32=1,2,3,4 2x2xf32=1\n\n",
     "  # the three likeliest classes of an image\n",
     "  pteron run digits.pte 3.png --top 3 --labels labels.txt\n\n",
+    "  # a photograph, as models of torchvision take it\n",
+    "  pteron run mobilenet.pte cat.jpg --resize 256 --crop 224 --preset imagenet --top 5\n\n",
     "  # weights from a separate file, outputs as NumPy arrays\n",
     "  pteron run model.pte @x.npy --data weights.ptd --output out/\n\n",
     "  # how long does it take?\n",

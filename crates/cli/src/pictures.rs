@@ -1,0 +1,132 @@
+//! Options for inputs that are images.
+
+use crate::failure::{Failure, Result};
+use clap::{Args, ValueEnum};
+use toolbox::picture::{self, Preparation, Resize};
+
+/// What is made of images before they are inputs.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Options for images")]
+pub(crate) struct PictureOpts {
+    /// Resize to this height and width, or the shorter side to N [default: stretch to the input's size]
+    #[arg(long, value_name = "N|HxW", value_parser = resize)]
+    resize: Option<Resize>,
+    /// Then cut out the middle; where it is larger than the image, that is filled with black
+    #[arg(long, value_name = "N|HxW", value_parser = crop)]
+    crop: Option<(usize, usize)>,
+    /// The usual scale, mean and deviation: 0 to 1 (the default), -1 to 1, or those of ImageNet
+    #[arg(long, value_enum, allow_hyphen_values = true, conflicts_with_all = ["mean", "std", "scale"])]
+    preset: Option<Preset>,
+    /// Multiply the bytes (0 to 255) of an image by this [default: 1/255]
+    #[arg(long, value_name = "X", allow_hyphen_values = true, value_parser = number)]
+    scale: Option<f32>,
+    /// Then subtract this from all channels, or one number from each
+    #[arg(long, value_name = "X,…", value_delimiter = ',', allow_hyphen_values = true, value_parser = number)]
+    mean: Vec<f32>,
+    /// Then divide all channels by this, or each by one number
+    #[arg(long, value_name = "X,…", value_delimiter = ',', value_parser = divisor)]
+    std: Vec<f32>,
+    /// The input has its channels last: [1, H, W, C] or [H, W, C]
+    #[arg(long)]
+    channels_last: bool,
+}
+
+/// The presets by name.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Preset {
+    /// 0 to 1
+    #[value(name = "0..1")]
+    Unit,
+    /// -1 to 1
+    #[value(name = "-1..1")]
+    Signed,
+    /// Mean 0.485,0.456,0.406 and deviation 0.229,0.224,0.225
+    Imagenet,
+}
+
+impl PictureOpts {
+    /// What to make of images.
+    pub(crate) fn preparation(&self) -> Preparation {
+        let mut preparation = Preparation {
+            resize: self.resize,
+            crop: self.crop,
+            scale: self.scale,
+            mean: self.mean.clone(),
+            std: self.std.clone(),
+            channels_last: self.channels_last,
+        };
+        if let Some(preset) = self.preset {
+            let preset = match preset {
+                Preset::Unit => picture::Preset::Unit,
+                Preset::Signed => picture::Preset::Signed,
+                Preset::Imagenet => picture::Preset::ImageNet,
+            };
+            preset.apply(&mut preparation);
+        }
+        preparation
+    }
+
+    /// Refuses options that nothing is made of.
+    pub(crate) fn refuse(&self) -> Result {
+        let given: Vec<&str> =
+            self.given().into_iter().filter(|(_, given)| *given).map(|(name, _)| name).collect();
+        if given.is_empty() {
+            return Ok(());
+        }
+        let given = given.join(", ");
+        Err(Failure::Usage(format!("{given}: none of the inputs is an image (.png, .jpg)")))
+    }
+
+    /// The options, and whether they were given.
+    pub(crate) fn given(&self) -> [(&'static str, bool); 7] {
+        [
+            ("--resize", self.resize.is_some()),
+            ("--crop", self.crop.is_some()),
+            ("--preset", self.preset.is_some()),
+            ("--scale", self.scale.is_some()),
+            ("--mean", !self.mean.is_empty()),
+            ("--std", !self.std.is_empty()),
+            ("--channels-last", self.channels_last),
+        ]
+    }
+}
+
+/// `N` or `HxW`.
+fn size(text: &str) -> Result<(usize, Option<usize>), String> {
+    let side = |text: &str| text.parse().ok().filter(|&n: &usize| n > 0);
+    let sides = match text.split_once('x') {
+        None => side(text).map(|n| (n, None)),
+        Some((height, width)) => side(height).zip(side(width)).map(|(h, w)| (h, Some(w))),
+    };
+    sides.ok_or_else(|| "a size is a number of pixels, `224`, or height and width, `224x320`".to_owned())
+}
+
+fn resize(text: &str) -> Result<Resize, String> {
+    Ok(match size(text)? {
+        (shorter, None) => Resize::Shorter(shorter),
+        (height, Some(width)) => Resize::To(height, width),
+    })
+}
+
+fn crop(text: &str) -> Result<(usize, usize), String> {
+    let (height, width) = size(text)?;
+    Ok((height, width.unwrap_or(height)))
+}
+
+/// A number, or a fraction such as `1/255`.
+fn number(text: &str) -> Result<f32, String> {
+    let number = match text.split_once('/') {
+        None => text.trim().parse().ok(),
+        Some((over, under)) => {
+            over.trim().parse().ok().zip(under.trim().parse().ok()).map(|(a, b): (f32, f32)| a / b)
+        }
+    };
+    number.filter(|n: &f32| n.is_finite()).ok_or_else(|| "a number is written `0.5` or `1/255`".to_owned())
+}
+
+fn divisor(text: &str) -> Result<f32, String> {
+    match number(text)? {
+        0.0 => Err("nothing can be divided by 0".to_owned()),
+        number => Ok(number),
+    }
+}

@@ -1,0 +1,181 @@
+use super::resample::Pixels;
+use super::{Preparation, Resize};
+use crate::{Error, Result, one_line, stream};
+use image::DynamicImage;
+use std::path::Path;
+use tensor::{ScalarType, Tensor, TensorMeta, bf16, f16};
+
+/// Pixels of a picture at most.
+const PIXELS: usize = 1 << 26;
+
+/// Reads a PNG or JPEG file into a tensor such as `meta` describes.
+///
+/// The sizes must be those of one picture: [1, C, H, W] or [C, H, W], where C is 1 (grey), 3 (red, green, blue)
+/// or 4 (with opacity). Elements of a floating-point type are in 0..1 with black 0 unless `preparation` says
+/// otherwise; those of uint8 are in 0..255.
+pub fn read(path: &Path, meta: &TensorMeta, preparation: &Preparation) -> Result<Tensor> {
+    let unfit =
+        |why: &str| Error::input(format!("an image ({}) cannot be the input {meta}: {why}", path.display()));
+    let place = Place::of(meta.sizes(), preparation.channels_last).map_err(|why| unfit(&why))?;
+    let kind = meta.dtype();
+    if !matches!(kind, ScalarType::Byte | ScalarType::Float | ScalarType::Half | ScalarType::BFloat16) {
+        return Err(unfit("an image gives float32, float16, bfloat16 or uint8"));
+    }
+    if kind == ScalarType::Byte && preparation.has_values() {
+        return Err(unfit("uint8 takes the bytes of a picture as they are, without scale, mean and std"));
+    }
+    let values = preparation.values(place.channels).map_err(|why| unfit(&why))?;
+
+    let bytes = stream::read(path)?;
+    let image = image::load_from_memory(&bytes).map_err(|e| Error::bad_file(path, one_line(&e)))?;
+    let pixels = pixels(&image, place.channels);
+    let pixels = preparation.shaped(pixels, &place).map_err(|why| unfit(&why))?;
+
+    let (channels, area) = (place.channels, place.height * place.width);
+    let at = |i: usize| match preparation.channels_last {
+        true => (i, i % channels),
+        false => (i % area * channels + i / area, i / area),
+    };
+    let numbers = (0..area * channels).map(at).map(|(i, channel)| values[channel](pixels.bytes[i]));
+    let sizes = meta.sizes();
+    Ok(match kind {
+        ScalarType::Byte => {
+            let bytes: Vec<u8> = (0..area * channels).map(|i| pixels.bytes[at(i).0]).collect();
+            Tensor::from_slice(sizes, &bytes)
+        }
+        ScalarType::Half => Tensor::from_slice(sizes, &numbers.map(f16::from_f32).collect::<Vec<_>>()),
+        ScalarType::BFloat16 => Tensor::from_slice(sizes, &numbers.map(bf16::from_f32).collect::<Vec<_>>()),
+        _ => Tensor::from_slice(sizes, &numbers.collect::<Vec<_>>()),
+    }?)
+}
+
+/// The bytes of a picture in this many channels. Grey is as Pillow has it, by ITU-R 601.
+fn pixels(image: &DynamicImage, channels: usize) -> Pixels {
+    let (width, height) = (image.width() as usize, image.height() as usize);
+    let bytes = match channels {
+        4 => image.to_rgba8().into_raw(),
+        3 => image.to_rgb8().into_raw(),
+        _ if !image.color().has_color() => image.to_luma8().into_raw(),
+        _ => {
+            let grey = |[r, g, b]: [u8; 3]| {
+                let sum = u32::from(r) * 19595 + u32::from(g) * 38470 + u32::from(b) * 7471 + (1 << 15);
+                (sum >> 16) as u8
+            };
+            image.to_rgb8().pixels().map(|pixel| grey(pixel.0)).collect()
+        }
+    };
+    Pixels { width, height, channels, bytes }
+}
+
+/// Where the picture stands in an input.
+struct Place {
+    channels: usize,
+    height: usize,
+    width: usize,
+}
+
+impl Place {
+    /// Of an input of these sizes, or why it takes no picture.
+    fn of(sizes: &[usize], channels_last: bool) -> Result<Self, String> {
+        let (count, three) = match *sizes {
+            [n, a, b, c] => (n, [a, b, c]),
+            [a, b, c] => (1, [a, b, c]),
+            _ => {
+                return Err("pictures go to inputs [1, C, H, W] or [C, H, W], or with the channels last; \
+                            give another one as an array (`@x.npy`)"
+                    .to_owned());
+            }
+        };
+        let [first, middle, last] = three;
+        let (place, other) = match channels_last {
+            true => (Self { channels: last, height: first, width: middle }, first),
+            false => (Self { channels: first, height: middle, width: last }, last),
+        };
+        let colours = |c: usize| matches!(c, 1 | 3 | 4);
+        if !colours(place.channels) {
+            let what = match channels_last {
+                true => "[1, H, W, C] or [H, W, C]",
+                false => "[1, C, H, W] or [C, H, W]",
+            };
+            let hint = match (colours(other), channels_last) {
+                (false, _) => "give this one as an array (`@x.npy`)",
+                (true, true) => "leave --channels-last away if the channels come first",
+                (true, false) => "say --channels-last if the channels come last",
+            };
+            return Err(format!("a picture goes to {what} with 1, 3 or 4 channels C; {hint}"));
+        }
+        if count != 1 {
+            return Err(format!("it takes {count} pictures; give them as an array (`@x.npy`)"));
+        }
+        check_size(place.height, place.width)?;
+        Ok(place)
+    }
+}
+
+fn check_size(height: usize, width: usize) -> Result<(), String> {
+    match height.checked_mul(width) {
+        Some(1..=PIXELS) => Ok(()),
+        _ => Err(format!("no picture has {height} by {width} pixels; {PIXELS} pixels are the most")),
+    }
+}
+
+impl Preparation {
+    /// Whether anything is said of the values.
+    fn has_values(&self) -> bool {
+        self.scale.is_some() || !self.mean.is_empty() || !self.std.is_empty()
+    }
+
+    /// What a byte becomes, by channel.
+    fn values(&self, channels: usize) -> Result<Vec<impl Fn(u8) -> f32>, String> {
+        let of = |name: &str, given: &[f32], channel: usize, default: f32| match given.len() {
+            0 => Ok(default),
+            1 => Ok(given[0]),
+            n if n == channels => Ok(given[channel]),
+            n => Err(format!("--{name} has {n} values for {channels} channels; give it 1 or {channels}")),
+        };
+        let scale = self.scale;
+        (0..channels)
+            .map(|channel| {
+                let (mean, std) =
+                    (of("mean", &self.mean, channel, 0.0)?, of("std", &self.std, channel, 1.0)?);
+                Ok(move |byte: u8| {
+                    let byte = f32::from(byte);
+                    (scale.map_or(byte / 255.0, |scale| byte * scale) - mean) / std
+                })
+            })
+            .collect()
+    }
+
+    /// The picture in the size of the input.
+    fn shaped(&self, mut pixels: Pixels, place: &Place) -> Result<Pixels, String> {
+        if self.resize.is_none() && self.crop.is_none() {
+            return Ok(pixels.resized(place.width, place.height));
+        }
+        let (height, width) = match self.resize {
+            None => (pixels.height, pixels.width),
+            Some(Resize::To(height, width)) => (height, width),
+            Some(Resize::Shorter(shorter)) => {
+                let longer = |long: usize, short: usize| {
+                    usize::try_from(shorter as u128 * long as u128 / short as u128).unwrap_or(usize::MAX)
+                };
+                match pixels.height < pixels.width {
+                    true => (shorter, longer(pixels.width, pixels.height)),
+                    false => (longer(pixels.height, pixels.width), shorter),
+                }
+            }
+        };
+        check_size(height, width)?;
+        pixels = pixels.resized(width, height);
+        if let Some((height, width)) = self.crop {
+            check_size(height, width)?;
+            pixels = pixels.centre(width, height);
+        }
+        match (pixels.height, pixels.width) == (place.height, place.width) {
+            true => Ok(pixels),
+            false => Err(format!(
+                "the picture is {} by {} (height by width) after --resize and --crop; end with --crop {}x{}",
+                pixels.height, pixels.width, place.height, place.width
+            )),
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! Bytes of a picture in another size, as Pillow's bilinear filter gives them: a triangle that is as wide as a
+//! pixel of the smaller picture, across and then down, rounded to bytes after each. (Pillow from 13 on goes down
+//! first where the height shrinks much more than the width, which can make a byte larger or smaller by one.)
+
+/// Bits behind the point of a weight, so that the sum of a pixel's products fits in 32 bits.
+const FRACTION: u32 = 32 - 8 - 2;
+
+/// A picture: rows of pixels of interleaved channels.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Pixels {
+    pub(super) width: usize,
+    pub(super) height: usize,
+    pub(super) channels: usize,
+    pub(super) bytes: Vec<u8>,
+}
+
+impl Pixels {
+    /// The picture in another size.
+    pub(super) fn resized(&self, width: usize, height: usize) -> Self {
+        let across = match width == self.width {
+            true => self.clone(),
+            false => {
+                let steps = steps(self.width, width);
+                self.resampled(width, self.height, &steps, |x, y| (x, y * self.width), 1)
+            }
+        };
+        match height == across.height {
+            true => across,
+            false => {
+                let steps = steps(across.height, height);
+                across.resampled(width, height, &steps, |x, y| (y, x), width)
+            }
+        }
+    }
+
+    /// Each pixel (x, y) from pixels of this picture. `place` gives the step and the first pixel of the line that
+    /// the step runs along, `stride` how far apart the pixels of the line are.
+    fn resampled(
+        &self,
+        width: usize,
+        height: usize,
+        steps: &[Step],
+        place: impl Fn(usize, usize) -> (usize, usize),
+        stride: usize,
+    ) -> Self {
+        let mut bytes = Vec::with_capacity(width * height * self.channels);
+        for y in 0..height {
+            for x in 0..width {
+                let (step, line) = place(x, y);
+                let Step { first, weights } = &steps[step];
+                for channel in 0..self.channels {
+                    let pixel =
+                        |i: usize| self.bytes[(line + (first + i) * stride) * self.channels + channel];
+                    let products = weights.iter().enumerate().map(|(i, weight)| i32::from(pixel(i)) * weight);
+                    let sum = (1 << (FRACTION - 1)) + products.sum::<i32>();
+                    bytes.push((sum >> FRACTION).clamp(0, 255) as u8);
+                }
+            }
+        }
+        Self { width, height, channels: self.channels, bytes }
+    }
+
+    /// The middle of the picture in this size, with black around it where it is smaller.
+    pub(super) fn centre(&self, width: usize, height: usize) -> Self {
+        let (left, top) = (offset(self.width, width), offset(self.height, height));
+        let mut bytes = vec![0; width * height * self.channels];
+        for y in 0..height {
+            let Some(from) = y.checked_add_signed(top).filter(|&y| y < self.height) else { continue };
+            for x in 0..width {
+                let Some(column) = x.checked_add_signed(left).filter(|&x| x < self.width) else { continue };
+                let source = (from * self.width + column) * self.channels;
+                let target = (y * width + x) * self.channels;
+                bytes[target..target + self.channels]
+                    .copy_from_slice(&self.bytes[source..source + self.channels]);
+            }
+        }
+        Self { width, height, channels: self.channels, bytes }
+    }
+}
+
+/// Where the middle begins, to the left of the picture if it is the larger: halves are rounded to even where
+/// pixels are cut away, down where they are added.
+fn offset(from: usize, to: usize) -> isize {
+    match from.checked_sub(to) {
+        Some(cut) => (cut as f64 / 2.0).round_ties_even() as isize,
+        None => -(((to - from) / 2) as isize),
+    }
+}
+
+/// The pixels that a new pixel is made of.
+struct Step {
+    first: usize,
+    weights: Vec<i32>,
+}
+
+/// What each of `to` pixels is made of, out of `from`.
+fn steps(from: usize, to: usize) -> Vec<Step> {
+    let scale = from as f64 / to as f64;
+    let reach = scale.max(1.0);
+    let step = |i: usize| {
+        let centre = (i as f64 + 0.5) * scale;
+        let first = ((centre - reach + 0.5) as usize).min(from - 1);
+        let end = ((centre + reach + 0.5) as usize).clamp(first + 1, from);
+        let weight = |at: usize| (1.0 - ((at as f64 - centre + 0.5) / reach).abs()).max(0.0);
+        let total: f64 = (first..end).map(weight).sum();
+        let fixed = |at: usize| (weight(at) / total * f64::from(1 << FRACTION)).round() as i32;
+        Step { first, weights: (first..end).map(fixed).collect() }
+    };
+    (0..to).map(step).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(bytes: &[u8]) -> Pixels {
+        Pixels { width: bytes.len(), height: 1, channels: 1, bytes: bytes.to_vec() }
+    }
+
+    #[test]
+    fn weights_are_those_of_a_triangle() {
+        assert_eq!(row(&[0, 100]).resized(4, 1).bytes, [0, 25, 75, 100]);
+        assert_eq!(row(&[7; 9]).resized(4, 3).bytes, [7; 12]);
+        assert_eq!(row(&[10, 20, 30]).resized(1, 1).bytes, [20]);
+        assert_eq!(row(&[5]).resized(3, 2).bytes, [5; 6]);
+    }
+
+    #[test]
+    fn the_middle_is_cut_or_padded() {
+        assert_eq!(row(&[1, 2, 3, 4, 5]).centre(3, 1).bytes, [2, 3, 4]);
+        assert_eq!(row(&[1, 2, 3, 4]).centre(1, 1).bytes, [3]);
+        assert_eq!(row(&[1, 2]).centre(5, 2).bytes, [0, 1, 2, 0, 0, 0, 0, 0, 0, 0]);
+    }
+}

@@ -1,0 +1,107 @@
+use super::*;
+use crate::{Result, npy};
+use std::path::{Path, PathBuf};
+use tensor::{ScalarType, Tensor, TensorMeta};
+
+/// A picture of two rows: red and green, blue and white.
+fn four_colours(name: &str) -> PathBuf {
+    let path = std::env::temp_dir().join(format!("pteron-{name}-{}.png", std::process::id()));
+    let pixels = vec![255, 0, 0, 0, 255, 0, 0, 0, 255, 255, 255, 255];
+    image::RgbImage::from_raw(2, 2, pixels).expect("four pixels").save(&path).expect("a file");
+    path
+}
+
+fn meta(dtype: ScalarType, sizes: &[usize]) -> TensorMeta {
+    TensorMeta::contiguous(dtype, sizes).expect("a small tensor")
+}
+
+fn plain(path: &Path, dtype: ScalarType, sizes: &[usize]) -> Result<Tensor> {
+    read(path, &meta(dtype, sizes), &Preparation::default())
+}
+
+#[test]
+fn channels_are_planes_unless_they_come_last() {
+    let path = four_colours("planes");
+    let t = plain(&path, ScalarType::Float, &[1, 3, 2, 2]).unwrap();
+    assert_eq!(t.as_slice::<f32>().unwrap(), [1., 0., 0., 1., 0., 1., 0., 1., 0., 0., 1., 1.]);
+    let t = plain(&path, ScalarType::Byte, &[3, 2, 2]).unwrap();
+    assert_eq!(t.as_slice::<u8>().unwrap()[..4], [255, 0, 0, 255]);
+    let last = Preparation { channels_last: true, ..Preparation::default() };
+    let t = read(&path, &meta(ScalarType::Byte, &[1, 2, 2, 4]), &last).unwrap();
+    assert_eq!(t.as_slice::<u8>().unwrap()[..8], [255, 0, 0, 255, 0, 255, 0, 255]);
+    let grey = plain(&path, ScalarType::Byte, &[1, 2, 2]).unwrap();
+    assert_eq!(grey.as_slice::<u8>().unwrap(), [76, 150, 29, 255]);
+    std::fs::remove_file(path).unwrap();
+}
+
+/// Each transform of `tools/reference/pictures.py`, for which torchvision's result is recorded.
+#[test]
+fn pictures_are_as_torchvision_makes_them() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/pictures");
+    let with = |preset: Preset, resize, crop| {
+        let mut preparation = Preparation { resize, crop, ..Preparation::default() };
+        preset.apply(&mut preparation);
+        preparation
+    };
+    let as_it_is = Preparation::default();
+    let cases = [
+        ("imagenet", with(Preset::ImageNet, Some(Resize::Shorter(24)), Some((20, 20)))),
+        ("stretched", as_it_is.clone()),
+        ("stretched", with(Preset::Unit, Some(Resize::To(23, 18)), None)),
+        ("larger", with(Preset::Signed, None, None)),
+        ("padded", with(Preset::Unit, None, Some((32, 20)))),
+        ("grey", as_it_is),
+    ];
+    for (name, preparation) in cases {
+        let expected = npy::read(&folder.join(format!("{name}.npy"))).unwrap();
+        let found = read(&folder.join("colours.png"), expected.meta(), &preparation).unwrap();
+        let pairs = found.as_slice::<f32>().unwrap().iter().zip(expected.as_slice::<f32>().unwrap());
+        let most = pairs.map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+        assert!(most < 1e-6, "{name}: {most}");
+    }
+}
+
+#[test]
+fn values_are_scaled_by_channel() {
+    let path = four_colours("values");
+    let preparation = Preparation {
+        scale: Some(1.0),
+        mean: vec![55.0, 0.0, 255.0],
+        std: vec![2.0],
+        ..Preparation::default()
+    };
+    let t = read(&path, &meta(ScalarType::Float, &[3, 2, 2]), &preparation).unwrap();
+    let values = t.as_slice::<f32>().unwrap();
+    assert_eq!([values[0], values[4], values[8]], [100.0, 0.0, -127.5]);
+    std::fs::remove_file(path).unwrap();
+}
+
+#[test]
+fn what_does_not_fit_is_explained() {
+    let path = four_colours("unfit");
+    let crop = |height, width| Preparation { crop: Some((height, width)), ..Preparation::default() };
+    let resize = |resize| Preparation { resize: Some(resize), ..Preparation::default() };
+    let two = Preparation { mean: vec![0.5, 0.5], ..Preparation::default() };
+    let last = Preparation { channels_last: true, ..Preparation::default() };
+    for (dtype, sizes, preparation, problem) in [
+        (ScalarType::Float, &[4, 784][..], Preparation::default(), "[1, C, H, W] or [C, H, W]"),
+        (ScalarType::Float, &[1, 2, 3, 5], Preparation::default(), "as an array"),
+        (ScalarType::Float, &[1, 8, 8, 3], Preparation::default(), "say --channels-last"),
+        (ScalarType::Float, &[1, 3, 8, 8], last, "leave --channels-last away"),
+        (ScalarType::Float, &[2, 3, 8, 8], Preparation::default(), "it takes 2 pictures"),
+        (ScalarType::Long, &[1, 1, 2, 2], Preparation::default(), "float32, float16, bfloat16 or uint8"),
+        (ScalarType::Float, &[1, 1, 0, 2], Preparation::default(), "no picture has 0 by 2"),
+        (ScalarType::Float, &[1, 1, 1 << 14, 1 << 14], Preparation::default(), "are the most"),
+        (ScalarType::Byte, &[3, 2, 2], two.clone(), "without scale, mean and std"),
+        (ScalarType::Float, &[3, 2, 2], two, "--mean has 2 values for 3 channels"),
+        (ScalarType::Float, &[3, 2, 2], crop(2, 1), "2 by 1 (height by width)"),
+        (ScalarType::Float, &[3, 2, 2], resize(Resize::Shorter(usize::MAX)), "no picture has"),
+        (ScalarType::Float, &[3, 2, 2], crop(usize::MAX, 2), "no picture has"),
+    ] {
+        let e = read(&path, &meta(dtype, sizes), &preparation).unwrap_err().to_string();
+        assert!(e.contains(problem), "{e}");
+    }
+    std::fs::remove_file(&path).unwrap();
+    let e = plain(&path, ScalarType::Float, &[1, 2, 2]).unwrap_err().to_string();
+    assert!(e.starts_with("cannot read"), "{e}");
+}

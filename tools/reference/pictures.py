@@ -1,0 +1,26 @@
+"""Makes testdata/pictures: a picture, and what torchvision makes of it."""
+
+import os
+
+import numpy as np
+from PIL import Image
+from torchvision import transforms as T
+
+os.chdir(os.path.join(os.path.dirname(__file__), "../../testdata/pictures"))
+rng = np.random.default_rng(37)
+y, x = np.mgrid[0:29, 0:37]
+picture = np.stack([x * 6, y * 8, 128 + 100 * np.sin(x * y / 15)], -1)
+picture = np.clip(picture + rng.normal(0, 25, picture.shape), 0, 255).astype(np.uint8)
+Image.fromarray(picture).save("colours.png", optimize=True)
+
+image = Image.open("colours.png")
+imagenet = T.Normalize([0.485, 0.456, 0.406], [0.229, 0.224, 0.225])
+steps = {
+    "imagenet": [T.Resize(24), T.CenterCrop(20), T.ToTensor(), imagenet],
+    "stretched": [T.Resize((23, 18)), T.ToTensor()],
+    "larger": [T.Resize((41, 53)), T.ToTensor(), T.Normalize([0.5], [0.5])],
+    "padded": [T.CenterCrop((32, 20)), T.ToTensor()],
+    "grey": [T.Grayscale(), T.Resize((9, 11)), T.ToTensor()],
+}
+for name, transforms in steps.items():
+    np.save(f"{name}.npy", T.Compose(transforms)(image).numpy())
