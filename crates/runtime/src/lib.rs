@@ -53,6 +53,7 @@ pub use module::Module;
 pub use named_data::{MergedDataMap, NamedDataMap, PtdDataMap, PteDataMap};
 pub use options::LoadOptions;
 pub use program::Program;
+pub use raise::Places;
 pub use replace::{discard_unfinished_files, replace_file, replaced_path, write_stream};
 #[cfg(feature = "training")]
 pub use training::{Sgd, SgdOptions, TrainingModule};

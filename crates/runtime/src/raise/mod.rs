@@ -26,6 +26,7 @@ mod numbers;
 mod places;
 mod walk;
 
+pub use places::Places;
 pub(crate) use walk::{number_of, writes_only_its_outs};
 
 #[cfg(test)]

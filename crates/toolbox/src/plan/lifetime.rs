@@ -3,8 +3,11 @@
 use super::Block;
 use format::pte::{EValue, ExecutionPlan, Instruction, Tensor};
 use operator::KernelRegistry;
+use runtime::Places;
+use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::ops::Range;
+use tensor::Extent;
 
 /// What is found in a method.
 pub(super) struct Found {
@@ -38,8 +41,12 @@ impl Life {
 
 /// An instruction in words, by its number among those of all chains.
 pub(super) fn describe(plan: &ExecutionPlan, at: i64) -> String {
-    let all: Vec<&Instruction> = plan.chains.iter().flat_map(|chain| &chain.instructions).collect();
-    let step = usize::try_from(at).ok().and_then(|index| all.get(index));
+    let mut index = usize::try_from(at).ok();
+    let mut step = None;
+    for chain in &plan.chains {
+        step = step.or_else(|| chain.instructions.get(index?));
+        index = index.and_then(|index| index.checked_sub(chain.instructions.len()));
+    }
     match step {
         None if at < 0 => "when inputs are set".to_owned(),
         None => "when outputs are taken".to_owned(),
@@ -202,34 +209,18 @@ fn owners(
 ) -> Vec<usize> {
     let mut owners: Vec<usize> = (0..lives.len()).collect();
     for (result, owner) in same {
-        let root = root(&owners, owner);
+        let root = root(&mut owners, owner);
         if root != result && owners[result] == result {
             owners[result] = root;
         }
     }
-    for id in 0..lives.len() {
-        let Some(life) = lives[id].clone() else { continue };
-        if life.role == "state" || owners[id] != id || life.first == i64::MAX {
-            continue;
-        }
-        let unwritten = life.written.is_none_or(|written| life.read.is_some_and(|read| read < written));
-        if !unwritten {
-            continue;
-        }
-        // A view of what was last written there before it is first used.
-        let used = life.read.unwrap_or(life.first);
-        let holder = (0..lives.len())
-            .filter(|&other| other != id && root(&owners, other) != id)
-            .filter_map(|other| lives[other].as_ref().map(|l| (other, l)))
-            .filter(|(_, l)| within(&life, l) && l.written.is_some_and(|written| written <= used))
-            .max_by_key(|(other, l)| (l.written, std::cmp::Reverse(*other)))
-            .map(|(other, _)| other);
-        match holder {
-            Some(holder) => owners[id] = root(&owners, holder),
-            None => {
-                let Some(life) = &mut lives[id] else { continue };
-                life.role = if plan.outputs.contains(&(id as i32)) { "output" } else { "state" };
-            }
+    let outputs: BTreeSet<usize> = plan.outputs.iter().filter_map(|&id| usize::try_from(id).ok()).collect();
+    for (id, holder) in holders(lives, &owners) {
+        let holder = holder.map(|holder| root(&mut owners, holder)).filter(|&root| root != id);
+        match (holder, &mut lives[id]) {
+            (Some(holder), _) => owners[id] = holder,
+            (None, Some(life)) => life.role = if outputs.contains(&id) { "output" } else { "state" },
+            (None, None) => {}
         }
     }
     for life in lives.iter_mut().flatten().filter(|life| life.role == "state") {
@@ -237,20 +228,51 @@ fn owners(
         life.touch(end);
         life.writes.push(-1);
     }
-    owners
+    (0..owners.len()).map(|id| root(&mut owners, id)).collect()
 }
 
-fn within(inner: &Life, outer: &Life) -> bool {
-    inner.memory_id == outer.memory_id
-        && inner.bytes.start >= outer.bytes.start
-        && inner.bytes.end <= outer.bytes.end
-}
-
-fn root(owners: &[usize], mut id: usize) -> usize {
-    for _ in 0..owners.len() {
-        if owners[id] == id {
-            break;
+/// The values that are read before anything writes them, each with the value in whose bytes it lies: the one that
+/// was last written there, as a whole, before it is first used.
+fn holders(lives: &[Option<Life>], owners: &[usize]) -> Vec<(usize, Option<usize>)> {
+    let all = || lives.iter().enumerate().filter_map(|(id, life)| Some((id, life.as_ref()?)));
+    let is_unwritten = |id: usize, life: &Life| {
+        let unwritten = life.written.is_none_or(|written| life.read.is_some_and(|read| read < written));
+        unwritten && life.role != "state" && owners[id] == id && life.first != i64::MAX
+    };
+    let mut asked: Vec<(i64, usize)> = all()
+        .filter(|&(id, life)| is_unwritten(id, life))
+        .map(|(id, life)| (life.read.unwrap_or(life.first), id))
+        .collect();
+    asked.sort_unstable();
+    // Of values written by one instruction, that with the least id counts.
+    let mut written: Vec<(i64, Reverse<usize>)> =
+        all().filter_map(|(id, life)| Some((life.written?, Reverse(id)))).collect();
+    written.sort_unstable();
+    let (mut written, mut memory) = (written.into_iter().peekable(), Places::default());
+    let extent = |life: &Life| Extent {
+        arena: life.memory_id as usize,
+        offset: usize::try_from(life.bytes.start).unwrap_or(usize::MAX),
+        len: usize::try_from(life.bytes.end - life.bytes.start).unwrap_or(0),
+    };
+    let mut found = Vec::new();
+    for (used, id) in asked {
+        while let Some((_, Reverse(other))) = written.next_if(|(at, _)| *at <= used) {
+            lives[other].iter().for_each(|life| memory.write(extent(life), other, |_| ()));
         }
+        let mut holder = None;
+        let wanted = lives[id].as_ref().map(extent);
+        wanted.into_iter().for_each(|wanted| {
+            memory.read(wanted, |part, other| holder = other.filter(|&other| part == wanted && other != id));
+        });
+        found.push((id, holder));
+    }
+    found
+}
+
+/// The value whose memory a value's is, at the end of all that are views of one another.
+fn root(owners: &mut [usize], mut id: usize) -> usize {
+    while owners[id] != id {
+        owners[id] = owners[owners[id]];
         id = owners[id];
     }
     id
@@ -372,7 +394,7 @@ fn gather(
     let in_use = |id: &usize| lives[*id].as_ref().is_some_and(|l| l.first <= l.last && !l.bytes.is_empty());
     for id in (0..lives.len()).filter(in_use) {
         let Some(life) = &lives[id] else { continue };
-        let owner = root(owners, id);
+        let owner = owners[id];
         let layout = || {
             let tensor = plan.values[owner].as_tensor();
             tensor.map_or_else(String::new, |t| crate::show::typed(t.scalar_type, &t.sizes, &t.dim_order))
@@ -397,7 +419,7 @@ fn gather(
         block.values.push(id);
     }
     for (id, needed) in moved {
-        if let Some(block) = &mut blocks[root(owners, *id)] {
+        if let Some(block) = &mut blocks[owners[*id]] {
             block.life.extend(needed);
         }
     }
@@ -421,22 +443,37 @@ fn joined(mut ranges: Vec<(i64, i64)>) -> Vec<(i64, i64)> {
 
 /// What is needed at the start of a loop is needed until its end.
 fn close_loops(chains: &[&[Instruction]], blocks: &mut [Block]) {
+    /// Loops times blocks up to which each loop counts for itself; beyond, loops that meet are one.
+    const MOST: usize = 1 << 24;
     let mut base = 0;
+    let mut loops = Vec::new();
     for chain in chains {
         for (at, step) in chain.iter().enumerate() {
             let Instruction::JumpFalseCall { destination_instruction, .. } = step else { continue };
-            let Ok(target) = usize::try_from(*destination_instruction) else { continue };
-            if target > at {
-                continue;
-            }
-            let (start, end) = ((base + target) as i64, (base + at) as i64);
-            for block in blocks.iter_mut() {
-                if block.life.iter().any(|&(first, last)| first < start && last >= start) {
-                    block.life.push((start, end));
-                    block.life = joined(std::mem::take(&mut block.life));
-                }
-            }
+            let target = usize::try_from(*destination_instruction).ok().filter(|target| *target <= at);
+            loops.extend(target.map(|target| ((base + target) as i64, (base + at) as i64)));
         }
         base += chain.len();
+    }
+    if loops.len().saturating_mul(blocks.len()) > MOST {
+        loops = joined(loops);
+        for block in blocks {
+            let within = |&(first, last): &(i64, i64)| {
+                let (start, end) = *loops[..loops.partition_point(|l| l.0 <= last)].last()?;
+                (first < start && last <= end).then_some((start, end))
+            };
+            let more: Vec<(i64, i64)> = block.life.iter().filter_map(within).collect();
+            block.life.extend(more);
+            block.life = joined(std::mem::take(&mut block.life));
+        }
+        return;
+    }
+    for (start, end) in loops {
+        for block in blocks.iter_mut() {
+            if block.life.iter().any(|&(first, last)| first < start && last >= start) {
+                block.life.push((start, end));
+                block.life = joined(std::mem::take(&mut block.life));
+            }
+        }
     }
 }

@@ -11,6 +11,8 @@ use format::pte::ExecutionPlan;
 use operator::KernelRegistry;
 use runtime::Program;
 use serde::Serialize;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::ops::Range;
 
 /// The plans of a program's methods.
@@ -31,7 +33,8 @@ pub struct MethodPlan {
     pub instructions: usize,
     /// Its arenas.
     pub arenas: Vec<ArenaPlan>,
-    /// Pairs of blocks of which one is written over the other while that is still needed.
+    /// Pairs of blocks of which one is written over the other while that is still needed, the first
+    /// [`MAX_OVERLAPS`] of an arena.
     pub overlaps: Vec<Overlap>,
     /// Operators that are not known here, of whose arguments the last is taken to be what they write.
     pub unknown_operators: Vec<String>,
@@ -114,15 +117,16 @@ pub fn plan_of(program: &Program, method: &str, kernels: &KernelRegistry) -> Res
 
 fn method(plan: &ExecutionPlan, kernels: &KernelRegistry) -> MethodPlan {
     let found = lifetime::blocks(plan, kernels);
+    let mut by_arena: BTreeMap<u32, Vec<Block>> = BTreeMap::new();
+    found.blocks.into_iter().for_each(|block| by_arena.entry(block.memory_id).or_default().push(block));
     let mut overlaps = Vec::new();
     let mut arenas = Vec::new();
     for (id, &size) in plan.non_const_buffer_sizes.iter().enumerate().skip(1) {
         let memory_id = id as u32;
-        let mut blocks: Vec<Block> =
-            found.blocks.iter().filter(|block| block.memory_id == memory_id).cloned().collect();
+        let mut blocks = by_arena.remove(&memory_id).unwrap_or_default();
         blocks.sort_by_key(|block| (block.bytes.start, block.life.first().copied(), block.bytes.end));
         find_overlaps(&blocks, &mut overlaps);
-        let (peak, at) = peak(&blocks, found.instructions as i64);
+        let (peak, at) = peak(&blocks);
         arenas.push(ArenaPlan {
             memory_id,
             bytes: u64::try_from(size).unwrap_or(0),
@@ -140,27 +144,70 @@ fn method(plan: &ExecutionPlan, kernels: &KernelRegistry) -> MethodPlan {
     }
 }
 
+/// Pairs of blocks that a report lists for an arena.
+pub const MAX_OVERLAPS: usize = 1000;
+
 /// The pairs among blocks, sorted by where they start, of which one is written over the other.
 fn find_overlaps(blocks: &[Block], overlaps: &mut Vec<Overlap>) {
-    // Those that reach past where the next one starts.
-    let mut open: Vec<&Block> = Vec::new();
-    for block in blocks {
-        open.retain(|earlier| earlier.bytes.end > block.bytes.start);
-        for earlier in &open {
-            let bytes = block.bytes.start..earlier.bytes.end.min(block.bytes.end);
-            if let Some(at) = clash(earlier, block)
-                && bytes.start < bytes.end
-            {
-                overlaps.push(Overlap {
-                    memory_id: block.memory_id,
-                    one: (*earlier).clone(),
-                    other: block.clone(),
-                    bytes,
-                    at,
-                });
+    let mut pairs = BTreeSet::new();
+    each_meeting(blocks, |a, b| {
+        let (a, b) = (a.min(b), a.max(b));
+        if clash(&blocks[a], &blocks[b]).is_some() {
+            pairs.insert((b, a));
+        }
+        pairs.len() < MAX_OVERLAPS
+    });
+    for (b, a) in pairs {
+        let (one, other) = (&blocks[a], &blocks[b]);
+        let bytes = other.bytes.start..one.bytes.end.min(other.bytes.end);
+        let at = clash(one, other).unwrap_or_default();
+        overlaps.push(Overlap {
+            memory_id: one.memory_id,
+            one: one.clone(),
+            other: other.clone(),
+            bytes,
+            at,
+        });
+    }
+}
+
+/// Calls `met` with each pair of blocks that have bytes in common and are needed at the same time, roughly: from
+/// the first instruction to the last. Goes on while `met` says so. In a sound plan blocks seldom meet, and the
+/// cost is that of sorting them.
+fn each_meeting(blocks: &[Block], mut met: impl FnMut(usize, usize) -> bool) {
+    let span = |block: &Block| Some((block.life.first()?.0, block.life.last()?.1));
+    let mut order: Vec<(i64, i64, usize)> = blocks
+        .iter()
+        .enumerate()
+        .filter_map(|(i, b)| span(b).map(|(first, last)| (first, last, i)))
+        .collect();
+    order.sort_unstable();
+    let mut leaving: BinaryHeap<Reverse<(i64, usize)>> = BinaryHeap::new();
+    // Those that are needed now, by the power of two that their length is below, and by where they start: a
+    // block that meets another begins no further before it than its length.
+    let mut now: BTreeMap<u32, BTreeSet<(u64, usize)>> = BTreeMap::new();
+    let class =
+        |block: &Block| (block.bytes.end - block.bytes.start).checked_ilog2().map_or(0, |log| log + 1);
+    for (first, last, index) in order {
+        while let Some(&Reverse((left, other))) = leaving.peek()
+            && left < first
+        {
+            leaving.pop();
+            if let Some(all) = now.get_mut(&class(&blocks[other])) {
+                all.remove(&(blocks[other].bytes.start, other));
             }
         }
-        open.push(block);
+        let Range { start, end } = blocks[index].bytes;
+        for (&class, all) in &now {
+            let from = start.saturating_sub(1u64.checked_shl(class).unwrap_or(u64::MAX));
+            for &(_, other) in all.range((from, 0)..(end, 0)).filter(|(_, o)| blocks[*o].bytes.end > start) {
+                if !met(other, index) {
+                    return;
+                }
+            }
+        }
+        now.entry(class(&blocks[index])).or_default().insert((start, index));
+        leaving.push(Reverse((last, index)));
     }
 }
 
@@ -175,20 +222,20 @@ fn clash(a: &Block, b: &Block) -> Option<i64> {
 
 /// The most bytes that blocks need at a time, and the first instruction at which they do. Bytes of blocks
 /// that overlap count for each.
-fn peak(blocks: &[Block], instructions: i64) -> (u64, i64) {
-    let mut change = vec![0i128; instructions as usize + 3];
+fn peak(blocks: &[Block]) -> (u64, i64) {
+    let mut changes: BTreeMap<i64, i128> = BTreeMap::new();
     for block in blocks {
         let len = i128::from(block.bytes.end - block.bytes.start);
         for &(first, last) in &block.life {
-            change[(first + 1) as usize] += len;
-            change[(last + 2) as usize] -= len;
+            *changes.entry(first).or_default() += len;
+            *changes.entry(last + 1).or_default() -= len;
         }
     }
     let (mut now, mut peak, mut at) = (0, 0, -1);
-    for (step, by) in change.into_iter().enumerate() {
+    for (step, by) in changes {
         now += by;
         if now > peak {
-            (peak, at) = (now, step as i64 - 1);
+            (peak, at) = (now, step);
         }
     }
     (u64::try_from(peak).unwrap_or(u64::MAX), at)

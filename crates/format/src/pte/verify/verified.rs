@@ -12,6 +12,10 @@ use std::ops::{Deref, Range};
 pub struct VerifiedProgram {
     program: Program,
     header: Header,
+    /// The entries of the named data, by their keys, which are distinct.
+    by_key: Vec<u32>,
+    /// The methods, by their names, which are distinct.
+    by_name: Vec<u32>,
 }
 
 /// Where a tensor's bytes come from. Ranges are of the file.
@@ -60,7 +64,11 @@ impl VerifiedProgram {
     /// Verifies a program that is already decoded. Errors name the field.
     pub fn new(program: Program, header: Header, limits: &Limits) -> Result<Self> {
         verify(&program, &header, limits)?;
-        Ok(Self { program, header })
+        let mut by_key: Vec<u32> = (0..program.named_data.len() as u32).collect();
+        by_key.sort_unstable_by_key(|&i| program.named_data[i as usize].key.as_str());
+        let mut by_name: Vec<u32> = (0..program.execution_plan.len() as u32).collect();
+        by_name.sort_unstable_by_key(|&i| program.execution_plan[i as usize].name.as_str());
+        Ok(Self { program, header, by_key, by_name })
     }
 
     /// The tables.
@@ -80,7 +88,9 @@ impl VerifiedProgram {
 
     /// The method of this name.
     pub fn plan(&self, name: &str) -> Option<&ExecutionPlan> {
-        self.program.execution_plan.iter().find(|plan| plan.name == name)
+        let plan = |i: u32| &self.program.execution_plan[i as usize];
+        let found = self.by_name.binary_search_by_key(&name, |&i| plan(i).name.as_str()).ok()?;
+        Some(plan(self.by_name[found]))
     }
 
     /// The bytes of the file that segment `index` takes. Empty for a segment without bytes, wherever
@@ -131,8 +141,9 @@ impl VerifiedProgram {
 
     /// The bytes of the file that a named entry stands for.
     pub fn named_data(&self, key: &str) -> Option<Range<u64>> {
-        let entry = self.program.named_data.iter().find(|entry| entry.key == key)?;
-        self.segment(entry.segment_index)
+        let entry = |i: u32| &self.program.named_data[i as usize];
+        let found = self.by_key.binary_search_by_key(&key, |&i| entry(i).key.as_str()).ok()?;
+        self.segment(entry(self.by_key[found]).segment_index)
     }
 }
 
