@@ -22,7 +22,7 @@ const FLOORS: &[(&str, u32)] = &[
     ("pteron-runtime", 5),
     ("pteron-compiler", 6),
     ("pteron-toolbox", 6),
-    ("demo-backend", 6),
+    ("pteron-demo-backend", 6),
     ("pteron-backend-xnnpack", 6),
     ("pteron-backend-bef", 6),
     ("pteron", 7),
