@@ -192,6 +192,11 @@ pub(crate) struct OutputArg {
 }
 
 impl OutputArg {
+    /// Output to a file, or to stdout for `-`.
+    pub(crate) fn to(path: &Path) -> Self {
+        Self { output: Some(path.to_owned()) }
+    }
+
     /// What is written is a report or another kind of file than what is read, and replaces nothing of it.
     pub(crate) fn paths(&self, paths: &mut Paths) {
         self.path().into_iter().for_each(|path| paths.write("-o", path));

@@ -199,6 +199,13 @@ mod tests {
         for op in super::operators() {
             let kernel = registry.get(op.name()).unwrap();
             assert_eq!(kernel.schema().name, op.name());
+            // As `pteron::kernels!` takes names.
+            let (namespace, name) = op.name().split_once("::").unwrap();
+            let (name, overload) = name.split_once('.').unwrap_or((name, "out"));
+            for part in [namespace, name, overload] {
+                let word = part.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+                assert!(word && !part.starts_with(|c: char| c.is_ascii_digit()), "{}", op.name());
+            }
             for &i in kernel.in_place() {
                 assert!(!kernel.schema().args[i].written, "{}", op.name());
             }

@@ -69,10 +69,14 @@ pub use operator::{
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let kernels = pteron::kernels![aten::add.out, aten::mul.out, executorch_prim::et_view.default];
-/// assert_eq!(kernels.len(), 3);
+/// let kernels = pteron::kernels![aten::add.out, aten::where.self_out, executorch_prim::mod.Scalar];
+/// assert_eq!(kernels.names(), ["aten::add.out", "aten::where.self_out", "executorch_prim::mod.Scalar"]);
 /// let options = pteron::LoadOptions::new(kernels);
 /// # Ok(()) }
+/// ```
+///
+/// ```compile_fail
+/// let kernels = pteron::kernels![aten::no_such_operator.out];
 /// ```
 #[macro_export]
 macro_rules! kernels {

@@ -2,11 +2,12 @@
 //! kernels the build lacks.
 
 use crate::bundle::Bundle;
-use crate::{Context, Result, kind};
+use crate::{Context, Error, Result, kind};
 use format::FileKind;
 use operator::KernelRegistry;
 use runtime::{BackendRegistry, DataLoader, Limits, Missing, MissingOperator, Program, Purpose};
 use serde::Serialize;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// An operator of a registry.
@@ -62,6 +63,34 @@ pub struct NeededBackend {
     pub payload_bytes: u64,
     /// Whether it is registered and available.
     pub available: bool,
+}
+
+/// A Rust file with a registry of the kernels that programs call, and of no others, made with
+/// `pteron::kernels!`. Operators that this build lacks are named in a comment: the application registers its
+/// own. Fails for a BEF program, which calls other kernels.
+pub fn registry_source(programs: &[Requirements]) -> Result<String> {
+    let mut names = BTreeSet::new();
+    let mut own = BTreeSet::new();
+    for program in programs {
+        if program.format == FileKind::Bef.name() {
+            let problem = "a BEF program, whose kernels are not those of a registry of operators";
+            return Err(Error::bad_file(&program.file, problem));
+        }
+        for op in &program.operators {
+            if op.available { &mut names } else { &mut own }.insert(op.name.as_str());
+        }
+    }
+    let mut text = "//! Written by `pteron ops --emit`. Do not edit.\n\n".to_owned();
+    text += "/// The kernels that these programs call:\n///\n";
+    programs.iter().for_each(|program| text += &format!("/// - {:?}\n", program.file));
+    if !own.is_empty() {
+        text += "///\n/// Not of the library, and to be registered beside these:\n///\n";
+        own.iter().for_each(|name| text += &format!("/// - {name:?}\n"));
+    }
+    text += "pub fn kernels() -> pteron::KernelRegistry {\n    pteron::kernels![\n";
+    names.iter().for_each(|name| text += &format!("        {name},\n"));
+    text += "    ]\n}\n";
+    Ok(text)
 }
 
 /// Every operator of the registry, by name.

@@ -4,8 +4,8 @@ use clap::Args;
 use pteron::Limits;
 use std::fmt::Write;
 use std::path::PathBuf;
-use toolbox::ops::{Requirements, requirements, supported};
-use toolbox::paths::Paths;
+use toolbox::ops::{Requirements, registry_source, requirements, supported};
+use toolbox::paths::{Paths, is_stdout};
 use toolbox::run::LoadMode;
 use toolbox::show::{count, table};
 
@@ -24,7 +24,9 @@ use toolbox::show::{count, table};
     "  # what a program needs; fails if something is missing\n",
     "  pteron ops --file model.pte\n\n",
     "  # a gate before a release\n",
-    "  pteron ops --file build/*.pte --json > support.json",
+    "  pteron ops --file build/*.pte --json > support.json\n\n",
+    "  # the kernels that an application needs which runs these programs and no others\n",
+    "  pteron ops --file a.pte b.pte --emit src/registry.rs",
     "\n\nExit status:\n  0  done; with --file, every program can run\n  1  a program cannot run, or something failed\n",
     "  2  a file cannot be read, or the arguments make no sense"
 ))]
@@ -36,6 +38,11 @@ pub(crate) struct Opts {
     /// is stdin
     #[arg(short, long = "file", value_name = "FILE", num_args = 1..)]
     files: Vec<PathBuf>,
+    /// Also write a Rust file with a registry of the kernels that these programs call, for an application
+    /// that links no others: `mod registry;` and `LoadOptions::new(registry::kernels())`. `-` is stdout,
+    /// in the place of the list
+    #[arg(long, value_name = "FILE", requires = "files")]
+    emit: Option<PathBuf>,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -47,6 +54,7 @@ impl Opts {
     pub(crate) fn paths(&self, paths: &mut Paths) {
         self.files.iter().for_each(|path| paths.read("--file", path));
         self.output.paths(paths);
+        self.emit.iter().filter(|path| !is_stdout(path)).for_each(|path| paths.write("--emit", path));
     }
 
     pub(crate) fn run(self, general: &GeneralOpts) -> Result {
@@ -91,10 +99,15 @@ impl Opts {
                 }),
             }
         }
+        if let Some(path) = &self.emit {
+            OutputArg::to(path).write_text(&registry_source(&all)?)?;
+        }
         for found in &mut all {
             found.operators.retain(|op| self.wanted(&op.name));
         }
-        if self.json {
+        if self.emit.as_deref().is_some_and(is_stdout) {
+            // Stdout is taken.
+        } else if self.json {
             self.output.write_json(&all)?;
         } else {
             self.output.write_text(&all.iter().map(|found| self.text(found)).collect::<String>())?;

@@ -1,0 +1,21 @@
+//! `embed model.pte`: runs the program on ones and prints the class with the highest score.
+
+#[cfg(not(feature = "every-operator"))]
+mod registry;
+
+use pteron::{LoadOptions, Module, Tensor};
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let path = std::env::args_os().nth(1).ok_or("usage: embed MODEL.pte")?;
+    #[cfg(not(feature = "every-operator"))]
+    let kernels = registry::kernels();
+    #[cfg(feature = "every-operator")]
+    let kernels = pteron::kernel_registry();
+    let mut module = Module::open(path, LoadOptions::new(kernels))?;
+    let sizes = [1, 3, 224, 224];
+    let ones = Tensor::from_slice(&sizes, &vec![1.0f32; sizes.iter().product()])?;
+    let scores = module.forward(&[ones.into()])?[0].to_vec::<f32>()?;
+    let best = scores.iter().enumerate().max_by(|a, b| a.1.total_cmp(b.1)).ok_or("no scores")?;
+    println!("class {} with {}", best.0, best.1);
+    Ok(())
+}
