@@ -16,6 +16,8 @@ import json
 import math
 import pathlib
 import random
+import resource
+import signal
 import sys
 import warnings
 
@@ -351,7 +353,7 @@ class Program:
             owned = []
             for r in results:
                 owned.append([dense(t) for t in r] if isinstance(r, list) else dense(r))
-        except (Refused, RuntimeError, IndexError, ValueError, TypeError, NotImplementedError, AttributeError, ZeroDivisionError):
+        except (Refused, RuntimeError, IndexError, ValueError, TypeError, NotImplementedError, AttributeError, ZeroDivisionError, MemoryError):
             for v in self.values[before:]:
                 self.given.pop(id(v), None)
             del self.values[before:]
@@ -523,6 +525,18 @@ for _name in ("upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d", 
               "upsample_bicubic2d", "upsample_trilinear3d", "_upsample_nearest_exact1d", "_upsample_nearest_exact2d",
               "_upsample_nearest_exact3d", "_upsample_bilinear2d_aa", "_upsample_bicubic2d_aa"):
     OWN[_name] = upsampling
+
+
+@own("unique_consecutive", "_unique2", "unique_dim")
+def unique(p, op):
+    # What is not asked for may hold anything.
+    x = p.some()
+    return {"self": x, "return_inverse": True, "return_counts": True, "sorted": True, "dim": p.r.randrange(max(x.dim(), 1))}
+
+
+@own("_pdist_forward")
+def pdist(p, op):
+    return {"self": p.some(2, True)}
 
 
 @own("_softmax", "_log_softmax")
@@ -898,6 +912,10 @@ _native_batch_norm_legit_no_training native_group_norm max_pool2d_with_indices a
 cat permute_copy view_copy eq lt hardtanh maximum minimum sqrt rsqrt pow""".split())
 
 
+def expired(*_):
+    raise TimeoutError
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("folder", type=pathlib.Path)
@@ -910,6 +928,9 @@ def main():
     args = parser.parse_args()
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
+    # What asks for more memory, or takes longer, is no program to keep.
+    resource.setrlimit(resource.RLIMIT_AS, (12 << 30, 12 << 30))
+    signal.signal(signal.SIGALRM, expired)
     ops = [op for op in listed(args.operators) if not args.only or args.only in op.name]
     weights = [6 if op.base in COMMON else 1 for op in ops]
     print(f"{len(ops)} operators", file=sys.stderr)
@@ -920,10 +941,13 @@ def main():
         blob, cases = bytearray(), []
         while len(cases) < args.each and written < args.count:
             seed += 1
+            signal.alarm(20)
             try:
                 found = one(seed, ops, weights, args.small)
-            except (RuntimeError, NotImplementedError, Refused, TypeError):
+            except (RuntimeError, NotImplementedError, Refused, TypeError, MemoryError, TimeoutError):
                 continue
+            finally:
+                signal.alarm(0)
             if found is None:
                 continue
             program, outputs, tolerance = found

@@ -95,13 +95,13 @@ float_functions! {
 
 /// NaN stays; a NaN bound gives NaN.
 #[inline]
-#[expect(clippy::neg_cmp_op_on_partial_ord, reason = "a NaN bound must win")]
+#[expect(clippy::neg_cmp_op_on_partial_ord, clippy::eq_op, reason = "a NaN bound must win, and be kept")]
 fn between<T: Compute + PartialOrd>(x: T, min: T, max: T) -> T {
-    if x.partial_cmp(&x).is_none() {
+    if x != x {
         return x;
     }
     let x = if !(x >= min) { min } else { x };
-    if !(x <= max) { max } else { x }
+    if x > max || max != max { max } else { x }
 }
 
 fn erf_of(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
@@ -320,6 +320,29 @@ mod tests {
             .unwrap();
         assert_eq!(r.storage::<u8>().unwrap(), &[0, 200]);
         let high = t(&[1], &[4i64]);
+        let (nan, y) = (t(&[2], &[f32::NAN, 0.0]), t(&[2], &[1.0f32, 1.0]));
+        for (name, args) in [
+            ("aten::clamp.Tensor_out", vec![a(&y), a(&nan), Arg::None]),
+            ("aten::clamp.Tensor_out", vec![a(&y), a(&nan), a(&y)]),
+            ("aten::clamp.Tensor_out", vec![a(&y), Arg::None, a(&nan)]),
+            ("aten::clamp_min.Tensor_out", vec![a(&y), a(&nan)]),
+            ("aten::clamp_max.Tensor_out", vec![a(&y), a(&nan)]),
+        ] {
+            let r = call(name, &args, out(Float, &[2])).unwrap();
+            let r = r.as_slice::<f32>().unwrap();
+            assert!(r[0].is_nan() && !r[1].is_nan(), "{name}: {r:?}");
+        }
+        for (name, args) in [
+            ("aten::clamp.out", vec![a(&y), Arg::Double(f64::NAN), Arg::None]),
+            ("aten::clamp.out", vec![a(&y), Arg::Double(f64::NAN), int(3)]),
+            ("aten::clamp.out", vec![a(&y), Arg::None, Arg::Double(f64::NAN)]),
+            ("aten::clamp_min.out", vec![a(&y), Arg::Double(f64::NAN)]),
+            ("aten::clamp_max.out", vec![a(&y), Arg::Double(f64::NAN)]),
+            ("aten::hardtanh.out", vec![a(&y), Arg::Double(f64::NAN), int(3)]),
+        ] {
+            let r = call(name, &args, out(Float, &[2])).unwrap();
+            assert!(r.as_slice::<f32>().unwrap().iter().all(|x| x.is_nan()), "{name}");
+        }
         let r = call("aten::clamp.Tensor_out", &[a(&x), Arg::None, a(&high)], out(Long, &[3])).unwrap();
         assert_eq!(r.storage::<i64>().unwrap(), &[1, 4, 4]);
         assert!(call("aten::clamp.out", &[a(&x)], out(Int, &[3])).is_err());

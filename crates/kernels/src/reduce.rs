@@ -459,8 +459,16 @@ fn any_all(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Res
     truth(ctx, args, outs, DimSet::all(args.meta(0)?.rank()), false, Truth::Any)
 }
 
+/// As [`dims_at`], but an empty list means no dimension.
+fn listed_dims(args: &Args<'_>, index: usize) -> Result<DimSet> {
+    match args.optional_ints(index)? {
+        Some([]) => DimSet::of(args.name(index), &[], args.meta(0)?.rank()),
+        _ => dims_at(args, index),
+    }
+}
+
 fn any(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    truth(ctx, args, outs, dims_at(args, 1)?, args.bool(2)?, Truth::Any)
+    truth(ctx, args, outs, listed_dims(args, 1)?, args.bool(2)?, Truth::Any)
 }
 
 fn all_all(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
@@ -468,7 +476,7 @@ fn all_all(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Res
 }
 
 fn all(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    truth(ctx, args, outs, dims_at(args, 1)?, args.bool(2)?, Truth::All)
+    truth(ctx, args, outs, listed_dims(args, 1)?, args.bool(2)?, Truth::All)
 }
 
 fn count_nonzero(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
@@ -677,6 +685,9 @@ mod tests {
         let x = t(&[2, 2], &[0f32, f32::NAN, 0.0, 0.0]);
         let r = call("aten::any.dims_out", &[a(&x), ints(&[1])], out(Bool, &[2])).unwrap();
         assert_eq!(r.bytes(), &[1, 0]);
+        let r =
+            call("aten::any.dims_out", &[a(&x), ints(&[]), Arg::Bool(false)], out(Bool, x.sizes())).unwrap();
+        assert_eq!(r.sizes(), x.sizes(), "no dimension is reduced");
         let r = call("aten::all.all_out", &[a(&t::<i32>(&[0], &[]))], out(Bool, &[])).unwrap();
         assert_eq!(r.bytes(), &[1]);
         let x = t(&[4], &[1e8f32, 1e8 + 8.0, 1e8 + 16.0, 1e8 + 24.0]);

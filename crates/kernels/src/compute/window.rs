@@ -7,6 +7,10 @@ use pool::Pool;
 
 /// Elements of the input that a task looks at, at least.
 const GRAIN: usize = 1 << 15;
+/// Pixels that are added up in f32, one after another.
+const FEW: usize = 16;
+/// Channels whose sums are taken at once.
+const CHANNELS: usize = 64;
 
 /// The windows of a pooling. Space has three dimensions, depth, height and width; those that an
 /// operator lacks have kernel, stride and dilation 1 and padding 0.
@@ -115,6 +119,35 @@ impl Line<'_> {
     }
 }
 
+impl Line<'_> {
+    /// The sums of a window of many pixels: of a few in f32, of all in f64.
+    #[inline(always)]
+    fn long_sums(
+        &self,
+        z: (usize, usize, usize),
+        y: (usize, usize, usize),
+        x: (usize, usize, usize),
+        out: &mut [f32],
+    ) {
+        for (i, out) in out.chunks_mut(CHANNELS).enumerate() {
+            let (mut totals, mut sums, mut seen) = ([0.0f64; CHANNELS], [0.0f32; CHANNELS], 0);
+            self.each_pixel(z, y, x, |pixel| {
+                let pixel = &pixel[i * CHANNELS..][..out.len()];
+                sums.iter_mut().zip(pixel).for_each(|(sum, x)| *sum += x);
+                seen += 1;
+                if seen % FEW == 0 {
+                    totals
+                        .iter_mut()
+                        .zip(&mut sums)
+                        .for_each(|(t, sum)| *t += f64::from(std::mem::take(sum)));
+                }
+            });
+            let all = totals.iter().zip(sums).map(|(total, sum)| (total + f64::from(sum)) as f32);
+            out.iter_mut().zip(all).for_each(|(out, sum)| *out = sum);
+        }
+    }
+}
+
 impl Op for Line<'_> {
     type Out = ();
 
@@ -133,8 +166,12 @@ impl Op for Line<'_> {
                 });
                 continue;
             }
-            out.fill(0.0);
-            self.each_pixel(z, y, x, |pixel| out.iter_mut().zip(pixel).for_each(|(s, x)| *s += x));
+            if z.1 * y.1 * x.1 <= FEW {
+                out.fill(0.0);
+                self.each_pixel(z, y, x, |pixel| out.iter_mut().zip(pixel).for_each(|(s, x)| *s += x));
+            } else {
+                self.long_sums(z, y, x, out);
+            }
             match self.pooling {
                 Pooling::Sum(factor) => out.iter_mut().for_each(|s| *s *= factor),
                 Pooling::MeanOfPadded => {
@@ -187,6 +224,23 @@ mod tests {
                 assert_eq!(sum[at + 1], -2.0 * total);
                 let width = [3.0, 3.0, 2.0][j];
                 assert_eq!(padded[at], total / (2.0 * width));
+            }
+        }
+    }
+
+    #[test]
+    fn long_sums_are_those_of_f64() {
+        let (side, channels) = (700, 3);
+        let frame = ConvFrame { batch: 1, input: [1, side, side], output: [1, 1, 1] };
+        let windows = Windows { kernel: [1, side, side], stride: [1; 3], padding: [0; 3], dilation: [1; 3] };
+        let x = vec![0.1f32; side * side * channels];
+        for isa in Isa::available() {
+            for pooling in [Pooling::Mean, Pooling::MeanOfPadded, Pooling::Sum(1.0)] {
+                let mut out = [0.0; 3];
+                pool_windows(&Pool::serial(), isa, pooling, &windows, &frame, channels, &x, &mut out);
+                let many = if pooling == Pooling::Sum(1.0) { (side * side) as f64 } else { 1.0 };
+                let error = (f64::from(out[2]) / (f64::from(0.1f32) * many) - 1.0).abs();
+                assert!(error < 1e-6, "{pooling:?}: {error:e}");
             }
         }
     }

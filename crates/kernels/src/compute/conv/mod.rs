@@ -46,6 +46,8 @@ pub struct ConvEpilogue<'a> {
 pub struct Conv {
     isa: Isa,
     params: ConvParams,
+    /// The layout of what it writes.
+    output: Layout,
     form: Form,
 }
 
@@ -91,7 +93,7 @@ impl Conv {
             }
             _ => Form::Rows(RowsConv::new(isa, &params, weights, input, output)?),
         };
-        Ok(Self { isa, params, form })
+        Ok(Self { isa, params, output, form })
     }
 
     /// What it is.
@@ -127,6 +129,9 @@ impl Conv {
         if out.is_empty() {
             return;
         }
+        if x.is_empty() {
+            return self.of_nothing(frame, out, epilogue);
+        }
         match &self.form {
             Form::Rows(form) => form.run(self.isa, pool, p, frame, x, out, epilogue),
             Form::Planes(form) => form.run(self.isa, pool, p, frame, x, out, epilogue),
@@ -135,6 +140,19 @@ impl Conv {
                 depthwise_first::run(self.isa, pool, p, frame, weights, x, out, epilogue);
             }
             Form::DepthwiseLast(form) => form.run(self.isa, pool, p, frame, x, out, epilogue),
+        }
+    }
+}
+
+impl Conv {
+    /// The result where images have no pixels, or no channels: every sum is zero.
+    fn of_nothing(&self, frame: &ConvFrame, out: &mut [f32], epilogue: &ConvEpilogue<'_>) {
+        let channels = self.params.out_channels;
+        let (channel, _) = self.output.strides(channels, frame.out_pixels());
+        for (i, out) in out.iter_mut().enumerate() {
+            let bias = epilogue.bias.map_or(0.0, |b| b[i / channel % channels]);
+            let residual = epilogue.residual.map_or(0.0, |r| r[i]);
+            *out = epilogue.activation.scalar(bias + residual);
         }
     }
 }

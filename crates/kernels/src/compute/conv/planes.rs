@@ -2,7 +2,7 @@
 //! column. Patches are laid out a block at a time, straight into the panels that the product reads; a
 //! 1x1 kernel needs none of that, its patches being the image.
 
-use super::super::gemm::driver::{BBlock, Job, RawC, Sweep, grid, share};
+use super::super::gemm::driver::{BBlock, Job, LONG, LongSums, RawC, Sweep, grid, run_of, share};
 use super::super::gemm::tile::{self, Rows};
 use super::super::gemm::{Bias, Epilogue, Lhs, PackedA, Rhs};
 use super::super::isa::Isa;
@@ -16,6 +16,7 @@ use tensor::Result;
 
 /// Inner elements of a block.
 const KC: usize = 256;
+const _: () = assert!(LONG.is_multiple_of(KC), "parts of long sums are whole blocks");
 /// Pixels of a block.
 const NC: usize = 512;
 
@@ -107,6 +108,11 @@ impl Run<'_> {
             let (panels, line) = scratch.split_at_mut(kc * nc);
             for jb in cols.clone().step_by(nc) {
                 let jcols = jb..cols.end.min(jb + nc);
+                let mut long = (k > LONG).then(|| LongSums::new(rows.len(), jcols.len()));
+                let (to, plain) = match &mut long {
+                    Some(sums) => (sums.place(rows.start, jcols.start), Epilogue::NONE),
+                    None => (c, epilogue),
+                };
                 for kb in (0..k).step_by(kc) {
                     let ks = kb..k.min(kb + kc);
                     let panel = ks.len() * nr;
@@ -119,14 +125,15 @@ impl Run<'_> {
                     }
                     let sweep = Sweep {
                         isa: self.isa,
-                        c,
-                        epilogue: &epilogue,
+                        c: to,
+                        epilogue: &plain,
                         rows: rows.clone(),
                         cols: jcols.clone(),
                         height: weights.height(),
                         k: ks.len(),
+                        run: run_of(k),
                         b: BBlock { base: panels.as_ptr(), step: nr, panel, tail: None },
-                        accumulate: kb > 0,
+                        accumulate: if long.is_some() { !kb.is_multiple_of(LONG) } else { kb > 0 },
                         last: ks.end == k,
                     };
                     let a = weights.elements()[rows.start * k..].as_ptr();
@@ -134,6 +141,15 @@ impl Run<'_> {
                     // `h` elements a column; the panels hold these columns of the patches; this task alone
                     // writes these rows and columns.
                     unsafe { sweep.run(|i, h| Rows::Packed(a.wrapping_add(i * k + ks.start * h))) };
+                    if let Some(sums) = &mut long
+                        && (ks.end.is_multiple_of(LONG) || ks.end == k)
+                    {
+                        sums.add();
+                    }
+                }
+                if let Some(sums) = &long {
+                    // SAFETY: rows and columns of the output that this task alone writes.
+                    unsafe { sums.store(c, &epilogue, rows.start, jcols.start) };
                 }
             }
         });

@@ -5,7 +5,7 @@
 //! A transposed convolution of stride `s` is `s` ordinary ones a dimension, its phases: the output
 //! pixels of one phase all meet the same taps.
 
-use super::super::gemm::driver::{BBlock, Job, RawC, Sweep, grid, share};
+use super::super::gemm::driver::{BBlock, Job, LONG, LongSums, RawC, Sweep, grid, run_of, share};
 use super::super::gemm::tile::{self, Rows};
 use super::super::gemm::{Bias, Epilogue, Lhs, PackedB, Rhs, pack};
 use super::super::isa::Isa;
@@ -291,14 +291,21 @@ impl Run<'_> {
         let in_place = self.conv.input == Layout::ChannelsLast && (ci >= IN_PLACE_CHANNELS || wide > 1);
         let most = if in_place { tile::max_rows_in_place(level) } else { tile::max_rows(level) };
         let height = rows.len().div_ceil(rows.len().div_ceil(most));
+        let all = self.phase.taps.len() * ci;
+        let mut long = (all > LONG).then(|| LongSums::new(rows.len(), cols.len()));
+        let (to, plain) = match &mut long {
+            Some(sums) => (sums.place(0, cols.start), Epilogue::NONE),
+            None => (c, epilogue),
+        };
         let sweep = |k: usize, row: usize, accumulate: bool, last: bool| Sweep {
             isa: self.isa,
-            c,
-            epilogue: &epilogue,
+            c: to,
+            epilogue: &plain,
             rows: 0..rows.len(),
             cols: cols.clone(),
             height,
             k,
+            run: run_of(all),
             b: BBlock::of_packed(weights, cols.start, row),
             accumulate,
             last,
@@ -312,9 +319,11 @@ impl Run<'_> {
         self.places(rows.start, places);
         let ci = ci * wide;
         let end = (self.phase.taps.len() / wide, ci);
+        let mut summed = 0;
         for chunk in self.phase.chunks(end.0, ci) {
             let row = chunk.taps.start * ci + chunk.channels.start;
             let last = (chunk.taps.end, chunk.channels.end) == end;
+            let accumulate = if long.is_some() { summed > 0 } else { row > 0 };
             if in_place {
                 let taps = chunk.taps.len();
                 let borders = if wide > 1 { places.len() * taps * ci } else { 0 };
@@ -328,7 +337,7 @@ impl Run<'_> {
                         // chunk has channels; the weights have the chunk's rows; the output rows are this
                         // task's own.
                         unsafe {
-                            sweep(chunk.channels.len(), row, row > 0, last)
+                            sweep(chunk.channels.len(), row, accumulate, last)
                                 .run(|i, _| Rows::InPlace(table[i * taps..].as_ptr(), taps));
                         }
                     });
@@ -349,10 +358,21 @@ impl Run<'_> {
                     let a = packed.as_ptr();
                     // SAFETY: the panel of the rows from i on starts `i * k` elements into `packed`.
                     unsafe {
-                        sweep(k, row, row > 0, last).run(|i, _| Rows::Packed(a.wrapping_add(i * k)));
+                        sweep(k, row, accumulate, last).run(|i, _| Rows::Packed(a.wrapping_add(i * k)));
                     }
                 });
             }
+            if let Some(sums) = &mut long {
+                summed += chunk.taps.len() * chunk.channels.len();
+                if summed + KC > LONG || last {
+                    sums.add();
+                    summed = 0;
+                }
+            }
+        }
+        if let Some(sums) = &long {
+            // SAFETY: rows and columns of the output that this task alone writes.
+            unsafe { sums.store(c, &epilogue, 0, cols.start) };
         }
     }
 

@@ -222,3 +222,68 @@ fn kernels_that_reach_far_copy_little_more_than_they_add_up() {
         }
     }
 }
+
+const LAYOUTS: [Layout; 2] = [Layout::ChannelsFirst, Layout::ChannelsLast];
+
+#[test]
+fn long_sums_are_those_of_f64() {
+    let plain = ConvParams { in_channels: 1, out_channels: 3, ..params_of(1) };
+    let cases = [
+        (ConvParams { in_channels: 200_000, ..plain }, [1, 1, 1]),
+        (ConvParams { kernel: [1, 300, 400], ..plain }, [1, 300, 400]),
+        (ConvParams { in_channels: 20_000, kernel: [1, 1, 3], ..plain }, [1, 1, 3]),
+        (ConvParams { in_channels: 20_000, kernel: [1, 1, 3], transposed: true, ..plain }, [1, 1, 3]),
+    ];
+    for (p, input) in cases {
+        let output = if p.transposed { [1, 1, 5] } else { [1, 1, 1] };
+        let frame = ConvFrame { batch: 1, input, output };
+        let (x, w) = (vec![0.1; p.in_channels * frame.in_pixels()], vec![0.3; p.weights()]);
+        let terms = p.in_channels * if p.transposed { 3 } else { p.taps() };
+        let want = f64::from(0.1f32) * f64::from(0.3f32) * terms as f64;
+        for isa in Isa::available() {
+            for (from, to) in LAYOUTS.into_iter().flat_map(|a| LAYOUTS.map(|b| (a, b))) {
+                let mut out = vec![0.0; 3 * frame.out_pixels()];
+                let epilogue = ConvEpilogue::default();
+                conv(&Pool::serial(), isa, p, &frame, (&x, from), &w, (&mut out, to), &epilogue).unwrap();
+                let greatest = out.iter().fold(0.0f32, |m, &x| m.max(x));
+                let error = (f64::from(greatest) - want).abs() / want;
+                assert!(error < 1e-6, "{p:?}, {from:?} to {to:?}, {isa:?}: {error:e}");
+            }
+        }
+    }
+}
+
+/// Parameters of a convolution of so many channels that does nothing else.
+fn params_of(channels: usize) -> ConvParams {
+    ConvParams {
+        in_channels: channels,
+        out_channels: channels,
+        groups: 1,
+        kernel: [1; 3],
+        stride: [1; 3],
+        padding: [0; 3],
+        dilation: [1; 3],
+        transposed: false,
+    }
+}
+
+/// Padding makes pixels where the image has none.
+#[test]
+fn images_without_pixels_leave_the_bias() {
+    for groups in [1, 2, 4] {
+        for (input, output) in
+            [([1, 0, 3], [1, 2, 5]), ([1, 3, 0], [1, 5, 2]), ([0, 3, 3], [2, 5, 5]), ([0; 3], [2; 3])]
+        {
+            for transposed in [false, true] {
+                let p =
+                    ConvParams { groups, kernel: [1, 3, 3], padding: [0, 2, 2], transposed, ..params_of(4) };
+                let f = ConvFrame { batch: 2, input, output };
+                for (from, to) in LAYOUTS.into_iter().flat_map(|a| LAYOUTS.map(|b| (a, b))) {
+                    for variant in [0, 1, 7] {
+                        check(p, f, (from, to), variant);
+                    }
+                }
+            }
+        }
+    }
+}

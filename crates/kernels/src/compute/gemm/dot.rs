@@ -6,6 +6,8 @@ use super::super::simd::{Op, Simd, dispatch};
 
 /// Rows up to which this is the way.
 pub(crate) const MAX_ROWS: usize = 4;
+/// Products that a lane adds up one after another, and sums of so many.
+const RUN: usize = 32;
 
 /// Dot products of `m` rows of A and `n` columns of B, each `k` contiguous elements, the sum in `sums`
 /// row by row.
@@ -77,25 +79,40 @@ impl<const M: usize, const N: usize> Op for Block<M, N> {
     #[inline(always)]
     fn run<S: Simd>(self, s: S) -> Self::Out {
         let Dots { k, a, a_step, b, b_step } = self.0;
-        let mut acc = [[s.splat(0.0); N]; M];
+        let mut sums = [[0.0f64; N]; M];
         let mut at = 0;
         while at < k {
-            let left = k - at;
-            // SAFETY: rows and columns have k elements, of which `left` are at or past `at`.
-            let load =
-                |p: *const f32| unsafe { if left >= S::LANES { s.load(p) } else { s.load_first(p, left) } };
-            let mut x = [s.splat(0.0); M];
-            for (i, x) in x.iter_mut().enumerate() {
-                *x = load(a.wrapping_add(i * a_step + at));
-            }
-            let y: [S::F; N] = std::array::from_fn(|j| load(b.wrapping_add(j * b_step + at)));
-            for (acc, &x) in acc.iter_mut().zip(&x) {
-                for (acc, &y) in acc.iter_mut().zip(&y) {
-                    *acc = s.mul_add(x, y, *acc);
+            let end = k.min(at.saturating_add(RUN * RUN * S::LANES));
+            let mut total = [[s.splat(0.0); N]; M];
+            while at < end {
+                let run = end.min(at + RUN * S::LANES);
+                let mut acc = [[s.splat(0.0); N]; M];
+                while at < run {
+                    let left = k - at;
+                    // SAFETY: rows and columns have k elements, of which `left` are at or past `at`.
+                    let load = |p: *const f32| unsafe {
+                        if left >= S::LANES { s.load(p) } else { s.load_first(p, left) }
+                    };
+                    let mut x = [s.splat(0.0); M];
+                    for (i, x) in x.iter_mut().enumerate() {
+                        *x = load(a.wrapping_add(i * a_step + at));
+                    }
+                    let y: [S::F; N] = std::array::from_fn(|j| load(b.wrapping_add(j * b_step + at)));
+                    for (acc, &x) in acc.iter_mut().zip(&x) {
+                        for (acc, &y) in acc.iter_mut().zip(&y) {
+                            *acc = s.mul_add(x, y, *acc);
+                        }
+                    }
+                    at += S::LANES;
+                }
+                for (total, acc) in total.as_flattened_mut().iter_mut().zip(acc.as_flattened()) {
+                    *total = s.add(*total, *acc);
                 }
             }
-            at += S::LANES;
+            for (sum, total) in sums.as_flattened_mut().iter_mut().zip(total.as_flattened()) {
+                *sum += f64::from(s.sum(*total));
+            }
         }
-        acc.map(|row| row.map(|v| s.sum(v)))
+        sums.map(|row| row.map(|sum| sum as f32))
     }
 }

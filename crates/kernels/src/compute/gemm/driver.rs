@@ -19,6 +19,58 @@ const MC: usize = 168;
 const NC: usize = 512;
 /// Rows of A up to which B is read in place rather than packed.
 const DIRECT_ROWS: usize = 28;
+/// Inner dimension above which the sums of parts of so many are added up in f64.
+pub(crate) const LONG: usize = 8192;
+
+/// How many products of a sum of `k` are added one after another: all where they are few, else so many that the
+/// error of a run stays small.
+pub(crate) fn run_of(k: usize) -> usize {
+    match k {
+        0..=256 => 256,
+        257..=LONG => 64,
+        _ => 32,
+    }
+}
+
+/// The sums of a product of a long inner dimension: of `m` rows by `n` columns.
+pub(crate) struct LongSums {
+    n: usize,
+    partial: Vec<f32>,
+    totals: Vec<f64>,
+}
+
+impl LongSums {
+    pub(crate) fn new(m: usize, n: usize) -> Self {
+        Self { n, partial: vec![0.0; m * n], totals: vec![0.0; m * n] }
+    }
+
+    /// Where a part of the product is to be written: row `row` and column `col` of C are the first here.
+    pub(crate) fn place(&mut self, row: usize, col: usize) -> RawC {
+        RawC { ptr: self.partial.as_mut_ptr().wrapping_sub(row * self.n + col), rs: self.n, cs: 1 }
+    }
+
+    /// Adds the part that was written.
+    pub(crate) fn add(&mut self) {
+        self.totals.iter_mut().zip(&self.partial).for_each(|(total, &part)| *total += f64::from(part));
+    }
+
+    /// Stores the product in C, of which the first element here is that of row `row` and column `col`.
+    ///
+    /// # Safety
+    /// C has these rows and columns, and nobody else reads or writes them meanwhile.
+    pub(crate) unsafe fn store(&self, c: RawC, epilogue: &Epilogue<'_>, row: usize, col: usize) {
+        for (r, totals) in self.totals.chunks_exact(self.n.max(1)).enumerate() {
+            for (j, &total) in totals.iter().enumerate() {
+                let p = c.ptr.wrapping_add((row + r) * c.rs + (col + j) * c.cs);
+                // SAFETY: an element of C, as the caller promises.
+                unsafe {
+                    let start = if epilogue.accumulate { f64::from(*p) } else { 0.0 };
+                    *p = epilogue.scalar((start + total) as f32, row + r, col + j);
+                }
+            }
+        }
+    }
+}
 
 /// Where C is. Tasks write disjoint rows and columns of it.
 #[derive(Clone, Copy)]
@@ -160,6 +212,36 @@ impl Job<'_> {
     }
 
     fn blocks(&self, rows: Range<usize>, cols: Range<usize>) {
+        if self.k <= LONG {
+            return self.products(rows, cols, 0..self.k, self.c, &self.epilogue);
+        }
+        let height = (MC / self.row_unit()).max(1) * self.row_unit();
+        for i in rows.clone().step_by(height) {
+            let rows = i..rows.end.min(i + height);
+            for j in cols.clone().step_by(NC) {
+                let cols = j..cols.end.min(j + NC);
+                let mut sums = LongSums::new(rows.len(), cols.len());
+                for k in (0..self.k).step_by(LONG) {
+                    let ks = k..self.k.min(k + LONG);
+                    let c = sums.place(rows.start, cols.start);
+                    self.products(rows.clone(), cols.clone(), ks, c, &Epilogue::NONE);
+                    sums.add();
+                }
+                // SAFETY: rows and columns of C that this task alone writes.
+                unsafe { sums.store(self.c, &self.epilogue, rows.start, cols.start) };
+            }
+        }
+    }
+
+    /// Computes some rows and columns of the product of a part of the inner dimension into `to`.
+    fn products(
+        &self,
+        rows: Range<usize>,
+        cols: Range<usize>,
+        inner: Range<usize>,
+        to: RawC,
+        epilogue: &Epilogue<'_>,
+    ) {
         let level = self.isa.level();
         let nr = tile::panel_cols(level);
         let in_place = self.in_place(&rows, &cols);
@@ -173,7 +255,7 @@ impl Job<'_> {
         let mut table = [std::ptr::null::<f32>(); MC];
         let mc = (MC / height).max(1) * height;
         let direct = matches!(self.b, Rhs::Plain(b) if b.col_stride() == 1 && self.m <= DIRECT_ROWS);
-        let kc = KC.min(self.k);
+        let kc = KC.min(inner.len());
         let nc = match self.b {
             Rhs::Packed(_) => cols.len(),
             Rhs::Plain(_) => NC.min(cols.len()),
@@ -188,8 +270,8 @@ impl Job<'_> {
             let (a_scratch, b_scratch) = scratch.split_at_mut(a_len);
             for jb in cols.clone().step_by(nc) {
                 let jcols = jb..cols.end.min(jb + nc);
-                for kb in (0..self.k).step_by(kc) {
-                    let ks = kb..self.k.min(kb + kc);
+                for kb in inner.clone().step_by(kc) {
+                    let ks = kb..inner.end.min(kb + kc);
                     let b = self.panels(ks.clone(), jcols.clone(), direct, b_scratch);
                     for ib in rows.clone().step_by(mc) {
                         let irows = ib..rows.end.min(ib + mc);
@@ -212,15 +294,16 @@ impl Job<'_> {
                         };
                         let sweep = Sweep {
                             isa: self.isa,
-                            c: self.c,
-                            epilogue: &self.epilogue,
+                            c: to,
+                            epilogue,
                             rows: irows,
                             cols: jcols.clone(),
                             height,
                             k: ks.len(),
+                            run: run_of(self.k),
                             b,
-                            accumulate: kb > 0 || self.epilogue.accumulate,
-                            last: ks.end == self.k,
+                            accumulate: kb > inner.start || epilogue.accumulate,
+                            last: ks.end == inner.end,
                         };
                         // SAFETY: the operands of every tile lie within those of the product, and this
                         // task alone writes these rows and columns.
@@ -273,8 +356,10 @@ pub(crate) struct Sweep<'a> {
     pub(crate) height: usize,
     /// Inner dimension (of each tap).
     pub(crate) k: usize,
+    /// See [`run_of`].
+    pub(crate) run: usize,
     pub(crate) b: BBlock,
-    /// Whether the sums start from C.
+    /// Whether the sums are added to C.
     pub(crate) accumulate: bool,
     /// Whether this ends the inner dimension.
     pub(crate) last: bool,
@@ -314,6 +399,7 @@ impl Sweep<'_> {
                     c: std::ptr::null_mut(),
                     c_step: 0,
                     n,
+                    run: self.run,
                     accumulate: self.accumulate,
                     finish: None,
                 };

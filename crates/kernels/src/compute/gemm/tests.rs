@@ -292,3 +292,35 @@ fn shapes_that_do_not_fit_are_refused() {
         &Epilogue::NONE.with_bias(Bias::PerCol(&bias))
     )));
 }
+
+#[test]
+fn long_sums_are_those_of_f64() {
+    let positive =
+        |len: usize, seed: u32| numbers(len, seed).into_iter().map(|x| x * 0.5 + 0.5).collect::<Vec<_>>();
+    for (m, n, k) in [(1, 1, 1_000_000), (2, 5, 1_000_000), (9, 3, 100_000), (15, 40, 20_000)] {
+        for constant in [true, false] {
+            let of = |len: usize, seed: u32| if constant { vec![0.1; len] } else { positive(len, seed) };
+            let (a, b) = (of(m * k, 1), of(k * n, 2));
+            let a = MatRef::new(&a, m, k);
+            // Rows and columns of B in turn are what lies together.
+            for b in [MatRef::new(&b, k, n), MatRef::new(&b, n, k).t()] {
+                let (want, i, j) = (
+                    (0..k).map(|q| f64::from(*a.at(m - 1, q)) * f64::from(*b.at(q, n - 1))).sum::<f64>(),
+                    m - 1,
+                    n - 1,
+                );
+                for isa in Isa::available() {
+                    let (pa, pb) = (PackedA::new(isa, a).unwrap(), PackedB::new(isa, b).unwrap());
+                    let ways: [(Lhs<'_>, Rhs<'_>); 3] =
+                        [(a.into(), b.into()), ((&pa).into(), b.into()), (a.into(), (&pb).into())];
+                    for (way, (a, b)) in ways.into_iter().enumerate() {
+                        let mut c = vec![0.0; m * n];
+                        gemm(&Pool::serial(), isa, a, b, MatMut::new(&mut c, m, n), &Epilogue::NONE);
+                        let error = (f64::from(c[i * n + j]) - want).abs() / want;
+                        assert!(error < 1e-6, "{m}x{n}x{k}, {isa:?}, way {way}: {error:e}");
+                    }
+                }
+            }
+        }
+    }
+}

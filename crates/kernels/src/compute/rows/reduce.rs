@@ -9,7 +9,7 @@ const LANES: usize = 16;
 /// Elements whose sum is taken in f32.
 const BLOCK: usize = 256;
 /// Rows whose sums are taken in f32, one after another.
-const ROWS: usize = 16;
+pub(super) const ROWS: usize = 16;
 /// Columns that are summed at once.
 pub(super) const COLUMNS: usize = 64;
 

@@ -3,7 +3,7 @@
 use super::super::isa::Isa;
 use super::super::math::{self, exp};
 use super::super::simd::{Op, Simd, dispatch};
-use super::reduce::{extreme, sum_of};
+use super::reduce::{ROWS, extreme, sum_of};
 use super::{each_row, each_row_in_place};
 use pool::Pool;
 
@@ -100,20 +100,25 @@ impl Op for Across<'_> {
     fn run<S: Simd>(self, s: S) {
         let Across { x, out, inner, at, width, log } = self;
         let mut max = [f32::NEG_INFINITY; COLUMNS];
-        let mut sum = [0.0f32; COLUMNS];
+        let mut totals = [0.0f64; COLUMNS];
         for row in x.chunks_exact(inner) {
             for (m, &x) in max.iter_mut().zip(&row[at..at + width]) {
                 *m = if x > *m { x } else { *m };
             }
         }
-        for (row, out) in x.chunks_exact(inner).zip(out.chunks_exact_mut(inner)) {
-            let columns = max.iter().zip(&mut sum);
-            for ((out, &x), (&max, sum)) in out[at..at + width].iter_mut().zip(&row[at..]).zip(columns) {
-                let e = exp(s, x - max);
-                *sum += e;
-                *out = if log { x - max } else { e };
+        for (rows, out) in x.chunks(ROWS * inner).zip(out.chunks_mut(ROWS * inner)) {
+            let mut sum = [0.0f32; COLUMNS];
+            for (row, out) in rows.chunks_exact(inner).zip(out.chunks_exact_mut(inner)) {
+                let columns = max.iter().zip(&mut sum);
+                for ((out, &x), (&max, sum)) in out[at..at + width].iter_mut().zip(&row[at..]).zip(columns) {
+                    let e = exp(s, x - max);
+                    *sum += e;
+                    *out = if log { x - max } else { e };
+                }
             }
+            totals.iter_mut().zip(sum).for_each(|(total, sum)| *total += f64::from(sum));
         }
+        let mut sum = totals.map(|total| total as f32);
         for sum in &mut sum {
             *sum = if log { math::log(s, *sum) } else { 1.0 / *sum };
         }

@@ -156,3 +156,61 @@ fn group_norm_factors_match_f64() {
         }
     }
 }
+
+#[test]
+fn long_sums_are_those_of_f64() {
+    let n = 1 << 20;
+    for x in [vec![0.1f32; n], (0..n).map(|i| (i * 7919 % 1000) as f32 * 1e-3 + 1e-3).collect()] {
+        let exact = x.iter().map(|&x| f64::from(x)).sum::<f64>();
+        let squares = x.iter().map(|&x| f64::from(x) * f64::from(x)).sum::<f64>();
+        let mean_of = exact / n as f64;
+        let variance = x.iter().map(|&x| (f64::from(x) - mean_of).powi(2)).sum::<f64>() / n as f64;
+        let near = |what: &str, got: f32, want: f64| {
+            let error = (f64::from(got) - want).abs() / want.abs();
+            assert!(error < 1e-6, "{what}: {got} for {want}, {error:e} off");
+        };
+        for isa in Isa::available() {
+            near("sum", sum(isa, &x), exact);
+            near("mean", mean(isa, &x), mean_of);
+            near("sum of squares", sum_of_squares(isa, &x), squares);
+            let (m, rstd) = mean_rstd(isa, &x, 1.0);
+            near("mean of a norm", m, mean_of);
+            near("deviation of a norm", rstd, 1.0 / (variance + 1.0).sqrt());
+            for columns in [1, 3, 64, 100] {
+                let mut out = vec![0.0; columns];
+                let all = n / columns * columns;
+                column_means(isa, &x[..all], &mut out);
+                let whole = x[..all].iter().map(|&x| f64::from(x)).sum::<f64>() / all as f64;
+                let found = out.iter().map(|&x| f64::from(x)).sum::<f64>() / columns as f64;
+                near("means of columns", found as f32, whole);
+            }
+            for layout in
+                [super::super::conv::Layout::ChannelsFirst, super::super::conv::Layout::ChannelsLast]
+            {
+                let (mut scale, mut shift) = ([0.0; 4], [0.0; 4]);
+                let factors = (&mut scale[..], &mut shift[..]);
+                group_norm_factors(
+                    &Pool::serial(),
+                    isa,
+                    1.0,
+                    (4, n / 4, 1),
+                    layout,
+                    &x,
+                    (None, None),
+                    factors,
+                );
+                near("scale of a group", scale[1], 1.0 / (variance + 1.0).sqrt());
+                near("shift of a group", -shift[1] / scale[1], mean_of);
+            }
+            let most = max(isa, &x);
+            let total = x.iter().map(|&x| (f64::from(x) - f64::from(most)).exp()).sum::<f64>();
+            let mut out = vec![0.0; n];
+            softmax(&Pool::serial(), isa, true, n, &x, &mut out);
+            near("logarithm of a sum", x[5] - most - out[5], total.ln());
+            // Two columns of a half each, whose sums are about half of the whole.
+            softmax_across(&Pool::serial(), isa, true, (n / 2, 2), &x, &mut out);
+            let halves = (most - x[5] + out[5]).exp() + (most - x[4] + out[4]).exp();
+            assert!((f64::from(halves) * total / 4.0 - 1.0).abs() < 1e-3, "{halves}");
+        }
+    }
+}
