@@ -51,7 +51,7 @@ LEFT_OUT = set().union(*UNDEFINED.values())
 
 # Operators whose results every implementation rounds to the same number.
 EXACT = set("""add sub rsub mul div neg abs relu clamp clamp_min clamp_max maximum minimum fmax fmin eq ne lt le gt ge
-where floor ceil round trunc frac sqrt reciprocal sign sgn signbit isnan isinf isposinf isneginf isfinite logical_not
+where floor ceil round trunc frac reciprocal sign sgn signbit isnan isinf isposinf isneginf isfinite logical_not
 logical_and logical_or logical_xor bitwise_and bitwise_or bitwise_xor bitwise_not masked_fill hardtanh threshold
 nan_to_num copysign heaviside max_pool2d_with_indices amax amin max min argmax argmin any all count_nonzero one_hot
 view_copy permute_copy transpose_copy t_copy squeeze_copy unsqueeze_copy expand_copy slice_copy select_copy cat stack
@@ -266,6 +266,10 @@ class Program:
             kind = str(a.type)
             if a.name in known:
                 v = known[a.name]
+            elif a.name in ("memory_format", "layout", "device", "pin_memory"):
+                v = None
+            elif a.name == "dtype" and "Opt" in kind:
+                v = self.d.dtype() if self.d.chance(0.25) else None
             elif kind == "Tensor":
                 if x is None:
                     v = self.some(known.get("rank"), needs_float)
@@ -280,6 +284,8 @@ class Program:
             elif kind == "List[Tensor]":
                 x = self.some() if x is None else x
                 v = [x] + [self.other(x) for _ in range(self.r.randint(0, 2))]
+            elif kind in ("number", "Optional[number]", "float") and a.name in ("p", "ord"):
+                v = self.r.choice([0.0, 1.0, 2.0, 3.0, math.inf, -math.inf][:6 if kind != "float" else 4])
             elif kind == "number":
                 v = self.d.number(x.dtype if x is not None else F32)
             elif kind == "Optional[number]":
@@ -292,8 +298,8 @@ class Program:
                 v = self.d.float()
             elif kind == "Optional[float]":
                 v = self.d.float() if self.d.chance(0.4) else None
-            elif kind in ("int", "Optional[int]") and a.name in ("dtype",):
-                v = None if kind.startswith("Opt") else F32
+            elif a.name == "dtype":
+                v = self.d.dtype()
             elif kind in ("int", "SymInt"):
                 v = self.integer(a.name, x)
             elif kind in ("Optional[int]", "Optional[SymInt]"):
@@ -416,7 +422,8 @@ def convolution(p, op):
     space, r = p.r.choices([1, 2, 3], [3, 8, 2])[0], p.r
     x = p.some(2 + space, True)
     groups = r.choice([1, 1, 2, x.shape[1]])
-    refuse(groups == 0 or x.shape[1] % max(groups, 1) or x.shape[1] > 64)
+    # Without channels PyTorch gives none, whatever the weights say.
+    refuse(groups == 0 or x.shape[1] == 0 or x.shape[1] % max(groups, 1) or x.shape[1] > 64)
     transposed = p.d.chance(0.2)
     out = r.choice([1, 2, 3, 4]) if not transposed else r.choice([1, 2])
     kernel = [r.choice([1, 2, 3, 3]) for _ in range(space)]
@@ -484,15 +491,18 @@ def group_norm(p, op):
     return [x, weight, bias, x.shape[0], c, math.prod(x.shape[2:]), groups, 1e-5]
 
 
-@own("_native_batch_norm_legit_no_training")
+@own("_native_batch_norm_legit_no_training", "_native_batch_norm_legit")
 def batch_norm(p, op):
     x = p.some(p.r.choice([2, 3, 4, 4, 5]), True)
     c = x.shape[1]
     variance = p.new(p.d.tensor([c], x.dtype, "positive"), p.d.chance(0.8))
+    if "no_stats" in op.name:
+        return [x, p.weights([c], x.dtype), p.weights([c], x.dtype), True, 0.1, 1e-5]
+    refuse(not op.base.endswith("no_training"))
     return [x, p.weights([c], x.dtype), p.weights([c], x.dtype), p.weights([c], x.dtype), variance, 0.1, 1e-5]
 
 
-@own("max_pool2d_with_indices", "avg_pool2d", "avg_pool1d", "avg_pool3d")
+@own("max_pool2d_with_indices", "max_pool3d_with_indices", "avg_pool2d", "avg_pool1d", "avg_pool3d")
 def pool(p, op):
     space = int(op.base[op.base.index("pool") + 4])
     x = p.some(space + p.r.choice([2, 2, 2, 1]), True)
@@ -510,12 +520,15 @@ def pool(p, op):
 def adaptive(p, op):
     space = int(op.base[op.base.index("pool") + 4])
     x = p.some(space + p.r.choice([2, 2, 1]), True)
+    refuse(0 in x.shape[-space:])
     return [x, [p.r.randint(1, 4) for _ in range(space)]]
 
 
 def upsampling(p, op):
-    space = int(op.base[op.base.index("d", op.base.index("upsample") + 8) - 1]) if False else next(int(c) for c in op.base if c in "123")
+    space = next(int(c) for c in op.base if c in "123")
     x = p.some(space + 2, True)
+    # PyTorch reads channels-last images otherwise than others there.
+    refuse(op.base.endswith("aa") and not x.is_contiguous())
     size = [p.r.randint(1, 9) for _ in range(space)]
     known = {"input": x, "self": x, "output_size": size, "scale_factors": None, "scales": None}
     return known | dict.fromkeys(["scales_d", "scales_h", "scales_w"], None)
@@ -537,6 +550,11 @@ def unique(p, op):
 @own("_pdist_forward")
 def pdist(p, op):
     return {"self": p.some(2, True)}
+
+
+@own("logit")
+def logit(p, op):
+    return {"eps": p.r.choice([None, 0.1, 1e-3])}
 
 
 @own("_softmax", "_log_softmax")
@@ -670,6 +688,45 @@ def stack(p, op):
     return [[x, *others], p.r.randrange(-x.dim() - 1, x.dim() + 1)]
 
 
+@own("split_with_sizes_copy")
+def split_sizes(p, op):
+    x = p.some()
+    refuse(x.dim() == 0)
+    dim = p.r.randrange(x.dim())
+    first = p.r.randint(0, x.shape[dim])
+    return [x, [first, x.shape[dim] - first], dim]
+
+
+@own("grid_sampler_2d", "grid_sampler_3d")
+def grid(p, op):
+    space = int(op.base[-2])
+    x = p.some(2 + space, True)
+    places = p.new(p.d.tensor([x.shape[0], *(p.r.randint(1, 4) for _ in range(space)), space], x.dtype, "normal"))
+    return [x, places, p.r.randrange(2), p.r.randrange(3), p.d.chance(0.5)]
+
+
+@own("im2col")
+def im2col(p, op):
+    x = p.some(4)
+    two = lambda choices: [p.r.choice(choices), p.r.choice(choices)]
+    return [x, two([1, 2, 3]), two([1, 2]), two([0, 1]), two([1, 2])]
+
+
+@own("bucketize", "searchsorted")
+def search(p, op):
+    x = p.some(None, True)
+    rows = list(x.shape[:-1]) if op.base == "searchsorted" and "Tensor" in op.name and x.dim() else []
+    sequence = p.new(p.d.tensor([*rows, 5], x.dtype, "few").contiguous().sort(-1).values)
+    known = {"boundaries": sequence, "sorted_sequence": sequence, "sorter": None, "side": None}
+    return known | ({"self": x} if "Tensor" in op.name else {})
+
+
+@own("bincount")
+def bincount(p, op):
+    x = p.new(torch.randint(0, 6, [p.r.randint(0, 9)], generator=p.d.g), False)
+    return [x, None, p.r.randint(0, 8)]
+
+
 @own("split_copy")
 def split(p, op):
     x = p.some()
@@ -691,8 +748,7 @@ def where(p, op):
 
 @own("_to_copy")
 def to_copy(p, op):
-    x = p.some()
-    return {"self": x, "non_blocking": False, "memory_format": None, "dtype": p.d.dtype() if hasattr(op, "x") else None}
+    return {"non_blocking": False, "dtype": p.d.dtype()}
 
 
 @own("full", "zeros", "ones")
@@ -739,6 +795,11 @@ def shift(p, op):
     return {names[0]: x if str(op.args[0].type) == "Tensor" else p.r.randint(0, 6), names[1]: other if str(op.args[1].type) != "Tensor" or isinstance(other, torch.Tensor) else x}
 
 
+NORMS = set("""native_layer_norm native_group_norm _native_batch_norm_legit rms_norm var std var_mean std_mean""".split())
+# Functions that are as exact as numbers of magnitude one.
+ABSOLUTE = set("_log_softmax gelu mish erfc sin cos tan logit expm1 atanh log digamma lgamma".split())
+
+
 def defined(op, args, results):
     """Whether PyTorch and C++ say what the results are."""
     ins = list(tensors(args))
@@ -750,6 +811,28 @@ def defined(op, args, results):
     integers = ins and not floating and all(not t.is_floating_point() for t in tensors(results))
     # Division of integers by zero; negative powers of them; what does not fit its type.
     if integers and op.base in ("div", "remainder", "fmod", "floor_divide", "pow"):
+        return False
+    # Statistics of nothing are not written; of infinities they are infinite or not a number.
+    if op.base in NORMS and (any(t.numel() == 0 for t in ins) or any(t.isinf().any() for t in floating[:1])):
+        return False
+    # oneDNN and the vectors of PyTorch's own disagree.
+    if op.base in ("gelu", "mish") and any(t.isinf().any() for t in floating):
+        return False
+    # PyTorch adds up in half precision there, in whatever order.
+    if op.base in ("_adaptive_avg_pool3d", "adaptive_avg_pool3d", "avg_pool3d", "index_add", "scatter_add") and any(t.dtype in (F16, BF16) for t in ins):
+        return False
+    half = any(t.dtype in (F16, BF16) for t in ins)
+    # Computed in half precision throughout, in whatever order.
+    if half and op.base in ("grid_sampler_2d", "grid_sampler_3d", "norm", "linalg_vector_norm"):
+        return False
+    if half and op.base.startswith("_native_batch_norm") and not ins[0].is_contiguous():
+        return False
+    # Weights of zero may or may not be multiplied by infinities; sequences must be sorted; truths are not multiplied.
+    if op.base.endswith("_aa") and any(not t.isfinite().all() for t in floating):
+        return False
+    if op.base in ("searchsorted", "bucketize") and any(not torch.equal(t, t.sort(-1).values) for a, t in zip(op.args, args) if a.name in ("boundaries", "sorted_sequence")):
+        return False
+    if op.base in ("cumprod", "cumsum") and any(t.dtype == torch.bool for t in tensors(results)):
         return False
     # Places of equal elements: the first by our rule, any by PyTorch's.
     if op.base in ("max", "min", "cummax", "cummin", "adaptive_max_pool2d", "adaptive_max_pool3d"):
@@ -771,8 +854,13 @@ def run(calls, nudge=None):
                 signs = torch.randint(-1, 2, new.shape, generator=nudge).to(F64)
                 scale = new.double().abs()
                 finite = scale[scale.isfinite()]
+                if op.base in ABSOLUTE:
+                    scale = scale + 1
                 if op.base in SUMS and finite.numel():
                     scale = scale + 0.1 * finite.max()
+                # The sign of a sum that is zero.
+                if op.base in SUMS:
+                    new = torch.where(new == 0, new * signs, new)
                 moved = new.double() + signs * NUDGE[new.dtype] * scale.nan_to_num(0, 0, 0)
                 new = torch.where(new.isfinite(), moved.to(new.dtype), new)
             again[id(old)] = new
@@ -781,7 +869,8 @@ def run(calls, nudge=None):
 
 SUMS = set("""convolution linear mm bmm addmm baddbmm addmv mv dot native_layer_norm native_group_norm
 _native_batch_norm_legit_no_training cumsum _cdist_forward _pdist_forward sum mean index_add scatter_add
-var std rms_norm grid_sampler_2d upsample_bilinear2d upsample_bicubic2d""".split())
+var std rms_norm grid_sampler_2d upsample_bilinear2d upsample_bicubic2d
+_upsample_bilinear2d_aa _upsample_bicubic2d_aa add sub rsub addcmul addcdiv lerp norm linalg_vector_norm""".split())
 
 
 def allowed(calls, outputs, seed):
@@ -847,7 +936,7 @@ def serialize(program, outputs):
             names.append(op.name)
         ids = [add(optional(a, v)) if not is_optional_list(a) else w.add(s.OptionalTensorList([add(t) if t is not None else -1 for t in v])) for a, v in zip(op.args, args)]
         outs = [add(r) for r in owned]
-        if len(op.outs) == 1 and len(owned) != 1:
+        if "List" in str(op.outs[0].type):
             outs = [w.add(s.TensorList([add(t) for t in tensors(owned)]))]
         returned = outs[0] if len(outs) == 1 else w.add(s.TensorList(outs))
         instructions.append(s.Instruction(s.KernelCall(names.index(op.name), ids + outs + [returned])))

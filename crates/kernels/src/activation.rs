@@ -4,6 +4,7 @@ use crate::support::dtype::Compute;
 use crate::support::map::{Input, elementwise, expect_out, map, map_as, map_float, promote};
 use crate::support::special::{erf, erfc};
 use operator::{Args, DtypeSet, Error, KernelContext, Operator, Outs, Result, ensure};
+use tensor::{ScalarType, bf16, f16};
 
 macro_rules! row {
     ($schema:literal, $dtypes:ident, $f:ident) => {
@@ -139,8 +140,14 @@ fn gelu(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result
 
 /// `log(x / (1 - x))`, after a clamp to `eps` and `1 - eps` if eps is given.
 fn logit(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    // The bounds are numbers of the type: in half precision the upper one may be 1.
+    let of = |x: f64| match args.meta(0).map(|m| m.dtype()) {
+        Ok(ScalarType::Half) => f16::from_f64(x).to_f64(),
+        Ok(ScalarType::BFloat16) => bf16::from_f64(x).to_f64(),
+        _ => x,
+    };
     let (low, high) = match args.optional_double(1)? {
-        Some(eps) => (eps, 1.0 - eps),
+        Some(eps) => (of(eps), of(1.0 - of(eps))),
         None => (f64::NEG_INFINITY, f64::INFINITY),
     };
     let fns = elementwise!(

@@ -278,6 +278,19 @@ fn pow(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<
             elementwise!(float | a, _b | a * a, int | a, _b | a.wrapping_mul(a), complex | a, _b | a * a);
         return map(ctx, args, outs, inputs, &fns);
     }
+    // The square root of negative infinity is not a number.
+    if let Input::Scalar(Scalar::Double(e @ (0.5 | -0.5))) = inputs[1] {
+        let whole = e > 0.0;
+        let root = elementwise!(
+            float | a,
+            _b | if whole { a.sqrt() } else { 1.0 / a.sqrt() },
+            int | a,
+            b | int_pow(a, b),
+            complex | a,
+            b | a.powc(b)
+        );
+        return map(ctx, args, outs, inputs, &root);
+    }
     let fns = elementwise!(float | a, b | a.powf(b), int | a, b | int_pow(a, b), complex | a, b | a.powc(b));
     map(ctx, args, outs, inputs, &fns)
 }
@@ -486,6 +499,11 @@ mod tests {
             let same = |(a, b): (&f32, &f32)| a == b || (a.is_nan() && b.is_nan());
             assert!(t.storage::<f32>().unwrap().iter().zip(&want).all(same), "{t:?} {want:?}");
         };
+        let far = t(&[2], &[f32::NEG_INFINITY, 4.0]);
+        let root =
+            call("aten::pow.Tensor_Scalar_out", &[a(&far), Arg::Double(0.5)], out(Float, &[2])).unwrap();
+        let root = root.storage::<f32>().unwrap();
+        assert!(root[0].is_nan() && root[1] == 2.0, "{root:?}");
         is(go("aten::floor_divide.out"), [2.0, -3.0, f32::NAN, f32::INFINITY]);
         is(go("aten::remainder.Tensor_out"), [1.5, 0.5, f32::NAN, f32::NAN]);
         is(go("aten::maximum.out"), [5.5, 2.0, f32::NAN, 1.0]);

@@ -2,11 +2,11 @@
 
 use crate::support::convert::{all_values, write_rows};
 use crate::support::dims::to_size;
-use crate::support::dtype::{Cast, compute_type, dispatch, expect_dtype};
+use crate::support::dtype::{Cast, Compute, compute_type, dispatch, expect_dtype};
 use crate::support::map::expect_out;
 use operator::{Args, DtypeSet, Error, KernelContext, Operator, Outs, Result, ensure};
 use std::ops::Range;
-use tensor::{ScalarType, Shape, TensorMeta};
+use tensor::{Scalar, ScalarType, Shape, TensorMeta};
 
 macro_rules! avg {
     ($name:literal, $n:literal, $tail:literal, $f:ident) => {
@@ -197,6 +197,21 @@ impl Windows {
         (first.min(end) as usize..end as usize, start)
     }
 
+    /// Where a window without pixels would begin, as PyTorch counts it: there may be no such pixel.
+    fn start(&self, at: usize) -> i64 {
+        let place = self.place(at);
+        (0..3).fold(0, |index, d| {
+            let (_, start) = self.taps(d, place[d]);
+            let behind = if start < 0 {
+                (-start + self.dilation[d] as isize - 1) / self.dilation[d] as isize
+            } else {
+                0
+            };
+            let first = (start + behind * self.dilation[d] as isize) as i64;
+            index.wrapping_mul(self.input[d] as i64).wrapping_add(first)
+        })
+    }
+
     /// Calls `f` with the index in the plane of every pixel of a window that lies within the input.
     fn each(&self, at: usize, mut f: impl FnMut(usize)) {
         let place = self.place(at);
@@ -229,6 +244,18 @@ impl Windows {
 
 /// Work below which a thread is not worth waking.
 const GRAIN: usize = 1 << 14;
+
+/// The least number of a type.
+fn least(dtype: ScalarType) -> Scalar {
+    match dtype {
+        ScalarType::Byte => Scalar::Int(0),
+        ScalarType::Char => Scalar::Int(i8::MIN.into()),
+        ScalarType::Short => Scalar::Int(i16::MIN.into()),
+        ScalarType::Int => Scalar::Int(i32::MIN.into()),
+        ScalarType::Long => Scalar::Int(i64::MIN),
+        _ => Scalar::Double(f64::NEG_INFINITY),
+    }
+}
 
 /// Means of windows. Padding counts as zeros, unless `count_include_pad` is false.
 fn avg_pool<const D: usize>(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
@@ -279,7 +306,7 @@ fn max_pool<const D: usize>(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut
     dispatch!("self", compute_type(x.dtype()), COMPUTE_REAL, C => {
         let all = all_values::<C>(ctx, &x)?;
         let all = &*all;
-        // The indices first; the values stand there.
+        // The indices first; the values stand there. Where a window has no pixel, all bits are turned.
         let mut found = ctx.scratch::<i64>(windows.planes * to)?;
         ctx.pool().parallel_chunks_mut(&mut found, to.max(1), grain, &|plane, found| {
             let image = &all[plane * from..(plane + 1) * from];
@@ -293,18 +320,18 @@ fn max_pool<const D: usize>(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut
                         _ => best = Some((value, i)),
                     }
                 });
-                *found = best.map_or(0, |(_, i)| i as i64);
+                *found = best.map_or_else(|| !windows.start(at), |(_, i)| i as i64);
             }
         });
-        let found = &*found;
+        let (found, least) = (&*found, C::of_scalar(least(x.dtype())));
         write_rows::<C>(ctx, out, |out| {
             for (i, (out, &at)) in out.iter_mut().zip(found).enumerate() {
-                *out = all[i / to * from + at as usize];
+                *out = if at < 0 { least } else { all[i / to * from + at as usize] };
             }
             Ok(())
         })?;
         write_rows::<i64>(ctx, indices, |out| {
-            out.copy_from_slice(found);
+            out.iter_mut().zip(found).for_each(|(out, &at)| *out = if at < 0 { !at } else { at });
             Ok(())
         })
     })
@@ -417,5 +444,15 @@ mod tests {
         let outs = [out(Float, &[1, 2, 4]), out(Long, &[1, 2, 4])];
         let [_, i] = call_many("aten::max_pool2d_with_indices.out", &args, outs).unwrap();
         assert_eq!(i.storage::<i64>().unwrap(), &[0, 1, 3, 5, 6, 8, 0, 0][..i.numel()]);
+    }
+
+    #[test]
+    fn windows_without_pixels_hold_the_least() {
+        let x = t(&[1, 1, 4, 1], &[1f32, 2.0, 3.0, 4.0]);
+        let outs = [out(Float, &[1, 1, 2, 1]), out(Long, &[1, 1, 2, 1])];
+        let args = [a(&x), ints(&[2, 2]), ints(&[2, 1]), ints(&[0, 1]), ints(&[1, 2])];
+        let [v, i] = call_many("aten::max_pool2d_with_indices.out", &args, outs).unwrap();
+        assert_eq!(v.storage::<f32>().unwrap(), [f32::NEG_INFINITY; 2]);
+        assert_eq!(i.storage::<i64>().unwrap(), [1, 3]);
     }
 }

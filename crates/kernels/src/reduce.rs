@@ -164,6 +164,10 @@ fn sum_over(
     dtype: ScalarType,
     mean: bool,
 ) -> Result<()> {
+    // A sum of truths is whether any is true.
+    if dtype == ScalarType::Bool {
+        return truth(ctx, args, outs, dims, keepdim, Truth::Any);
+    }
     let (x, out) = (args.tensor(0)?, outs.tensor(0)?);
     dispatch!("dtype", compute_type(dtype), COMPUTE, C => reduce::<C, _>(ctx, &x, dims, keepdim, out, &Sum { mean }))
 }
@@ -249,15 +253,23 @@ impl<C: Wide> Reducer<C> for Product {
 
 fn prod(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let dtype = sum_type(args, 3, outs)?;
-    let (x, out) = (args.tensor(0)?, outs.tensor(0)?);
+    let x = args.tensor(0)?;
     let (dims, keepdim) = (DimSet::of(args.name(1), args.ints(1)?, x.rank())?, args.bool(2)?);
+    if dtype == ScalarType::Bool {
+        return truth(ctx, args, outs, dims, keepdim, Truth::All);
+    }
+    let out = outs.tensor(0)?;
     dispatch!("dtype", compute_type(dtype), COMPUTE, C => reduce::<C, _>(ctx, &x, dims, keepdim, out, &Product))
 }
 
 fn prod_all(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let dtype = sum_type(args, 1, outs)?;
-    let (x, out) = (args.tensor(0)?, outs.tensor(0)?);
+    let x = args.tensor(0)?;
     let dims = DimSet::all(x.rank());
+    if dtype == ScalarType::Bool {
+        return truth(ctx, args, outs, dims, false, Truth::All);
+    }
+    let out = outs.tensor(0)?;
     dispatch!("dtype", compute_type(dtype), COMPUTE, C => reduce::<C, _>(ctx, &x, dims, false, out, &Product))
 }
 

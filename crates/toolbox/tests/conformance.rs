@@ -1,4 +1,4 @@
-//! Parts of the sample of the corpus in `testdata`, and the operators that PyTorch computed: every program
+//! Parts of the sample of the corpus in `testdata`, and the programs that PyTorch computed: every program
 //! that needs no backend must give what the reference gave, prepared and as written.
 
 use pteron_toolbox::verify::{Options, Outcome, check_all, find};
@@ -44,4 +44,6 @@ parts! {
     wild = "corpus/wild";
     operators = "operators";
     dynamic = "dynamic";
+    half = "half";
+    random = "random";
 }

@@ -2,7 +2,7 @@
 //! column. Patches are laid out a block at a time, straight into the panels that the product reads; a
 //! 1x1 kernel needs none of that, its patches being the image.
 
-use super::super::gemm::driver::{BBlock, Job, LONG, LongSums, RawC, Sweep, grid, run_of, share};
+use super::super::gemm::driver::{BBlock, Job, LONG, LongSums, PART, RawC, Sweep, grid, run_of, share};
 use super::super::gemm::tile::{self, Rows};
 use super::super::gemm::{Bias, Epilogue, Lhs, PackedA, Rhs};
 use super::super::isa::Isa;
@@ -16,7 +16,6 @@ use tensor::Result;
 
 /// Inner elements of a block.
 const KC: usize = 256;
-const _: () = assert!(LONG.is_multiple_of(KC), "parts of long sums are whole blocks");
 /// Pixels of a block.
 const NC: usize = 512;
 
@@ -102,7 +101,7 @@ impl Run<'_> {
             return Job { isa: self.isa, m: co, n: out_pixels, k, a, b, c, epilogue }.part(rows, cols);
         }
         let nr = tile::panel_cols(self.isa.level());
-        let kc = KC.min(k);
+        let kc = run_of(k, KC).min(k);
         let nc = NC.min(cols.len().next_multiple_of(nr));
         scratch::with(kc * nc + nc, |scratch| {
             let (panels, line) = scratch.split_at_mut(kc * nc);
@@ -131,9 +130,8 @@ impl Run<'_> {
                         cols: jcols.clone(),
                         height: weights.height(),
                         k: ks.len(),
-                        run: run_of(k),
                         b: BBlock { base: panels.as_ptr(), step: nr, panel, tail: None },
-                        accumulate: if long.is_some() { !kb.is_multiple_of(LONG) } else { kb > 0 },
+                        accumulate: if long.is_some() { !kb.is_multiple_of(PART) } else { kb > 0 },
                         last: ks.end == k,
                     };
                     let a = weights.elements()[rows.start * k..].as_ptr();
@@ -142,7 +140,7 @@ impl Run<'_> {
                     // writes these rows and columns.
                     unsafe { sweep.run(|i, h| Rows::Packed(a.wrapping_add(i * k + ks.start * h))) };
                     if let Some(sums) = &mut long
-                        && (ks.end.is_multiple_of(LONG) || ks.end == k)
+                        && (ks.end.is_multiple_of(PART) || ks.end == k)
                     {
                         sums.add();
                     }

@@ -5,7 +5,7 @@
 //! A transposed convolution of stride `s` is `s` ordinary ones a dimension, its phases: the output
 //! pixels of one phase all meet the same taps.
 
-use super::super::gemm::driver::{BBlock, Job, LONG, LongSums, RawC, Sweep, grid, run_of, share};
+use super::super::gemm::driver::{BBlock, Job, LONG, LongSums, PART, RawC, Sweep, grid, run_of, share};
 use super::super::gemm::tile::{self, Rows};
 use super::super::gemm::{Bias, Epilogue, Lhs, PackedB, Rhs, pack};
 use super::super::isa::Isa;
@@ -189,15 +189,14 @@ impl Phase {
         std::array::from_fn(|d| out[d].saturating_sub(self.first[d]).div_ceil(self.step[d]))
     }
 
-    /// The inner dimension of `taps` taps of `channels` each, in parts of at most `KC` elements where a
-    /// tap has fewer.
-    fn chunks(&self, taps: usize, channels: usize) -> impl Iterator<Item = Chunk> {
-        let some = (KC / channels.max(1)).max(1);
+    /// The inner dimension of `taps` taps of `channels` each, in parts of at most `most` elements.
+    fn chunks(&self, taps: usize, channels: usize, most: usize) -> impl Iterator<Item = Chunk> {
+        let some = (most / channels.max(1)).max(1);
         (0..taps).step_by(some).flat_map(move |t| {
             let taps = t..taps.min(t + some);
             (0..channels)
-                .step_by(KC)
-                .map(move |c| Chunk { taps: taps.clone(), channels: c..channels.min(c + KC) })
+                .step_by(most)
+                .map(move |c| Chunk { taps: taps.clone(), channels: c..channels.min(c + most) })
         })
     }
 }
@@ -305,7 +304,6 @@ impl Run<'_> {
             cols: cols.clone(),
             height,
             k,
-            run: run_of(all),
             b: BBlock::of_packed(weights, cols.start, row),
             accumulate,
             last,
@@ -319,8 +317,8 @@ impl Run<'_> {
         self.places(rows.start, places);
         let ci = ci * wide;
         let end = (self.phase.taps.len() / wide, ci);
-        let mut summed = 0;
-        for chunk in self.phase.chunks(end.0, ci) {
+        let (run, mut summed) = (run_of(all, KC), 0);
+        for chunk in self.phase.chunks(end.0, ci, run) {
             let row = chunk.taps.start * ci + chunk.channels.start;
             let last = (chunk.taps.end, chunk.channels.end) == end;
             let accumulate = if long.is_some() { summed > 0 } else { row > 0 };
@@ -364,7 +362,7 @@ impl Run<'_> {
             }
             if let Some(sums) = &mut long {
                 summed += chunk.taps.len() * chunk.channels.len();
-                if summed + KC > LONG || last {
+                if summed + run > PART || last {
                     sums.add();
                     summed = 0;
                 }
@@ -431,7 +429,8 @@ impl Run<'_> {
         let line = p.kernel[2];
         let together = self.conv.input == Layout::ChannelsLast && p.groups == 1 && !p.transposed;
         let few = p.in_channels < IN_PLACE_CHANNELS && line * p.in_channels <= KC;
-        if together && few && p.dilation[2] == 1 && line > 1 { line } else { 1 }
+        let short = p.taps() * p.in_channels <= LONG;
+        if together && few && short && p.dilation[2] == 1 && line > 1 { line } else { 1 }
     }
 
     /// As [`Self::fill_table`], for taps of which each stands for `wide`. What lies across the border of

@@ -19,17 +19,16 @@ const MC: usize = 168;
 const NC: usize = 512;
 /// Rows of A up to which B is read in place rather than packed.
 const DIRECT_ROWS: usize = 28;
-/// Inner dimension above which the sums of parts of so many are added up in f64.
+/// Inner dimension above which a sum is taken in parts.
 pub(crate) const LONG: usize = 8192;
+/// A part: what is summed in f32 before it is added up in f64.
+pub(crate) const PART: usize = 1024;
+/// Products of a long sum that are added one after another.
+const RUN: usize = 32;
 
-/// How many products of a sum of `k` are added one after another: all where they are few, else so many that the
-/// error of a run stays small.
-pub(crate) fn run_of(k: usize) -> usize {
-    match k {
-        0..=256 => 256,
-        257..=LONG => 64,
-        _ => 32,
-    }
+/// How many products of a sum of `k` are added one after another at most, where a block has `block` of them.
+pub(crate) fn run_of(k: usize, block: usize) -> usize {
+    if k > LONG { RUN } else { block }
 }
 
 /// The sums of a product of a long inner dimension: of `m` rows by `n` columns.
@@ -221,8 +220,8 @@ impl Job<'_> {
             for j in cols.clone().step_by(NC) {
                 let cols = j..cols.end.min(j + NC);
                 let mut sums = LongSums::new(rows.len(), cols.len());
-                for k in (0..self.k).step_by(LONG) {
-                    let ks = k..self.k.min(k + LONG);
+                for k in (0..self.k).step_by(PART) {
+                    let ks = k..self.k.min(k + PART);
                     let c = sums.place(rows.start, cols.start);
                     self.products(rows.clone(), cols.clone(), ks, c, &Epilogue::NONE);
                     sums.add();
@@ -255,7 +254,7 @@ impl Job<'_> {
         let mut table = [std::ptr::null::<f32>(); MC];
         let mc = (MC / height).max(1) * height;
         let direct = matches!(self.b, Rhs::Plain(b) if b.col_stride() == 1 && self.m <= DIRECT_ROWS);
-        let kc = KC.min(inner.len());
+        let kc = run_of(self.k, KC).min(inner.len());
         let nc = match self.b {
             Rhs::Packed(_) => cols.len(),
             Rhs::Plain(_) => NC.min(cols.len()),
@@ -300,7 +299,6 @@ impl Job<'_> {
                             cols: jcols.clone(),
                             height,
                             k: ks.len(),
-                            run: run_of(self.k),
                             b,
                             accumulate: kb > inner.start || epilogue.accumulate,
                             last: ks.end == inner.end,
@@ -356,8 +354,6 @@ pub(crate) struct Sweep<'a> {
     pub(crate) height: usize,
     /// Inner dimension (of each tap).
     pub(crate) k: usize,
-    /// See [`run_of`].
-    pub(crate) run: usize,
     pub(crate) b: BBlock,
     /// Whether the sums are added to C.
     pub(crate) accumulate: bool,
@@ -399,7 +395,6 @@ impl Sweep<'_> {
                     c: std::ptr::null_mut(),
                     c_step: 0,
                     n,
-                    run: self.run,
                     accumulate: self.accumulate,
                     finish: None,
                 };

@@ -3,7 +3,6 @@
 
 use super::super::isa::{Isa, Level};
 use super::super::simd::{Op, Simd, dispatch};
-use std::mem::MaybeUninit;
 
 /// Vectors in a panel of B.
 pub(crate) const PANEL_VECTORS: usize = 2;
@@ -90,8 +89,6 @@ pub(crate) struct Args {
     pub(crate) c_step: usize,
     /// Columns of C.
     pub(crate) n: usize,
-    /// How many products are added one after another; the sums of such runs are added up.
-    pub(crate) run: usize,
     /// Whether the sums are added to C.
     pub(crate) accumulate: bool,
     pub(crate) finish: Option<Finish>,
@@ -201,9 +198,6 @@ unsafe fn tile<S: Simd, const MR: usize, const NP: usize, const NV: usize, const
     let c = |i: usize, p: usize, v: usize| args.c.wrapping_add(i * args.c_step + p * panel + v * S::LANES);
 
     let mut acc = [[[s.splat(0.0); NV]; NP]; MR];
-    // The sums of the runs before; written when the first of them ends.
-    let mut total = MaybeUninit::<[[[S::F; NV]; NP]; MR]>::uninit();
-    let (mut room, mut runs) = (args.run, false);
 
     let mut b = args.b;
     let taps = if let Rows::InPlace(_, taps) = args.a { taps } else { 1 };
@@ -219,64 +213,37 @@ unsafe fn tile<S: Simd, const MR: usize, const NP: usize, const NV: usize, const
             Rows::Packed(a) => rows[0] = a,
         }
         let mut a = rows[0];
-        let mut at = 0;
-        while at < args.k {
-            if room == 0 {
-                if runs {
-                    // SAFETY: written when the first run ended.
-                    let total = unsafe { total.assume_init_mut() };
-                    each_vector!(MR, NP, NV, |i, p, v| {
-                        total[i][p][v] = s.add(total[i][p][v], acc[i][p][v]);
-                    });
-                } else {
-                    total.write(acc);
-                }
-                each_vector!(MR, NP, NV, |i, p, v| {
-                    acc[i][p][v] = s.splat(0.0);
+        for k in 0..args.k {
+            let mut bv = [[s.splat(0.0); NV]; NP];
+            repeat!(NP, [0 1 2 3], p => {
+                repeat!(NV, [0 1], v => {
+                    // SAFETY: B has k rows of NP panels.
+                    bv[p][v] = unsafe { s.load(b.add(p * args.b_panel + v * S::LANES)) };
                 });
-                (room, runs) = (args.run, true);
-            }
-            let end = args.k.min(at.saturating_add(room));
-            room -= end - at;
-            for k in at..end {
-                let mut bv = [[s.splat(0.0); NV]; NP];
+            });
+            repeat!(MR, [0 1 2 3 4 5 6 7 8 9 10 11 12 13], i => {
+                // SAFETY: A has MR rows of k columns.
+                let x = s.splat(unsafe { if IN_PLACE { *rows[i].add(k) } else { *a.add(i) } });
                 repeat!(NP, [0 1 2 3], p => {
                     repeat!(NV, [0 1], v => {
-                        // SAFETY: B has k rows of NP panels.
-                        bv[p][v] = unsafe { s.load(b.add(p * args.b_panel + v * S::LANES)) };
+                        acc[i][p][v] = s.mul_add(x, bv[p][v], acc[i][p][v]);
                     });
                 });
-                repeat!(MR, [0 1 2 3 4 5 6 7 8 9 10 11 12 13], i => {
-                    // SAFETY: A has MR rows of k columns.
-                    let x = s.splat(unsafe { if IN_PLACE { *rows[i].add(k) } else { *a.add(i) } });
-                    repeat!(NP, [0 1 2 3], p => {
-                        repeat!(NV, [0 1], v => {
-                            acc[i][p][v] = s.mul_add(x, bv[p][v], acc[i][p][v]);
-                        });
-                    });
-                });
-                b = b.wrapping_add(args.b_step);
-                if !IN_PLACE {
-                    a = a.wrapping_add(MR);
-                }
+            });
+            b = b.wrapping_add(args.b_step);
+            if !IN_PLACE {
+                a = a.wrapping_add(MR);
             }
-            at = end;
         }
     }
-    if runs {
-        // SAFETY: written when the first run ended.
-        let total = unsafe { total.assume_init_ref() };
-        each_vector!(MR, NP, NV, |i, p, v| {
-            acc[i][p][v] = s.add(total[i][p][v], acc[i][p][v]);
-        });
-    }
+
+    // Not before: to a large sum small products would be added one by one.
     if args.accumulate {
         each_vector!(MR, NP, NV, |i, p, v| {
             // SAFETY: C has MR rows of n columns; `left` of them are read.
             acc[i][p][v] = s.add(unsafe { s.load_first(c(i, p, v), left(p, v)) }, acc[i][p][v]);
         });
     }
-
     if let Some(f) = args.in_registers() {
         if !f.col_bias.is_null() {
             repeat!(NP, [0 1 2 3], p => {
@@ -370,8 +337,6 @@ unsafe fn plain<S: Simd, const MR: usize, const NP: usize, const IN_PLACE: bool>
             }
         }
     };
-    let mut total = acc;
-    let mut room = args.run;
     let mut b = args.b;
     let taps = if let Rows::InPlace(_, taps) = args.a { taps } else { 1 };
     for tap in 0..taps {
@@ -381,12 +346,6 @@ unsafe fn plain<S: Simd, const MR: usize, const NP: usize, const IN_PLACE: bool>
             Rows::Packed(a) => a.wrapping_add(i),
         });
         for k in 0..args.k {
-            if room == 0 {
-                add_tiles(s, &mut total, &acc);
-                acc = [[[s.splat(0.0); PANEL_VECTORS]; NP]; MR];
-                room = args.run;
-            }
-            room -= 1;
             let at = if IN_PLACE { k } else { k * MR };
             let mut bv = [[s.splat(0.0); PANEL_VECTORS]; NP];
             for (p, bv) in bv.iter_mut().enumerate() {
@@ -407,39 +366,22 @@ unsafe fn plain<S: Simd, const MR: usize, const NP: usize, const IN_PLACE: bool>
             b = b.wrapping_add(args.b_step);
         }
     }
-    if room < args.run {
-        add_tiles(s, &mut total, &acc);
-    }
     if args.accumulate {
         each(&mut |i, p, v, _, c, left| {
             // SAFETY: C has MR rows of n columns; `left` of them are read.
-            total[i][p][v] = s.add(unsafe { s.load_first(c, left) }, total[i][p][v]);
+            acc[i][p][v] = s.add(unsafe { s.load_first(c, left) }, acc[i][p][v]);
         });
     }
     each(&mut |i, p, v, at, c, left| {
         let mut lanes = [0.0f32; 16];
         // SAFETY: C has MR rows of n columns, of which `left` are written; there are as many biases.
         unsafe {
-            s.store(lanes.as_mut_ptr(), total[i][p][v]);
+            s.store(lanes.as_mut_ptr(), acc[i][p][v]);
             for (j, &x) in lanes[..left].iter().enumerate() {
                 *c.add(j) = args.in_registers().map_or(x, |f| finished(f, x, at + j));
             }
         }
     });
-}
-
-/// Adds the vectors of one tile to those of another.
-#[inline(always)]
-fn add_tiles<S: Simd, const MR: usize, const NP: usize>(
-    s: S,
-    to: &mut [[[S::F; PANEL_VECTORS]; NP]; MR],
-    from: &[[[S::F; PANEL_VECTORS]; NP]; MR],
-) {
-    for (to, &from) in
-        to.as_flattened_mut().as_flattened_mut().iter_mut().zip(from.as_flattened().as_flattened())
-    {
-        *to = s.add(*to, from);
-    }
 }
 
 /// The result for the sum `x` in column `j`, where the last step is no more than a bias per column and

@@ -73,34 +73,49 @@ proptest! {
         };
         let input = [1, size.0, size.1];
         let Some(output) = p.output_size(input, [0; 3]) else { return Ok(()) };
-        let frame = ConvFrame { batch, input, output };
-        let zero = if signed { -5 } else { 17 };
-        let x = bytes(batch * size.0 * size.1 * p.in_channels, 1);
-        let weights: Vec<i8> = bytes(p.weights(), 2).iter().map(|&b| b as i8).collect();
-        let scales: Vec<f32> = (0..p.out_channels).map(|o| (o % 7 + 1) as f32 / 64.0).collect();
-        let bias: Vec<f32> = (0..p.out_channels).map(|o| o as f32 - 9.0).collect();
-        let sums = naive(&p, &frame, &x, (signed, zero), &weights);
-        let real = |i: usize, factor: f32| {
-            let o = i % p.out_channels;
-            (sums[i] as f32 * (scales[o] * (0.5 * factor)) + bias[o] * factor).max(0.0)
-        };
-        let epilogue = QuantizedEpilogue { bias: Some(&bias), activation: Activation::Relu };
-        let images = QuantizedImages { bytes: &x, signed, affine: Affine { scale: 0.5, zero } };
-        let pool = Pool::new(threads);
-        for isa in Isa::available() {
-            let conv = QuantizedConv::new(isa, p, &weights, &scales).unwrap();
-            let mut reals = vec![f32::NAN; sums.len()];
-            conv.run(&pool, &frame, images, QuantizedConvOut::Real(&mut reals), &epilogue);
-            for (i, &found) in reals.iter().enumerate() {
-                assert_eq!(found, real(i, 1.0), "{isa:?} element {i} of {p:?}");
-            }
-            let q = Quantization { affine: Affine { scale: 3.0, zero: -100 }, low: -128, high: 127 };
-            let mut numbers = vec![0; sums.len()];
-            conv.run(&pool, &frame, images, QuantizedConvOut::Quantized(&mut numbers, q), &epilogue);
-            for (i, &found) in numbers.iter().enumerate() {
-                let want = real(i, 1.0 / 3.0).round_ties_even() as i32 - 100;
-                assert_eq!(i32::from(found as i8), want.clamp(-128, 127), "{isa:?} element {i} of {p:?}");
-            }
+        check(p, &ConvFrame { batch, input, output }, signed, threads);
+    }
+}
+
+fn check(p: ConvParams, frame: &ConvFrame, signed: bool, threads: usize) {
+    let zero = if signed { -5 } else { 17 };
+    let x = bytes(frame.batch * frame.in_pixels() * p.in_channels, 1);
+    let weights: Vec<i8> = bytes(p.weights(), 2).iter().map(|&b| b as i8).collect();
+    let scales: Vec<f32> = (0..p.out_channels).map(|o| (o % 7 + 1) as f32 / 64.0).collect();
+    let bias: Vec<f32> = (0..p.out_channels).map(|o| o as f32 - 9.0).collect();
+    let sums = naive(&p, frame, &x, (signed, zero), &weights);
+    let real = |i: usize, factor: f32| {
+        let o = i % p.out_channels;
+        (sums[i] as f32 * (scales[o] * (0.5 * factor)) + bias[o] * factor).max(0.0)
+    };
+    let epilogue = QuantizedEpilogue { bias: Some(&bias), activation: Activation::Relu };
+    let images = QuantizedImages { bytes: &x, signed, affine: Affine { scale: 0.5, zero } };
+    let pool = Pool::new(threads);
+    for isa in Isa::available() {
+        let conv = QuantizedConv::new(isa, p, &weights, &scales).unwrap();
+        let mut reals = vec![f32::NAN; sums.len()];
+        conv.run(&pool, frame, images, QuantizedConvOut::Real(&mut reals), &epilogue);
+        for (i, &found) in reals.iter().enumerate() {
+            assert_eq!(found, real(i, 1.0), "{isa:?} element {i} of {p:?}");
+        }
+        let q = Quantization { affine: Affine { scale: 3.0, zero: -100 }, low: -128, high: 127 };
+        let mut numbers = vec![0; sums.len()];
+        conv.run(&pool, frame, images, QuantizedConvOut::Quantized(&mut numbers, q), &epilogue);
+        for (i, &found) in numbers.iter().enumerate() {
+            let want = real(i, 1.0 / 3.0).round_ties_even() as i32 - 100;
+            assert_eq!(i32::from(found as i8), want.clamp(-128, 127), "{isa:?} element {i} of {p:?}");
+        }
+    }
+}
+
+/// Padding makes pixels where the image has none.
+#[test]
+fn images_without_pixels_leave_the_bias() {
+    for (groups, channels) in [(1, 3), (2, 4), (4, 4), (70, 70)] {
+        for (input, output) in [([1, 0, 3], [1, 2, 5]), ([1, 3, 0], [1, 5, 2]), ([1, 0, 0], [1, 2, 2])] {
+            let p =
+                ConvParams { groups, padding: [0, 2, 2], ..ConvParams::conv2d(channels, channels, [3, 3]) };
+            check(p, &ConvFrame { batch: 2, input, output }, groups == 2, 1);
         }
     }
 }
