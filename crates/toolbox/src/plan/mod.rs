@@ -240,3 +240,53 @@ fn peak(blocks: &[Block]) -> (u64, i64) {
     }
     (u64::try_from(peak).unwrap_or(u64::MAX), at)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn block(bytes: Range<u64>, life: (i64, i64)) -> Block {
+        let (writes, values, layout) = (vec![life.0], Vec::new(), String::new());
+        Block { memory_id: 1, bytes, life: vec![life], writes, values, layout, role: "" }
+    }
+
+    #[test]
+    fn blocks_that_use_the_same_places_in_turn_are_not_compared() {
+        // Each is needed by the next; three places are used in turn.
+        let blocks: Vec<Block> =
+            (0..3000).map(|i: i64| block(i as u64 % 3 * 64..(i as u64 % 3 + 1) * 64, (i, i + 1))).collect();
+        let mut pairs = 0;
+        each_meeting(&blocks, |_, _| {
+            pairs += 1;
+            true
+        });
+        assert_eq!(pairs, 0);
+    }
+
+    proptest! {
+        #[test]
+        fn blocks_meet_that_share_bytes_and_time(
+            blocks in prop::collection::vec((0..60u64, 1..20u64, 0..30i64, 0..8i64), 0..40),
+        ) {
+            let mut blocks: Vec<Block> = blocks
+                .into_iter()
+                .map(|(start, len, first, more)| block(start..start + len, (first, first + more)))
+                .collect();
+            blocks.sort_by_key(|b| b.bytes.start);
+            let mut found = BTreeSet::new();
+            each_meeting(&blocks, |a, b| found.insert((a.min(b), a.max(b))));
+            let meet = |a: &Block, b: &Block| {
+                a.bytes.start < b.bytes.end
+                    && b.bytes.start < a.bytes.end
+                    && a.life[0].0 <= b.life[0].1
+                    && b.life[0].0 <= a.life[0].1
+            };
+            for b in 0..blocks.len() {
+                for a in 0..b {
+                    prop_assert_eq!(found.contains(&(a, b)), meet(&blocks[a], &blocks[b]), "{} and {}", a, b);
+                }
+            }
+        }
+    }
+}
