@@ -12,6 +12,8 @@ PyTorch's and with each other.
     tools/bench/compare.py resnet18 vit_tiny --threads 1
     tools/bench/compare.py --corpus FOLDER              # every pair NAME, NAME_xnn of conformance cases
     tools/bench/compare.py --same                       # the reference runs the plain program, too
+    tools/bench/compare.py --lowered                    # Pteron runs the lowered program, too
+    tools/bench/compare.py --lowered --corpus FOLDER    # every case NAME_xnn..., quantized ones included
 
 Times are those of one execution, inputs set; memory is the most that the process ever held, for the
 reference above what Python and torch held before the program was loaded.
@@ -198,10 +200,11 @@ def difference(outputs, expected):
     return worst
 
 
-def corpus(folder, names):
-    """Pairs of conformance cases of one network, the first run's inputs and outputs."""
-    for case in sorted(folder.glob("*_xnn/case.json")):
+def corpus(folder, names, only_lowered):
+    """Pairs of conformance cases of one network, or the lowered ones alone; the first run's inputs and outputs."""
+    for case in sorted(folder.glob("*_xnn*/case.json" if only_lowered else "*_xnn/case.json")):
         lowered, plain = case.parent, case.parent.with_name(case.parent.name.removesuffix("_xnn"))
+        plain = lowered if only_lowered else plain
         if not (plain / "case.json").exists() or (names and plain.name not in names):
             continue
         about = json.loads((plain / "case.json").read_text())
@@ -238,7 +241,7 @@ def measure(network, threads, args):
     program = network.plain if args.same else network.lowered
     contestants = [
         Reference(program, network, threads),
-        Pteron(args.pteron, network.plain, network, threads),
+        Pteron(args.pteron, network.lowered if args.lowered else network.plain, network, threads),
     ]
     contestants[1].turn(args.seconds)
     for _ in range(args.rounds):
@@ -301,12 +304,13 @@ def main():
     parser.add_argument("--seconds", type=float, default=0.5, help="length of a turn [default: 0.5]")
     parser.add_argument("--corpus", type=pathlib.Path, help="measure conformance cases of this folder")
     parser.add_argument("--same", action="store_true", help="both run the plain program (slow)")
+    parser.add_argument("--lowered", action="store_true", help="both run the lowered program")
     parser.add_argument("--files", type=pathlib.Path, default=ROOT / "target/bench", help="where exported programs are kept")
     parser.add_argument("--pteron", default=str(ROOT / "target/release/pteron"), help="the command")
     parser.add_argument("--markdown", type=pathlib.Path, help="write the table to this file, too")
     parser.add_argument("--json", type=pathlib.Path, help="write the figures to this file, too")
     args = parser.parse_args()
-    chosen = corpus(args.corpus, args.networks) if args.corpus else exported(args.networks, args.files)
+    chosen = corpus(args.corpus, args.networks, args.lowered) if args.corpus else exported(args.networks, args.files)
     rows = []
     for network in list(chosen):
         for threads in map(int, args.threads.split(",")):

@@ -7,8 +7,7 @@
 use pteron::format::container::Blob;
 use pteron::format::{ptd, pte};
 use pteron::{
-    BackendRegistry, BytesLoader, EValue, Limits, LoadOptions, NamedDataMap, Program, PtdDataMap, Tensor,
-    TensorMeta,
+    BytesLoader, EValue, Limits, LoadOptions, NamedDataMap, Program, PtdDataMap, Tensor, TensorMeta,
 };
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::panic::AssertUnwindSafe;
@@ -60,7 +59,8 @@ fn cases() -> Vec<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata");
     let of =
         |folder: &str| std::fs::read_dir(root.join(folder)).expect("testdata").map(|e| e.unwrap().path());
-    let mut cases: Vec<PathBuf> = of("corpus/tiny").chain(of("dynamic")).chain(of("half")).collect();
+    let mut cases: Vec<PathBuf> =
+        of("corpus/tiny").chain(of("dynamic")).chain(of("half")).chain(of("xnnpack/nodes")).collect();
     cases.retain(|c| c.join("model.pte").exists());
     cases.sort();
     assert!(cases.len() > 50, "only {} cases in {}", cases.len(), root.display());
@@ -74,8 +74,7 @@ fn data_file(case: &Path) -> Option<Vec<u8>> {
 }
 
 fn options(data: Option<Arc<dyn NamedDataMap>>) -> LoadOptions {
-    let mut backends = BackendRegistry::new();
-    backends.register(demo_backend::DemoBackend).unwrap();
+    let backends = pteron::backend_registry().with(demo_backend::DemoBackend);
     LoadOptions { data, ..pteron::load_options().backends(backends).limits(Limits::strict()) }
 }
 

@@ -76,6 +76,12 @@ pub trait Backend: Send + Sync {
         compile_specs: &[CompileSpec<'_>],
     ) -> Result<Box<dyn Delegate>, BackendError>;
 
+    /// A payload as text for people: what it computes, of what. `None` where the backend has no such text.
+    fn listing(&self, processed: &[u8]) -> Option<Result<String, BackendError>> {
+        let _ = processed;
+        None
+    }
+
     /// Changes an option of the whole backend.
     fn set_option(&self, key: &str, value: &OptionValue) -> Result<(), BackendError> {
         let _ = value;
@@ -146,6 +152,11 @@ impl<'a> BackendInitContext<'a> {
         self.isa
     }
 
+    /// Bytes that are left of the limit for backends: for those that do not take them from [`Self::allocate`].
+    pub fn bytes_left(&self) -> usize {
+        self.budget.get()
+    }
+
     /// Zeroed memory to keep, counted against the limit for backends.
     pub fn allocate(&self, bytes: usize) -> Result<AlignedBuffer, BackendError> {
         allocate(&self.budget, bytes)
@@ -180,6 +191,11 @@ impl<'a> BackendExecutionContext<'a> {
     /// The machine's instructions that the delegate may use.
     pub fn isa(&self) -> Isa {
         self.isa
+    }
+
+    /// Bytes that are left of the limit for backends: for those that do not take them from [`Self::allocate`].
+    pub fn bytes_left(&self) -> usize {
+        self.budget.get()
     }
 
     /// Zeroed memory for this execution, counted against the limit for backends.

@@ -11,6 +11,7 @@
 pub mod bef;
 pub mod bundle;
 pub mod convert;
+pub mod delegates;
 pub mod diff;
 pub mod divergence;
 pub mod edit;

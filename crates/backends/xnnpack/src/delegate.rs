@@ -53,12 +53,18 @@ impl Backend for XnnpackBackend {
             kernels: Arc::clone(&self.kernels),
             packs: Packs::default(),
             lowered: Vec::new(),
-            scratch: Scratch::new(Limits::default().scratch_bytes),
+            scratch: Scratch::new(Limits::default().scratch_bytes.min(ctx.bytes_left())),
             generator: Generator::new(0),
         };
         let interface = Interface::of(&delegate.payload);
-        delegate.lower(interface, ctx.pool(), ctx.isa())?;
+        delegate.lower(interface, ctx.pool(), ctx.isa(), ctx.bytes_left())?;
         Ok(Box::new(delegate))
+    }
+
+    fn listing(&self, processed: &[u8]) -> Option<Result<String, BackendError>> {
+        let payload = Payload::read(processed, &format::Limits::default());
+        let payload = payload.map_err(|e| BackendError::new(format!("the payload: {e}")));
+        Some(payload.map(|payload| payload.listing()))
     }
 }
 
@@ -92,13 +98,13 @@ struct XnnpackDelegate {
 
 impl XnnpackDelegate {
     /// Makes the executable for an interface the last.
-    fn lower(&mut self, interface: Interface, pool: &Pool, isa: Isa) -> Result<()> {
+    fn lower(&mut self, interface: Interface, pool: &Pool, isa: Isa, bytes: usize) -> Result<()> {
         let known = self.lowered.iter().position(|(other, level, _)| *other == interface && *level == isa);
         if let Some(at) = known {
             self.lowered[at..].rotate_left(1);
             return Ok(());
         }
-        let graph = raise(&self.payload, &self.data, &self.kernels, &interface)?;
+        let graph = raise(&self.payload, &self.data, &self.kernels, &interface, bytes)?;
         let ctx = KernelContext::new(pool, &self.scratch, &self.generator).with_isa(isa);
         let executable = Executable::with_packs(graph, &ctx, &mut self.packs)?;
         if self.lowered.len() == KEPT {
@@ -126,7 +132,7 @@ impl XnnpackDelegate {
             inputs: views.iter().map(|view| view.sizes().to_vec()).collect(),
             outputs: targets.iter().map(|t| (t.dtype(), order(t))).collect(),
         };
-        self.lower(interface, pool, isa)?;
+        self.lower(interface, pool, isa, ctx.bytes_left())?;
         let Self { lowered, scratch, generator, .. } = self;
         let Some((.., executable)) = lowered.last_mut() else { return fail("nothing was lowered") };
         let kernels = KernelContext::new(pool, scratch, generator).with_isa(isa);

@@ -9,6 +9,22 @@
 //! [`Payload`] is what ExecuTorch's XNNPACK backend leaves in a program: a graph of values and nodes, read and
 //! verified like any other untrusted file. [`XnnpackBackend`] runs it: a payload becomes a graph like that of any
 //! other calls. It is lowered when the program is loaded, and again for inputs of other sizes.
+//!
+//! | kind of node | types |
+//! | --- | --- |
+//! | Conv2d, DepthwiseConv2d, ConvTranspose2d | fp32, fp16, bf16; qint8 and quint8 images with qint8 or qcint8 weights; qdint8 images with those |
+//! | FullyConnected | fp32, fp16, bf16, and mixtures of them; qint8 and quint8 with qint8 or qcint8 weights; qdint8 with qint8, qcint8, qcint4 or qbint4 weights |
+//! | BatchMatrixMultiply, PReLU, ArgMaxPooling2d | fp32, fp16, bf16 |
+//! | every other unary and binary kind, Softmax, AvgPooling2d, GlobalAvgPooling2d, StaticResizeBilinear2D | fp32, fp16, bf16, qint8, quint8 |
+//! | MaxPooling2d, StaticTranspose, StaticReshape, StaticSlice, StaticConstantPad, Concatenate2 to 5, Copy | those, without a change of scales |
+//! | Convert | between any two of those, and from fp32, fp16 and bf16 to qdint8 |
+//!
+//! Whatever else a payload asks for is refused when it is loaded, by an error that names the node and the types:
+//! quint8 weights, weights that are not constant of convolutions, padding by TensorFlow's rule, dilated or
+//! unsymmetrically padded average pooling, padded ArgMaxPooling2d, and ScaledDotProductAttention, which no runtime
+//! has.
+//!
+//! Quantized sums are exact, and are rounded as XNNPACK rounds them.
 #![forbid(unsafe_code)]
 
 mod data;

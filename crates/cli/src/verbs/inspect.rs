@@ -2,6 +2,8 @@ use crate::failure::Result;
 use crate::general::{self, GeneralOpts, InputArg, OutputArg, exit_status};
 use clap::Args;
 use pteron::Limits;
+use toolbox::delegates;
+use toolbox::file::File;
 use toolbox::inspect;
 use toolbox::paths::Paths;
 use toolbox::run::LoadMode;
@@ -16,6 +18,8 @@ use toolbox::run::LoadMode;
     "  pteron inspect model.pte\n\n",
     "  # every constant, operator and delegate\n",
     "  pteron inspect model.pte --all\n\n",
+    "  # nodes and tensors of the delegates\n",
+    "  pteron inspect model.pte --delegates\n\n",
     "  # the operators of a program, for a script\n",
     "  pteron inspect model.pte --json | jq -r '.methods[].operators[].name'",
     exit_status!()
@@ -26,6 +30,9 @@ pub(crate) struct Opts {
     /// Show long lists whole
     #[arg(short, long)]
     all: bool,
+    /// Show what the delegates of a program were given: nodes and tensors, where the backend is known
+    #[arg(long, conflicts_with_all = ["json", "all"])]
+    delegates: bool,
     /// Print JSON: everything, in a form that stays
     #[arg(long)]
     json: bool,
@@ -42,6 +49,14 @@ impl Opts {
     pub(crate) fn run(self, general: &GeneralOpts) -> Result {
         let loader = self.input.open(LoadMode::File)?;
         let (kernels, backends) = (pteron::kernel_registry(), general::backends());
+        if self.delegates {
+            let text = match File::open(loader, "inspect --delegates", &Limits::default())? {
+                File::Program(program) => delegates::listing(&program, &backends)?,
+                _ => String::new(),
+            };
+            let none = "nothing is delegated\n".to_owned();
+            return self.output.write_text(&if text.is_empty() { none } else { text });
+        }
         let report = inspect::inspect(&loader, &kernels, &backends, &Limits::default())?;
         match self.json {
             true => self.output.write_json(&report),

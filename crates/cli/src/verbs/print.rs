@@ -1,9 +1,10 @@
 use super::translate::refused;
 use crate::failure::Result;
-use crate::general::{GeneralOpts, InputArg, OutputArg, exit_status};
+use crate::general::{self, GeneralOpts, InputArg, OutputArg, exit_status};
 use clap::Args;
 use pteron::Limits;
 use toolbox::bef::{self, Program};
+use toolbox::delegates;
 use toolbox::etdump;
 use toolbox::file::File;
 use toolbox::paths::Paths;
@@ -14,7 +15,7 @@ use toolbox::run::LoadMode;
 /// an ETDump event by event
 ///
 /// Of a program every method is a listing: values with types and places, instructions with operators,
-/// values and source lines. Only the tables of the file are read.
+/// values and source lines; payloads of delegates are listed by their backends.
 #[derive(Debug, Args)]
 #[command(after_long_help = concat!(
     "Examples:\n",
@@ -68,7 +69,12 @@ impl Opts {
             }
             None => {
                 let file = File::open(loader, "print", &Limits::default())?;
-                print(&file, PrintOptions { frames: general.verbosity() > 0 })?
+                let mut text = print(&file, PrintOptions { frames: general.verbosity() > 0 })?;
+                if let File::Program(program) = &file {
+                    let payloads = delegates::listing(program, &general::backends())?;
+                    text.extend((!payloads.is_empty()).then_some(format!("\n{payloads}")));
+                }
+                text
             }
         };
         self.output.write_text(&text)

@@ -11,6 +11,7 @@ pub fn sniff_payload(head: &[u8]) -> Option<&'static str> {
         (b"VH00", "Vulkan, header VH00"),
         (b"VK00", "Vulkan, flatbuffer VK00"),
         (b"MP00", "MPS, flatbuffer MP00"),
+        (b"TOSA", "TOSA, flatbuffer TOSA"),
     ];
     const AT_ZERO: &[(&[u8], &str)] = &[
         (b"MLX0", "MLX, MLX0"),

@@ -23,11 +23,28 @@ pub(crate) enum In {
 pub(crate) struct Emit<'k> {
     pub(crate) graph: Graph,
     kernels: &'k KernelRegistry,
+    /// Bytes that nodes may still write.
+    bytes: usize,
 }
 
 impl<'k> Emit<'k> {
-    pub(crate) fn new(kernels: &'k KernelRegistry) -> Self {
-        Self { graph: Graph::new(), kernels }
+    /// An empty graph, whose nodes may write so many bytes together.
+    pub(crate) fn new(kernels: &'k KernelRegistry, bytes: usize) -> Self {
+        Self { graph: Graph::new(), kernels, bytes }
+    }
+
+    /// A value that a node writes, contiguous.
+    fn written(&mut self, dtype: ScalarType, sizes: &[usize]) -> Result<ValueId> {
+        let meta = TensorMeta::contiguous(dtype, sizes)?;
+        let left = self.bytes.checked_sub(meta.nbytes());
+        self.bytes = left.ok_or_else(|| {
+            let needed = meta.nbytes();
+            Error::new(format!(
+                "a result of {needed} bytes, of which `Limits::backend_bytes` leaves {}",
+                self.bytes
+            ))
+        })?;
+        Ok(self.graph.value(meta))
     }
 
     /// Type, sizes and layout of a value.
@@ -63,7 +80,10 @@ impl<'k> Emit<'k> {
         dtype: ScalarType,
         sizes: &[usize],
     ) -> Result<ValueId> {
-        let out = self.graph.value(TensorMeta::contiguous(dtype, sizes)?);
+        let out = match op {
+            Op::Reshape => self.graph.value(TensorMeta::contiguous(dtype, sizes)?),
+            _ => self.written(dtype, sizes)?,
+        };
         self.graph.node(op, inputs, vec![out]);
         Ok(out)
     }
@@ -122,8 +142,8 @@ impl<'k> Emit<'k> {
                 kernel.schema().name
             ));
         }
-        let metas = outs.iter().map(|(dtype, sizes)| TensorMeta::contiguous(*dtype, sizes));
-        let outputs = metas.map(|m| m.map(|m| self.graph.value(m))).collect::<tensor::Result<Vec<_>>>()?;
+        let outputs =
+            outs.iter().map(|(dtype, sizes)| self.written(*dtype, sizes)).collect::<Result<Vec<_>>>()?;
         let outs = vec![CallOut::Tensor; outs.len()];
         self.graph.node(Op::Call(Call { kernel, prepared: None, args: list, outs }), inputs, outputs.clone());
         Ok(outputs)

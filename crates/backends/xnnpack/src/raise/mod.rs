@@ -24,9 +24,6 @@ const FROM_IMAGE: [usize; 4] = [0, 2, 3, 1];
 /// For each dimension of an image of a graph the payload's.
 const TO_IMAGE: [usize; 4] = [0, 3, 1, 2];
 
-/// Bytes of all values of a graph.
-const MAX_BYTES: u64 = 64 << 30;
-
 /// What the caller gives and takes: sizes as the payload's dimensions stand, in the order of its inputs; types and
 /// layouts of the outputs.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -59,15 +56,16 @@ pub(crate) fn scalar_type(datatype: Datatype) -> ScalarType {
     }
 }
 
-/// Raises a payload.
+/// Raises a payload to a graph whose nodes write no more than `bytes` bytes together.
 pub(crate) fn raise(
     payload: &Payload,
     data: &Data,
     kernels: &KernelRegistry,
     interface: &Interface,
+    bytes: usize,
 ) -> Result<Graph> {
     let values = vec![Slot::default(); payload.values.len()];
-    let mut raise = Raise { payload, data, emit: Emit::new(kernels), values, bytes: 0 };
+    let mut raise = Raise { payload, data, emit: Emit::new(kernels, bytes), values };
     for (&v, dims) in payload.inputs.iter().zip(&interface.inputs) {
         let dtype = scalar_type(payload.values[v].datatype);
         let id = raise.emit.graph.input(TensorMeta::contiguous(dtype, dims)?);
@@ -119,8 +117,6 @@ struct Raise<'a> {
     data: &'a Data,
     emit: Emit<'a>,
     values: Vec<Slot>,
-    /// Bytes of the values that are known.
-    bytes: u64,
 }
 
 impl Raise<'_> {
@@ -140,10 +136,6 @@ impl Raise<'_> {
         if dims.len() != value.dims.len() {
             return fail(format!("value %{} of {dims:?} for {:?}", value.id, value.dims));
         }
-        let bytes = value.datatype.nbytes(dims).and_then(|bytes| self.bytes.checked_add(bytes));
-        self.bytes = bytes.filter(|bytes| *bytes <= MAX_BYTES).ok_or_else(|| {
-            Error::new(format!("values up to %{} of {dims:?}: more than {MAX_BYTES} bytes", value.id))
-        })?;
         let slot = &mut self.values[v];
         slot.dims = Some(dims.to_vec());
         match form {
