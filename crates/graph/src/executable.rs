@@ -5,16 +5,17 @@ use crate::lower::lower;
 use crate::packs::Packs;
 use crate::step::Step;
 use operator::{Error, KernelContext, Result};
-use tensor::{Arenas, Extent, TensorMeta, TensorView, TensorViewMut};
+use std::sync::Arc;
+use tensor::{AlignedBuffer, Arenas, Extent, TensorMeta, TensorView, TensorViewMut};
 use trace::{Place, Tracer};
 
 /// A graph ready to run: steps in the order in which they run, weights packed, a workspace with a place
 /// for every value.
 pub struct Executable {
-    pub(crate) steps: Vec<Step>,
-    pub(crate) values: Vec<Slot>,
-    pub(crate) inputs: Vec<TensorMeta>,
-    pub(crate) outputs: Vec<usize>,
+    pub(crate) steps: Arc<[Step]>,
+    pub(crate) values: Arc<[Slot]>,
+    pub(crate) inputs: Arc<[TensorMeta]>,
+    pub(crate) outputs: Arc<[usize]>,
     pub(crate) arena: Arenas,
     pub(crate) workspace: usize,
     /// The instruction whose result the step computes that failed last.
@@ -53,6 +54,21 @@ impl Executable {
         lower(graph, ctx.isa(), packs)
     }
 
+    /// The same steps, with their weights, over a workspace of their own.
+    pub fn fork(&self) -> Result<Self> {
+        let mut arena = Arenas::new();
+        arena.push(AlignedBuffer::zeroed(self.workspace)?);
+        Ok(Self {
+            steps: Arc::clone(&self.steps),
+            values: Arc::clone(&self.values),
+            inputs: Arc::clone(&self.inputs),
+            outputs: Arc::clone(&self.outputs),
+            arena,
+            workspace: self.workspace,
+            failed: Place::default(),
+        })
+    }
+
     /// Bytes of the workspace.
     pub fn workspace_bytes(&self) -> usize {
         self.workspace
@@ -80,7 +96,7 @@ impl Executable {
         if inputs.len() != self.inputs.len() || outputs.len() != self.outputs.len() {
             return Err(Error::invalid("a graph is run with other inputs or outputs than it has"));
         }
-        for (given, expected) in inputs.iter().zip(&self.inputs) {
+        for (given, expected) in inputs.iter().zip(&*self.inputs) {
             let (order, sizes) = (given.meta().dim_order(), expected.sizes());
             let same = given.meta().sizes() == sizes && given.dtype() == expected.dtype();
             if !same || !order.same_layout(expected.dim_order(), sizes) {
@@ -88,7 +104,7 @@ impl Executable {
                 return Err(Error::invalid(format!("an input {given} of a graph lowered for {expected}")));
             }
         }
-        for step in &self.steps {
+        for step in &*self.steps {
             let outcome = step.traced(ctx, tracer, &self.values, &mut self.arena, inputs);
             if let Err(error) = outcome {
                 self.failed = step.origin;

@@ -105,8 +105,8 @@ pub(crate) fn lower(mut graph: Graph, isa: Isa, packs: &mut Packs) -> Result<Exe
     let mut arena = Arenas::new();
     arena.push(AlignedBuffer::zeroed(workspace)?);
     Ok(Executable {
-        steps,
-        values,
+        steps: steps.into(),
+        values: values.into(),
         inputs: graph.inputs.iter().map(|&v| graph.meta(v).clone()).collect(),
         outputs: graph.outputs.iter().map(|v| v.0).collect(),
         arena,

@@ -5,16 +5,19 @@ use kernels::compute::{Conv, ConvParams, Layout, PackedB};
 use operator::Result;
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 /// Finds packed weights again, for as long as somebody holds them: a graph that is lowered for other sizes
 /// has the weights that it had, and so has a call that runs outside of graphs.
 ///
 /// Constants that are shared are known by their address: they outlive the packs that were made of them.
 /// One that a pass has computed is known by a hash of its bytes. All executables of a `Packs` work with the
-/// same instructions.
+/// same instructions. Clones share what was packed, and work on the same constants.
+#[derive(Clone, Default)]
+pub struct Packs(Arc<Mutex<Table>>);
+
 #[derive(Default)]
-pub struct Packs {
+struct Table {
     hasher: RandomState,
     made: HashMap<Source, Vec<Made>>,
     /// Entries at which the next look for those that nobody holds is due.
@@ -50,7 +53,8 @@ impl Packs {
         form: MatrixForm,
         pack: impl FnOnce() -> Result<PackedB>,
     ) -> Result<Arc<PackedB>> {
-        let list = self.of(constant);
+        let mut table = self.lock();
+        let list = table.of(constant);
         let found = list.iter().find_map(|made| match made {
             Made::Matrix(other, weak) if *other == form => weak.upgrade(),
             _ => None,
@@ -71,7 +75,8 @@ impl Packs {
         layout: Layout,
         pack: impl FnOnce() -> Result<Conv>,
     ) -> Result<Arc<Conv>> {
-        let list = self.of(constant);
+        let mut table = self.lock();
+        let list = table.of(constant);
         let found = list.iter().find_map(|made| match made {
             Made::Conv(p, l, weak) if *p == params && *l == layout => weak.upgrade(),
             _ => None,
@@ -84,6 +89,12 @@ impl Packs {
         Ok(packed)
     }
 
+    fn lock(&self) -> MutexGuard<'_, Table> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Table {
     /// What was made of a constant and is still there.
     fn of(&mut self, constant: &Constant) -> &mut Vec<Made> {
         let bytes = constant.bytes();

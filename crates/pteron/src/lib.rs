@@ -101,8 +101,8 @@ pub use pool::Pool;
 pub use runtime::{
     Backend, BackendError, BackendExecutionContext, BackendInitContext, BackendRegistry, BytesLoader,
     CompileSpec, DataLoader, Delegate, Error, FileLoader, FreeableBuffer, Limits, LoadOptions, MergedDataMap,
-    Method, MethodMeta, Missing, MmapLoader, Module, NamedDataMap, Program, PtdDataMap, Result, ValueMeta,
-    discard_unfinished_files, replace_file, write_stream,
+    Method, MethodMeta, Missing, MmapLoader, Module, NamedDataMap, Program, PtdDataMap, Result, Session,
+    SharedMethod, ValueMeta, discard_unfinished_files, replace_file, write_stream,
 };
 #[cfg(feature = "training")]
 pub use runtime::{Sgd, SgdOptions, TrainingModule};

@@ -97,6 +97,13 @@ pub trait Backend: Send + Sync {
 /// What a backend made of one payload: the handle that the reference calls `DelegateHandle`.
 /// Dropping it destroys it.
 pub trait Delegate: Send {
+    /// Another delegate of the same payload, for another instance of the method: with its own memory and
+    /// state, sharing weights. `None`, the default, means that there is no other way than to load the method
+    /// again.
+    fn fork(&self) -> Option<Box<dyn Delegate>> {
+        None
+    }
+
     /// How many of a call's arguments, from the first on, are inputs. The rest are outputs.
     fn num_inputs(&self) -> usize;
 

@@ -32,6 +32,7 @@ mod program;
 mod raise;
 mod region;
 mod replace;
+mod session;
 mod step;
 #[cfg(feature = "training")]
 mod training;
@@ -55,5 +56,6 @@ pub use options::LoadOptions;
 pub use program::Program;
 pub use raise::Places;
 pub use replace::{discard_unfinished_files, replace_file, replaced_path, write_stream};
+pub use session::{Session, SharedMethod};
 #[cfg(feature = "training")]
 pub use training::{Sgd, SgdOptions, TrainingModule};

@@ -10,7 +10,7 @@ use format::pte::TensorData;
 use operator::{EValue, Generator, Isa, Scratch, Tag};
 use pool::Pool;
 use std::sync::Arc;
-use tensor::{AlignedBuffer, ShapeDynamism, Tensor, TensorView};
+use tensor::{AlignedBuffer, ShapeDynamism, Tensor, TensorView, TensorViewMut};
 use trace::EventTracer;
 
 /// A method of a program, loaded and ready to execute: its values, its memory, its kernels.
@@ -136,6 +136,71 @@ impl Method {
         let target = self.state.arenas.bytes_mut(extent)?;
         tensor.relayout(&mut tensor::TensorViewMut::new(&mut slot.meta, target)?)?;
         Ok(())
+    }
+
+    /// The memory of an input, to be filled in place before [`Self::run`]: nothing is copied. `sizes` are
+    /// those of the tensor to come, within the bounds of the input; the dim order is the input's.
+    pub fn input_mut(&mut self, index: usize, sizes: &[usize]) -> Result<TensorViewMut<'_>> {
+        let Some(&id) = self.inputs.get(index) else {
+            return Err(self.input_error(InputProblem::Index { index, count: self.inputs.len() }));
+        };
+        let value = &self.state.values[id];
+        let (problem, home) = match value.tensor() {
+            Some(t) => (shape_problem(index, t.meta.dynamism(), &t.bound, sizes), t.home),
+            None => {
+                let expected = tag(value);
+                (Some(InputProblem::Kind { index, expected, found: Tag::Tensor }), Storage::Nowhere)
+            }
+        };
+        if let Some(problem) = problem {
+            return Err(self.input_error(problem));
+        }
+        let (Storage::Arena(extent), Some(slot)) = (home, self.state.values[id].tensor_mut()) else {
+            return Err(Error::Unsupported(format!("input {index} of method `{}` is a constant", self.name)));
+        };
+        slot.meta.resize(sizes)?;
+        slot.storage = home;
+        self.input_set[index] = true;
+        let extent = tensor::Extent { len: slot.meta.nbytes(), ..extent };
+        Ok(TensorViewMut::new(&mut slot.meta, self.state.arenas.bytes_mut(extent)?)?)
+    }
+
+    /// Sets the inputs, runs, and copies the outputs into tensors that are there: nothing is allocated.
+    /// Inputs and outputs are tensors, all of them; the outputs have the types of the method's, and room for
+    /// their sizes, to which they are resized; they keep their own dim orders.
+    pub fn run_into(&mut self, inputs: &[TensorView<'_>], outputs: &mut [TensorViewMut<'_>]) -> Result<()> {
+        if inputs.len() != self.inputs.len() {
+            let count = InputProblem::Count { expected: self.inputs.len(), found: inputs.len() };
+            return Err(self.input_error(count));
+        }
+        if outputs.len() != self.outputs.len() {
+            return Err(self.no_output(outputs.len()));
+        }
+        for (i, tensor) in inputs.iter().enumerate() {
+            self.set_input_tensor(i, *tensor)?;
+        }
+        self.run()?;
+        for (i, out) in outputs.iter_mut().enumerate() {
+            let found = self.output_tensor(i)?;
+            out.reshape(found.sizes())?;
+            found.relayout(out)?;
+        }
+        Ok(())
+    }
+
+    /// The position of the input to which the exporter gave this name, if it named any.
+    pub fn input_index(&self, name: &str) -> Option<usize> {
+        self.position(&self.inputs, name)
+    }
+
+    /// The position of the output to which the exporter gave this name, if it named any.
+    pub fn output_index(&self, name: &str) -> Option<usize> {
+        self.position(&self.outputs, name)
+    }
+
+    fn position(&self, ids: &[Id], name: &str) -> Option<usize> {
+        ids.iter()
+            .position(|&id| self.state.values[id].tensor().is_some_and(|t| t.name.as_deref() == Some(name)))
     }
 
     /// The number of inputs.

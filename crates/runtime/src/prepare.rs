@@ -38,7 +38,8 @@ pub(crate) fn prepare(method: &mut Method) {
                 },
                 _ => continue,
             };
-            call.prepared = prepare_call(call, state, &def_use, *isa, packs).unwrap_or_default();
+            let prepared = prepare_call(call, state, &def_use, *isa, packs).unwrap_or_default();
+            call.prepared = prepared.map(Arc::from);
         }
     }
 }

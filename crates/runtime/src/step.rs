@@ -6,6 +6,7 @@ use operator::{Kernel, PreparedKernel};
 use std::sync::Arc;
 
 /// One instruction.
+#[derive(Clone)]
 pub(crate) enum Step {
     Kernel(KernelStep),
     Delegate(DelegateStep),
@@ -25,11 +26,12 @@ pub(crate) enum Step {
 }
 
 /// A kernel call with its arguments resolved.
+#[derive(Clone)]
 pub(crate) struct KernelStep {
     /// Index in the operator table of the plan.
     pub(crate) operator: usize,
     pub(crate) kernel: Arc<dyn Kernel>,
-    pub(crate) prepared: Option<Box<dyn PreparedKernel>>,
+    pub(crate) prepared: Option<Arc<dyn PreparedKernel>>,
     /// What stands at each position of the schema.
     pub(crate) args: Box<[ArgStep]>,
     /// What the call writes, in the order of [`operator::Outs`].
@@ -37,6 +39,7 @@ pub(crate) struct KernelStep {
 }
 
 /// A delegate call with its arguments resolved.
+#[derive(Clone)]
 pub(crate) struct DelegateStep {
     /// Index in the delegate table of the plan.
     pub(crate) delegate: usize,
@@ -46,6 +49,7 @@ pub(crate) struct DelegateStep {
 
 /// A run of kernel calls that is executed as one. The calls themselves still stand behind it, so that
 /// the numbers of instructions stay what they are.
+#[derive(Clone)]
 pub(crate) struct RegionStep {
     /// Index in the method's table of regions.
     pub(crate) region: usize,
@@ -83,6 +87,7 @@ pub(crate) struct DelegateEntry {
 }
 
 /// A sequence of instructions.
+#[derive(Clone)]
 pub(crate) struct Chain {
     pub(crate) steps: Vec<Step>,
 }

@@ -5,6 +5,9 @@
 use crate::{AlignedBuffer, Error, Result};
 use std::ops::Range;
 
+/// The bytes that are looked at together when arenas are copied.
+const PAGE_BYTES: usize = 4096;
+
 /// A range of bytes of one arena.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Extent {
@@ -44,6 +47,21 @@ impl Arenas {
     pub fn push(&mut self, buffer: AlignedBuffer) -> usize {
         self.buffers.push(buffer);
         self.buffers.len() - 1
+    }
+
+    /// Arenas with the same bytes. Pages that hold nothing but zeros are not touched, so that they take no
+    /// memory.
+    pub fn try_clone(&self) -> Result<Self> {
+        let copy = |buffer: &AlignedBuffer| {
+            let mut new = AlignedBuffer::zeroed(buffer.len())?;
+            for (to, from) in new.chunks_mut(PAGE_BYTES).zip(buffer.chunks(PAGE_BYTES)) {
+                if from.iter().any(|&byte| byte != 0) {
+                    to.copy_from_slice(from);
+                }
+            }
+            Ok(new)
+        };
+        Ok(Self { buffers: self.buffers.iter().map(copy).collect::<Result<_>>()?, lent: Vec::new() })
     }
 
     /// The number of arenas.

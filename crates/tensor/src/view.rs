@@ -71,6 +71,13 @@ impl<'a> TensorView<'a> {
         bytemuck::try_cast_slice(self.data).map_err(|_| Error::Misaligned { dtype: T::DTYPE })
     }
 
+    /// The elements in row-major order of [`Self::sizes`]. A tensor that is laid out otherwise is refused:
+    /// [`Self::to_vec`] copies its elements in that order, [`Self::storage`] has them as they lie.
+    pub fn as_slice<T: Element>(&self) -> Result<&'a [T]> {
+        self.meta.require_row_major()?;
+        self.storage()
+    }
+
     /// A copy of the elements in row-major order of [`Self::sizes`], whatever the layout.
     pub fn to_vec<T: Element>(&self) -> Result<Vec<T>> {
         if self.meta.is_row_major() {
@@ -163,6 +170,18 @@ impl<'a> TensorViewMut<'a> {
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         let n = self.meta.nbytes();
         &mut self.data[..n]
+    }
+
+    /// The elements in row-major order of [`Self::sizes`]; refused if they lie otherwise.
+    pub fn as_slice<T: Element>(&self) -> Result<&[T]> {
+        self.meta.require_row_major()?;
+        self.storage()
+    }
+
+    /// The elements in row-major order of [`Self::sizes`], to write; refused if they lie otherwise.
+    pub fn as_mut_slice<T: Element>(&mut self) -> Result<&mut [T]> {
+        self.meta.require_row_major()?;
+        self.storage_mut()
     }
 
     /// The elements in storage order: outermost first is the first dimension of [`Self::dim_order`].

@@ -118,6 +118,10 @@ struct DemoDelegate {
 }
 
 impl Delegate for DemoDelegate {
+    fn fork(&self) -> Option<Box<dyn Delegate>> {
+        Some(Box::new(DemoDelegate { program: self.program.clone() }))
+    }
+
     fn num_inputs(&self) -> usize {
         if self.program.contains(&Operation::Sin) { 1 } else { 3 }
     }

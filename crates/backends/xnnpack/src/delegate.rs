@@ -47,8 +47,8 @@ impl Backend for XnnpackBackend {
         let num_inputs = inputs_of_calls(&payload)?;
         let data = Data::load(&payload, &processed, ctx.named_data())?;
         let mut delegate = XnnpackDelegate {
-            payload,
-            data,
+            payload: Arc::new(payload),
+            data: Arc::new(data),
             num_inputs,
             kernels: Arc::clone(&self.kernels),
             packs: Packs::default(),
@@ -85,8 +85,8 @@ fn inputs_of_calls(payload: &Payload) -> Result<usize> {
 
 /// A payload with the executables that were made of it.
 struct XnnpackDelegate {
-    payload: Payload,
-    data: Data,
+    payload: Arc<Payload>,
+    data: Arc<Data>,
     num_inputs: usize,
     kernels: Arc<KernelRegistry>,
     packs: Packs,
@@ -198,6 +198,22 @@ fn targets<'o>(outputs: &'o mut [Out<'_>], expected: usize) -> Result<Vec<Tensor
 }
 
 impl Delegate for XnnpackDelegate {
+    fn fork(&self) -> Option<Box<dyn Delegate>> {
+        let lowered = self.lowered.iter().map(|(interface, isa, executable)| {
+            executable.fork().ok().map(|executable| (interface.clone(), *isa, executable))
+        });
+        Some(Box::new(Self {
+            payload: Arc::clone(&self.payload),
+            data: Arc::clone(&self.data),
+            num_inputs: self.num_inputs,
+            kernels: Arc::clone(&self.kernels),
+            packs: self.packs.clone(),
+            lowered: lowered.collect::<Option<_>>()?,
+            scratch: Scratch::new(Limits::default().scratch_bytes),
+            generator: Generator::new(0),
+        }))
+    }
+
     fn num_inputs(&self) -> usize {
         self.num_inputs
     }

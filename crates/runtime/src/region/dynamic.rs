@@ -99,6 +99,27 @@ impl DynamicRegion {
         })
     }
 
+    /// The same region for another instance of the method, with what was lowered so far.
+    pub(crate) fn fork(&self) -> crate::Result<Self> {
+        let plan = |plan: &Plan| {
+            let lowered = plan.lowered.as_ref().map(Lowered::fork).transpose()?;
+            Ok(Plan { key: plan.key.clone(), lowered, used: plan.used })
+        };
+        Ok(Self {
+            def_use: Arc::clone(&self.def_use),
+            chain: self.chain,
+            range: self.range.clone(),
+            size_keys: self.size_keys.clone(),
+            number_keys: self.number_keys.clone(),
+            plans: self.plans.iter().map(plan).collect::<crate::Result<_>>()?,
+            remembered: self.remembered.clone(),
+            clock: self.clock,
+            key: Vec::new(),
+            recorded: Recorded::default(),
+            failures: self.failures,
+        })
+    }
+
     /// Looks at the sizes and numbers that are there now, and says how to run.
     pub(crate) fn choose(&mut self, state: &State) -> Choice {
         self.clock += 1;

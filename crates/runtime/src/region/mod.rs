@@ -49,6 +49,30 @@ pub(crate) struct Lowered {
     pub(crate) views: Vec<(Id, Id, Shape)>,
 }
 
+impl Region {
+    /// The same region for another instance of the method.
+    pub(crate) fn fork(&self) -> crate::Result<Self> {
+        Ok(match self {
+            Self::Fixed(lowered) => Self::Fixed(Box::new(lowered.fork()?)),
+            Self::Dynamic(region) => Self::Dynamic(Box::new(region.fork()?)),
+        })
+    }
+}
+
+impl Lowered {
+    fn fork(&self) -> crate::Result<Self> {
+        let executable = self.executable.fork().map_err(|e| crate::Error::Unsupported(e.to_string()))?;
+        Ok(Self {
+            executable,
+            args: self.args.clone(),
+            outs: self.outs.clone(),
+            sizes: self.sizes.clone(),
+            numbers: self.numbers.clone(),
+            views: self.views.clone(),
+        })
+    }
+}
+
 /// Lowers the regions of a method whose sizes are fixed.
 pub(crate) fn lower_fixed(method: &mut Method, def_use: &DefUse) {
     each_run(method, def_use, |method, run| {

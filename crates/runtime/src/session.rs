@@ -1,0 +1,167 @@
+//! Executing one loaded method from several threads at a time.
+
+use crate::call::State;
+use crate::method::Method;
+use crate::region::Region;
+use crate::step::DelegateEntry;
+use crate::{Error, Result};
+use operator::{EValue, Generator, Scratch};
+use std::ops::{Deref, DerefMut};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+impl Method {
+    /// Another instance of this method, for another thread. Both share constants, packed weights and
+    /// prepared kernels; the new one has memory of its own, with what this one's holds now, and keeps its own
+    /// mutable state from then on.
+    ///
+    /// Fails if a delegate of the method cannot be forked (see [`Delegate::fork`](crate::Delegate::fork)):
+    /// such a method is loaded again instead.
+    pub fn fork(&self) -> Result<Method> {
+        let delegates = self.delegates.iter().map(|entry| {
+            let forked = entry.delegate.fork().ok_or_else(|| {
+                Error::Unsupported(format!(
+                    "method `{}` has a delegate of `{}`, which cannot be forked: load the method again",
+                    self.name, entry.backend
+                ))
+            })?;
+            Ok(DelegateEntry { backend: Arc::clone(&entry.backend), delegate: forked })
+        });
+        Ok(Method {
+            program: self.program.clone(),
+            plan: self.plan,
+            name: Arc::clone(&self.name),
+            state: self.state.fork()?,
+            chains: self.chains.clone(),
+            delegates: delegates.collect::<Result<_>>()?,
+            regions: self.regions.iter().map(Region::fork).collect::<Result<_>>()?,
+            packs: self.packs.clone(),
+            operators: self.operators.clone(),
+            inputs: self.inputs.clone(),
+            outputs: self.outputs.clone(),
+            input_set: self.input_set.clone(),
+            planned_arenas: self.planned_arenas,
+            scratch: Scratch::new(self.limits.scratch_bytes),
+            generator: Generator::new(self.generator.next_u64()),
+            pool: self.pool.clone(),
+            isa: self.isa,
+            tracer: self.tracer.clone(),
+            limits: self.limits.clone(),
+        })
+    }
+}
+
+impl State {
+    fn fork(&self) -> Result<Self> {
+        Ok(Self {
+            values: self.values.clone(),
+            arenas: self.arenas.try_clone()?,
+            constants: self.constants.clone(),
+        })
+    }
+}
+
+/// A loaded method that several threads execute at a time through `&self`.
+///
+/// An instance (see [`Method::fork`]) is made when all there are are busy, and kept for the next execution.
+/// Weights are there once, whatever the number of instances.
+///
+/// ```no_run
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use pteron_runtime::{LoadOptions, Program, SharedMethod};
+/// use tensor::Tensor;
+///
+/// let program = Program::open("model.pte")?;
+/// let forward = SharedMethod::new(program.load_method("forward", LoadOptions::default())?)?;
+/// std::thread::scope(|threads| {
+///     for _ in 0..8 {
+///         threads.spawn(|| forward.execute(&[Tensor::from_slice(&[1, 2], &[0.5f32, 2.0])?.into()]));
+///     }
+/// });
+/// # Ok(()) }
+/// ```
+pub struct SharedMethod {
+    /// The instance that the others are made of; it is never executed.
+    first: Mutex<Method>,
+    idle: Mutex<Vec<Method>>,
+    /// Whether an execution leaves something for the next.
+    has_state: bool,
+}
+
+impl SharedMethod {
+    /// Shares a method. Fails if it cannot be forked.
+    pub fn new(method: Method) -> Result<Self> {
+        let idle = vec![method.fork()?];
+        let has_state = method.state().next().is_some();
+        Ok(Self { first: Mutex::new(method), idle: Mutex::new(idle), has_state })
+    }
+
+    /// Executes the method. Each execution starts with the state that the method had when it was shared:
+    /// whoever wants state that goes on, such as a cache, holds a [`Self::session`].
+    pub fn execute(&self, inputs: &[EValue]) -> Result<Vec<EValue>> {
+        self.session()?.execute(inputs)
+    }
+
+    /// An instance to be used alone, with the state that the method had when it was shared. It is given back
+    /// when it is dropped.
+    pub fn session(&self) -> Result<Session<'_>> {
+        let idle = lock(&self.idle).pop();
+        let method = match idle {
+            Some(method) => method,
+            None => lock(&self.first).fork()?,
+        };
+        Ok(Session { owner: self, method: Some(method) })
+    }
+
+    /// How many instances are idle now.
+    pub fn idle(&self) -> usize {
+        lock(&self.idle).len()
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// An instance of a [`SharedMethod`], to be used alone: a [`Method`] until it is dropped.
+pub struct Session<'a> {
+    owner: &'a SharedMethod,
+    /// There until the session is dropped.
+    method: Option<Method>,
+}
+
+impl Deref for Session<'_> {
+    type Target = Method;
+    fn deref(&self) -> &Method {
+        self.method.as_ref().expect("the method is there until the session is dropped")
+    }
+}
+
+impl DerefMut for Session<'_> {
+    fn deref_mut(&mut self) -> &mut Method {
+        self.method.as_mut().expect("the method is there until the session is dropped")
+    }
+}
+
+impl Drop for Session<'_> {
+    fn drop(&mut self) {
+        // What has state is not used again, and neither is what may have panicked halfway.
+        if let Some(method) = self.method.take()
+            && !self.owner.has_state
+            && !std::thread::panicking()
+        {
+            lock(&self.owner.idle).push(method);
+        }
+    }
+}
+
+impl std::fmt::Debug for SharedMethod {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "SharedMethod({:?}, {} idle)", lock(&self.first), self.idle())
+    }
+}
+
+impl std::fmt::Debug for Session<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Session({:?})", **self)
+    }
+}
