@@ -124,7 +124,8 @@ fn seen(results: impl IntoIterator<Item = Value>) -> Vec<Option<i64>> {
 
 #[test]
 fn random_graphs_give_what_they_should_and_leak_nothing() {
-    let count: usize = std::env::var("PTERON_STRESS").ok().and_then(|n| n.parse().ok()).unwrap_or(400);
+    let few = if cfg!(miri) { 8 } else { 400 };
+    let count: usize = std::env::var("PTERON_STRESS").ok().and_then(|n| n.parse().ok()).unwrap_or(few);
     let hosts: Vec<HostContext> = std::iter::once(WorkQueue::single_threaded())
         .chain([1, 2, 4].map(|n| WorkQueue::multi_threaded(&Pool::new(n))))
         .map(|queue| HostContext::builder(KernelRegistry::new(), queue).build())
@@ -160,7 +161,7 @@ fn cancelled_graphs_end_and_leak_nothing() {
     let live = Arc::new(AtomicI64::new(0));
     let mut random = Random(7);
     let host = HostContext::builder(KernelRegistry::new(), WorkQueue::multi_threaded(&Pool::new(3))).build();
-    for _ in 0..200 {
+    for _ in 0..if cfg!(miri) { 4 } else { 200 } {
         let (function, _) = graph(&mut random, &live, false);
         let context = ExecutionContext::new(&host);
         let results = function.execute_later(&context, &[]);

@@ -81,14 +81,20 @@ mod tests {
     use super::*;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
+    /// A number of repetitions, few of them under Miri, which is slow.
+    const fn times(count: usize) -> usize {
+        if cfg!(miri) { count.div_ceil(50) } else { count }
+    }
+
     #[test]
     fn every_item_is_visited_once() {
+        const ITEMS: usize = times(1000);
         for threads in [1, 2, 3, 8] {
             let pool = Pool::new(threads);
-            for grain in [0, 1, 7, 999, 1000, 5000] {
-                let hits: Vec<AtomicUsize> = (0..1000).map(|_| AtomicUsize::new(0)).collect();
-                pool.parallel_for(1000, grain, &|range| {
-                    assert!(range.len() >= grain.min(1000) || range.end == 1000);
+            for grain in [0, 1, 7, ITEMS - 1, ITEMS, 5 * ITEMS] {
+                let hits: Vec<AtomicUsize> = (0..ITEMS).map(|_| AtomicUsize::new(0)).collect();
+                pool.parallel_for(ITEMS, grain, &|range| {
+                    assert!(range.len() >= grain.min(ITEMS) || range.end == ITEMS);
                     for i in range {
                         hits[i].fetch_add(1, Ordering::Relaxed);
                     }
@@ -101,7 +107,7 @@ mod tests {
     #[test]
     fn chunks_are_disjoint_and_numbered() {
         let pool = Pool::new(2);
-        let mut data = vec![0usize; 1003];
+        let mut data = vec![0usize; times(1000) + 3];
         pool.parallel_chunks_mut(&mut data, 10, 1, &|i, c| c.fill(i + 1));
         assert!(data.iter().enumerate().all(|(i, &v)| v == i / 10 + 1));
     }
@@ -112,18 +118,18 @@ mod tests {
         let count = AtomicUsize::new(0);
         pool.parallel_for(20, 1, &|outer| {
             for _ in outer {
-                pool.parallel_for(50, 1, &|inner| {
+                pool.parallel_for(times(50), 1, &|inner| {
                     count.fetch_add(inner.len(), Ordering::Relaxed);
                 });
             }
         });
-        assert_eq!(count.load(Ordering::Relaxed), 1000);
+        assert_eq!(count.load(Ordering::Relaxed), 20 * times(50));
     }
 
     #[test]
     fn a_panic_reaches_the_caller_and_the_pool_goes_on() {
         let pool = Pool::new(3);
-        for _ in 0..50 {
+        for _ in 0..times(50) {
             let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
                 pool.parallel_for(64, 1, &|range| {
                     if range.contains(&40) {
@@ -147,7 +153,7 @@ mod tests {
         std::thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| {
-                    for _ in 0..500 {
+                    for _ in 0..times(500) {
                         pool.clone().parallel_for(16, 1, &|range| {
                             count.fetch_add(range.len(), Ordering::Relaxed);
                         });
@@ -155,14 +161,14 @@ mod tests {
                 });
             }
         });
-        assert_eq!(count.load(Ordering::Relaxed), 4 * 500 * 16);
+        assert_eq!(count.load(Ordering::Relaxed), 4 * times(500) * 16);
     }
 
     #[test]
     fn many_short_loops_and_pools() {
-        for _ in 0..50 {
+        for _ in 0..times(50) {
             let pool = Pool::new(4);
-            for _ in 0..100 {
+            for _ in 0..times(100) {
                 let count = AtomicUsize::new(0);
                 pool.parallel_for(8, 1, &|range| {
                     count.fetch_add(range.len(), Ordering::Relaxed);

@@ -250,6 +250,7 @@ mod tests {
 
     #[test]
     fn the_multi_threaded_queue_runs_tasks_that_add_tasks() {
+        const DEPTH: usize = if cfg!(miri) { 4 } else { 12 };
         for threads in [1, 2, 4] {
             let queue = WorkQueue::multi_threaded(&Pool::new(threads));
             let count = Arc::new(AtomicUsize::new(0));
@@ -260,9 +261,9 @@ mod tests {
                     queue.add_task(Box::new(move || tree(&q, &c, depth - 1)));
                 }
             }
-            tree(&queue, &count, 12);
+            tree(&queue, &count, DEPTH);
             queue.quiesce();
-            assert_eq!(count.load(Ordering::Relaxed), (1 << 13) - 1);
+            assert_eq!(count.load(Ordering::Relaxed), (2 << DEPTH) - 1);
         }
     }
 
@@ -319,16 +320,17 @@ mod tests {
         let pool = Pool::new(3);
         let queue = WorkQueue::multi_threaded(&pool);
         let count = Arc::new(AtomicUsize::new(0));
-        for _ in 0..20 {
+        const TASKS: usize = if cfg!(miri) { 2 } else { 20 };
+        for _ in 0..TASKS {
             let (p, c) = (pool.clone(), Arc::clone(&count));
             queue.add_task(Box::new(move || {
-                p.parallel_for(100, 1, &|r| {
+                p.parallel_for(10, 1, &|r| {
                     c.fetch_add(r.len(), Ordering::Relaxed);
                 })
             }));
         }
         queue.quiesce();
-        assert_eq!(count.load(Ordering::Relaxed), 2000);
+        assert_eq!(count.load(Ordering::Relaxed), TASKS * 10);
         let p = pool.clone();
         queue.add_task(Box::new(move || {
             std::thread::sleep(Duration::from_millis(5));

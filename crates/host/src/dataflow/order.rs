@@ -199,6 +199,7 @@ mod tests {
 
     proptest! {
         #[test]
+        #[cfg_attr(miri, ignore = "many cases of safe code")]
         fn runs_are_sorted_as_anything_else(
             first in 0u32..60,
             rest in prop::collection::btree_set(0u32..60, 1..40),
@@ -218,6 +219,7 @@ mod tests {
         }
 
         #[test]
+        #[cfg_attr(miri, ignore = "many cases of safe code")]
         fn sorts(mut items in prop::collection::vec(0u32..50, 0..300)) {
             let mut expected = items.clone();
             expected.sort_unstable();
