@@ -151,7 +151,7 @@ fn attribute() -> impl Strategy<Value = Attribute> {
 fn location() -> impl Strategy<Value = Location> {
     let leaf = prop_oneof![
         Just(Location::Unknown),
-        (text(), any::<u32>(), any::<u32>()).prop_map(|(file, line, column)| Location::FileLineCol {
+        (name(), any::<u32>(), any::<u32>()).prop_map(|(file, line, column)| Location::FileLineCol {
             file,
             line,
             column

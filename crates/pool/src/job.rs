@@ -3,9 +3,8 @@
 
 use crate::event::Event;
 use crate::limits::SPIN;
-use crate::sync::{AtomicBool, AtomicU64, AtomicUsize, Mutex, Ordering, lock};
+use crate::sync::{AtomicBool, AtomicU64, AtomicUsize, Mutex, Ordering, UnsafeCell, lock};
 use std::any::Any;
-use std::cell::UnsafeCell;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::Instant;
@@ -71,7 +70,7 @@ impl Slot {
         let body = unsafe { std::mem::transmute::<Body<'_>, Body<'static>>(body) };
         let job = Job { body, items, chunk };
         // SAFETY: this thread holds `busy`, and the loop before was closed with no thread active.
-        unsafe { *self.job.get() = Some(job) };
+        self.job.with_mut(|place| unsafe { *place = Some(job) });
         self.next.store(0, Ordering::Relaxed);
         let number = (self.state.load(Ordering::Relaxed) >> 32).wrapping_add(1);
         self.state.store((number << 32) | OPEN, Ordering::SeqCst);
@@ -105,7 +104,7 @@ impl Slot {
             }
         }
         // SAFETY: this thread is counted active in an open loop, so the owner leaves the job alone.
-        if let Some(job) = unsafe { *self.job.get() } {
+        if let Some(job) = self.job.with(|place| unsafe { *place }) {
             self.work(&job);
         }
         // The loop has no items left: nobody else need join in.
@@ -136,13 +135,14 @@ impl Slot {
         let left = || self.state.load(Ordering::SeqCst) & ACTIVE == 0;
         let mut began = None;
         loop {
-            for _ in 0..32 {
+            for _ in 0..if cfg!(loom) { 0 } else { 32 } {
                 if left() {
                     return;
                 }
                 std::hint::spin_loop();
             }
-            if began.get_or_insert_with(Instant::now).elapsed() < SPIN {
+            // A model has no time: there, threads that have to wait sleep at once.
+            if !cfg!(loom) && began.get_or_insert_with(Instant::now).elapsed() < SPIN {
                 continue;
             }
             let key = self.left.listen();
@@ -158,6 +158,106 @@ impl Slot {
 impl std::fmt::Debug for Slot {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Slot").field("open", &self.is_open()).finish_non_exhaustive()
+    }
+}
+
+/// Loom runs these under every interleaving of their threads.
+#[cfg(all(test, loom))]
+mod models {
+    use super::*;
+    use loom::sync::Arc;
+    use loom::thread;
+
+    /// Items that live as long as a loop over them, and how often each was visited: loom tells if two threads
+    /// visit one at a time, or one after the loop is over.
+    struct Visits(Vec<UnsafeCell<usize>>);
+
+    // SAFETY: loom checks that no two threads use a cell at a time.
+    unsafe impl Sync for Visits {}
+
+    impl Visits {
+        fn new(items: usize) -> Self {
+            Self((0..items).map(|_| UnsafeCell::new(0)).collect())
+        }
+
+        fn visit(&self, range: Range<usize>) {
+            for cell in &self.0[range] {
+                // SAFETY: checked by loom.
+                cell.with_mut(|count| unsafe { *count += 1 });
+            }
+        }
+
+        fn are_all(&self, times: usize) {
+            for cell in &self.0 {
+                // SAFETY: checked by loom.
+                cell.with(|count| assert_eq!(unsafe { *count }, times));
+            }
+        }
+    }
+
+    /// Runs a loop, if the slot is free, each item of which is visited once, before the loop is over.
+    fn run(slot: &Slot, items: usize) -> bool {
+        let visits = Visits::new(items);
+        let ran = slot.run(items, 1, &|range| visits.visit(range), || ());
+        visits.are_all(usize::from(ran));
+        ran
+    }
+
+    fn model(preemptions: usize, body: impl Fn() + Sync + Send + 'static) {
+        let mut bounded = loom::model::Builder::new();
+        bounded.preemption_bound = Some(preemptions);
+        bounded.check(body);
+    }
+
+    #[test]
+    fn a_thread_joins_in_whenever_it_comes() {
+        model(3, || {
+            let slot = Arc::new(Slot::new());
+            let other = Arc::clone(&slot);
+            let helper = thread::spawn(move || other.join_in());
+            assert!(run(&slot, 2));
+            helper.join().unwrap();
+            assert!(!slot.is_open() && !slot.join_in());
+        });
+    }
+
+    #[test]
+    fn a_thread_that_is_late_joins_the_next_loop() {
+        model(3, || {
+            let slot = Arc::new(Slot::new());
+            let other = Arc::clone(&slot);
+            let helper = thread::spawn(move || other.join_in());
+            assert!(run(&slot, 1));
+            assert!(run(&slot, 1));
+            helper.join().unwrap();
+        });
+    }
+
+    #[test]
+    fn two_threads_join_in() {
+        model(2, || {
+            let slot = Arc::new(Slot::new());
+            let helpers = [0, 1].map(|_| {
+                let other = Arc::clone(&slot);
+                thread::spawn(move || other.join_in())
+            });
+            assert!(run(&slot, 2));
+            for helper in helpers {
+                helper.join().unwrap();
+            }
+        });
+    }
+
+    #[test]
+    fn of_two_loops_one_takes_the_slot_at_a_time() {
+        model(3, || {
+            let slot = Arc::new(Slot::new());
+            let other = Arc::clone(&slot);
+            let second = thread::spawn(move || run(&other, 1));
+            let first = run(&slot, 1);
+            assert!(second.join().unwrap() || first);
+            assert!(run(&slot, 1));
+        });
     }
 }
 

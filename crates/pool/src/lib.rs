@@ -17,3 +17,5 @@ mod workers;
 
 pub use parallel::Pool;
 pub use queue::{Refused, Resume, Task, WorkQueue};
+#[doc(hidden)]
+pub use sync::UnsafeCell;

@@ -65,7 +65,8 @@ pub struct WorkQueue(Kind);
 #[derive(Clone)]
 enum Kind {
     Single(Arc<Single>),
-    Multi(Pool),
+    /// Whether a thread that waits runs tasks.
+    Multi(Pool, bool),
 }
 
 impl WorkQueue {
@@ -77,14 +78,20 @@ impl WorkQueue {
     /// A queue whose tasks run on the threads of `pool`, in no particular order. The caller, which
     /// the pool counts among its threads, runs tasks while it waits.
     pub fn multi_threaded(pool: &Pool) -> Self {
-        Self(Kind::Multi(pool.clone()))
+        Self(Kind::Multi(pool.clone(), true))
+    }
+
+    /// As [`Self::multi_threaded`], but a thread that waits, unless it is one of the pool's, leaves the tasks to
+    /// the pool's other threads, of which there is one at least if the pool has two threads.
+    pub fn of_workers(pool: &Pool) -> Self {
+        Self(Kind::Multi(pool.clone(), pool.threads() == 1))
     }
 
     /// The pool whose threads run the tasks: of the caller alone, if the queue is single-threaded.
     pub fn pool(&self) -> &Pool {
         match &self.0 {
             Kind::Single(q) => q.pool(),
-            Kind::Multi(pool) => pool,
+            Kind::Multi(pool, _) => pool,
         }
     }
 
@@ -95,14 +102,17 @@ impl WorkQueue {
 
     /// The number of tasks that can run at the same time.
     pub fn parallelism(&self) -> usize {
-        self.pool().threads()
+        match &self.0 {
+            Kind::Multi(pool, false) => pool.threads() - 1,
+            _ => self.pool().threads(),
+        }
     }
 
     /// Whether this thread is one of the queue's own.
     pub fn is_worker(&self) -> bool {
         match &self.0 {
             Kind::Single(_) => false,
-            Kind::Multi(pool) => pool.0.shared().is_worker(),
+            Kind::Multi(pool, _) => pool.0.shared().is_worker(),
         }
     }
 
@@ -111,7 +121,7 @@ impl WorkQueue {
     pub fn can_quiesce(&self) -> bool {
         match &self.0 {
             Kind::Single(_) => true,
-            Kind::Multi(_) => !workers::is_in_task(),
+            Kind::Multi(..) => !workers::is_in_task(),
         }
     }
 
@@ -119,7 +129,7 @@ impl WorkQueue {
     pub fn queued(&self) -> Option<usize> {
         match &self.0 {
             Kind::Single(q) => Some(q.len()),
-            Kind::Multi(_) => None,
+            Kind::Multi(..) => None,
         }
     }
 
@@ -127,7 +137,7 @@ impl WorkQueue {
     pub fn add_task(&self, task: impl Into<Task>) {
         match &self.0 {
             Kind::Single(q) => q.add(std::iter::once(task.into())),
-            Kind::Multi(pool) => pool.0.shared().add(task.into()),
+            Kind::Multi(pool, _) => pool.0.shared().add(task.into()),
         }
     }
 
@@ -135,7 +145,7 @@ impl WorkQueue {
     pub fn add_tasks(&self, tasks: impl IntoIterator<Item = Task>) {
         match &self.0 {
             Kind::Single(q) => q.add(tasks),
-            Kind::Multi(pool) => tasks.into_iter().for_each(|task| pool.0.shared().add(task)),
+            Kind::Multi(pool, _) => tasks.into_iter().for_each(|task| pool.0.shared().add(task)),
         }
     }
 
@@ -152,12 +162,12 @@ impl WorkQueue {
                 self.add_task(task);
                 Ok(())
             }
-            Kind::Multi(pool) => {
+            Kind::Multi(pool, _) => {
                 let shared = Arc::clone(pool.0.shared());
                 shared.began();
                 let run = Arc::clone(&shared);
                 // The task may have to be given back, so it travels in a cell of its own.
-                let cell = Arc::new(std::sync::Mutex::new(Some(task)));
+                let cell = Arc::new(crate::sync::Mutex::new(Some(task)));
                 let inner = Arc::clone(&cell);
                 let wrapped = Box::new(move || {
                     if let Some(task) = crate::sync::lock(&inner).take() {
@@ -182,7 +192,7 @@ impl WorkQueue {
     pub fn wait_until(&self, done: &dyn Fn() -> bool) {
         match &self.0 {
             Kind::Single(q) => q.wait_until(done),
-            Kind::Multi(pool) => pool.0.shared().wait_until(done),
+            Kind::Multi(pool, helps) => pool.0.shared().wait_until(done, *helps),
         }
     }
 
@@ -190,7 +200,7 @@ impl WorkQueue {
     pub fn wake(&self) {
         match &self.0 {
             Kind::Single(q) => q.wake(),
-            Kind::Multi(pool) => pool.0.shared().event.notify_all(),
+            Kind::Multi(pool, _) => pool.0.shared().notify_all(),
         }
     }
 
@@ -202,9 +212,9 @@ impl WorkQueue {
     pub fn quiesce(&self) {
         match &self.0 {
             Kind::Single(q) => q.quiesce(),
-            Kind::Multi(pool) => {
+            Kind::Multi(pool, helps) => {
                 let shared = pool.0.shared();
-                shared.wait_until(&|| shared.is_quiet());
+                shared.wait_until(&|| shared.is_quiet(), *helps);
             }
         }
     }
@@ -214,7 +224,7 @@ impl fmt::Debug for WorkQueue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
             Kind::Single(_) => f.write_str("WorkQueue(single-threaded)"),
-            Kind::Multi(pool) => write!(f, "WorkQueue({} threads)", pool.threads()),
+            Kind::Multi(pool, _) => write!(f, "WorkQueue({} threads)", pool.threads()),
         }
     }
 }
@@ -304,6 +314,28 @@ mod tests {
                 queue.wait_until(&|| ready.load(Ordering::Acquire));
             });
         }
+    }
+
+    #[test]
+    fn a_thread_that_waits_leaves_tasks_to_the_workers() {
+        let queue = WorkQueue::of_workers(&Pool::new(2));
+        assert_eq!(queue.parallelism(), 1);
+        let here = std::thread::current().id();
+        let (running, ran) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        for _ in 0..20 {
+            let (running, ran) = (Arc::clone(&running), Arc::clone(&ran));
+            queue.add_task(Box::new(move || {
+                assert_eq!(running.fetch_add(1, Ordering::AcqRel), 0, "there is one worker");
+                assert_ne!(std::thread::current().id(), here);
+                ran.fetch_add(1, Ordering::AcqRel);
+                running.fetch_sub(1, Ordering::AcqRel);
+            }));
+        }
+        queue.quiesce();
+        assert_eq!(ran.load(Ordering::Acquire), 20);
+        let queue = WorkQueue::of_workers(&Pool::serial());
+        queue.add_task(Box::new(move || assert_eq!(std::thread::current().id(), here)));
+        queue.quiesce();
     }
 
     #[test]

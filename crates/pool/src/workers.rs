@@ -18,6 +18,8 @@ pub(crate) struct Shared {
     pub(crate) slot: Slot,
     /// Work has come, or what somebody waits for.
     pub(crate) event: Event,
+    /// What somebody waits for who runs no tasks.
+    waiters: Event,
     pub(crate) blocking: Blocking,
     injector: Injector<Task>,
     stealers: Vec<Stealer<Task>>,
@@ -70,8 +72,14 @@ impl Shared {
 
     pub(crate) fn ended(&self) {
         if self.pending.fetch_sub(1, Ordering::AcqRel) == 1 {
-            self.event.notify_all();
+            self.notify_all();
         }
+    }
+
+    /// Lets every thread that sleeps look again.
+    pub(crate) fn notify_all(&self) {
+        self.event.notify_all();
+        self.waiters.notify_all();
     }
 
     /// Whether no task is waiting or running.
@@ -95,7 +103,7 @@ impl Shared {
         if let Err(payload) = catch_unwind(AssertUnwindSafe(|| task.run())) {
             lock(&self.panic).get_or_insert(payload);
             self.panicked.store(true, Ordering::Release);
-            self.event.notify_all();
+            self.notify_all();
         }
         RUNNING.set(RUNNING.get() - 1);
         self.ended();
@@ -165,22 +173,50 @@ impl Shared {
         }
     }
 
-    /// Runs tasks on this thread until `done`, then raises again what a task may have raised.
-    pub(crate) fn wait_until(&self, done: &dyn Fn() -> bool) {
+    /// Sleeps until `done`.
+    fn sleep_until(&self, done: &dyn Fn() -> bool) {
+        let began = Instant::now();
+        while !done() {
+            if began.elapsed() < SPIN {
+                std::hint::spin_loop();
+                continue;
+            }
+            let key = self.waiters.listen();
+            if done() {
+                self.waiters.cancel();
+            } else {
+                self.waiters.wait(key);
+            }
+        }
+    }
+
+    /// Waits until `done`, then raises again what a task may have raised. The thread runs tasks meanwhile if it
+    /// `helps`, or is one of the pool's.
+    pub(crate) fn wait_until(&self, done: &dyn Fn() -> bool, helps: bool) {
         if done() && !self.panicked.load(Ordering::Acquire) {
             return;
+        }
+        let done = || done() || self.panicked.load(Ordering::Acquire);
+        if !helps && !self.is_worker() && !is_in_task() {
+            self.sleep_until(&done);
+            return self.raise();
         }
         let spare = if LOCAL.with_borrow(Option::is_none) { lock(&self.spare).take() } else { None };
         let lent = spare.is_some();
         if let Some(deque) = spare {
             LOCAL.set(Some(Local { owner: self.address(), deque }));
         }
-        self.help_until(&|| done() || self.panicked.load(Ordering::Acquire), false);
+        self.help_until(&done, false);
         if lent && let Some(Local { deque, .. }) = LOCAL.take() {
             *lock(&self.spare) = Some(deque);
             // What is left in it is for others to take.
             self.event.notify_all();
         }
+        self.raise();
+    }
+
+    /// Raises again what a task has raised.
+    fn raise(&self) {
         if !self.panicked.swap(false, Ordering::AcqRel) {
             return;
         }
@@ -205,6 +241,7 @@ impl Threads {
         let shared = Arc::new(Shared {
             slot: Slot::new(),
             event: Event::new(),
+            waiters: Event::new(),
             blocking: Blocking::new(),
             injector: Injector::new(),
             stealers: deques.iter().chain([&spare]).map(Worker::stealer).collect(),

@@ -26,7 +26,8 @@ enum Verb {
     #[command(after_long_help = concat!(
         "Examples:\n",
         "  pteron bef run program.bef\n",
-        "  pteron bef run program.mlir --functions main,other --work-queue mt:4",
+        "  pteron bef run program.mlir --functions main,other --work-queue mt:4\n",
+        "  pteron bef run program.mlir --functions 'add(1, 2)'",
         exit_status!()
     ))]
     Run {
@@ -57,8 +58,8 @@ impl Opts {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Options for BEF programs")]
 pub(crate) struct BefOpts {
-    /// Run these functions, in this order, instead of all that take no arguments
-    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    /// Run these functions, in this order, instead of all that take no arguments; `f(1, 2.5)` gives arguments
+    #[arg(long, value_name = "NAMES")]
     functions: Vec<String>,
     /// Where tasks run: `s`, the calling thread alone, or `mt:N`, N threads [default: s]
     #[arg(long, value_name = "QUEUE", value_parser = queue)]
@@ -81,7 +82,7 @@ impl BefOpts {
 
     pub(crate) fn options(self) -> RunOptions {
         RunOptions {
-            functions: self.functions,
+            functions: self.functions.iter().flat_map(|list| calls(list)).collect(),
             init: self.init,
             queue: self.work_queue.unwrap_or_default(),
             ..RunOptions::default()
@@ -125,6 +126,20 @@ pub(crate) fn binary(program: Program, name: &str) -> Result<FreeableBuffer> {
             Ok(FreeableBuffer::from_bytes(&made).map_err(toolbox::Error::from)?)
         }
     }
+}
+
+/// Splits a list of functions at the commas that are not within parentheses.
+fn calls(list: &str) -> Vec<String> {
+    let mut depth = 0usize;
+    let pieces = list.split(|c| {
+        match c {
+            '(' => depth += 1,
+            ')' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        c == ',' && depth == 0
+    });
+    pieces.map(|call| call.trim().to_owned()).collect()
 }
 
 /// Reads `s`, `mt` or `mt:N`; the reference's `mstd` and `mstd:N` are understood too.

@@ -60,6 +60,9 @@ impl Opts {
                 self.output.write_binary(&refused(bef::to_bef(&source, loader.name(), options))?)
             }
             Some(Program::Bef(bytes)) => {
+                if let Some(warning) = bef::missing_sections(&bytes, loader.name()) {
+                    say(warning);
+                }
                 let print = mlir::PrintOptions { locations: self.locations, generic: self.generic };
                 self.output.write_text(&refused(bef::to_text(&bytes, loader.name(), print)?)?)
             }

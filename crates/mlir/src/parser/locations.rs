@@ -105,7 +105,9 @@ impl<'a> Parser<'a> {
                 return self.error_expected("expected integer column number in FileLineColLoc");
             }
             let column = self.location_number("expected integer column number in FileLineColLoc")?;
-            return Ok(Location::FileLineCol { file: text, line, column });
+            // MLIR has no file without a name.
+            let file = if text.is_empty() { Text::from("-") } else { text };
+            return Ok(Location::FileLineCol { file, line, column });
         }
         let mut child = Location::Unknown;
         if self.consume(Kind::LParen) {

@@ -173,7 +173,7 @@ impl<'a> Printer<'a> {
         for (argument, value) in entry.arguments.iter().zip(values) {
             let mut shown = String::new();
             self.names[value.0 as usize].write(&mut shown);
-            self.names[argument.0 as usize] = names::Name::Special(shown);
+            self.names[argument.0 as usize] = names::Name::Special(shown, None);
         }
     }
 

@@ -1,8 +1,10 @@
 //! Names of values and blocks.
 
 use std::collections::HashSet;
+use std::ops::Range;
 use std::rc::Rc;
 
+use crate::dialects;
 use crate::ir::{Attribute, Module, Operation, Region, Type};
 
 /// How a value is called, without its `%`.
@@ -12,8 +14,8 @@ pub(super) enum Name {
     Number(u32, Option<u32>),
     /// `arg3`.
     Argument(u32),
-    /// Anything else.
-    Special(String),
+    /// `results`, or `results#1` for a result of a named group of several.
+    Special(String, Option<u32>),
 }
 
 impl Name {
@@ -22,7 +24,8 @@ impl Name {
             Name::Number(number, None) => out.push_str(&number.to_string()),
             Name::Number(number, Some(result)) => out.push_str(&format!("{number}#{result}")),
             Name::Argument(number) => out.push_str(&format!("arg{number}")),
-            Name::Special(text) => out.push_str(text),
+            Name::Special(text, None) => out.push_str(text),
+            Name::Special(text, Some(result)) => out.push_str(&format!("{text}#{result}")),
         }
     }
 }
@@ -31,6 +34,8 @@ impl Name {
 struct Counters {
     value: u32,
     argument: u32,
+    /// Names that were taken already.
+    conflicts: u32,
     /// Names given in this region.
     used: HashSet<String>,
     /// Names given in the regions around.
@@ -55,18 +60,29 @@ impl Counters {
         }
         self.used.insert(name.to_string())
     }
+
+    /// Takes a name, or if it is taken one that begins with it.
+    fn take_like(&mut self, hint: &str) -> String {
+        let mut name = hint.to_string();
+        while !self.take(&name) {
+            name = format!("{hint}_{}", self.conflicts);
+            self.conflicts += 1;
+        }
+        name
+    }
 }
 
 /// Numbers the values of an operation's regions, breadth first: all values of a region come before those of
 /// the regions nested in it, and sibling regions reuse numbers.
 pub(super) fn number(module: &Module, top: &Operation, generic: bool) -> Vec<Name> {
-    let mut names = vec![Name::Special("unknown".into()); module.values.len()];
-    let mut counters = Counters { value: 0, argument: 0, used: HashSet::new(), outer: None };
+    let mut names = vec![Name::Special("unknown".into(), None); module.values.len()];
+    let mut counters = Counters { value: 0, argument: 0, conflicts: 0, used: HashSet::new(), outer: None };
     number_operation(module, top, generic, &mut counters, &mut names);
-    let mut pending: Vec<(&Region, u32, u32, Option<Rc<Names>>)> = Vec::new();
-    pending.extend(top.regions.iter().map(|region| (region, counters.value, counters.argument, None)));
-    while let Some((region, value, argument, outer)) = pending.pop() {
-        let mut counters = Counters { value, argument, used: HashSet::new(), outer };
+    let mut pending: Vec<(&Region, [u32; 3], Option<Rc<Names>>)> = Vec::new();
+    let start = [counters.value, counters.argument, counters.conflicts];
+    pending.extend(top.regions.iter().map(|region| (region, start, None)));
+    while let Some((region, [value, argument, conflicts], outer)) = pending.pop() {
+        let mut counters = Counters { value, argument, conflicts, used: HashSet::new(), outer };
         for (position, block) in region.blocks.iter().enumerate() {
             for argument in &block.arguments {
                 names[argument.0 as usize] = if position == 0 {
@@ -81,10 +97,11 @@ pub(super) fn number(module: &Module, top: &Operation, generic: bool) -> Vec<Nam
                 number_operation(module, op, generic, &mut counters, &mut names);
             }
         }
-        let Counters { value, argument, used, outer } = counters;
+        let Counters { value, argument, conflicts, used, outer } = counters;
+        let numbers = [value, argument, conflicts];
         let here = if used.is_empty() { outer } else { Some(Rc::new(Names { used, outer })) };
         for op in region.blocks.iter().flat_map(|block| &block.operations) {
-            pending.extend(op.regions.iter().map(|nested| (nested, value, argument, here.clone())));
+            pending.extend(op.regions.iter().map(|nested| (nested, numbers, here.clone())));
         }
     }
     names
@@ -104,13 +121,18 @@ fn number_operation(
         && op.is("arith.constant")
         && let Some(hint) = constant_name(op)
     {
-        let mut name = hint.clone();
-        let mut suffix = 0;
-        while !counters.take(&name) {
-            name = format!("{hint}_{suffix}");
-            suffix += 1;
+        names[op.results[0].0 as usize] = Name::Special(counters.take_like(&hint), None);
+        return;
+    }
+    let groups = if generic { Vec::new() } else { named_groups(op) };
+    if !groups.is_empty() {
+        for (hint, results) in groups {
+            let name = counters.take_like(hint);
+            let several = results.len() > 1;
+            for (at, result) in op.results[results].iter().enumerate() {
+                names[result.0 as usize] = Name::Special(name.clone(), several.then_some(at as u32));
+            }
         }
-        names[op.results[0].0 as usize] = Name::Special(name);
         return;
     }
     let number = counters.value;
@@ -121,6 +143,28 @@ fn number_operation(
             names[result.0 as usize] = Name::Number(number, several.then_some(at as u32));
         }
     }
+}
+
+/// The results of an operation by the names that its definition gives to groups of them: those of operations
+/// with several groups. Groups without results are left out.
+pub(super) fn named_groups(op: &Operation) -> Vec<(&'static str, Range<usize>)> {
+    let Some(definition) = dialects::lookup(&op.name) else { return Vec::new() };
+    let slots = &definition.results;
+    if slots.len() < 2 || slots.iter().any(|slot| slot.name.is_empty()) {
+        return Vec::new();
+    }
+    let single = slots.iter().filter(|slot| !slot.variadic).count();
+    let variadic = slots.len() - single;
+    if variadic > 1 || op.results.len() < single || (variadic == 0 && op.results.len() > single) {
+        return Vec::new();
+    }
+    let mut first = 0;
+    let groups = slots.iter().map(|slot| {
+        let len = if slot.variadic { op.results.len() - single } else { 1 };
+        first += len;
+        (slot.name, first - len..first)
+    });
+    groups.filter(|(_, results)| !results.is_empty()).collect()
 }
 
 /// `c42`, `c42_i32`, `true`, `cst`: what MLIR calls the result of a constant.

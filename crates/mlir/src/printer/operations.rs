@@ -1,20 +1,29 @@
 //! Operations, regions and blocks.
 
 use super::Printer;
+use super::names::named_groups;
 use crate::dialects::{self, OpDef, Syntax};
 use crate::ir::{Block, Operation, Region, Type};
 
 impl<'a> Printer<'a> {
     /// Prints results, operation and location.
     pub(super) fn full_operation(&mut self, op: &Operation) {
-        if let Some(first) = op.results.first() {
-            self.push("%");
+        let named = if self.options.generic { Vec::new() } else { named_groups(op) };
+        let groups = match (named.is_empty(), op.results.is_empty()) {
+            (false, _) => named.into_iter().map(|(_, results)| results).collect(),
+            (true, false) => vec![0..op.results.len()],
+            (true, true) => Vec::new(),
+        };
+        for (at, results) in groups.iter().enumerate() {
+            self.push(if at > 0 { ", %" } else { "%" });
             let mut name = String::new();
-            self.names[first.0 as usize].write(&mut name);
+            self.names[op.results[results.start].0 as usize].write(&mut name);
             self.push(name.split('#').next().unwrap_or(""));
-            if op.results.len() > 1 {
-                self.push(&format!(":{}", op.results.len()));
+            if results.len() > 1 {
+                self.push(&format!(":{}", results.len()));
             }
+        }
+        if !groups.is_empty() {
             self.push(" = ");
         }
         match dialects::lookup(&op.name).filter(|_| !self.options.generic) {

@@ -38,7 +38,7 @@ impl OpHandler {
         results: usize,
     ) -> Result<Vec<Tensor>, Fault> {
         match self.find(name, MAX_DEPTH)? {
-            Found::Op(op) => op(frame, arguments, attrs),
+            Found::Op(op) => op.run(frame, arguments, attrs),
             Found::Logged(logging, op) => logging.execute(name, op, frame, arguments, attrs, results),
         }
     }
@@ -59,15 +59,15 @@ impl OpHandler {
 }
 
 enum Found<'h> {
-    Op(ops::Op),
-    Logged(&'h Logging, ops::Op),
+    Op(ops::Entry),
+    Logged(&'h Logging, ops::Entry),
 }
 
 impl Logging {
     fn execute(
         &self,
         name: &str,
-        op: ops::Op,
+        op: ops::Entry,
         frame: &Frame<'_>,
         arguments: &[&Tensor],
         attrs: &OpAttrs,
@@ -81,7 +81,7 @@ impl Logging {
         text += &if attrs.is_empty() { "no attributes\n".to_owned() } else { attrs.to_string() };
         log(&mut text, "Input", id, name, arguments.iter().copied());
         eprint!("{text}");
-        let given = op(frame, arguments, attrs)?;
+        let given = op.run(frame, arguments, attrs)?;
         if self.results && !given.is_empty() {
             let mut text = String::new();
             log(&mut text, "Output", id, name, given.iter());

@@ -1,7 +1,7 @@
 use super::{OpAttrs, OpHandler, handle, ops, tensor};
 use crate::kernels::{RegistryExt, object, out};
 use crate::tensor::string::{Strings, aggregate, strings};
-use crate::tensor::{Dense, Element, Tensor, TensorShape};
+use crate::tensor::{Dense, Element, Kind, Tensor, TensorShape};
 use half::{bf16, f16};
 use host::{
     AttributeValue, Bf16Bits, Chain, ErrorCode, ErrorValue, F16Bits, Fault, Frame, Function, KernelRegistry,
@@ -56,6 +56,15 @@ fn make_composite(frame: &mut Frame<'_>) -> Result<Value, Fault> {
         if let Some(kind) = function.argument_type(i).filter(|k| *k != HANDLE) {
             return Err(format!(
                 "The function should only takes type [{HANDLE}] as input. But the {}-th argument is type [{kind}].",
+                i - 1
+            )
+            .into());
+        }
+    }
+    for i in 1..function.results() {
+        if let Some(kind) = function.result_type(i).filter(|k| *k != HANDLE) {
+            return Err(format!(
+                "The function should only returns type [{HANDLE}]. But the {}-th results is type [{kind}].",
                 i - 1
             )
             .into());
@@ -134,6 +143,23 @@ fn shape(frame: &mut Frame<'_>) -> Result<Value, Fault> {
     }))
 }
 
+/// `(tensor, device, type of tensors)`: the tensor as one of that type. There is one device.
+fn transfer(frame: &mut Frame<'_>) -> Result<Value, Fault> {
+    let (from, to) = (tensor(frame, 0)?, frame.object::<String>(2)?);
+    let kind = from.kind();
+    if kind.name() == to {
+        return Ok(handle(from.clone()));
+    }
+    match (kind, &**to) {
+        (Kind::Scalar | Kind::Coo, "DenseHost") => Ok(handle(Tensor::Dense(ops::to_dense(frame, from)?))),
+        (Kind::Coo, "ScalarHost") => match from {
+            Tensor::Coo(from) => Ok(handle(from.to_scalar()?)),
+            _ => Err("failed to convert coo tensor to scalar host tensor".into()),
+        },
+        (_, to) => Err(format!("cannot find conversion function for [{}]->[{to}]", kind.name()).into()),
+    }
+}
+
 fn print(frame: &mut Frame<'_>) -> Result<Chain, Fault> {
     out!(frame, "{}\n", tensor(frame, 0)?);
     Ok(Chain)
@@ -155,9 +181,14 @@ pub(super) fn register(registry: &mut KernelRegistry) {
     });
     registry.fallible("corert.print_tensorhandle", print);
     registry.fallible("corert_sync.print_tensorhandle", |f: &mut Frame<'_>| print(f).map(drop));
-    // There is one device, so nothing is ever transferred.
-    registry.fallible("corert.transfer", |f: &mut Frame<'_>| Ok(handle(tensor(f, 0)?.clone())));
-    registry.fallible("corert.get_dst_tensor_type", |_: &mut Frame<'_>| Ok(object("DenseHost".to_owned())));
+    registry.fallible("corert.transfer", transfer);
+    // There is one device: what is transferred to it stays as it is.
+    registry.fallible("corert.transfer_inferred_tensortype", |f: &mut Frame<'_>| {
+        Ok(handle(tensor(f, 0)?.clone()))
+    });
+    registry.fallible("corert.get_dst_tensor_type", |_: &mut Frame<'_>| {
+        Ok(object(Kind::Dense.name().to_owned()))
+    });
     registry.fallible("tfrt_test.error_tensorhandle", |_: &mut Frame<'_>| {
         Err::<(), _>(Fault::from("invalid tensorhandle"))
     });

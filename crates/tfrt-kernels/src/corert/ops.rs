@@ -2,7 +2,7 @@
 
 use super::OpAttrs;
 use crate::kernels::out;
-use crate::tensor::{Dense, Element, Tensor, TensorShape};
+use crate::tensor::{Dense, Element, Kind, Tensor, TensorShape};
 use bef::{Attribute, DType};
 use half::f16;
 use host::{Fault, Frame};
@@ -10,28 +10,60 @@ use host::{Fault, Frame};
 /// An operator: from tensors and attributes to tensors.
 pub(crate) type Op = fn(&Frame<'_>, &[&Tensor], &OpAttrs) -> Result<Vec<Tensor>, Fault>;
 
+/// An operator, and the kinds of tensors that it takes beside dense ones.
+#[derive(Clone, Copy)]
+pub(crate) struct Entry {
+    op: Op,
+    takes: &'static [Kind],
+}
+
+impl Entry {
+    /// Runs the operator. Operands of kinds that it does not take become dense; those that cannot are refused.
+    pub(crate) fn run(
+        &self,
+        frame: &Frame<'_>,
+        arguments: &[&Tensor],
+        attrs: &OpAttrs,
+    ) -> Result<Vec<Tensor>, Fault> {
+        let takes = |tensor: &Tensor| tensor.kind() == Kind::Dense || self.takes.contains(&tensor.kind());
+        if arguments.iter().all(|tensor| takes(tensor)) {
+            return (self.op)(frame, arguments, attrs);
+        }
+        let implicit = |tensor: &Tensor| match tensor.kind() {
+            Kind::Strings => Err(Fault::from("Cannot implictly convert StringHost to DenseHost")),
+            _ => to_dense(frame, tensor).map(Tensor::Dense),
+        };
+        let converted = arguments.iter().map(|&tensor| match takes(tensor) {
+            true => Ok(tensor.clone()),
+            false => implicit(tensor),
+        });
+        let converted = converted.collect::<Result<Vec<Tensor>, Fault>>()?;
+        (self.op)(frame, &converted.iter().collect::<Vec<_>>(), attrs)
+    }
+}
+
 /// The operator called `name`.
-pub(crate) fn find(name: &str) -> Option<Op> {
+pub(crate) fn find(name: &str) -> Option<Entry> {
+    let dense = |op: Op| Entry { op, takes: &[] };
+    let scalar = |op: Op| Entry { op, takes: &[Kind::Scalar] };
     Some(match name {
-        "tfrt_test.create_dense_tensor" => create_dense,
-        "tfrt_test.create_from_scalar" => create_from_scalar,
-        "tfrt_test.add"
-        | "tfrt_test.add.denseonly"
-        | "tfrt_test.add.denseonly2"
-        | "tfrt_test.add.denseonly3" => add,
-        "tfrt_test.equal" => equal,
-        "tfrt_test.argmax" => argmax,
-        "tfrt_test.reduce_mean" => reduce_mean,
-        "tfrt_test.relu" => relu,
-        "tfrt_test.matmul" => matmul,
-        "tfrt_test.cast" => cast,
-        "tfrt_test.odd_collector" => odd_collector,
-        "tfrt_test.print" => print,
-        "tfrt_test.identity"
-        | "tfrt_test.identity_dense_only"
-        | "tfrt_test.async.noop"
-        | "tfrt_test.async.noop_no_md" => identity,
-        "tfrt_test.error.tensor" => |_, _, _| Err("error from test.error.tensor implementation".into()),
+        "tfrt_test.create_dense_tensor" => dense(create_dense),
+        "tfrt_test.create_from_scalar" => dense(create_from_scalar),
+        "tfrt_test.add" => scalar(add),
+        "tfrt_test.add.denseonly" | "tfrt_test.add.denseonly2" | "tfrt_test.add.denseonly3" => dense(add),
+        "tfrt_test.equal" => dense(equal),
+        "tfrt_test.argmax" => dense(argmax),
+        "tfrt_test.reduce_mean" => dense(reduce_mean),
+        "tfrt_test.relu" => dense(relu),
+        "tfrt_test.matmul" => dense(matmul),
+        "tfrt_test.cast" => dense(cast),
+        "tfrt_test.odd_collector" => dense(odd_collector),
+        "tfrt_test.print" => Entry { op: print, takes: &[Kind::Scalar, Kind::Strings, Kind::Coo] },
+        "tfrt_test.identity" | "tfrt_test.identity_dense_only" => dense(identity),
+        "tfrt_test.async.noop" | "tfrt_test.async.noop_no_md" => scalar(identity),
+        "tfrt_test.error.tensor" => {
+            scalar(|_, _, _| Err("error from test.error.tensor implementation".into()))
+        }
         _ => return None,
     })
 }
@@ -118,9 +150,11 @@ fn one<T: Element>(shape: TensorShape, elements: &[T]) -> Result<Vec<Tensor>, Fa
 }
 
 fn create_dense(frame: &Frame<'_>, _: &[&Tensor], attrs: &OpAttrs) -> Result<Vec<Tensor>, Fault> {
-    let shape = TensorShape::new(attrs.dims("shape")?)?;
-    let Attribute::Array(values) = attrs.get("values")? else {
-        return Err(Fault::invalid("attribute 'values' is no array"));
+    let shape = attrs.dims("shape").map_err(|_| Fault::from("missing 'shape' attribute"))?;
+    let shape = TensorShape::new(shape)?;
+    let values = attrs.get("values").map_err(|_| Fault::from("missing 'values' attribute"))?;
+    let Attribute::Array(values) = values else {
+        return Err("'values' attribute should be an array of values".into());
     };
     let bef::ElementType::Data(dtype) = values.element_type() else {
         return Err(Fault::invalid("attribute 'values' is an array of types"));
@@ -130,25 +164,28 @@ fn create_dense(frame: &Frame<'_>, _: &[&Tensor], attrs: &OpAttrs) -> Result<Vec
     match values.len() {
         1 => buffer.bytes().chunks_exact_mut(size as usize).for_each(|b| b.copy_from_slice(values.bytes())),
         n if n == shape.elements() => buffer.bytes().copy_from_slice(values.bytes()),
-        n => return Err(Fault::invalid(format!("{n} values for a tensor of shape {shape}"))),
+        _ => return Err("size of 'values' must either be 1 or match num of elements.".into()),
     }
     Ok(vec![Tensor::Dense(Dense { dtype, shape, buffer })])
 }
 
 fn create_from_scalar(_: &Frame<'_>, _: &[&Tensor], attrs: &OpAttrs) -> Result<Vec<Tensor>, Fault> {
-    let shape = TensorShape::new(attrs.dims("shape")?)?;
-    let (dtype, bytes) = match attrs.get("value")? {
+    let missing = |name| Fault::from(format!("tfrt_test.create_from_scalar must have '{name}' attribute"));
+    let shape = TensorShape::new(attrs.dims("shape").map_err(|_| missing("shape"))?)?;
+    let (dtype, bytes) = match attrs.get("value").map_err(|_| missing("value"))? {
         Attribute::I32(v) => (DType::I32, v.to_le_bytes().to_vec()),
         Attribute::I64(v) => (DType::I64, v.to_le_bytes().to_vec()),
         Attribute::F32(v) => (DType::F32, v.to_le_bytes().to_vec()),
         Attribute::F64(v) => (DType::F64, v.to_le_bytes().to_vec()),
         Attribute::I1(v) => (DType::I1, vec![u8::from(*v)]),
-        other => return Err(Fault::invalid(format!("a scalar of {:?}", other.attribute_type()))),
+        Attribute::Array(_) => return Err(missing("value")),
+        _ => return Err("tfrt_test.create_from_scalar unsupported dtype".into()),
     };
     Ok(vec![Tensor::Scalar(dtype, shape, bytes)])
 }
 
-fn same_kind(a: &Tensor, b: &Tensor) -> Result<DType, Fault> {
+/// The type of the elements of two tensors of one type and shape; errors say of which operator they are.
+fn same_kind(a: &Tensor, b: &Tensor, dtypes: &str, shapes: &str) -> Result<DType, Fault> {
     let shape = |t: &Tensor| match t {
         Tensor::Dense(t) => t.shape.clone(),
         Tensor::Scalar(_, shape, _) => shape.clone(),
@@ -156,10 +193,10 @@ fn same_kind(a: &Tensor, b: &Tensor) -> Result<DType, Fault> {
         Tensor::Coo(t) => t.shape().clone(),
     };
     if dtype(a) != dtype(b) {
-        return Err("incompatible dtypes for binary operation".into());
+        return Err(dtypes.into());
     }
     if shape(a) != shape(b) {
-        return Err("incompatible shapes for binary operation".into());
+        return Err(shapes.into());
     }
     Ok(dtype(a))
 }
@@ -177,16 +214,24 @@ fn add(frame: &Frame<'_>, arguments: &[&Tensor], _: &OpAttrs) -> Result<Vec<Tens
         one(a.shape, &sums)
     }
     let (a, b) = (argument(arguments, 0)?, argument(arguments, 1)?);
-    dispatch!(same_kind(a, b)?, sum(frame, a, b))
+    let kind =
+        same_kind(a, b, "incompatible dtypes for test.add", "arguments of test.add must have same shape")?;
+    dispatch!(kind, sum(frame, a, b))
 }
 
 fn equal(frame: &Frame<'_>, arguments: &[&Tensor], _: &OpAttrs) -> Result<Vec<Tensor>, Fault> {
     fn compare<T: Number>(a: &Dense, b: &Dense) -> Result<Vec<Tensor>, Fault> {
         let pairs = a.elements::<T>()?.into_iter().zip(b.elements::<T>()?);
-        one(a.shape.clone(), &pairs.map(|(x, y)| x == y).collect::<Vec<bool>>())
+        let same = |(x, y)| if x == y { T::from_f64(1.0) } else { T::ZERO };
+        one(a.shape.clone(), &pairs.map(same).collect::<Vec<T>>())
     }
     let (a, b) = (argument(arguments, 0)?, argument(arguments, 1)?);
-    let kind = same_kind(a, b)?;
+    let kind = same_kind(
+        a,
+        b,
+        "incompatible dtypes for element-wise op",
+        "arguments to element-wise op must have identical shapes",
+    )?;
     let (a, b) = (to_dense(frame, a)?, to_dense(frame, b)?);
     dispatch!(kind, compare(&a, &b))
 }
@@ -195,7 +240,7 @@ fn equal(frame: &Frame<'_>, arguments: &[&Tensor], _: &OpAttrs) -> Result<Vec<Te
 fn without(shape: &TensorShape, axis: i64) -> Result<(TensorShape, [usize; 3]), Fault> {
     let dims = shape.dims();
     let axis = usize::try_from(axis).ok().filter(|&a| a < dims.len());
-    let Some(axis) = axis else { return Err("axis must be a dimension of the input".into()) };
+    let Some(axis) = axis else { return Err("axis must less than input rank".into()) };
     let product = |d: &[i64]| d.iter().fold(1usize, |n, &d| n.saturating_mul(d as usize));
     let rest = [&dims[..axis], &dims[axis + 1..]].concat();
     Ok((TensorShape::new(rest)?, [product(&dims[..axis]), dims[axis] as usize, product(&dims[axis + 1..])]))
@@ -223,13 +268,17 @@ fn reduce<T: Number, R: Element>(
 
 fn argmax(frame: &Frame<'_>, arguments: &[&Tensor], attrs: &OpAttrs) -> Result<Vec<Tensor>, Fault> {
     fn largest<T: Number>(frame: &Frame<'_>, tensor: &Dense, axis: i64) -> Result<Vec<Tensor>, Fault> {
-        reduce::<T, i64>(frame, tensor, axis, |line, _| {
+        reduce::<T, i32>(frame, tensor, axis, |line, _| {
             let best = line.enumerate().reduce(|best, next| if next.1 > best.1 { next } else { best });
-            best.map_or(0, |(index, _)| index as i64)
+            best.map_or(0, |(index, _)| index as i32)
         })
     }
     let tensor = to_dense(frame, argument(arguments, 0)?)?;
-    dispatch!(tensor.dtype, largest(frame, &tensor, attrs.int("axis")?))
+    dispatch!(tensor.dtype, largest(frame, &tensor, axis(attrs)?))
+}
+
+fn axis(attrs: &OpAttrs) -> Result<i64, Fault> {
+    attrs.int("axis").map_err(|_| "missing 'axis' attribute".into())
 }
 
 fn reduce_mean(frame: &Frame<'_>, arguments: &[&Tensor], attrs: &OpAttrs) -> Result<Vec<Tensor>, Fault> {
@@ -237,7 +286,7 @@ fn reduce_mean(frame: &Frame<'_>, arguments: &[&Tensor], attrs: &OpAttrs) -> Res
         reduce::<T, T>(frame, tensor, axis, |line, count| T::mean(line.fold(T::ZERO, T::add), count))
     }
     let tensor = to_dense(frame, argument(arguments, 0)?)?;
-    dispatch!(tensor.dtype, mean(frame, &tensor, attrs.int("axis")?))
+    dispatch!(tensor.dtype, mean(frame, &tensor, axis(attrs)?))
 }
 
 fn relu(frame: &Frame<'_>, arguments: &[&Tensor], _: &OpAttrs) -> Result<Vec<Tensor>, Fault> {
@@ -261,11 +310,12 @@ fn matmul(frame: &Frame<'_>, arguments: &[&Tensor], attrs: &OpAttrs) -> Result<V
         b: &Dense,
         flip: [bool; 2],
     ) -> Result<Vec<Tensor>, Fault> {
-        let sizes = |t: &Dense, flip: bool| match *t.shape.dims() {
-            [r, c] => Ok(if flip { (c as usize, r as usize) } else { (r as usize, c as usize) }),
-            _ => Err(Fault::from("matmul arguments must be 2-dimensional")),
+        let sizes = |i: usize, t: &Dense| match *t.shape.dims() {
+            [r, c] if flip[i] => Ok((c as usize, r as usize)),
+            [r, c] => Ok((r as usize, c as usize)),
+            _ => Err(Fault::from(format!("argument {i} of matmul op is not a rank-2 tensor"))),
         };
-        let ((m, k), (k2, n)) = (sizes(a, flip[0])?, sizes(b, flip[1])?);
+        let ((m, k), (k2, n)) = (sizes(0, a)?, sizes(1, b)?);
         if k != k2 {
             return Err("matmul arguments have incompatible shapes".into());
         }
@@ -282,7 +332,7 @@ fn matmul(frame: &Frame<'_>, arguments: &[&Tensor], attrs: &OpAttrs) -> Result<V
     }
     let (a, b) = (to_dense(frame, argument(arguments, 0)?)?, to_dense(frame, argument(arguments, 1)?)?);
     if a.dtype != b.dtype {
-        return Err("matmul arguments have incompatible dtypes".into());
+        return Err("incompatible dtypes for MatMul".into());
     }
     dispatch!(a.dtype, product(frame, &a, &b, [attrs.flag("transpose_a"), attrs.flag("transpose_b")]))
 }
@@ -299,7 +349,7 @@ fn cast(frame: &Frame<'_>, arguments: &[&Tensor], attrs: &OpAttrs) -> Result<Vec
         DType::F16 => tensor.elements::<f16>()?.into_iter().map(f16::to_f64).collect(),
         dtype => dispatch!(dtype, read(&tensor))?,
     };
-    let name = attrs.text("type")?;
+    let name = attrs.text("type").map_err(|_| Fault::from("missing 'type' attribute"))?;
     match DType::ALL.into_iter().find(|d| d.to_string().eq_ignore_ascii_case(&name)) {
         Some(DType::F16) => one(tensor.shape, &values.iter().map(|&v| f16::from_f64(v)).collect::<Vec<_>>()),
         Some(dtype) => dispatch!(dtype, write(tensor.shape, &values)),

@@ -1,15 +1,17 @@
 //! Runs a program the way the reference executor does: every function without arguments, in the
 //! order of the file, with the same text on both outputs and the same exit code.
 
+mod call;
 mod diagnostics;
 mod expected;
 
 use crate::format::Exponent;
 use bef::SectionId;
+use call::Call;
 use diagnostics::Diagnostics;
 use host::{
-    Bytes, Error, ErrorValue, ExecutionContext, Function, FunctionKind, HostContext, KernelRegistry, Limits,
-    Module, Results, SourceLocation, Value,
+    Bytes, Error, ErrorValue, ExecutionContext, FunctionKind, HostContext, KernelRegistry, Limits, Module,
+    Results, SourceLocation, Value, closest,
 };
 use pool::{Pool, WorkQueue};
 use std::io::{self, Write};
@@ -22,14 +24,15 @@ pub enum Queue {
     /// Tasks run first in, first out, on the thread that waits.
     #[default]
     SingleThreaded,
-    /// Tasks run on so many threads, the one that waits among them.
+    /// Tasks run on so many threads, the one that waits not among them.
     MultiThreaded(usize),
 }
 
 /// What to run, and how.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
-    /// The functions to run, in this order; all if empty.
+    /// The functions to run, in this order; all if empty. One that takes arguments is called as `f(1, 2.5)`:
+    /// numbers, `true` and `false`, of the types that the program records or as `5:i64`; chains may be left out.
     pub functions: Vec<String>,
     /// A function to run first, and not again.
     pub init: Option<String>,
@@ -85,8 +88,8 @@ pub fn run_with(
         Ok(program) => program,
         Err(status) => return status,
     };
-    for function in program.init.iter().chain(&program.functions) {
-        run_function(&program.host, function, options.print_error_code);
+    for call in program.init.iter().chain(&program.functions) {
+        run_function(&program.host, call, options.print_error_code);
     }
     program.status()
 }
@@ -113,12 +116,12 @@ pub fn run_traced(
         Ok(program) => program,
         Err(status) => return status,
     };
-    let init = program.init.iter().map(|function| (function, 1));
-    let functions = program.functions.iter().map(|function| (function, times));
-    for (function, times) in init.chain(functions).filter(|(function, _)| can_run(function)) {
+    let init = program.init.iter().map(|call| (call, 1));
+    let functions = program.functions.iter().map(|call| (call, times));
+    for (call, times) in init.chain(functions).filter(|(call, _)| can_run(call)) {
         let errors = program.diagnostics.unannounced();
         for _ in 0..times {
-            trace_function(&program.host, function);
+            trace_function(&program.host, call);
             if program.diagnostics.unannounced() > errors {
                 break;
             }
@@ -131,9 +134,9 @@ pub fn run_traced(
 struct Opened {
     host: HostContext,
     diagnostics: Arc<Diagnostics>,
-    init: Option<Function>,
+    init: Option<Call>,
     /// Without `init`.
-    functions: Vec<Function>,
+    functions: Vec<Call>,
 }
 
 impl Opened {
@@ -148,7 +151,8 @@ impl Opened {
     ) -> Result<Self, i32> {
         let queue = match options.queue {
             Queue::SingleThreaded => WorkQueue::single_threaded(),
-            Queue::MultiThreaded(threads) => WorkQueue::multi_threaded(&Pool::new(threads)),
+            // The thread that waits is not one of them.
+            Queue::MultiThreaded(threads) => WorkQueue::of_workers(&Pool::new(threads.saturating_add(1))),
         };
         let mut stderr = Shared(Arc::new(Mutex::new(stderr)));
         let diagnostics = Arc::new(Diagnostics::new(stderr.clone()));
@@ -166,24 +170,26 @@ impl Opened {
         let module = match Module::open(Arc::clone(&bytes), host.registry()) {
             Ok(module) => module,
             Err(error) => {
-                report_open(&diagnostics, &error, (*bytes).as_ref());
+                report_open(&diagnostics, &error, (*bytes).as_ref(), host.registry());
                 return Err(i32::from(!diagnostics.verify()));
             }
         };
         host.tracer().end(start, SpanKind::LoadProgram, "program", Place::default());
-        let init = options.init.as_ref().and_then(|name| module.find(name));
+        let init = options.init.as_ref().and_then(|name| module.find(name)).map(Call::of);
         let mut functions = Vec::new();
         if options.functions.is_empty() {
-            functions.extend(module.functions());
+            functions.extend(module.functions().map(Call::of));
         }
-        for name in &options.functions {
-            let Some(function) = module.find(name) else {
-                let _ = writeln!(stderr, "couldn't find function {name}");
-                return Err(1);
-            };
-            functions.push(function);
+        for text in &options.functions {
+            match Call::find(&module, text) {
+                Ok(call) => functions.push(call),
+                Err(problem) => {
+                    let _ = writeln!(stderr, "{problem}");
+                    return Err(1);
+                }
+            }
         }
-        functions.retain(|f| Some(f) != init.as_ref());
+        functions.retain(|call| init.as_ref().is_none_or(|init| init.function != call.function));
         Ok(Self { host, diagnostics, init, functions })
     }
 
@@ -194,13 +200,15 @@ impl Opened {
 }
 
 /// Reports why a file cannot be opened, in the reference's words where it has some.
-fn report_open(diagnostics: &Diagnostics, error: &Error, bytes: &[u8]) {
+fn report_open(diagnostics: &Diagnostics, error: &Error, bytes: &[u8], registry: &KernelRegistry) {
     match error {
         Error::UnknownKernels(kernels) => {
             let located = locates_unknown_kernels(bytes);
             for kernel in kernels {
                 let location = kernel.location.as_ref().filter(|_| located);
-                diagnostics.report(location, &format!("unknown kernel name '{}'", kernel.name));
+                let near = closest(&kernel.name, registry.names());
+                let hint = near.map(|near| format!("; did you mean '{near}'?")).unwrap_or_default();
+                diagnostics.report(location, &format!("unknown kernel name '{}'{hint}", kernel.name));
             }
         }
         Error::UnknownNative(_) => diagnostics.report(
@@ -222,7 +230,8 @@ fn locates_unknown_kernels(bytes: &[u8]) -> bool {
     file.filter(|f| f.section(SectionId::FunctionIndex).is_some()).and_then(untyped).unwrap_or(false)
 }
 
-fn run_function(host: &HostContext, function: &Function, print_error_code: bool) {
+fn run_function(host: &HostContext, call: &Call, print_error_code: bool) {
+    let function = &call.function;
     let name = function.name();
     let print = |text: &str| {
         host.print(|out| {
@@ -230,7 +239,7 @@ fn run_function(host: &HostContext, function: &Function, print_error_code: bool)
             out.flush()
         });
     };
-    if function.arguments() > 0 {
+    if function.arguments() > call.arguments.len() {
         return print(&format!("--- Not running '{name}' because it has arguments.\n"));
     }
     if name.is_empty() {
@@ -238,7 +247,7 @@ fn run_function(host: &HostContext, function: &Function, print_error_code: bool)
     }
     print(&format!("--- Running '{name}':\n"));
     let context = ExecutionContext::new(host);
-    let results = execute(function, &context);
+    let results = execute(call, &context);
     let results: Results = results.into_iter().map(Value::settle).collect();
     let failed_sync = function.kind() == FunctionKind::Sync && results.first().is_some_and(Value::is_error);
     let shown = if failed_sync { &results[..1] } else { &results[..] };
@@ -259,26 +268,26 @@ fn run_function(host: &HostContext, function: &Function, print_error_code: bool)
 }
 
 /// Runs a function that can run, and tells the tracer.
-fn trace_function(host: &HostContext, function: &Function) {
+fn trace_function(host: &HostContext, call: &Call) {
     let context = ExecutionContext::new(host);
     let start = host.tracer().start();
-    drop(execute(function, &context));
+    drop(execute(call, &context));
     host.quiesce();
-    let place = Place { chain: Some(function.index() as u32), instruction: None };
-    host.tracer().end(start, SpanKind::Execute, function.name(), place);
+    let place = Place { chain: Some(call.function.index() as u32), instruction: None };
+    host.tracer().end(start, SpanKind::Execute, call.function.name(), place);
     context.clear_resources();
 }
 
-/// The results of a function without arguments, once they are there.
-fn execute(function: &Function, context: &ExecutionContext) -> Results {
-    let results = function.execute_alone(context, &[]);
+/// The results of a call, once they are there.
+fn execute(call: &Call, context: &ExecutionContext) -> Results {
+    let results = call.function.execute_alone(context, &call.arguments);
     context.host().wait(&results);
     results
 }
 
-/// Whether a function runs on its own: it takes no arguments, and is no region of a kernel.
-fn can_run(function: &Function) -> bool {
-    function.arguments() == 0 && !function.name().is_empty()
+/// Whether a function has all its arguments, and is no region of a kernel.
+fn can_run(call: &Call) -> bool {
+    call.function.arguments() == call.arguments.len() && !call.function.name().is_empty()
 }
 
 fn error_text(error: &ErrorValue, with_code: bool) -> String {

@@ -22,6 +22,19 @@ impl Coo {
         self.values.dtype
     }
 
+    /// The tensor as one value: it has one element, or none that is not zero.
+    pub(crate) fn to_scalar(&self) -> Result<Tensor, Fault> {
+        let size = self.dtype().element_size().unwrap_or(1) as usize;
+        let value = match self.shape.elements() {
+            1 => self.values.buffer.bytes().get(..size).map(<[u8]>::to_vec),
+            _ if self.values.shape.elements() > 0 => {
+                return Err("failed to convert coo tensor to scalar host tensor".into());
+            }
+            _ => None,
+        };
+        Ok(Tensor::Scalar(self.dtype(), self.shape.clone(), value.unwrap_or_else(|| vec![0; size])))
+    }
+
     /// The tensor in dense form.
     pub(crate) fn to_dense(&self, frame: &Frame<'_>) -> Result<Dense, Fault> {
         match self.dtype() {

@@ -28,6 +28,39 @@ pub(crate) enum Tensor {
     Coo(Coo),
 }
 
+/// A kind of tensors.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Dense,
+    Scalar,
+    Strings,
+    Coo,
+}
+
+impl Kind {
+    /// The name of the kind, as programs write it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Dense => "DenseHost",
+            Self::Scalar => "ScalarHost",
+            Self::Strings => "StringHost",
+            Self::Coo => "CooHost",
+        }
+    }
+}
+
+impl Tensor {
+    /// Its kind.
+    pub(crate) fn kind(&self) -> Kind {
+        match self {
+            Self::Dense(_) => Kind::Dense,
+            Self::Scalar(..) => Kind::Scalar,
+            Self::Strings(_) => Kind::Strings,
+            Self::Coo(_) => Kind::Coo,
+        }
+    }
+}
+
 impl fmt::Display for Tensor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -9,7 +9,7 @@ pub use bytes::labelled_bytes;
 pub(crate) use report::kernels;
 pub use report::{AttributeReport, BefReport, FunctionReport, KernelReport, SectionReport, report};
 pub use run::{Queue, RunOptions, run};
-pub use translate::{Translation, check_diagnostics, to_bef, to_text};
+pub use translate::{Translation, check_diagnostics, missing_sections, to_bef, to_text};
 
 use crate::{Error, Result, kind};
 use format::FileKind;

@@ -38,6 +38,21 @@ pub fn to_bef(source: &[u8], name: &str, options: Options) -> Translation<Vec<u8
     }
 }
 
+/// A warning, if a BEF file lacks sections without which its text says less than the program did.
+pub fn missing_sections(bytes: &[u8], name: &str) -> Option<Diagnostic> {
+    let file = bef::File::open(bytes).ok()?;
+    let optional =
+        [bef::SectionId::AttributeTypes, bef::SectionId::AttributeNames, bef::SectionId::RegisterTypes];
+    let missing = optional.into_iter().any(|id| file.section(id).is_none());
+    missing.then(|| Diagnostic {
+        severity: mlir::Severity::Warning,
+        place: Some(mlir::Place { file: name.to_owned(), line: 0, column: 0 }),
+        message: "Missing AttributeTypes, AttributeNames or RegisterTypes sections.".into(),
+        quote: None,
+        notes: Vec::new(),
+    })
+}
+
 /// Translates the bytes of a BEF file to MLIR text.
 pub fn to_text(bytes: &[u8], name: &str, print: PrintOptions) -> Result<Translation<String>> {
     let program = bef::File::open(bytes)
