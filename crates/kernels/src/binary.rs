@@ -1,7 +1,7 @@
 //! Arithmetic of two operands.
 
 use crate::support::dtype::float_type;
-use crate::support::map::{Input, elementwise, map, map_as, map_float, promote};
+use crate::support::map::{Input, elementwise, map, map_as, map_float, promote, rounded};
 use operator::{Arg, Args, DtypeSet, Error, KernelContext, Operator, Outs, Result, ensure};
 use tensor::{Scalar, ScalarType};
 
@@ -223,7 +223,7 @@ macro_rules! floor_div {
 
 /// The quotient rounded down, as Python's `//`.
 fn floor_divide(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let inputs = operands(args)?;
+    let inputs = rounded(args, operands(args)?)?;
     divisible(args, outs, &inputs)?;
     let fns = elementwise!(
         float | a,
@@ -239,7 +239,7 @@ fn floor_divide(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -
 
 /// The remainder with the sign of the divisor, as Python's `%`.
 fn remainder(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let inputs = operands(args)?;
+    let inputs = rounded(args, operands(args)?)?;
     divisible(args, outs, &inputs)?;
     let fns = elementwise!(
         float | a,
@@ -258,7 +258,7 @@ fn remainder(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> R
 
 /// The remainder with the sign of the dividend, as C's `fmod`.
 fn fmod(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let inputs = operands(args)?;
+    let inputs = rounded(args, operands(args)?)?;
     divisible(args, outs, &inputs)?;
     map(ctx, args, outs, inputs, &elementwise!(float | a, b | a % b, int | a, b | rest(a, b)))
 }
@@ -504,6 +504,11 @@ mod tests {
             call("aten::pow.Tensor_Scalar_out", &[a(&far), Arg::Double(0.5)], out(Float, &[2])).unwrap();
         let root = root.storage::<f32>().unwrap();
         assert!(root[0].is_nan() && root[1] == 2.0, "{root:?}");
+        let half = t(&[1], &[f16::from_f32(0.1)]);
+        let equal = call("aten::eq.Scalar_out", &[a(&half), Arg::Double(0.1)], out(Bool, &[1])).unwrap();
+        assert_eq!(equal.bytes(), [1], "the number is one of the type");
+        let rest = call("aten::fmod.Scalar_out", &[a(&half), Arg::Double(0.1)], out(Half, &[1])).unwrap();
+        assert_eq!(rest.storage::<f16>().unwrap()[0].to_f32(), 0.0);
         is(go("aten::floor_divide.out"), [2.0, -3.0, f32::NAN, f32::INFINITY]);
         is(go("aten::remainder.Tensor_out"), [1.5, 0.5, f32::NAN, f32::NAN]);
         is(go("aten::maximum.out"), [5.5, 2.0, f32::NAN, 1.0]);

@@ -11,7 +11,7 @@ use crate::support::dtype::{C64, Compute, Load, compute_type, float_type, unsupp
 use crate::support::layout::{Layout, Walk};
 use operator::{Arg, Args, DtypeSet, KernelContext, Outs, Result, ScratchBuffer, ensure};
 use pool::Pool;
-use tensor::{Scalar, ScalarType, Shape, TensorMeta, TensorViewMut};
+use tensor::{Scalar, ScalarType, Shape, TensorMeta, TensorViewMut, bf16, f16};
 
 /// Elements of a block.
 const BLOCK: usize = 512;
@@ -129,6 +129,21 @@ impl Input {
             _ => Self::Arg(index),
         })
     }
+}
+
+/// The inputs, their numbers rounded to the type in which they meet, if that is one of half precision: what
+/// comparisons and remainders see. Sums and products take them as they are.
+pub(crate) fn rounded(args: &Args<'_>, inputs: [Input; 2]) -> Result<[Input; 2]> {
+    let dtype = promote(args, &inputs)?;
+    Ok(inputs.map(|input| match (input, dtype) {
+        (Input::Scalar(Scalar::Double(x)), ScalarType::Half) => {
+            Input::Scalar(Scalar::Double(f16::from_f64(x).to_f64()))
+        }
+        (Input::Scalar(Scalar::Double(x)), ScalarType::BFloat16) => {
+            Input::Scalar(Scalar::Double(bf16::from_f64(x).to_f64()))
+        }
+        (input, _) => input,
+    }))
 }
 
 /// The type in which the inputs meet: `torch.result_type`. Zero-dim tensors count only where they are

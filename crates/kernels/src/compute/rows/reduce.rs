@@ -117,14 +117,15 @@ pub(super) fn column_sums_of(
     of: impl Fn(usize, f32) -> f32,
 ) -> [f64; COLUMNS] {
     let width = COLUMNS.min(columns - first);
-    let mut totals = [0.0; COLUMNS];
+    let (mut totals, mut sums) = ([0.0; COLUMNS], [0.0f32; COLUMNS]);
     for rows in x.chunks(ROWS * columns) {
-        let mut sums = [0.0f32; COLUMNS];
+        let sums = &mut sums[..width];
+        sums.fill(0.0);
         for row in rows.chunks_exact(columns) {
             let row = &row[first..first + width];
             sums.iter_mut().zip(row).enumerate().for_each(|(c, (sum, &x))| *sum += of(c, x));
         }
-        totals.iter_mut().zip(sums).for_each(|(total, sum)| *total += f64::from(sum));
+        totals.iter_mut().zip(sums).for_each(|(total, sum)| *total += f64::from(*sum));
     }
     totals
 }
