@@ -2,9 +2,10 @@
 
 use crate::failure::{Failure, Result};
 use crate::general::{self, ExecutionOpts, InputArg, say};
+use crate::limits::{interrupt, limits};
 use crate::pictures::PictureOpts;
 use clap::{Args, ValueEnum};
-use pteron::{DataLoader, Limits, LoadOptions, Program};
+use pteron::{DataLoader, LoadOptions, Program};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use toolbox::bundle::{self, Bundle};
@@ -61,7 +62,8 @@ enum Load {
     /// Read what is needed into memory
     #[default]
     File,
-    /// Map the files into memory
+    /// Map the files into memory; they must not change meanwhile, and a file that is cut short ends the command
+    /// with a signal
     Mmap,
 }
 
@@ -104,7 +106,7 @@ impl CallArgs {
     /// Opens the program that a loader serves, bundled or not, with what loading its methods needs.
     /// The call is to be made `repeat` more times.
     pub(crate) fn load(&self, loader: Arc<dyn DataLoader>, repeat: usize) -> Result<Loaded> {
-        let limits = Limits::default();
+        let limits = limits();
         let bundle = match bundle::is_one(&*loader)? {
             true => Some(Bundle::open(&*loader, &limits)?),
             false => None,
@@ -115,7 +117,9 @@ impl CallArgs {
             self.pictures.refuse()?;
         }
         let mut options = pteron::load_options().backends(general::backends());
-        options.data = open_data(&self.data, self.mode())?;
+        options.data = open_data(&self.data, self.mode(), &limits)?;
+        options.limits = limits.clone();
+        options.interrupt = interrupt();
         let options = self.execution.setting()?.apply(&options);
         let program = Program::load(loader, &limits).map_err(toolbox::Error::from)?;
         let inputs = self.inputs.clone();

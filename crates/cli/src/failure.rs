@@ -70,6 +70,10 @@ fn help(e: &(dyn Error + 'static)) -> Option<&'static str> {
                     Some("`pteron validate FILE` lists everything that is wrong with a file")
                 }
                 Runtime::ExternalData { .. } => Some("name the file with `--data FILE`"),
+                Runtime::Limit { field: "instructions", .. } => Some("raise it with --max-instructions N"),
+                Runtime::Limit { .. } => Some(
+                    "if the file is to be trusted, raise it with --max-memory SIZE, or use --limits none",
+                ),
                 Runtime::Input { .. } => Some("`pteron inspect FILE` shows the inputs of every method"),
                 _ => None,
             };

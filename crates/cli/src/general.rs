@@ -2,8 +2,9 @@
 //! stdout.
 
 use crate::failure::{Failure, Result};
+use crate::limits::{LimitOpts, limits};
 use clap::{Args, ValueEnum};
-use pteron::{BackendRegistry, DataLoader, Isa, Level, Limits, PtdDataMap};
+use pteron::{BackendRegistry, DataLoader, Isa, Level, PtdDataMap};
 use std::io::{self, IsTerminal, Write};
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
@@ -37,6 +38,8 @@ pub(crate) struct GeneralOpts {
     /// Say more; repeat to say even more
     #[arg(short, long, action = clap::ArgAction::Count, global = true, help_heading = "General options")]
     verbose: u8,
+    #[command(flatten)]
+    limits: LimitOpts,
 }
 
 /// How programs run: options of the verbs that run them.
@@ -86,6 +89,11 @@ enum Color {
 }
 
 impl GeneralOpts {
+    /// What files may use.
+    pub(crate) fn limits(&self) -> &LimitOpts {
+        &self.limits
+    }
+
     /// How often `-v` was given.
     pub(crate) fn verbosity(&self) -> u8 {
         self.verbose
@@ -177,7 +185,7 @@ pub(crate) fn open(file: &Path, mode: LoadMode) -> Result<Arc<dyn DataLoader>> {
 
 /// Opens files of named data for `verb`.
 pub(crate) fn open_data(files: &[PathBuf], verb: &'static str) -> Result<Vec<PtdDataMap>> {
-    let limits = Limits::default();
+    let limits = limits();
     let open =
         |file: &PathBuf| Ok(toolbox::file::File::open_data(open(file, LoadMode::File)?, verb, &limits)?);
     files.iter().map(open).collect()

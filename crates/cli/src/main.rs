@@ -6,6 +6,7 @@
 mod call;
 mod failure;
 mod general;
+mod limits;
 mod pictures;
 mod progress;
 mod signals;
@@ -34,6 +35,7 @@ struct Cli {
 fn main() -> ExitCode {
     let cli = Cli::parse();
     signals::take();
+    cli.general.limits().set();
     match cli.verb.run(&cli.general) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(&cli.general),

@@ -7,6 +7,7 @@
 
 mod blocking;
 mod event;
+mod interrupt;
 mod job;
 pub mod limits;
 mod parallel;
@@ -15,6 +16,7 @@ mod single;
 mod sync;
 mod workers;
 
+pub use interrupt::{Armed, Interrupt, Interrupted, interruptible};
 pub use parallel::Pool;
 pub use queue::{Refused, Resume, Task, WorkQueue};
 #[doc(hidden)]

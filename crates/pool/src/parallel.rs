@@ -1,3 +1,4 @@
+use crate::interrupt::{self, in_pieces, in_threads};
 use crate::job::for_chunks;
 use crate::limits::{MAX_THREADS, RANGES_PER_THREAD};
 use crate::workers::Threads;
@@ -33,12 +34,21 @@ impl Pool {
     ///
     /// A call from inside a body, or while another thread's loop occupies the pool, runs on the
     /// caller alone. If `body` panics, the remaining ranges are left out and the panic goes on in
-    /// the caller.
+    /// the caller. Under an [`Interrupt`](crate::Interrupt) that says to end, the call does not return: see
+    /// [`interruptible`](crate::interruptible).
     pub fn parallel_for(&self, items: usize, grain: usize, body: &(dyn Fn(Range<usize>) + Sync)) {
         if items == 0 {
             return;
         }
         let grain = grain.max(1);
+        match interrupt::armed() {
+            None => self.loop_over(items, grain, body),
+            Some(i) if self.0.workers() == 0 || items <= grain => in_pieces(&i, items, grain, body),
+            Some(i) => in_threads(&i, body, |body| self.loop_over(items, grain, body)),
+        }
+    }
+
+    fn loop_over(&self, items: usize, grain: usize, body: &(dyn Fn(Range<usize>) + Sync)) {
         let workers = self.0.workers();
         if workers == 0 || items <= grain || items > isize::MAX as usize / MAX_THREADS {
             return body(0..items);
@@ -63,7 +73,13 @@ impl Pool {
         let chunk = chunk.max(1);
         let chunks = data.len().div_ceil(chunk);
         if self.0.workers() == 0 || chunks <= grain.max(1) {
-            data.chunks_mut(chunk).enumerate().for_each(|(i, c)| body(i, c));
+            let mut each = data.chunks_mut(chunk).enumerate();
+            match interrupt::armed() {
+                None => each.for_each(|(i, c)| body(i, c)),
+                Some(interrupt) => in_pieces(&interrupt, chunks, grain, |range| {
+                    each.by_ref().take(range.len()).for_each(|(i, c)| body(i, c));
+                }),
+            }
         } else {
             for_chunks(data, chunk, body, |each| self.parallel_for(chunks, grain, each));
         }

@@ -22,8 +22,8 @@
 //! use pteron::{Module, Pool, PtdDataMap};
 //! use std::sync::Arc;
 //!
-//! let options = pteron::load_options().data(Arc::new(PtdDataMap::map("weights.ptd")?)).pool(Pool::new(2));
-//! let mut module = Module::map("model.pte", options)?;
+//! let options = pteron::load_options().data(Arc::new(PtdDataMap::open("weights.ptd")?)).pool(Pool::new(2));
+//! let mut module = Module::open("model.pte", options)?;
 //! println!("{:?}", module.method_meta("forward")?.inputs());
 //! # Ok(()) }
 //! ```
@@ -100,9 +100,10 @@ pub use operator::{
 pub use pool::Pool;
 pub use runtime::{
     Backend, BackendError, BackendExecutionContext, BackendInitContext, BackendRegistry, BytesLoader,
-    CompileSpec, DataLoader, Delegate, Error, FileLoader, FreeableBuffer, Limits, LoadOptions, MergedDataMap,
-    Method, MethodMeta, Missing, MmapLoader, Module, NamedDataMap, Program, PtdDataMap, Result, Session,
-    SharedMethod, ValueMeta, discard_unfinished_files, replace_file, write_stream,
+    CompileSpec, DataLoader, Delegate, Error, FileLoader, FreeableBuffer, Interrupt, Interrupted, Limits,
+    LoadOptions, MergedDataMap, Method, MethodMeta, Missing, MmapLoader, Module, NamedDataMap, Program,
+    PtdDataMap, Result, Session, SharedMethod, Unchanged, ValueMeta, discard_unfinished_files, free_memory,
+    replace_file, write_stream,
 };
 #[cfg(feature = "training")]
 pub use runtime::{Sgd, SgdOptions, TrainingModule};

@@ -33,6 +33,11 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
+/// The files of these tests stay as they are.
+fn unchanged() -> pteron::Unchanged {
+    pteron::Unchanged::given_by_the_user_of_a_command()
+}
+
 fn path(case: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../testdata/corpus/tiny").join(case).join("model.pte")
 }
@@ -162,8 +167,10 @@ fn external_constants_come_from_data_files_and_from_one_only() {
     let mut without = pteron::open(&file).unwrap();
     let e = message(&without.forward(&[tensor(&[2, 2], &[1.0; 4])]).unwrap_err());
     assert!(e.contains("2 tensor(s) are stored outside the program") && e.contains(".ptd"), "{e}");
-    let data = || Arc::new(PtdDataMap::map(file.with_file_name("_default_external_constant.ptd")).unwrap());
-    let mut with = Module::map(&file, pteron::load_options().data(data())).unwrap();
+    let data = || {
+        Arc::new(PtdDataMap::map(file.with_file_name("_default_external_constant.ptd"), unchanged()).unwrap())
+    };
+    let mut with = Module::map(&file, pteron::load_options().data(data()), unchanged()).unwrap();
     with.forward(&[tensor(&[2, 2], &[1.0; 4])]).unwrap();
     let twice = pteron::MergedDataMap::new(vec![data(), data()]).err().unwrap();
     assert!(message(&twice).contains("a key may come from one place only"), "{twice}");

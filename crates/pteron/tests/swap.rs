@@ -7,6 +7,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+/// The files of these tests stay as they are.
+fn unchanged() -> pteron::Unchanged {
+    pteron::Unchanged::given_by_the_user_of_a_command()
+}
+
 fn corpus(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/corpus").join(path)
 }
@@ -15,7 +20,7 @@ const MODEL: &str = "tiny/ModuleLinear_extconst/model.pte";
 const DATA: &str = "tiny/ModuleLinear_extconst/_default_external_constant.ptd";
 
 fn original() -> PtdDataMap {
-    PtdDataMap::map(corpus(DATA)).unwrap()
+    PtdDataMap::map(corpus(DATA), unchanged()).unwrap()
 }
 
 /// The data of the corpus with every number times `factor`, after `change` has had a look at it.
@@ -161,7 +166,7 @@ fn executions_never_fail_nor_see_a_mixture_while_weights_are_swapped() {
 #[test]
 fn mutable_state_outlives_a_swap_but_for_what_the_data_initializes() {
     let folder = corpus("wild/train_xor_extweights");
-    let map = Arc::new(PtdDataMap::map(folder.join("_default_external_constant.ptd")).unwrap());
+    let map = Arc::new(PtdDataMap::map(folder.join("_default_external_constant.ptd"), unchanged()).unwrap());
     let mut module =
         Module::open(folder.join("model.pte"), pteron::load_options().data(map.clone())).unwrap();
     let state = |module: &mut Module| -> Vec<Vec<u8>> {

@@ -5,6 +5,11 @@ use serde_json::Value as Json;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+/// The files of these tests stay as they are.
+fn unchanged() -> pteron::Unchanged {
+    pteron::Unchanged::given_by_the_user_of_a_command()
+}
+
 fn testdata(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata").join(path)
 }
@@ -103,7 +108,7 @@ fn weights_may_start_from_a_data_file() {
     let recorded = json("corpus/wild/train_xor/training.json");
     let data = recorded["data"].as_array().unwrap();
     let folder = testdata("corpus/wild/train_xor_extweights");
-    let map = PtdDataMap::map(folder.join("_default_external_constant.ptd")).unwrap();
+    let map = PtdDataMap::map(folder.join("_default_external_constant.ptd"), unchanged()).unwrap();
     let model =
         TrainingModule::open(folder.join("model.pte"), pteron::load_options().data(Arc::new(map))).unwrap();
     let (_, losses) = train(model, SgdOptions { lr: 0.3, momentum: 0.9, ..SgdOptions::default() }, data, 400);

@@ -72,7 +72,7 @@ impl State {
             // and the loan refuses its extent.
             metas.push(self.values[id].tensor_mut().map(|t| std::mem::take(&mut t.meta)).unwrap_or_default());
         }
-        let result = (|| {
+        let attempt = || {
             let binder = Binder {
                 values: &self.values,
                 constants: &self.constants,
@@ -94,7 +94,8 @@ impl State {
             }
             let written = callee.call(arg_list, out_list)?;
             produced(outs, written)
-        })();
+        };
+        let result = pool::interruptible(attempt).unwrap_or_else(|why| Err(why.into()));
         for (&id, meta) in ids.iter().zip(metas).rev() {
             if let Some(t) = self.values[id].tensor_mut() {
                 t.meta = meta;

@@ -126,6 +126,14 @@ pub enum Error {
         /// Why.
         source: Box<ExecuteError>,
     },
+    /// Loading a method was [interrupted](crate::Interrupt).
+    #[error("loading method `{method}` was interrupted")]
+    Interrupted {
+        /// The method.
+        method: String,
+        /// Why.
+        source: pool::Interrupted,
+    },
     /// Memory could not be had, or a shape overflows.
     #[error(transparent)]
     Tensor(#[from] tensor::Error),
@@ -170,11 +178,20 @@ pub enum ExecuteError {
     /// A tensor is used whose memory was freed or never given.
     #[error("value {0} has no memory: it was freed, or it was never given any")]
     NoMemory(usize),
+    /// The execution was [interrupted](crate::Interrupt), or [`Limits::time`](crate::Limits::time) was over.
+    #[error("the execution was interrupted: {0}")]
+    Interrupted(pool::Interrupted),
     /// Too many instructions were run.
     #[error(
         "{0} instructions have been executed, the limit; the program loops, or raise `Limits::instructions`"
     )]
     TooManyInstructions(u64),
+}
+
+impl From<pool::Interrupted> for ExecuteError {
+    fn from(why: pool::Interrupted) -> Self {
+        Self::Interrupted(why)
+    }
 }
 
 /// Where an instruction stands, and what it calls.

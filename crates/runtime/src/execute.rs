@@ -9,9 +9,10 @@ use crate::step::{Chain, DelegateEntry, KernelStep, OutStep, RegionStep, Step};
 use crate::value::{Id, Storage, Value};
 use graph::{Executable, Packs};
 use operator::{Arg, Args, Generator, Isa, KernelContext, Out, Outs, Scratch};
-use pool::Pool;
+use pool::{Interrupt, Pool};
 use smallvec::SmallVec;
 use std::cell::Cell;
+use std::time::Instant;
 use tensor::{DimOrder, Tensor, TensorView, TensorViewMut};
 use trace::{Place, SpanKind, Tracer};
 
@@ -20,6 +21,16 @@ impl Method {
     pub(crate) fn run_chains(&mut self) -> crate::Result<()> {
         let tracer = Tracer::from(self.tracer.as_deref());
         let started = tracer.start();
+        let handle = match (&self.interrupt, self.limits.time) {
+            (None, None) => None,
+            (handle, None) => handle.clone(),
+            (handle, Some(time)) => {
+                let handle = handle.clone().unwrap_or_default();
+                // A time that no clock reaches is none.
+                Some(Instant::now().checked_add(time).map_or(handle.clone(), |end| handle.until(end)))
+            }
+        };
+        let _armed = handle.as_ref().map(Interrupt::arm);
         let mut runner = Runner {
             state: &mut self.state,
             delegates: &mut self.delegates,
@@ -35,10 +46,13 @@ impl Method {
             backend_bytes: self.limits.backend_bytes,
             limit: self.limits.instructions,
             left: self.limits.instructions,
+            interrupt: handle.as_ref(),
+            at: 0,
             tracer,
         };
         for (index, chain) in self.chains.iter().enumerate() {
-            if let Err((instruction, source)) = runner.chain(index, chain) {
+            let ran = pool::interruptible(|| runner.chain(index, chain));
+            if let Err((instruction, source)) = ran.unwrap_or_else(|why| Err((runner.at, why.into()))) {
                 let place = self.program.place(self.plan, index, instruction);
                 return Err(Error::Execute {
                     method: self.name.to_string(),
@@ -67,6 +81,9 @@ struct Runner<'a> {
     backend_bytes: usize,
     limit: u64,
     left: u64,
+    interrupt: Option<&'a Interrupt>,
+    /// The instruction that runs.
+    at: usize,
     tracer: Tracer<'a>,
 }
 
@@ -80,10 +97,19 @@ impl<'a> Runner<'a> {
     fn chain(&mut self, index: usize, chain: &Chain) -> Result<(), (usize, ExecuteError)> {
         let mut next = 0;
         while let Some(step) = chain.steps.get(next) {
-            if self.left == 0 {
-                return Err((next, ExecuteError::TooManyInstructions(self.limit)));
+            self.at = next;
+            if let Some(Err(why)) = self.interrupt.map(Interrupt::check) {
+                return Err((next, why.into()));
             }
-            self.left -= 1;
+            // A region counts for all that it stands for.
+            let cost = match step {
+                Step::Region(region) => (region.next - next) as u64,
+                _ => 1,
+            };
+            if self.left < cost {
+                return Err((next + self.left as usize, ExecuteError::TooManyInstructions(self.limit)));
+            }
+            self.left -= cost;
             let place = Place::instruction(index as u32, next as u32);
             next = match step {
                 Step::Region(region) => {
@@ -115,9 +141,12 @@ impl<'a> Runner<'a> {
                 let choice = region.choose(self.state);
                 if let Choice::Lowered(plan) = choice
                     && let Some(lowered) = region.plan(plan)
-                    && lowered.run(self.state, self.scratch, &ctx, self.tracer).is_ok()
                 {
-                    return Ok(());
+                    match lowered.run(self.state, self.scratch, &ctx, self.tracer) {
+                        Ok(()) => return Ok(()),
+                        Err(e @ ExecuteError::Interrupted(_)) => return Err((start, e)),
+                        Err(_) => {}
+                    }
                 }
                 choice
             }

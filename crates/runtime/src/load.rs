@@ -25,9 +25,12 @@ pub(crate) fn method(program: &Program, plan: usize, options: LoadOptions) -> Re
     let tracer = Tracer::from(tracer_owner.as_deref());
     let started = tracer.start();
     let meta = MethodMeta::new(program, plan);
+    let read = program.bytes_read();
     let mut loader = Loader::new(program, meta, options)?;
     loader.values()?;
     let delegates = loader.delegates(tracer)?;
+    let held = loader.arena_bytes.saturating_add(program.bytes_read().saturating_sub(read));
+    loader.options.limits.check_memory(|| format!("method `{}` with its weights", loader.name), held)?;
     let kernels = loader.kernels();
     let chains = loader.chains(&kernels, &delegates)?;
     let Loader { options, state, plan: tables, name, planned_arenas, .. } = loader;
@@ -52,11 +55,13 @@ pub(crate) fn method(program: &Program, plan: usize, options: LoadOptions) -> Re
         pool: options.pool,
         isa: options.isa,
         tracer: options.tracer,
+        interrupt: options.interrupt,
         limits: options.limits,
     };
     if !options.no_prepare {
         let started = tracer.start();
         crate::prepare::prepare(&mut method);
+        crate::release::constants(&mut method);
         tracer.end(started, SpanKind::Prepare, &method.name, Place::default());
     }
     tracer.end(started, SpanKind::LoadMethod, &method.name, Place::default());
@@ -116,6 +121,7 @@ impl<'p> Loader<'p> {
     /// Zeroed memory for an arena, within the limit.
     fn allocate(&mut self, size: u64) -> Result<AlignedBuffer> {
         self.arena_bytes = self.arena_bytes.saturating_add(size);
+        self.options.limits.check_memory(|| format!("method `{}`", self.name), self.arena_bytes)?;
         let buffer = AlignedBuffer::zeroed(self.options.limits.arena(self.arena_bytes).and(usize_of(size))?)?;
         Tracer::from(self.options.tracer.as_deref()).allocation("arena", buffer.len());
         Ok(buffer)

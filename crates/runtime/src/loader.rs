@@ -7,7 +7,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use tensor::{AlignedBuffer, MappedFile};
+use tensor::{AlignedBuffer, MappedFile, Unchanged};
 
 /// What a range of bytes is for. A loader may place or cache ranges by it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,6 +41,12 @@ pub trait DataLoader: Send + Sync {
 
     /// Bytes handed out so far. For a mapped file these are addresses, not yet reads.
     fn bytes_loaded(&self) -> u64;
+
+    /// Whether bytes that are handed out take memory of their own: not those of a map, nor those that are in
+    /// memory anyway.
+    fn takes_memory(&self) -> bool {
+        true
+    }
 
     /// What to call the source in messages.
     fn name(&self) -> &str;
@@ -87,6 +93,10 @@ impl DataLoader for BytesLoader {
         let range = range(self, offset, len)?;
         self.loaded.fetch_add(len, Ordering::Relaxed);
         Ok(FreeableBuffer::shared(Arc::clone(&self.bytes), range))
+    }
+
+    fn takes_memory(&self) -> bool {
+        false
     }
 
     fn bytes_loaded(&self) -> u64 {
@@ -153,16 +163,21 @@ impl DataLoader for FileLoader {
 }
 
 /// A file mapped into memory: nothing is read before it is looked at, and what is read is shared
-/// with every process that maps the same file. See [`MappedFile`] for what that asks of the file.
+/// with every process that maps the same file. See [`Unchanged`] for what that asks of the file.
+///
+/// A file that has become shorter is an error when a range is asked for, not a signal; between that and the
+/// use of the range, the promise has to hold.
 pub struct MmapLoader {
     map: Arc<MappedFile>,
+    file: File,
+    path: PathBuf,
     name: String,
     loaded: AtomicU64,
 }
 
 impl MmapLoader {
-    /// Maps a file.
-    pub fn open(path: impl AsRef<Path>) -> Result<Self> {
+    /// Maps a file, which stays as it is for as long as anything of it is used.
+    pub fn open(path: impl AsRef<Path>, unchanged: Unchanged) -> Result<Self> {
         let path = path.as_ref();
         let (file, size) = open(path)?;
         if size > isize::MAX as u64 {
@@ -172,12 +187,24 @@ impl MmapLoader {
                 source: io::Error::from(io::ErrorKind::FileTooLarge),
             });
         }
-        let map = MappedFile::new(&file).map_err(|source| Error::Io {
+        let map = MappedFile::new(&file, unchanged).map_err(|source| Error::Io {
             path: path.to_owned(),
             action: "map",
             source,
         })?;
-        Ok(Self { map: Arc::new(map), name: path.display().to_string(), loaded: AtomicU64::new(0) })
+        let (map, name) = (Arc::new(map), path.display().to_string());
+        Ok(Self { map, file, path: path.to_owned(), name, loaded: AtomicU64::new(0) })
+    }
+
+    /// Fails if the file is shorter than it was when it was mapped.
+    fn check_whole(&self) -> Result<()> {
+        let fail = |source| Error::Io { path: self.path.clone(), action: "use the map of", source };
+        let (now, then) = (self.file.metadata().map_err(fail)?.len(), self.size());
+        if now >= then {
+            return Ok(());
+        }
+        let problem = format!("it had {then} bytes when it was mapped, and has {now} now");
+        Err(fail(io::Error::new(io::ErrorKind::UnexpectedEof, problem)))
     }
 }
 
@@ -188,8 +215,13 @@ impl DataLoader for MmapLoader {
 
     fn load(&self, offset: u64, len: u64, _: Purpose<'_>) -> Result<FreeableBuffer> {
         let range = range(self, offset, len)?;
+        self.check_whole()?;
         self.loaded.fetch_add(len, Ordering::Relaxed);
         Ok(FreeableBuffer::mapped(Arc::clone(&self.map), range))
+    }
+
+    fn takes_memory(&self) -> bool {
+        false
     }
 
     fn bytes_loaded(&self) -> u64 {
@@ -240,6 +272,11 @@ impl fmt::Debug for dyn DataLoader {
 mod tests {
     use super::*;
 
+    /// Nobody else knows the files of these tests.
+    fn unchanged() -> Unchanged {
+        Unchanged::given_by_the_user_of_a_command()
+    }
+
     fn check(loader: &dyn DataLoader) {
         assert_eq!(loader.size(), 5);
         assert_eq!(&*loader.load(1, 3, Purpose::Program).unwrap(), b"ell");
@@ -258,7 +295,13 @@ mod tests {
         let path = std::env::temp_dir().join(format!("pteron-loader-{}", std::process::id()));
         std::fs::write(&path, b"hello").unwrap();
         check(&FileLoader::open(&path).unwrap());
-        check(&MmapLoader::open(&path).unwrap());
+        let mapped = MmapLoader::open(&path, unchanged()).unwrap();
+        check(&mapped);
+        File::options().write(true).open(&path).unwrap().set_len(2).unwrap();
+        let e = mapped.load(3, 2, Purpose::Constant).unwrap_err();
+        assert_eq!(e.to_string(), format!("cannot use the map of {}", path.display()));
+        let why = std::error::Error::source(&e).unwrap().to_string();
+        assert_eq!(why, "it had 5 bytes when it was mapped, and has 2 now");
         std::fs::remove_file(&path).unwrap();
         let e = FileLoader::open(&path).err().unwrap().to_string();
         assert!(e.contains("pteron-loader"), "{e}");

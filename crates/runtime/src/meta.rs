@@ -1,4 +1,4 @@
-use crate::Program;
+use crate::{InputProblem, Program};
 use format::pte;
 use operator::{EValue, Tag};
 use std::collections::BTreeMap;
@@ -144,6 +144,63 @@ impl<'p> MethodMeta<'p> {
 
     fn values(&self, ids: &[i32]) -> Vec<ValueMeta> {
         ids.iter().filter_map(|&id| self.plan().values.get(id as usize)).map(value_meta).collect()
+    }
+}
+
+/// Fails, as [`Method::set_input`](crate::Method::set_input) would, if a tensor of this type and shape cannot be
+/// the input of this number, of which `declared` has the type, bounds and dynamism.
+pub fn check_tensor(
+    index: usize,
+    declared: &TensorMeta,
+    dtype: ScalarType,
+    sizes: &[usize],
+) -> Result<(), InputProblem> {
+    check_within(index, (declared.dtype(), declared.dynamism(), declared.sizes()), dtype, sizes)
+}
+
+/// As [`check_tensor`], with type, dynamism and bounds on their own.
+pub(crate) fn check_within(
+    index: usize,
+    (expected, dynamism, bound): (ScalarType, ShapeDynamism, &[usize]),
+    dtype: ScalarType,
+    sizes: &[usize],
+) -> Result<(), InputProblem> {
+    if expected != dtype {
+        return Err(InputProblem::Dtype { index, expected, found: dtype });
+    }
+    shape_problem(index, dynamism, bound, sizes).map_or(Ok(()), Err)
+}
+
+/// What is wrong with the shape of a tensor for an input of these bounds.
+pub(crate) fn shape_problem(
+    index: usize,
+    dynamism: ShapeDynamism,
+    bound: &[usize],
+    found: &[usize],
+) -> Option<InputProblem> {
+    let problem = |hint| {
+        let dims: Vec<String> = bound
+            .iter()
+            .map(|d| if dynamism == ShapeDynamism::Static { d.to_string() } else { format!("<={d}") })
+            .collect();
+        Some(InputProblem::Shape {
+            index,
+            expected: format!("[{}]", dims.join(", ")),
+            found: format!("{found:?}"),
+            hint,
+        })
+    };
+    if bound.len() != found.len() {
+        return problem("; the rank of an input is fixed when the model is exported");
+    }
+    match dynamism {
+        ShapeDynamism::Static if bound != found => problem(
+            "; the shape was fixed when the model was exported: export with dynamic shapes to vary it",
+        ),
+        ShapeDynamism::DynamicBound if found.iter().zip(bound).any(|(f, b)| f > b) => {
+            problem("; export with a larger upper bound to allow more")
+        }
+        _ => None,
     }
 }
 

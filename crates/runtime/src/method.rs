@@ -1,6 +1,6 @@
 use crate::call::State;
 use crate::error::{Error, ExecuteError, InputProblem, InstructionPlace};
-use crate::meta::MethodMeta;
+use crate::meta::{MethodMeta, check_within, shape_problem};
 use crate::program::Program;
 use crate::region::Region;
 use crate::step::{Chain, DelegateEntry};
@@ -8,9 +8,9 @@ use crate::value::{Id, Storage, Value};
 use crate::{Limits, Result};
 use format::pte::TensorData;
 use operator::{EValue, Generator, Isa, Scratch, Tag};
-use pool::Pool;
+use pool::{Interrupt, Pool};
 use std::sync::Arc;
-use tensor::{AlignedBuffer, ShapeDynamism, Tensor, TensorView, TensorViewMut};
+use tensor::{AlignedBuffer, Tensor, TensorView, TensorViewMut};
 use trace::EventTracer;
 
 /// A method of a program, loaded and ready to execute: its values, its memory, its kernels.
@@ -40,6 +40,7 @@ pub struct Method {
     pub(crate) pool: Pool,
     pub(crate) isa: Isa,
     pub(crate) tracer: Option<Arc<dyn EventTracer>>,
+    pub(crate) interrupt: Option<Interrupt>,
     pub(crate) limits: Limits,
 }
 
@@ -115,12 +116,8 @@ impl Method {
             let expected = tag(&self.state.values[id]);
             return Err(self.input_error(InputProblem::Kind { index, expected, found: Tag::Tensor }));
         };
-        let problem = if slot.meta.dtype() != tensor.dtype() {
-            Some(InputProblem::Dtype { index, expected: slot.meta.dtype(), found: tensor.dtype() })
-        } else {
-            shape_problem(index, slot.meta.dynamism(), &slot.bound, tensor.sizes())
-        };
-        if let Some(problem) = problem {
+        let expected = (slot.meta.dtype(), slot.meta.dynamism(), &*slot.bound);
+        if let Err(problem) = check_within(index, expected, tensor.dtype(), tensor.sizes()) {
             return Err(self.input_error(problem));
         }
         slot.meta.resize(tensor.sizes())?;
@@ -330,6 +327,7 @@ impl Method {
         std::mem::swap(&mut self.input_set, &mut new.input_set);
         std::mem::swap(&mut self.generator, &mut new.generator);
         std::mem::swap(&mut self.tracer, &mut new.tracer);
+        std::mem::swap(&mut self.interrupt, &mut new.interrupt);
         *self = new;
         Ok(())
     }
@@ -337,6 +335,14 @@ impl Method {
     /// Seeds the generator of random operators.
     pub fn seed(&mut self, seed: u64) {
         self.generator = Generator::new(seed);
+    }
+
+    /// Puts further executions under a handle that can end them, or under none.
+    ///
+    /// An execution that was ended fails with [`ExecuteError::Interrupted`]. Outputs and mutable state hold what
+    /// was written until then: give the state anew, or load the method again, before it is executed again.
+    pub fn set_interrupt(&mut self, interrupt: Option<Interrupt>) {
+        self.interrupt = interrupt;
     }
 
     /// Sends events of further runs to `tracer`, or to nobody.
@@ -369,38 +375,6 @@ impl Method {
 impl std::fmt::Debug for Method {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Method(`{}`, {} inputs, {} outputs)", self.name, self.inputs.len(), self.outputs.len())
-    }
-}
-
-fn shape_problem(
-    index: usize,
-    dynamism: ShapeDynamism,
-    bound: &[usize],
-    found: &[usize],
-) -> Option<InputProblem> {
-    let problem = |hint| {
-        let dims: Vec<String> = bound
-            .iter()
-            .map(|d| if dynamism == ShapeDynamism::Static { d.to_string() } else { format!("<={d}") })
-            .collect();
-        Some(InputProblem::Shape {
-            index,
-            expected: format!("[{}]", dims.join(", ")),
-            found: format!("{found:?}"),
-            hint,
-        })
-    };
-    if bound.len() != found.len() {
-        return problem("; the rank of an input is fixed when the model is exported");
-    }
-    match dynamism {
-        ShapeDynamism::Static if bound != found => problem(
-            "; the shape was fixed when the model was exported: export with dynamic shapes to vary it",
-        ),
-        ShapeDynamism::DynamicBound if found.iter().zip(bound).any(|(f, b)| f > b) => {
-            problem("; export with a larger upper bound to allow more")
-        }
-        _ => None,
     }
 }
 

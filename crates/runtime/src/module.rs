@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use tensor::AlignedBuffer;
+use tensor::{AlignedBuffer, Unchanged};
 
 /// How many memory ids, from the first on, methods share when asked to: activations, and the mutable
 /// buffers that the exporter's `share_mutable_buffers` puts together.
@@ -42,14 +42,16 @@ struct Swapped {
 }
 
 impl Module {
-    /// Opens a program file, of which ranges are read when they are needed.
+    /// Opens a program file, of which ranges are read when they are needed. The safe choice, and as fast as
+    /// [`Self::map`] where weights are packed when they are loaded (`docs/loading.md` has figures).
     pub fn open(path: impl AsRef<Path>, options: LoadOptions) -> Result<Self> {
         Ok(Self::new(Program::open_with(path, &options.limits)?, options))
     }
 
-    /// Maps a program file.
-    pub fn map(path: impl AsRef<Path>, options: LoadOptions) -> Result<Self> {
-        Ok(Self::new(Program::map_with(path, &options.limits)?, options))
+    /// Maps a program file, which stays as it is while the module lives: for weights that are shared among
+    /// processes, or of which little is looked at, such as large embeddings.
+    pub fn map(path: impl AsRef<Path>, options: LoadOptions, unchanged: Unchanged) -> Result<Self> {
+        Ok(Self::new(Program::map_with(path, &options.limits, unchanged)?, options))
     }
 
     /// Opens a program that a loader serves.

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
-use tensor::{DimOrder, ScalarType, TensorMeta};
+use tensor::{DimOrder, ScalarType, TensorMeta, Unchanged};
 
 /// Named blobs and tensors.
 pub trait NamedDataMap: Send + Sync {
@@ -50,9 +50,10 @@ impl PtdDataMap {
         Self::load(Arc::new(FileLoader::open(path)?), &Limits::default())
     }
 
-    /// Maps a `.ptd` file: its pages are shared with every process that maps it.
-    pub fn map(path: impl AsRef<Path>) -> Result<Self> {
-        Self::load(Arc::new(MmapLoader::open(path)?), &Limits::default())
+    /// Maps a `.ptd` file, which stays as it is while its data is used: its pages are shared with every process
+    /// that maps it.
+    pub fn map(path: impl AsRef<Path>, unchanged: Unchanged) -> Result<Self> {
+        Self::load(Arc::new(MmapLoader::open(path, unchanged)?), &Limits::default())
     }
 
     /// Reads header and tables, not the data.

@@ -1,6 +1,6 @@
 use crate::{BackendOptions, BackendRegistry, Limits, NamedDataMap};
 use operator::{Isa, KernelRegistry};
-use pool::Pool;
+use pool::{Interrupt, Pool};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tensor::AlignedBuffer;
@@ -27,6 +27,9 @@ pub struct LoadOptions {
     pub backend_options: BTreeMap<String, BackendOptions>,
     /// Where events go.
     pub tracer: Option<Arc<dyn EventTracer>>,
+    /// What can end loading and executions early. See [`Method::set_interrupt`](crate::Method::set_interrupt),
+    /// and [`Limits::time`] for executions alone.
+    pub interrupt: Option<Interrupt>,
     /// The seed of random operators.
     pub seed: u64,
     /// Memory for the plan's arenas, a buffer for each memory id in order, each at least as large
@@ -62,6 +65,12 @@ impl LoadOptions {
     /// The same, with these instructions.
     pub fn isa(mut self, isa: Isa) -> Self {
         self.isa = isa;
+        self
+    }
+
+    /// The same, under a handle that can end loading and executions early.
+    pub fn interrupt(mut self, interrupt: Interrupt) -> Self {
+        self.interrupt = Some(interrupt);
         self
     }
 

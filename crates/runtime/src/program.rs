@@ -7,9 +7,11 @@ use crate::{
 };
 use format::pte;
 use operator::KernelRegistry;
+use std::collections::HashMap;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
+use tensor::Unchanged;
 
 /// A verified program: header and tables of a `.pte` file, and the way to its segments.
 ///
@@ -21,9 +23,31 @@ pub struct Program(Arc<Inner>);
 struct Inner {
     loader: Arc<dyn DataLoader>,
     program: pte::VerifiedProgram,
-    /// The segment of constants, for as long as somebody uses it.
-    constants: Mutex<Weak<FreeableBuffer>>,
+    /// Constants of the constant segment, for as long as somebody uses them.
+    constants: Mutex<Constants>,
     limits: Limits,
+}
+
+/// Constants that methods share.
+#[derive(Default)]
+struct Constants {
+    /// The whole segment, if it is mapped or in memory, or if its parts overlap.
+    whole: Weak<FreeableBuffer>,
+    /// Parts that were read by themselves, so that each can go when nobody uses it any longer.
+    parts: HashMap<Range<u64>, Weak<FreeableBuffer>>,
+    /// Bytes of the parts, those that have gone since counted in.
+    bytes: u64,
+}
+
+impl Constants {
+    /// Whether a part of this length may be read by itself: parts that overlap would take more than the segment.
+    fn has_room(&mut self, len: u64, segment: u64) -> bool {
+        if self.bytes.saturating_add(len) > segment {
+            self.parts.retain(|_, part| part.strong_count() > 0);
+            self.bytes = self.parts.keys().map(|range| range.end - range.start).sum();
+        }
+        self.bytes.saturating_add(len) <= segment
+    }
 }
 
 impl Program {
@@ -37,14 +61,14 @@ impl Program {
         Self::load(Arc::new(FileLoader::open(path)?), limits)
     }
 
-    /// Maps a file, under the default limits.
-    pub fn map(path: impl AsRef<Path>) -> Result<Self> {
-        Self::map_with(path, &Limits::default())
+    /// Maps a file, which stays as it is while the program and its methods live, under the default limits.
+    pub fn map(path: impl AsRef<Path>, unchanged: Unchanged) -> Result<Self> {
+        Self::map_with(path, &Limits::default(), unchanged)
     }
 
-    /// Maps a file.
-    pub fn map_with(path: impl AsRef<Path>, limits: &Limits) -> Result<Self> {
-        Self::load(Arc::new(MmapLoader::open(path)?), limits)
+    /// Maps a file, which stays as it is while the program and its methods live.
+    pub fn map_with(path: impl AsRef<Path>, limits: &Limits, unchanged: Unchanged) -> Result<Self> {
+        Self::load(Arc::new(MmapLoader::open(path, unchanged)?), limits)
     }
 
     /// Reads 64 bytes of head, then exactly the program's tables, and verifies all they say. No
@@ -107,7 +131,9 @@ impl Program {
         if !missing.is_empty() {
             return Err(missing.into());
         }
-        load::method(self, plan, options)
+        let _armed = options.interrupt.as_ref().map(pool::Interrupt::arm);
+        pool::interruptible(|| load::method(self, plan, options))
+            .unwrap_or_else(|source| Err(Error::Interrupted { method: name.to_owned(), source }))
     }
 
     /// What a method needs and the registries lack.
@@ -201,11 +227,19 @@ impl Program {
                 field: "segment_bytes",
             });
         }
+        if self.0.loader.takes_memory() {
+            let what = || format!("bytes {range:?} of {}", self.0.loader.name());
+            self.0.limits.check_memory(what, len)?;
+        }
         self.0.loader.load(range.start, len, purpose)
     }
 
-    /// The bytes of a constant. A constant of the constant segment shares the segment's bytes, which
-    /// are read once for all who hold any of them.
+    /// Bytes that were read into memory so far.
+    pub(crate) fn bytes_read(&self) -> u64 {
+        if self.0.loader.takes_memory() { self.0.loader.bytes_loaded() } else { 0 }
+    }
+
+    /// The bytes of a constant. Those of the constant segment are read once for all who hold them.
     pub(crate) fn load_constant(&self, range: Range<u64>) -> Result<FreeableBuffer> {
         let Some(segment) = self.0.program.constant_segment() else {
             return self.load_range(range, Purpose::Constant);
@@ -214,16 +248,31 @@ impl Program {
             return self.load_range(range, Purpose::Constant);
         }
         let mut constants = self.0.constants.lock().unwrap_or_else(PoisonError::into_inner);
-        let all = match constants.upgrade() {
+        let all = match constants.whole.upgrade() {
             Some(present) => present,
-            None => {
-                let new = Arc::new(self.load_range(segment.clone(), Purpose::Constant)?);
-                *constants = Arc::downgrade(&new);
-                new
+            None if self.0.loader.takes_memory() => {
+                let len = range.end.saturating_sub(range.start);
+                if let Some(part) = constants.parts.get(&range).and_then(Weak::upgrade) {
+                    return Ok(FreeableBuffer::part(part, 0..usize_of(len)?));
+                }
+                if constants.has_room(len, segment.end - segment.start) {
+                    let part = Arc::new(self.load_range(range.clone(), Purpose::Constant)?);
+                    constants.parts.insert(range, Arc::downgrade(&part));
+                    constants.bytes += len;
+                    return Ok(FreeableBuffer::part(part, 0..usize_of(len)?));
+                }
+                self.load_whole(segment.clone(), &mut constants)?
             }
+            None => self.load_whole(segment.clone(), &mut constants)?,
         };
         let within = usize_of(range.start - segment.start)?..usize_of(range.end - segment.start)?;
         Ok(FreeableBuffer::part(all, within))
+    }
+
+    fn load_whole(&self, segment: Range<u64>, constants: &mut Constants) -> Result<Arc<FreeableBuffer>> {
+        let new = Arc::new(self.load_range(segment, Purpose::Constant)?);
+        constants.whole = Arc::downgrade(&new);
+        Ok(new)
     }
 }
 

@@ -45,6 +45,7 @@ impl Method {
             pool: self.pool.clone(),
             isa: self.isa,
             tracer: self.tracer.clone(),
+            interrupt: self.interrupt.clone(),
             limits: self.limits.clone(),
         })
     }

@@ -118,7 +118,14 @@ fn segments_are_mapped_at_any_alignment() {
     let blob: Vec<u8> = (0..100_000u32).map(|i| i as u8).collect();
     for alignment in [1, 16, 128, 4096, 16384, 65536, 1 << 21] {
         let file = Temporary::new(&format!("aligned-{alignment}"), &program(blob.clone(), alignment));
-        let opened = Program::load(Arc::new(MmapLoader::open(&file.0).unwrap()), &Limits::default()).unwrap();
+        let opened = Program::load(
+            Arc::new(
+                MmapLoader::open(&file.0, pteron_runtime::Unchanged::given_by_the_user_of_a_command())
+                    .unwrap(),
+            ),
+            &Limits::default(),
+        )
+        .unwrap();
         let range = opened.tables().named_data("weights").unwrap();
         assert!(range.start.is_multiple_of(alignment));
         let data = PteDataMap::new(opened).data("weights").unwrap();

@@ -24,7 +24,7 @@ pub use dim_order::DimOrder;
 pub use element::{Bool, Element, cast, cast_mut};
 pub use error::{Error, Result};
 pub use half::{bf16, f16};
-pub use mapped::MappedFile;
+pub use mapped::{MappedFile, Unchanged};
 pub use meta::{ShapeDynamism, TensorMeta};
 pub use num_complex::Complex;
 pub use scalar::Scalar;

@@ -5,19 +5,43 @@ use std::fs::File;
 use std::io;
 use std::ops::Deref;
 
-/// A whole file, mapped to read.
+/// The promise that files which are mapped stay as they are.
 ///
-/// The bytes are those of the file for as long as nobody changes it: a program that writes to a
-/// file while another has it mapped breaks that other, as with every memory map. A file cut short
-/// under a map ends the process with a signal. Readers that cannot trust their files' owners read
-/// them instead.
+/// A map shows the file as it is at the moment: bytes that somebody writes change under references to them, and
+/// pages that somebody cuts off end the process with a signal (`SIGBUS`). Nothing that a map can be asked for
+/// prevents either, so whoever maps a file promises that it does not happen. Files that others may write to are
+/// read instead.
+#[derive(Debug, Clone, Copy)]
+pub struct Unchanged(());
+
+impl Unchanged {
+    /// Makes the promise.
+    ///
+    /// # Safety
+    ///
+    /// Until every map that was made under this promise is gone, nobody writes to a file that was mapped, or makes
+    /// it shorter: neither this process nor another. A file that is replaced as a whole, by renaming another to
+    /// its name, does not change.
+    pub const unsafe fn promise() -> Self {
+        Self(())
+    }
+
+    /// The promise as the user of a command gives it, who asked for maps or was told when files are mapped. Not for
+    /// libraries: nothing of this crate's safety holds if it is not so.
+    #[doc(hidden)]
+    pub const fn given_by_the_user_of_a_command() -> Self {
+        Self(())
+    }
+}
+
+/// A whole file, mapped to read.
 pub struct MappedFile(memmap2::Mmap);
 
 impl MappedFile {
-    /// Maps `file`.
-    pub fn new(file: &File) -> io::Result<Self> {
-        // SAFETY: the map is private to this value and only ever read. That the file is not changed
-        // while it is mapped is the documented condition of this type.
+    /// Maps `file`, which stays as it is for as long as the map lives.
+    pub fn new(file: &File, _: Unchanged) -> io::Result<Self> {
+        // SAFETY: the map is private to this value and only ever read, and `Unchanged` says that the file does
+        // not change under it.
         unsafe { memmap2::Mmap::map(file) }.map(Self)
     }
 }

@@ -51,12 +51,17 @@ pub enum Elements {
     Raw(PathBuf),
 }
 
-/// What a method declares about one of its inputs.
+/// What a method declares about one of its inputs. A value is checked against it before it is made, so that
+/// nothing is read or allocated for one that the method would refuse.
 #[derive(Debug, Clone)]
 pub struct Declared {
+    /// The method's name.
+    pub method: String,
+    /// Which of its inputs.
+    pub index: usize,
     /// The kind of value.
     pub tag: Tag,
-    /// For a tensor: type, largest sizes, dim order.
+    /// For a tensor: type, largest sizes, whether others are allowed, dim order.
     pub meta: Option<TensorMeta>,
 }
 
@@ -139,21 +144,24 @@ impl InputSpec {
         let number = matches!(declared.tag, Tag::Int | Tag::Double | Tag::Bool);
         Ok(match self {
             Self::None => EValue::None,
-            Self::Npy(path) => npy::read(path)?.into(),
+            Self::Npy(path) => {
+                let array = npy::open(path)?;
+                declared.check(array.meta().dtype(), array.meta().sizes())?;
+                array.read().map_err(|problem| Error::bad_file(path, problem))?.into()
+            }
             Self::Image(path) => match &declared.meta {
                 Some(meta) => picture::read(path, meta, pictures)?.into(),
                 None => return Err(self.unfit(declared)),
             },
             Self::Number(n) if number => number_as(*n, declared.tag).ok_or_else(|| self.unfit(declared))?,
             Self::Number(_) => return Err(self.unfit(declared)),
+            Self::Tensor { dtype, sizes, elements } if number && sizes.is_empty() => {
+                let n = element(&elements.to_tensor(*dtype, sizes)?);
+                n.and_then(|n| number_as(n, declared.tag)).ok_or_else(|| self.unfit(declared))?
+            }
             Self::Tensor { dtype, sizes, elements } => {
-                let tensor = elements.to_tensor(*dtype, sizes)?;
-                match element(&tensor) {
-                    Some(n) if number && sizes.is_empty() => {
-                        number_as(n, declared.tag).ok_or_else(|| self.unfit(declared))?
-                    }
-                    _ => tensor.into(),
-                }
+                declared.check(*dtype, sizes)?;
+                elements.to_tensor(*dtype, sizes)?.into()
             }
         })
     }
@@ -167,6 +175,23 @@ impl InputSpec {
             (None, tag) => format!("the program takes a value of kind {tag} there"),
         };
         Error::input(wanted)
+    }
+}
+
+impl Declared {
+    /// Fails, as the method would, if a tensor of this type and these sizes cannot be the input.
+    fn check(&self, dtype: ScalarType, sizes: &[usize]) -> Result<()> {
+        let problem = match (&self.meta, self.tag) {
+            (Some(meta), _) => runtime::check_tensor(self.index, meta, dtype, sizes).err(),
+            (None, Tag::Tensor) => None,
+            (None, tag) => {
+                Some(runtime::InputProblem::Kind { index: self.index, expected: tag, found: Tag::Tensor })
+            }
+        };
+        match problem {
+            None => Ok(()),
+            Some(problem) => Err(runtime::Error::Input { method: self.method.clone(), problem }.into()),
+        }
     }
 }
 
@@ -209,17 +234,7 @@ impl Elements {
         let meta = TensorMeta::contiguous(dtype, sizes)?;
         match self {
             Self::Zeros => Ok(Tensor::zeros(meta)?),
-            Self::Raw(path) => {
-                let mut bytes = stream::read(path)?;
-                if bytes.len() != meta.nbytes() {
-                    let problem = format!("{} bytes where {meta} needs {}", bytes.len(), meta.nbytes());
-                    return Err(Error::bad_file(path, problem));
-                }
-                if cfg!(target_endian = "big") {
-                    bytes.chunks_exact_mut(dtype.to_real().size()).for_each(<[u8]>::reverse);
-                }
-                Ok(Tensor::from_bytes(meta, &bytes)?)
-            }
+            Self::Raw(path) => raw(path, meta),
             Self::Values(values) => parse_elements(&meta, values),
         }
     }
@@ -261,28 +276,62 @@ fn parse_elements(meta: &TensorMeta, values: &[String]) -> Result<Tensor> {
 }
 
 fn filled<T: Element>(meta: &TensorMeta, values: &[String], parse: fn(&str) -> Option<T>) -> Result<Tensor> {
-    let wrong = |v: &str| Error::input(format!("`{v}` is not a value of type {}", meta.dtype()));
-    let mut elements = values.iter().map(|v| parse(v).ok_or_else(|| wrong(v))).collect::<Result<Vec<T>>>()?;
-    if let [one] = elements[..] {
-        elements = vec![one; meta.numel()];
-    }
-    if elements.len() != meta.numel() {
+    if values.len() != 1 && values.len() != meta.numel() {
         return Err(Error::input(format!(
             "{} elements where {} needs {} (or 1, to fill it)",
-            elements.len(),
+            values.len(),
             type_text(meta.dtype(), meta.sizes()),
             meta.numel()
         )));
     }
-    Ok(Tensor::from_slice(meta.sizes(), &elements)?)
+    let wrong = |v: &str| Error::input(format!("`{v}` is not a value of type {}", meta.dtype()));
+    let mut tensor = Tensor::zeros(meta.clone())?;
+    let elements = tensor.as_mut_slice::<T>()?;
+    match values {
+        [one] => elements.fill(parse(one).ok_or_else(|| wrong(one))?),
+        values => {
+            for (element, v) in elements.iter_mut().zip(values) {
+                *element = parse(v).ok_or_else(|| wrong(v))?;
+            }
+        }
+    }
+    Ok(tensor)
+}
+
+/// A tensor of the little-endian bytes of a file, which must be as many as it needs.
+fn raw(path: &Path, meta: TensorMeta) -> Result<Tensor> {
+    let wrong =
+        |found: &str| Error::bad_file(path, format!("{found} bytes where {meta} needs {}", meta.nbytes()));
+    if let Ok(file) = std::fs::metadata(path)
+        && file.is_file()
+        && file.len() != meta.nbytes() as u64
+    {
+        return Err(wrong(&file.len().to_string()));
+    }
+    let mut file = stream::reader(path)?;
+    let mut tensor = Tensor::zeros(meta.clone())?;
+    let mut view = tensor.view_mut();
+    let read = stream::read_full(&mut file, view.bytes_mut()).map_err(Error::read(path))?;
+    if read < meta.nbytes() {
+        return Err(wrong(&read.to_string()));
+    }
+    if stream::read_full(&mut file, &mut [0]).map_err(Error::read(path))? > 0 {
+        return Err(wrong("more"));
+    }
+    npy::swap_on_big_endian(meta.dtype(), view.bytes_mut());
+    Ok(tensor)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn declared(tag: Tag) -> Declared {
+        Declared { method: "forward".to_owned(), index: 0, tag, meta: None }
+    }
+
     fn tensor(text: &str) -> Tensor {
-        let declared = Declared { tag: Tag::Tensor, meta: None };
+        let declared = declared(Tag::Tensor);
         match text.parse::<InputSpec>().unwrap().resolve(&declared, &Preparation::default()).unwrap() {
             EValue::Tensor(t) => t,
             other => panic!("{other:?}"),
@@ -304,10 +353,8 @@ mod tests {
     #[test]
     fn numbers_become_what_is_declared() {
         let as_kind = |text: &str, tag| {
-            text.parse::<InputSpec>()
-                .unwrap()
-                .resolve(&Declared { tag, meta: None }, &Preparation::default())
-                .ok()
+            let spec = text.parse::<InputSpec>().unwrap();
+            spec.resolve(&declared(tag), &Preparation::default()).ok()
         };
         assert!(matches!(as_kind("5", Tag::Int), Some(EValue::Int(5))));
         assert!(matches!(as_kind("5", Tag::Double), Some(EValue::Double(5.0))));
@@ -323,11 +370,14 @@ mod tests {
         assert!(e.contains("2x2xf32=1,2,3,4"), "{e}");
         let e = "x.npy".parse::<InputSpec>().unwrap_err();
         assert!(e.contains("@x.npy"), "{e}");
-        let declared = Declared { tag: Tag::Tensor, meta: None };
+        let declared = declared(Tag::Tensor);
         for (text, problem) in [
             ("2xi8=1,2,3", "3 elements where 2xi8 needs 2"),
             ("2xi8=1,300", "`300` is not a value of type int8"),
             ("2xc64=1,2", "as a .npy file"),
+            ("99999999999x1000xf32=1", "could not allocate 399999999996000 bytes"),
+            ("99999999999x99999999999xf32=1", "overflows"),
+            ("99999999999xf32=1,2", "2 elements where"),
         ] {
             let e = text
                 .parse::<InputSpec>()
@@ -337,5 +387,26 @@ mod tests {
                 .to_string();
             assert!(e.contains(problem), "{e}");
         }
+    }
+
+    #[test]
+    fn what_the_method_refuses_is_not_made() {
+        use tensor::ShapeDynamism::{DynamicBound, Static};
+        let resolve = |text: &str, dynamism| {
+            let meta = TensorMeta::contiguous(ScalarType::Float, &[4, 2]).unwrap().with_dynamism(dynamism);
+            let declared = Declared { meta: Some(meta), ..declared(Tag::Tensor) };
+            let spec = text.parse::<InputSpec>().unwrap();
+            spec.resolve(&declared, &Preparation::default()).map_err(|e| e.to_string())
+        };
+        assert!(resolve("4x2xf32=1", Static).is_ok() && resolve("3x2xf32=1", DynamicBound).is_ok());
+        // More than any machine has: it would not come back with the shape's error if it were made.
+        let huge = "99999999999x1000xf32";
+        for text in [format!("{huge}=1"), format!("{huge}=@no-such-file"), huge.to_owned()] {
+            for dynamism in [Static, DynamicBound] {
+                let e = resolve(&text, dynamism).unwrap_err();
+                assert!(e.contains("input 0 has shape"), "{text}: {e}");
+            }
+        }
+        assert!(resolve("4x2xi64=1", Static).unwrap_err().contains("one of int64 was given"));
     }
 }

@@ -4,6 +4,7 @@
 //! with `descr`, `fortran_order` and `shape`), and the elements.
 
 use crate::{Error, Result, stream};
+use std::io::Read;
 use std::path::Path;
 use tensor::{DimOrder, ScalarType, Tensor, TensorMeta};
 
@@ -40,47 +41,94 @@ pub(crate) fn swap_on_big_endian(dtype: ScalarType, bytes: &mut [u8]) {
     }
 }
 
-/// Reads the bytes of a `.npy` file. Arrays in Fortran order become tensors whose dim order is
-/// reversed.
-pub fn parse(bytes: &[u8]) -> Result<Tensor, String> {
-    let rest = bytes.strip_prefix(MAGIC).ok_or("not a .npy file: it does not start with \\x93NUMPY")?;
-    let (&[major, _], rest) = rest.split_first_chunk::<2>().ok_or("the header is cut off")?;
-    let (length, rest) = match major {
-        1 => rest.split_first_chunk::<2>().map(|(n, r)| (u16::from_le_bytes(*n) as usize, r)),
-        2 | 3 => rest.split_first_chunk::<4>().map(|(n, r)| (u32::from_le_bytes(*n) as usize, r)),
-        _ => return Err(format!("format version {major} is not known (1 to 3 are)")),
-    }
-    .ok_or("the header is cut off")?;
-    let (header, data) = rest.split_at_checked(length).ok_or("the header is cut off")?;
-    let header = std::str::from_utf8(header).map_err(|_| "the header is not text")?;
+/// Bytes of a header that are read at most. NumPy's own are below a hundred.
+const LONGEST_HEADER: usize = 1 << 16;
 
-    let descr = field(header, "descr").and_then(quoted).ok_or("the header has no `descr`")?;
-    let (dtype, swap) = parse_descr(descr)?;
-    let fortran = field(header, "fortran_order").is_some_and(|v| v.starts_with("True"));
-    let sizes = field(header, "shape").and_then(parse_shape).ok_or("the header has no `shape`")?;
-
-    let rank = sizes.len();
-    let order = if fortran {
-        DimOrder::new(&(0..rank.min(255) as u8).rev().collect::<Vec<_>>())
-    } else {
-        Ok(DimOrder::contiguous(rank))
-    };
-    let meta = order.and_then(|o| TensorMeta::new(dtype, &sizes, o)).map_err(|e| e.to_string())?;
-    let nbytes = meta.nbytes();
-    if data.len() < nbytes {
-        return Err(format!("{} bytes of elements where {meta} needs {nbytes}", data.len()));
-    }
-    let mut data = data[..nbytes].to_vec();
-    if swap != cfg!(target_endian = "big") {
-        data.chunks_exact_mut(dtype.to_real().size()).for_each(<[u8]>::reverse);
-    }
-    Tensor::from_bytes(meta, &data).map_err(|e| e.to_string())
+/// A `.npy` file of which the header has been read: what the array is, before its elements take memory.
+pub struct Array<R> {
+    meta: TensorMeta,
+    /// Whether the elements are big-endian.
+    big: bool,
+    elements: R,
 }
 
-/// Reads a `.npy` file.
-pub fn read(path: &Path) -> Result<Tensor> {
-    let bytes = stream::read(path)?;
-    parse(&bytes).map_err(|problem| Error::bad_file(path, problem))
+impl<R: Read> Array<R> {
+    /// Reads the header. Arrays in Fortran order are tensors whose dim order is reversed.
+    pub fn open(mut file: R) -> Result<Self, String> {
+        let mut magic = [0; 6];
+        let read = read_full(&mut file, &mut magic)?;
+        if magic[..read] != *MAGIC {
+            return Err("not a .npy file: it does not start with \\x93NUMPY".to_owned());
+        }
+        let mut take = |n: usize| -> Result<Vec<u8>, String> {
+            let mut bytes = vec![0; n];
+            match read_full(&mut file, &mut bytes)? {
+                read if read == n => Ok(bytes),
+                _ => Err("the header is cut off".to_owned()),
+            }
+        };
+        let length = match take(2)?[0] {
+            1 => take(2)?,
+            2 | 3 => take(4)?,
+            major => return Err(format!("format version {major} is not known (1 to 3 are)")),
+        };
+        let length = length.iter().rev().fold(0, |n, &b| n << 8 | usize::from(b));
+        if length > LONGEST_HEADER {
+            return Err(format!("a header of {length} bytes (at most {LONGEST_HEADER} are read)"));
+        }
+        let header = take(length)?;
+        let header = std::str::from_utf8(&header).map_err(|_| "the header is not text")?;
+
+        let descr = field(header, "descr").and_then(quoted).ok_or("the header has no `descr`")?;
+        let (dtype, big) = parse_descr(descr)?;
+        let fortran = field(header, "fortran_order").is_some_and(|v| v.starts_with("True"));
+        let sizes = field(header, "shape").and_then(parse_shape).ok_or("the header has no `shape`")?;
+        let rank = sizes.len();
+        let order = if fortran {
+            DimOrder::new(&(0..rank.min(255) as u8).rev().collect::<Vec<_>>())
+        } else {
+            Ok(DimOrder::contiguous(rank))
+        };
+        let meta = order.and_then(|o| TensorMeta::new(dtype, &sizes, o)).map_err(|e| e.to_string())?;
+        Ok(Self { meta, big, elements: file })
+    }
+
+    /// Type, sizes and layout.
+    pub fn meta(&self) -> &TensorMeta {
+        &self.meta
+    }
+
+    /// Reads the elements.
+    pub fn read(mut self) -> Result<Tensor, String> {
+        let (nbytes, size) = (self.meta.nbytes(), self.meta.dtype().to_real().size());
+        let mut tensor = Tensor::zeros(self.meta).map_err(|e| e.to_string())?;
+        let mut view = tensor.view_mut();
+        let bytes = view.bytes_mut();
+        let read = read_full(&mut self.elements, bytes)?;
+        if self.big != cfg!(target_endian = "big") {
+            bytes.chunks_exact_mut(size).for_each(<[u8]>::reverse);
+        }
+        if read < nbytes {
+            return Err(format!("{read} bytes of elements where {} needs {nbytes}", tensor.meta()));
+        }
+        Ok(tensor)
+    }
+}
+
+/// See [`stream::read_full`].
+fn read_full(file: &mut impl Read, buffer: &mut [u8]) -> Result<usize, String> {
+    stream::read_full(file, buffer).map_err(|e| e.to_string())
+}
+
+/// Opens a `.npy` file and reads its header.
+pub fn open(path: &Path) -> Result<Array<Box<dyn Read>>> {
+    let file = stream::reader(path)?;
+    Array::open(file).map_err(|problem| Error::bad_file(path, problem))
+}
+
+/// Reads the bytes of a `.npy` file.
+pub fn parse(bytes: &[u8]) -> Result<Tensor, String> {
+    Array::open(bytes)?.read()
 }
 
 /// Writes a tensor in row-major order as the bytes of a `.npy` file.

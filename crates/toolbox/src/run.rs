@@ -13,7 +13,7 @@ use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tensor::{DimOrder, Tensor};
+use tensor::{DimOrder, Tensor, Unchanged};
 
 /// How the bytes of a file are had.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -25,19 +25,27 @@ pub enum LoadMode {
     Mmap,
 }
 
-/// Opens a file to load from. A BEF program is mapped in any mode: it is used as a whole, of which mostly
-/// little is looked at. A stream is read to its end.
+/// Bytes of a BEF program from which on it is mapped in any mode: it is used as a whole, of which mostly little
+/// is looked at.
+pub const MAPPED_BEF_BYTES: u64 = 256 << 20;
+
+/// Opens a file to load from. A file that is mapped has to stay as it is while it is used, which is the user's
+/// business: only what was asked for is mapped, and BEF programs of [`MAPPED_BEF_BYTES`] or more. A stream is read
+/// to its end.
 pub fn open(path: &Path, mode: LoadMode) -> Result<Arc<dyn DataLoader>> {
     if stream::is_stream(path) {
         return stream::open(path);
     }
     if mode == LoadMode::File {
         // A loader of its own, so that what is read for this is not counted as read from the program.
-        if crate::kind::of(&FileLoader::open(path)?).ok().flatten() != Some(format::FileKind::Bef) {
+        let file = FileLoader::open(path)?;
+        let bef = file.size() >= MAPPED_BEF_BYTES
+            && crate::kind::of(&file).ok().flatten() == Some(format::FileKind::Bef);
+        if !bef {
             return Ok(Arc::new(FileLoader::open(path)?));
         }
     }
-    Ok(Arc::new(MmapLoader::open(path)?))
+    Ok(Arc::new(MmapLoader::open(path, Unchanged::given_by_the_user_of_a_command())?))
 }
 
 /// Fails if the file is no program of methods, saying what it is instead.
@@ -49,10 +57,14 @@ pub fn expect_program(loader: &dyn DataLoader) -> Result<()> {
 }
 
 /// Opens `.ptd` files as one map; `None` if there are none.
-pub fn open_data(files: &[PathBuf], mode: LoadMode) -> Result<Option<Arc<dyn NamedDataMap>>> {
+pub fn open_data(
+    files: &[PathBuf],
+    mode: LoadMode,
+    limits: &Limits,
+) -> Result<Option<Arc<dyn NamedDataMap>>> {
     let mut maps: Vec<Arc<dyn NamedDataMap>> = Vec::new();
     for file in files {
-        maps.push(Arc::new(PtdDataMap::load(open(file, mode)?, &Limits::default())?));
+        maps.push(Arc::new(PtdDataMap::load(open(file, mode)?, limits)?));
     }
     Ok(match maps.len() {
         0 => None,
@@ -134,17 +146,19 @@ pub fn default_method(program: &Program) -> Result<String> {
 /// Loads a method and runs it.
 pub fn run(program: &Program, request: &Request, options: LoadOptions) -> Result<Ran> {
     let Called { method: name, inputs, zeros } = request.resolve(program)?;
+    let limits = options.limits.clone();
     let start = Instant::now();
     let mut method = program.load_method(&name, options)?;
     let load = start.elapsed();
     if let Some(file) = &request.restore {
-        method.restore(&PtdDataMap::load(open(file, LoadMode::File)?, &Limits::default())?)?;
+        method.restore(&PtdDataMap::load(open(file, LoadMode::File)?, &limits)?)?;
     }
     let outputs = method.execute(&inputs)?;
-    let mut times = Vec::with_capacity(request.repeat);
+    let mut times = Vec::new();
     for _ in 0..request.repeat {
         let start = Instant::now();
         once(&mut method, &inputs)?;
+        times.try_reserve(1).map_err(|_| tensor::Error::OutOfMemory(size_of_val(&*times)))?;
         times.push(start.elapsed());
     }
     if let Some(file) = &request.checkpoint {
@@ -219,8 +233,12 @@ fn given_inputs(
             _ => {
                 let Some(spec) = specs.next() else { break };
                 let meta = value.tensor.as_ref().map(|t| t.meta.clone());
-                let declared = Declared { tag: value.tag, meta };
-                spec.resolve(&declared, pictures).context(|| format!("input {i} of method `{method}`"))?
+                let declared = Declared { method: method.to_owned(), index: i, tag: value.tag, meta };
+                match spec.resolve(&declared, pictures) {
+                    // It names the method and the input.
+                    Err(e @ Error::Runtime(runtime::Error::Input { .. })) => return Err(e),
+                    made => made.context(|| format!("input {i} of method `{method}`"))?,
+                }
             }
         });
     }

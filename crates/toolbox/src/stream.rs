@@ -9,6 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 /// Bytes of a stream that are read at most: it has to be kept in memory as a whole.
+/// What is more than the memory that is free is not read, either.
 pub const STREAM_BYTES: u64 = 4 << 30;
 
 /// Bytes that are read at a time.
@@ -30,9 +31,31 @@ pub(crate) fn open(path: &Path) -> Result<Arc<dyn DataLoader>> {
     Ok(Arc::new(BytesLoader::named(name(path), read(path)?)))
 }
 
+/// A file or a stream, to be read from its start.
+pub(crate) fn reader(path: &Path) -> Result<Box<dyn Read>> {
+    match is_stdin(path) {
+        true => Ok(Box::new(io::stdin().lock())),
+        false => Ok(Box::new(io::BufReader::new(File::open(path).map_err(Error::read(name(path)))?))),
+    }
+}
+
+/// Reads until a buffer is full or the file ends; gives the number of bytes read.
+pub(crate) fn read_full(file: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
+    let mut read = 0;
+    while read < buffer.len() {
+        match file.read(&mut buffer[read..]) {
+            Ok(0) => break,
+            Ok(n) => read += n,
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(read)
+}
+
 /// All bytes of a file or a stream, of which [`STREAM_BYTES`] are allowed.
 pub fn read(path: &Path) -> Result<Vec<u8>> {
-    read_up_to(path, STREAM_BYTES)
+    read_up_to(path, STREAM_BYTES.min(runtime::free_memory().unwrap_or(u64::MAX)))
 }
 
 /// The text of a file or a stream.

@@ -1,8 +1,8 @@
 use crate::call::{CallArgs, Loaded, note_zeros};
 use crate::failure::{Failure, Result};
 use crate::general::{self, GeneralOpts, OutputArg};
+use crate::limits::limits;
 use clap::Args;
-use pteron::Limits;
 use std::path::PathBuf;
 use toolbox::divergence::{self, Against};
 use toolbox::etdump;
@@ -67,7 +67,7 @@ impl Opts {
         let tolerance = Tolerance { scope: Scope::Network, explicit, ..Tolerance::default() };
         let recorded = match (&self.etdump, &self.debug_buffer) {
             (Some(dump), Some(buffer)) => {
-                let dump = etdump::read(&*general::open(dump, LoadMode::File)?, &Limits::default())?;
+                let dump = etdump::read(&*general::open(dump, LoadMode::File)?, &limits())?;
                 Some((dump, toolbox::stream::read(buffer)?))
             }
             _ => None,

@@ -1,8 +1,8 @@
 use crate::failure::{Failure, Result};
 use crate::general::{GeneralOpts, InputArg, OutputArg, exit_status};
+use crate::limits::limits;
 use crate::progress;
 use clap::{Args, ValueEnum};
-use pteron::Limits;
 use toolbox::convert::{Format, Options, convert};
 use toolbox::paths::Paths;
 use toolbox::run::LoadMode;
@@ -60,7 +60,7 @@ impl Opts {
         let format = self.format()?;
         let loader = self.input.open(LoadMode::File)?;
         let options = Options { keep_quantized: self.keep_quantized };
-        let converted = convert(&loader, format, options, &Limits::default(), &progress::of_bytes())?;
+        let converted = convert(&loader, format, options, &limits(), &progress::of_bytes())?;
         self.output.write_file(&converted)
     }
 

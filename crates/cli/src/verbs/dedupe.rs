@@ -1,8 +1,8 @@
 use crate::failure::{Failure, Result};
 use crate::general::{self, GeneralOpts, exit_status};
+use crate::limits::limits;
 use crate::progress;
 use clap::Args;
-use pteron::Limits;
 use serde_json::json;
 use std::collections::HashSet;
 use std::fmt::Write as _;
@@ -60,7 +60,7 @@ impl Opts {
     }
 
     pub(crate) fn run(self, _: &GeneralOpts) -> Result {
-        let limits = Limits::default();
+        let limits = limits();
         let targets = self.targets();
         let open = |path: &PathBuf| {
             File::open_program(general::open(path, LoadMode::File)?, "dedupe", &limits).map_err(Failure::from)

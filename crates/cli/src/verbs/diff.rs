@@ -1,8 +1,8 @@
 use crate::failure::{Failure, Result};
 use crate::general::{self, GeneralOpts, OutputArg};
+use crate::limits::limits;
 use crate::progress;
 use clap::Args;
-use pteron::Limits;
 use std::path::{Path, PathBuf};
 use toolbox::diff::diff;
 use toolbox::file::File;
@@ -48,7 +48,7 @@ impl Opts {
 
     pub(crate) fn run(self, _: &GeneralOpts) -> Result {
         let open = |path: &Path| -> Result<File> {
-            Ok(File::open(general::open(path, LoadMode::File)?, "diff", &Limits::default())?)
+            Ok(File::open(general::open(path, LoadMode::File)?, "diff", &limits())?)
         };
         let mut report = diff(&open(&self.a)?, &open(&self.b)?, &progress::of_bytes())?;
         if self.meaning {

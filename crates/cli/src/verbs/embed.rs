@@ -1,8 +1,8 @@
 use crate::failure::Result;
 use crate::general::{self, GeneralOpts, InputArg, OutputArg, exit_status};
+use crate::limits::limits;
 use crate::progress;
 use clap::Args;
-use pteron::Limits;
 use std::path::PathBuf;
 use toolbox::edit;
 use toolbox::file::File;
@@ -41,7 +41,7 @@ impl Opts {
     }
 
     pub(crate) fn run(self, _: &GeneralOpts) -> Result {
-        let limits = Limits::default();
+        let limits = limits();
         let program = File::open_program(self.input.open(LoadMode::File)?, "embed", &limits)?;
         let data = general::open_data(&self.data, "embed")?;
         let embedded = edit::embed(&program, &data, &progress::of_bytes())?;

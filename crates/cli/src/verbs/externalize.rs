@@ -1,8 +1,8 @@
 use crate::failure::Result;
 use crate::general::{self, GeneralOpts, InputArg, OutputArg, exit_status};
+use crate::limits::limits;
 use crate::progress;
 use clap::Args;
-use pteron::Limits;
 use std::path::PathBuf;
 use toolbox::edit::{self, MoveOptions};
 use toolbox::file::File;
@@ -52,7 +52,7 @@ impl Opts {
 
     pub(crate) fn run(self, _: &GeneralOpts) -> Result {
         let loader = self.input.open(LoadMode::File)?;
-        let program = File::open_program(loader, "externalize", &Limits::default())?;
+        let program = File::open_program(loader, "externalize", &limits())?;
         let options = MoveOptions { at_least: self.at_least, initial: self.initial };
         let moved = edit::externalize(&program, options, &progress::of_bytes())?;
         // A program without its weights is of no use, weights without their program are.

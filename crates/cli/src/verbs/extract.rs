@@ -1,8 +1,8 @@
 use crate::failure::{Failure, Result};
 use crate::general::{self, GeneralOpts, InputArg, exit_status};
+use crate::limits::limits;
 use crate::progress;
 use clap::Args;
-use pteron::Limits;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use toolbox::extract::{Selection, extract};
@@ -62,7 +62,7 @@ impl Opts {
     }
 
     pub(crate) fn run(self, _: &GeneralOpts) -> Result {
-        let file = File::open(self.input.open(LoadMode::File)?, "extract", &Limits::default())?;
+        let file = File::open(self.input.open(LoadMode::File)?, "extract", &limits())?;
         let Self { segments, delegates, named_data, constants, .. } = self;
         let selected = Selection { segments, delegates, named_data, constants };
         let selection = if selected == Selection::default() { Selection::PARTS } else { selected };

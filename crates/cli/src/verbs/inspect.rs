@@ -1,7 +1,7 @@
 use crate::failure::Result;
 use crate::general::{self, GeneralOpts, InputArg, OutputArg, exit_status};
+use crate::limits::limits;
 use clap::Args;
-use pteron::Limits;
 use toolbox::delegates;
 use toolbox::file::File;
 use toolbox::inspect;
@@ -50,14 +50,14 @@ impl Opts {
         let loader = self.input.open(LoadMode::File)?;
         let (kernels, backends) = (pteron::kernel_registry(), general::backends());
         if self.delegates {
-            let text = match File::open(loader, "inspect --delegates", &Limits::default())? {
+            let text = match File::open(loader, "inspect --delegates", &limits())? {
                 File::Program(program) => delegates::listing(&program, &backends)?,
                 _ => String::new(),
             };
             let none = "nothing is delegated\n".to_owned();
             return self.output.write_text(&if text.is_empty() { none } else { text });
         }
-        let report = inspect::inspect(&loader, &kernels, &backends, &Limits::default())?;
+        let report = inspect::inspect(&loader, &kernels, &backends, &limits())?;
         match self.json {
             true => self.output.write_json(&report),
             false => self.output.write_text(&inspect::text(&report, self.all || general.verbosity() > 0)),

@@ -1,7 +1,7 @@
 use crate::failure::{Failure, Result};
 use crate::general::{self, GeneralOpts, OutputArg};
+use crate::limits::limits;
 use clap::Args;
-use pteron::Limits;
 use std::fmt::Write;
 use std::path::PathBuf;
 use toolbox::ops::{Requirements, registry_source, requirements, supported};
@@ -87,7 +87,7 @@ impl Opts {
         let (kernels, backends) = (pteron::kernel_registry(), general::backends());
         let read = |file: &PathBuf| -> Result<Requirements> {
             let loader = general::open(file, LoadMode::File)?;
-            Ok(requirements(&loader, &kernels, &backends, &Limits::default())?)
+            Ok(requirements(&loader, &kernels, &backends, &limits())?)
         };
         let (mut all, mut unread) = (Vec::new(), None);
         for file in &self.files {

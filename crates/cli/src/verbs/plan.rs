@@ -1,7 +1,7 @@
 use crate::failure::{Failure, Result};
 use crate::general::{GeneralOpts, InputArg, OutputArg, exit_status};
+use crate::limits::limits;
 use clap::Args;
-use pteron::Limits;
 use toolbox::file::File;
 use toolbox::paths::Paths;
 use toolbox::plan::{plan, plan_of, text};
@@ -47,7 +47,7 @@ impl Opts {
     }
 
     pub(crate) fn run(self, _: &GeneralOpts) -> Result {
-        let program = File::open_program(self.input.open(LoadMode::File)?, "plan", &Limits::default())?;
+        let program = File::open_program(self.input.open(LoadMode::File)?, "plan", &limits())?;
         let kernels = pteron::kernel_registry();
         let report = match &self.method {
             Some(method) => plan_of(&program, method, &kernels)?,

@@ -1,8 +1,8 @@
 use super::translate::refused;
 use crate::failure::Result;
 use crate::general::{self, GeneralOpts, InputArg, OutputArg, exit_status};
+use crate::limits::limits;
 use clap::Args;
-use pteron::Limits;
 use toolbox::bef::{self, Program};
 use toolbox::delegates;
 use toolbox::etdump;
@@ -53,9 +53,9 @@ impl Opts {
     }
 
     pub(crate) fn run(self, general: &GeneralOpts) -> Result {
-        let loader = self.input.open(LoadMode::Mmap)?;
+        let loader = self.input.open(LoadMode::File)?;
         if etdump::is_one(&*loader)? {
-            return self.output.write_text(&etdump::listing(&etdump::read(&*loader, &Limits::default())?));
+            return self.output.write_text(&etdump::listing(&etdump::read(&*loader, &limits())?));
         }
         let text = match bef::open(&*loader)? {
             Some(Program::Bef(bytes)) if self.bytes => bef::labelled_bytes(&bytes, loader.name())?,
@@ -68,7 +68,7 @@ impl Opts {
                 return Err(bef::wrong(&*loader, "print", expected).into());
             }
             None => {
-                let file = File::open(loader, "print", &Limits::default())?;
+                let file = File::open(loader, "print", &limits())?;
                 let mut text = print(&file, PrintOptions { frames: general.verbosity() > 0 })?;
                 if let File::Program(program) = &file {
                     let payloads = delegates::listing(program, &general::backends())?;

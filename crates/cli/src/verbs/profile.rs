@@ -72,7 +72,7 @@ impl Opts {
     pub(crate) fn run(self, general: &GeneralOpts) -> Result {
         let loader = self.call.open()?;
         if let Some(program) = toolbox::bef::open(&*loader)? {
-            return self.run_bef(program, loader.name(), general.verbosity() > 0);
+            return self.run_bef(program, loader.name(), general);
         }
         refuse("profile", loader.name(), "no BEF program", self.bef.given())?;
         let values = self.debug_buffer.is_some();
@@ -98,9 +98,11 @@ impl Opts {
         }
     }
 
-    fn run_bef(self, program: Program, name: &str, verbose: bool) -> Result {
+    fn run_bef(self, program: Program, name: &str, general: &GeneralOpts) -> Result {
+        let verbose = general.verbosity() > 0;
         let own = [("--etdump", self.etdump.is_some()), ("--debug-buffer", self.debug_buffer.is_some())];
-        refuse("profile", name, "a BEF program", own.into_iter().chain(self.call.of_methods()))?;
+        let own = own.into_iter().chain(self.call.of_methods()).chain(general.limits().given());
+        refuse("profile", name, "a BEF program", own)?;
         let stdout: Box<dyn Write + Send> = if verbose { Box::new(io::stderr()) } else { Box::new(io::sink()) };
         let program = binary(program, name)?;
         let repeat = self.repeat.unwrap_or(10);

@@ -85,7 +85,7 @@ impl Opts {
         self.output.iter().for_each(|path| paths.folder("-o", path));
     }
 
-    pub(crate) fn run(self, _: &GeneralOpts) -> Result {
+    pub(crate) fn run(self, general: &GeneralOpts) -> Result {
         let loader = self.call.open()?;
         if let Some(program) = toolbox::bef::open(&*loader)? {
             let own = [
@@ -96,7 +96,8 @@ impl Opts {
                 ("--checkpoint", self.checkpoint.is_some()),
                 ("--top", self.top.is_some()),
             ];
-            refuse("run", loader.name(), "a BEF program", own.into_iter().chain(self.call.of_methods()))?;
+            let own = own.into_iter().chain(self.call.of_methods()).chain(general.limits().given());
+            refuse("run", loader.name(), "a BEF program", own)?;
             return self.bef.run(program, loader.name());
         }
         refuse("run", loader.name(), "no BEF program", self.bef.given())?;

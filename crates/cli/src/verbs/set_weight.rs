@@ -1,8 +1,8 @@
 use crate::failure::Result;
 use crate::general::{self, GeneralOpts, InputArg, OutputArg, exit_status};
+use crate::limits::limits;
 use crate::progress;
 use clap::Args;
-use pteron::Limits;
 use std::path::PathBuf;
 use toolbox::edit;
 use toolbox::file::File;
@@ -45,7 +45,7 @@ impl Opts {
     }
 
     pub(crate) fn run(self, _: &GeneralOpts) -> Result {
-        let file = File::open(self.input.open(LoadMode::File)?, "set-weight", &Limits::default())?;
+        let file = File::open(self.input.open(LoadMode::File)?, "set-weight", &limits())?;
         let set = edit::set_weight(&file, &self.name, &self.array, &progress::of_bytes())?;
         self.output.write_file(&set.file)?;
         let text = format!("{} is set, {} of {}", self.name, count(set.tensors, "tensor"), set.layout);

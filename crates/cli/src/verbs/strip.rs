@@ -1,8 +1,8 @@
 use crate::failure::Result;
 use crate::general::{self, GeneralOpts, InputArg, OutputArg, exit_status};
+use crate::limits::limits;
 use crate::progress;
 use clap::Args;
-use pteron::Limits;
 use toolbox::edit::{self, StripOptions};
 use toolbox::file::File;
 use toolbox::paths::Paths;
@@ -41,7 +41,7 @@ impl Opts {
     }
 
     pub(crate) fn run(self, _: &GeneralOpts) -> Result {
-        let program = File::open_program(self.input.open(LoadMode::File)?, "strip", &Limits::default())?;
+        let program = File::open_program(self.input.open(LoadMode::File)?, "strip", &limits())?;
         let stripped = edit::strip(&program, StripOptions { names: self.names }, &progress::of_bytes())?;
         self.output.write_file(&stripped.program)?;
         let text = format!(

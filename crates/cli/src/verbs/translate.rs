@@ -49,7 +49,7 @@ impl Opts {
     }
 
     pub(crate) fn run(self, _: &GeneralOpts) -> Result {
-        let loader = self.input.open(LoadMode::Mmap)?;
+        let loader = self.input.open(LoadMode::File)?;
         let options =
             mlir::Options { optional_sections: !self.no_optional_sections, ..mlir::Options::default() };
         match bef::open(&*loader)? {

@@ -1,7 +1,7 @@
 use crate::failure::{Failure, Result};
 use crate::general::{self, GeneralOpts, OutputArg, exit_status};
+use crate::limits::limits;
 use clap::Args;
-use pteron::Limits;
 use std::fmt::Write;
 use std::path::PathBuf;
 use toolbox::paths::Paths;
@@ -49,7 +49,7 @@ impl Opts {
         let mut all = Vec::new();
         for file in &self.files {
             let loader = general::open(file, LoadMode::File)?;
-            all.push(validate(&loader, &kernels, &backends, &Limits::default())?);
+            all.push(validate(&loader, &kernels, &backends, &limits())?);
         }
         let valid = all.iter().all(|v| v.valid);
         if self.json {

@@ -1,5 +1,6 @@
 use crate::failure::{Failure, Result};
 use crate::general::{self, ExecutionOpts, GeneralOpts, exit_status};
+use crate::limits::{interrupt, limits};
 use clap::Args;
 use demo_backend::DemoBackend;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -75,7 +76,8 @@ impl Opts {
         if self.demo_backends {
             backends.register(DemoBackend).map_err(|e| Failure::Failed(Box::new(e)))?;
         }
-        let load = pteron::load_options().backends(backends);
+        let mut load = pteron::load_options().backends(backends).limits(limits());
+        load.interrupt = interrupt();
         let settings = if self.matrix { Setting::all() } else { vec![self.execution.setting()?] };
         let mut total = Counts::default();
         let mut reports = Vec::new();

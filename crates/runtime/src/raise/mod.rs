@@ -27,7 +27,7 @@ mod places;
 mod walk;
 
 pub use places::Places;
-pub(crate) use walk::{number_of, writes_only_its_outs};
+pub(crate) use walk::{number_of, tensors_of, writes_only_its_outs};
 
 #[cfg(test)]
 mod tests;

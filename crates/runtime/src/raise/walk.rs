@@ -483,7 +483,7 @@ fn operands(step: &Step) -> (&[ArgStep], &[OutStep]) {
 }
 
 /// The tensors that a value is or lists.
-fn tensors_of(state: &State, id: Id) -> SmallVec<[Id; 2]> {
+pub(crate) fn tensors_of(state: &State, id: Id) -> SmallVec<[Id; 2]> {
     match &state.values[id] {
         Value::Tensor(_) => SmallVec::from_slice(&[id]),
         Value::Tensors(ids) => SmallVec::from_slice(ids),

@@ -14,7 +14,7 @@ use zip::{CompressionMethod, ZipArchive, ZipWriter};
 
 /// The arrays of an `.npz`: a zip archive of `.npy` files. Their names are the keys.
 ///
-/// An array is unpacked when it is written, and once before to see what it is.
+/// An array is unpacked when it is written; before that, only its header is.
 pub(super) fn read(loader: &Arc<dyn DataLoader>, limits: &Limits, progress: &Progress) -> Result<Contents> {
     let file = loader.name().to_owned();
     let wrong = |problem: String| Error::bad_file(&file, problem);
@@ -30,17 +30,19 @@ pub(super) fn read(loader: &Arc<dyn DataLoader>, limits: &Limits, progress: &Pro
                 "it holds `{name}`, which is no .npy file; is it an archive of NumPy arrays?"
             )));
         };
-        let array = read_array(&mut entry, most).map_err(|e| wrong(format!("`{name}`: {e}")))?;
+        let array = open_array(&mut entry, most).map_err(|e| wrong(format!("`{name}`: {e}")))?;
         let layout = layout_of(array.meta()).map_err(|e| wrong(format!("`{name}`: {e}")))?;
-        let len = array.nbytes() as u64;
+        let len = array.meta().nbytes() as u64;
         let (loader, progress) = (Arc::clone(loader), progress.clone());
         let blob = Blob::stream(len, move |out| {
             let mut zip = ZipArchive::new(LoaderReader::new(&loader))?;
-            let array = read_array(&mut zip.by_index(index)?, most).map_err(io::Error::other)?;
-            let mut bytes = array.bytes().to_vec();
-            npy::swap_on_big_endian(array.dtype(), &mut bytes);
-            progress.advance(bytes.len() as u64);
-            out.write_all(&bytes)
+            let array = open_array(zip.by_index(index)?, most).and_then(npy::Array::read);
+            let mut array = array.map_err(io::Error::other)?;
+            let dtype = array.dtype();
+            let mut view = array.view_mut();
+            npy::swap_on_big_endian(dtype, view.bytes_mut());
+            progress.advance(view.bytes().len() as u64);
+            out.write_all(view.bytes())
         });
         builder.tensor(key, layout, blob);
     }
@@ -80,13 +82,13 @@ fn array_of(entry: &Entry<'_>) -> Result<Vec<u8>> {
     npy::to_bytes(&Tensor::from_bytes(meta, &bytes)?)
 }
 
-fn read_array(entry: &mut impl Read, most: u64) -> Result<Tensor, String> {
-    let mut bytes = Vec::new();
-    entry.take(most.saturating_add(1)).read_to_end(&mut bytes).map_err(|e| one_line(&e))?;
-    if bytes.len() as u64 > most {
-        return Err(format!("it unpacks to more than {most} bytes"));
+/// The header of an array, whose elements are within the limit.
+fn open_array<R: Read>(entry: R, most: u64) -> Result<npy::Array<R>, String> {
+    let array = npy::Array::open(entry)?;
+    match array.meta().nbytes() as u64 {
+        bytes if bytes > most => Err(format!("it is an array of {bytes} bytes; at most {most} are read")),
+        _ => Ok(array),
     }
-    npy::parse(&bytes)
 }
 
 fn layout_of(meta: &TensorMeta) -> Result<TensorLayout, String> {

@@ -105,27 +105,31 @@ fn in_data(data: &PtdDataMap, name: &str, array: &Path, progress: &Progress) -> 
     Ok(WeightSet { layout: text, tensors: 1, file: Output::data(builder, progress)? })
 }
 
-/// The bytes of a `.npy` file as a tensor of this layout has them in a file.
+/// The bytes of a `.npy` file as a tensor of this layout has them in a file. An array that does not fit is not
+/// read.
 fn values(layout: &TensorLayout, path: &Path) -> Result<Vec<u8>> {
-    let array = npy::read(path)?;
+    let array = npy::open(path)?;
     let dtype = ScalarType::from_i8(layout.scalar_type)?;
-    let unfit = || {
-        let found = format!("a {}; the weight is {}", array.meta(), show::layout(layout));
-        Error::bad_file(path, found)
-    };
     let sizes: Vec<usize> = layout.sizes.iter().map(|&size| usize::try_from(size).unwrap_or(0)).collect();
-    if **array.sizes() != *sizes {
-        return Err(unfit());
+    let found = array.meta().dtype();
+    let is_rounded = found == ScalarType::Float && dtype == ScalarType::BFloat16;
+    let is_raw = npy::raw(dtype) && found.size() == dtype.size();
+    if **array.meta().sizes() != *sizes || !(found == dtype || is_rounded || is_raw) {
+        let problem = format!("a {}; the weight is {}", array.meta(), show::layout(layout));
+        return Err(Error::bad_file(path, problem));
     }
+    let array = array.read().map_err(|problem| Error::bad_file(path, problem))?;
     let array = array.to_dim_order(DimOrder::new(&layout.dim_order)?)?;
-    if array.dtype() == ScalarType::Float && dtype == ScalarType::BFloat16 {
+    let mut bytes = Vec::new();
+    bytes
+        .try_reserve_exact(array.numel() * dtype.size())
+        .map_err(|_| tensor::Error::OutOfMemory(array.nbytes()))?;
+    if is_rounded {
         let rounded = array.storage::<f32>()?.iter().map(|&v| bf16::from_f32(v).to_bits().to_le_bytes());
-        return Ok(rounded.flatten().collect());
+        bytes.extend(rounded.flatten());
+    } else {
+        bytes.extend_from_slice(array.bytes());
+        npy::swap_on_big_endian(array.dtype(), &mut bytes);
     }
-    if array.dtype() != dtype && !(npy::raw(dtype) && array.dtype().size() == dtype.size()) {
-        return Err(unfit());
-    }
-    let mut bytes = array.bytes().to_vec();
-    npy::swap_on_big_endian(array.dtype(), &mut bytes);
     Ok(bytes)
 }

@@ -206,7 +206,7 @@ fn try_all_methods(module: &mut Module) -> Outcome {
 fn open(case: &Case, options: &Options) -> Result<Module> {
     let path = case.program.as_deref().unwrap_or(std::path::Path::new(""));
     let mut load = options.load.clone();
-    load.data = open_data(&case.data, LoadMode::File)?;
+    load.data = open_data(&case.data, LoadMode::File, &load.limits)?;
     let loader = crate::run::open(path, LoadMode::File)?;
     let program = match bundle::is_one(&*loader)? {
         true => Bundle::open(&*loader, &load.limits)?.program(),

@@ -58,9 +58,10 @@ pub fn check_all(
     let (sender, receiver) = mpsc::channel();
     let mut counts = Counts::default();
     std::thread::scope(|scope| {
+        let mut started = 0;
         for _ in 0..threads.clamp(1, cases.len().max(1)) {
             let (sender, next) = (sender.clone(), &next);
-            scope.spawn(move || {
+            let work = move || {
                 while let Some((i, case)) = {
                     let i = next.fetch_add(1, Ordering::Relaxed);
                     cases.get(i).map(|c| (i, c))
@@ -69,7 +70,13 @@ pub fn check_all(
                         break;
                     }
                 }
-            });
+            };
+            // Threads that the system refuses are done without; one works in any case.
+            match std::thread::Builder::new().spawn_scoped(scope, work.clone()) {
+                Ok(_) => started += 1,
+                Err(_) if started == 0 => work(),
+                Err(_) => break,
+            }
         }
         drop(sender);
         let mut waiting: Vec<Option<Outcome>> = vec![None; cases.len()];

@@ -1,0 +1,137 @@
+//! What files may use: options of every verb.
+
+use clap::{Args, ValueEnum};
+use pteron::{Interrupt, Limits};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+/// Options of every verb.
+#[derive(Debug, Args)]
+pub(crate) struct LimitOpts {
+    /// What programs may use: `default` for what this machine has free, `strict` for files of strangers
+    #[arg(long, value_enum, default_value_t, global = true, value_name = "WHICH", help_heading = "Limits")]
+    limits: Which,
+    /// Memory that a program may hold: its arenas, and weights that are read; 512M, 2G, or bytes
+    #[arg(long, value_parser = size, global = true, value_name = "SIZE", help_heading = "Limits")]
+    max_memory: Option<u64>,
+    /// Instructions that one execution may run
+    #[arg(long, global = true, value_name = "N", help_heading = "Limits")]
+    max_instructions: Option<u64>,
+    /// End with an error after this long: 10s, 500ms, 2m
+    #[arg(long, value_parser = duration, global = true, value_name = "TIME", help_heading = "Limits")]
+    timeout: Option<Duration>,
+}
+
+/// Sets of limits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+enum Which {
+    /// What this machine has free, and ten million instructions
+    #[default]
+    Default,
+    /// 64 MiB of arenas, 256 MiB in all, 100,000 instructions, ten seconds an execution
+    Strict,
+    /// None
+    None,
+}
+
+/// What the arguments say, for the whole command.
+static SET: OnceLock<(Limits, Option<Interrupt>)> = OnceLock::new();
+
+/// After the timeout, how long a verb has to end by itself, which says more.
+const GRACE: Duration = Duration::from_millis(500);
+
+impl LimitOpts {
+    /// Makes these the limits of the command; its time begins.
+    pub(crate) fn set(&self) {
+        let mut limits = match self.limits {
+            Which::Default => Limits::default(),
+            Which::Strict => Limits::strict(),
+            Which::None => Limits::none(),
+        };
+        if let Some(bytes) = self.max_memory {
+            // Named by hand, it may be more than the default.
+            limits = Limits { time: limits.time, instructions: limits.instructions, ..Limits::none() }
+                .within_memory(bytes);
+        }
+        limits.instructions = self.max_instructions.unwrap_or(limits.instructions);
+        let end = self.timeout.and_then(|time| Instant::now().checked_add(time));
+        let _ = SET.set((limits, end.map(|end| Interrupt::new().until(end))));
+        if let (Some(time), Some(_)) = (self.timeout, end) {
+            watch(time);
+        }
+    }
+
+    /// Those of a program of methods that were given, for files that have no use for them.
+    pub(crate) fn given(&self) -> [(&'static str, bool); 2] {
+        [("--max-memory", self.max_memory.is_some()), ("--max-instructions", self.max_instructions.is_some())]
+    }
+}
+
+/// Ends the command some time after the timeout if it has not ended by itself: not everything that a verb does
+/// can be interrupted.
+fn watch(time: Duration) {
+    let watch = move || {
+        std::thread::sleep(time.saturating_add(GRACE));
+        crate::general::say(format_args!("error: the command took longer than --timeout {time:?}"));
+        pteron::discard_unfinished_files(|| std::process::exit(1));
+    };
+    let _ = std::thread::Builder::new().name("timeout".to_owned()).spawn(watch);
+}
+
+/// The limits that the arguments say.
+pub(crate) fn limits() -> Limits {
+    SET.get().map_or_else(Limits::default, |(limits, _)| limits.clone())
+}
+
+/// What ends the command early, if there is a timeout.
+pub(crate) fn interrupt() -> Option<Interrupt> {
+    SET.get().and_then(|(_, interrupt)| interrupt.clone())
+}
+
+/// `512M` and the like, in units of 1024.
+fn size(text: &str) -> Result<u64, String> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let shift = match text[digits.len()..].to_ascii_lowercase().as_str() {
+        "" | "b" => 0,
+        "k" | "kb" | "kib" => 10,
+        "m" | "mb" | "mib" => 20,
+        "g" | "gb" | "gib" => 30,
+        "t" | "tb" | "tib" => 40,
+        _ => return Err("a size is a number of bytes, or one with K, M, G or T".to_owned()),
+    };
+    let number: u64 = digits.parse().map_err(|_| "a size is a whole number, as in 512M".to_owned())?;
+    number.checked_mul(1 << shift).ok_or_else(|| "more bytes than 64 bits count".to_owned())
+}
+
+/// `10s` and the like; seconds without a unit.
+fn duration(text: &str) -> Result<Duration, String> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let unit = match &text[digits.len()..] {
+        "ms" => 1e-3,
+        "" | "s" => 1.0,
+        "m" | "min" => 60.0,
+        "h" => 3600.0,
+        _ => return Err("a time is a number with ms, s, m or h".to_owned()),
+    };
+    let number: f64 = digits.parse().map_err(|_| "a time is a number, as in 10s".to_owned())?;
+    Duration::try_from_secs_f64(number * unit).map_err(|_| "no time can be that long, or negative".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_and_times_have_units() {
+        assert_eq!(size("512M"), Ok(512 << 20));
+        assert_eq!((size("7"), size("1k"), size("2GiB")), (Ok(7), Ok(1024), Ok(2 << 30)));
+        assert!(size("M").is_err() && size("1.5G").is_err() && size("99999999999T").is_err());
+        assert_eq!(duration("1.5s"), Ok(Duration::from_millis(1500)));
+        assert_eq!(duration("250ms"), Ok(Duration::from_millis(250)));
+        assert_eq!(
+            (duration("2m"), duration("3")),
+            (Ok(Duration::from_secs(120)), Ok(Duration::from_secs(3)))
+        );
+        assert!(duration("-1s").is_err() && duration("soon").is_err());
+    }
+}

@@ -1,0 +1,117 @@
+//! How much memory the machine has to give.
+
+use std::fs;
+use std::path::Path;
+
+/// Bytes of memory that this process can still have: the least of what the machine has available, of what its
+/// control groups (containers) leave, and of what is left of its address space under `ulimit -v`. `None` where
+/// the system does not say, which is everywhere but on Linux.
+pub fn free_memory() -> Option<u64> {
+    let read = |path: &str| fs::read_to_string(path).ok();
+    let machine = read("/proc/meminfo").and_then(|text| available(&text));
+    let groups = read("/proc/self/cgroup").and_then(|text| {
+        groups(&text, &|path| fs::read_to_string(Path::new("/sys/fs/cgroup").join(path)).ok())
+    });
+    let space = read("/proc/self/limits")
+        .zip(read("/proc/self/status"))
+        .and_then(|(limits, status)| address_space(&limits, &status));
+    [machine, groups, space].into_iter().flatten().min()
+}
+
+/// `MemAvailable` of `/proc/meminfo`.
+fn available(meminfo: &str) -> Option<u64> {
+    kilobytes(meminfo, "MemAvailable:")
+}
+
+/// The number behind a label, in bytes.
+fn kilobytes(text: &str, label: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix(label))?;
+    line.split_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)
+}
+
+/// The least that the groups of `/proc/self/cgroup` and those around them leave, of either version. `file` reads
+/// one below the folder of control groups.
+fn groups(cgroup: &str, file: &dyn Fn(&str) -> Option<String>) -> Option<u64> {
+    let mut least = None;
+    for line in cgroup.lines() {
+        let mut fields = line.splitn(3, ':').skip(1);
+        let (Some(controllers), Some(path)) = (fields.next(), fields.next()) else { continue };
+        let (root, most, used, cache) = match controllers {
+            "" => ("", "memory.max", "memory.current", "inactive_file "),
+            c if c.split(',').any(|c| c == "memory") => {
+                ("memory/", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file ")
+            }
+            _ => continue,
+        };
+        let mut group = path.trim_matches('/');
+        loop {
+            let slash = if group.is_empty() { "" } else { "/" };
+            let number =
+                |name: &str| file(&format!("{root}{group}{slash}{name}"))?.trim().parse::<u64>().ok();
+            if let Some((most, used)) = number(most).zip(number(used)) {
+                // Pages of files that nobody has used lately are given up when memory is asked for.
+                let stat = file(&format!("{root}{group}{slash}memory.stat")).unwrap_or_default();
+                let cached = stat.lines().find_map(|line| line.strip_prefix(cache)?.trim().parse().ok());
+                let free = most.saturating_sub(used.saturating_sub(cached.unwrap_or(0)));
+                least = Some(least.map_or(free, |l: u64| l.min(free)));
+            }
+            match group.rsplit_once('/') {
+                Some((outer, _)) => group = outer,
+                None if group.is_empty() => break,
+                None => group = "",
+            }
+        }
+    }
+    least
+}
+
+/// What `/proc/self/limits` leaves of the address space that `/proc/self/status` says is used.
+fn address_space(limits: &str, status: &str) -> Option<u64> {
+    let line = limits.lines().find_map(|line| line.strip_prefix("Max address space"))?;
+    let most = line.split_whitespace().next()?.parse::<u64>().ok()?;
+    Some(most.saturating_sub(kilobytes(status, "VmSize:")?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_machine_says_what_is_available() {
+        assert_eq!(available("MemTotal:  100 kB\nMemAvailable:     64 kB\n"), Some(65536));
+        assert_eq!(available("MemTotal:  100 kB\n"), None);
+        assert_eq!(free_memory().is_some(), cfg!(target_os = "linux"));
+    }
+
+    #[test]
+    fn groups_are_bounded_by_those_around_them() {
+        let file = |path: &str| {
+            let text = match path {
+                "a/b/memory.max" => "1000\n",
+                "a/b/memory.current" => "300\n",
+                "a/memory.max" => "900\n",
+                "a/memory.current" => "700\n",
+                "a/memory.stat" => "anon 1\ninactive_file 150\n",
+                "memory.max" => "max\n",
+                "memory/c/memory.limit_in_bytes" => "500\n",
+                "memory/c/memory.usage_in_bytes" => "100\n",
+                _ => return None,
+            };
+            Some(text.to_owned())
+        };
+        assert_eq!(groups("0::/a/b\n", &file), Some(350));
+        assert_eq!(groups("0::/a/b\n", &|path| file(path).filter(|_| !path.starts_with("a/m"))), Some(700));
+        assert_eq!(groups("5:cpu,memory:/c\n4:pids:/c\n", &file), Some(400));
+        assert_eq!(groups("0::/\n", &file), None);
+    }
+
+    #[test]
+    fn an_address_space_has_room_left() {
+        let status = "VmPeak:  9 kB\nVmSize:\t 1 kB\n";
+        assert_eq!(
+            address_space("Max address space         4096      unlimited   bytes", status),
+            Some(3072)
+        );
+        assert_eq!(address_space("Max address space      unlimited   unlimited  bytes", status), None);
+    }
+}

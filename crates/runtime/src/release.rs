@@ -1,0 +1,72 @@
+//! Weights go once they are packed: what only lowered regions have read is not kept beside what they made of it.
+
+use crate::freeable::FreeableBuffer;
+use crate::method::Method;
+use crate::raise::tensors_of;
+use crate::region::Region;
+use crate::step::{ArgStep, OutStep, Step};
+use crate::value::{Id, Storage};
+use std::collections::HashSet;
+
+/// Lets go of the constants of a method that nothing will read: neither a step that runs as it is written, nor an
+/// argument of a region, nor somebody who asks for an output or for a tensor by its name.
+pub(crate) fn constants(method: &mut Method) {
+    let mut read: HashSet<Id> = method.inputs.iter().chain(&method.outputs).copied().collect();
+    // A region that is lowered when it meets new sizes may ask how a constant was computed, wherever that was.
+    let is_lowered_later = method.regions.iter().any(|region| matches!(region, Region::Dynamic(_)));
+    for chain in &method.chains {
+        let mut next = 0;
+        while let Some(step) = chain.steps.get(next) {
+            next += 1;
+            match step {
+                Step::Kernel(call) | Step::Folded(call) => add(&mut read, &call.args, &call.outs),
+                Step::Delegate(call) => add(&mut read, &call.args, &call.outs),
+                Step::Move { from, to } => read.extend([*from, *to]),
+                Step::JumpFalse { condition, .. } => _ = read.insert(*condition),
+                Step::Free(_) => {}
+                Step::Region(region) => match &method.regions[region.region] {
+                    // Its instructions are never run by themselves.
+                    Region::Fixed(lowered) => {
+                        add(&mut read, &lowered.args, &lowered.outs);
+                        let within = &chain.steps[next..region.next];
+                        within.iter().filter(|_| is_lowered_later).for_each(|step| {
+                            if let Step::Folded(call) = step {
+                                add(&mut read, &call.args, &call.outs);
+                            }
+                        });
+                        next = region.next;
+                    }
+                    Region::Dynamic(_) => {
+                        region.first.iter().for_each(|call| add(&mut read, &call.args, &call.outs));
+                    }
+                },
+            }
+        }
+    }
+    let state = &mut method.state;
+    let mut kept: HashSet<Id> = read.iter().flat_map(|&id| tensors_of(state, id)).collect();
+    let named = |id: &Id| state.values[*id].tensor().is_some_and(|t| t.name.is_some());
+    kept.extend((0..state.values.len()).filter(named));
+    let mut needed = vec![false; state.constants.len()];
+    for tensor in kept.iter().filter_map(|&id| state.values[id].tensor()) {
+        for storage in [tensor.storage, tensor.home] {
+            if let Storage::Constant(index) = storage {
+                needed[index] = true;
+            }
+        }
+    }
+    for (constant, _) in state.constants.iter_mut().zip(needed).filter(|(_, needed)| !needed) {
+        *constant = FreeableBuffer::default();
+    }
+}
+
+fn add(read: &mut HashSet<Id>, args: &[ArgStep], outs: &[OutStep]) {
+    read.extend(args.iter().filter_map(|a| if let ArgStep::Value(id) = a { Some(*id) } else { None }));
+    for out in outs {
+        match out {
+            OutStep::Tensor(id) | OutStep::Scalar(id) => _ = read.insert(*id),
+            OutStep::View { to, of } => read.extend([*to, *of]),
+            OutStep::Tensors(ids) => read.extend(ids.iter()),
+        }
+    }
+}
