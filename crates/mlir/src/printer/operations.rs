@@ -9,11 +9,10 @@ impl<'a> Printer<'a> {
     /// Prints results, operation and location.
     pub(super) fn full_operation(&mut self, op: &Operation) {
         let named = if self.options.generic { Vec::new() } else { named_groups(op) };
-        let groups = match (named.is_empty(), op.results.is_empty()) {
-            (false, _) => named.into_iter().map(|(_, results)| results).collect(),
-            (true, false) => vec![0..op.results.len()],
-            (true, true) => Vec::new(),
-        };
+        let mut groups: Vec<_> = named.into_iter().map(|(_, results)| results).collect();
+        if groups.is_empty() && !op.results.is_empty() {
+            groups.push(0..op.results.len());
+        }
         for (at, results) in groups.iter().enumerate() {
             self.push(if at > 0 { ", %" } else { "%" });
             let mut name = String::new();
