@@ -3,7 +3,7 @@
 use crate::graph::{Constant, Graph};
 use crate::lower::lower;
 use crate::packs::Packs;
-use crate::step::Step;
+use crate::steps::PlacedStep;
 use operator::{Error, KernelContext, Result};
 use std::sync::Arc;
 use tensor::{AlignedBuffer, Arenas, Extent, TensorMeta, TensorView, TensorViewMut};
@@ -12,7 +12,7 @@ use trace::{Place, Tracer};
 /// A graph ready to run: steps in the order in which they run, weights packed, a workspace with a place
 /// for every value.
 pub struct Executable {
-    pub(crate) steps: Arc<[Step]>,
+    pub(crate) steps: Arc<[PlacedStep]>,
     pub(crate) values: Arc<[Slot]>,
     pub(crate) inputs: Arc<[TensorMeta]>,
     pub(crate) outputs: Arc<[usize]>,
@@ -79,6 +79,12 @@ impl Executable {
         self.steps.len()
     }
 
+    /// The steps in order: the name of each and the instructions that it stands for, the last of which is the
+    /// one whose result it computes.
+    pub fn steps(&self) -> impl Iterator<Item = (&str, &[Place])> {
+        self.steps.iter().map(|step| (&*step.name, &*step.origins))
+    }
+
     /// The instruction whose result the step computes that failed last, where the graph's maker named
     /// instructions.
     pub fn failed_at(&self) -> Place {
@@ -107,7 +113,7 @@ impl Executable {
         for step in &*self.steps {
             let outcome = step.traced(ctx, tracer, &self.values, &mut self.arena, inputs);
             if let Err(error) = outcome {
-                self.failed = step.origin;
+                self.failed = step.origin();
                 return Err(step.named(error));
             }
         }

@@ -1,15 +1,15 @@
-//! What the graph's own nodes ask of how tensors lie in memory: stated once for each kind, asked by the passes that
-//! make nodes, and checked of every node before a graph is lowered.
+//! How tensors lie in memory: what the kinds of node ask for, checked of every node before a graph is lowered, and
+//! the two layouts of images.
 
-use crate::graph::Graph;
-use crate::node::{Node, Op};
+use crate::graph::{Graph, NodeId};
+use crate::operation::operation;
 use kernels::compute::Layout;
 use operator::{Error, Result};
 use tensor::{DimOrder, TensorMeta};
 
 /// How a tensor must lie for a node to read or write it. Dimensions of size one lie anywhere.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Lies {
+pub enum Lies {
     /// In any dim order.
     Anyhow,
     /// Row-major.
@@ -24,43 +24,26 @@ enum Lies {
     Reshaped,
 }
 
-/// What a node asks of its `i`th operand: inputs first, then outputs.
-fn asked(node: &Node, i: usize) -> Lies {
-    let output = i >= node.inputs.len();
-    let image = |layout: Layout| if i == 0 || output { Lies::Image(layout) } else { Lies::Plain };
-    match &node.op {
-        // A kernel is told how its tensors lie.
-        Op::Call(_) | Op::Pointwise(_) | Op::Relayout => Lies::Anyhow,
-        Op::Reshape if output => Lies::Reshaped,
-        Op::Cast | Op::Quantize(_) | Op::Dequantize(_) if output => Lies::AsFirst,
-        Op::Reshape | Op::Cast | Op::Quantize(_) | Op::Dequantize(_) => Lies::Anyhow,
-        Op::Conv(conv) if conv.residual && i + 1 == node.inputs.len() => Lies::Image(conv.layout),
-        Op::Conv(conv) => image(conv.layout),
-        Op::QuantizedConv(_) | Op::Pool(_) => image(Layout::ChannelsLast),
-        Op::GlobalMean | Op::GroupFactors(_) if i == 0 => Lies::AnyImage,
-        Op::Linear(_) | Op::QuantizedLinear(_) | Op::GlobalMean | Op::GroupFactors(_) | Op::Attention(_) => {
-            Lies::Plain
-        }
-    }
-}
-
 /// Checks every node of a graph.
 pub(crate) fn check(graph: &Graph) -> Result<()> {
-    graph.nodes.iter().try_for_each(|node| check_node(graph, node))
+    graph.order().into_iter().try_for_each(|node| check_node(graph, node))
 }
 
 /// Whether a node may stand in a graph.
-pub(crate) fn fit(graph: &Graph, node: &Node) -> bool {
+pub(crate) fn fit(graph: &Graph, node: NodeId) -> bool {
     check_node(graph, node).is_ok()
 }
 
-fn check_node(graph: &Graph, node: &Node) -> Result<()> {
-    let first = node.inputs.first().map(|&v| graph.meta(v));
-    for (i, &v) in node.inputs.iter().chain(&node.outputs).enumerate() {
-        let (meta, asked) = (graph.meta(v), asked(node, i));
-        if !lies(meta, asked, first) {
-            let place = if i < node.inputs.len() { "reads" } else { "writes" };
-            let name = node.op.name();
+fn check_node(graph: &Graph, id: NodeId) -> Result<()> {
+    // A kernel is told how its tensors lie.
+    let Some(operation) = operation(graph, id) else { return Ok(()) };
+    let node = graph.node(id);
+    let first = node.inputs().first().map(|&v| graph.meta(v));
+    for (i, &v) in node.inputs().iter().chain(node.outputs()).enumerate() {
+        let meta = graph.meta(v);
+        if !lies(meta, operation.lies(i, node.inputs().len()), first) {
+            let place = if i < node.inputs().len() { "reads" } else { "writes" };
+            let name = node.name();
             return Err(Error::invalid(format!("{name} {place} {meta}, which does not lie as it needs it")));
         }
     }
@@ -79,7 +62,6 @@ fn lies(meta: &TensorMeta, asked: Lies, first: Option<&TensorMeta>) -> bool {
         Lies::Reshaped => first.is_some_and(|from| reshapes(from, meta)),
     }
 }
-
 /// Whether a tensor is row-major.
 fn is_plain(meta: &TensorMeta) -> bool {
     meta.dim_order().same_layout(&DimOrder::contiguous(meta.rank()), meta.sizes())

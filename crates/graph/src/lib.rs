@@ -1,43 +1,51 @@
-//! Fused graphs: what a region of operator calls becomes before it runs fast.
+//! From graphs to what runs: passes, lowering, steps.
 //!
 //! ```text
-//! calls ─► Graph ─► normalize ─► fuse ─► layout ─► join ─► lower ─► Executable
-//!          values,   constants    norms,   channels- one pass  weights packed,
-//!          nodes     folded       clamps   last      for many  workspace planned
+//! ir::Graph of calls ─► passes ─────────────────────────────► lower ─► Executable: steps in order
+//!                       calls become the graph's own nodes,    weights packed,
+//!                       nodes are joined, layouts chosen       workspace planned
 //! ```
 //!
-//! This is the only place that knows how operators fuse. It knows no file: a caller adds inputs,
-//! constants and nodes ([`Graph::input`], [`Graph::constant`], [`Graph::node`]), operator calls as
-//! [`Op::Call`], or the graph's own kinds of node where it has them ready. Calls that no pass knows
-//! stay calls. Shapes are those of the values' metas; a graph is lowered again for others.
+//! A caller makes an [`ir::Graph`] of operator calls ([`Call`]), or of the kinds of node here where it has them
+//! ready ([`Fused`]), and [`Executable::new`] runs the passes ([`passes::PASSES`]) and lowers it. What a call
+//! means is said by its kernel ([`operator::Kernel::meaning`]); this crate names no operator. Calls of which
+//! nothing is known stay calls. Sizes are those of the values' metas; a graph is lowered again for others.
+//!
+//! A kind of node is an [`Operation`]: it says how its operands must lie, what can be fused into it, and makes
+//! the [`Step`] that runs. Each stands in one file of `steps/` with its step.
 #![forbid(unsafe_code)]
 
-mod attention;
-mod bind;
-mod cast;
 mod executable;
 mod graph;
-mod group_factors;
 mod layouts;
 mod lower;
-mod node;
+mod operation;
 mod packs;
-mod passes;
+pub mod passes;
 mod plan;
-mod pointwise;
 mod prepared;
-mod product;
-mod quantized;
-mod relayout;
-mod step;
+mod steps;
 mod strided;
-mod window;
 
 pub use executable::Executable;
-pub use graph::{Constant, Graph, Mark, SharedBytes, Value, ValueId};
-pub use kernels::compute::{Affine, Binary, Isa, Quantization, Unary, WeightBits};
-pub use node::{Attention, Call, CallArg, CallOut, Convolution, GroupFactors, Linear, Node, Op, Pool};
-pub use node::{QuantizedConvolution, QuantizedInput, QuantizedLinear};
+pub use graph::{Call, CallArg, CallOut, Constant, Graph, Kind, Mark, NodeId, SharedBytes, Value, ValueId};
+pub use kernels::compute::{Activation, Affine, ConvParams, Isa, Layout, Pooling, Quantization};
+pub use kernels::compute::{WeightBits, Windows};
+pub use layouts::Lies;
+pub use operation::{Fused, Images, Lowered, Lowering, Operation, as_op, operation};
+pub use operator::{Binary, Expression, Instr, Unary};
 pub use packs::Packs;
-pub use pointwise::{Instr, Program};
 pub use prepared::prepare;
+pub use steps::attention::Attention;
+pub use steps::cast::Cast;
+pub use steps::conv::Convolution;
+pub use steps::global_mean::GlobalMean;
+pub use steps::group_factors::GroupFactors;
+pub use steps::linear::Linear;
+pub use steps::pointwise::Pointwise;
+pub use steps::pool::Pool;
+pub use steps::quantize::{Dequantize, Quantize};
+pub use steps::quantized_conv::QuantizedConvolution;
+pub use steps::quantized_linear::{QuantizedInput, QuantizedLinear};
+pub use steps::relayout::{Relayout, Reshape};
+pub use steps::{Step, Writes};

@@ -1,21 +1,16 @@
 //! From a graph to its executable: steps of nodes, what is constant packed, places in the workspace.
 
-use crate::attention::AttentionStep;
 use crate::executable::{Executable, Slot, Source};
-use crate::graph::{Graph, ValueId};
-use crate::group_factors::GroupFactorsStep;
-use crate::node::{Node, Op};
+use crate::graph::{Graph, NodeId, ValueId};
+use crate::operation::{Lowered, Lowering, as_op, operation};
 use crate::packs::Packs;
 use crate::plan::{Lifetime, place};
-use crate::pointwise::Pass;
-use crate::product::{ConvStep, LinearStep};
-use crate::quantized::QuantizedStep;
-use crate::relayout::RelayoutStep;
-use crate::step::{Action, Step};
-use crate::window::{GlobalMeanStep, PoolStep};
+use crate::steps::call::CallStep;
+use crate::steps::cast::Cast;
+use crate::steps::relayout::Relayout;
+use crate::steps::{PlacedStep, Step};
 use kernels::compute::Isa;
 use operator::{Error, Result};
-use std::collections::HashSet;
 use tensor::{AlignedBuffer, Arenas, Extent};
 use trace::Place;
 
@@ -24,136 +19,127 @@ use trace::Place;
 /// Constants that only packing reads go as soon as they are packed, so that they do not all lie beside what is
 /// made of them.
 pub(crate) fn lower(mut graph: Graph, isa: Isa, packs: &mut Packs) -> Result<Executable> {
-    // A reshape, or a change of layout that moves nothing, makes no step: its output is its input.
-    let mut alias: Vec<usize> = (0..graph.values.len()).collect();
+    if graph.num_blocks() != 1 {
+        return Err(Error::invalid("a graph of several blocks is lowered block by block"));
+    }
+    // A step whose output has the bytes of its input runs nothing: the output is that input.
+    let mut alias: Vec<usize> = (0..graph.num_values()).collect();
     let mut steps = Vec::new();
-    let nodes = std::mem::take(&mut graph.nodes);
-    let mut uses = vec![0; graph.values.len()];
-    nodes.iter().flat_map(|node| &node.inputs).chain(&graph.outputs).for_each(|v| uses[v.0] += 1);
-    let mut left = uses.clone();
-    for node in &nodes {
-        let free = match node.op {
-            Op::Reshape => true,
-            Op::Relayout => {
-                let (from, to) = (graph.meta(node.inputs[0]), graph.meta(node.outputs[0]));
-                from.dim_order().same_layout(to.dim_order(), from.sizes())
-            }
-            _ => false,
+    // Reads of each value that lowering has yet to see. What is read at run time is never counted down to none.
+    let mut left: Vec<usize> = uses_of_values(&graph);
+    for node in graph.order() {
+        let lowered = match graph.node(node).call() {
+            Some(call) => Lowered::step(CallStep(call.clone()), 0..graph.node(node).inputs().len()),
+            None => match operation(&graph, node) {
+                Some(operation) => operation.lower(&mut Lowering { graph: &graph, node, isa, packs })?,
+                None => return Err(no_step(&graph, node)),
+            },
         };
-        if free {
-            alias[node.outputs[0].0] = alias[node.inputs[0].0];
-            continue;
-        }
-        let (action, used) = action(&graph, node, isa, packs)?;
-        for (i, v) in node.inputs.iter().enumerate() {
-            // What is read at run time is never counted down to nothing.
-            left[v.0] -= usize::from(used.binary_search(&i).is_err());
-            if left[v.0] == 0 {
-                graph.values[v.0].constant = None;
+        let (step, reads) = match lowered {
+            Lowered::Step { step, reads } => (step, reads),
+            Lowered::Alias => {
+                let (from, to) = (graph.node(node).inputs()[0], graph.node(node).outputs()[0]);
+                alias[to.index()] = alias[from.index()];
+                continue;
             }
-        }
-        let ids = |vs: &[ValueId]| vs.iter().map(|v| v.0).collect();
-        let origin = |vs: &[ValueId]| vs.first().map(|v| graph.values[v.0].origin).unwrap_or_default();
-        // A value in another form is still the result of the instruction whose step has reported it.
-        let converts =
-            matches!(node.op, Op::Relayout | Op::Cast) && origin(&node.inputs) == origin(&node.outputs);
-        let reported = (0..node.outputs.len()).filter(|&i| !converts && uses[node.outputs[i].0] > 0);
-        steps.push(Step {
-            name: node.op.name().into(),
-            origin: origin(&node.outputs),
-            reported: reported.collect(),
-            action,
-            inputs: used.iter().map(|&i| node.inputs[i].0).collect(),
-            outputs: ids(&node.outputs),
-        });
-    }
-    let mut first = vec![usize::MAX; graph.values.len()];
-    let mut last = vec![0; graph.values.len()];
-    for (i, step) in steps.iter().enumerate() {
-        step.outputs.iter().for_each(|&v| (first[v], last[v]) = (i, i.max(last[v])));
-        step.inputs.iter().for_each(|&v| last[alias[v]] = i);
-    }
-    graph.outputs.iter().for_each(|v| last[alias[v.0]] = steps.len());
-    let written: Vec<usize> = (0..first.len()).filter(|&v| first[v] != usize::MAX).collect();
-    let lifetimes: Vec<Lifetime> = written
-        .iter()
-        .map(|&v| Lifetime { bytes: graph.values[v].meta.nbytes(), first: first[v], last: last[v] })
-        .collect();
-    let (offsets, workspace) = place(&lifetimes);
-    let mut values: Vec<Slot> = Vec::with_capacity(graph.values.len());
-    let mut places = vec![None; graph.values.len()];
-    for (index, &v) in written.iter().enumerate() {
-        places[v] = Some(Extent { arena: 0, offset: offsets[index], len: lifetimes[index].bytes });
-    }
-    let mut inputs = vec![None; graph.values.len()];
-    graph.inputs.iter().enumerate().for_each(|(i, v)| inputs[v.0] = Some(i));
-    let results = graph.outputs.iter().map(|v| alias[v.0]);
-    let needed: HashSet<usize> =
-        steps.iter().flat_map(|s| s.inputs.iter().map(|&v| alias[v])).chain(results).collect();
-    for (v, value) in graph.values.iter().enumerate() {
-        let root = alias[v];
-        let source = if let Some(extent) = places[root] {
-            Source::Workspace(extent)
-        } else if let Some(i) = inputs[root] {
-            Source::Input(i)
-        } else {
-            let constant = graph.values[root].constant.clone().filter(|_| needed.contains(&root));
-            constant.map_or(Source::None, Source::Constant)
         };
-        values.push(Slot { meta: value.meta.clone(), source });
+        let unread = packed_away(&graph, node, &reads, &mut left);
+        steps.push(placed(&graph, node, step, &reads));
+        unread.into_iter().for_each(|v| graph.forget_constant(v));
     }
+    let (values, workspace) = slots(&graph, &steps, &alias);
     let mut arena = Arenas::new();
     arena.push(AlignedBuffer::zeroed(workspace)?);
     Ok(Executable {
         steps: steps.into(),
         values: values.into(),
-        inputs: graph.inputs.iter().map(|&v| graph.meta(v).clone()).collect(),
-        outputs: graph.outputs.iter().map(|v| v.0).collect(),
+        inputs: graph.inputs().iter().map(|&v| graph.meta(v).clone()).collect(),
+        outputs: graph.outputs().iter().map(|v| v.index()).collect(),
         arena,
         workspace,
         failed: Place::default(),
     })
 }
 
-/// What a node does at run time, and which of its inputs it still reads then, in order.
-fn action(graph: &Graph, node: &Node, isa: Isa, packs: &mut Packs) -> Result<(Action, Vec<usize>)> {
-    let all = || (0..node.inputs.len()).collect();
-    let out = graph.meta(node.outputs[0]);
-    let residual_last = |residual: bool| if residual { vec![0, node.inputs.len() - 1] } else { vec![0] };
-    Ok(match &node.op {
-        Op::Call(call) => (Action::Call(Box::new(call.clone())), all()),
-        Op::Reshape | Op::Relayout => {
-            let step = RelayoutStep::new(graph.meta(node.inputs[0]), out, isa);
-            (Action::Relayout(step), all())
+fn no_step(graph: &Graph, node: NodeId) -> Error {
+    Error::invalid(format!("{} is no kind of node that can run here", graph.node(node).name()))
+}
+
+fn uses_of_values(graph: &Graph) -> Vec<usize> {
+    let mut uses = vec![0; graph.num_values()];
+    for node in graph.order() {
+        graph.node(node).inputs().iter().for_each(|v| uses[v.index()] += 1);
+    }
+    graph.outputs().iter().for_each(|v| uses[v.index()] += 1);
+    uses
+}
+
+/// The inputs of a node that nothing reads any more once the node is lowered.
+fn packed_away(graph: &Graph, node: NodeId, reads: &[usize], left: &mut [usize]) -> Vec<ValueId> {
+    let mut unread = Vec::new();
+    for (i, v) in graph.node(node).inputs().iter().enumerate() {
+        left[v.index()] -= usize::from(reads.binary_search(&i).is_err());
+        if left[v.index()] == 0 {
+            unread.push(*v);
         }
-        Op::Cast => (Action::Cast, all()),
-        Op::Pool(spec) => {
-            let step = PoolStep::new(*spec, graph.meta(node.inputs[0]), out, isa);
-            (Action::Pool(Box::new(step)), vec![0])
-        }
-        Op::Pointwise(program) => {
-            let metas: Vec<_> = node.inputs.iter().map(|&v| graph.meta(v)).collect();
-            (Action::Pointwise(Box::new(Pass::new(program, &metas, out, isa))), all())
-        }
-        Op::GlobalMean => (Action::GlobalMean(GlobalMeanStep::new(graph.meta(node.inputs[0]), isa)?), all()),
-        Op::Attention(spec) => {
-            let step = AttentionStep::new(spec, isa)
-                .ok_or_else(|| Error::invalid("attention of views that do not fit"))?;
-            (Action::Attention(Box::new(step)), all())
-        }
-        Op::GroupFactors(spec) => {
-            (Action::GroupFactors(GroupFactorsStep::new(*spec, graph.meta(node.inputs[0]), isa)?), all())
-        }
-        Op::Quantize(_) | Op::Dequantize(_) | Op::QuantizedLinear(_) | Op::QuantizedConv(_) => {
-            (Action::Quantized(Box::new(QuantizedStep::new(graph, node, isa)?)), vec![0])
-        }
-        Op::Conv(spec) => {
-            let step = ConvStep::new(graph, node, spec, isa, packs)?;
-            (Action::Conv(Box::new(step)), residual_last(spec.residual))
-        }
-        Op::Linear(spec) => {
-            let step = LinearStep::new(graph, node, spec, isa, packs)?;
-            (Action::Linear(Box::new(step)), residual_last(spec.residual))
-        }
-    })
+    }
+    unread
+}
+
+fn placed(graph: &Graph, id: NodeId, step: Box<dyn Step>, reads: &[usize]) -> PlacedStep {
+    let node = graph.node(id);
+    let origin = |v: Option<&ValueId>| v.map(|&v| graph.value(v).origin()).unwrap_or_default();
+    // A value in another form is still the result of the instruction whose step has reported it.
+    let converts = (as_op::<Relayout>(graph, id).is_some() || as_op::<Cast>(graph, id).is_some())
+        && origin(node.inputs().first()) == origin(node.outputs().first());
+    let is_result = |v: ValueId| graph.is_used(v) && graph.value(v).origin() != Place::default();
+    let is_reported = |&i: &usize| !converts && is_result(node.outputs()[i]);
+    let result = origin(node.outputs().first());
+    let mut origins: Vec<Place> = node.origins().iter().copied().filter(|&o| o != result).collect();
+    origins.extend((result != Place::default()).then_some(result));
+    PlacedStep {
+        name: node.name().into(),
+        origins: origins.into(),
+        reported: (0..node.outputs().len()).filter(is_reported).collect(),
+        step,
+        inputs: reads.iter().map(|&i| node.inputs()[i].index()).collect(),
+        outputs: node.outputs().iter().map(|v| v.index()).collect(),
+    }
+}
+
+/// Where each value is at run time, and the size of the workspace.
+fn slots(graph: &Graph, steps: &[PlacedStep], alias: &[usize]) -> (Vec<Slot>, usize) {
+    let count = graph.num_values();
+    let (mut first, mut last, mut is_read) = (vec![usize::MAX; count], vec![0; count], vec![false; count]);
+    for (i, step) in steps.iter().enumerate() {
+        step.outputs.iter().for_each(|&v| (first[v], last[v]) = (i, i.max(last[v])));
+        step.inputs.iter().for_each(|&v| (last[alias[v]], is_read[alias[v]]) = (i, true));
+    }
+    for v in graph.outputs() {
+        (last[alias[v.index()]], is_read[alias[v.index()]]) = (steps.len(), true);
+    }
+    let written: Vec<usize> = (0..count).filter(|&v| first[v] != usize::MAX).collect();
+    let ids: Vec<ValueId> = graph.values().collect();
+    let value = |v: usize| graph.value(ids[v]);
+    let lifetimes: Vec<Lifetime> = written
+        .iter()
+        .map(|&v| Lifetime { bytes: value(v).meta().nbytes(), first: first[v], last: last[v] })
+        .collect();
+    let (offsets, workspace) = place(&lifetimes);
+    let (mut places, mut inputs) = (vec![None; count], vec![None; count]);
+    for ((&v, lifetime), &offset) in written.iter().zip(&lifetimes).zip(&offsets) {
+        places[v] = Some(Extent { arena: 0, offset, len: lifetime.bytes });
+    }
+    graph.inputs().iter().enumerate().for_each(|(i, v)| inputs[v.index()] = Some(i));
+    let slots = (0..count).map(|v| {
+        let root = alias[v];
+        let source = match (places[root], inputs[root], value(root).constant()) {
+            (Some(extent), ..) => Source::Workspace(extent),
+            (None, Some(input), _) => Source::Input(input),
+            (None, None, Some(constant)) if is_read[root] => Source::Constant(constant.clone()),
+            _ => Source::None,
+        };
+        Slot { meta: value(v).meta().clone(), source }
+    });
+    (slots.collect(), workspace)
 }

@@ -100,7 +100,9 @@ impl Table {
         let bytes = constant.bytes();
         let source = match constant {
             Constant::Shared(_) => Source::Address(bytes.as_ptr() as usize, bytes.len()),
-            Constant::Computed(_) => Source::Hash(self.hasher.hash_one(bytes), bytes.len()),
+            Constant::Computed(_) | Constant::Scalar(_) => {
+                Source::Hash(self.hasher.hash_one(bytes), bytes.len())
+            }
         };
         if !self.made.contains_key(&source) && self.made.len() >= self.crowded {
             // What nobody holds any more goes whenever there are twice as many entries as were held.

@@ -3,7 +3,8 @@
 use crate::graph::Constant;
 use crate::packs::{MatrixForm, Packs};
 use kernels::compute::{Bias, Epilogue, Isa, MatMut, MatRef, PackedB, gemm};
-use operator::{Arg, Args, Kernel, KernelContext, Outs, PreparedKernel, Result};
+use operator::facts::Product;
+use operator::{Arg, Args, Kernel, KernelContext, Meaning, Outs, PreparedKernel, Result};
 use std::sync::Arc;
 use tensor::{ScalarType, TensorMeta, TensorView};
 
@@ -20,7 +21,7 @@ pub fn prepare(
     if let Some(prepared) = kernel.prepare(args)? {
         return Ok(Some(prepared));
     }
-    let Some(product) = Product::of(args) else { return Ok(None) };
+    let Some(product) = product(kernel, args) else { return Ok(None) };
     let Some(source) = constant(product.weights) else { return Ok(None) };
     let stored = args.tensor(product.weights)?;
     let plain = MatRef::new(stored.storage()?, stored.sizes()[0], stored.sizes()[1]);
@@ -35,40 +36,17 @@ pub fn prepare(
     Ok(Some(Box::new(Prepared { kernel, x: product.x, rank: product.rank, weights, bias, isa })))
 }
 
-/// Where the operands of a product with constant weights stand.
-struct Product {
-    x: usize,
-    /// The rank that `x` must have, if it must.
-    rank: Option<usize>,
-    weights: usize,
-    out_major: bool,
-    bias: Option<usize>,
-}
-
-impl Product {
-    fn of(args: &Args<'_>) -> Option<Self> {
-        let one = |i: usize| args.scalar(i).is_ok_and(|s| s.to_f64() == 1.0);
-        let product = match args.schema().name.as_str() {
-            "aten::mm.out" => Self { x: 0, rank: Some(2), weights: 1, out_major: false, bias: None },
-            "aten::addmm.out" if one(3) && one(4) => {
-                Self { x: 1, rank: Some(2), weights: 2, out_major: false, bias: Some(0) }
-            }
-            "aten::linear.out" => {
-                let bias = if args.is_none(2) { None } else { Some(2) };
-                Self { x: 0, rank: None, weights: 1, out_major: true, bias }
-            }
-            _ => return None,
-        };
-        let weights =
-            args.tensor(product.weights).ok().filter(|w| w.rank() == 2 && plain_floats(w.meta()))?;
-        let columns = weights.sizes()[usize::from(!product.out_major)];
-        let fits = |b: TensorView<'_>| {
-            b.numel() == columns && b.sizes().last() == Some(&columns) && plain_floats(b.meta())
-        };
-        let bias_fits = product.bias.is_none_or(|at| args.tensor(at).is_ok_and(fits));
-        let constant = !matches!(args.get(product.x), Arg::Unknown);
-        (weights.numel() > 0 && bias_fits && constant).then_some(product)
-    }
+/// The product with constant weights that a call means.
+fn product(kernel: &Arc<dyn Kernel>, args: &Args<'_>) -> Option<Product> {
+    let Some(Meaning::Product(product)) = kernel.meaning(args) else { return None };
+    let weights = args.tensor(product.weights).ok().filter(|w| w.rank() == 2 && plain_floats(w.meta()))?;
+    let columns = weights.sizes()[usize::from(!product.out_major)];
+    let fits = |b: TensorView<'_>| {
+        b.numel() == columns && b.sizes().last() == Some(&columns) && plain_floats(b.meta())
+    };
+    let bias_fits = product.bias.is_none_or(|at| args.tensor(at).is_ok_and(fits));
+    let known = !matches!(args.get(product.x), Arg::Unknown);
+    (weights.numel() > 0 && bias_fits && known).then_some(product)
 }
 
 fn plain_floats(meta: &TensorMeta) -> bool {

@@ -1,17 +1,19 @@
 //! Values as views of others: what reshapes, permutations, expansions and slices, as programs copy
 //! them, come to when a reader can step through memory itself.
 
-use crate::graph::{Graph, ValueId};
-use crate::node::{Call, Node, Op};
-use crate::pointwise::{Instr, Program};
-use kernels::compute::Binary;
+use crate::graph::{Graph, NodeId, ValueId, meaning};
+use crate::operation::as_op;
+use crate::steps::pointwise::Pointwise;
+use crate::steps::relayout::Reshape;
+use operator::facts::ViewOf;
+use operator::{Binary, Expression, Instr, Meaning};
 use smallvec::SmallVec;
 use tensor::ScalarType;
 
 /// A run of elements: how many, and how far apart.
 type Part = (usize, usize);
 
-/// Nodes that a view leads through.
+/// Nodes that a view leads through: a program may chain any number of them.
 const MOST_NODES: usize = 64;
 
 /// Dimensions that a value's view may have.
@@ -32,29 +34,19 @@ pub(crate) struct View {
 
 impl View {
     /// The view that a value is of the furthest value that still has its elements, some nodes away at most.
-    /// `producer` gives the node that writes a value of the graph.
-    pub(crate) fn of<'g>(
-        graph: &'g Graph,
-        producer: &dyn Fn(ValueId) -> Option<&'g Node>,
-        value: ValueId,
-    ) -> Option<Self> {
+    pub(crate) fn of(graph: &Graph, value: ValueId) -> Option<Self> {
         // From the value back, as far as each node is a view of its input.
         let mut chain = Vec::new();
         let mut at = value;
-        while let Some(node) = producer(at).filter(|_| chain.len() < MOST_NODES) {
-            let one = node.outputs.len() == 1
-                && plain(graph, at)
-                && node.inputs.first().is_some_and(|&v| plain(graph, v));
-            if !one || !is_view(node) {
-                break;
-            }
-            chain.push(node);
-            at = node.inputs[0];
+        while let Some(node) = graph.producer(at).filter(|_| chain.len() < MOST_NODES) {
+            let Some(change) = Change::of(graph, node) else { break };
+            chain.push((node, change));
+            at = graph.node(node).inputs()[0];
         }
         let mut view = Self::dense(graph, at)?;
-        for node in chain.into_iter().rev() {
-            let out = node.outputs[0];
-            view = match view.then(graph, node) {
+        for (node, change) in chain.into_iter().rev() {
+            let out = graph.node(node).outputs()[0];
+            view = match view.then(&change, graph.meta(out).sizes()) {
                 Some(next) if next.sizes() == **graph.meta(out).sizes() => next,
                 _ => Self::dense(graph, out)?,
             };
@@ -148,69 +140,57 @@ impl View {
     }
 
     /// What a node that is a view of its input makes of this one.
-    fn then(self, graph: &Graph, node: &Node) -> Option<Self> {
-        let sizes = graph.meta(node.outputs[0]).sizes();
-        match &node.op {
-            Op::Reshape => self.reshape(sizes),
-            Op::Pointwise(program) => {
-                let factor = self.factor * scale_of(program)?;
-                Some(Self { factor, ..self })
+    fn then(mut self, change: &Change, sizes: &[usize]) -> Option<Self> {
+        match change {
+            Change::Reshape => return self.reshape(sizes),
+            Change::Scale(factor) => self.factor *= factor,
+            Change::View(ViewOf::Expand) => return self.expand(sizes),
+            Change::View(ViewOf::Permute(order)) => {
+                self.dims = order.iter().map(|&d| self.dims.get(d).cloned()).collect::<Option<_>>()?;
             }
-            Op::Call(call) => self.called(call, sizes),
-            _ => None,
-        }
-    }
-
-    fn called(mut self, call: &Call, sizes: &[usize]) -> Option<Self> {
-        let rank = self.dims.len();
-        let dim =
-            |d: i64| usize::try_from(if d < 0 { d + rank as i64 } else { d }).ok().filter(|&d| d < rank);
-        match call.name() {
-            "aten::permute_copy.out" => {
-                let order = call.ints(1)?.iter().map(|&d| dim(d)).collect::<Option<Vec<_>>>()?;
-                let mut seen = vec![false; rank];
-                order.iter().for_each(|&d| seen[d] = true);
-                if order.len() != rank || seen.contains(&false) {
-                    return None;
-                }
-                self.dims = order.iter().map(|&d| self.dims[d].clone()).collect();
-            }
-            "aten::transpose_copy.int_out" => self.dims.swap(dim(call.int(1)?)?, dim(call.int(2)?)?),
-            "aten::t_copy.out" if rank == 2 => self.dims.swap(0, 1),
-            "aten::expand_copy.out" => return self.expand(sizes),
-            "aten::select_copy.int_out" => {
-                let (d, index) = (dim(call.int(1)?)?, call.int(2)?);
-                let (n, stride) = self.single(d)?;
-                let index = usize::try_from(if index < 0 { index + n as i64 } else { index }).ok()?;
-                if index >= n {
-                    return None;
-                }
+            &Change::View(ViewOf::Select { dim, index }) => {
+                let (_, stride) = self.single(dim)?;
                 self.offset += index * stride;
-                self.dims.remove(d);
+                self.dims.remove(dim);
             }
-            "aten::slice_copy.Tensor_out" => {
-                let d = dim(call.int(1)?)?;
-                let (n, stride) = self.single(d)?;
-                let bound = |position: usize, default: usize| match call.int(position) {
-                    None if call.is_none(position) => Some(default),
-                    None => None,
-                    Some(at) => {
-                        Some(usize::try_from(if at < 0 { at + n as i64 } else { at }).unwrap_or(0).min(n))
-                    }
-                };
-                let (start, end) = (bound(2, 0)?, bound(3, n)?);
-                let step =
-                    usize::try_from(call.int(4).unwrap_or(1)).ok().filter(|&s| s > 0 && s <= n.max(1))?;
+            &Change::View(ViewOf::Slice { dim, start, end, step }) => {
+                let (_, stride) = self.single(dim)?;
                 let len = end.saturating_sub(start).div_ceil(step);
                 if len == 0 {
                     return None;
                 }
                 self.offset += start * stride;
-                self.dims[d] = part(len, step * stride);
+                self.dims[dim] = part(len, step * stride);
             }
-            _ => return None,
         }
         (self.dims.iter().map(|d| d.len()).sum::<usize>() <= MOST_PARTS).then_some(self)
+    }
+}
+
+/// How a node is a view of its only input.
+enum Change {
+    Reshape,
+    Scale(f32),
+    View(ViewOf),
+}
+
+impl Change {
+    fn of(graph: &Graph, id: NodeId) -> Option<Self> {
+        let node = graph.node(id);
+        let (&[from], &[to]) = (node.inputs(), node.outputs()) else { return None };
+        if !plain(graph, from) || !plain(graph, to) {
+            return None;
+        }
+        if as_op::<Reshape>(graph, id).is_some() {
+            return Some(Self::Reshape);
+        }
+        if let Some(Pointwise(expression)) = as_op(graph, id) {
+            return scale_of(expression).map(Self::Scale);
+        }
+        match meaning(graph, id)? {
+            Meaning::View(view) => Some(Self::View(view)),
+            _ => None,
+        }
     }
 }
 
@@ -220,27 +200,9 @@ fn plain(graph: &Graph, value: ValueId) -> bool {
     meta.dtype() == ScalarType::Float && meta.dim_order().is_contiguous()
 }
 
-/// Whether a node may be a view of its first input.
-fn is_view(node: &Node) -> bool {
-    match &node.op {
-        Op::Reshape => true,
-        Op::Pointwise(program) => node.inputs.len() == 1 && scale_of(program).is_some(),
-        Op::Call(call) => {
-            let name = call.name();
-            let known = ["permute_copy.out", "transpose_copy.int_out", "t_copy.out", "expand_copy.out"];
-            let cuts = ["select_copy.int_out", "slice_copy.Tensor_out"];
-            let base = name.strip_prefix("aten::").unwrap_or(name);
-            call.input_at(0) == Some(0)
-                && node.inputs.len() == 1
-                && known.iter().chain(&cuts).any(|k| *k == base)
-        }
-        _ => false,
-    }
-}
-
-/// The number by which a program multiplies its input, if that is all it does.
-fn scale_of(program: &Program) -> Option<f32> {
-    match program.instrs.as_slice() {
+/// The number by which an expression multiplies its input, if that is all it does.
+pub(crate) fn scale_of(expression: &Expression) -> Option<f32> {
+    match expression.instrs.as_slice() {
         [Instr::Input(0), Instr::Const(c), Instr::Binary(Binary::Mul, 0, 1)] => Some(*c),
         [Instr::Input(0), Instr::Const(c), Instr::Binary(Binary::Div, 0, 1)] => Some(1.0 / *c),
         _ => None,
@@ -263,7 +225,7 @@ mod tests {
     fn view(sizes: &[usize]) -> View {
         let mut graph = Graph::new();
         let x = graph.input(TensorMeta::contiguous(ScalarType::Float, sizes).unwrap());
-        View::of(&graph, &|_| None, x).unwrap()
+        View::of(&graph, x).unwrap()
     }
 
     #[test]

@@ -4,7 +4,7 @@
 use operator::{Arg, Args, Generator, KernelContext, KernelRegistry, Out, Outs, Scratch};
 use pool::Pool;
 use proptest::prelude::*;
-use pteron_graph::{Call, CallArg, CallOut, Constant, Executable, Graph, Isa, Op, ValueId};
+use pteron_graph::{Call, CallArg, CallOut, Constant, Executable, Graph, Isa, ValueId};
 use std::collections::HashMap;
 use std::sync::Arc;
 use tensor::{DimOrder, Scalar, ScalarType, Tensor, TensorMeta, bf16, f16};
@@ -121,8 +121,10 @@ impl Both {
         kernel.execute(&ctx, &args, &mut written).ok()?;
         drop((args, written));
 
-        let inputs =
-            given.iter().filter_map(|g| if let Given::Value(v) = g { Some(*v) } else { None }).collect();
+        let inputs = given
+            .iter()
+            .filter_map(|g| if let Given::Value(v) = g { Some(*v) } else { None })
+            .collect::<Vec<_>>();
         let args = given.iter().map(|g| match g {
             Given::Value(_) => CallArg::Tensor,
             Given::Ints(v) => CallArg::Ints(v.clone()),
@@ -131,9 +133,9 @@ impl Both {
             Given::None => CallArg::None,
         });
         let args = args.chain((0..outs).map(CallArg::Out)).collect();
-        let ids: Vec<ValueId> = tensors.iter().map(|t| self.graph.value(t.meta().clone())).collect();
-        let call = Call { kernel, prepared: None, args, outs: vec![CallOut::Tensor; outs] };
-        self.graph.node(Op::Call(call), inputs, ids.clone());
+        let call = Call::new(kernel, args, vec![CallOut::Tensor; outs]);
+        let node = self.graph.append(call, &inputs, tensors.iter().map(|t| t.meta().clone()));
+        let ids: Vec<ValueId> = self.graph.node(node).outputs().to_vec();
         self.values.extend(ids.iter().copied().zip(tensors));
         Some(ids)
     }

@@ -166,9 +166,25 @@ impl Graph {
             let value = &mut self.values[value.index()];
             (value.def, value.constant) = (Def::Removed, None);
         }
+        self.clear(node);
+    }
+
+    /// Lets go of what a node has kept that is in no block any more.
+    fn clear(&mut self, node: NodeId) {
         let removed = &mut self.nodes[node.index()];
         removed.kind = Self::removed();
         removed.effects.clear();
+    }
+
+    /// Turns the results of a node, which are known, into constants; the node goes.
+    pub fn fold(&mut self, node: NodeId, constants: Vec<Constant>) {
+        self.unlink(node);
+        let outputs = std::mem::take(&mut self.nodes[node.index()].outputs);
+        for (value, constant) in outputs.into_iter().zip(constants) {
+            let value = &mut self.values[value.index()];
+            (value.def, value.constant) = (Def::Constant, Some(constant));
+        }
+        self.clear(node);
     }
 
     /// Whether a node can go: nothing uses its results, and it has no effect.

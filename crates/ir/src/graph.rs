@@ -359,6 +359,11 @@ impl Graph {
         &self.values[value.index()]
     }
 
+    /// The ids of all values ever made.
+    pub fn values(&self) -> impl Iterator<Item = ValueId> + use<> {
+        (0..self.values.len()).map(ValueId::new)
+    }
+
     /// Type, sizes and layout of a value.
     pub fn meta(&self, value: ValueId) -> &TensorMeta {
         &self.values[value.index()].meta

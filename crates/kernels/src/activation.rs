@@ -2,8 +2,11 @@
 
 use crate::support::dtype::Compute;
 use crate::support::map::{Input, elementwise, expect_out, map, map_as, map_float, promote};
+use crate::support::meaning::{clamped, unary};
 use crate::support::special::{erf, erfc};
-use operator::{Args, DtypeSet, Error, KernelContext, Operator, Outs, Result, ensure};
+use operator::{
+    Args, DtypeSet, Error, KernelContext, Meaning, Operator, Outs, Result, Rounding, Unary, ensure,
+};
 use tensor::{ScalarType, bf16, f16};
 
 macro_rules! row {
@@ -14,23 +17,31 @@ macro_rules! row {
 }
 
 pub(crate) const OPERATORS: &[Operator] = &[
-    row!("erf.out(Tensor self, *, ", REAL_BOOL, erf_of),
+    row!("erf.out(Tensor self, *, ", REAL_BOOL, erf_of).rounding(Rounding::Once).means(|_| unary(Unary::Erf)),
     row!("erfc.out(Tensor self, *, ", REAL_BOOL, erfc_of),
-    row!("gelu.out(Tensor self, *, str approximate='none', ", FLOATING, gelu),
-    row!("silu.out(Tensor self, *, ", FLOATING, silu),
+    row!("gelu.out(Tensor self, *, str approximate='none', ", FLOATING, gelu)
+        .rounding(Rounding::Once)
+        .means(gelu_meaning),
+    row!("silu.out(Tensor self, *, ", FLOATING, silu).rounding(Rounding::Once),
     row!("mish.out(Tensor self, *, ", FLOATING, mish),
-    row!("hardsigmoid.out(Tensor self, *, ", FLOATING, hardsigmoid),
-    row!("hardswish.out(Tensor self, *, ", FLOATING, hardswish),
+    row!("hardsigmoid.out(Tensor self, *, ", FLOATING, hardsigmoid).rounding(Rounding::Once),
+    row!("hardswish.out(Tensor self, *, ", FLOATING, hardswish).rounding(Rounding::Once),
     row!("softplus.out(Tensor self, Scalar beta=1, Scalar threshold=20, *, ", FLOATING, softplus),
     row!("log_sigmoid.out(Tensor self, *, ", FLOATING, log_sigmoid),
-    row!("elu.out(Tensor self, Scalar alpha=1, Scalar scale=1, Scalar input_scale=1, *, ", FLOATING, elu),
+    row!("elu.out(Tensor self, Scalar alpha=1, Scalar scale=1, Scalar input_scale=1, *, ", FLOATING, elu)
+        .rounding(Rounding::Once),
     row!("celu.out(Tensor self, Scalar alpha=1.0, *, ", FLOATING, celu),
     row!("hardshrink.out(Tensor self, Scalar lambd=0.5, *, ", FLOATING, hardshrink),
     row!("softshrink.out(Tensor self, Scalar lambd=0.5, *, ", FLOATING, softshrink),
-    row!("leaky_relu.out(Tensor self, Scalar negative_slope=0.01, *, ", FLOATING, leaky_relu),
+    row!("leaky_relu.out(Tensor self, Scalar negative_slope=0.01, *, ", FLOATING, leaky_relu)
+        .rounding(Rounding::Once),
     row!("logit.out(Tensor self, float? eps=None, *, ", REAL_BOOL, logit),
-    row!("hardtanh.out(Tensor self, Scalar min_val=-1, Scalar max_val=1, *, ", REAL, hardtanh),
-    row!("clamp.out(Tensor self, Scalar? min=None, Scalar? max=None, *, ", REAL_BOOL, clamp),
+    row!("hardtanh.out(Tensor self, Scalar min_val=-1, Scalar max_val=1, *, ", REAL, hardtanh)
+        .rounding(Rounding::ExactWithNumbers)
+        .means(hardtanh_meaning),
+    row!("clamp.out(Tensor self, Scalar? min=None, Scalar? max=None, *, ", REAL_BOOL, clamp)
+        .rounding(Rounding::ExactWithNumbers)
+        .means(clamp_meaning),
     row!("clamp_min.out(Tensor self, Scalar min, *, ", REAL_BOOL, clamp_min),
     row!("clamp_max.out(Tensor self, Scalar max, *, ", REAL_BOOL, clamp_max),
     row!("clamp_min.Tensor_out(Tensor self, Tensor min, *, ", REAL_BOOL, clamp_min_tensor),
@@ -42,12 +53,31 @@ pub(crate) const OPERATORS: &[Operator] = &[
         DtypeSet::ALL,
         choose,
     )
+    .rounding(Rounding::Exact)
+    .means(|_| Some(Meaning::Where))
     .in_place(&[1, 2]),
     row!("addcmul.out(Tensor self, Tensor tensor1, Tensor tensor2, *, Scalar value=1, ", ALL, addcmul),
     row!("addcdiv.out(Tensor self, Tensor tensor1, Tensor tensor2, *, Scalar value=1, ", FLOATING, addcdiv),
     row!("lerp.Scalar_out(Tensor self, Tensor end, Scalar weight, *, ", FLOATING, lerp),
     row!("lerp.Tensor_out(Tensor self, Tensor end, Tensor weight, *, ", FLOATING, lerp),
 ];
+
+fn gelu_meaning(args: &Args<'_>) -> Option<Meaning> {
+    unary(if args.str(1).is_ok_and(|s| s == "tanh") { Unary::GeluTanh } else { Unary::Gelu })
+}
+
+fn hardtanh_meaning(args: &Args<'_>) -> Option<Meaning> {
+    clamped(args.scalar(1).ok()?.to_f64(), args.scalar(2).ok()?.to_f64())
+}
+
+fn clamp_meaning(args: &Args<'_>) -> Option<Meaning> {
+    // The kernel refuses a call without bounds.
+    if args.is_none(1) && args.is_none(2) {
+        return None;
+    }
+    let bound = |i: usize, absent: f64| Some(args.optional_scalar(i).ok()?.map_or(absent, |s| s.to_f64()));
+    clamped(bound(1, f64::NEG_INFINITY)?, bound(2, f64::INFINITY)?)
+}
 
 /// Functions of floating-point tensors, with arguments read first.
 macro_rules! float_functions {

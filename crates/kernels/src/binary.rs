@@ -2,7 +2,11 @@
 
 use crate::support::dtype::float_type;
 use crate::support::map::{Input, elementwise, map, map_as, map_float, promote, rounded};
-use operator::{Arg, Args, DtypeSet, Error, KernelContext, Operator, Outs, Result, ensure};
+use crate::support::meaning::{binary, unary};
+use operator::{
+    Arg, Args, Binary, DtypeSet, Error, Expression, KernelContext, Meaning, Operator, Outs, Result, Rounding,
+    Unary, ensure,
+};
 use tensor::{Scalar, ScalarType};
 
 macro_rules! row {
@@ -17,16 +21,32 @@ macro_rules! row {
 }
 
 pub(crate) const OPERATORS: &[Operator] = &[
-    row!("add.out(Tensor self, Tensor other, *, Scalar alpha=1", ALL, add),
-    row!(scalar "add.Scalar_out(Tensor self, Scalar other, Scalar alpha=1, *", ALL, add),
-    row!("sub.out(Tensor self, Tensor other, *, Scalar alpha=1", ALL, sub),
-    row!(scalar "sub.Scalar_out(Tensor self, Scalar other, Scalar alpha=1, *", ALL, sub),
+    row!("add.out(Tensor self, Tensor other, *, Scalar alpha=1", ALL, add)
+        .rounding(Rounding::Once)
+        .means(|args| plain(args, binary(Binary::Add))),
+    row!(scalar "add.Scalar_out(Tensor self, Scalar other, Scalar alpha=1, *", ALL, add)
+        .rounding(Rounding::Once)
+        .means(|args| plain(args, with_number(args, Binary::Add))),
+    row!("sub.out(Tensor self, Tensor other, *, Scalar alpha=1", ALL, sub)
+        .rounding(Rounding::Once)
+        .means(|args| plain(args, binary(Binary::Sub))),
+    row!(scalar "sub.Scalar_out(Tensor self, Scalar other, Scalar alpha=1, *", ALL, sub)
+        .rounding(Rounding::Once)
+        .means(|args| plain(args, with_number(args, Binary::Sub))),
     row!("rsub.Tensor_out(Tensor self, Tensor other, *, Scalar alpha=1", ALL, rsub),
     row!(scalar "rsub.Scalar_out(Tensor self, Scalar other, Scalar alpha=1, *", ALL, rsub),
-    row!("mul.out(Tensor self, Tensor other, *", ALL, mul),
-    row!(scalar "mul.Scalar_out(Tensor self, Scalar other, *", ALL, mul),
-    row!("div.out(Tensor self, Tensor other, *", ALL, div),
-    row!(scalar "div.Scalar_out(Tensor self, Scalar other, *", ALL, div),
+    row!("mul.out(Tensor self, Tensor other, *", ALL, mul)
+        .rounding(Rounding::Once)
+        .means(|_| binary(Binary::Mul)),
+    row!(scalar "mul.Scalar_out(Tensor self, Scalar other, *", ALL, mul)
+        .rounding(Rounding::Once)
+        .means(|args| with_number(args, Binary::Mul)),
+    row!("div.out(Tensor self, Tensor other, *", ALL, div)
+        .rounding(Rounding::Once)
+        .means(|_| binary(Binary::Div)),
+    row!(scalar "div.Scalar_out(Tensor self, Scalar other, *", ALL, div)
+        .rounding(Rounding::Once)
+        .means(|args| with_number(args, Binary::Div)),
     row!("div.out_mode(Tensor self, Tensor other, *, str? rounding_mode", ALL, div_mode),
     row!(scalar "div.Scalar_mode_out(Tensor self, Scalar other, *, str? rounding_mode", ALL, div_mode),
     row!("floor_divide.out(Tensor self, Tensor other, *", REAL_BOOL, floor_divide),
@@ -42,7 +62,9 @@ pub(crate) const OPERATORS: &[Operator] = &[
     row!("fmod.Tensor_out(Tensor self, Tensor other, *", REAL_BOOL, fmod),
     row!(scalar "fmod.Scalar_out(Tensor self, Scalar other, *", REAL_BOOL, fmod),
     row!("pow.Tensor_Tensor_out(Tensor self, Tensor exponent, *", ALL, pow),
-    row!(scalar "pow.Tensor_Scalar_out(Tensor self, Scalar exponent, *", ALL, pow),
+    row!(scalar "pow.Tensor_Scalar_out(Tensor self, Scalar exponent, *", ALL, pow)
+        .rounding(Rounding::OnceWithNumbers)
+        .means(power),
     Operator::new(
         "aten::pow.Scalar_out(Scalar self, Tensor exponent, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::ALL,
@@ -51,8 +73,12 @@ pub(crate) const OPERATORS: &[Operator] = &[
     .in_place(&[1]),
     row!("atan2.out(Tensor self, Tensor other, *", REAL_BOOL, atan2),
     row!("hypot.out(Tensor self, Tensor other, *", FLOATING, hypot),
-    row!("maximum.out(Tensor self, Tensor other, *", REAL_BOOL, maximum),
-    row!("minimum.out(Tensor self, Tensor other, *", REAL_BOOL, minimum),
+    row!("maximum.out(Tensor self, Tensor other, *", REAL_BOOL, maximum)
+        .rounding(Rounding::Exact)
+        .means(|_| binary(Binary::Maximum)),
+    row!("minimum.out(Tensor self, Tensor other, *", REAL_BOOL, minimum)
+        .rounding(Rounding::Exact)
+        .means(|_| binary(Binary::Minimum)),
     row!("fmax.out(Tensor self, Tensor other, *", REAL_BOOL, fmax),
     row!("fmin.out(Tensor self, Tensor other, *", REAL_BOOL, fmin),
     row!("copysign.out(Tensor self, Tensor other, *", REAL_BOOL, copysign),
@@ -69,6 +95,21 @@ pub(crate) const OPERATORS: &[Operator] = &[
     )
     .in_place(&[1]),
 ];
+
+/// The meaning, if `other` is multiplied by one.
+fn plain(args: &Args<'_>, meaning: Option<Meaning>) -> Option<Meaning> {
+    let one = args.is_none(2) || args.scalar(2).is_ok_and(|s| s.to_f64() == 1.0);
+    meaning.filter(|_| one)
+}
+
+fn with_number(args: &Args<'_>, f: Binary) -> Option<Meaning> {
+    let number = args.scalar(1).ok()?.to_f64() as f32;
+    Some(Meaning::Elementwise(Expression::with_const(f, number)))
+}
+
+fn power(args: &Args<'_>) -> Option<Meaning> {
+    unary(Unary::Square).filter(|_| args.scalar(1).is_ok_and(|s| s.to_f64() == 2.0))
+}
 
 /// Arguments 0 and 1, tensors or numbers.
 fn operands(args: &Args<'_>) -> Result<[Input; 2]> {

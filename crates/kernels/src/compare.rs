@@ -5,7 +5,7 @@ use crate::support::dims::broadcast;
 use crate::support::dtype::{Compute, expect_dtype};
 use crate::support::layout::Layout;
 use crate::support::map::{Input, elementwise, map, map_bool, promote, rounded};
-use operator::{Args, DtypeSet, Error, KernelContext, Operator, Outs, Result, ensure};
+use operator::{Args, DtypeSet, Error, KernelContext, Meaning, Operator, Outs, Result, Rounding, ensure};
 use tensor::{ScalarType, TensorView};
 
 /// Integers and bool.
@@ -40,7 +40,9 @@ macro_rules! row {
 
 pub(crate) const OPERATORS: &[Operator] = &[
     row!(tensor "eq.Tensor_out", DtypeSet::ALL, eq),
-    row!(scalar "eq.Scalar_out", DtypeSet::ALL, eq),
+    row!(scalar "eq.Scalar_out", DtypeSet::ALL, eq)
+        .rounding(Rounding::ExactWithNumbers)
+        .means(|args| Some(Meaning::Equals(args.scalar(1).ok()?))),
     row!(tensor "ne.Tensor_out", DtypeSet::ALL, ne),
     row!(scalar "ne.Scalar_out", DtypeSet::ALL, ne),
     row!(tensor "lt.Tensor_out", DtypeSet::REAL_BOOL, lt),

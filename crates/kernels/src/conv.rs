@@ -5,7 +5,9 @@ use crate::support::convert::{all_values, values_as_stored, write_stored};
 use crate::support::dims::{to_positive, to_size};
 use crate::support::dtype::expect_dtype;
 use crate::support::map::expect_out;
-use operator::{Args, DtypeSet, Error, KernelContext, Operator, Outs, Result, ensure};
+use crate::support::meaning::optional_tensor;
+use operator::facts::{self, Dims};
+use operator::{Args, DtypeSet, Error, KernelContext, Meaning, Operator, Outs, Result, Rounding, ensure};
 use tensor::{DimOrder, ScalarType, Shape, TensorView};
 
 pub(crate) const OPERATORS: &[Operator] = &[Operator::new(
@@ -13,7 +15,22 @@ pub(crate) const OPERATORS: &[Operator] = &[Operator::new(
      SymInt[] dilation, bool transposed, SymInt[] output_padding, SymInt groups, *, Tensor(a!) out) -> Tensor(a!)",
     DtypeSet::FLOATING,
     convolution,
-)];
+).rounding(Rounding::Once).means(meaning)];
+
+fn meaning(args: &Args<'_>) -> Option<Meaning> {
+    let sizes = |index: usize| -> Option<Dims> {
+        args.ints(index).ok()?.iter().map(|&n| usize::try_from(n).ok()).collect()
+    };
+    Some(Meaning::Convolution(facts::Convolution {
+        bias: optional_tensor(args, 2)?,
+        stride: sizes(3)?,
+        padding: sizes(4)?,
+        dilation: sizes(5)?,
+        transposed: args.bool(6).ok()?,
+        output_padding: sizes(7)?,
+        groups: usize::try_from(args.int(8).ok()?).ok()?,
+    }))
+}
 
 /// Numbers for the spatial dimensions, in front of which others are `fill`.
 fn spatial(args: &Args<'_>, index: usize, dims: usize, fill: usize) -> Result<[usize; 3]> {

@@ -1,6 +1,7 @@
 //! Copies of whole tensors: clones, casts, changes of dim order.
 
 use crate::support::convert::convert;
+use crate::support::meaning::same;
 use operator::{Args, DtypeSet, KernelContext, Operator, Outs, Result, ensure};
 use tensor::{DimOrder, Shape};
 
@@ -11,29 +12,29 @@ macro_rules! row {
 }
 
 pub(crate) const OPERATORS: &[Operator] = &[
-    row!("aten::clone.out(Tensor self, *, MemoryFormat? memory_format=None, ", clone),
-    row!("aten::alias_copy.out(Tensor self, *, ", clone),
-    row!("aten::detach_copy.out(Tensor self, *, ", clone),
-    row!("aten::lift_fresh_copy.out(Tensor self, *, ", clone),
+    row!("aten::clone.out(Tensor self, *, MemoryFormat? memory_format=None, ", clone).moves().means(same),
+    row!("aten::alias_copy.out(Tensor self, *, ", clone).moves().means(same),
+    row!("aten::detach_copy.out(Tensor self, *, ", clone).moves().means(same),
+    row!("aten::lift_fresh_copy.out(Tensor self, *, ", clone).moves().means(same),
     row!("aten::contiguous.out(Tensor self, *, MemoryFormat memory_format=0, ", clone),
     row!(
         "aten::_to_copy.out(Tensor self, *, bool non_blocking=False, MemoryFormat? memory_format=None, ",
         to_copy
-    ),
+    ).means(same),
     row!("aten::copy.out(Tensor self, Tensor src, bool non_blocking=False, *, ", copy),
     Operator::new(
         "aten::copy_(Tensor(a!) self, Tensor src, bool non_blocking=False) -> Tensor(a!)",
         DtypeSet::ALL,
         copy_in_place,
-    ),
+    ).overwrites(),
     row!(
         "dim_order_ops::_to_dim_order_copy.out(Tensor self, *, bool non_blocking=False, int[]? dim_order=None, ",
         to_dim_order
-    ),
+    ).means(same),
     row!(
         "dim_order_ops::_clone_dim_order.out(Tensor self, *, bool non_blocking=False, int[]? dim_order=None, ",
         to_dim_order
-    ),
+    ).moves().means(same),
     row!("et_copy::_h2d_copy.out(Tensor self, *, ", clone),
     row!("et_copy::_d2h_copy.out(Tensor self, *, ", clone),
 ];

@@ -2,7 +2,7 @@
 
 use crate::support::convert::{fill, fill_scalar};
 use crate::support::dims::to_shape;
-use operator::{Args, DtypeSet, Error, KernelContext, Operator, Outs, Result, ensure};
+use operator::{Args, DtypeSet, Error, KernelContext, Meaning, Operator, Outs, Result, Rounding, ensure};
 use tensor::{Scalar, TensorViewMut};
 
 macro_rules! row {
@@ -12,13 +12,16 @@ macro_rules! row {
 }
 
 pub(crate) const OPERATORS: &[Operator] = &[
-    row!("aten::full.out(SymInt[] size, Scalar fill_value, *, ", full),
+    row!("aten::full.out(SymInt[] size, Scalar fill_value, *, ", full).means(fill_meaning),
     row!(
         "aten::full_like.out(Tensor self, Scalar fill_value, *, MemoryFormat? memory_format=None, ",
         full_like
-    ),
-    row!("aten::zeros.out(SymInt[] size, *, ", zeros),
-    row!("aten::zeros_like.out(Tensor self, *, MemoryFormat? memory_format=None, ", zeros_like),
+    )
+    .rounding(Rounding::ExactWithNumbers)
+    .means(fill_meaning),
+    row!("aten::zeros.out(SymInt[] size, *, ", zeros).means(zero_meaning),
+    row!("aten::zeros_like.out(Tensor self, *, MemoryFormat? memory_format=None, ", zeros_like)
+        .means(zero_meaning),
     row!("aten::zero.out(Tensor self, *, ", zeros_like),
     row!("aten::new_zeros.out(Tensor self, SymInt[] size, *, ", new_zeros),
     row!("aten::new_empty.out(Tensor self, SymInt[] size, *, ", new_zeros),
@@ -39,6 +42,14 @@ pub(crate) const OPERATORS: &[Operator] = &[
     row!("aten::eye.out(SymInt n, *, ", eye),
     row!("aten::eye.m_out(SymInt n, SymInt m, *, ", eye),
 ];
+
+fn fill_meaning(args: &Args<'_>) -> Option<Meaning> {
+    Some(Meaning::Fill(args.scalar(1).ok()?))
+}
+
+fn zero_meaning(_: &Args<'_>) -> Option<Meaning> {
+    Some(Meaning::Fill(Scalar::Int(0)))
+}
 
 /// Resizes the out to the sizes at an argument.
 fn sized<'o, 'a>(args: &Args<'_>, index: usize, outs: &'o mut Outs<'a>) -> Result<&'o mut TensorViewMut<'a>> {

@@ -19,15 +19,15 @@ macro_rules! row {
 }
 
 pub(crate) const OPERATORS: &[Operator] = &[
-    row!("cat.out(Tensor[] tensors, int dim=0, *, ", cat),
-    row!("stack.out(Tensor[] tensors, int dim=0, *, ", stack),
-    row!(list "split_copy.Tensor_out(Tensor self, SymInt split_size, int dim=0, *, ", split),
-    row!(list "split_with_sizes_copy.out(Tensor self, SymInt[] split_sizes, int dim=0, *, ", split_with_sizes),
+    row!("cat.out(Tensor[] tensors, int dim=0, *, ", cat).moves().any_layout(),
+    row!("stack.out(Tensor[] tensors, int dim=0, *, ", stack).moves(),
+    row!(list "split_copy.Tensor_out(Tensor self, SymInt split_size, int dim=0, *, ", split).moves(),
+    row!(list "split_with_sizes_copy.out(Tensor self, SymInt[] split_sizes, int dim=0, *, ", split_with_sizes).moves(),
     row!(
         "slice_scatter.out(Tensor self, Tensor src, int dim=0, SymInt? start=None, SymInt? end=None, SymInt step=1, *, ",
         slice_scatter
     ),
-    row!("repeat.out(Tensor self, SymInt[] repeats, *, ", repeat),
+    row!("repeat.out(Tensor self, SymInt[] repeats, *, ", repeat).moves(),
 ];
 
 /// Copies a view of a tensor to a view of an out, converting where the types differ.

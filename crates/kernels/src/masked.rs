@@ -7,7 +7,7 @@ use crate::support::dtype::Compute;
 use crate::support::layout::Layout;
 use crate::support::map::{Input, elementwise, map_as};
 use crate::support::rows::{all_rows, by_size, expect_type, rows, write_rows};
-use operator::{Args, DtypeSet, KernelContext, Operator, Outs, Result, Results, ensure};
+use operator::{Args, DtypeSet, KernelContext, Operator, Outs, Result, Results, Rounding, ensure};
 use tensor::{ScalarType, Shape};
 
 macro_rules! row {
@@ -17,7 +17,9 @@ macro_rules! row {
 }
 
 pub(crate) const OPERATORS: &[Operator] = &[
-    row!("masked_fill.Scalar_out(Tensor self, Tensor mask, Scalar value", fill).in_place(&[0]),
+    row!("masked_fill.Scalar_out(Tensor self, Tensor mask, Scalar value", fill)
+        .rounding(Rounding::ExactWithNumbers)
+        .in_place(&[0]),
     row!("masked_fill.Tensor_out(Tensor self, Tensor mask, Tensor value", fill).in_place(&[0]),
     row!("masked_scatter.out(Tensor self, Tensor mask, Tensor source", scatter),
     row!("masked_select.out(Tensor self, Tensor mask", select).results(Results::AnySize),

@@ -5,7 +5,9 @@ use crate::support::convert::{Values, values, write_rows};
 use crate::support::dtype::{C64, Compute, compute_type};
 use crate::support::layout::Layout;
 use crate::support::map::expect_out;
-use operator::{Args, DtypeSet, KernelContext, Operator, Outs, Result, ensure};
+use crate::support::meaning::optional_tensor;
+use operator::facts::Product;
+use operator::{Args, DtypeSet, KernelContext, Meaning, Operator, Outs, Result, Rounding, ensure};
 use tensor::{Scalar, ScalarType, Shape, TensorView, TensorViewMut};
 
 macro_rules! row {
@@ -15,15 +17,37 @@ macro_rules! row {
 }
 
 pub(crate) const OPERATORS: &[Operator] = &[
-    row!("mm.out(Tensor self, Tensor mat2, *", mm),
-    row!("bmm.out(Tensor self, Tensor mat2, *", batched),
-    row!("addmm.out(Tensor self, Tensor mat1, Tensor mat2, *, Scalar beta=1, Scalar alpha=1", addmm),
+    row!("mm.out(Tensor self, Tensor mat2, *", mm).rounding(Rounding::Once).means(mm_meaning),
+    row!("bmm.out(Tensor self, Tensor mat2, *", batched)
+        .rounding(Rounding::Once)
+        .means(|_| Some(Meaning::BatchProduct)),
+    row!("addmm.out(Tensor self, Tensor mat1, Tensor mat2, *, Scalar beta=1, Scalar alpha=1", addmm)
+        .rounding(Rounding::Once)
+        .means(addmm_meaning),
     row!("baddbmm.out(Tensor self, Tensor batch1, Tensor batch2, *, Scalar beta=1, Scalar alpha=1", baddbmm),
-    row!("linear.out(Tensor input, Tensor weight, Tensor? bias=None, *", linear),
+    row!("linear.out(Tensor input, Tensor weight, Tensor? bias=None, *", linear)
+        .rounding(Rounding::Once)
+        .means(linear_meaning),
     row!("mv.out(Tensor self, Tensor vec, *", mv),
     row!("addmv.out(Tensor self, Tensor mat, Tensor vec, *, Scalar beta=1, Scalar alpha=1", addmv),
     row!("dot.out(Tensor self, Tensor tensor, *", dot),
 ];
+
+fn mm_meaning(_: &Args<'_>) -> Option<Meaning> {
+    Some(Meaning::Product(Product { x: 0, rank: Some(2), weights: 1, out_major: false, bias: None }))
+}
+
+/// `beta self + mat1 mat2`, if both factors are one.
+fn addmm_meaning(args: &Args<'_>) -> Option<Meaning> {
+    let one = |i: usize| args.scalar(i).is_ok_and(|s| s.to_f64() == 1.0);
+    let product = Product { x: 1, rank: Some(2), weights: 2, out_major: false, bias: Some(0) };
+    (one(3) && one(4)).then_some(Meaning::Product(product))
+}
+
+fn linear_meaning(args: &Args<'_>) -> Option<Meaning> {
+    let bias = optional_tensor(args, 2)?;
+    Some(Meaning::Product(Product { x: 0, rank: None, weights: 1, out_major: true, bias }))
+}
 
 /// A batch of matrices: a tensor seen as `[batch, rows, columns]`.
 struct Matrices<'a> {

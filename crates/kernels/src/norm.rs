@@ -5,7 +5,10 @@ use crate::support::dims::{to_positive, to_shape, to_size};
 use crate::support::dtype::{Cast, Compute, compute_type, dispatch, expect_dtype};
 use crate::support::layout::Layout;
 use crate::support::map::expect_out;
-use operator::{Args, DtypeSet, KernelContext, Operator, Outs, Result, ScratchBuffer, ensure};
+use operator::facts::GroupNorm;
+use operator::{
+    Args, DtypeSet, KernelContext, Meaning, Operator, Outs, Result, Rounding, ScratchBuffer, ensure,
+};
 use tensor::{ScalarType, Shape, TensorView};
 
 pub(crate) const OPERATORS: &[Operator] = &[
@@ -14,21 +17,21 @@ pub(crate) const OPERATORS: &[Operator] = &[
          float eps, *, Tensor(a!) out0, Tensor(b!) out1, Tensor(c!) out2) -> (Tensor(a!), Tensor(b!), Tensor(c!))",
         DtypeSet::FLOATING,
         layer_norm,
-    ),
+    ).rounding(Rounding::Once),
     Operator::new(
         "aten::native_group_norm.out(Tensor input, Tensor? weight, Tensor? bias, SymInt N, SymInt C, SymInt HxW, \
          int group, float eps, *, Tensor(a!) out0, Tensor(b!) out1, Tensor(c!) out2) \
          -> (Tensor(a!), Tensor(b!), Tensor(c!))",
         DtypeSet::FLOATING,
         group_norm,
-    ),
+    ).rounding(Rounding::Once).means(group_norm_meaning),
     Operator::new(
         "aten::_native_batch_norm_legit_no_training.out(Tensor input, Tensor? weight, Tensor? bias, \
          Tensor running_mean, Tensor running_var, float momentum, float eps, *, Tensor(a!) out0, \
          Tensor(b!) out1, Tensor(c!) out2) -> (Tensor(a!), Tensor(b!), Tensor(c!))",
         DtypeSet::FLOATING,
         batch_norm_no_training,
-    ),
+    ).rounding(Rounding::Once).means(batch_norm_meaning),
     Operator::new(
         "aten::_native_batch_norm_legit.no_stats_out(Tensor input, Tensor? weight, Tensor? bias, bool training, \
          float momentum, float eps, *, Tensor(a!) out, Tensor(b!) save_mean, Tensor(c!) save_invstd) \
@@ -44,6 +47,21 @@ pub(crate) const OPERATORS: &[Operator] = &[
         batch_norm,
     ),
 ];
+
+fn group_norm_meaning(args: &Args<'_>) -> Option<Meaning> {
+    let size = |i: usize| usize::try_from(args.int(i).ok()?).ok();
+    Some(Meaning::GroupNorm(GroupNorm {
+        batch: size(3)?,
+        channels: size(4)?,
+        pixels: size(5)?,
+        groups: size(6)?,
+        eps: args.double(7).ok()?,
+    }))
+}
+
+fn batch_norm_meaning(args: &Args<'_>) -> Option<Meaning> {
+    Some(Meaning::BatchNorm { eps: args.double(6).ok()? })
+}
 
 /// Elements below which a thread is not worth waking.
 const GRAIN: usize = 1 << 14;

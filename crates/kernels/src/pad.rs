@@ -14,7 +14,7 @@ macro_rules! row {
 }
 
 pub(crate) const OPERATORS: &[Operator] = &[
-    row!("constant_pad_nd.out(Tensor self, SymInt[] pad, Scalar value=0", constant_pad),
+    row!("constant_pad_nd.out(Tensor self, SymInt[] pad, Scalar value=0", constant_pad).moves().any_layout(),
     row!("reflection_pad1d.out(Tensor self, SymInt[2] padding", |c, a, o| pad::<1>(c, a, o, true)),
     row!("reflection_pad2d.out(Tensor self, SymInt[4] padding", |c, a, o| pad::<2>(c, a, o, true)),
     row!("reflection_pad3d.out(Tensor self, SymInt[6] padding", |c, a, o| pad::<3>(c, a, o, true)),

@@ -4,7 +4,8 @@ use crate::support::convert::{all_values, write_rows};
 use crate::support::dims::to_size;
 use crate::support::dtype::{Cast, Compute, compute_type, dispatch, expect_dtype};
 use crate::support::map::expect_out;
-use operator::{Args, DtypeSet, Error, KernelContext, Operator, Outs, Result, ensure};
+use operator::facts::{PoolOf, Taken};
+use operator::{Args, DtypeSet, Error, KernelContext, Meaning, Operator, Outs, Result, Rounding, ensure};
 use std::ops::Range;
 use tensor::{Scalar, ScalarType, Shape, TensorMeta};
 
@@ -71,17 +72,60 @@ macro_rules! adaptive {
 
 pub(crate) const OPERATORS: &[Operator] = &[
     avg!("avg_pool1d", 1, "", avg_pool),
-    avg!("avg_pool2d", 2, ", int? divisor_override=None", avg_pool),
+    avg!("avg_pool2d", 2, ", int? divisor_override=None", avg_pool)
+        .rounding(Rounding::Once)
+        .any_layout()
+        .means(avg_meaning),
     avg!("avg_pool3d", 3, ", int? divisor_override=None", avg_pool),
     max!("max_pool1d_with_indices", 1, max_pool),
-    max!("max_pool2d_with_indices", 2, max_pool),
+    max!("max_pool2d_with_indices", 2, max_pool).rounding(Rounding::Exact).any_layout().means(max_meaning),
     max!("max_pool3d_with_indices", 3, max_pool),
     adaptive!("adaptive_avg_pool1d.out", 1, adaptive_avg_pool),
     adaptive!("adaptive_avg_pool2d.out", 2, adaptive_avg_pool),
     adaptive!("adaptive_avg_pool3d.out", 3, adaptive_avg_pool),
-    adaptive!("_adaptive_avg_pool2d.out", 2, adaptive_avg_pool),
+    adaptive!("_adaptive_avg_pool2d.out", 2, adaptive_avg_pool).rounding(Rounding::Once).any_layout(),
     adaptive!("_adaptive_avg_pool3d.out", 3, adaptive_avg_pool),
 ];
+
+/// Height and width, of one number or two; `absent` for none.
+fn pair(args: &Args<'_>, index: usize, absent: Option<[usize; 2]>) -> Option<[usize; 2]> {
+    let one = |v: i64| usize::try_from(v).ok();
+    match args.optional_ints(index).ok()? {
+        None | Some([]) => absent,
+        Some(&[v]) => Some([one(v)?, one(v)?]),
+        Some(&[h, w]) => Some([one(h)?, one(w)?]),
+        Some(_) => None,
+    }
+}
+
+fn max_meaning(args: &Args<'_>) -> Option<Meaning> {
+    let kernel = pair(args, 1, None)?;
+    Some(Meaning::Pool(PoolOf {
+        taken: Taken::Greatest,
+        kernel,
+        stride: pair(args, 2, Some(kernel))?,
+        padding: pair(args, 3, Some([0; 2]))?,
+        dilation: pair(args, 4, Some([1; 2]))?,
+        ceil: args.bool(5).ok()?,
+    }))
+}
+
+fn avg_meaning(args: &Args<'_>) -> Option<Meaning> {
+    let kernel = pair(args, 1, None)?;
+    let taken = match args.optional_int(6).ok()? {
+        Some(divisor) => Taken::SumOver(Some(divisor).filter(|&d| d != 0)?),
+        None if args.bool(5).ok()? => Taken::MeanOfPadded,
+        None => Taken::Mean,
+    };
+    Some(Meaning::Pool(PoolOf {
+        taken,
+        kernel,
+        stride: pair(args, 2, Some(kernel))?,
+        padding: pair(args, 3, Some([0; 2]))?,
+        dilation: [1; 2],
+        ceil: args.bool(4).ok()?,
+    }))
+}
 
 /// Windows over the last `D` dimensions, held as three, the first of which may be idle.
 struct Windows {

@@ -4,7 +4,8 @@ use crate::support::dims::broadcast;
 use crate::support::dtype::{Cast, expect_dtype};
 use crate::support::layout::Layout;
 use crate::support::map::{Input, elementwise, map_sized};
-use operator::{Args, DtypeSet, KernelContext, Operator, Outs, Result, ensure};
+use operator::facts::Affinity;
+use operator::{Args, DtypeSet, KernelContext, Meaning, Operator, Outs, Result, ensure};
 use tensor::ScalarType;
 
 macro_rules! row {
@@ -26,25 +27,29 @@ pub(crate) const OPERATORS: &[Operator] = &[
          ScalarType dtype, *, ",
         DtypeSet::FLOATING,
         quantize
-    ),
+    )
+    .means(|args| Some(Meaning::Quantize(known(args)?))),
     row!(
         "quantize_per_tensor.Tensor_out(Tensor input, Tensor scale, Tensor zero_point, int quant_min, \
          int quant_max, ScalarType dtype, *, ",
         DtypeSet::FLOATING,
         quantize
-    ),
+    )
+    .means(|args| Some(Meaning::Quantize(computed(args, false)?))),
     row!(
         "dequantize_per_tensor.out(Tensor input, float scale, int zero_point, int quant_min, int quant_max, \
          ScalarType dtype, *, ScalarType? out_dtype=None, ",
         QUANTIZED,
         dequantize
-    ),
+    )
+    .means(|args| Some(Meaning::Dequantize(known(args)?))),
     row!(
         "dequantize_per_tensor.Tensor_out(Tensor input, Tensor scale, Tensor zero_point, int quant_min, \
          int quant_max, ScalarType dtype, *, ScalarType? out_dtype=None, ",
         QUANTIZED,
         dequantize
-    ),
+    )
+    .means(|args| Some(Meaning::Dequantize(computed(args, false)?))),
     row!(
         "add.out(Tensor a, float a_scale, int a_zero_point, int a_quant_min, int a_quant_max, Tensor b, \
          float b_scale, int b_zero_point, int b_quant_min, int b_quant_max, float out_scale, \
@@ -53,6 +58,17 @@ pub(crate) const OPERATORS: &[Operator] = &[
         add
     ),
 ];
+
+/// The parameters of a call that names them.
+fn known(args: &Args<'_>) -> Option<Affinity> {
+    let (zero, low, high) = (args.int(2).ok()?, args.int(3).ok()?, args.int(4).ok()?);
+    Some(Affinity::Known { scale: args.double(1).ok()?, zero, low, high })
+}
+
+/// Parameters that stand in arguments 1 and 2, tensors.
+pub(crate) fn computed(args: &Args<'_>, by_row: bool) -> Option<Affinity> {
+    Some(Affinity::Computed { by_row, low: args.int(3).ok()?, high: args.int(4).ok()? })
+}
 
 /// A number that is given as such or as a tensor of one element.
 fn number(args: &Args<'_>, index: usize) -> Result<f64> {

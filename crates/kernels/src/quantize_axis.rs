@@ -1,12 +1,15 @@
 //! Quantization with a scale and a zero point for each channel or row, and the choice of them.
 
+use crate::quantize::computed;
 use crate::support::convert::{read, write_rows};
 use crate::support::dims::{DimSet, wrap_dim};
 use crate::support::dtype::{Cast, compute_type, dispatch, expect_dtype};
 use crate::support::layout::Layout;
 use crate::support::map::{Fns, Input, elementwise, map_sized};
+use crate::support::meaning::optional_tensor;
 use crate::support::reduce::{Reducer, reduce};
-use operator::{Args, DtypeSet, KernelContext, Operator, Outs, Result, ensure};
+use operator::facts::{Affinity, Choice, wrap};
+use operator::{Args, DtypeSet, KernelContext, Meaning, Operator, Outs, Result, ensure};
 use tensor::{Scalar, ScalarType, Tensor, TensorMeta};
 
 /// Types that hold quantized numbers.
@@ -48,28 +51,38 @@ pub(crate) const OPERATORS: &[Operator] = &[
          int quant_max, ScalarType dtype, *, ScalarType? out_dtype=None, ",
         QUANTIZED,
         dequantize_per_channel
-    ),
+    ).means(per_channel_meaning),
     row!(
         "quantize_per_token.out(Tensor input, Tensor scales, Tensor zero_points, int quant_min, int quant_max, \
          ScalarType dtype, *, ",
         DtypeSet::FLOATING,
         quantize_per_token
-    ),
+    ).means(|args| Some(Meaning::Quantize(computed(args, true)?))),
     row!(
         "dequantize_per_token.out(Tensor input, Tensor scales, Tensor zero_points, int quant_min, int quant_max, \
          ScalarType dtype, ScalarType output_dtype, *, ",
         QUANTIZED,
         dequantize_per_token
-    ),
+    ).means(|args| Some(Meaning::Dequantize(computed(args, true)?))),
     choice!(
         "choose_qparams.Tensor_out(Tensor input, int quant_min, int quant_max, float eps, ScalarType dtype, *, ",
         choose_qparams
-    ),
+    ).means(choice_by_tensor),
     choice!(
         "choose_qparams_per_token_asymmetric.out(Tensor input, ScalarType dtype, *, ",
         choose_qparams_per_token
-    ),
+    ).means(|_| Some(Meaning::ChooseAffinity(Choice::ByRow))),
 ];
+
+fn per_channel_meaning(args: &Args<'_>) -> Option<Meaning> {
+    let axis = wrap(args.int(3).ok()?, args.meta(0).ok()?.rank())?;
+    Some(Meaning::Dequantize(Affinity::ByAxis { scales: 1, zeros: optional_tensor(args, 2)?, axis }))
+}
+
+fn choice_by_tensor(args: &Args<'_>) -> Option<Meaning> {
+    let (low, high, eps) = (args.int(1).ok()?, args.int(2).ok()?, args.double(3).ok()?);
+    Some(Meaning::ChooseAffinity(Choice::ByTensor { low, high, eps }))
+}
 
 /// The parameters at an argument, one for each element of dimension `axis`, as an input.
 fn per_channel(args: &Args<'_>, index: usize, axis: usize) -> Result<Input> {

@@ -4,7 +4,8 @@ use crate::support::dims::DimSet;
 use crate::support::dtype::{C64, Cast, Compute, compute_type, dispatch, expect_dtype};
 use crate::support::map::expect_out;
 use crate::support::reduce::{Reducer, reduce};
-use operator::{Args, DtypeSet, KernelContext, Operator, Outs, Result, ensure};
+use operator::facts::wrap;
+use operator::{Args, DtypeSet, KernelContext, Meaning, Operator, Outs, Result, Rounding, ensure};
 use std::marker::PhantomData;
 use tensor::ScalarType;
 
@@ -19,19 +20,24 @@ pub(crate) const OPERATORS: &[Operator] = &[
         "sum.IntList_out(Tensor self, int[1]? dim, bool keepdim=False, *, ScalarType? dtype=None, ",
         ALL,
         sum
-    ),
+    )
+    .rounding(Rounding::Once),
     row!("sum.out(Tensor self, *, ScalarType? dtype=None, ", ALL, sum_all),
     row!(
         "nansum.out(Tensor self, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None, ",
         REAL_BOOL,
         nansum
     ),
-    row!("mean.out(Tensor self, int[1]? dim, bool keepdim=False, *, ScalarType? dtype=None, ", ALL, mean),
+    row!("mean.out(Tensor self, int[1]? dim, bool keepdim=False, *, ScalarType? dtype=None, ", ALL, mean)
+        .rounding(Rounding::Once)
+        .means(mean_meaning),
     row!("mean.dtype_out(Tensor self, *, ScalarType? dtype=None, ", ALL, mean_all),
     row!("prod.int_out(Tensor self, int dim, bool keepdim=False, *, ScalarType? dtype=None, ", ALL, prod),
     row!("prod.out(Tensor self, *, ScalarType? dtype=None, ", ALL, prod_all),
-    row!("amax.out(Tensor self, int[1] dim=[], bool keepdim=False, *, ", REAL_BOOL, amax),
-    row!("amin.out(Tensor self, int[1] dim=[], bool keepdim=False, *, ", REAL_BOOL, amin),
+    row!("amax.out(Tensor self, int[1] dim=[], bool keepdim=False, *, ", REAL_BOOL, amax)
+        .rounding(Rounding::Exact),
+    row!("amin.out(Tensor self, int[1] dim=[], bool keepdim=False, *, ", REAL_BOOL, amin)
+        .rounding(Rounding::Exact),
     row!("max.unary_out(Tensor self, *, ", REAL_BOOL, max_all),
     row!("min.unary_out(Tensor self, *, ", REAL_BOOL, min_all),
     Operator::new(
@@ -55,7 +61,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
     row!("argmax.out(Tensor self, int? dim=None, bool keepdim=False, *, ", REAL_BOOL, argmax),
     row!("argmin.out(Tensor self, int? dim=None, bool keepdim=False, *, ", REAL_BOOL, argmin),
     row!("any.all_out(Tensor self, *, ", ALL, any_all),
-    row!("any.out(Tensor self, int dim, bool keepdim=False, *, ", ALL, any),
+    row!("any.out(Tensor self, int dim, bool keepdim=False, *, ", ALL, any).means(any_meaning),
     row!("any.dims_out(Tensor self, int[]? dim=None, bool keepdim=False, *, ", ALL, any),
     row!("all.all_out(Tensor self, *, ", ALL, all_all),
     row!("all.out(Tensor self, int dim, bool keepdim=False, *, ", ALL, all),
@@ -88,6 +94,17 @@ pub(crate) const OPERATORS: &[Operator] = &[
     ),
     row!("logsumexp.out(Tensor self, int[1] dim, bool keepdim=False, *, ", REAL_BOOL, logsumexp),
 ];
+
+fn mean_meaning(args: &Args<'_>) -> Option<Meaning> {
+    let rank = args.meta(0).ok()?.rank();
+    let dims = args.ints(1).ok()?.iter().map(|&d| wrap(d, rank)).collect::<Option<_>>()?;
+    Some(Meaning::Mean(dims))
+}
+
+fn any_meaning(args: &Args<'_>) -> Option<Meaning> {
+    let dim = wrap(args.int(1).ok()?, args.meta(0).ok()?.rank())?;
+    args.bool(2).ok()?.then_some(Meaning::Any(dim))
+}
 
 /// The dimensions at an argument, all of them where it is absent or empty.
 fn dims_at(args: &Args<'_>, index: usize) -> Result<DimSet> {

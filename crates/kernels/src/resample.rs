@@ -7,7 +7,9 @@ use crate::support::dtype::{Cast, Compute, compute_type, dispatch};
 use crate::support::remap::remap;
 use crate::support::rows::{expect_type, write_values};
 use num_traits::Float;
-use operator::{Args, DtypeSet, Error, KernelContext, Operator, Outs, Result, ScratchBuffer, ensure};
+use operator::{
+    Args, DtypeSet, Error, KernelContext, Operator, Outs, Result, Rounding, ScratchBuffer, ensure,
+};
 use tensor::{ScalarType, Shape};
 
 /// float16, bfloat16, float32, float64, and uint8 as pictures have it.
@@ -34,7 +36,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
         "upsample_nearest2d.vec_out(Tensor input, SymInt[]? output_size, float[]? scale_factors",
         DtypeSet::ALL,
         |c, a, o| nearest(c, a, o, vec::<2>(a, 2)?, false)
-    ),
+    ).rounding(Rounding::Exact).any_layout(),
     row!(
         "upsample_nearest2d.out(Tensor self, SymInt[2] output_size, float? scales_h=None, float? scales_w=None",
         DtypeSet::ALL,
@@ -94,7 +96,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
         "upsample_bilinear2d.vec_out(Tensor input, SymInt[]? output_size, bool align_corners, float[]? scale_factors",
         PICTURES,
         |c, a, o| weighted(c, a, o, vec::<2>(a, 3)?, LINEAR)
-    ),
+    ).rounding(Rounding::Once).any_layout(),
     row!(
         "upsample_bilinear2d.out(Tensor self, SymInt[2] output_size, bool align_corners, float? scales_h=None, float? scales_w=None",
         PICTURES,

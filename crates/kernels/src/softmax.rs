@@ -5,7 +5,8 @@ use crate::support::dtype::{Compute, compute_type, expect_dtype};
 use crate::support::lanes::map_lanes;
 use crate::support::map::expect_out;
 use num_traits::Float;
-use operator::{Args, DtypeSet, KernelContext, Operator, Outs, Result};
+use operator::facts::wrap;
+use operator::{Args, DtypeSet, KernelContext, Meaning, Operator, Outs, Result, Rounding};
 use tensor::ScalarType;
 
 pub(crate) const OPERATORS: &[Operator] = &[
@@ -13,12 +14,15 @@ pub(crate) const OPERATORS: &[Operator] = &[
         "aten::_softmax.out(Tensor self, int dim, bool half_to_float, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::FLOATING,
         softmax,
-    ),
+    )
+    .rounding(Rounding::Once)
+    .means(softmax_meaning),
     Operator::new(
         "aten::_log_softmax.out(Tensor self, int dim, bool half_to_float, *, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::FLOATING,
         log_softmax,
-    ),
+    )
+    .rounding(Rounding::Once),
     Operator::new(
         "aten::cumsum.out(Tensor self, int dim, *, ScalarType? dtype=None, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::ALL,
@@ -30,6 +34,11 @@ pub(crate) const OPERATORS: &[Operator] = &[
         cumprod,
     ),
 ];
+
+fn softmax_meaning(args: &Args<'_>) -> Option<Meaning> {
+    let dim = wrap(args.int(1).ok()?, args.meta(0).ok()?.rank())?;
+    (!args.bool(2).ok()?).then_some(Meaning::Softmax(dim))
+}
 
 /// A function of lanes in either floating-point type.
 struct LaneFns<'f> {

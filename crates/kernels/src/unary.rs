@@ -3,8 +3,9 @@
 use crate::compute;
 use crate::support::dtype::float_type;
 use crate::support::map::{Fns, Input, elementwise, map, map_as, map_bool, map_float};
+use crate::support::meaning::{clamped, unary};
 use crate::support::special::{erf, erfc};
-use operator::{Args, DtypeSet, KernelContext, Operator, Outs, Result};
+use operator::{Args, DtypeSet, KernelContext, Meaning, Operator, Outs, Result, Rounding, Unary};
 use std::f64::consts::PI;
 use tensor::ScalarType;
 
@@ -20,31 +21,33 @@ macro_rules! row {
 }
 
 pub(crate) const OPERATORS: &[Operator] = &[
-    row!("abs.out", ALL, abs),
-    row!("neg.out", ALL, neg),
+    row!("abs.out", ALL, abs).rounding(Rounding::Exact).means(|_| unary(Unary::Abs)),
+    row!("neg.out", ALL, neg).rounding(Rounding::Exact).means(|_| unary(Unary::Neg)),
     row!("acos.out", REAL_BOOL, acos),
     row!("acosh.out", REAL_BOOL, acosh),
     row!("asin.out", REAL_BOOL, asin),
     row!("asinh.out", REAL_BOOL, asinh),
     row!("atan.out", REAL_BOOL, atan),
     row!("atanh.out", REAL_BOOL, atanh),
-    row!("cos.out", REAL_BOOL, cos),
+    row!("cos.out", REAL_BOOL, cos).rounding(Rounding::Once).means(|_| unary(Unary::Cos)),
     row!("cosh.out", REAL_BOOL, cosh),
-    row!("sin.out", REAL_BOOL, sin),
+    row!("sin.out", REAL_BOOL, sin).rounding(Rounding::Once).means(|_| unary(Unary::Sin)),
     row!("sinh.out", REAL_BOOL, sinh),
     row!("tan.out", REAL_BOOL, tan),
-    row!("tanh.out", REAL_BOOL, tanh),
-    row!("exp.out", REAL_BOOL, exp),
+    row!("tanh.out", REAL_BOOL, tanh).rounding(Rounding::Once).means(|_| unary(Unary::Tanh)),
+    row!("exp.out", REAL_BOOL, exp).rounding(Rounding::Once).means(|_| unary(Unary::Exp)),
     row!("exp2.out", REAL_BOOL, exp2),
     row!("expm1.out", REAL_BOOL, expm1),
-    row!("log.out", REAL_BOOL, log),
+    row!("log.out", REAL_BOOL, log).rounding(Rounding::Once).means(|_| unary(Unary::Log)),
     row!("log10.out", REAL_BOOL, log10),
     row!("log1p.out", REAL_BOOL, log1p),
     row!("log2.out", REAL_BOOL, log2),
-    row!("sqrt.out", REAL_BOOL, sqrt),
-    row!("rsqrt.out", REAL_BOOL, rsqrt),
-    row!("reciprocal.out", REAL_BOOL, reciprocal),
-    row!("sigmoid.out", REAL_BOOL, sigmoid),
+    row!("sqrt.out", REAL_BOOL, sqrt).rounding(Rounding::Once).means(|_| unary(Unary::Sqrt)),
+    row!("rsqrt.out", REAL_BOOL, rsqrt).rounding(Rounding::Once).means(|_| unary(Unary::Rsqrt)),
+    row!("reciprocal.out", REAL_BOOL, reciprocal)
+        .rounding(Rounding::Once)
+        .means(|_| unary(Unary::Reciprocal)),
+    row!("sigmoid.out", REAL_BOOL, sigmoid).rounding(Rounding::Once).means(|_| unary(Unary::Sigmoid)),
     row!("ceil.out", REAL, ceil),
     row!("floor.out", REAL, floor),
     row!("round.out", REAL, round),
@@ -59,12 +62,12 @@ pub(crate) const OPERATORS: &[Operator] = &[
     row!("deg2rad.out", REAL_BOOL, deg2rad),
     row!("rad2deg.out", REAL_BOOL, rad2deg),
     row!("angle.out", ALL, angle),
-    row!("relu.out", REAL, relu),
+    row!("relu.out", REAL, relu).rounding(Rounding::Exact).means(|_| clamped(0.0, f64::INFINITY)),
     row!("isposinf.out", REAL_BOOL, isposinf),
     row!("isneginf.out", REAL_BOOL, isneginf),
     row!("isinf.out", ALL, isinf),
     row!("isnan.out", ALL, isnan),
-    row!("logical_not.out", ALL, logical_not),
+    row!("logical_not.out", ALL, logical_not).means(|_| Some(Meaning::Not)),
     row!("bitwise_not.out", INTEGRAL, bitwise_not),
     Operator::new(
         "aten::round.decimals_out(Tensor self, *, int decimals, Tensor(a!) out) -> Tensor(a!)",

@@ -6,7 +6,9 @@ use crate::support::dims::{
     DimSet, infer_shape, slice_range, to_positive, to_shape, to_size, wrap_dim, wrap_index,
 };
 use crate::support::layout::Layout;
-use operator::{Args, DtypeSet, Error, KernelContext, Operator, Outs, Result, ensure};
+use crate::support::meaning::same;
+use operator::facts::{Dims, ViewOf, wrap};
+use operator::{Args, DtypeSet, Error, KernelContext, Meaning, Operator, Outs, Result, ensure};
 use smallvec::SmallVec;
 use tensor::Shape;
 
@@ -17,35 +19,78 @@ macro_rules! row {
 }
 
 pub(crate) const OPERATORS: &[Operator] = &[
-    row!("view_copy.out(Tensor self, SymInt[] size", view),
+    row!("view_copy.out(Tensor self, SymInt[] size", view).moves().means(same),
     row!("_unsafe_view.out(Tensor self, SymInt[] size", view),
     row!("_reshape_alias_copy.out(Tensor self, SymInt[] size, SymInt[] stride", view),
-    row!("permute_copy.out(Tensor self, int[] dims", permute),
-    row!("transpose_copy.int_out(Tensor self, int dim0, int dim1", transpose),
-    row!("t_copy.out(Tensor self", t),
+    row!("permute_copy.out(Tensor self, int[] dims", permute).moves().means(permute_meaning),
+    row!("transpose_copy.int_out(Tensor self, int dim0, int dim1", transpose).moves().means(transpose_meaning),
+    row!("t_copy.out(Tensor self", t).moves().means(t_meaning),
     Operator::new(
         "aten::expand_copy.out(Tensor self, SymInt[] size, *, bool implicit=False, Tensor(a!) out) -> Tensor(a!)",
         DtypeSet::ALL,
         expand,
-    ),
-    row!("select_copy.int_out(Tensor self, int dim, SymInt index", select),
+    ).moves().means(|_| Some(Meaning::View(ViewOf::Expand))),
+    row!("select_copy.int_out(Tensor self, int dim, SymInt index", select).moves().means(select_meaning),
     row!(
         "slice_copy.Tensor_out(Tensor self, int dim=0, SymInt? start=None, SymInt? end=None, SymInt step=1",
         slice
-    ),
+    ).moves().means(slice_meaning),
     row!("narrow_copy.out(Tensor self, int dim, SymInt start, SymInt length", narrow),
-    row!("unsqueeze_copy.out(Tensor self, int dim", unsqueeze),
+    row!("unsqueeze_copy.out(Tensor self, int dim", unsqueeze).moves().means(same),
     row!("squeeze_copy.out(Tensor self", squeeze_all),
-    row!("squeeze_copy.dim_out(Tensor self, int dim", squeeze),
-    row!("squeeze_copy.dims_out(Tensor self, int[] dim", squeeze),
+    row!("squeeze_copy.dim_out(Tensor self, int dim", squeeze).moves().means(same),
+    row!("squeeze_copy.dims_out(Tensor self, int[] dim", squeeze).moves().means(same),
     row!("diagonal_copy.out(Tensor self, int offset=0, int dim1=0, int dim2=1", diagonal),
     row!("unfold_copy.out(Tensor self, int dimension, int size, int step", unfold),
     row!(
         "as_strided_copy.out(Tensor self, SymInt[] size, SymInt[] stride, SymInt? storage_offset=None",
         as_strided
-    ),
-    row!("flip.out(Tensor self, int[] dims", flip),
+    ).moves(),
+    row!("flip.out(Tensor self, int[] dims", flip).moves(),
 ];
+
+/// The rank of argument 0.
+fn rank(args: &Args<'_>) -> Option<usize> {
+    Some(args.meta(0).ok()?.rank())
+}
+
+fn permute_meaning(args: &Args<'_>) -> Option<Meaning> {
+    let rank = rank(args)?;
+    let dims: Dims = args.ints(1).ok()?.iter().map(|&d| wrap(d, rank)).collect::<Option<_>>()?;
+    let mut found = vec![false; rank];
+    dims.iter().for_each(|&d| found[d] = true);
+    (dims.len() == rank && !found.contains(&false)).then_some(Meaning::View(ViewOf::Permute(dims)))
+}
+
+fn transpose_meaning(args: &Args<'_>) -> Option<Meaning> {
+    let rank = rank(args)?;
+    let mut dims: Dims = (0..rank).collect();
+    dims.swap(wrap(args.int(1).ok()?, rank)?, wrap(args.int(2).ok()?, rank)?);
+    Some(Meaning::View(ViewOf::Permute(dims)))
+}
+
+fn t_meaning(args: &Args<'_>) -> Option<Meaning> {
+    Some(Meaning::View(ViewOf::Permute((0..rank(args)?).rev().collect()))).filter(|_| rank(args) <= Some(2))
+}
+
+fn select_meaning(args: &Args<'_>) -> Option<Meaning> {
+    let dim = wrap(args.int(1).ok()?, rank(args)?)?;
+    let index = wrap(args.int(2).ok()?, args.meta(0).ok()?.sizes()[dim])?;
+    Some(Meaning::View(ViewOf::Select { dim, index }))
+}
+
+fn slice_meaning(args: &Args<'_>) -> Option<Meaning> {
+    let dim = wrap(args.int(1).ok()?, rank(args)?)?;
+    let size = args.meta(0).ok()?.sizes()[dim];
+    let bound = |index: usize, default: usize| -> Option<usize> {
+        let Some(at) = args.optional_int(index).ok()? else { return Some(default) };
+        let at = if at < 0 { at.saturating_add(i64::try_from(size).ok()?) } else { at };
+        Some(usize::try_from(at).unwrap_or(0).min(size))
+    };
+    let step = args.optional_int(4).ok()?.unwrap_or(1);
+    let step = usize::try_from(step).ok().filter(|&s| s > 0 && s <= size.max(1))?;
+    Some(Meaning::View(ViewOf::Slice { dim, start: bound(2, 0)?, end: bound(3, size)?, step }))
+}
 
 /// The elements in row-major order in other sizes, one of which may be -1.
 fn view(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {

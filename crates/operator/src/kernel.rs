@@ -1,4 +1,5 @@
-use crate::{Args, DtypeSet, KernelContext, Outs, Result, Schema, SchemaError};
+use crate::SchemaError;
+use crate::{Args, DtypeSet, Facts, KernelContext, Meaning, MeaningFn, Outs, Result, Rounding, Schema};
 
 /// What an operator's results follow from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -27,6 +28,18 @@ pub trait Kernel: Send + Sync {
     /// What the results follow from, besides the arguments nothing but the generator of the call.
     fn results(&self) -> Results {
         Results::Elements
+    }
+
+    /// What graph passes may know of it. A kernel that says nothing is called wherever a program calls it.
+    fn facts(&self) -> Facts {
+        Facts::NONE
+    }
+
+    /// What a call with these arguments means, if passes may compute it in another way: joined with what
+    /// comes before it, say. Then this kernel is not called.
+    fn meaning(&self, args: &Args<'_>) -> Option<Meaning> {
+        let _ = args;
+        None
     }
 
     /// Positions of the arguments that may share their bytes, exactly, with the first out. The
@@ -72,6 +85,8 @@ pub struct Operator {
     schema: &'static str,
     dtypes: DtypeSet,
     results: Results,
+    facts: Facts,
+    meaning: Option<MeaningFn>,
     in_place: &'static [usize],
     execute: KernelFn,
     prepare: Option<PrepareFn>,
@@ -80,7 +95,47 @@ pub struct Operator {
 impl Operator {
     /// An operator declared by a schema and computed by a function.
     pub const fn new(schema: &'static str, dtypes: DtypeSet, execute: KernelFn) -> Self {
-        Self { schema, dtypes, results: Results::Elements, in_place: &[], execute, prepare: None }
+        Self {
+            schema,
+            dtypes,
+            results: Results::Elements,
+            facts: Facts::NONE,
+            meaning: None,
+            in_place: &[],
+            execute,
+            prepare: None,
+        }
+    }
+
+    /// The same, which moves or repeats elements and computes none.
+    pub const fn moves(mut self) -> Self {
+        self.facts.moves = true;
+        self.facts.rounding = Rounding::Exact;
+        self
+    }
+
+    /// The same, with what is known of its results in half precision.
+    pub const fn rounding(mut self, rounding: Rounding) -> Self {
+        self.facts.rounding = rounding;
+        self
+    }
+
+    /// The same, which takes images in any dim order and writes images in that.
+    pub const fn any_layout(mut self) -> Self {
+        self.facts.any_layout = true;
+        self
+    }
+
+    /// The same, which reads nothing of the argument that it writes.
+    pub const fn overwrites(mut self) -> Self {
+        self.facts.overwrites = true;
+        self
+    }
+
+    /// The same, with calls that passes may understand.
+    pub const fn means(mut self, meaning: MeaningFn) -> Self {
+        self.meaning = Some(meaning);
+        self
     }
 
     /// The same, with results that follow from something else than elements.
@@ -156,6 +211,14 @@ impl Kernel for TableKernel {
 
     fn results(&self) -> Results {
         self.operator.results
+    }
+
+    fn facts(&self) -> Facts {
+        self.operator.facts
+    }
+
+    fn meaning(&self, args: &Args<'_>) -> Option<Meaning> {
+        self.operator.meaning.and_then(|meaning| meaning(args))
     }
 
     fn in_place(&self) -> &[usize] {

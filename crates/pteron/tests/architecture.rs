@@ -103,3 +103,37 @@ fn unsafe_stays_where_it_is_needed() {
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
+
+/// The sources of a crate.
+fn sources(folder: &Path) -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(folder).expect("a folder") {
+        let path = entry.expect("an entry").path();
+        if path.is_dir() {
+            found.extend(sources(&path));
+        } else if path.extension().is_some_and(|e| e == "rs") {
+            found.push((path.display().to_string(), std::fs::read_to_string(&path).expect("a source file")));
+        }
+    }
+    found
+}
+
+#[test]
+fn what_an_operator_is_stands_on_its_row() {
+    let namespaces =
+        ["aten", "dim_order_ops", "et_copy", "executorch_prim", "llama", "quantized_decomposed", "torchao"];
+    let mut wrong = Vec::new();
+    for name in ["ir", "graph", "runtime"] {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(name).join("src");
+        for (path, text) in sources(&folder) {
+            let names_one = |line: &str| namespaces.iter().any(|n| line.contains(&format!("\"{n}::")));
+            let lines = text.lines().enumerate().filter(|(_, line)| names_one(line));
+            // Tests make programs, and those name operators.
+            if path.ends_with("tests.rs") {
+                continue;
+            }
+            wrong.extend(lines.map(|(i, line)| format!("{path}:{}: {}", i + 1, line.trim())));
+        }
+    }
+    assert!(wrong.is_empty(), "operators are named outside of their rows:\n  {}", wrong.join("\n  "));
+}

@@ -47,6 +47,7 @@ pub(crate) fn method(program: &Program, plan: usize, options: LoadOptions) -> Re
         chains,
         delegates,
         regions: Vec::new(),
+        keep_graphs: options.keep_graphs,
         packs: graph::Packs::default(),
         operators: tables.operators.iter().map(|op| op.full_name().into()).collect(),
         planned_arenas,

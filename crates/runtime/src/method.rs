@@ -3,7 +3,7 @@ use crate::error::{Error, ExecuteError, InputProblem, InstructionPlace};
 use crate::meta::{MethodMeta, check_within, shape_problem};
 use crate::program::Program;
 use crate::region::Region;
-use crate::step::{Chain, DelegateEntry};
+use crate::step::{Chain, DelegateEntry, Step};
 use crate::value::{Id, Storage, Value};
 use crate::{Limits, Result};
 use format::pte::TensorData;
@@ -12,6 +12,20 @@ use pool::{Interrupt, Pool};
 use std::sync::Arc;
 use tensor::{AlignedBuffer, Tensor, TensorView, TensorViewMut};
 use trace::EventTracer;
+
+/// A run of instructions as a graph.
+#[derive(Debug, Clone)]
+pub struct MethodGraph<'m> {
+    /// The chain.
+    pub chain: usize,
+    /// The instructions of the chain.
+    pub instructions: std::ops::Range<usize>,
+    /// Whether sizes change: the graph has their upper bounds, and is made again for the sizes that an
+    /// execution meets.
+    pub is_dynamic: bool,
+    /// The graph, before any pass.
+    pub graph: &'m graph::Graph,
+}
 
 /// A method of a program, loaded and ready to execute: its values, its memory, its kernels.
 ///
@@ -27,6 +41,8 @@ pub struct Method {
     pub(crate) chains: Vec<Chain>,
     pub(crate) delegates: Vec<DelegateEntry>,
     pub(crate) regions: Vec<Region>,
+    /// Whether regions keep their graphs.
+    pub(crate) keep_graphs: bool,
     /// Weights that dynamic regions and prepared calls share.
     pub(crate) packs: graph::Packs,
     pub(crate) operators: Vec<Box<str>>,
@@ -53,6 +69,23 @@ impl Method {
     /// The program it belongs to.
     pub fn program(&self) -> &Program {
         &self.program
+    }
+
+    /// The graphs that runs of instructions were raised to, in order, if the method was loaded with
+    /// [`LoadOptions::keep_graphs`](crate::LoadOptions::keep_graphs).
+    pub fn graphs(&self) -> Vec<MethodGraph<'_>> {
+        let mut found = Vec::new();
+        for (chain, steps) in self.chains.iter().map(|c| &c.steps).enumerate() {
+            for (start, step) in steps.iter().enumerate() {
+                let Step::Region(step) = step else { continue };
+                let region = &self.regions[step.region];
+                if let Some(graph) = region.graph() {
+                    let is_dynamic = matches!(region, Region::Dynamic(_));
+                    found.push(MethodGraph { chain, instructions: start..step.next, is_dynamic, graph });
+                }
+            }
+        }
+        found
     }
 
     /// What the program says about this method.

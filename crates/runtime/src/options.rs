@@ -21,6 +21,9 @@ pub struct LoadOptions {
     pub isa: Isa,
     /// Run the instructions as they stand: prepare no kernel, lower no region.
     pub no_prepare: bool,
+    /// Keep the graphs that runs of instructions are raised to, as they are before any pass: see
+    /// [`Method::graphs`](crate::Method::graphs).
+    pub keep_graphs: bool,
     /// What the method may use.
     pub limits: Limits,
     /// Options for single backends, by id, that their delegates see when they are made.

@@ -34,6 +34,7 @@ impl Method {
             chains: self.chains.clone(),
             delegates: delegates.collect::<Result<_>>()?,
             regions: self.regions.iter().map(Region::fork).collect::<Result<_>>()?,
+            keep_graphs: self.keep_graphs,
             packs: self.packs.clone(),
             operators: self.operators.clone(),
             inputs: self.inputs.clone(),

@@ -3,13 +3,17 @@ use crate::failure::Result;
 use crate::general::{self, GeneralOpts, InputArg, OutputArg, exit_status};
 use crate::limits::limits;
 use clap::Args;
-use toolbox::bef::{self, Program};
+use clap::builder::PossibleValuesParser;
+use pteron::{DataLoader, Program};
+use std::path::PathBuf;
+use std::sync::Arc;
+use toolbox::bef;
 use toolbox::delegates;
 use toolbox::etdump;
 use toolbox::file::File;
 use toolbox::paths::Paths;
-use toolbox::print::{PrintOptions, print};
-use toolbox::run::LoadMode;
+use toolbox::print::{PrintOptions, Stage, graphs, print, stages};
+use toolbox::run::{LoadMode, expect_program, open_data};
 
 /// Print a whole program (.pte) or named data (.ptd) as text, a BEF program as MLIR text or bytes,
 /// an ETDump event by event
@@ -26,6 +30,9 @@ use toolbox::run::LoadMode;
     "  pteron print program.bef\n\n",
     "  # every byte of a BEF program with its meaning\n",
     "  pteron print --bytes program.bef\n\n",
+    "  # what the instructions of a program become: fused nodes, with what each stands for\n",
+    "  pteron print --graph model.pte\n",
+    "  pteron print --graph --after calls model.pte\n\n",
     "  # what a runtime recorded\n",
     "  pteron print trace.etdp",
     exit_status!()
@@ -35,6 +42,18 @@ pub(crate) struct Opts {
     input: InputArg,
     #[command(flatten)]
     output: OutputArg,
+    /// Print the graphs that runs of instructions become, as they are lowered to steps
+    #[arg(long, help_heading = "Options for programs (.pte)")]
+    graph: bool,
+    /// Print the graphs as they are after this pass; `calls` is before the first
+    #[arg(long, value_name = "PASS", requires = "graph", value_parser = passes(), help_heading = "Options for programs (.pte)")]
+    after: Option<String>,
+    /// The method whose graphs to print [default: all]
+    #[arg(short, long, value_name = "NAME", requires = "graph", help_heading = "Options for programs (.pte)")]
+    method: Option<String>,
+    /// A file of weights that the program keeps outside (.ptd); may be repeated
+    #[arg(short, long, value_name = "FILE", requires = "graph", help_heading = "Options for programs (.pte)")]
+    data: Vec<PathBuf>,
     /// Print the bytes of the file with what each of them means
     #[arg(long, help_heading = "Options for BEF programs")]
     bytes: bool,
@@ -46,24 +65,33 @@ pub(crate) struct Opts {
     generic: bool,
 }
 
+/// The names of the passes.
+fn passes() -> PossibleValuesParser {
+    PossibleValuesParser::new(stages().map(|(name, about)| clap::builder::PossibleValue::new(name).help(about)))
+}
+
 impl Opts {
     pub(crate) fn paths(&self, paths: &mut Paths) {
         self.input.paths(paths);
+        self.data.iter().for_each(|path| paths.read("--data", path));
         self.output.paths(paths);
     }
 
     pub(crate) fn run(self, general: &GeneralOpts) -> Result {
         let loader = self.input.open(LoadMode::File)?;
+        if self.graph {
+            return self.output.write_text(&self.graphs(loader)?);
+        }
         if etdump::is_one(&*loader)? {
             return self.output.write_text(&etdump::listing(&etdump::read(&*loader, &limits())?));
         }
         let text = match bef::open(&*loader)? {
-            Some(Program::Bef(bytes)) if self.bytes => bef::labelled_bytes(&bytes, loader.name())?,
-            Some(Program::Bef(bytes)) => {
+            Some(bef::Program::Bef(bytes)) if self.bytes => bef::labelled_bytes(&bytes, loader.name())?,
+            Some(bef::Program::Bef(bytes)) => {
                 let print = mlir::PrintOptions { locations: self.locations, generic: self.generic };
                 refused(bef::to_text(&bytes, loader.name(), print)?)?
             }
-            Some(Program::Mlir(_)) => {
+            Some(bef::Program::Mlir(_)) => {
                 let expected = "programs (.pte, .bef), named data (.ptd) and ETDumps";
                 return Err(bef::wrong(&*loader, "print", expected).into());
             }
@@ -78,5 +106,15 @@ impl Opts {
             }
         };
         self.output.write_text(&text)
+    }
+
+    /// The graphs of a program.
+    fn graphs(&self, loader: Arc<dyn DataLoader>) -> Result<String> {
+        expect_program(&*loader)?;
+        let program = Program::load(loader, &limits()).map_err(toolbox::Error::from)?;
+        let mut options = pteron::load_options().backends(general::backends()).limits(limits());
+        options.data = open_data(&self.data, LoadMode::File, &limits())?;
+        let stage = self.after.as_deref().and_then(Stage::named).unwrap_or(Stage::last());
+        Ok(graphs(&program, self.method.as_deref(), stage, &options)?)
     }
 }

@@ -1,137 +1,152 @@
 //! Activations that programs spell out with several operators become one function of one element,
 //! which can then follow the node before it.
 
-use super::join::{inlined, own_producer};
-use super::links::Links;
-use crate::graph::Graph;
-use crate::node::{Node, Op};
-use crate::pointwise::{Instr, Program};
-use kernels::compute::{Binary, Unary};
+use super::join::Elementwise;
+use super::pattern::Pattern::{self, Any, Clamp, Number, X};
+use super::pattern::clamped;
+use crate::graph::{Graph, NodeId};
+use crate::operation::Fused;
+use crate::steps::pointwise::Pointwise;
+use operator::{Binary, Expression, Instr, Unary};
 
 /// Instructions of the longest spelling that is known, inputs that it names again among them.
-const LONGEST: usize = 12;
+const LONGEST: usize = 16;
+
+/// `min(max(x + 3, 0), 6)`
+const BOUNDED: Pattern = Clamp(0.0, 6.0, &Pattern::Binary(Binary::Add, &X, &Number(3.0)));
+
+/// `x / 6` of a pattern.
+macro_rules! sixth {
+    ($of:expr) => {
+        Any(&[
+            Pattern::Binary(Binary::Div, &$of, &Number(6.0)),
+            Pattern::Binary(Binary::Mul, &$of, &Number(1.0 / 6.0)),
+        ])
+    };
+}
+
+/// `x * p`
+macro_rules! times_x {
+    ($p:expr) => {
+        Pattern::Binary(Binary::Mul, &X, &$p)
+    };
+}
+
+const HARDSIGMOID: Pattern = sixth!(BOUNDED);
+
+/// `1 + erf(x / sqrt 2)`
+const TWICE_NORMAL: Pattern = Pattern::Binary(
+    Binary::Add,
+    &Number(1.0),
+    &Pattern::Unary(
+        Unary::Erf,
+        &Any(&[
+            Pattern::Binary(Binary::Mul, &X, &Number(std::f32::consts::FRAC_1_SQRT_2)),
+            Pattern::Binary(Binary::Div, &X, &Number(std::f32::consts::SQRT_2)),
+        ]),
+    ),
+);
+
+const HALF_X: Pattern =
+    Any(&[Pattern::Binary(Binary::Mul, &X, &Number(0.5)), Pattern::Binary(Binary::Div, &X, &Number(2.0))]);
+
+/// Functions and how programs spell them.
+const SPELLINGS: &[(Unary, Pattern)] = &[
+    (Unary::Hardsigmoid, HARDSIGMOID),
+    (
+        Unary::Hardswish,
+        Any(&[
+            times_x!(HARDSIGMOID),
+            times_x!(Pattern::Unary(Unary::Hardsigmoid, &X)),
+            sixth!(times_x!(BOUNDED)),
+        ]),
+    ),
+    (Unary::Silu, times_x!(Pattern::Unary(Unary::Sigmoid, &X))),
+    (
+        Unary::Gelu,
+        Any(&[
+            Pattern::Binary(Binary::Mul, &HALF_X, &TWICE_NORMAL),
+            Pattern::Binary(Binary::Mul, &times_x!(TWICE_NORMAL), &Number(0.5)),
+            times_x!(Pattern::Binary(Binary::Mul, &TWICE_NORMAL, &Number(0.5))),
+        ]),
+    ),
+];
 
 /// Rewrites every elementwise node that, with what is computed for it alone, is a known activation.
 pub(super) fn run(graph: &mut Graph) {
-    let mut links = Links::of(graph);
-    for i in 0..graph.nodes.len() {
-        if let Some(known) = widest(graph, &links, &graph.nodes[i]) {
-            let inputs = graph.nodes[i].inputs.clone();
-            links.replace(graph, i, known);
-            links.remove_unused(graph, inputs);
+    for node in graph.order() {
+        if graph.contains(node) {
+            rewrite(graph, node);
         }
     }
-    links.finish(graph);
 }
 
-/// The widest known spelling that ends with a node: two clamps are one.
-fn widest(graph: &Graph, links: &Links, node: &Node) -> Option<Node> {
-    let Op::Pointwise(_) = node.op else { return None };
-    let (mut next, mut found) = (Some(node.clone()), None);
-    while let Some(Node { op: Op::Pointwise(program), inputs, outputs }) = &next {
-        if let Some(known) = recognize(program) {
-            let (inputs, outputs) = (inputs.clone(), outputs.clone());
-            found = Some(Node { op: Op::Pointwise(known), inputs, outputs });
+fn rewrite(graph: &mut Graph, node: NodeId) {
+    let Some(mut at) = Elementwise::of(graph, node) else { return };
+    let (mut producers, mut found) = (Vec::new(), None);
+    // The widest spelling counts: two clamps are one.
+    loop {
+        if let Some(known) = recognize(&at.expression) {
+            found = Some((known, at.inputs.clone(), producers.len()));
         }
-        next = next.iter().find_map(|node| {
-            (0..node.inputs.len()).find_map(|slot| {
-                let p = own_producer(graph, node, slot, links)?;
-                inlined(graph, node, slot, p, LONGEST)
-            })
-        });
+        let Some((wider, producer)) = at.with_any_producer(graph, node, LONGEST) else { break };
+        at = wider;
+        producers.push(producer);
     }
-    found
+    let Some((known, inputs, spelled)) = found else { return };
+    graph.rewrite(node, Fused::kind(Pointwise(known)), &inputs);
+    for &producer in &producers[..spelled] {
+        graph.absorb(node, producer);
+    }
+    // A producer that is nearer to the node is used by it alone, and goes first.
+    producers[..spelled].iter().for_each(|&producer| graph.remove_dead(producer));
 }
 
-/// The activation that a program of one input computes, in its shortest form.
-fn recognize(program: &Program) -> Option<Program> {
-    if program.inputs() != 1 {
-        return None;
+/// The activation that an expression of one input computes, in its shortest form.
+fn recognize(e: &Expression) -> Option<Expression> {
+    let last = e.instrs.len().checked_sub(1).filter(|_| e.inputs() == 1)?;
+    if let Some((x, (low, high))) = clamped(e, last)
+        && matches!(e.instrs[x], Instr::Input(0))
+    {
+        return Some(Expression::clamp(low, high));
     }
-    let e = Expr { instrs: &program.instrs };
-    let last = program.instrs.len().checked_sub(1)?;
-    match e.clamped(last) {
-        Some((x, low, high)) if e.is_input(x) => Some(Program::clamp(low, high)),
-        _ => e.function(last).map(Program::unary),
-    }
+    SPELLINGS.iter().find(|(_, pattern)| pattern.matches(e)).map(|&(f, _)| Expression::unary(f))
 }
 
-/// The instructions of a program as expressions over its only input.
-#[derive(Clone, Copy)]
-struct Expr<'a> {
-    instrs: &'a [Instr],
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-impl Expr<'_> {
-    /// The function of the input that an instruction computes.
-    fn function(self, last: usize) -> Option<Unary> {
-        let e = self;
-        if e.is_bounded_sixth(last) {
-            return Some(Unary::Hardsigmoid);
-        }
-        // x * hardsigmoid(x), or x * min(max(x + 3, 0), 6) with the division last.
-        let product = |at: usize, other: &dyn Fn(usize) -> bool| {
-            e.operands(at, Binary::Mul)
-                .is_some_and(|(a, b)| e.is_input(a) && other(b) || e.is_input(b) && other(a))
+    #[test]
+    fn spellings_are_found_in_any_order_of_operands() {
+        let gelu = Expression {
+            instrs: vec![
+                Instr::Input(0),
+                Instr::Const(std::f32::consts::FRAC_1_SQRT_2),
+                Instr::Binary(Binary::Mul, 1, 0),
+                Instr::Unary(Unary::Erf, 2),
+                Instr::Const(1.0),
+                Instr::Binary(Binary::Add, 3, 4),
+                Instr::Const(0.5),
+                Instr::Binary(Binary::Mul, 0, 6),
+                Instr::Binary(Binary::Mul, 7, 5),
+            ],
         };
-        let sixth_of_product = |at: usize| product(at, &|r| e.is_bounded(r));
-        let applied = |f: Unary| move |r: usize| e.is_applied(f, r);
-        let hard = product(last, &|r| e.is_bounded_sixth(r)) || product(last, &applied(Unary::Hardsigmoid));
-        if hard || e.sixth(last).is_some_and(sixth_of_product) {
-            return Some(Unary::Hardswish);
-        }
-        product(last, &applied(Unary::Sigmoid)).then_some(Unary::Silu)
+        assert_eq!(recognize(&gelu), Some(Expression::unary(Unary::Gelu)));
+        let mut other = gelu;
+        other.instrs[4] = Instr::Const(2.0);
+        assert_eq!(recognize(&other), None);
     }
 
-    fn is_input(&self, at: usize) -> bool {
-        matches!(self.instrs[at], Instr::Input(0))
-    }
-
-    fn is_applied(&self, f: Unary, at: usize) -> bool {
-        matches!(self.instrs[at], Instr::Unary(g, x) if g == f && self.is_input(x))
-    }
-
-    fn operands(&self, at: usize, f: Binary) -> Option<(usize, usize)> {
-        match self.instrs[at] {
-            Instr::Binary(g, a, b) if g == f => Some((a, b)),
-            _ => None,
-        }
-    }
-
-    fn number(&self, at: usize) -> Option<f32> {
-        if let Instr::Const(c) = self.instrs[at] { Some(c) } else { None }
-    }
-
-    /// What is clamped, and the bounds, if an instruction is a clamp or several in a row.
-    fn clamped(&self, at: usize) -> Option<(usize, f32, f32)> {
-        let Instr::Clamp { of, low, high } = self.instrs[at] else { return None };
-        match self.clamped(of) {
-            Some((x, first, second)) if low <= high => {
-                Some((x, first.clamp(low, high), second.clamp(low, high)))
-            }
-            _ => Some((of, low, high)),
-        }
-    }
-
-    /// `min(max(x + 3, 0), 6)`
-    fn is_bounded(&self, at: usize) -> bool {
-        let Some((of, 0.0, 6.0)) = self.clamped(at) else { return false };
-        let three = |r: usize| self.number(r) == Some(3.0);
-        let sum = self.operands(of, Binary::Add);
-        sum.is_some_and(|(a, b)| self.is_input(a) && three(b) || self.is_input(b) && three(a))
-    }
-
-    /// What is divided by six, if that is what an instruction does.
-    fn sixth(&self, at: usize) -> Option<usize> {
-        if let Some((a, b)) = self.operands(at, Binary::Div) {
-            return (self.number(b) == Some(6.0)).then_some(a);
-        }
-        let (a, b) = self.operands(at, Binary::Mul)?;
-        let factor = |r: usize| self.number(r) == Some(1.0 / 6.0);
-        if factor(b) { Some(a) } else { factor(a).then_some(b) }
-    }
-
-    fn is_bounded_sixth(&self, at: usize) -> bool {
-        self.sixth(at).is_some_and(|r| self.is_bounded(r))
+    #[test]
+    fn clamps_in_a_row_are_one() {
+        let e = Expression {
+            instrs: vec![
+                Instr::Input(0),
+                Instr::Clamp { of: 0, low: 0.0, high: f32::INFINITY },
+                Instr::Clamp { of: 1, low: -1.0, high: 6.0 },
+            ],
+        };
+        assert_eq!(recognize(&e), Some(Expression::clamp(0.0, 6.0)));
     }
 }

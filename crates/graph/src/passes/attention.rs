@@ -1,39 +1,50 @@
 //! Attention: `softmax(q k + mask) v`, however a program spells it, becomes one node that reads queries,
 //! keys and values where they are and writes the heads of a query side by side.
 
-use super::links::Links;
-use crate::attention::AttentionStep;
-use crate::graph::{Graph, ValueId};
-use crate::node::{Attention, Call, Node, Op};
-use crate::pointwise::{Instr, Program};
-use crate::strided::View;
-use kernels::compute::{Binary, Isa, Unary};
+use crate::graph::{Graph, NodeId, ValueId, argument, meaning, single_user};
+use crate::operation::{Fused, as_op, made_by};
+use crate::steps::attention::{Attention, AttentionStep};
+use crate::steps::cast::Cast;
+use crate::steps::pointwise::Pointwise;
+use crate::steps::relayout::Reshape;
+use crate::strided::{View, scale_of};
+use kernels::compute::Isa;
+use operator::{Binary, Expression, Instr, Meaning, Unary};
 use tensor::ScalarType;
-
-const PRODUCT: &str = "aten::bmm.out";
-
-/// Rewrites every attention of a graph.
-pub(super) fn run(graph: &mut Graph, isa: Isa) {
-    let mut links = Links::of(graph);
-    for i in 0..graph.nodes.len() {
-        let product = graph.nodes[i].op.as_call().is_some_and(|c| c.name() == PRODUCT);
-        let found = product.then(|| Finder { graph, links: &links, isa }.attention(i)).flatten();
-        if let Some((at, node)) = found {
-            let inputs = graph.nodes[at].inputs.clone();
-            links.replace(graph, at, node);
-            links.remove_unused(graph, inputs);
-        }
-    }
-    links.finish(graph);
-}
 
 /// Nodes that are looked at between two products: a program may chain any number of reshapes.
 const LONGEST: usize = 64;
 
-struct Finder<'g> {
-    graph: &'g Graph,
-    links: &'g Links,
-    isa: Isa,
+/// Rewrites every attention of a graph.
+pub(super) fn run(graph: &mut Graph, isa: Isa) {
+    for node in graph.order() {
+        if !graph.contains(node) || meaning(graph, node) != Some(Meaning::BatchProduct) {
+            continue;
+        }
+        if let Some(found) = (Finder { graph, isa }).attention(node) {
+            replace(graph, found);
+        }
+    }
+}
+
+/// An attention that was found.
+struct Found {
+    spec: Attention,
+    inputs: Vec<ValueId>,
+    /// The node that computes the result, and takes the attention's place.
+    last: NodeId,
+    /// Nodes that the attention computes, in order.
+    stands_for: Vec<NodeId>,
+}
+
+fn replace(graph: &mut Graph, found: Found) {
+    let read = graph.node(found.last).inputs().to_vec();
+    for &node in found.stands_for.iter().rev().filter(|&&node| node != found.last) {
+        graph.absorb(found.last, node);
+    }
+    graph.rewrite(found.last, Fused::kind(found.spec), &found.inputs);
+    let producers: Vec<NodeId> = read.iter().filter_map(|&v| graph.producer(v)).collect();
+    producers.into_iter().for_each(|node| graph.remove_dead(node));
 }
 
 /// What a softmax is taken of.
@@ -51,105 +62,115 @@ struct Product {
     rounding: Option<Unary>,
 }
 
-/// What a program rounds its input to, if that is all that it does.
-fn rounding(program: &Program) -> Option<Unary> {
-    match program.instrs.as_slice() {
+/// What an expression rounds its input to, if that is all that it does.
+fn rounding(expression: &Expression) -> Option<Unary> {
+    match expression.instrs.as_slice() {
         &[Instr::Input(0), Instr::Unary(to @ (Unary::RoundToHalf | Unary::RoundToBfloat16), 0)] => Some(to),
         _ => None,
     }
 }
 
+struct Finder<'g> {
+    graph: &'g Graph,
+    isa: Isa,
+}
+
 impl<'g> Finder<'g> {
-    fn producer(&self, v: ValueId) -> Option<&'g Node> {
-        self.links.producer(v).map(|p| &self.graph.nodes[p])
+    /// The first input of the node that makes a value.
+    fn before(&self, v: ValueId) -> Option<ValueId> {
+        self.graph.node(self.graph.producer(v)?).inputs().first().copied()
     }
 
-    fn view(&self, v: ValueId) -> Option<View> {
-        View::of(self.graph, &|v| self.producer(v), v)
+    fn expression(&self, v: ValueId) -> Option<&'g Expression> {
+        made_by::<Pointwise>(self.graph, v).map(|(_, p)| &p.0)
     }
 
-    fn call(&self, v: ValueId, name: &str) -> Option<(&'g Node, &'g Call)> {
-        let node = self.producer(v)?;
-        node.op.as_call().filter(|c| c.name() == name).map(|c| (node, c))
+    fn is_reshape(&self, v: ValueId) -> bool {
+        made_by::<Reshape>(self.graph, v).is_some()
+    }
+
+    /// What the call that makes a value means, and its argument 0.
+    fn meaning(&self, v: ValueId) -> Option<(Meaning, ValueId)> {
+        let node = self.graph.producer(v)?;
+        Some((meaning(self.graph, node)?, argument(self.graph, node, 0)?))
     }
 
     /// The value that a chain of reshapes starts from.
     fn unshaped(&self, mut v: ValueId) -> ValueId {
         for _ in 0..LONGEST {
-            let Some(Node { op: Op::Reshape, inputs, .. }) = self.producer(v) else { break };
-            v = inputs[0];
+            match self.before(v).filter(|_| self.is_reshape(v)) {
+                Some(before) => v = before,
+                None => break,
+            }
         }
         v
     }
 
     /// What a value is before it is rounded to half precision, if that is how it is computed, and what rounds it.
     fn unrounded(&self, v: ValueId) -> (ValueId, Option<Unary>) {
-        match self.producer(v) {
-            Some(Node { op: Op::Pointwise(program), inputs, .. }) => match rounding(program) {
-                Some(to) => (inputs[0], Some(to)),
-                None => (v, None),
-            },
-            _ => (v, None),
+        let to = self.expression(v).and_then(rounding);
+        match self.before(v).filter(|_| to.is_some()) {
+            Some(before) => (before, to),
+            None => (v, None),
         }
     }
 
-    /// The attention whose last product is node `i`: the node that takes its place, and where.
-    fn attention(&self, i: usize) -> Option<(usize, Node)> {
-        let last = &self.graph.nodes[i];
+    /// The attention whose last product is this node.
+    fn attention(&self, last: NodeId) -> Option<Found> {
+        let graph = self.graph;
         let [p, v] = self.product(last)?;
         let (weights, _) = self.unrounded(self.unshaped(p));
         let scores = self.softmax(weights)?;
         let Product { product, factor, mask, rounding } = self.scores(scores.value)?;
-        let [q, k] = self.product(self.producer(product)?)?;
-        let view = |v: ValueId| self.view(v);
-        let views = [view(q)?, view(k)?, view(v)?];
-        let (sizes, flat) = (self.graph.meta(scores.value).sizes(), self.graph.meta(p).sizes());
+        let first = graph.producer(product)?;
+        let [q, k] = self.product(first)?;
+        let views = [View::of(graph, q)?, View::of(graph, k)?, View::of(graph, v)?];
+        let (sizes, flat) = (graph.meta(scores.value).sizes(), graph.meta(p).sizes());
         let mask = match mask {
-            Some(mask) => Some(view(mask)?.expand(sizes)?.reshape(flat)?),
+            Some(mask) => Some(View::of(graph, mask)?.expand(sizes)?.reshape(flat)?),
             None => None,
         };
         // In half precision the result is rounded, too.
-        let result = last.outputs[0];
+        let result = graph.node(last).outputs()[0];
         let result = if rounding.is_some() { self.only_user_rounds(result)? } else { result };
         let (items, heads, out) = self.output(result);
         let mut inputs: Vec<ValueId> = views.iter().map(|v| v.root).collect();
         inputs.extend(mask.as_ref().map(|m| m.root));
         let spec = Attention { views, mask, factor, safe: scores.safe, rounding, items, heads };
         AttentionStep::new(&spec, self.isa)?;
-        let at = self.links.producer(out)?;
-        let node = Node { op: Op::Attention(Box::new(spec)), inputs, outputs: vec![out] };
-        Some((at, node))
+        let softmax = graph.producer(weights)?;
+        let stands_for = vec![first, softmax, last];
+        Some(Found { spec, inputs, last: graph.producer(out)?, stands_for })
     }
 
     /// The operands of a product of batches, of known sizes.
-    fn product(&self, node: &Node) -> Option<[ValueId; 2]> {
-        let call = node.op.as_call().filter(|c| c.name() == PRODUCT)?;
-        let (&[a, b], &[out]) = (node.inputs.as_slice(), node.outputs.as_slice()) else { return None };
+    fn product(&self, node: NodeId) -> Option<[ValueId; 2]> {
+        let graph = self.graph;
+        (meaning(graph, node)? == Meaning::BatchProduct).then_some(())?;
+        let (&[a, b], &[out]) = (graph.node(node).inputs(), graph.node(node).outputs()) else { return None };
         let plain = |v: ValueId| {
-            let meta = self.graph.meta(v);
+            let meta = graph.meta(v);
             meta.dtype() == ScalarType::Float && meta.dim_order().is_contiguous() && meta.rank() == 3
         };
-        let size = |v: ValueId| self.graph.meta(v).sizes();
-        let fits = call.input_at(0) == Some(0)
-            && call.input_at(1) == Some(1)
+        let size = |v: ValueId| graph.meta(v).sizes();
+        let fits = argument(graph, node, 0) == Some(a)
+            && argument(graph, node, 1) == Some(b)
             && [a, b, out].into_iter().all(plain)
             && **size(out) == [size(a)[0], size(a)[1], size(b)[2]]
             && size(a)[0] == size(b)[0]
             && size(a)[2] == size(b)[1]
-            && self.graph.meta(out).numel() > 0;
+            && graph.meta(out).numel() > 0;
         fits.then_some([a, b])
     }
 
     /// What a value is the softmax of, along its last dimension.
     fn softmax(&self, v: ValueId) -> Option<Scores> {
-        if self.links.count(v) != 1 {
-            return None;
-        }
-        if let Some((node, call)) = self.call(v, "aten::where.self_out") {
-            let &[none, zeros, softmax] = node.inputs.as_slice() else { return None };
+        single_user(self.graph, v)?;
+        let node = self.graph.producer(v)?;
+        if meaning(self.graph, node) == Some(Meaning::Where) {
+            let &[none, zeros, softmax] = self.graph.node(node).inputs() else { return None };
             let value = self.plain_softmax(softmax)?;
-            let tests = call.input_at(0) == Some(0) && call.input_at(2) == Some(2);
-            let safe = tests && self.is_zeros(zeros) && self.sees_nothing(none, value);
+            let safe = self.is_zeros(zeros) && self.sees_nothing(none, value);
             return safe.then_some(Scores { value, safe: true });
         }
         Some(Scores { value: self.plain_softmax(v)?, safe: false })
@@ -157,11 +178,9 @@ impl<'g> Finder<'g> {
 
     fn plain_softmax(&self, v: ValueId) -> Option<ValueId> {
         let (v, _) = self.unrounded(v);
-        let (node, call) = self.call(v, "aten::_softmax.out")?;
-        let x = *node.inputs.first()?;
-        let (meta, rank) = (self.graph.meta(x), self.graph.meta(x).rank() as i64);
-        let last = call.int(1).is_some_and(|d| d == -1 || d == rank - 1);
-        let fits = last && rank > 0 && call.bool(2) != Some(true) && meta == self.graph.meta(v);
+        let (Meaning::Softmax(dim), x) = self.meaning(v)? else { return None };
+        let meta = self.graph.meta(x);
+        let fits = dim + 1 == meta.rank() && meta == self.graph.meta(v);
         (fits && meta.dtype() == ScalarType::Float && meta.dim_order().is_contiguous()).then_some(x)
     }
 
@@ -170,35 +189,36 @@ impl<'g> Finder<'g> {
         if let Some(constant) = self.graph.floats(v) {
             return constant.iter().all(|&x| x == 0.0);
         }
-        if let Some(Node { op: Op::Cast, inputs, .. }) = self.producer(v) {
-            return self.is_zeros(inputs[0]);
+        let Some(node) = self.graph.producer(v) else { return false };
+        if as_op::<Cast>(self.graph, node).is_some() {
+            let before = self.graph.node(node).inputs()[0];
+            return self.graph.producer(before).is_some_and(|node| self.fills_zeros(node));
         }
-        let zero = |c: &Call, position| c.scalar(position).is_some_and(|s| s.to_f64() == 0.0);
-        match self.producer(v).and_then(|n| n.op.as_call()) {
-            Some(c) if c.name() == "aten::full_like.out" => zero(c, 1),
-            Some(c) if c.name() == "aten::full.out" => zero(c, 1),
-            Some(c) => c.name() == "aten::zeros_like.out" || c.name() == "aten::zeros.out",
-            None => false,
-        }
+        self.fills_zeros(node)
+    }
+
+    fn fills_zeros(&self, node: NodeId) -> bool {
+        matches!(meaning(self.graph, node), Some(Meaning::Fill(number)) if number.to_f64() == 0.0)
     }
 
     /// Whether a value says which rows of `scores` are negative infinity throughout, as
     /// `not any(not (scores == -inf))`.
     fn sees_nothing(&self, v: ValueId, scores: ValueId) -> bool {
-        let of = |v: ValueId, name: &str| self.call(v, name).map(|(n, c)| (n.inputs[0], c));
-        let found = || {
-            let (any, _) = of(v, "aten::logical_not.out")?;
-            let (some, call) = of(any, "aten::any.out")?;
-            let rank = self.graph.meta(scores).rank() as i64;
-            let last = call.int(1).is_some_and(|d| d == -1 || d == rank - 1) && call.bool(2) == Some(true);
-            let (equal, _) = of(some, "aten::logical_not.out")?;
-            let (x, call) = of(equal, "aten::eq.Scalar_out")?;
-            let infinite = call.scalar(1).is_some_and(|s| s.to_f64() == f64::NEG_INFINITY);
-            let same = self.unshaped(x) == self.unshaped(scores)
-                && self.graph.meta(x).sizes() == self.graph.meta(scores).sizes();
-            Some(last && infinite && same)
-        };
-        found() == Some(true)
+        let last = self.graph.meta(scores).rank().saturating_sub(1);
+        let spelling: [&dyn Fn(&Meaning) -> bool; 4] = [
+            &|m| *m == Meaning::Not,
+            &|m| *m == Meaning::Any(last),
+            &|m| *m == Meaning::Not,
+            &|m| matches!(m, Meaning::Equals(n) if n.to_f64() == f64::NEG_INFINITY),
+        ];
+        let x = spelling.into_iter().try_fold(v, |v, step| {
+            let (meaning, before) = self.meaning(v)?;
+            step(&meaning).then_some(before)
+        });
+        x.is_some_and(|x| {
+            self.unshaped(x) == self.unshaped(scores)
+                && self.graph.meta(x).sizes() == self.graph.meta(scores).sizes()
+        })
     }
 
     /// What scores are computed from.
@@ -206,37 +226,30 @@ impl<'g> Finder<'g> {
         let (v, mut rounding) = self.unrounded(v);
         let (mut at, mut factor, mut mask) = (v, 1.0, None);
         for _ in 0..LONGEST {
-            let node = self.producer(at)?;
-            match &node.op {
-                Op::Reshape => at = node.inputs[0],
-                Op::Pointwise(p) if *p == Program::binary(Binary::Add) && mask.is_none() && at == v => {
-                    let (a, b) = (node.inputs[0], *node.inputs.get(1)?);
-                    let scaled = |v: ValueId| {
-                        self.graph.meta(v).sizes() == self.graph.meta(at).sizes() && self.leads_to_product(v)
-                    };
-                    let (product, other) = if scaled(a) { (a, b) } else { (b, a) };
-                    (at, mask) = (product, Some(other));
-                }
-                Op::Pointwise(p) => {
-                    if let (before, Some(to)) = self.unrounded(at) {
-                        (at, rounding) = (before, Some(to));
-                        continue;
-                    }
-                    // Rounded once for each factor: of several, the first product is unknown to the step.
-                    if rounding.is_some() && factor != 1.0 {
-                        return None;
-                    }
-                    factor *= match p.instrs.as_slice() {
-                        [Instr::Input(0), Instr::Const(c), Instr::Binary(Binary::Mul, 0, 1)] => *c,
-                        [Instr::Input(0), Instr::Const(c), Instr::Binary(Binary::Div, 0, 1)] => 1.0 / *c,
-                        _ => return None,
-                    };
-                    at = node.inputs[0];
-                }
-                Op::Call(_) => {
-                    return self.product(node).map(|_| Product { product: at, factor, mask, rounding });
-                }
-                _ => return None,
+            let node = self.graph.producer(at)?;
+            if self.graph.node(node).call().is_some() {
+                return self.product(node).map(|_| Product { product: at, factor, mask, rounding });
+            }
+            if self.is_reshape(at) {
+                at = self.before(at)?;
+                continue;
+            }
+            let expression = self.expression(at)?;
+            if *expression == Expression::binary(Binary::Add) && mask.is_none() && at == v {
+                let &[a, b] = self.graph.node(node).inputs() else { return None };
+                let scaled = |v: ValueId| {
+                    self.graph.meta(v).sizes() == self.graph.meta(at).sizes() && self.leads_to_product(v)
+                };
+                let (product, other) = if scaled(a) { (a, b) } else { (b, a) };
+                (at, mask) = (product, Some(other));
+            } else if let (before, Some(to)) = self.unrounded(at) {
+                (at, rounding) = (before, Some(to));
+            } else if rounding.is_some() && factor != 1.0 {
+                // Rounded once for each factor: of several, the first product is unknown to the step.
+                return None;
+            } else {
+                factor *= scale_of(expression)?;
+                at = self.before(at)?;
             }
         }
         None
@@ -251,12 +264,11 @@ impl<'g> Finder<'g> {
     fn leads_to_product(&self, v: ValueId) -> bool {
         let mut at = v;
         for _ in 0..LONGEST {
-            let Some(node) = self.producer(at) else { break };
-            match &node.op {
-                Op::Reshape => at = node.inputs[0],
-                Op::Pointwise(p) if p.inputs() == 1 => at = node.inputs[0],
-                _ => return self.product(node).is_some(),
+            let Some(node) = self.graph.producer(at) else { return false };
+            if !self.is_reshape(at) && self.expression(at).is_none_or(|e| e.inputs() != 1) {
+                return self.product(node).is_some();
             }
+            at = self.graph.node(node).inputs()[0];
         }
         false
     }
@@ -267,11 +279,10 @@ impl<'g> Finder<'g> {
         let sizes = self.graph.meta(out).sizes();
         let (batch, queries, values) = (sizes[0], sizes[1], sizes[2]);
         let mut at = out;
-        let mut found = (batch, 1, out);
         for _ in 0..LONGEST {
             let Some(user) = self.only_user(at) else { break };
             at = user;
-            let Some(view) = self.view(at) else { break };
+            let Some(view) = View::of(self.graph, at) else { break };
             if view.root != out || view.factor != 1.0 || view.offset != 0 {
                 break;
             }
@@ -289,15 +300,14 @@ impl<'g> Finder<'g> {
                 }
                 _ => continue,
             };
-            found = (batch / heads, heads, at);
-            break;
+            return (batch / heads, heads, at);
         }
-        found
+        (batch, 1, out)
     }
 
     /// The value that the only user of a value computes of it, if that is a view.
     fn only_user(&self, v: ValueId) -> Option<ValueId> {
-        let user = &self.graph.nodes[self.links.only_user(v)?];
-        (user.inputs[0] == v && user.outputs.len() == 1).then(|| user.outputs[0])
+        let user = self.graph.node(single_user(self.graph, v)?);
+        (user.inputs()[0] == v && user.outputs().len() == 1).then(|| user.outputs()[0])
     }
 }

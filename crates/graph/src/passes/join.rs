@@ -1,81 +1,86 @@
 //! Chains of elementwise nodes become one node: one pass over memory instead of several.
 
-use super::links::Links;
-use crate::graph::Graph;
-use crate::node::{Node, Op};
-use crate::pointwise::{Instr, Program};
+use crate::graph::{Graph, NodeId, ValueId};
+use crate::operation::{Fused, as_op};
+use crate::steps::pointwise::Pointwise;
+use operator::{Expression, Instr};
 
-/// Instructions of a joined program, at most: beyond, another pass costs less than more registers.
+/// Instructions of a joined expression, at most: beyond, another pass costs less than more registers.
 const LONGEST: usize = 48;
 
 /// Joins until nothing more can be.
 pub(super) fn run(graph: &mut Graph) {
-    let mut links = Links::of(graph);
-    for i in 0..graph.nodes.len() {
-        // A joined node may be joined again.
-        while join_with_producer(graph, &mut links, i) {}
-    }
-    links.finish(graph);
-}
-
-/// Joins node `i` with a node that makes one of its inputs for nobody else. Says whether it did.
-fn join_with_producer(graph: &mut Graph, links: &mut Links, i: usize) -> bool {
-    let node = &graph.nodes[i];
-    if !matches!(node.op, Op::Pointwise(_)) {
-        return false;
-    }
-    let found = (0..node.inputs.len()).find_map(|slot| {
-        let p = own_producer(graph, node, slot, links)?;
-        Some((p, inlined(graph, node, slot, p, LONGEST)?))
-    });
-    let Some((p, node)) = found else { return false };
-    links.replace(graph, i, node);
-    links.remove(graph, p);
-    true
-}
-
-/// The node that makes an input of `node`, if it makes it for nobody else. `links` are the graph's.
-pub(super) fn own_producer(graph: &Graph, node: &Node, slot: usize, links: &Links) -> Option<usize> {
-    let v = node.inputs[slot];
-    let users = || node.inputs.iter().filter(|u| **u == v).count();
-    links.producer(v).filter(|&p| graph.nodes[p].outputs.len() == 1 && links.count(v) == users())
-}
-
-/// An elementwise node with what node `p` computes in the place of an input, if that is elementwise of
-/// the same elements and the program stays within `longest` instructions.
-pub(super) fn inlined(graph: &Graph, node: &Node, slot: usize, p: usize, longest: usize) -> Option<Node> {
-    let (Op::Pointwise(program), Op::Pointwise(inner)) = (&node.op, &graph.nodes[p].op) else { return None };
-    let (v, out) = (graph.meta(node.inputs[slot]), graph.meta(node.outputs[0]));
-    let whole = v.sizes() == out.sizes() && v.dim_order() == out.dim_order();
-    let short = program.instrs.len() + inner.instrs.len() <= longest;
-    (whole && short).then(|| joined(node, slot, &graph.nodes[p], program, inner))
-}
-
-/// The node that computes `outer` with what `inner` computes in the place of one of its inputs.
-fn joined(outer: &Node, slot: usize, inner: &Node, outer_program: &Program, inner_program: &Program) -> Node {
-    let joined_value = outer.inputs[slot];
-    let mut inputs = Vec::new();
-    let mut place = |v| match inputs.iter().position(|u| *u == v) {
-        Some(i) => i,
-        None => {
-            inputs.push(v);
-            inputs.len() - 1
+    for node in graph.order() {
+        while let Some((joined, producer)) = Elementwise::of(graph, node)
+            .and_then(|elementwise| elementwise.with_any_producer(graph, node, LONGEST))
+        {
+            graph.rewrite(node, Fused::kind(Pointwise(joined.expression)), &joined.inputs);
+            graph.absorb(node, producer);
+            graph.remove(producer);
         }
-    };
-    let inner_places: Vec<usize> = inner.inputs.iter().map(|&v| place(v)).collect();
-    let map: Vec<usize> =
-        outer.inputs.iter().map(|&v| if v == joined_value { usize::MAX } else { place(v) }).collect();
-    // Every use of the joined value reads the same register.
-    let merged = Program {
-        instrs: outer_program
-            .instrs
-            .iter()
-            .map(|instr| match *instr {
-                Instr::Input(n) if outer.inputs[n] == joined_value => Instr::Input(slot),
-                other => other,
-            })
-            .collect(),
-    };
-    let program = merged.substitute(slot, inner_program, &inner_places, &map);
-    Node { op: Op::Pointwise(program), inputs, outputs: outer.outputs.clone() }
+    }
+}
+
+/// What a node computes of each element, and of which values.
+#[derive(Debug, Clone)]
+pub(super) struct Elementwise {
+    pub(super) expression: Expression,
+    pub(super) inputs: Vec<ValueId>,
+}
+
+impl Elementwise {
+    /// Of a node that is elementwise.
+    pub(super) fn of(graph: &Graph, node: NodeId) -> Option<Self> {
+        let Pointwise(expression) = as_op(graph, node)?;
+        Some(Self { expression: expression.clone(), inputs: graph.node(node).inputs().to_vec() })
+    }
+
+    /// With what a node computes in the place of the input that it makes, if that node is elementwise, of the
+    /// same elements, makes it for `node` alone, and the expression stays within `longest` instructions.
+    pub(super) fn with_any_producer(
+        &self,
+        graph: &Graph,
+        node: NodeId,
+        longest: usize,
+    ) -> Option<(Self, NodeId)> {
+        self.inputs.iter().enumerate().find_map(|(slot, &v)| {
+            let producer = graph.producer(v)?;
+            let own = graph.node(producer).outputs().len() == 1 && self.uses_all(graph, node, v);
+            let inner = Self::of(graph, producer).filter(|_| own)?;
+            let (from, to) = (graph.meta(v), graph.meta(graph.node(node).outputs()[0]));
+            let whole = from.sizes() == to.sizes() && from.dim_order() == to.dim_order();
+            let short = self.expression.instrs.len() + inner.expression.instrs.len() <= longest;
+            (whole && short).then(|| (self.inlined(slot, &inner), producer))
+        })
+    }
+
+    /// Whether every use of a value is by `node`, or by a node that this one stands for already.
+    fn uses_all(&self, graph: &Graph, node: NodeId, v: ValueId) -> bool {
+        let own = self.inputs.iter().filter(|u| **u == v).count();
+        graph.uses(v).len() == own && graph.only_user(v).is_some_and(|user| user == node)
+            || graph.uses(v).len() == 1 && !graph.is_live_out(v)
+    }
+
+    /// This with `inner` in the place of input `slot`.
+    fn inlined(&self, slot: usize, inner: &Self) -> Self {
+        let value = self.inputs[slot];
+        let mut inputs = Vec::new();
+        let mut place = |v| match inputs.iter().position(|u| *u == v) {
+            Some(i) => i,
+            None => {
+                inputs.push(v);
+                inputs.len() - 1
+            }
+        };
+        let inner_places: Vec<usize> = inner.inputs.iter().map(|&v| place(v)).collect();
+        let map: Vec<usize> =
+            self.inputs.iter().map(|&v| if v == value { usize::MAX } else { place(v) }).collect();
+        // Every use of the value reads the same register.
+        let merged = self.expression.instrs.iter().map(|instr| match *instr {
+            Instr::Input(n) if self.inputs[n] == value => Instr::Input(slot),
+            other => other,
+        });
+        let merged = Expression { instrs: merged.collect() };
+        Self { expression: merged.substitute(slot, &inner.expression, &inner_places, &map), inputs }
+    }
 }

@@ -2,121 +2,99 @@
 //! convolutions are fastest on. Conversions stand where such an image meets something that needs
 //! another layout; two that meet cancel out.
 
-use super::twins::Twins;
-use crate::graph::{Graph, ValueId};
+use super::forms::Forms;
+use crate::graph::{Graph, NodeId, ValueId, facts};
 use crate::layouts::order_of;
-use crate::node::{Node, Op};
+use crate::operation::{Fused, Images, as_op, operation};
+use crate::steps::relayout::{Relayout, Reshape};
 use kernels::compute::Layout;
 use tensor::TensorMeta;
 
-/// Operators whose kernels take images in any layout, and write the same one: the position of the
-/// output that is an image like the input goes with its name.
-const ANY_LAYOUT: &[&str] = &[
-    "aten::max_pool2d_with_indices.out",
-    "aten::avg_pool2d.out",
-    "aten::_adaptive_avg_pool2d.out",
-    "aten::upsample_nearest2d.vec_out",
-    "aten::upsample_bilinear2d.vec_out",
-    "aten::constant_pad_nd.out",
-    "aten::cat.out",
-];
-
 /// Converts convolutions and what lies between them.
 pub(super) fn run(graph: &mut Graph) {
-    let worth = graph.nodes.iter().any(|n| match &n.op {
-        Op::Conv(conv) => conv.layout == Layout::ChannelsFirst,
-        Op::QuantizedConv(_) => true,
-        _ => false,
-    });
-    if !worth {
+    let prefers = |node| matches!(images(graph, node), Images::Prefers { .. });
+    let order = graph.order();
+    if !order.iter().any(|&node| prefers(node)) {
         return;
     }
-    let mut pass = Pass(Twins::new(graph, Op::Relayout));
-    for node in std::mem::take(&mut graph.nodes) {
-        pass.node(graph, node);
-    }
+    let mut pass = Pass(Forms::new(Fused::kind(Relayout)));
+    order.into_iter().for_each(|node| pass.node(graph, node));
     pass.0.finish(graph);
 }
 
-/// Twins are channels-last.
-struct Pass(Twins);
+/// What a node does with images.
+fn images(graph: &Graph, node: NodeId) -> Images {
+    operation(graph, node).map_or(Images::None, |operation| operation.images())
+}
+
+/// Channels-last is the preferred form.
+struct Pass(Forms);
 
 impl Pass {
-    fn node(&mut self, graph: &mut Graph, mut node: Node) {
-        let any = node.inputs.iter().any(|v| self.0.get(*v).is_some());
-        match &mut node.op {
-            Op::Conv(conv) if conv.layout == Layout::ChannelsFirst => {
-                conv.layout = Layout::ChannelsLast;
-                node.inputs[0] = self.twin(graph, node.inputs[0]);
-                if conv.residual
-                    && let Some(v) = node.inputs.pop()
-                {
-                    let twin = self.twin(graph, v);
-                    node.inputs.push(twin);
+    fn node(&mut self, graph: &mut Graph, node: NodeId) {
+        let inputs = graph.node(node).inputs().to_vec();
+        let any = inputs.iter().any(|&v| self.0.is_preferred(v));
+        let out = graph.node(node).outputs().first().copied();
+        let is_image = |graph: &Graph, v: ValueId| is_image(self.0.meta(graph, v));
+        match images(graph, node) {
+            Images::Prefers { kind, residual } => {
+                graph.set_kind(node, kind);
+                self.take(graph, node, 0);
+                if residual {
+                    self.take(graph, node, inputs.len() - 1);
                 }
-                self.write_twins(graph, node);
+                self.write(graph, node);
             }
-            Op::QuantizedConv(q) if q.conv.layout == Layout::ChannelsFirst => {
-                q.conv.layout = Layout::ChannelsLast;
-                node.inputs[0] = self.twin(graph, node.inputs[0]);
-                self.write_twins(graph, node);
-            }
-            Op::Quantize(_) | Op::Dequantize(_) if any && is_image(graph.meta(node.outputs[0])) => {
-                node.inputs[0] = self.twin(graph, node.inputs[0]);
-                self.write_twins(graph, node);
-            }
-            Op::Pointwise(_) if any && is_image(graph.meta(node.outputs[0])) => {
-                let sizes = *graph.meta(node.outputs[0]).sizes();
-                for i in 0..node.inputs.len() {
-                    let v = node.inputs[i];
-                    if *graph.meta(v).sizes() == sizes {
-                        node.inputs[i] = self.twin(graph, v);
+            Images::Follows if any && out.is_some_and(|v| is_image(graph, v)) => {
+                let sizes = out.map(|v| *graph.meta(v).sizes());
+                for (slot, &v) in inputs.iter().enumerate() {
+                    if Some(*graph.meta(v).sizes()) == sizes {
+                        self.take(graph, node, slot);
                     } else {
-                        self.0.need_own(v);
+                        self.0.need_own(graph, node, slot);
                     }
                 }
-                self.write_twins(graph, node);
+                self.write(graph, node);
             }
-            Op::Call(call) if any && ANY_LAYOUT.contains(&call.name()) => {
-                let images = node.inputs.iter().chain(&node.outputs).all(|&v| is_image(graph.meta(v)));
-                if images {
-                    for i in 0..node.inputs.len() {
-                        node.inputs[i] = self.twin(graph, node.inputs[i]);
-                    }
-                    self.write_twins(graph, node);
-                } else {
-                    self.0.keep(node);
-                }
+            Images::Reads if any => {
+                self.take(graph, node, 0);
+                (1..inputs.len()).for_each(|slot| self.0.need_own(graph, node, slot));
             }
-            Op::Reshape if any && same_image(graph.meta(node.inputs[0]), graph.meta(node.outputs[0])) => {
-                node.inputs[0] = self.twin(graph, node.inputs[0]);
-                self.write_twins(graph, node);
+            _ if any && self.moves_freely(graph, node) => {
+                (0..inputs.len()).for_each(|slot| self.take(graph, node, slot));
+                self.write(graph, node);
             }
-            Op::GlobalMean | Op::GroupFactors(_) if any => {
-                node.inputs[0] = self.twin(graph, node.inputs[0]);
-                self.0.written(&node.outputs);
-                self.0.push(node);
-            }
-            _ => self.0.keep(node),
+            _ => self.0.keep(graph, node),
         }
     }
 
-    /// Lets a node write twins of its outputs.
-    fn write_twins(&mut self, graph: &mut Graph, mut node: Node) {
-        for v in &mut node.outputs {
-            let meta = channels_last(graph.meta(*v));
+    /// Whether a node takes images in any layout and writes the same: a call of such a kernel, or a reshape that
+    /// adds or takes away dimensions of space of size one alone.
+    fn moves_freely(&self, graph: &Graph, id: NodeId) -> bool {
+        let node = graph.node(id);
+        let meta = |v: ValueId| self.0.meta(graph, v);
+        if as_op::<Reshape>(graph, id).is_some() {
+            return same_image(meta(node.inputs()[0]), meta(node.outputs()[0]));
+        }
+        facts(graph, id).any_layout && node.inputs().iter().chain(node.outputs()).all(|&v| is_image(meta(v)))
+    }
+
+    /// Lets a node write channels-last images.
+    fn write(&mut self, graph: &mut Graph, node: NodeId) {
+        for v in graph.node(node).outputs().to_vec() {
+            let meta = channels_last(graph.meta(v));
             self.0.write(graph, v, meta);
         }
-        self.0.push(node);
     }
 
-    /// The channels-last twin of a value, converted to if there is none.
-    fn twin(&mut self, graph: &mut Graph, v: ValueId) -> ValueId {
-        if let Some(twin) = self.0.get(v) {
-            return twin;
-        }
+    /// Lets a node read a channels-last image, converted to if there is none.
+    fn take(&mut self, graph: &mut Graph, node: NodeId, slot: usize) {
+        let v = graph.node(node).inputs()[slot];
         let meta = channels_last(graph.meta(v));
-        if meta == *graph.meta(v) { v } else { self.0.convert(graph, v, meta) }
+        if self.0.existing(v).is_some() || meta != *graph.meta(v) {
+            let image = self.0.preferred(graph, node, v, meta);
+            graph.set_input(node, slot, image);
+        }
     }
 }
 

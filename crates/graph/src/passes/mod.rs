@@ -1,60 +1,130 @@
 //! What is done to a graph between its calls as a program has them and the steps that run.
 //!
-//! | pass | what it does |
-//! | --- | --- |
-//! | [`widen`] | what computes in half precision computes in f32, and is rounded as in half precision |
-//! | [`normalize`] | computes what depends on constants alone; known operators become nodes of the graph's own kinds |
-//! | [`quantized`] | products and convolutions of dequantized numbers become those of the numbers |
-//! | [`attention`] | attention becomes one node |
-//! | [`activation`] | activations that are spelled out become one function |
-//! | [`fuse`] | batch norms go into convolutions; residuals and activations into what they follow |
-//! | [`norm`] | group norms become factors and an elementwise node |
-//! | [`layout`] | images along convolutions become channels-last |
-//! | [`pool`] | poolings of such images become nodes |
-//! | [`join`] | chains of elementwise nodes become one |
+//! A pass is a function over the graph; [`PASSES`] lists them in their order. Each does work in proportion to the
+//! graph, and leaves a graph that [`Graph::verify`] accepts. Passes work on graphs of one block.
 
 mod activation;
 mod attention;
+mod convolution;
+mod fold;
+mod forms;
 mod fuse;
 mod join;
 mod layout;
-mod links;
 mod norm;
 mod normalize;
+mod pattern;
 mod pool;
+mod product;
 mod quantized;
-mod twins;
 mod widen;
 
-use crate::Graph;
+use crate::graph::{Graph, ValueId};
 use operator::KernelContext;
+use std::collections::HashMap;
+
+/// A pass.
+pub struct Pass {
+    /// Its name.
+    pub name: &'static str,
+    /// What it does.
+    pub about: &'static str,
+    run: fn(&mut Graph, &mut State<'_>),
+}
+
+/// What passes know beside the graph.
+struct State<'a> {
+    ctx: &'a KernelContext<'a>,
+    /// Constant weights that the program dequantizes, by the value that they become.
+    weights: HashMap<ValueId, quantized::Weights>,
+}
+
+/// The passes, in the order in which they run.
+pub const PASSES: &[Pass] = &[
+    Pass {
+        name: "widen",
+        about: "what computes in half precision computes in f32, and results are rounded",
+        run: |graph, _| widen::run(graph),
+    },
+    Pass {
+        name: "normalize",
+        about: "computes what depends on constants alone; calls of known meaning become nodes of the graph's own",
+        run: |graph, state| {
+            state.weights = quantized::weights(graph);
+            normalize::run(graph, state.ctx);
+        },
+    },
+    Pass {
+        name: "quantized",
+        about: "products and convolutions of dequantized values become those of the quantized values",
+        run: |graph, state| quantized::run(graph, &state.weights),
+    },
+    Pass {
+        name: "attention",
+        about: "attention becomes one node",
+        run: |graph, state| attention::run(graph, state.ctx.isa()),
+    },
+    Pass {
+        name: "activation",
+        about: "activations that are spelled out become one function",
+        run: |graph, _| activation::run(graph),
+    },
+    Pass {
+        name: "fuse",
+        about: "batch norms go into convolutions; residuals and activations into what they follow",
+        run: |graph, _| fuse::run(graph),
+    },
+    Pass {
+        name: "quantized-outputs",
+        about: "quantizations go into the products and convolutions before them",
+        run: |graph, _| quantized::outputs(graph),
+    },
+    Pass {
+        name: "norm",
+        about: "group norms become factors and an elementwise node",
+        run: |graph, _| norm::run(graph),
+    },
+    Pass {
+        name: "layout",
+        about: "images along convolutions become channels-last",
+        run: |graph, _| layout::run(graph),
+    },
+    Pass { name: "pool", about: "poolings of such images become nodes", run: |graph, _| pool::run(graph) },
+    Pass { name: "join", about: "chains of elementwise nodes become one", run: |graph, _| join::run(graph) },
+];
 
 /// Runs every pass.
-pub(crate) fn run(graph: &mut Graph, ctx: &KernelContext<'_>) {
-    widen::run(graph);
-    let weights = quantized::weights(graph);
-    normalize::run(graph, ctx);
-    quantized::run(graph, &weights);
-    attention::run(graph, ctx.isa());
-    activation::run(graph);
-    fuse::run(graph);
-    quantized::outputs(graph);
-    norm::run(graph);
-    layout::run(graph);
-    pool::run(graph);
-    join::run(graph);
-    graph.drop_unused_nodes();
+pub fn run(graph: &mut Graph, ctx: &KernelContext<'_>) {
+    run_until(graph, ctx, PASSES.len());
+}
+
+/// Runs the first passes, so many of them: what a listing of the graph after one of them shows.
+pub fn run_until(graph: &mut Graph, ctx: &KernelContext<'_>, count: usize) {
+    let mut state = State { ctx, weights: HashMap::new() };
+    // Whatever a caller was adding, what passes add belongs to instructions that they name.
+    graph.set_origin(Default::default());
+    for pass in PASSES.iter().take(count) {
+        (pass.run)(graph, &mut state);
+        graph.sweep();
+        if cfg!(debug_assertions)
+            && let Err(e) = graph.verify()
+        {
+            panic!("after the pass {}: {e}\n{graph}", pass.name);
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::graph::{Constant, scans};
-    use crate::node::{Linear, Op};
-    use crate::pointwise::Program;
+    use crate::operation::Fused;
+    use crate::steps::linear::Linear;
+    use crate::steps::pointwise::Pointwise;
+    use crate::steps::relayout::Reshape;
+    use crate::{Constant, Executable};
     use ::pool::Pool;
-    use kernels::compute::{Activation, Binary, Isa, Unary};
-    use operator::{Generator, Scratch};
+    use kernels::compute::{Activation, Isa};
+    use operator::{Binary, Expression, Generator, Scratch, Unary};
     use std::sync::Arc;
     use tensor::{ScalarType, Tensor, TensorMeta};
 
@@ -68,28 +138,53 @@ mod tests {
             Linear { out_major: true, bias: false, residual: false, activation: Activation::Identity };
         for _ in 0..len {
             let w = graph.constant(meta.clone(), Constant::Computed(Arc::clone(&weights)));
-            let [y, shaped, relu, tanh, sum] = [(); 5].map(|()| graph.value(meta.clone()));
-            graph.node(Op::Linear(linear), vec![x, w], vec![y]);
-            graph.node(Op::Reshape, vec![y], vec![shaped]);
-            graph.node(Op::Pointwise(Program::clamp(0.0, f32::INFINITY)), vec![shaped], vec![relu]);
-            graph.node(Op::Pointwise(Program::unary(Unary::Tanh)), vec![relu], vec![tanh]);
-            graph.node(Op::Pointwise(Program::binary(Binary::Add)), vec![tanh, x], vec![sum]);
-            x = sum;
+            let mut add = |kind: Arc<dyn crate::Kind>, inputs: &[ValueId]| {
+                let node = graph.append(kind, inputs, [meta.clone()]);
+                graph.node(node).outputs()[0]
+            };
+            let y = add(Fused::kind(linear), &[x, w]);
+            let shaped = add(Fused::kind(Reshape), &[y]);
+            let relu = add(Fused::kind(Pointwise(Expression::clamp(0.0, f32::INFINITY))), &[shaped]);
+            let tanh = add(Fused::kind(Pointwise(Expression::unary(Unary::Tanh))), &[relu]);
+            x = add(Fused::kind(Pointwise(Expression::binary(Binary::Add))), &[tanh, x]);
         }
         graph.output(x);
         graph
     }
 
     #[test]
-    fn passes_look_at_the_whole_graph_no_more_often_if_it_is_longer() {
+    fn work_grows_with_the_graph() {
         let (pool, scratch, generator) = (Pool::serial(), Scratch::new(1 << 20), Generator::new(0));
         let ctx = KernelContext::new(&pool, &scratch, &generator).with_isa(Isa::default());
-        let scans = |len| {
+        let work = |len| {
             let mut graph = chain(len);
-            let scans = scans::of(|| run(&mut graph, &ctx));
-            assert!(graph.nodes().len() <= 3 * len, "{graph}");
-            scans
+            let before = graph.work();
+            run(&mut graph, &ctx);
+            assert!(graph.num_nodes() <= 3 * len, "{graph}");
+            let work = graph.work() - before;
+            assert_eq!(Executable::new(chain(len), &ctx).unwrap().num_steps(), graph.num_nodes());
+            work
         };
-        assert_eq!(scans(20), scans(2000));
+        let (small, large) = (work(20), work(160));
+        assert!(large <= 9 * small, "{small} edits for 20 layers, {large} for 160");
+    }
+
+    #[test]
+    fn a_step_names_the_instructions_that_it_stands_for() {
+        let (pool, scratch, generator) = (Pool::serial(), Scratch::new(1 << 20), Generator::new(0));
+        let ctx = KernelContext::new(&pool, &scratch, &generator).with_isa(Isa::default());
+        let mut graph = chain(1);
+        for (i, node) in graph.order().into_iter().enumerate() {
+            let place = trace::Place::instruction(0, i as u32);
+            graph.set_origins(node, &[place]);
+            graph.set_value_origin(graph.node(node).outputs()[0], place);
+        }
+        let executable = Executable::new(graph, &ctx).unwrap();
+        let steps: Vec<(&str, Vec<u32>)> = executable
+            .steps()
+            .map(|(name, places)| (name, places.iter().filter_map(|p| p.instruction).collect()))
+            .collect();
+        // The reshape to the same sizes is bypassed.
+        assert_eq!(steps, [("linear", vec![0, 2]), ("pointwise", vec![3, 4])]);
     }
 }

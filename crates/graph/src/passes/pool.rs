@@ -1,68 +1,61 @@
 //! Pooling of channels-last images becomes nodes of the graph's own.
 
-use crate::graph::Graph;
+use crate::graph::{Graph, NodeId, meaning};
 use crate::layouts::has_layout;
-use crate::node::{Call, Node, Op, Pool};
+use crate::operation::Fused;
+use crate::steps::pool::Pool;
 use kernels::compute::{Layout, Pooling, Windows};
+use operator::Meaning;
+use operator::facts::{PoolOf, Taken};
 use tensor::ScalarType;
+
+/// Pixels of a window, a stride or a padding, at most.
+const LARGEST: usize = 1 << 20;
 
 /// Rewrites the poolings of a graph.
 pub(super) fn run(graph: &mut Graph) {
-    let counts = graph.use_counts();
-    for i in 0..graph.nodes.len() {
-        let node = &graph.nodes[i];
-        let unused = node.outputs.iter().skip(1).all(|v| counts[v.0] == 0);
-        let found = node.op.as_call().filter(|_| unused).and_then(|call| pool(graph, node, call));
-        if let Some(pool) = found {
-            let node = &mut graph.nodes[i];
-            node.op = Op::Pool(pool);
-            node.outputs.truncate(1);
+    for node in graph.order() {
+        let unused = graph.node(node).outputs().iter().skip(1).all(|&v| !graph.is_used(v));
+        if let Some(Meaning::Pool(of)) = meaning(graph, node).filter(|_| unused)
+            && let Some(pool) = pool(graph, node, &of)
+        {
+            graph.set_kind(node, Fused::kind(pool));
+            graph.truncate_outputs(node, 1);
         }
     }
 }
 
-fn pool(graph: &Graph, node: &Node, call: &Call) -> Option<Pool> {
-    let max = match call.name() {
-        "aten::max_pool2d_with_indices.out" => true,
-        "aten::avg_pool2d.out" => false,
-        _ => return None,
+fn pool(graph: &Graph, node: NodeId, of: &PoolOf) -> Option<Pool> {
+    let (&[x], Some(&out)) = (graph.node(node).inputs(), graph.node(node).outputs().first()) else {
+        return None;
     };
-    let (x, out) = (graph.meta(*node.inputs.first()?), graph.meta(*node.outputs.first()?));
+    let (x, out) = (graph.meta(x), graph.meta(out));
     let image = |m: &tensor::TensorMeta| {
         m.rank() == 4 && m.dtype() == ScalarType::Float && has_layout(m, Layout::ChannelsLast)
     };
-    if call.input_at(0) != Some(0) || !image(x) || !image(out) || x.numel() == 0 {
+    if !image(x) || !image(out) || x.numel() == 0 {
         return None;
     }
-    let pair = |position: usize, absent: Option<[usize; 3]>, fill: usize| -> Option<[usize; 3]> {
-        let one = |v: i64| usize::try_from(v).ok().filter(|&v| v < 1 << 20);
-        match call.ints(position) {
-            None if call.is_none(position) => absent,
-            None => None,
-            Some([]) => absent,
-            Some(&[v]) => Some([fill, one(v)?, one(v)?]),
-            Some(&[h, w]) => Some([fill, one(h)?, one(w)?]),
-            Some(_) => None,
-        }
+    let pooling = match of.taken {
+        Taken::Greatest => Pooling::Max,
+        Taken::Mean => Pooling::Mean,
+        Taken::MeanOfPadded => Pooling::MeanOfPadded,
+        Taken::SumOver(divisor) => Pooling::Sum(1.0 / divisor as f32),
     };
-    let kernel = pair(1, None, 1)?;
-    let stride = pair(2, Some(kernel), 1)?;
-    let padding = pair(3, Some([0; 3]), 0)?;
-    let dilation = if max { pair(4, Some([1; 3]), 1)? } else { [1; 3] };
-    let ceil = call.bool(if max { 5 } else { 4 })?;
-    let pooling = match max {
-        true => Pooling::Max,
-        false if !call.is_none(6) => {
-            let divisor = call.int(6).filter(|&d| d != 0)?;
-            Pooling::Sum(1.0 / divisor as f32)
-        }
-        false if call.bool(5)? => Pooling::MeanOfPadded,
-        false => Pooling::Mean,
+    let all = [of.kernel, of.stride, of.padding, of.dilation];
+    if all.iter().flatten().any(|&n| n >= LARGEST) {
+        return None;
+    }
+    let space = |fill: usize, [h, w]: [usize; 2]| [fill, h, w];
+    let windows = Windows {
+        kernel: space(1, of.kernel),
+        stride: space(1, of.stride),
+        padding: space(0, of.padding),
+        dilation: space(1, of.dilation),
     };
-    let windows = Windows { kernel, stride, padding, dilation };
     let fits = (0..2).all(|d| {
         let (input, output) = (x.sizes()[2 + d], out.sizes()[2 + d]);
-        output_size(&windows, 1 + d, input, ceil) == Some(output)
+        output_size(&windows, 1 + d, input, of.ceil) == Some(output)
     });
     (fits && x.sizes()[..2] == out.sizes()[..2]).then_some(Pool { pooling, windows })
 }

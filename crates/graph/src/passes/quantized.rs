@@ -1,142 +1,127 @@
-//! Products and convolutions of quantized numbers, as exporters spell them: what is dequantized, and
+//! Products and convolutions of quantized values, as exporters spell them: what is dequantized, and
 //! multiplied in f32.
 //!
 //! | in the program | in the graph |
 //! | --- | --- |
-//! | `dequantize(quantize(x))`, parameters known | [`Op::Quantize`], [`Op::Dequantize`] |
-//! | a product or convolution of a dequantized input with dequantized constant weights | [`Op::QuantizedLinear`], [`Op::QuantizedConv`] of the numbers |
-//! | a product of an input quantized by parameters chosen from it, for the tensor or for each row | [`Op::QuantizedLinear`] of the input |
+//! | `dequantize(quantize(x))`, parameters known | [`Quantize`], [`Dequantize`] |
+//! | a product or convolution of a dequantized input with dequantized constant weights | [`QuantizedLinear`], [`QuantizedConvolution`] of the quantized values |
+//! | a product of an input quantized by parameters chosen from it, for the tensor or for each row | [`QuantizedLinear`] of the input |
 //! | the quantization of such a result | its `output` |
 //!
 //! The sums of the graph's nodes are exact, where those of the program round in f32: a result that is
-//! quantized again may differ by one where it falls between two numbers.
+//! quantized again may differ by one where it falls between two quantized values.
 
-use super::fuse;
-use super::links::Links;
-use crate::graph::{Graph, ValueId};
-use crate::node::{
-    Call, Convolution, Linear, Node, Op, QuantizedConvolution, QuantizedInput, QuantizedLinear,
-};
+use crate::graph::{Graph, NodeId, ValueId, argument, constant, meaning, own_producer};
+use crate::operation::{Fused, as_op, made_by};
+use crate::steps::conv::Convolution;
+use crate::steps::linear::Linear;
+use crate::steps::pointwise::Pointwise;
+use crate::steps::quantize::{Dequantize, Quantize};
+use crate::steps::quantized_conv::QuantizedConvolution;
+use crate::steps::quantized_linear::{QuantizedInput, QuantizedLinear};
+use crate::steps::relayout::Reshape;
+use ::ir::Kind;
 use kernels::compute::{Activation, Affine, PackedWeights, Quantization, QuantizedConv, WeightBits};
+use operator::Meaning;
+use operator::facts::{Affinity, Choice, ViewOf};
 use std::collections::HashMap;
-use tensor::{ScalarType, TensorMeta};
+use std::sync::Arc;
+use tensor::{ScalarType, TensorMeta, TensorView};
+
+/// Reshapes that are looked through between a product and what dequantizes its input.
+const MOST_RESHAPES: usize = 64;
 
 /// Constant weights that a program dequantizes.
+#[derive(Clone)]
 pub(super) struct Weights {
-    numbers: ValueId,
-    /// Whether the weights are the transpose of the numbers.
+    /// The quantized values.
+    values: ValueId,
+    /// Whether the weights are the transpose of the values.
     transposed: bool,
     scales: Vec<f32>,
-    /// The dimension of the numbers along which there is a scale for each, if not one for all.
+    /// The dimension of the values along which there is a scale for each, if not one for all.
     axis: Option<usize>,
 }
 
-/// The weights of a graph that nothing has changed yet, by the value that they become.
+/// The weights of a graph in which nothing is folded yet, by the value that they become.
 pub(super) fn weights(graph: &Graph) -> HashMap<ValueId, Weights> {
     let mut known = HashMap::new();
-    for node in &graph.nodes {
-        let Some(call) = node.op.as_call() else { continue };
-        let (Some(&input), Some(&out)) = (node.inputs.first(), node.outputs.first()) else { continue };
-        let found = match call.name() {
-            "aten::permute_copy.out" | "aten::t_copy.out" => transposition(graph, call, input, &known),
-            _ => dequantized(graph, node, call),
+    for node in graph.order() {
+        let (Some(meaning), Some(&out)) = (meaning(graph, node), graph.node(node).outputs().first()) else {
+            continue;
+        };
+        let found = match meaning {
+            Meaning::View(ViewOf::Permute(dims)) if dims[..] == [1, 0] => {
+                let weights = argument(graph, node, 0).and_then(|input| known.get(&input)).cloned();
+                weights.map(|w: Weights| Weights { transposed: !w.transposed, ..w })
+            }
+            Meaning::Dequantize(affinity) => dequantized(graph, node, affinity),
+            _ => None,
         };
         known.extend(found.map(|weights| (out, weights)));
     }
     known
 }
 
-fn transposition(
-    graph: &Graph,
-    call: &Call,
-    input: ValueId,
-    known: &HashMap<ValueId, Weights>,
-) -> Option<Weights> {
-    let weights = known.get(&input)?;
-    let swaps = match call.ints(1) {
-        Some(dims) => matches!(dims, [1, 0] | [-1, 0] | [1, -2] | [-1, -2]),
-        None => call.name() == "aten::t_copy.out",
-    };
-    let matrix = graph.meta(input).rank() == 2;
-    (swaps && matrix).then(|| Weights {
-        transposed: !weights.transposed,
-        scales: weights.scales.clone(),
-        ..*weights
-    })
-}
-
-fn dequantized(graph: &Graph, node: &Node, call: &Call) -> Option<Weights> {
-    let numbers = *node.inputs.first()?;
-    let (value, out) = (graph.get(numbers), graph.meta(*node.outputs.first()?));
+fn dequantized(graph: &Graph, node: NodeId, affinity: Affinity) -> Option<Weights> {
+    let values = argument(graph, node, 0)?;
+    let (meta, out) = (graph.meta(values), graph.meta(*graph.node(node).outputs().first()?));
     let plain = |m: &TensorMeta| m.dim_order().is_contiguous();
-    let kept = value.constant.is_some() && value.meta.dtype() == ScalarType::Char;
-    let floats = out.dtype() == ScalarType::Float && out.sizes() == value.meta.sizes();
-    if !(kept && floats && plain(&value.meta) && plain(out) && call.input_at(0) == Some(0)) {
+    let kept = graph.is_constant(values) && meta.dtype() == ScalarType::Char;
+    let floats = out.dtype() == ScalarType::Float && out.sizes() == meta.sizes();
+    if !(kept && floats && plain(meta) && plain(out)) {
         return None;
     }
-    match call.name() {
-        "quantized_decomposed::dequantize_per_tensor.out" => {
-            let (scale, zero) = (call.scalar(1)?.to_f64() as f32, call.int(2)?);
-            (zero == 0).then(|| Weights { numbers, transposed: false, scales: vec![scale], axis: None })
+    match affinity {
+        Affinity::Known { scale, zero: 0, .. } => {
+            Some(Weights { values, transposed: false, scales: vec![scale as f32], axis: None })
         }
-        "quantized_decomposed::dequantize_per_channel.out" => {
-            let rank = value.meta.rank();
-            let axis = call.int(3)?;
-            let axis = usize::try_from(if axis < 0 { axis + rank as i64 } else { axis }).ok()?;
-            let channels = *value.meta.sizes().get(axis)?;
-            let numbers_of = |position: usize| {
-                let v = *node.inputs.get(call.input_at(position)?)?;
-                let view = graph.get(v).view()?;
+        Affinity::ByAxis { scales, zeros, axis } => {
+            let channels = *meta.sizes().get(axis)?;
+            let vector = |position: usize| {
+                let view = graph.view(argument(graph, node, position)?)?;
                 (view.numel() == channels).then_some(view)
             };
-            let zeros = call.is_none(2) || numbers_of(2)?.bytes().iter().all(|&b| b == 0);
-            let scales = numbers_of(1)?;
-            let scales = match scales.dtype() {
-                ScalarType::Float => scales.storage::<f32>().ok()?.to_vec(),
-                ScalarType::Double => scales.storage::<f64>().ok()?.iter().map(|&s| s as f32).collect(),
-                _ => return None,
+            let zero = match zeros {
+                Some(at) => vector(at)?.bytes().iter().all(|&b| b == 0),
+                None => true,
             };
-            zeros.then_some(Weights { numbers, transposed: false, scales, axis: Some(axis) })
+            let scales = numbers(&vector(scales)?)?;
+            zero.then_some(Weights { values, transposed: false, scales, axis: Some(axis) })
         }
+        _ => None,
+    }
+}
+
+/// Elements of a tensor of f32 or f64.
+fn numbers(x: &TensorView<'_>) -> Option<Vec<f32>> {
+    match x.dtype() {
+        ScalarType::Float => Some(x.storage::<f32>().ok()?.to_vec()),
+        ScalarType::Double => Some(x.storage::<f64>().ok()?.iter().map(|&s| s as f32).collect()),
         _ => None,
     }
 }
 
 /// Rewrites quantizations whose parameters are known, and products and convolutions between them.
 pub(super) fn run(graph: &mut Graph, known: &HashMap<ValueId, Weights>) {
-    for i in 0..graph.nodes.len() {
-        if let Some(op) =
-            graph.nodes[i].op.as_call().and_then(|call| conversion(graph, &graph.nodes[i], call))
-        {
-            graph.nodes[i].op = op;
+    for node in graph.order() {
+        if let Some(kind) = conversion(graph, node) {
+            graph.set_kind(node, kind);
         }
     }
-    if !known.is_empty() {
-        let producers = graph.producers();
-        let nodes = graph.nodes.clone();
-        let find = |v: ValueId| producers[v.0].map(|p| &nodes[p]);
-        graph.nodes.clear();
-        for node in &nodes {
-            let new = match &node.op {
-                Op::Linear(linear) => product(graph, node, linear, known, &find),
-                Op::Conv(conv) => convolution(graph, node, conv, known, &find),
-                _ => None,
-            };
-            graph.nodes.push(new.unwrap_or_else(|| node.clone()));
+    if known.is_empty() {
+        return;
+    }
+    for node in graph.order() {
+        if let Some(&linear) = as_op::<Linear>(graph, node) {
+            product(graph, node, &linear, known);
+        } else if let Some(&conv) = as_op::<Convolution>(graph, node) {
+            convolution(graph, node, &conv, known);
         }
     }
-    graph.drop_unused_nodes();
 }
 
-/// The parameters at the second to fifth arguments of a quantization that is given numbers.
-fn quantization(call: &Call, dtype: ScalarType) -> Option<Quantization> {
-    let small = |p: usize| call.int(p).and_then(|v| i32::try_from(v).ok());
-    let affine = Affine { scale: call.scalar(1)?.to_f64() as f32, zero: small(2)? };
-    let q = Quantization { affine, low: small(3)?, high: small(4)? };
-    q.is_sound(signed(dtype)?).then_some(q)
-}
-
-/// Whether numbers of an 8-bit type are signed.
+/// Whether 8-bit values of a type are signed.
 fn signed(dtype: ScalarType) -> Option<bool> {
     match dtype {
         ScalarType::Char => Some(true),
@@ -145,115 +130,110 @@ fn signed(dtype: ScalarType) -> Option<bool> {
     }
 }
 
-fn conversion(graph: &Graph, node: &Node, call: &Call) -> Option<Op> {
-    let (&[from], &[to]) = (node.inputs.as_slice(), node.outputs.as_slice()) else { return None };
+/// The quantization, or what undoes it, that a call with known parameters means.
+fn conversion(graph: &Graph, node: NodeId) -> Option<Arc<dyn Kind>> {
+    let (&[from], &[to]) = (graph.node(node).inputs(), graph.node(node).outputs()) else { return None };
     let (from, to) = (graph.meta(from), graph.meta(to));
     if from.sizes() != to.sizes() || !from.dim_order().same_layout(to.dim_order(), from.sizes()) {
         return None;
     }
-    match call.name() {
-        "quantized_decomposed::quantize_per_tensor.out" if from.dtype() == ScalarType::Float => {
-            Some(Op::Quantize(quantization(call, to.dtype())?))
+    let sound = |scale: f64, zero: i64, low: i64, high: i64, dtype: ScalarType| {
+        let affine = Affine { scale: scale as f32, zero: i32::try_from(zero).ok()? };
+        let q = Quantization { affine, low: i32::try_from(low).ok()?, high: i32::try_from(high).ok()? };
+        q.is_sound(signed(dtype)?).then_some(q)
+    };
+    match meaning(graph, node)? {
+        Meaning::Quantize(Affinity::Known { scale, zero, low, high })
+            if from.dtype() == ScalarType::Float =>
+        {
+            Some(Fused::kind(Quantize(sound(scale, zero, low, high, to.dtype())?)))
         }
-        "quantized_decomposed::dequantize_per_tensor.out" if to.dtype() == ScalarType::Float => {
-            Some(Op::Dequantize(quantization(call, from.dtype())?.affine))
+        Meaning::Dequantize(Affinity::Known { scale, zero, low, high })
+            if to.dtype() == ScalarType::Float =>
+        {
+            Some(Fused::kind(Dequantize(sound(scale, zero, low, high, from.dtype())?.affine)))
         }
         _ => None,
     }
 }
 
-/// Where a product's input comes from, and how its numbers stand for it.
-fn input<'a>(
-    graph: &mut Graph,
-    x: ValueId,
-    find: &impl Fn(ValueId) -> Option<&'a Node>,
-) -> Option<(ValueId, QuantizedInput)> {
-    let mut node = find(x)?;
-    while let Op::Reshape = node.op {
-        node = find(node.inputs[0])?;
-    }
-    match &node.op {
-        Op::Dequantize(affine) => {
-            let numbers = node.inputs[0];
-            let input = QuantizedInput::Numbers(*affine);
-            if !graph.meta(numbers).dim_order().is_contiguous() {
-                return None;
-            }
-            if graph.meta(numbers).sizes() == graph.meta(x).sizes() {
-                return Some((numbers, input));
-            }
-            let meta = TensorMeta::contiguous(graph.meta(numbers).dtype(), graph.meta(x).sizes()).ok()?;
-            let shaped = graph.twin(numbers, meta);
-            graph.nodes.push(Node { op: Op::Reshape, inputs: vec![numbers], outputs: vec![shaped] });
-            Some((shaped, input))
+/// Where a product's input comes from, and how the values there stand for it; whether they have other sizes.
+fn input(graph: &Graph, x: ValueId) -> Option<(ValueId, QuantizedInput, bool)> {
+    let mut node = graph.producer(x)?;
+    for _ in 0..MOST_RESHAPES {
+        if as_op::<Reshape>(graph, node).is_none() {
+            break;
         }
-        Op::Call(call) => {
-            let (real, input) = dynamic(node, call, find)?;
-            let (real_meta, meta) = (graph.meta(real), graph.meta(x));
-            let same = real_meta.sizes() == meta.sizes() && real_meta.dim_order().is_contiguous();
-            (same && real_meta.dtype() == ScalarType::Float).then_some((real, input))
-        }
-        _ => None,
+        node = graph.producer(graph.node(node).inputs()[0])?;
     }
+    let meta = graph.meta(x);
+    if let Some(&Dequantize(affine)) = as_op(graph, node) {
+        let values = graph.node(node).inputs()[0];
+        let other = graph.meta(values).sizes() != meta.sizes();
+        let plain = graph.meta(values).dim_order().is_contiguous();
+        return plain.then_some((values, QuantizedInput::Numbers(affine), other));
+    }
+    let (real, input) = dynamic(graph, node)?;
+    let real_meta = graph.meta(real);
+    let same = real_meta.sizes() == meta.sizes() && real_meta.dim_order().is_contiguous();
+    (same && real_meta.dtype() == ScalarType::Float).then_some((real, input, false))
 }
 
 /// What is quantized by parameters that are chosen from it, if `node` dequantizes such a thing.
-fn dynamic<'a>(
-    node: &Node,
-    call: &Call,
-    find: &impl Fn(ValueId) -> Option<&'a Node>,
-) -> Option<(ValueId, QuantizedInput)> {
-    let named = |node: &'a Node, name: &str| node.op.as_call().filter(|call| call.name() == name);
-    let (quantize, choose) = match call.name() {
-        "quantized_decomposed::dequantize_per_tensor.Tensor_out" => (
-            "quantized_decomposed::quantize_per_tensor.Tensor_out",
-            "quantized_decomposed::choose_qparams.Tensor_out",
-        ),
-        "quantized_decomposed::dequantize_per_token.out" => (
-            "quantized_decomposed::quantize_per_token.out",
-            "quantized_decomposed::choose_qparams_per_token_asymmetric.out",
-        ),
-        _ => return None,
+fn dynamic(graph: &Graph, node: NodeId) -> Option<(ValueId, QuantizedInput)> {
+    let Meaning::Dequantize(Affinity::Computed { by_row, .. }) = meaning(graph, node)? else { return None };
+    let operands = |node: NodeId| -> Option<[ValueId; 3]> {
+        let at = |i: usize| argument(graph, node, i);
+        Some([at(0)?, at(1)?, at(2)?]).filter(|all| graph.node(node).inputs() == all)
     };
-    let &[numbers, scale, zero] = node.inputs.as_slice() else { return None };
-    let quantizer = find(numbers)?;
-    let quantizing = named(quantizer, quantize)?;
-    let &[x, q_scale, q_zero] = quantizer.inputs.as_slice() else { return None };
-    let chooser = find(scale)?;
-    let choosing = named(chooser, choose)?;
-    let agree = (q_scale, q_zero) == (scale, zero)
-        && chooser.outputs == [scale, zero]
-        && chooser.inputs == [x]
-        && [call, quantizing].iter().all(|c| (0..3).all(|p| c.input_at(p) == Some(p)));
-    let bounds = (i32::try_from(quantizing.int(3)?).ok()?, i32::try_from(quantizing.int(4)?).ok()?);
-    let input = if choosing.args.len() == 7 {
-        let range = (i32::try_from(choosing.int(1)?).ok()?, i32::try_from(choosing.int(2)?).ok()?);
-        let eps = choosing.scalar(3)?.to_f64() as f32;
-        let sane = eps > 0.0 && -128 <= range.0 && range.0 < range.1 && range.1 <= 127;
-        (sane && range == bounds).then_some(QuantizedInput::ByTensor { low: range.0, high: range.1, eps })
-    } else {
-        (bounds == (-128, 127)).then_some(QuantizedInput::ByRow)
+    let [values, scale, zero] = operands(node)?;
+    let quantizer = graph.producer(values)?;
+    let Meaning::Quantize(Affinity::Computed { by_row: rows, low, high }) = meaning(graph, quantizer)? else {
+        return None;
+    };
+    let [x, q_scale, q_zero] = operands(quantizer)?;
+    let chooser = graph.producer(scale)?;
+    let Meaning::ChooseAffinity(choice) = meaning(graph, chooser)? else { return None };
+    let agree = by_row == rows
+        && (q_scale, q_zero) == (scale, zero)
+        && graph.node(chooser).outputs() == [scale, zero]
+        && graph.node(chooser).inputs() == [x];
+    let input = match choice {
+        Choice::ByTensor { low: least, high: greatest, eps } if !by_row => {
+            let sane = eps > 0.0 && -128 <= least && least < greatest && greatest <= 127;
+            let input =
+                QuantizedInput::ByTensor { low: least as i32, high: greatest as i32, eps: eps as f32 };
+            (sane && (least, greatest) == (low, high)).then_some(input)
+        }
+        Choice::ByRow if by_row => ((low, high) == (-128, 127)).then_some(QuantizedInput::ByRow),
+        _ => None,
     };
     Some((x, input?)).filter(|_| agree)
 }
 
-/// The product of quantized numbers that a product means.
-fn product<'a>(
+/// Makes a product of quantized values of a product, if it means that.
+fn product(
     graph: &mut Graph,
-    node: &Node,
+    node: NodeId,
     linear: &Linear,
     known: &HashMap<ValueId, Weights>,
-    find: &impl Fn(ValueId) -> Option<&'a Node>,
-) -> Option<Node> {
-    let weights = known.get(&node.inputs[1]).filter(|_| !linear.residual)?;
+) -> Option<()> {
+    let inputs = graph.node(node).inputs().to_vec();
+    let weights = known.get(&inputs[1]).filter(|_| !linear.residual)?;
     let out_major = linear.out_major != weights.transposed;
-    let sizes = graph.meta(weights.numbers).sizes();
-    let k = *sizes.get(usize::from(out_major))?;
-    let along_outputs = weights.axis.is_none_or(|axis| axis == usize::from(!out_major));
+    let sizes = graph.meta(weights.values).sizes();
+    let &[first, second] = &**sizes else { return None };
+    let (k, inner_axis) = if out_major { (second, 1) } else { (first, 0) };
+    let along_outputs = weights.axis.is_none_or(|axis| axis != inner_axis);
     if !along_outputs || k > PackedWeights::MAX_ROWS {
         return None;
     }
-    let (x, input) = input(graph, node.inputs[0], find)?;
+    let (mut x, input, reshaped) = input(graph, inputs[0])?;
+    if reshaped {
+        let meta = TensorMeta::contiguous(graph.meta(x).dtype(), graph.meta(inputs[0]).sizes()).ok()?;
+        let reshape = graph.insert_before(node, Fused::kind(Reshape), &[x], [meta]);
+        x = graph.node(reshape).outputs()[0];
+    }
     let op = QuantizedLinear {
         input,
         out_major,
@@ -263,94 +243,109 @@ fn product<'a>(
         activation: linear.activation,
         output: None,
     };
-    rewritten(graph, node, Op::QuantizedLinear(op), x, weights)
+    rewrite(graph, node, Fused::kind(op), x, weights)
 }
 
-/// The convolution of quantized numbers that a convolution means.
-fn convolution<'a>(
+/// Makes a convolution of quantized values of a convolution, if it means that.
+fn convolution(
     graph: &mut Graph,
-    node: &Node,
+    node: NodeId,
     conv: &Convolution,
     known: &HashMap<ValueId, Weights>,
-    find: &impl Fn(ValueId) -> Option<&'a Node>,
-) -> Option<Node> {
-    let weights = known.get(&node.inputs[1]).filter(|_| !conv.residual)?;
+) -> Option<()> {
+    let inputs = graph.node(node).inputs().to_vec();
+    let weights = known.get(&inputs[1]).filter(|_| !conv.residual)?;
     let plain = !weights.transposed && weights.axis.is_none_or(|axis| axis == 0);
     if !plain || !QuantizedConv::supports(&conv.params) {
         return None;
     }
-    let dequantize = find(node.inputs[0])?;
-    let Op::Dequantize(affine) = dequantize.op else { return None };
-    let x = dequantize.inputs[0];
+    let (dequantize, &Dequantize(affine)) = made_by(graph, inputs[0])?;
+    let x = graph.node(dequantize).inputs()[0];
     let meta = graph.meta(x);
     let least = if signed(meta.dtype())? { -128 } else { 0 };
     let padded = (least..=least + 255).contains(&affine.zero);
-    if !padded || meta.dim_order() != graph.meta(node.inputs[0]).dim_order() {
+    if !padded || meta.dim_order() != graph.meta(inputs[0]).dim_order() {
         return None;
     }
     let op = QuantizedConvolution { conv: *conv, input: affine, output: None };
-    rewritten(graph, node, Op::QuantizedConv(op), x, weights)
+    rewrite(graph, node, Fused::kind(op), x, weights)
 }
 
-fn rewritten(graph: &mut Graph, node: &Node, op: Op, x: ValueId, weights: &Weights) -> Option<Node> {
-    let scales = fuse::constant(graph, &[weights.scales.len()], &weights.scales)?;
-    let inputs = [x, weights.numbers, scales].into_iter().chain(node.inputs[2..].iter().copied());
-    Some(Node { op, inputs: inputs.collect(), outputs: node.outputs.clone() })
-}
-
-/// Puts quantizations into the products and convolutions before them, and clamps of numbers into their
-/// bounds.
-pub(super) fn outputs(graph: &mut Graph) {
-    let mut links = Links::of(graph);
-    for i in 0..graph.nodes.len() {
-        quantize_producer(graph, &mut links, i);
-    }
-    links.finish(graph);
-}
-
-/// Puts node `i` into what makes its input, if it quantizes that and nobody else reads it. `None` if not.
-fn quantize_producer(graph: &mut Graph, links: &mut Links, i: usize) -> Option<()> {
-    let Op::Quantize(q) = graph.nodes[i].op else { return None };
-    let own = |v: ValueId| links.own(v);
-    let (from, out) = (graph.nodes[i].inputs[0], graph.nodes[i].outputs[0]);
-    let mut p = own(from)?;
-    let mut bounds = (q.low, q.high);
-    let mut steps = vec![i];
-    // Numbers that are clamped as reals and become numbers by the same parameters.
-    if let Op::Pointwise(program) = &graph.nodes[p].op
-        && let Some((low, high)) = program.as_clamp()
-        && let Some(d) = own(graph.nodes[p].inputs[0])
-        && let Op::Dequantize(affine) = graph.nodes[d].op
-        && affine == q.affine
-    {
-        bounds = (number(&q, low).max(q.low), number(&q, high).min(q.high));
-        steps.extend([p, d]);
-        p = own(graph.nodes[d].inputs[0])?;
-    }
-    let clamped = steps.len() > 1;
-    let (output, activation) = match &mut graph.nodes[p].op {
-        Op::QuantizedLinear(linear) => (&mut linear.output, linear.activation),
-        Op::QuantizedConv(conv) => (&mut conv.output, conv.conv.activation),
-        _ => return None,
-    };
-    match output {
-        None if !clamped && !matches!(activation, Activation::Unary(_)) => *output = Some(q),
-        Some(before) if clamped && before.affine == q.affine => {
-            let (low, high) = (before.low.max(bounds.0), before.high.min(bounds.1));
-            if low > high {
-                return None;
-            }
-            (before.low, before.high) = (low, high);
-        }
-        _ => return None,
-    }
-    steps.into_iter().for_each(|step| drop(links.remove(graph, step)));
-    let node = Node { outputs: vec![out], ..graph.nodes[p].clone() };
-    links.replace(graph, p, node);
+fn rewrite(
+    graph: &mut Graph,
+    node: NodeId,
+    kind: Arc<dyn Kind>,
+    x: ValueId,
+    weights: &Weights,
+) -> Option<()> {
+    let scales = constant(graph, &[weights.scales.len()], &weights.scales)?;
+    let bias = graph.node(node).inputs()[2..].to_vec();
+    let inputs: Vec<ValueId> = [x, weights.values, scales].into_iter().chain(bias).collect();
+    graph.rewrite(node, kind, &inputs);
     Some(())
 }
 
-/// The number of a real, without bounds but those of 32 bits.
-fn number(q: &Quantization, x: f32) -> i32 {
+/// Puts quantizations into the products and convolutions before them, and clamps of real numbers into their
+/// bounds.
+pub(super) fn outputs(graph: &mut Graph) {
+    for node in graph.order() {
+        quantize_producer(graph, node);
+    }
+}
+
+/// Puts a quantization, of what nobody else reads, into what makes that.
+fn quantize_producer(graph: &mut Graph, node: NodeId) -> Option<()> {
+    let &Quantize(q) = as_op(graph, node)?;
+    let input = |node: NodeId| graph.node(node).inputs()[0];
+    let mut producer = own_producer(graph, input(node))?;
+    let mut bounds = (q.low, q.high);
+    let mut between = Vec::new();
+    // Real numbers that are clamped between two quantizations of the same parameters.
+    if let Some(Pointwise(expression)) = as_op(graph, producer)
+        && let Some((low, high)) = expression.as_clamp()
+        && let Some(dequantize) = own_producer(graph, input(producer))
+        && let Some(&Dequantize(affine)) = as_op(graph, dequantize)
+        && affine == q.affine
+    {
+        bounds = (quantized(&q, low).max(q.low), quantized(&q, high).min(q.high));
+        between.extend([producer, dequantize]);
+        producer = own_producer(graph, input(dequantize))?;
+    }
+    let kind = with_output(graph, producer, q, bounds, !between.is_empty())?;
+    let inputs = graph.node(producer).inputs().to_vec();
+    graph.rewrite(node, kind, &inputs);
+    between.push(producer);
+    between.iter().for_each(|&other| graph.absorb(node, other));
+    between.into_iter().for_each(|other| graph.remove(other));
+    Some(())
+}
+
+/// The kind of a node with its result quantized, within bounds if it was clamped between two quantizations.
+fn with_output(
+    graph: &Graph,
+    node: NodeId,
+    q: Quantization,
+    bounds: (i32, i32),
+    clamped: bool,
+) -> Option<Arc<dyn Kind>> {
+    let output = |before: Option<Quantization>, activation: Activation| match before {
+        None if !clamped && !matches!(activation, Activation::Unary(_)) => Some(q),
+        Some(before) if clamped && before.affine == q.affine => {
+            let (low, high) = (before.low.max(bounds.0), before.high.min(bounds.1));
+            (low <= high).then_some(Quantization { low, high, ..before })
+        }
+        _ => None,
+    };
+    if let Some(&linear) = as_op::<QuantizedLinear>(graph, node) {
+        let output = Some(output(linear.output, linear.activation)?);
+        return Some(Fused::kind(QuantizedLinear { output, ..linear }));
+    }
+    let conv = *as_op::<QuantizedConvolution>(graph, node)?;
+    let output = Some(output(conv.output, conv.conv.activation)?);
+    Some(Fused::kind(QuantizedConvolution { output, ..conv }))
+}
+
+/// The quantized value of a real number, without bounds but those of 32 bits.
+fn quantized(q: &Quantization, x: f32) -> i32 {
     ((x * (1.0 / q.affine.scale)).round_ties_even() as i32).saturating_add(q.affine.zero)
 }

@@ -7,13 +7,12 @@
 //!
 //! All other passes, and the compute core, know f32.
 
-use super::twins::Twins;
-use crate::cast::{is_half, widen, widened};
-use crate::graph::{Constant, Graph, ValueId};
-use crate::node::{Call, CallArg, Node, Op};
-use crate::pointwise::Program;
-use kernels::compute::Unary;
-use operator::Results;
+use super::forms::Forms;
+use crate::graph::{Call, CallArg, Constant, Graph, NodeId, ValueId, facts};
+use crate::operation::{Fused, as_op, made_by};
+use crate::steps::cast::{Cast, is_half, widen, widened};
+use crate::steps::pointwise::Pointwise;
+use operator::{Expression, Facts, Results, Rounding, Unary};
 use std::collections::HashSet;
 use std::sync::Arc;
 use tensor::{ScalarType, bf16, f16};
@@ -25,143 +24,42 @@ const LARGEST: usize = 8 << 20;
 /// Bytes in f32 of all constants of a graph that are widened: a small file can name the same bytes many times.
 const BUDGET: usize = 1 << 30;
 
-/// Operators that move elements and change none. They are widened along with what they read: on their own they
-/// move fewer bytes as they are.
-const MOVES: &[&str] = &[
-    "aten::alias_copy.out",
-    "aten::as_strided_copy.out",
-    "aten::cat.out",
-    "aten::clone.out",
-    "aten::constant_pad_nd.out",
-    "aten::detach_copy.out",
-    "aten::expand_copy.out",
-    "aten::flip.out",
-    "aten::lift_fresh_copy.out",
-    "aten::permute_copy.out",
-    "aten::pixel_shuffle.out",
-    "aten::pixel_unshuffle.out",
-    "aten::repeat.out",
-    "aten::select_copy.int_out",
-    "aten::slice_copy.Tensor_out",
-    "aten::split_copy.Tensor_out",
-    "aten::split_with_sizes_copy.out",
-    "aten::squeeze_copy.dim_out",
-    "aten::squeeze_copy.dims_out",
-    "aten::stack.out",
-    "aten::t_copy.out",
-    "aten::transpose_copy.int_out",
-    "aten::unbind_copy.int_out",
-    "aten::unsqueeze_copy.out",
-    "aten::view_copy.out",
-    "dim_order_ops::_clone_dim_order.out",
-];
-
-/// Operators, other than those that move elements, whose results are elements of what they read, or numbers of
-/// the same magnitude: nothing is left to round.
-const EXACT: &[&str] = &[
-    "aten::abs.out",
-    "aten::amax.out",
-    "aten::amin.out",
-    "aten::max_pool2d_with_indices.out",
-    "aten::maximum.out",
-    "aten::minimum.out",
-    "aten::neg.out",
-    "aten::relu.out",
-    "aten::upsample_nearest2d.vec_out",
-    "aten::where.self_out",
-];
-
-/// The same, if the numbers that a call names are of the type of half precision.
-const EXACT_WITH_NUMBERS: &[&str] = &[
-    "aten::clamp.out",
-    "aten::eq.Scalar_out",
-    "aten::full_like.out",
-    "aten::hardtanh.out",
-    "aten::masked_fill.Scalar_out",
-];
-
-/// Operators that compute in f32 and round once.
-const ROUNDED: &[&str] = &[
-    "aten::_adaptive_avg_pool2d.out",
-    "aten::_log_softmax.out",
-    "aten::_native_batch_norm_legit_no_training.out",
-    "aten::_softmax.out",
-    "aten::add.Scalar_out",
-    "aten::add.out",
-    "aten::addmm.out",
-    "aten::avg_pool2d.out",
-    "aten::bmm.out",
-    "aten::convolution.out",
-    "aten::cos.out",
-    "aten::div.Scalar_out",
-    "aten::div.out",
-    "aten::elu.out",
-    "aten::erf.out",
-    "aten::exp.out",
-    "aten::gelu.out",
-    "aten::hardsigmoid.out",
-    "aten::hardswish.out",
-    "aten::leaky_relu.out",
-    "aten::linear.out",
-    "aten::log.out",
-    "aten::mean.out",
-    "aten::mm.out",
-    "aten::mul.Scalar_out",
-    "aten::mul.out",
-    "aten::native_group_norm.out",
-    "aten::native_layer_norm.out",
-    "aten::reciprocal.out",
-    "aten::rsqrt.out",
-    "aten::sigmoid.out",
-    "aten::silu.out",
-    "aten::sin.out",
-    "aten::sqrt.out",
-    "aten::sub.Scalar_out",
-    "aten::sub.out",
-    "aten::sum.IntList_out",
-    "aten::tanh.out",
-    "aten::upsample_bilinear2d.vec_out",
-];
-
 /// Widens calls, and converts where they meet others.
 pub(super) fn run(graph: &mut Graph) {
-    if !graph.values.iter().any(|v| is_half(v.meta.dtype())) {
+    if !graph.values().any(|v| is_half(graph.meta(v).dtype())) {
         return;
     }
-    let counts = graph.use_counts();
-    let mut pass = Pass { twins: Twins::new(graph, Op::Cast), large: HashSet::new(), budget: BUDGET };
-    for node in std::mem::take(&mut graph.nodes) {
-        match pass.kind(graph, &node, &counts) {
+    let mut pass = Pass { forms: Forms::new(Fused::kind(Cast)), large: HashSet::new(), budget: BUDGET };
+    for node in graph.order() {
+        match pass.kind(graph, node) {
             Some(kind) => pass.widen(graph, node, kind),
-            None => pass.twins.keep(node),
+            None => pass.forms.keep(graph, node),
         }
     }
-    pass.twins.finish(graph);
+    pass.forms.finish(graph);
     cast_once(graph);
 }
 
 /// Lets conversions to half precision, which round, read what is not rounded yet.
 fn cast_once(graph: &mut Graph) {
-    let producers = graph.producers();
-    for i in 0..graph.nodes.len() {
-        let node = &graph.nodes[i];
-        if !matches!(node.op, Op::Cast) {
+    for node in graph.order() {
+        if as_op::<Cast>(graph, node).is_none() {
             continue;
         }
-        let to = rounding(graph.meta(node.outputs[0]).dtype());
-        if let Some(p) = producers[node.inputs[0].0]
-            && let Op::Pointwise(program) = &graph.nodes[p].op
-            && to.is_some_and(|to| *program == Program::unary(to))
+        let (from, to) = (graph.node(node).inputs()[0], graph.node(node).outputs()[0]);
+        let rounds = rounding(graph.meta(to).dtype()).map(Expression::unary);
+        if let Some((before, Pointwise(expression))) = made_by(graph, from)
+            && rounds.as_ref() == Some(expression)
         {
-            graph.nodes[i].inputs[0] = graph.nodes[p].inputs[0];
+            let exact = graph.node(before).inputs()[0];
+            graph.set_input(node, 0, exact);
         }
     }
-    graph.drop_unused_nodes();
 }
 
 /// What a call is in f32.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum Widened {
     /// What it reads is rounded, and so is what it gives.
     Exact,
     /// What it gives is to be rounded.
@@ -170,7 +68,7 @@ enum Kind {
 
 struct Pass {
     /// In f32.
-    twins: Twins,
+    forms: Forms,
     /// Constants that are too large to be widened, and those moved.
     large: HashSet<ValueId>,
     /// What is left of [`BUDGET`].
@@ -179,100 +77,101 @@ struct Pass {
 
 impl Pass {
     /// What a call is in f32, if it is to compute in f32.
-    fn kind(&mut self, graph: &Graph, node: &Node, counts: &[usize]) -> Option<Kind> {
-        let Op::Call(call) = &node.op else { return None };
-        let half = |&v: &ValueId| is_half(graph.meta(v).dtype());
-        let dtype =
-            node.inputs.iter().chain(&node.outputs).find(|v| half(v)).map(|v| graph.meta(*v).dtype())?;
-        let name = call.name();
-        let moves = MOVES.contains(&name);
-        let kind = match name {
-            _ if moves || EXACT.contains(&name) => Kind::Exact,
-            _ if EXACT_WITH_NUMBERS.contains(&name) => numbers_are_of(call, dtype).then_some(Kind::Exact)?,
-            // The exponent is a number of the type.
-            "aten::pow.Tensor_Scalar_out" => numbers_are_of(call, dtype).then_some(Kind::Rounded)?,
-            _ if ROUNDED.contains(&name) => Kind::Rounded,
-            _ => return None,
+    fn kind(&mut self, graph: &Graph, node: NodeId) -> Option<Widened> {
+        let Facts { moves, rounding, .. } = facts(graph, node);
+        let (node, call) = (graph.node(node), graph.node(node).call()?);
+        let meta = |v: ValueId| self.forms.meta(graph, v);
+        let half = |&v: &ValueId| is_half(meta(v).dtype());
+        let dtype = node.inputs().iter().chain(node.outputs()).find(|v| half(v)).map(|&v| meta(v).dtype())?;
+        let kind = match rounding {
+            Rounding::Exact => Widened::Exact,
+            Rounding::ExactWithNumbers => numbers_are_of(call, dtype).then_some(Widened::Exact)?,
+            Rounding::OnceWithNumbers => numbers_are_of(call, dtype).then_some(Widened::Rounded)?,
+            Rounding::Once => Widened::Rounded,
+            Rounding::Unknown => return None,
         };
         let known = call.kernel.results() == Results::Elements
             && call.kernel.dtypes().contains(ScalarType::Float)
             && !names_a_type(call);
-        let is_constant = |v: &ValueId| graph.get(*v).constant.is_some();
+        let is_constant = |v: &ValueId| graph.is_constant(*v);
         // Operands of two types are promoted, and one of f32 says that the result is.
-        let same = |v: &ValueId| !half(v) || graph.meta(*v).dtype() == dtype;
-        let reads = |v: &ValueId| same(v) && graph.meta(*v).dtype() != ScalarType::Float;
-        let writes = |v: &ValueId| {
-            same(v) && half(v) || graph.meta(*v).dtype() == ScalarType::Bool || counts[v.0] == 0
-        };
-        let large = |v: &ValueId| {
-            self.large.contains(v) || is_constant(v) && half(v) && graph.meta(*v).nbytes() > LARGEST
-        };
-        if node.inputs.iter().any(large) {
+        let same = |v: &ValueId| !half(v) || meta(*v).dtype() == dtype;
+        let reads = |v: &ValueId| same(v) && meta(*v).dtype() != ScalarType::Float;
+        let writes =
+            |v: &ValueId| same(v) && half(v) || meta(*v).dtype() == ScalarType::Bool || !graph.is_used(*v);
+        let large =
+            |v: &ValueId| self.large.contains(v) || is_constant(v) && half(v) && meta(*v).nbytes() > LARGEST;
+        if node.inputs().iter().any(large) {
             if moves {
-                self.large.extend(&node.outputs);
+                self.large.extend(node.outputs());
             }
             return None;
         }
         let new_constants =
-            node.inputs.iter().filter(|v| is_constant(v) && half(v) && self.twins.get(**v).is_none());
-        let wide: usize = new_constants.map(|v| 2 * graph.meta(*v).nbytes()).sum();
+            node.inputs().iter().filter(|v| is_constant(v) && half(v) && !self.forms.is_preferred(**v));
+        let wide: usize = new_constants.map(|&v| 2 * meta(v).nbytes()).sum();
         let widened = known
             && wide <= self.budget
-            && node.inputs.iter().any(half)
-            && node.inputs.iter().all(reads)
-            && node.outputs.iter().all(writes)
+            && node.inputs().iter().any(half)
+            && node.inputs().iter().all(reads)
+            && node.outputs().iter().all(writes)
+            // On their own, operators that move elements move fewer bytes as they are.
             && (!moves
-                || node.inputs.iter().any(|v| self.twins.get(*v).is_some())
-                || node.inputs.iter().all(is_constant));
+                || node.inputs().iter().any(|&v| self.forms.is_preferred(v))
+                || node.inputs().iter().all(is_constant));
         widened.then_some(kind)
     }
 
-    fn widen(&mut self, graph: &mut Graph, mut node: Node, kind: Kind) {
-        if let Op::Call(call) = &mut node.op {
-            call.prepared = None;
+    fn widen(&mut self, graph: &mut Graph, node: NodeId, kind: Widened) {
+        if let Some(call) = graph.node(node).call().filter(|call| call.prepared.is_some()) {
+            let call = Call { prepared: None, ..call.clone() };
+            graph.set_kind(node, call);
         }
-        for i in 0..node.inputs.len() {
-            node.inputs[i] = self.twin(graph, node.inputs[i]);
+        for slot in 0..graph.node(node).inputs().len() {
+            let v = graph.node(node).inputs()[slot];
+            let wide = self.wide(graph, node, v);
+            graph.set_input(node, slot, wide);
         }
-        let mut rounded = Vec::new();
-        for v in &mut node.outputs {
-            let dtype = graph.meta(*v).dtype();
-            if let Some(to) = rounding(dtype)
-                && let Some(meta) = widened(graph.meta(*v))
-            {
-                self.twins.write(graph, v, meta.clone());
-                if kind == Kind::Rounded {
-                    let (twin, exact) = (*v, graph.twin(*v, meta));
-                    *v = exact;
-                    let program = Op::Pointwise(Program::unary(to));
-                    rounded.push(Node { op: program, inputs: vec![exact], outputs: vec![twin] });
-                }
-            } else {
-                self.twins.written([&*v]);
+        for v in graph.node(node).outputs().to_vec() {
+            let Some(to) = rounding(graph.meta(v).dtype()) else { continue };
+            let Some(meta) = widened(graph.meta(v)) else { continue };
+            if kind == Widened::Exact {
+                self.forms.write(graph, v, meta);
+                continue;
             }
+            // Whoever has read the result reads what rounds it.
+            let uses = graph.uses(v).to_vec();
+            let own = graph.meta(v).clone();
+            let round = Fused::kind(Pointwise(Expression::unary(to)));
+            let rounds = graph.insert_after(node, round, &[v], [own]);
+            let (rounded, origins) = (graph.node(rounds).outputs()[0], graph.node(node).origins().to_vec());
+            uses.into_iter().for_each(|used| graph.replace_use(used, rounded));
+            graph.set_value_origin(rounded, graph.value(v).origin());
+            graph.set_origins(rounds, &origins);
+            graph.set_meta(v, meta.clone());
+            self.forms.write(graph, rounded, meta);
         }
-        self.twins.push(node);
-        rounded.into_iter().for_each(|node| self.twins.push(node));
     }
 
     /// The value in f32.
-    fn twin(&mut self, graph: &mut Graph, v: ValueId) -> ValueId {
+    fn wide(&mut self, graph: &mut Graph, node: NodeId, v: ValueId) -> ValueId {
+        if let Some(wide) = self.forms.existing(v) {
+            return wide;
+        }
         let meta = graph.meta(v);
         if !is_half(meta.dtype()) {
             return v;
         }
-        if let Some(twin) = self.twins.get(v) {
-            return twin;
-        }
         let Some(meta) = widened(meta) else { return v };
-        match graph.get(v).view().as_ref().and_then(widen) {
+        match graph.view(v).as_ref().and_then(widen) {
             Some(wide) => {
                 self.budget = self.budget.saturating_sub(wide.bytes().len());
-                let twin = graph.constant(meta, Constant::Computed(Arc::new(wide)));
-                self.twins.set(v, twin);
-                twin
+                let wide = graph.constant(meta, Constant::Computed(Arc::new(wide)));
+                graph.set_value_origin(wide, graph.value(v).origin());
+                self.forms.set(v, wide);
+                wide
             }
-            None => self.twins.convert(graph, v, meta),
+            None => self.forms.preferred(graph, node, v, meta),
         }
     }
 }

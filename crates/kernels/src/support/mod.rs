@@ -9,6 +9,7 @@ pub(crate) mod dtype;
 pub(crate) mod lanes;
 pub(crate) mod layout;
 pub(crate) mod map;
+pub(crate) mod meaning;
 pub(crate) mod picks;
 pub(crate) mod quantized;
 pub(crate) mod reduce;

@@ -507,5 +507,5 @@ pub(crate) fn number_of(value: &Value) -> Option<Scalar> {
 pub(crate) fn writes_only_its_outs(call: &KernelStep) -> bool {
     let schema = call.kernel.schema();
     let trailing = schema.args.iter().rev().take_while(|a| a.written).count();
-    trailing == schema.written().count() || schema.name == "aten::copy_"
+    trailing == schema.written().count() || call.kernel.facts().overwrites
 }

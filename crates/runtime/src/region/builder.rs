@@ -4,7 +4,7 @@ use crate::call::State;
 use crate::raise::{DefId, DefUse, Position, number_of, writes_only_its_outs};
 use crate::step::{ArgStep, Chain, KernelStep, OutStep, Step};
 use crate::value::{Id, Storage, Value};
-use graph::{Call, CallArg, CallOut, Constant, Graph, Op, ValueId};
+use graph::{Call, CallArg, CallOut, Constant, Fused, Graph, Reshape, ValueId};
 use operator::Results;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -293,10 +293,11 @@ impl<'m> Builder<'m> {
             return None;
         }
         self.live_out += live_out;
-        let outputs: Vec<ValueId> = written.iter().map(|(_, m)| self.graph.value(m.clone())).collect();
-        outputs.iter().for_each(|&v| self.graph.set_origin(v, self.place));
-        let kernel = Arc::clone(&call.kernel);
-        self.graph.node(Op::Call(Call { kernel, prepared: None, args, outs }), inputs, outputs.clone());
+        let call = Call::new(Arc::clone(&call.kernel), args, outs);
+        self.graph.set_origin(self.place);
+        let node = self.graph.append(call, &inputs, written.iter().map(|(_, m)| m.clone()));
+        self.graph.set_origin(Place::default());
+        let outputs = self.graph.node(node).outputs().to_vec();
         for ((def, (id, meta)), value) in defs.iter().zip(written).zip(outputs) {
             self.written_sizes.insert(id, *meta.sizes());
             if let Some(def) = *def {
@@ -425,10 +426,15 @@ impl<'m> Builder<'m> {
             }
             let bytes = Constant::Shared(Arc::new(self.state.constants[index].clone()));
             let meta = t.meta.clone().with_dynamism(ShapeDynamism::Static);
-            let value = self.graph.constant(meta, bytes);
+            let value = match self.replay_folded(id, &meta) {
+                Some(value) => {
+                    self.graph.set_constant(value, bytes);
+                    value
+                }
+                None => self.graph.constant(meta, bytes),
+            };
             self.constants.insert(id, value);
             self.added.push(Added::Constant(id));
-            self.tell(id, value);
             return Some(value);
         }
         let reach = self.def_use.read(self.at, id)?;
@@ -455,9 +461,8 @@ impl<'m> Builder<'m> {
         if written.dtype() != meta.dtype() || written.numel() != meta.numel() || !plain {
             return None;
         }
-        let view = self.graph.value(meta);
-        self.graph.node(Op::Reshape, vec![found], vec![view]);
-        Some(view)
+        let node = self.graph.append(Fused::new(Reshape), &[found], [meta]);
+        self.graph.node(node).outputs().first().copied()
     }
 
     /// The input that is a tensor as the region finds it.
@@ -491,25 +496,21 @@ impl<'m> Builder<'m> {
         Some(value)
     }
 
-    /// Adds the call that gave a constant, if it was folded.
-    fn tell(&mut self, id: Id, value: ValueId) {
-        let Some(at) = self.def_use.folded(id).filter(|_| self.told < TOLD) else { return };
+    /// Adds the call that gave a constant, if it was folded: its result.
+    fn replay_folded(&mut self, id: Id, meta: &TensorMeta) -> Option<ValueId> {
+        let at = self.def_use.folded(id).filter(|_| self.told < TOLD)?;
         let (chain, instruction) = self.def_use.instruction(at);
-        let Some(Step::Folded(call)) = self.chains.get(chain).and_then(|c| c.steps.get(instruction)) else {
-            return;
-        };
+        let Some(Step::Folded(call)) = self.chains.get(chain)?.steps.get(instruction) else { return None };
         if !matches!(call.outs[..], [OutStep::Tensor(_)]) {
-            return;
+            return None;
         }
         self.told += 1;
         let mut inputs = Vec::new();
         let args: Option<Vec<_>> = call.args.iter().map(|arg| self.arg(*arg, &mut inputs)).collect();
-        if let Some(args) = args {
-            let kernel = Arc::clone(&call.kernel);
-            let call = Call { kernel, prepared: None, args, outs: vec![CallOut::Tensor] };
-            self.graph.node(Op::Call(call), inputs, vec![value]);
-        }
         self.told -= 1;
+        let call = Call::new(Arc::clone(&call.kernel), args?, vec![CallOut::Tensor]);
+        let node = self.graph.append(call, &inputs, [meta.clone()]);
+        self.graph.node(node).outputs().first().copied()
     }
 
     /// Makes what something behind the region can read a result of the graph, and gives the ids of the results.

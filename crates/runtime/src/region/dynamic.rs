@@ -17,7 +17,7 @@ use crate::method::Method;
 use crate::raise::{DefUse, number_of};
 use crate::step::{Chain, KernelStep, OutStep};
 use crate::value::{Id, TensorValue};
-use graph::{Executable, Packs};
+use graph::{Executable, Graph, Packs};
 use operator::KernelContext;
 use std::collections::{HashSet, VecDeque};
 use std::ops::Range;
@@ -38,6 +38,8 @@ const REMEMBERED: usize = 16;
 const FAILURES: u32 = 4;
 
 pub(crate) struct DynamicRegion {
+    /// The graph for the upper bounds of all sizes, before any pass, if it is kept.
+    pub(crate) graph: Option<Graph>,
     def_use: Arc<DefUse>,
     chain: usize,
     range: Range<usize>,
@@ -84,7 +86,12 @@ impl DynamicRegion {
                 return None;
             }
         }
+        let graph = method.keep_graphs.then(|| {
+            builder.outputs(run.positions(def_use).end);
+            builder.graph.clone()
+        });
         Some(Self {
+            graph,
             def_use: Arc::clone(def_use),
             chain: run.chain,
             range: run.range.clone(),
@@ -106,6 +113,7 @@ impl DynamicRegion {
             Ok(Plan { key: plan.key.clone(), lowered, used: plan.used })
         };
         Ok(Self {
+            graph: self.graph.clone(),
             def_use: Arc::clone(&self.def_use),
             chain: self.chain,
             range: self.range.clone(),
@@ -272,7 +280,7 @@ impl DynamicRegion {
             builder.left_behind(|id| keys.contains(&id) || def_use.is_mentioned_outside(id, &positions));
         let numbers = builder.numbers.iter().map(|(&id, &number)| (id, number)).collect();
         let executable = Executable::with_packs(builder.graph, ctx, packs).ok()?;
-        Some(Lowered { executable, args, outs, sizes, numbers, views })
+        Some(Lowered { graph: None, executable, args, outs, sizes, numbers, views })
     }
 }
 

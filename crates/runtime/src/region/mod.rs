@@ -19,7 +19,7 @@ use crate::raise::{DefUse, Position};
 use crate::step::{ArgStep, KernelStep, OutStep, RegionStep, Step};
 use crate::value::Id;
 use builder::{Builder, Sizes};
-use graph::Executable;
+use graph::{Executable, Graph};
 use operator::KernelContext;
 use std::ops::Range;
 use std::sync::Arc;
@@ -38,8 +38,20 @@ pub(crate) enum Region {
     Dynamic(Box<DynamicRegion>),
 }
 
+impl Region {
+    /// The graph, before any pass, if it is kept.
+    pub(crate) fn graph(&self) -> Option<&Graph> {
+        match self {
+            Self::Fixed(lowered) => lowered.graph.as_ref(),
+            Self::Dynamic(region) => region.graph.as_ref(),
+        }
+    }
+}
+
 /// A region, lowered: what runs, on which values, and what it leaves in the table besides.
 pub(crate) struct Lowered {
+    /// The graph before any pass, if it is kept.
+    pub(crate) graph: Option<Graph>,
     pub(crate) executable: Executable,
     pub(crate) args: Box<[ArgStep]>,
     pub(crate) outs: Box<[OutStep]>,
@@ -63,6 +75,7 @@ impl Lowered {
     fn fork(&self) -> crate::Result<Self> {
         let executable = self.executable.fork().map_err(|e| crate::Error::Unsupported(e.to_string()))?;
         Ok(Self {
+            graph: self.graph.clone(),
             executable,
             args: self.args.clone(),
             outs: self.outs.clone(),
@@ -206,8 +219,9 @@ fn fixed(method: &Method, def_use: &DefUse, run: &Run) -> Option<Box<Lowered>> {
     let outs = builder.outputs(positions.end);
     let args = builder.input_args();
     let ctx = KernelContext::new(&method.pool, &method.scratch, &method.generator).with_isa(method.isa);
+    let graph = method.keep_graphs.then(|| builder.graph.clone());
     let executable = Executable::new(builder.graph, &ctx).ok()?;
     let lowered =
-        Lowered { executable, args, outs, sizes: Vec::new(), numbers: Vec::new(), views: Vec::new() };
+        Lowered { graph, executable, args, outs, sizes: Vec::new(), numbers: Vec::new(), views: Vec::new() };
     Some(Box::new(lowered))
 }

@@ -2,8 +2,10 @@
 //! named data. The text may change from release to release.
 
 mod flat_tensor;
+mod graph;
 mod program;
 
+pub use graph::{Stage, graphs, stages};
 pub use program::instruction;
 
 use crate::Result;

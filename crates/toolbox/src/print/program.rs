@@ -227,7 +227,7 @@ fn arena(tensor: &Tensor) -> String {
 }
 
 /// A source frame: `model.py:12 in forward`.
-fn frame(frame: &Frame) -> String {
+pub(super) fn frame(frame: &Frame) -> String {
     let file = frame.filename.as_deref().unwrap_or("?");
     format!("{file}:{} in {}", frame.lineno, frame.name.as_deref().unwrap_or("?"))
 }

@@ -4,7 +4,7 @@ use super::emit::In;
 use super::{FROM_IMAGE, Form, Raise};
 use crate::error::{Result, fail};
 use crate::payload::{Binary, Node, Unary};
-use graph::{Instr, Op, Program, ValueId};
+use graph::{Expression, Instr, Pointwise, ValueId};
 use tensor::ScalarType;
 
 impl Raise<'_> {
@@ -35,7 +35,7 @@ impl Raise<'_> {
             self.emit.call(name, args, dtype, &sizes)
         };
         let real = |x: f32| In::Real(f64::from(x));
-        let program = |instrs: Vec<Instr>| Op::Pointwise(Program { instrs });
+        let program = |instrs: Vec<Instr>| Pointwise(Expression { instrs });
         let op = match f {
             Unary::Clamp => return Ok(x),
             Unary::Hardswish if dtype == ScalarType::Float => {
@@ -150,7 +150,7 @@ impl Raise<'_> {
         };
         let (dtype, sizes) = (self.emit.dtype(x), self.emit.sizes(x));
         let (x, slope) = (self.emit.cast(x, ScalarType::Float)?, self.emit.cast(slope, ScalarType::Float)?);
-        let op = Op::Pointwise(Program { instrs: leaky(Instr::Input(1)) });
+        let op = Pointwise(Expression { instrs: leaky(Instr::Input(1)) });
         let id = self.emit.node(op, vec![x, slope], ScalarType::Float, &sizes)?;
         let id = self.emit.cast(id, dtype)?;
         self.set_like(node, form, id)

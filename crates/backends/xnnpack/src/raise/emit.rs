@@ -1,7 +1,7 @@
 //! The only place that knows how nodes are added to a graph.
 
 use crate::error::{Error, Result, fail};
-use graph::{Call, CallArg, CallOut, Constant, Graph, Op, ValueId};
+use graph::{Call, CallArg, CallOut, Constant, Fused, Graph, Operation, Reshape, ValueId};
 use operator::KernelRegistry;
 use std::sync::Arc;
 use tensor::{Scalar, ScalarType, Tensor, TensorMeta};
@@ -33,8 +33,8 @@ impl<'k> Emit<'k> {
         Self { graph: Graph::new(), kernels, bytes }
     }
 
-    /// A value that a node writes, contiguous.
-    fn written(&mut self, dtype: ScalarType, sizes: &[usize]) -> Result<ValueId> {
+    /// The meta of a value that a node writes, contiguous.
+    fn written(&mut self, dtype: ScalarType, sizes: &[usize]) -> Result<TensorMeta> {
         let meta = TensorMeta::contiguous(dtype, sizes)?;
         let left = self.bytes.checked_sub(meta.nbytes());
         self.bytes = left.ok_or_else(|| {
@@ -44,7 +44,7 @@ impl<'k> Emit<'k> {
                 self.bytes
             ))
         })?;
-        Ok(self.graph.value(meta))
+        Ok(meta)
     }
 
     /// Type, sizes and layout of a value.
@@ -75,17 +75,15 @@ impl<'k> Emit<'k> {
     /// A node of the graph's own kinds with one result, contiguous.
     pub(crate) fn node(
         &mut self,
-        op: Op,
+        operation: impl Operation,
         inputs: Vec<ValueId>,
         dtype: ScalarType,
         sizes: &[usize],
     ) -> Result<ValueId> {
-        let out = match op {
-            Op::Reshape => self.graph.value(TensorMeta::contiguous(dtype, sizes)?),
-            _ => self.written(dtype, sizes)?,
-        };
-        self.graph.node(op, inputs, vec![out]);
-        Ok(out)
+        let free = (&operation as &dyn std::any::Any).is::<Reshape>();
+        let meta = if free { TensorMeta::contiguous(dtype, sizes)? } else { self.written(dtype, sizes)? };
+        let node = self.graph.append(Fused::new(operation), &inputs, [meta]);
+        Ok(self.graph.node(node).outputs()[0])
     }
 
     /// A call of an operator with one result, contiguous.
@@ -142,11 +140,11 @@ impl<'k> Emit<'k> {
                 kernel.schema().name
             ));
         }
-        let outputs =
+        let metas =
             outs.iter().map(|(dtype, sizes)| self.written(*dtype, sizes)).collect::<Result<Vec<_>>>()?;
-        let outs = vec![CallOut::Tensor; outs.len()];
-        self.graph.node(Op::Call(Call { kernel, prepared: None, args: list, outs }), inputs, outputs.clone());
-        Ok(outputs)
+        let call = Call::new(kernel, list, vec![CallOut::Tensor; outs.len()]);
+        let node = self.graph.append(call, &inputs, metas);
+        Ok(self.graph.node(node).outputs().to_vec())
     }
 
     /// The same elements under other sizes.
@@ -155,7 +153,7 @@ impl<'k> Emit<'k> {
             return Ok(value);
         }
         let dtype = self.dtype(value);
-        self.node(Op::Reshape, vec![value], dtype, sizes)
+        self.node(Reshape, vec![value], dtype, sizes)
     }
 
     /// Dimensions in another order: for each of the result the input's.

@@ -9,7 +9,8 @@ use super::image::Spec;
 use super::{Form, Raise, scalar_type};
 use crate::error::{Error, Result, fail};
 use crate::payload::{Binary, Datatype, Node, Op as NodeOp, Quantization};
-use graph::{Affine, Op, QuantizedConvolution, QuantizedInput, QuantizedLinear, ValueId, WeightBits};
+use graph::{Affine, Dequantize, Quantize, QuantizedConvolution, QuantizedInput, QuantizedLinear};
+use graph::{ValueId, WeightBits};
 use kernels::compute::{Activation, ConvParams, Layout, PackedWeights, QuantizedConv};
 use tensor::{DimOrder, ScalarType, Tensor, TensorMeta, TensorView};
 
@@ -71,14 +72,14 @@ impl Raise<'_> {
 
     fn dequantize(&mut self, id: ValueId, affine: Affine) -> Result<ValueId> {
         let sizes = self.emit.sizes(id);
-        self.emit.node(Op::Dequantize(affine), vec![id], ScalarType::Float, &sizes)
+        self.emit.node(Dequantize(affine), vec![id], ScalarType::Float, &sizes)
     }
 
     fn quantize(&mut self, id: ValueId, q: Quantizer, affine: Affine, bounds: (f32, f32)) -> Result<ValueId> {
         let id = self.emit.cast(id, ScalarType::Float)?;
         let (sizes, dtype) =
             (self.emit.sizes(id), if q.signed { ScalarType::Char } else { ScalarType::Byte });
-        self.emit.node(Op::Quantize(q.within(affine, bounds)), vec![id], dtype, &sizes)
+        self.emit.node(Quantize(q.within(affine, bounds)), vec![id], dtype, &sizes)
     }
 
     /// The reals of a value, of which `id` is a form.
@@ -295,7 +296,7 @@ impl Raise<'_> {
         };
         let last = dims.len() - 1;
         dims[last] = outputs;
-        let id = self.emit.node(Op::QuantizedLinear(op), ids, ScalarType::Float, &dims)?;
+        let id = self.emit.node(op, ids, ScalarType::Float, &dims)?;
         let id = self.stored(node, id)?;
         self.set_plain(node, id)
     }
@@ -309,7 +310,7 @@ impl Raise<'_> {
         if self.emit.dtype(plain) == ScalarType::Float {
             return Ok(plain);
         }
-        let view = self.emit.graph.get(plain).view().ok_or_else(|| Error::new("a bias without bytes"))?;
+        let view = self.emit.graph.view(plain).ok_or_else(|| Error::new("a bias without bytes"))?;
         let wide: Vec<f32> = match view.dtype() {
             ScalarType::Half => view.storage::<tensor::f16>()?.iter().map(|x| x.to_f32()).collect(),
             ScalarType::BFloat16 => view.storage::<tensor::bf16>()?.iter().map(|x| x.to_f32()).collect(),
@@ -394,7 +395,7 @@ impl Raise<'_> {
         let last = dims.len() - 1;
         dims[last] = outputs;
         let dtype = if to.signed { ScalarType::Char } else { ScalarType::Byte };
-        let id = self.emit.node(Op::QuantizedLinear(op), ids, dtype, &dims)?;
+        let id = self.emit.node(op, ids, dtype, &dims)?;
         self.set_plain(node, id)
     }
 
@@ -472,7 +473,7 @@ impl Raise<'_> {
             activation: Activation::Identity,
         };
         let output = Some(to.within(to.units(), node.bounds));
-        let op = Op::QuantizedConv(QuantizedConvolution { conv, input: from.units(), output });
+        let op = QuantizedConvolution { conv, input: from.units(), output };
         let dtype = if to.signed { ScalarType::Char } else { ScalarType::Byte };
         let id = self.emit.node(op, ids, dtype, &spec.out)?;
         self.set_image(node, id)

@@ -12,77 +12,18 @@ use super::simd::{Op, Portable, Simd, dispatch};
 use super::split::ELEMENTS;
 use pool::Pool;
 
-/// A function of one element. Errors: see each, in ulp of the exact result; without a word, the result
-/// is correctly rounded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Unary {
-    /// `-x`
-    Neg,
-    /// `|x|`
-    Abs,
-    /// `max(x, 0)`; NaN stays.
-    Relu,
-    /// `1 / x`
-    Reciprocal,
-    /// Square root.
-    Sqrt,
-    /// `1 / sqrt(x)`; 1.5 ulp.
-    Rsqrt,
-    /// `x^2`
-    Square,
-    /// `e^x`; 1 ulp.
-    Exp,
-    /// Natural logarithm; 1 ulp.
-    Log,
-    /// Sine; 1.5 ulp.
-    Sin,
-    /// Cosine; 1.5 ulp.
-    Cos,
-    /// Hyperbolic tangent; 2 ulp.
-    Tanh,
-    /// `1 / (1 + e^-x)`; 3 ulp.
-    Sigmoid,
-    /// `x / (1 + e^-x)`; 4 ulp.
-    Silu,
-    /// Error function; 2 ulp.
-    Erf,
-    /// `x (1 + erf(x / sqrt 2)) / 2`; 4 ulp, below zero of `max(1, |x|)`.
-    Gelu,
-    /// The form of [`Unary::Gelu`] by tanh; error the same.
-    GeluTanh,
-    /// `min(max(x + 3, 0), 6) / 6`; 1 ulp.
-    Hardsigmoid,
-    /// `x min(max(x + 3, 0), 6) / 6`; 2 ulp.
-    Hardswish,
-    /// The nearest float16, ties to even; infinity beyond them.
-    RoundToHalf,
-    /// The nearest bfloat16, ties to even; infinity beyond them.
-    RoundToBfloat16,
-}
+pub use operator::{Binary, Unary};
 
-/// A function of two elements.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Binary {
-    /// `a + b`
-    Add,
-    /// `a - b`
-    Sub,
-    /// `a * b`
-    Mul,
-    /// `a / b`
-    Div,
-    /// The greater; NaN if either is.
-    Maximum,
-    /// The lesser; NaN if either is.
-    Minimum,
-}
-
-impl Binary {
-    /// Whether the operands may change places. Of two NaNs, either may be the result.
-    pub fn commutes(self) -> bool {
-        !matches!(self, Binary::Sub | Binary::Div)
-    }
-}
+// Errors, in ulp of the exact result; what is not named is correctly rounded.
+//
+// | function | error |
+// | --- | --- |
+// | `Exp`, `Log`, `Hardsigmoid` | 1 |
+// | `Rsqrt`, `Sin`, `Cos` | 1.5 |
+// | `Tanh`, `Erf`, `Hardswish` | 2 |
+// | `Sigmoid` | 3 |
+// | `Silu` | 4 |
+// | `Gelu`, `GeluTanh` | 4, below zero of `max(1, |x|)` |
 
 /// `out[i] = op(x[i])`, divided among the threads of `pool` if there is much of it.
 ///

@@ -1,14 +1,57 @@
-//! The step of [`Op::Relayout`](crate::Op::Relayout).
+//! Changes of sizes and layout: [`Reshape`], which runs nothing, and [`Relayout`].
 
-use crate::layouts::image_layout;
+use super::{Step, Writes, only};
+use crate::layouts::{Lies, image_layout};
+use crate::operation::{Lowered, Lowering, Operation};
 use kernels::compute::{Isa, Layout, MatMut, MatRef, copy};
 use operator::{KernelContext, Result};
-use tensor::{ScalarType, TensorMeta, TensorView, TensorViewMut};
+use tensor::{ScalarType, TensorMeta, TensorView};
 
 /// Rows and columns of a block of bytes.
 const BYTES: usize = 64;
 /// Rows of a transposition that a task copies.
 const ROWS: usize = 256;
+
+/// The same bytes under other sizes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Reshape;
+
+impl Operation for Reshape {
+    fn name(&self) -> &str {
+        "reshape"
+    }
+
+    fn lies(&self, i: usize, inputs: usize) -> Lies {
+        if i < inputs { Lies::Anyhow } else { Lies::Reshaped }
+    }
+
+    fn lower(&self, _: &mut Lowering<'_>) -> Result<Lowered> {
+        Ok(Lowered::Alias)
+    }
+}
+
+/// The same elements in another layout.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Relayout;
+
+impl Operation for Relayout {
+    fn name(&self) -> &str {
+        "relayout"
+    }
+
+    fn lies(&self, _: usize, _: usize) -> Lies {
+        Lies::Anyhow
+    }
+
+    fn lower(&self, node: &mut Lowering<'_>) -> Result<Lowered> {
+        let (from, to) = (node.input(0)?, node.output(0)?);
+        // Dimensions of size one move nothing.
+        if from.dim_order().same_layout(to.dim_order(), from.sizes()) {
+            return Ok(Lowered::Alias);
+        }
+        Ok(Lowered::step(RelayoutStep::new(from, to, node.isa()), [0]))
+    }
+}
 
 /// A change of layout: the transposition of the matrices of each image, if it is one.
 pub(crate) struct RelayoutStep {
@@ -33,13 +76,16 @@ impl RelayoutStep {
         };
         Self { matrices: matrices.filter(|(r, c)| r * c > 0), isa }
     }
+}
 
-    pub(crate) fn run(
-        &self,
+impl Step for RelayoutStep {
+    fn run<'a>(
+        &'a self,
         ctx: &KernelContext<'_>,
-        x: &TensorView<'_>,
-        out: &mut TensorViewMut<'_>,
+        reads: &[TensorView<'a>],
+        mut writes: Writes<'a>,
     ) -> Result<()> {
+        let (x, out) = (&reads[0], only(&mut writes)?);
         let Some((rows, cols)) = self.matrices else { return Ok(x.relayout(out)?) };
         if x.dtype() != ScalarType::Float {
             let images =

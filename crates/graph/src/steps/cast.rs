@@ -1,5 +1,8 @@
-//! The step of [`Op::Cast`](crate::Op::Cast).
+//! Conversions between f32 and types of half precision.
 
+use super::{Step, Writes, only};
+use crate::layouts::Lies;
+use crate::operation::{Lowered, Lowering, Operation};
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 use operator::{Error, KernelContext, Result};
@@ -59,4 +62,35 @@ pub(crate) fn run(ctx: &KernelContext<'_>, x: &TensorView<'_>, out: &mut TensorV
         (from, to) => return Err(Error::invalid(format!("a cast from {from} to {to}"))),
     }
     Ok(())
+}
+
+/// The same elements in another type: f32 of one of half precision, or the other way, rounded to the nearest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Cast;
+
+impl Operation for Cast {
+    fn name(&self) -> &str {
+        "cast"
+    }
+
+    fn lies(&self, i: usize, inputs: usize) -> Lies {
+        if i < inputs { Lies::Anyhow } else { Lies::AsFirst }
+    }
+
+    fn lower(&self, _: &mut Lowering<'_>) -> Result<Lowered> {
+        Ok(Lowered::step(CastStep, [0]))
+    }
+}
+
+struct CastStep;
+
+impl Step for CastStep {
+    fn run<'a>(
+        &'a self,
+        ctx: &KernelContext<'_>,
+        reads: &[TensorView<'a>],
+        mut writes: Writes<'a>,
+    ) -> Result<()> {
+        run(ctx, &reads[0], only(&mut writes)?)
+    }
 }

@@ -1,11 +1,13 @@
-//! The step of [`Op::Attention`](crate::Op::Attention).
+//! Attention of several heads, whose operands are read where they are.
 
-use crate::node::Attention;
+use super::{Step, Writes, only};
+use crate::operation::{Lowered, Lowering, Operation};
 use crate::strided::View;
 use kernels::compute::{Activation, Epilogue, Isa, MatMut, MatRef, gemm, softmax_in_place, unary_in_place};
-use operator::{Error, KernelContext, Result};
+use operator::{Error, KernelContext, Result, Unary};
 use pool::Pool;
-use tensor::{TensorView, TensorViewMut};
+use std::fmt;
+use tensor::TensorView;
 
 /// Scores that are computed at once: they stay in a near cache.
 const SCORES: usize = 1 << 15;
@@ -14,6 +16,41 @@ const SCORES: usize = 1 << 15;
 const QUERIES: usize = 56;
 /// Multiplications below which attention stays on one thread.
 const SPLIT_WORK: usize = 1 << 18;
+
+/// `softmax(q k + mask) v` of several heads, each operand a view of an input: `q`, `k`, `v` and, if it is there,
+/// the mask. The output is `[items, queries, heads, values]`. Recognised by a pass; there is no other way to make
+/// one.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Attention {
+    /// `[items * heads, queries, width]`, `[items * heads, width, keys]`, `[items * heads, keys, values]`.
+    pub(crate) views: [View; 3],
+    /// `[items * heads, queries, keys]`.
+    pub(crate) mask: Option<View>,
+    /// A factor of the product of queries and keys, before the mask.
+    pub(crate) factor: f32,
+    /// Whether a query all of whose scores are negative infinity gives zeros.
+    pub(crate) safe: bool,
+    /// What rounds every result on the way, where the program computes in half precision.
+    pub(crate) rounding: Option<Unary>,
+    pub(crate) items: usize,
+    pub(crate) heads: usize,
+}
+
+impl Operation for Attention {
+    fn name(&self) -> &str {
+        "attention"
+    }
+
+    fn attributes(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "items: {}, heads: {}, factor: {}", self.items, self.heads, self.factor)
+    }
+
+    fn lower(&self, node: &mut Lowering<'_>) -> Result<Lowered> {
+        let step = AttentionStep::new(self, node.isa())
+            .ok_or_else(|| Error::invalid("attention of views that do not fit"))?;
+        Ok(Lowered::step(step, 0..node.inputs()))
+    }
+}
 
 /// Matrices in memory, one for each head of each item of the batch.
 #[derive(Debug)]
@@ -86,41 +123,6 @@ impl AttentionStep {
         fits.then_some(step)
     }
 
-    pub(crate) fn run(
-        &self,
-        ctx: &KernelContext<'_>,
-        reads: &[TensorView<'_>],
-        out: &mut TensorViewMut<'_>,
-    ) -> Result<()> {
-        let reads = reads.iter().map(|r| r.storage::<f32>()).collect::<Result<Vec<_>, _>>()?;
-        let out = out.storage_mut::<f32>()?;
-        let (items, heads) = (self.spec.items, self.spec.heads);
-        let (queries, keys, values) = (self.q.rows, self.k.cols, self.v.cols);
-        let row = heads * values;
-        if out.len() != items * queries * row {
-            return Err(Error::invalid("attention whose output has other sizes than its operands give"));
-        }
-        let work = items * heads * queries * keys * (self.q.cols + values);
-        let threads = if work < SPLIT_WORK { 1 } else { ctx.pool().threads() };
-        let at_once = (SCORES / keys).clamp(1, queries.min(QUERIES));
-        if threads == 1 {
-            let mut scores = ctx.scratch::<f32>(at_once * keys)?;
-            for (item, out) in out.chunks_exact_mut(queries * row).enumerate() {
-                for first in (0..queries).step_by(at_once) {
-                    let last = queries.min(first + at_once);
-                    self.rows(&reads, item, first, &mut out[first * row..last * row], &mut scores);
-                }
-            }
-            return Ok(());
-        }
-        for (item, out) in out.chunks_exact_mut(queries * row).enumerate() {
-            ctx.pool().parallel_chunks_mut(out, at_once * row, 1, &|i, out| {
-                self.rows(&reads, item, i * at_once, out, &mut vec![0.0; at_once * keys]);
-            });
-        }
-        Ok(())
-    }
-
     /// Computes the rows of `out`, the queries of an item from `first` on, for all heads.
     fn rows(&self, reads: &[&[f32]], item: usize, first: usize, out: &mut [f32], scores: &mut [f32]) {
         let (heads, keys, values) = (self.spec.heads, self.k.cols, self.v.cols);
@@ -185,5 +187,42 @@ impl AttentionStep {
             }
             self.round(scores);
         }
+    }
+}
+
+impl Step for AttentionStep {
+    fn run<'a>(
+        &'a self,
+        ctx: &KernelContext<'_>,
+        reads: &[TensorView<'a>],
+        mut writes: Writes<'a>,
+    ) -> Result<()> {
+        let reads = reads.iter().map(|r| r.storage::<f32>()).collect::<Result<Vec<_>, _>>()?;
+        let out = only(&mut writes)?.storage_mut::<f32>()?;
+        let (items, heads) = (self.spec.items, self.spec.heads);
+        let (queries, keys, values) = (self.q.rows, self.k.cols, self.v.cols);
+        let row = heads * values;
+        if out.len() != items * queries * row {
+            return Err(Error::invalid("attention whose output has other sizes than its operands give"));
+        }
+        let work = items * heads * queries * keys * (self.q.cols + values);
+        let threads = if work < SPLIT_WORK { 1 } else { ctx.pool().threads() };
+        let at_once = (SCORES / keys).clamp(1, queries.min(QUERIES));
+        if threads == 1 {
+            let mut scores = ctx.scratch::<f32>(at_once * keys)?;
+            for (item, out) in out.chunks_exact_mut(queries * row).enumerate() {
+                for first in (0..queries).step_by(at_once) {
+                    let last = queries.min(first + at_once);
+                    self.rows(&reads, item, first, &mut out[first * row..last * row], &mut scores);
+                }
+            }
+            return Ok(());
+        }
+        for (item, out) in out.chunks_exact_mut(queries * row).enumerate() {
+            ctx.pool().parallel_chunks_mut(out, at_once * row, 1, &|i, out| {
+                self.rows(&reads, item, i * at_once, out, &mut vec![0.0; at_once * keys]);
+            });
+        }
+        Ok(())
     }
 }

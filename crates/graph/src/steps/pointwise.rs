@@ -1,110 +1,48 @@
 //! One pass over elements: what a chain of elementwise operators becomes.
 //!
-//! A [`Program`] computes one f32 output element from one element of each input. It is run on blocks
+//! An [`Expression`] computes one f32 output element from one element of each input. It is run on blocks
 //! of elements that stay in the nearest cache, each instruction over the whole block at once.
 
-use kernels::compute::{Binary, Isa, Unary, binary, clamp, unary};
-use operator::{KernelContext, Result};
+use super::{Step, Writes, only};
+use crate::layouts::Lies;
+use crate::operation::{Images, Lowered, Lowering, Operation};
+use kernels::compute::{Isa, binary, clamp, unary};
+use operator::{Expression, Instr, KernelContext, Result};
 use pool::Pool;
 use smallvec::SmallVec;
-use tensor::{MAX_RANK, TensorMeta, TensorView, TensorViewMut};
+use std::fmt;
+use tensor::{MAX_RANK, TensorMeta, TensorView};
 
 /// Elements of a block.
 const BLOCK: usize = 512;
 /// Elements that a thread takes at a time; of fewer than two such parts one thread takes all.
 const PART: usize = 1 << 13;
 
-/// One instruction; its result is the register of its own index.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Instr {
-    /// The element of an input.
-    Input(usize),
-    /// A number.
-    Const(f32),
-    /// A function of a register.
-    Unary(Unary, usize),
-    /// `min(max(x, low), high)` of a register, NaN stays.
-    Clamp {
-        /// The register.
-        of: usize,
-        /// Least result.
-        low: f32,
-        /// Greatest result.
-        high: f32,
-    },
-    /// A function of two registers.
-    Binary(Binary, usize, usize),
-}
+/// One pass over elements: an expression of every element of the inputs, which are broadcast.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Pointwise(pub Expression);
 
-/// A program; the last instruction's result is the output's element.
-#[derive(Debug, Clone, PartialEq, Default)]
-pub struct Program {
-    /// The instructions, in order. Each uses registers of earlier ones.
-    pub instrs: Vec<Instr>,
-}
-
-impl Program {
-    /// `f(input 0)`.
-    pub fn unary(f: Unary) -> Self {
-        Self { instrs: vec![Instr::Input(0), Instr::Unary(f, 0)] }
+impl Operation for Pointwise {
+    fn name(&self) -> &str {
+        "pointwise"
     }
 
-    /// `min(max(input 0, low), high)`.
-    pub fn clamp(low: f32, high: f32) -> Self {
-        Self { instrs: vec![Instr::Input(0), Instr::Clamp { of: 0, low, high }] }
+    fn attributes(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
     }
 
-    /// `f(input 0, input 1)`.
-    pub fn binary(f: Binary) -> Self {
-        Self { instrs: vec![Instr::Input(0), Instr::Input(1), Instr::Binary(f, 0, 1)] }
+    fn lies(&self, _: usize, _: usize) -> Lies {
+        Lies::Anyhow
     }
 
-    /// `f(input 0, number)`.
-    pub fn with_const(f: Binary, number: f32) -> Self {
-        Self { instrs: vec![Instr::Input(0), Instr::Const(number), Instr::Binary(f, 0, 1)] }
+    fn lower(&self, node: &mut Lowering<'_>) -> Result<Lowered> {
+        let metas = (0..node.inputs()).map(|i| node.input(i)).collect::<Result<Vec<_>>>()?;
+        let pass = Pass::new(&self.0, &metas, node.output(0)?, node.isa());
+        Ok(Lowered::step(pass, 0..node.inputs()))
     }
 
-    /// The number of inputs.
-    pub fn inputs(&self) -> usize {
-        self.instrs.iter().map(|i| if let Instr::Input(n) = i { n + 1 } else { 0 }).max().unwrap_or(0)
-    }
-
-    /// The bounds, if the program is no more than a clamp of its input.
-    pub fn as_clamp(&self) -> Option<(f32, f32)> {
-        match self.instrs.as_slice() {
-            [Instr::Input(0), Instr::Clamp { of: 0, low, high }] => Some((*low, *high)),
-            _ => None,
-        }
-    }
-
-    /// Puts `inner`, whose inputs are `inner_inputs` of the joined program, in the place of input
-    /// `slot`; the other inputs are renumbered by `map`.
-    pub fn substitute(&self, slot: usize, inner: &Program, inner_inputs: &[usize], map: &[usize]) -> Program {
-        let mut instrs = Vec::with_capacity(self.instrs.len() + inner.instrs.len());
-        for instr in &inner.instrs {
-            instrs.push(match *instr {
-                Instr::Input(i) => Instr::Input(inner_inputs[i]),
-                other => other,
-            });
-        }
-        let result = instrs.len() - 1;
-        let mut register = Vec::with_capacity(self.instrs.len());
-        for instr in &self.instrs {
-            let moved = match *instr {
-                Instr::Input(i) if i == slot => {
-                    register.push(result);
-                    continue;
-                }
-                Instr::Input(i) => Instr::Input(map[i]),
-                Instr::Const(c) => Instr::Const(c),
-                Instr::Unary(f, a) => Instr::Unary(f, register[a]),
-                Instr::Clamp { of, low, high } => Instr::Clamp { of: register[of], low, high },
-                Instr::Binary(f, a, b) => Instr::Binary(f, register[a], register[b]),
-            };
-            register.push(instrs.len());
-            instrs.push(moved);
-        }
-        Program { instrs }
+    fn images(&self) -> Images {
+        Images::Follows
     }
 }
 
@@ -245,8 +183,13 @@ pub(crate) struct Pass {
 }
 
 impl Pass {
-    pub(crate) fn new(program: &Program, inputs: &[&TensorMeta], output: &TensorMeta, isa: Isa) -> Self {
-        let instrs = program.instrs.clone();
+    pub(crate) fn new(
+        expression: &Expression,
+        inputs: &[&TensorMeta],
+        output: &TensorMeta,
+        isa: Isa,
+    ) -> Self {
+        let instrs = expression.instrs.clone();
         let access: Vec<Access> = inputs.iter().map(|m| Access::of(m, output)).collect();
         let mut last_use: Vec<usize> = (0..instrs.len()).collect();
         for (i, instr) in instrs.iter().enumerate() {
@@ -282,34 +225,13 @@ impl Pass {
         Self { instrs, access, places, num_blocks, isa, serial: Pool::serial() }
     }
 
-    /// Runs over whole tensors, divided among the threads if they are large enough.
-    pub(crate) fn run_all(
-        &self,
-        ctx: &KernelContext<'_>,
-        reads: &[TensorView<'_>],
-        out: &mut TensorViewMut<'_>,
-    ) -> Result<()> {
-        let inputs =
-            reads.iter().map(|r| r.storage::<f32>()).collect::<Result<SmallVec<[&[f32]; 4]>, _>>()?;
-        let out = out.storage_mut::<f32>()?;
-        if ctx.pool().threads() == 1 || out.len() < 2 * PART {
-            self.run(&inputs, 0, out, &mut ctx.scratch(self.scratch())?);
-            return Ok(());
-        }
-        let inputs = &inputs;
-        ctx.pool().parallel_chunks_mut(out, PART, 1, &|i, part| {
-            self.run(inputs, i * PART, part, &mut vec![0.0; self.scratch()]);
-        });
-        Ok(())
-    }
-
-    /// Elements of scratch that [`Self::run`] needs for each thread.
-    pub(crate) fn scratch(&self) -> usize {
+    /// Elements of scratch that [`Self::part`] needs for each thread.
+    fn scratch(&self) -> usize {
         self.num_blocks * BLOCK
     }
 
     /// Computes outputs `start..start + out.len()`.
-    pub(crate) fn run(&self, inputs: &[&[f32]], start: usize, out: &mut [f32], scratch: &mut [f32]) {
+    fn part(&self, inputs: &[&[f32]], start: usize, out: &mut [f32], scratch: &mut [f32]) {
         if out.is_empty() {
             return;
         }
@@ -327,7 +249,7 @@ impl Pass {
         for (b, block) in out.chunks_mut(BLOCK).enumerate() {
             let at = start + b * BLOCK;
             for i in 0..self.instrs.len() {
-                self.step(i, inputs, at, blocks, block);
+                self.instruction(i, inputs, at, blocks, block);
             }
             // A program that computes nothing has its result elsewhere.
             match self.places[self.instrs.len() - 1] {
@@ -343,7 +265,14 @@ impl Pass {
     }
 
     /// Runs one instruction for the outputs from `at` on.
-    fn step(&self, i: usize, inputs: &[&[f32]], at: usize, blocks: &mut [[f32; BLOCK]], out: &mut [f32]) {
+    fn instruction(
+        &self,
+        i: usize,
+        inputs: &[&[f32]],
+        at: usize,
+        blocks: &mut [[f32; BLOCK]],
+        out: &mut [f32],
+    ) {
         let len = out.len();
         // The block that is written, and those before and after it.
         let (to, before, after, split): (&mut [f32], &[_], &[_], _) = match self.places[i] {
@@ -375,5 +304,28 @@ impl Pass {
             Instr::Clamp { of, low, high } => clamp(self.isa, (low, high), read(of), to),
             Instr::Binary(f, a, b) => binary(&self.serial, self.isa, f, read(a), read(b), to),
         }
+    }
+}
+
+impl Step for Pass {
+    /// Runs over whole tensors, divided among the threads if they are large enough.
+    fn run<'a>(
+        &'a self,
+        ctx: &KernelContext<'_>,
+        reads: &[TensorView<'a>],
+        mut writes: Writes<'a>,
+    ) -> Result<()> {
+        let inputs =
+            reads.iter().map(|r| r.storage::<f32>()).collect::<Result<SmallVec<[&[f32]; 4]>, _>>()?;
+        let out = only(&mut writes)?.storage_mut::<f32>()?;
+        if ctx.pool().threads() == 1 || out.len() < 2 * PART {
+            self.part(&inputs, 0, out, &mut ctx.scratch(self.scratch())?);
+            return Ok(());
+        }
+        let inputs = &inputs;
+        ctx.pool().parallel_chunks_mut(out, PART, 1, &|i, part| {
+            self.part(inputs, i * PART, part, &mut vec![0.0; self.scratch()]);
+        });
+        Ok(())
     }
 }

@@ -1,0 +1,132 @@
+//! Convolutions of one to three dimensions.
+
+use super::{Step, Writes, only, residual};
+use crate::graph::Kind;
+use crate::layouts::Lies;
+use crate::operation::{Fused, Images, Lowered, Lowering, Operation};
+use kernels::compute::{Activation, Conv, ConvEpilogue, ConvFrame, ConvParams, Layout};
+use operator::{KernelContext, Result};
+use std::fmt;
+use std::sync::Arc;
+use tensor::{TensorMeta, TensorView};
+
+/// A convolution. Inputs: image, weights (constant), and where they are there, bias (constant) and residual. The
+/// weights are `[out, in / groups, kernel..]`, or transposed `[in, out / groups, kernel..]`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Convolution {
+    /// Kernel, strides and the rest.
+    pub params: ConvParams,
+    /// The number of space dimensions of the image: 1, 2 or 3.
+    pub space: usize,
+    /// The layout of image, residual and output.
+    pub layout: Layout,
+    /// Whether there is a bias.
+    pub bias: bool,
+    /// Whether there is a residual.
+    pub residual: bool,
+    /// What is applied last.
+    pub activation: Activation,
+}
+
+impl Operation for Convolution {
+    fn name(&self) -> &str {
+        "conv"
+    }
+
+    fn attributes(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ConvParams { kernel, stride, groups, transposed, .. } = &self.params;
+        let space = 3 - self.space..;
+        write!(f, "kernel: {:?}, stride: {:?}", &kernel[space.clone()], &stride[space])?;
+        if *groups > 1 {
+            write!(f, ", groups: {groups}")?;
+        }
+        if *transposed {
+            write!(f, ", transposed")?;
+        }
+        epilogue(f, self.residual, self.activation)
+    }
+
+    fn lies(&self, i: usize, inputs: usize) -> Lies {
+        let last = self.residual && i + 1 == inputs;
+        if i == 0 || last || i >= inputs { Lies::Image(self.layout) } else { Lies::Plain }
+    }
+
+    fn lower(&self, node: &mut Lowering<'_>) -> Result<Lowered> {
+        let (weights, isa) = (node.floats(1)?, node.isa());
+        let (spec, source) = (*self, node.owner(1)?);
+        let conv = node.packs.conv(source, spec.params, spec.layout, || {
+            Ok(Conv::new(isa, spec.params, weights, spec.layout, spec.layout)?)
+        })?;
+        let frame = frame(node.input(0)?, node.output(0)?, spec.space);
+        let bias = node.floats_if(spec.bias, 2)?;
+        let last = node.inputs() - 1;
+        Ok(Lowered::step(
+            ConvStep { conv, frame, bias, spec },
+            [0].into_iter().chain(spec.residual.then_some(last)),
+        ))
+    }
+
+    fn with_activation(&self, activation: Activation) -> Option<Arc<dyn Kind>> {
+        (self.activation == Activation::Identity).then(|| Fused::kind(Self { activation, ..*self }))
+    }
+
+    fn with_residual(&self) -> Option<Arc<dyn Kind>> {
+        let free = self.activation == Activation::Identity && !self.residual;
+        free.then(|| Fused::kind(Self { residual: true, ..*self }))
+    }
+
+    fn images(&self) -> Images {
+        match self.layout {
+            Layout::ChannelsFirst => Images::Prefers {
+                kind: Fused::kind(Self { layout: Layout::ChannelsLast, ..*self }),
+                residual: self.residual,
+            },
+            Layout::ChannelsLast => Images::None,
+        }
+    }
+}
+
+/// What a listing says of what is done to a result.
+pub(crate) fn epilogue(f: &mut fmt::Formatter<'_>, residual: bool, activation: Activation) -> fmt::Result {
+    if residual {
+        write!(f, ", residual")?;
+    }
+    match activation {
+        Activation::Identity => Ok(()),
+        other => write!(f, ", activation: {other:?}"),
+    }
+}
+
+/// The sizes of images `[N, C, space..]` of so many space dimensions, before and after.
+pub(crate) fn frame(x: &TensorMeta, out: &TensorMeta, space: usize) -> ConvFrame {
+    let pixels = |meta: &TensorMeta| {
+        let mut all = [1; 3];
+        all[3 - space..].copy_from_slice(&meta.sizes()[2..]);
+        all
+    };
+    ConvFrame { batch: x.sizes()[0], input: pixels(x), output: pixels(out) }
+}
+
+/// A convolution, its weights packed. It reads the image and, where it is there, the residual.
+struct ConvStep {
+    conv: Arc<Conv>,
+    frame: ConvFrame,
+    bias: Option<Vec<f32>>,
+    spec: Convolution,
+}
+
+impl Step for ConvStep {
+    fn run<'a>(
+        &'a self,
+        ctx: &KernelContext<'_>,
+        reads: &[TensorView<'a>],
+        mut writes: Writes<'a>,
+    ) -> Result<()> {
+        let residual = residual(self.spec.residual, reads)?;
+        let epilogue =
+            ConvEpilogue { bias: self.bias.as_deref(), residual, activation: self.spec.activation };
+        let (x, out) = (reads[0].storage::<f32>()?, only(&mut writes)?.storage_mut::<f32>()?);
+        self.conv.run(ctx.pool(), &self.frame, x, out, &epilogue);
+        Ok(())
+    }
+}

@@ -1,0 +1,64 @@
+//! Means over the space of images.
+
+use super::{Step, Writes, only};
+use crate::layouts::{Lies, image_layout};
+use crate::operation::{Images, Lowered, Lowering, Operation};
+use kernels::compute::{Isa, Layout, column_means, mean};
+use operator::{Error, KernelContext, Result};
+use tensor::TensorView;
+
+/// The mean over the space of an image `[N, C, space..]`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GlobalMean;
+
+impl Operation for GlobalMean {
+    fn name(&self) -> &str {
+        "global_mean"
+    }
+
+    fn lies(&self, i: usize, _: usize) -> Lies {
+        if i == 0 { Lies::AnyImage } else { Lies::Plain }
+    }
+
+    fn lower(&self, node: &mut Lowering<'_>) -> Result<Lowered> {
+        let x = node.input(0)?;
+        let layout = image_layout(x)
+            .ok_or_else(|| Error::invalid(format!("the mean of an image that lies as {x}")))?;
+        let (pixels, channels) = (x.sizes()[2..].iter().product(), x.sizes()[1]);
+        Ok(Lowered::step(GlobalMeanStep { pixels, channels, layout, isa: node.isa() }, [0]))
+    }
+
+    fn images(&self) -> Images {
+        Images::Reads
+    }
+}
+
+struct GlobalMeanStep {
+    pixels: usize,
+    channels: usize,
+    layout: Layout,
+    isa: Isa,
+}
+
+impl Step for GlobalMeanStep {
+    fn run<'a>(
+        &'a self,
+        _: &KernelContext<'_>,
+        reads: &[TensorView<'a>],
+        mut writes: Writes<'a>,
+    ) -> Result<()> {
+        let (x, out) = (reads[0].storage::<f32>()?, only(&mut writes)?.storage_mut::<f32>()?);
+        let Self { pixels, channels, layout, isa } = *self;
+        match layout {
+            Layout::ChannelsLast => {
+                let images = x.chunks_exact(pixels * channels).zip(out.chunks_exact_mut(channels));
+                images.for_each(|(image, means)| column_means(isa, image, means));
+            }
+            Layout::ChannelsFirst => {
+                let planes = x.chunks_exact(pixels).zip(out);
+                planes.for_each(|(plane, out)| *out = mean(isa, plane));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,90 @@
+//! The factors of group normalisation.
+
+use super::{Step, Writes};
+use crate::layouts::{Lies, image_layout};
+use crate::operation::{Images, Lowered, Lowering, Operation};
+use kernels::compute::{Isa, Layout, group_norm_factors};
+use operator::{Error, KernelContext, Result};
+use std::fmt;
+use tensor::{TensorMeta, TensorView};
+
+/// The factors of group normalisation. Inputs: an image `[N, C, space..]`, and where they are there, weight and
+/// bias of `C` elements. Outputs: `scale` and `shift`, `[N, C, 1..]`; the norm is `x * scale + shift`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct GroupFactors {
+    /// Groups of channels.
+    pub groups: usize,
+    /// Added to the variance.
+    pub eps: f32,
+    /// Whether there is a weight.
+    pub weight: bool,
+    /// Whether there is a bias.
+    pub bias: bool,
+}
+
+impl Operation for GroupFactors {
+    fn name(&self) -> &str {
+        "group_factors"
+    }
+
+    fn attributes(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "groups: {}, eps: {}", self.groups, self.eps)
+    }
+
+    fn lies(&self, i: usize, _: usize) -> Lies {
+        if i == 0 { Lies::AnyImage } else { Lies::Plain }
+    }
+
+    fn lower(&self, node: &mut Lowering<'_>) -> Result<Lowered> {
+        let step = GroupFactorsStep::new(*self, node.input(0)?, node.isa())?;
+        Ok(Lowered::step(step, 0..node.inputs()))
+    }
+
+    fn images(&self) -> Images {
+        Images::Reads
+    }
+}
+
+/// Group norm factors of images of one shape and layout.
+pub(crate) struct GroupFactorsStep {
+    spec: GroupFactors,
+    channels: usize,
+    pixels: usize,
+    layout: Layout,
+    isa: Isa,
+}
+
+impl GroupFactorsStep {
+    pub(crate) fn new(spec: GroupFactors, x: &TensorMeta, isa: Isa) -> Result<Self> {
+        let layout = image_layout(x)
+            .ok_or_else(|| Error::invalid(format!("group norm factors of an image that lies as {x}")))?;
+        Ok(Self { spec, channels: x.sizes()[1], pixels: x.sizes()[2..].iter().product(), layout, isa })
+    }
+}
+
+impl Step for GroupFactorsStep {
+    fn run<'a>(
+        &'a self,
+        ctx: &KernelContext<'_>,
+        reads: &[TensorView<'a>],
+        mut writes: Writes<'a>,
+    ) -> Result<()> {
+        let [scale, shift] = &mut writes[..] else {
+            return Err(Error::invalid("group norm factors without their two outputs"));
+        };
+        let mut vectors = reads[1..].iter().map(|r| r.storage::<f32>());
+        let weight = if self.spec.weight { vectors.next().transpose()? } else { None };
+        let bias = if self.spec.bias { vectors.next().transpose()? } else { None };
+        group_norm_factors(
+            ctx.pool(),
+            self.isa,
+            self.spec.eps,
+            (self.channels, self.pixels, self.spec.groups),
+            self.layout,
+            reads[0].storage()?,
+            (weight, bias),
+            (scale.storage_mut()?, shift.storage_mut()?),
+        );
+        Ok(())
+    }
+}

@@ -1,0 +1,93 @@
+//! Products with constant weights.
+
+use super::conv::epilogue;
+use super::{Step, Writes, only, residual};
+use crate::graph::Kind;
+use crate::operation::{Fused, Lowered, Lowering, Operation};
+use crate::packs::MatrixForm;
+use kernels::compute::{Activation, Bias, Epilogue, Isa, MatMut, MatRef, PackedB, gemm};
+use operator::{Error, KernelContext, Result};
+use std::fmt;
+use std::sync::Arc;
+use tensor::TensorView;
+
+/// `activation(x · w + bias + residual)` over the last dimension of `x`. Inputs: `x`, weights (constant), and where
+/// they are there, bias (constant) and residual.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Linear {
+    /// Whether the weights are `[out, in]`; otherwise they are `[in, out]`.
+    pub out_major: bool,
+    /// Whether there is a bias, a value for each output.
+    pub bias: bool,
+    /// Whether there is a residual of the output's sizes.
+    pub residual: bool,
+    /// What is applied last.
+    pub activation: Activation,
+}
+
+impl Operation for Linear {
+    fn name(&self) -> &str {
+        "linear"
+    }
+
+    fn attributes(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "weights: {}", if self.out_major { "[out, in]" } else { "[in, out]" })?;
+        epilogue(f, self.residual, self.activation)
+    }
+
+    fn lower(&self, node: &mut Lowering<'_>) -> Result<Lowered> {
+        let (spec, isa) = (*self, node.isa());
+        let &[rows, columns] = &**node.input(1)?.sizes() else {
+            return Err(Error::invalid("a product with weights that are no matrix"));
+        };
+        let plain = MatRef::new(node.floats(1)?, rows, columns);
+        let plain = if spec.out_major { plain.t() } else { plain };
+        let form = MatrixForm { rows: plain.rows(), columns: plain.cols(), transposed: spec.out_major };
+        let source = node.owner(1)?;
+        let weights = node.packs.matrix(source, form, || Ok(PackedB::new(isa, plain)?))?;
+        let bias = node.floats_if(spec.bias, 2)?;
+        let last = node.inputs() - 1;
+        let reads = [0].into_iter().chain(spec.residual.then_some(last));
+        Ok(Lowered::step(LinearStep { weights, bias, spec, isa }, reads))
+    }
+
+    fn with_activation(&self, activation: Activation) -> Option<Arc<dyn Kind>> {
+        (self.activation == Activation::Identity).then(|| Fused::kind(Self { activation, ..*self }))
+    }
+
+    fn with_residual(&self) -> Option<Arc<dyn Kind>> {
+        let free = self.activation == Activation::Identity && !self.residual;
+        free.then(|| Fused::kind(Self { residual: true, ..*self }))
+    }
+}
+
+/// A product with weights, which are packed. It reads the rows and, where it is there, the residual.
+struct LinearStep {
+    weights: Arc<PackedB>,
+    bias: Option<Vec<f32>>,
+    spec: Linear,
+    isa: Isa,
+}
+
+impl Step for LinearStep {
+    fn run<'a>(
+        &'a self,
+        ctx: &KernelContext<'_>,
+        reads: &[TensorView<'a>],
+        mut writes: Writes<'a>,
+    ) -> Result<()> {
+        let (k, n) = (self.weights.rows(), self.weights.cols());
+        let x = reads[0].storage::<f32>()?;
+        let out = only(&mut writes)?.storage_mut::<f32>()?;
+        let m = out.len() / n.max(1);
+        let residual = residual(self.spec.residual, reads)?.map(|r| (1.0, MatRef::new(r, m, n)));
+        let epilogue = Epilogue {
+            bias: Bias::per_col(self.bias.as_deref()),
+            residual,
+            activation: self.spec.activation,
+            ..Epilogue::NONE
+        };
+        gemm(ctx.pool(), self.isa, MatRef::new(x, m, k), &*self.weights, MatMut::new(out, m, n), &epilogue);
+        Ok(())
+    }
+}

@@ -1,0 +1,135 @@
+//! The steps of an executable, a file for each kind of node: what the node is, and the step that it becomes.
+
+pub(crate) mod attention;
+pub(crate) mod call;
+pub(crate) mod cast;
+pub(crate) mod conv;
+pub(crate) mod global_mean;
+pub(crate) mod group_factors;
+pub(crate) mod linear;
+pub(crate) mod pointwise;
+pub(crate) mod pool;
+pub(crate) mod quantize;
+pub(crate) mod quantized_conv;
+pub(crate) mod quantized_linear;
+pub(crate) mod relayout;
+
+use crate::executable::{Slot, Source};
+use operator::{Error, KernelContext, Result};
+use smallvec::SmallVec;
+use tensor::{Arenas, DimOrder, TensorMeta, TensorView, TensorViewMut};
+use trace::{EventTracer, Place, SpanKind, Tracer};
+
+/// What a step writes, in the order of its node's outputs.
+pub type Writes<'a> = SmallVec<[TensorViewMut<'a>; 2]>;
+
+/// Something that runs: a node, prepared for the sizes of its graph.
+pub trait Step: Send + Sync {
+    /// Runs it. `reads` are the inputs that [`crate::Lowered::Step`] names.
+    ///
+    /// # Errors
+    /// What is wrong with the elements, or that memory is lacking.
+    fn run<'a>(&'a self, ctx: &KernelContext<'_>, reads: &[TensorView<'a>], writes: Writes<'a>)
+    -> Result<()>;
+}
+
+/// The only output of a step.
+pub(crate) fn only<'w, 'a>(writes: &'w mut Writes<'a>) -> Result<&'w mut TensorViewMut<'a>> {
+    match &mut writes[..] {
+        [out] => Ok(out),
+        _ => Err(Error::invalid("a node without its one output")),
+    }
+}
+
+/// The last of what a step reads, where that is its residual.
+pub(crate) fn residual<'a>(there: bool, reads: &[TensorView<'a>]) -> Result<Option<&'a [f32]>> {
+    let last = reads.last().filter(|_| there);
+    Ok(last.map(|r| r.storage::<f32>()).transpose()?)
+}
+
+/// A step with what it works on.
+pub(crate) struct PlacedStep {
+    /// The operator's name, or the node kind's.
+    pub(crate) name: Box<str>,
+    /// The instructions that it stands for; the last one's result is its result.
+    pub(crate) origins: Box<[Place]>,
+    /// Which outputs listeners are told of: those that are read, in the first form in which they exist.
+    pub(crate) reported: SmallVec<[usize; 2]>,
+    pub(crate) step: Box<dyn Step>,
+    pub(crate) inputs: SmallVec<[usize; 4]>,
+    pub(crate) outputs: SmallVec<[usize; 2]>,
+}
+
+impl PlacedStep {
+    /// The instruction whose result it computes.
+    pub(crate) fn origin(&self) -> Place {
+        self.origins.last().copied().unwrap_or_default()
+    }
+
+    /// An error with the name of the step it comes from.
+    #[cold]
+    pub(crate) fn named(&self, error: Error) -> Error {
+        Error::invalid(format!("{}: {error}", self.name))
+    }
+
+    /// Runs the step and reports it to the tracer: the span, and the values if the listener wants them.
+    pub(crate) fn traced(
+        &self,
+        ctx: &KernelContext<'_>,
+        tracer: Tracer<'_>,
+        values: &[Slot],
+        arena: &mut Arenas,
+        inputs: &[TensorView<'_>],
+    ) -> Result<()> {
+        let started = tracer.start();
+        self.run(ctx, values, arena, inputs)?;
+        tracer.end(started, SpanKind::Kernel, &self.name, self.origin());
+        match tracer.get().filter(|t| t.wants_values()) {
+            Some(listener) => self.report(listener, values, arena),
+            None => Ok(()),
+        }
+    }
+
+    /// Tells a listener what the step has computed of an instruction's result.
+    #[cold]
+    fn report(&self, listener: &dyn EventTracer, values: &[Slot], arena: &Arenas) -> Result<()> {
+        if self.origin() == Place::default() {
+            return Ok(());
+        }
+        for &output in &self.reported {
+            let Slot { meta, source: Source::Workspace(extent) } = &values[self.outputs[output]] else {
+                continue;
+            };
+            let tensor = TensorView::new(meta, arena.bytes(*extent)?)?.to_tensor()?;
+            let tensor = tensor.to_dim_order(DimOrder::contiguous(meta.rank()))?;
+            let (dtype, sizes) = (tensor.dtype().name(), tensor.sizes());
+            listener.value(&self.name, self.origin(), output, dtype, sizes, tensor.bytes());
+        }
+        Ok(())
+    }
+
+    fn run(
+        &self,
+        ctx: &KernelContext<'_>,
+        values: &[Slot],
+        arena: &mut Arenas,
+        inputs: &[TensorView<'_>],
+    ) -> Result<()> {
+        let mut loan = arena.lend();
+        let mut reads: SmallVec<[TensorView<'_>; 4]> = SmallVec::new();
+        for &v in &self.inputs {
+            reads.push(values[v].view(inputs, |extent| loan.shared(extent))?);
+        }
+        // A call may resize what it writes; here all sizes are known and stay.
+        let mut metas: SmallVec<[TensorMeta; 2]> =
+            self.outputs.iter().map(|&v| values[v].meta.clone()).collect();
+        let mut writes = Writes::new();
+        for (&v, meta) in self.outputs.iter().zip(&mut metas) {
+            let Source::Workspace(extent) = values[v].source else {
+                return Err(Error::invalid("a step writes a value that has no place"));
+            };
+            writes.push(TensorViewMut::new(meta, loan.exclusive(extent)?)?);
+        }
+        self.step.run(ctx, &reads, writes)
+    }
+}

@@ -1,0 +1,61 @@
+//! Pooling of channels-last images.
+
+use super::conv::frame;
+use super::{Step, Writes, only};
+use crate::layouts::Lies;
+use crate::operation::{Lowered, Lowering, Operation};
+use kernels::compute::{ConvFrame, Isa, Layout, Pooling, Windows, pool_windows};
+use operator::{KernelContext, Result};
+use std::fmt;
+use tensor::TensorView;
+
+/// Pooling of a channels-last image.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Pool {
+    /// What is taken of a window.
+    pub pooling: Pooling,
+    /// The windows.
+    pub windows: Windows,
+}
+
+impl Operation for Pool {
+    fn name(&self) -> &str {
+        "pool"
+    }
+
+    fn attributes(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Windows { kernel, stride, .. } = &self.windows;
+        write!(f, "{:?}, kernel: {:?}, stride: {:?}", self.pooling, &kernel[1..], &stride[1..])
+    }
+
+    fn lies(&self, _: usize, _: usize) -> Lies {
+        Lies::Image(Layout::ChannelsLast)
+    }
+
+    fn lower(&self, node: &mut Lowering<'_>) -> Result<Lowered> {
+        let (x, out) = (node.input(0)?, node.output(0)?);
+        let step = PoolStep { spec: *self, frame: frame(x, out, 2), channels: x.sizes()[1], isa: node.isa() };
+        Ok(Lowered::step(step, [0]))
+    }
+}
+
+struct PoolStep {
+    spec: Pool,
+    frame: ConvFrame,
+    channels: usize,
+    isa: Isa,
+}
+
+impl Step for PoolStep {
+    fn run<'a>(
+        &'a self,
+        ctx: &KernelContext<'_>,
+        reads: &[TensorView<'a>],
+        mut writes: Writes<'a>,
+    ) -> Result<()> {
+        let Pool { pooling, windows } = &self.spec;
+        let (x, out) = (reads[0].storage()?, only(&mut writes)?.storage_mut()?);
+        pool_windows(ctx.pool(), self.isa, *pooling, windows, &self.frame, self.channels, x, out);
+        Ok(())
+    }
+}

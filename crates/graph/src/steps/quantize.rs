@@ -1,0 +1,92 @@
+//! Real numbers as 8-bit quantized values, and back.
+
+use super::{Step, Writes, only};
+use crate::layouts::Lies;
+use crate::operation::{Images, Lowered, Lowering, Operation};
+use kernels::compute::{Affine, Isa, Quantization, dequantize, quantize};
+use operator::{KernelContext, Result};
+use std::fmt;
+use tensor::{ScalarType, TensorView};
+
+/// Real numbers as quantized values, in a tensor of `Char` or `Byte`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Quantize(pub Quantization);
+
+/// The real numbers that quantized values stand for.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Dequantize(pub Affine);
+
+impl Operation for Quantize {
+    fn name(&self) -> &str {
+        "quantize"
+    }
+
+    fn attributes(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Quantization { affine, low, high } = self.0;
+        write!(f, "scale: {}, zero: {}, {low}..={high}", affine.scale, affine.zero)
+    }
+
+    fn lies(&self, i: usize, inputs: usize) -> Lies {
+        if i < inputs { Lies::Anyhow } else { Lies::AsFirst }
+    }
+
+    fn lower(&self, node: &mut Lowering<'_>) -> Result<Lowered> {
+        Ok(Lowered::step(QuantizeStep(self.0, node.isa()), [0]))
+    }
+
+    fn images(&self) -> Images {
+        Images::Follows
+    }
+}
+
+impl Operation for Dequantize {
+    fn name(&self) -> &str {
+        "dequantize"
+    }
+
+    fn attributes(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "scale: {}, zero: {}", self.0.scale, self.0.zero)
+    }
+
+    fn lies(&self, i: usize, inputs: usize) -> Lies {
+        if i < inputs { Lies::Anyhow } else { Lies::AsFirst }
+    }
+
+    fn lower(&self, node: &mut Lowering<'_>) -> Result<Lowered> {
+        Ok(Lowered::step(DequantizeStep(self.0, node.isa()), [0]))
+    }
+
+    fn images(&self) -> Images {
+        Images::Follows
+    }
+}
+
+struct QuantizeStep(Quantization, Isa);
+
+impl Step for QuantizeStep {
+    fn run<'a>(
+        &'a self,
+        ctx: &KernelContext<'_>,
+        reads: &[TensorView<'a>],
+        mut writes: Writes<'a>,
+    ) -> Result<()> {
+        quantize(ctx.pool(), self.1, &self.0, reads[0].storage()?, only(&mut writes)?.bytes_mut());
+        Ok(())
+    }
+}
+
+struct DequantizeStep(Affine, Isa);
+
+impl Step for DequantizeStep {
+    fn run<'a>(
+        &'a self,
+        ctx: &KernelContext<'_>,
+        reads: &[TensorView<'a>],
+        mut writes: Writes<'a>,
+    ) -> Result<()> {
+        let x = &reads[0];
+        let signed = x.dtype() == ScalarType::Char;
+        dequantize(ctx.pool(), self.1, self.0, signed, x.bytes(), only(&mut writes)?.storage_mut()?);
+        Ok(())
+    }
+}

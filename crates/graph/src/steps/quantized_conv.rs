@@ -1,0 +1,92 @@
+//! Convolutions of quantized values.
+
+use super::conv::{Convolution, frame};
+use super::{Step, Writes, only};
+use crate::graph::Kind;
+use crate::layouts::Lies;
+use crate::operation::{Fused, Images, Lowered, Lowering, Operation};
+use kernels::compute::{Activation, Affine, ConvFrame, Layout, Quantization};
+use kernels::compute::{QuantizedConv, QuantizedConvOut, QuantizedEpilogue, QuantizedImages};
+use operator::{KernelContext, Result};
+use std::fmt;
+use std::sync::Arc;
+use tensor::{ScalarType, TensorView};
+
+/// As [`Convolution`], not transposed and without residual, of quantized values, summed exactly. Inputs: image
+/// (`Char` or `Byte`), weights (`Char`, constant), one scale for all or one for each output channel (constant), and
+/// where it is there, the bias (constant).
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct QuantizedConvolution {
+    /// What it is but for the quantized values.
+    pub conv: Convolution,
+    /// What the values of the image stand for; the zero point is a number of its type.
+    pub input: Affine,
+    /// How the result is quantized; otherwise it is f32.
+    pub output: Option<Quantization>,
+}
+
+impl Operation for QuantizedConvolution {
+    fn name(&self) -> &str {
+        "quantized_conv"
+    }
+
+    fn attributes(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.conv.attributes(f)?;
+        write!(f, ", scale: {}, zero: {}", self.input.scale, self.input.zero)
+    }
+
+    fn lies(&self, i: usize, inputs: usize) -> Lies {
+        if i == 0 || i >= inputs { Lies::Image(Layout::ChannelsLast) } else { Lies::Plain }
+    }
+
+    fn lower(&self, node: &mut Lowering<'_>) -> Result<Lowered> {
+        let values = node.constant(1)?.storage::<i8>()?;
+        let conv = QuantizedConv::new(node.isa(), self.conv.params, values, node.floats(2)?)?;
+        let frame = frame(node.input(0)?, node.output(0)?, self.conv.space);
+        let bias = node.floats_if(self.conv.bias, 3)?;
+        Ok(Lowered::step(QuantizedConvStep { spec: *self, conv, frame, bias }, [0]))
+    }
+
+    fn with_activation(&self, activation: Activation) -> Option<Arc<dyn Kind>> {
+        let conv = Convolution { activation, ..self.conv };
+        (self.conv.activation == Activation::Identity).then(|| Fused::kind(Self { conv, ..*self }))
+    }
+
+    fn images(&self) -> Images {
+        match self.conv.layout {
+            Layout::ChannelsFirst => {
+                let conv = Convolution { layout: Layout::ChannelsLast, ..self.conv };
+                Images::Prefers { kind: Fused::kind(Self { conv, ..*self }), residual: false }
+            }
+            Layout::ChannelsLast => Images::None,
+        }
+    }
+}
+
+struct QuantizedConvStep {
+    spec: QuantizedConvolution,
+    conv: QuantizedConv,
+    frame: ConvFrame,
+    bias: Option<Vec<f32>>,
+}
+
+impl Step for QuantizedConvStep {
+    fn run<'a>(
+        &'a self,
+        ctx: &KernelContext<'_>,
+        reads: &[TensorView<'a>],
+        mut writes: Writes<'a>,
+    ) -> Result<()> {
+        let (x, out) = (&reads[0], only(&mut writes)?);
+        let activation = self.spec.conv.activation;
+        let epilogue = QuantizedEpilogue { bias: self.bias.as_deref(), activation };
+        let signed = x.dtype() == ScalarType::Char;
+        let images = QuantizedImages { bytes: x.bytes(), signed, affine: self.spec.input };
+        let to = match self.spec.output {
+            Some(q) => QuantizedConvOut::Quantized(out.bytes_mut(), q),
+            None => QuantizedConvOut::Real(out.storage_mut()?),
+        };
+        self.conv.run(ctx.pool(), &self.frame, images, to, &epilogue);
+        Ok(())
+    }
+}

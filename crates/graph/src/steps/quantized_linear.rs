@@ -1,0 +1,147 @@
+//! Products of quantized values.
+
+use super::conv::epilogue;
+use super::{Step, Writes, only};
+use crate::graph::Kind;
+use crate::operation::{Fused, Lowered, Lowering, Operation};
+use kernels::compute::qgemm;
+use kernels::compute::{Activation, Affine, Isa, MatMut, MatRef, Quantization, quantize, range};
+use kernels::compute::{PackedWeights, QuantizedEpilogue, QuantizedOut, QuantizedRows, WeightBits, Weights};
+use operator::{Error, KernelContext, Result};
+use std::fmt;
+use std::sync::Arc;
+use tensor::{ScalarType, TensorView};
+
+/// As [`Linear`](crate::Linear) with quantized values in place of real numbers, summed exactly. Inputs: `x`, weights
+/// (`Char`, constant), their scales (constant), and where it is there, the bias (constant). The scales are one for
+/// all, one for each output, or for each group of inner elements one for each output, `[groups, out]`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct QuantizedLinear {
+    /// What `x` is.
+    pub input: QuantizedInput,
+    /// Whether the weights are `[out, in]`; otherwise they are `[in, out]`.
+    pub out_major: bool,
+    /// How wide the weights are kept; of four bits they are -8 to 7.
+    pub bits: WeightBits,
+    /// Inner elements that share a scale; several groups are of a multiple of 32.
+    pub group: usize,
+    /// Whether there is a bias, a value for each output.
+    pub bias: bool,
+    /// What is applied before the result is stored or quantized: then it is no more than bounds.
+    pub activation: Activation,
+    /// How the result is quantized; otherwise it is f32.
+    pub output: Option<Quantization>,
+}
+
+/// What comes into a [`QuantizedLinear`].
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum QuantizedInput {
+    /// Quantized values, `Char` or `Byte`, that stand for real numbers so.
+    Numbers(Affine),
+    /// Real numbers, quantized by parameters that fit all of them to `low..=high` within `i8`.
+    ByTensor {
+        /// The least value.
+        low: i32,
+        /// The greatest value.
+        high: i32,
+        /// The least scale.
+        eps: f32,
+    },
+    /// Real numbers, each row quantized by parameters that fit it to `i8`.
+    ByRow,
+}
+
+impl Operation for QuantizedLinear {
+    fn name(&self) -> &str {
+        "quantized_linear"
+    }
+
+    fn attributes(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "weights: {}, ", if self.out_major { "[out, in]" } else { "[in, out]" })?;
+        write!(f, "{:?} bits in groups of {}, input: {:?}", self.bits, self.group, self.input)?;
+        epilogue(f, false, self.activation)
+    }
+
+    fn lower(&self, node: &mut Lowering<'_>) -> Result<Lowered> {
+        let &[rows, columns] = &**node.input(1)?.sizes() else {
+            return Err(Error::invalid("a product with weights that are no matrix"));
+        };
+        let numbers = MatRef::new(node.constant(1)?.storage::<i8>()?, rows, columns);
+        let numbers = if self.out_major { numbers.t() } else { numbers };
+        let weights = Weights { numbers, bits: self.bits, scales: node.floats(2)?, group: self.group };
+        let weights = PackedWeights::new(&weights)?;
+        let bias = node.floats_if(self.bias, 3)?;
+        Ok(Lowered::step(QuantizedLinearStep { spec: *self, weights, bias, isa: node.isa() }, [0]))
+    }
+
+    fn with_activation(&self, activation: Activation) -> Option<Arc<dyn Kind>> {
+        (self.activation == Activation::Identity).then(|| Fused::kind(Self { activation, ..*self }))
+    }
+}
+
+struct QuantizedLinearStep {
+    spec: QuantizedLinear,
+    weights: PackedWeights,
+    bias: Option<Vec<f32>>,
+    isa: Isa,
+}
+
+impl Step for QuantizedLinearStep {
+    fn run<'a>(
+        &'a self,
+        ctx: &KernelContext<'_>,
+        reads: &[TensorView<'a>],
+        mut writes: Writes<'a>,
+    ) -> Result<()> {
+        let (x, out) = (&reads[0], only(&mut writes)?);
+        let (weights, isa, pool) = (&self.weights, self.isa, ctx.pool());
+        let (k, n) = (weights.rows(), weights.cols());
+        let m = out.as_view().numel() / n.max(1);
+        let epilogue = QuantizedEpilogue { bias: self.bias.as_deref(), activation: self.spec.activation };
+        let to = match self.spec.output {
+            Some(q) => QuantizedOut::Quantized(MatMut::new(out.bytes_mut(), m, n), q),
+            None => QuantizedOut::Real(MatMut::new(out.storage_mut()?, m, n)),
+        };
+        if let QuantizedInput::Numbers(affine) = self.spec.input {
+            let (signed, params) = (x.dtype() == ScalarType::Char, [affine]);
+            let x = QuantizedRows::new(x.bytes(), signed, m, k, &params);
+            qgemm(pool, isa, x, weights, to, &epilogue);
+            return Ok(());
+        }
+        let reals = x.storage::<f32>()?;
+        let mut numbers = ctx.scratch::<u8>(reals.len())?;
+        let params = self.quantize_input(ctx, reals, k, &mut numbers);
+        qgemm(pool, isa, QuantizedRows::new(&numbers, true, m, k, &params), weights, to, &epilogue);
+        Ok(())
+    }
+}
+
+impl QuantizedLinearStep {
+    /// Quantizes rows of `k` elements by parameters chosen from them: one for all, or one for each.
+    fn quantize_input(
+        &self,
+        ctx: &KernelContext<'_>,
+        reals: &[f32],
+        k: usize,
+        numbers: &mut [u8],
+    ) -> Vec<Affine> {
+        let (pool, isa) = (ctx.pool(), self.isa);
+        match self.spec.input {
+            QuantizedInput::ByTensor { low, high, eps } => {
+                let q = Quantization::choose(range(isa, reals), (low, high), eps);
+                quantize(pool, isa, &q, reals, numbers);
+                vec![q.affine]
+            }
+            _ if k == 0 => vec![Affine { scale: 1.0, zero: 0 }],
+            _ => {
+                let rows = reals.chunks_exact(k).zip(numbers.chunks_exact_mut(k));
+                let each = rows.map(|(reals, numbers)| {
+                    let q = Quantization::choose_for_token(range(isa, reals));
+                    quantize(&pool::Pool::serial(), isa, &q, reals, numbers);
+                    q.affine
+                });
+                each.collect()
+            }
+        }
+    }
+}

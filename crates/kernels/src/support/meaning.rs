@@ -1,0 +1,110 @@
+//! Meanings that several families give their operators.
+
+use operator::{Arg, Args, Binary, Expression, Meaning, Unary};
+
+/// The elements of the first tensor, whatever the sizes and the layout of the result.
+pub(crate) fn same(_: &Args<'_>) -> Option<Meaning> {
+    Some(Meaning::Same)
+}
+
+/// A function of each element.
+pub(crate) fn unary(f: Unary) -> Option<Meaning> {
+    Some(Meaning::Elementwise(Expression::unary(f)))
+}
+
+/// A function of each two elements.
+pub(crate) fn binary(f: Binary) -> Option<Meaning> {
+    Some(Meaning::Elementwise(Expression::binary(f)))
+}
+
+/// Each element within bounds.
+pub(crate) fn clamped(low: f64, high: f64) -> Option<Meaning> {
+    let (low, high) = (low as f32, high as f32);
+    (low <= high).then(|| Meaning::Elementwise(Expression::clamp(low, high)))
+}
+
+/// The position of a tensor, if it is there: `None` if something else stands there.
+pub(crate) fn optional_tensor(args: &Args<'_>, index: usize) -> Option<Option<usize>> {
+    match args.get(index) {
+        Arg::None => Some(None),
+        Arg::Tensor(_) | Arg::Spec(_) => Some(Some(index)),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::compute::{Isa, binary, clamp, unary};
+    use operator::{Generator, Instr, Kernel, KernelContext, Out, Outs, Scratch};
+    use pool::Pool;
+    use std::sync::Arc;
+    use tensor::Tensor;
+
+    /// What an expression computes of slices.
+    fn evaluate(expression: &Expression, inputs: &[&[f32]]) -> Vec<f32> {
+        let (pool, isa, len) = (Pool::serial(), Isa::default(), inputs[0].len());
+        let mut registers: Vec<Vec<f32>> = Vec::new();
+        for instr in &expression.instrs {
+            let mut out = vec![0.0; len];
+            match *instr {
+                Instr::Input(i) => out.copy_from_slice(inputs[i]),
+                Instr::Const(c) => out.fill(c),
+                Instr::Unary(f, a) => unary(&pool, isa, f, &registers[a], &mut out),
+                Instr::Clamp { of, low, high } => clamp(isa, (low, high), &registers[of], &mut out),
+                Instr::Binary(f, a, b) => binary(&pool, isa, f, &registers[a], &registers[b], &mut out),
+            }
+            registers.push(out);
+        }
+        registers.pop().unwrap_or_default()
+    }
+
+    /// Calls a kernel with tensors where its schema has such, and with this number for scalars without a
+    /// default. The elementwise meaning of the call, the inputs and the result.
+    fn call(kernel: &Arc<dyn Kernel>, number: i64) -> Option<(Expression, Vec<Tensor>, Tensor)> {
+        let tensors: Vec<Tensor> = [[0.5f32, -1.25, 2.0, 0.75], [1.5, 0.25, -3.0, 2.5]]
+            .map(|x| Tensor::from_slice(&[4], &x).unwrap())
+            .into();
+        let mut given = tensors.iter();
+        let schema = kernel.schema();
+        let args = schema.args.iter().map(|arg| match (arg.written, arg.ty, arg.default.as_deref()) {
+            (true, ..) => Some(Arg::Out(0)),
+            (_, operator::ArgType::Tensor, None) if !arg.list => Some(Arg::Tensor(given.next()?.view())),
+            (_, operator::ArgType::Scalar, default) if default != Some("None") => {
+                Some(Arg::Int(default.and_then(|d| d.parse().ok()).unwrap_or(number)))
+            }
+            (_, _, Some("None")) => Some(Arg::None),
+            (_, operator::ArgType::Str, Some(_)) => Some(Arg::Str("none")),
+            _ => None,
+        });
+        let args = Args::new(schema, args.collect::<Option<_>>()?);
+        let Some(Meaning::Elementwise(expression)) = kernel.meaning(&args) else { return None };
+        let mut result = Tensor::zeros(tensors[0].meta().clone()).unwrap();
+        let (pool, scratch, generator) = (Pool::serial(), Scratch::new(1 << 20), Generator::default());
+        let ctx = KernelContext::new(&pool, &scratch, &generator);
+        let mut outs = Outs::new([Out::Tensor(result.view_mut())].into_iter().collect());
+        kernel.execute(&ctx, &args, &mut outs).unwrap();
+        drop((args, outs));
+        Some((expression, tensors, result))
+    }
+
+    #[test]
+    fn elementwise_meanings_are_what_the_kernels_compute() {
+        let registry = crate::registry();
+        let mut checked = 0;
+        for operator in crate::operators() {
+            let kernel = registry.get(operator.name()).unwrap();
+            for number in [2, 3] {
+                let Some((expression, inputs, result)) = call(&kernel, number) else { continue };
+                let inputs: Vec<&[f32]> = inputs.iter().map(|t| t.as_slice().unwrap()).collect();
+                let found = evaluate(&expression, &inputs);
+                for (f, k) in found.iter().zip(result.as_slice::<f32>().unwrap()) {
+                    let close = (f - k).abs() <= 1e-6 * k.abs().max(1.0) || f.is_nan() && k.is_nan();
+                    assert!(close, "{}: {expression:?} gives {f}, the kernel {k}", operator.name());
+                }
+                checked += 1;
+            }
+        }
+        assert!(checked >= 40, "{checked} calls have elementwise meanings");
+    }
+}

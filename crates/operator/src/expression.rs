@@ -1,0 +1,207 @@
+//! Elementwise computations as data: what an operator computes of one element of each operand.
+
+use std::fmt;
+
+/// A function of one element.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Unary {
+    /// `-x`
+    Neg,
+    /// `|x|`
+    Abs,
+    /// `max(x, 0)`; NaN stays.
+    Relu,
+    /// `1 / x`
+    Reciprocal,
+    /// Square root.
+    Sqrt,
+    /// `1 / sqrt(x)`
+    Rsqrt,
+    /// `x^2`
+    Square,
+    /// `e^x`
+    Exp,
+    /// Natural logarithm.
+    Log,
+    /// Sine.
+    Sin,
+    /// Cosine.
+    Cos,
+    /// Hyperbolic tangent.
+    Tanh,
+    /// `1 / (1 + e^-x)`
+    Sigmoid,
+    /// `x / (1 + e^-x)`
+    Silu,
+    /// Error function.
+    Erf,
+    /// `x (1 + erf(x / sqrt 2)) / 2`
+    Gelu,
+    /// The form of [`Unary::Gelu`] by tanh.
+    GeluTanh,
+    /// `min(max(x + 3, 0), 6) / 6`
+    Hardsigmoid,
+    /// `x min(max(x + 3, 0), 6) / 6`
+    Hardswish,
+    /// The nearest float16, ties to even; infinity beyond them.
+    RoundToHalf,
+    /// The nearest bfloat16, ties to even; infinity beyond them.
+    RoundToBfloat16,
+}
+
+/// A function of two elements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Binary {
+    /// `a + b`
+    Add,
+    /// `a - b`
+    Sub,
+    /// `a * b`
+    Mul,
+    /// `a / b`
+    Div,
+    /// The greater; NaN if either is.
+    Maximum,
+    /// The lesser; NaN if either is.
+    Minimum,
+}
+
+impl Binary {
+    /// Whether the operands may change places. Of two NaNs, either may be the result.
+    pub fn commutes(self) -> bool {
+        !matches!(self, Binary::Sub | Binary::Div)
+    }
+}
+
+/// One instruction of an [`Expression`]; its result is the register of its own index.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Instr {
+    /// The element of an input.
+    Input(usize),
+    /// A number.
+    Const(f32),
+    /// A function of a register.
+    Unary(Unary, usize),
+    /// `min(max(x, low), high)` of a register, NaN stays.
+    Clamp {
+        /// The register.
+        of: usize,
+        /// Least result.
+        low: f32,
+        /// Greatest result.
+        high: f32,
+    },
+    /// A function of two registers.
+    Binary(Binary, usize, usize),
+}
+
+/// An elementwise computation; the last instruction's result is the output's element. Inputs are the tensor
+/// operands of a call, in order.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Expression {
+    /// The instructions, in order. Each uses registers of earlier ones.
+    pub instrs: Vec<Instr>,
+}
+
+impl Expression {
+    /// `f(input 0)`.
+    pub fn unary(f: Unary) -> Self {
+        Self { instrs: vec![Instr::Input(0), Instr::Unary(f, 0)] }
+    }
+
+    /// `min(max(input 0, low), high)`.
+    pub fn clamp(low: f32, high: f32) -> Self {
+        Self { instrs: vec![Instr::Input(0), Instr::Clamp { of: 0, low, high }] }
+    }
+
+    /// `f(input 0, input 1)`.
+    pub fn binary(f: Binary) -> Self {
+        Self { instrs: vec![Instr::Input(0), Instr::Input(1), Instr::Binary(f, 0, 1)] }
+    }
+
+    /// `f(input 0, number)`.
+    pub fn with_const(f: Binary, number: f32) -> Self {
+        Self { instrs: vec![Instr::Input(0), Instr::Const(number), Instr::Binary(f, 0, 1)] }
+    }
+
+    /// The number of inputs.
+    pub fn inputs(&self) -> usize {
+        self.instrs.iter().map(|i| if let Instr::Input(n) = i { n + 1 } else { 0 }).max().unwrap_or(0)
+    }
+
+    /// The bounds, if the expression is no more than a clamp of its input.
+    pub fn as_clamp(&self) -> Option<(f32, f32)> {
+        match self.instrs.as_slice() {
+            [Instr::Input(0), Instr::Clamp { of: 0, low, high }] => Some((*low, *high)),
+            _ => None,
+        }
+    }
+
+    /// Puts `inner`, whose inputs are `inner_inputs` of the joined expression, in the place of input
+    /// `slot`; the other inputs are renumbered by `map`.
+    pub fn substitute(&self, slot: usize, inner: &Self, inner_inputs: &[usize], map: &[usize]) -> Self {
+        let mut instrs = Vec::with_capacity(self.instrs.len() + inner.instrs.len());
+        for instr in &inner.instrs {
+            instrs.push(match *instr {
+                Instr::Input(i) => Instr::Input(inner_inputs[i]),
+                other => other,
+            });
+        }
+        let result = instrs.len() - 1;
+        let mut register = Vec::with_capacity(self.instrs.len());
+        for instr in &self.instrs {
+            let moved = match *instr {
+                Instr::Input(i) if i == slot => {
+                    register.push(result);
+                    continue;
+                }
+                Instr::Input(i) => Instr::Input(map[i]),
+                Instr::Const(c) => Instr::Const(c),
+                Instr::Unary(f, a) => Instr::Unary(f, register[a]),
+                Instr::Clamp { of, low, high } => Instr::Clamp { of: register[of], low, high },
+                Instr::Binary(f, a, b) => Instr::Binary(f, register[a], register[b]),
+            };
+            register.push(instrs.len());
+            instrs.push(moved);
+        }
+        Self { instrs }
+    }
+}
+
+impl fmt::Display for Expression {
+    /// As a term: `Add(Mul(x0, x1), 0.5)`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.instrs.len() {
+            0 => Ok(()),
+            // A register that is used twice is written twice: terms of long expressions may be very long.
+            n if n > 12 => write!(f, "{n} instructions"),
+            n => self.term(f, n - 1),
+        }
+    }
+}
+
+impl Expression {
+    fn term(&self, f: &mut fmt::Formatter<'_>, at: usize) -> fmt::Result {
+        match self.instrs[at] {
+            Instr::Input(i) => write!(f, "x{i}"),
+            Instr::Const(c) => write!(f, "{c}"),
+            Instr::Unary(g, a) => {
+                write!(f, "{g:?}(")?;
+                self.term(f, a)?;
+                write!(f, ")")
+            }
+            Instr::Clamp { of, low, high } => {
+                write!(f, "Clamp(")?;
+                self.term(f, of)?;
+                write!(f, ", {low}, {high})")
+            }
+            Instr::Binary(g, a, b) => {
+                write!(f, "{g:?}(")?;
+                self.term(f, a)?;
+                write!(f, ", ")?;
+                self.term(f, b)?;
+                write!(f, ")")
+            }
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! What the instructions of a method become: the graph of each run of them, after any pass.
+
+use super::program::frame;
+use crate::show::count;
+use crate::{Error, Result};
+use ::graph::passes::{PASSES, run_until};
+use ::graph::{Executable, Graph};
+use format::pte::{ExecutionPlan, Instruction};
+use operator::{Generator, KernelContext, Scratch};
+use runtime::{LoadOptions, MethodGraph, Program};
+use std::fmt::Write;
+use trace::Place;
+
+/// When a graph is looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stage(usize);
+
+/// The names of the stages, in order, and what was done last: `calls` before any pass, then every pass.
+pub fn stages() -> impl Iterator<Item = (&'static str, &'static str)> {
+    let first = ("calls", "the calls of the program, before any pass");
+    std::iter::once(first).chain(PASSES.iter().map(|pass| (pass.name, pass.about)))
+}
+
+impl Stage {
+    /// After the last pass: what is lowered to steps.
+    pub fn last() -> Self {
+        Self(PASSES.len())
+    }
+
+    /// The stage of a name.
+    pub fn named(name: &str) -> Option<Self> {
+        stages().position(|(stage, _)| stage == name).map(Self)
+    }
+}
+
+/// The graphs of a program's methods, or of one method, as text: each run of instructions that becomes a
+/// graph, with the instructions and source lines that each node stands for. Methods are loaded, and nothing is
+/// executed.
+pub fn graphs(
+    program: &Program,
+    method: Option<&str>,
+    stage: Stage,
+    options: &LoadOptions,
+) -> Result<String> {
+    let options = LoadOptions { keep_graphs: true, no_prepare: false, ..options.clone() };
+    let names: Vec<String> = match method {
+        Some(name) => vec![name.to_owned()],
+        None => program.method_names().map(str::to_owned).collect(),
+    };
+    let mut out = String::new();
+    for name in names {
+        let loaded = program.load_method(&name, options.clone())?;
+        let plan = program.method_meta(&name)?.plan();
+        let instructions = count(plan.chains.iter().map(|c| c.instructions.len()).sum(), "instruction");
+        let graphs = loaded.graphs();
+        let _ = writeln!(out, "method {name}: {instructions}, {}", count(graphs.len(), "graph"));
+        for found in &graphs {
+            listing(&mut out, plan, found, stage, &options)?;
+        }
+    }
+    Ok(out)
+}
+
+fn listing(
+    out: &mut String,
+    plan: &ExecutionPlan,
+    found: &MethodGraph<'_>,
+    stage: Stage,
+    options: &LoadOptions,
+) -> Result<()> {
+    let (scratch, generator) = (Scratch::new(options.limits.scratch_bytes), Generator::new(options.seed));
+    let ctx = KernelContext::new(&options.pool, &scratch, &generator).with_isa(options.isa);
+    let mut graph: Graph = found.graph.clone();
+    let calls = graph.num_nodes();
+    run_until(&mut graph, &ctx, stage.0);
+    let (first, end) = (found.instructions.start, found.instructions.end);
+    let _ = write!(out, "\ninstructions {first}..{end}");
+    if plan.chains.len() > 1 {
+        let _ = write!(out, " of chain {}", found.chain);
+    }
+    let became = if stage == Stage::last() {
+        let steps = Executable::new(graph.clone(), &ctx)
+            .map_err(|e| Error::Context { context: "lowering a graph".into(), source: Box::new(e) })?;
+        count(steps.num_steps(), "step")
+    } else {
+        count(graph.num_nodes(), "node")
+    };
+    let _ = write!(out, ": {} became {became}", count(calls, "node"));
+    let _ = writeln!(out, "{}", if found.is_dynamic { ", for the upper bounds of sizes" } else { "" });
+    let source = |place: Place| source(plan, place);
+    let _ = write!(out, "{}", graph.listing(&source));
+    Ok(())
+}
+
+/// The operator of an instruction, and the line of its innermost source frame.
+fn source(plan: &ExecutionPlan, place: Place) -> Option<String> {
+    let chain = plan.chains.get(usize::try_from(place.chain?).ok()?)?;
+    let at = usize::try_from(place.instruction?).ok()?;
+    let mut text = match chain.instructions.get(at)? {
+        Instruction::KernelCall { op_index, .. } => {
+            plan.operators.get(usize::try_from(*op_index).ok()?)?.full_name()
+        }
+        _ => return None,
+    };
+    if let Some(last) = chain.stacktrace.get(at).and_then(|frames| frames.items.last()) {
+        let _ = write!(text, " at {}", frame(last));
+    }
+    Some(text)
+}
