@@ -22,6 +22,20 @@ macro_rules! exit_status {
 }
 pub(crate) use exit_status;
 
+/// The end of the long help of a verb that answers a question.
+macro_rules! exit_status_of_answer {
+    ($yes:literal, $no:literal) => {
+        concat!(
+            "\n\nExit status:\n  0  ",
+            $yes,
+            "\n  1  ",
+            $no,
+            "\n  2  something failed or the arguments make no sense; stderr says what"
+        )
+    };
+}
+pub(crate) use exit_status_of_answer;
+
 /// Options of every verb.
 #[derive(Debug, Args)]
 pub(crate) struct GeneralOpts {
@@ -46,7 +60,7 @@ pub(crate) struct GeneralOpts {
 #[derive(Debug, Args)]
 pub(crate) struct ExecutionOpts {
     /// Threads to split the work over
-    #[arg(short, long, value_name = "N", default_value = "1")]
+    #[arg(short, long, value_name = "N", default_value = "1", value_parser = threads)]
     threads: NonZeroUsize,
     /// Machine instructions to use: portable, avx2 or avx512 [default: the best that this machine has]
     #[arg(long, value_name = "LEVEL")]
@@ -54,6 +68,15 @@ pub(crate) struct ExecutionOpts {
     /// Run instructions as they stand: pack no weights, fuse no operators
     #[arg(long)]
     no_prepare: bool,
+}
+
+/// Threads that a machine may have; more would only take its memory.
+pub(crate) const MOST_THREADS: usize = 1024;
+
+/// A number of threads.
+pub(crate) fn threads(text: &str) -> Result<NonZeroUsize, String> {
+    let number = text.parse().ok().filter(|n: &NonZeroUsize| n.get() <= MOST_THREADS);
+    number.ok_or_else(|| format!("a number of threads is 1 to {MOST_THREADS}"))
 }
 
 impl ExecutionOpts {

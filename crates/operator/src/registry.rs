@@ -1,5 +1,5 @@
 use crate::kernel::TableKernel;
-use crate::{Kernel, Operator};
+use crate::{Kernel, Operator, closest};
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
@@ -98,11 +98,25 @@ impl KernelRegistry {
         names
     }
 
-    /// Names that look like `name`: the same operator with another overload, or a slight
-    /// misspelling. For the error that says an operator is missing.
+    /// Names that look like `name`: the same operator with another overload or, if there is none, operators
+    /// whose names are a few letters away. For the error that says an operator is missing.
     pub fn similar(&self, name: &str) -> Vec<&str> {
-        let base = name.split('.').next().unwrap_or(name);
-        self.names().into_iter().filter(|n| n.split('.').next() == Some(base)).collect()
+        fn parts(name: &str) -> (&str, &str) {
+            name.split_once('.').unwrap_or((name, ""))
+        }
+        let (base, overload) = parts(name);
+        let names = self.names();
+        let of = |base: &str| names.iter().copied().filter(|name| parts(name).0 == base).collect::<Vec<_>>();
+        let same = of(base);
+        if !same.is_empty() {
+            return same;
+        }
+        let close = closest(base, names.iter().map(|name| parts(name).0));
+        let best = |base| {
+            let all = of(base);
+            all.iter().find(|name| parts(name).1 == overload).or(all.first()).copied()
+        };
+        close.into_iter().filter_map(best).collect()
     }
 }
 

@@ -38,13 +38,13 @@ impl BackendError {
 
 impl From<operator::Error> for BackendError {
     fn from(e: operator::Error) -> Self {
-        Self(e.to_string())
+        Self(crate::one_line(&e))
     }
 }
 
 impl From<tensor::Error> for BackendError {
     fn from(e: tensor::Error) -> Self {
-        Self(e.to_string())
+        Self(crate::one_line(&e))
     }
 }
 

@@ -52,7 +52,11 @@ pub enum Error {
         field: &'static str,
     },
     /// No method of this name.
-    #[error("there is no method `{name}`; the program has {}", list(available))]
+    #[error(
+        "there is no method `{name}`; the program has {}{}",
+        list(available),
+        operator::did_you_mean(name, available.iter().map(String::as_str))
+    )]
     NoSuchMethod {
         /// The name asked for.
         name: String,
@@ -411,6 +415,25 @@ impl fmt::Display for Missing {
 
 fn count(n: usize, thing: &str) -> String {
     format!("{n} {thing}{}", if n == 1 { "" } else { "s" })
+}
+
+/// An error and all that caused it, on one line.
+pub fn one_line(error: &dyn std::error::Error) -> String {
+    let mut text = String::new();
+    let mut next = Some(error);
+    while let Some(e) = next {
+        for (i, line) in e.to_string().lines().enumerate() {
+            text.push_str(match (text.chars().last(), i) {
+                (None, _) => "",
+                (Some(':'), _) => " ",
+                (Some(_), 0) => ": ",
+                (Some(_), _) => "; ",
+            });
+            text.push_str(line.trim());
+        }
+        next = e.source();
+    }
+    text
 }
 
 fn list(names: &[String]) -> String {

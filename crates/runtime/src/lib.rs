@@ -46,6 +46,7 @@ pub use backend::{
 };
 pub use error::{
     Error, ExecuteError, InputProblem, InstructionPlace, Missing, MissingBackend, MissingOperator, Result,
+    one_line,
 };
 pub use freeable::FreeableBuffer;
 pub use limits::Limits;

@@ -10,7 +10,7 @@ use crate::step::{ArgStep, Chain, DelegateEntry, DelegateStep, KernelStep, OutSt
 use crate::value::{Id, Storage, TensorValue, Value};
 use crate::{
     BackendOptions, Error, FreeableBuffer, Limits, LoadOptions, Method, NamedDataMap, Program, Purpose,
-    Result,
+    Result, one_line,
 };
 use format::pte::{self, TensorData};
 use operator::{Generator, Kernel, Scratch};
@@ -445,7 +445,7 @@ fn external_bytes(
     let place = External { method, id, meta };
     let data = data.ok_or_else(|| place.error("no data file was given"))?;
     place.check_layout(key, data)?;
-    let bytes = data.data(key).map_err(|e| place.error(e.to_string()))?;
+    let bytes = data.data(key).map_err(|e| place.error(one_line(&e)))?;
     if bytes.len() != meta.nbytes() {
         return Err(place.error(format!(
             "`{key}` is {} bytes in the program and {} in {}",
@@ -467,7 +467,7 @@ struct External<'a> {
 impl External<'_> {
     /// Fails if the data has it with another layout. Says whether the data knows the layout.
     fn check_layout(&self, key: &str, data: &dyn NamedDataMap) -> Result<bool> {
-        let Some(found) = data.tensor_layout(key).map_err(|e| self.error(e.to_string()))? else {
+        let Some(found) = data.tensor_layout(key).map_err(|e| self.error(one_line(&e)))? else {
             return Ok(false);
         };
         let meta = self.meta;

@@ -13,6 +13,9 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use tensor::Unchanged;
 
+/// Missing operators for which names like theirs are looked for.
+const EXPLAINED: usize = 20;
+
 /// A verified program: header and tables of a `.pte` file, and the way to its segments.
 ///
 /// Cloning shares everything. Methods loaded from clones share their constants, which are read once
@@ -151,7 +154,11 @@ impl Program {
         let mut missing = Missing { method: meta.name().to_owned(), ..Missing::default() };
         for op in meta.operators() {
             if !kernels.contains(&op.name) {
-                let similar = kernels.similar(&op.name).into_iter().map(str::to_owned).collect();
+                // A file may name any number of operators; looking for what they are like takes a while.
+                let similar = match missing.operators.len() {
+                    0..EXPLAINED => kernels.similar(&op.name).into_iter().map(str::to_owned).collect(),
+                    _ => Vec::new(),
+                };
                 missing.operators.push(MissingOperator { name: op.name, calls: op.calls, similar });
             }
         }

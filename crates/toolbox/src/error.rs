@@ -90,24 +90,5 @@ impl<T, E: std::error::Error + Send + Sync + 'static> Context<T> for Result<T, E
     }
 }
 
-/// An error and all that caused it, on one line.
-pub fn one_line(error: &dyn std::error::Error) -> String {
-    let mut text = String::new();
-    let mut next = Some(error);
-    while let Some(e) = next {
-        for (i, line) in e.to_string().lines().enumerate() {
-            text.push_str(match (text.chars().last(), i) {
-                (None, _) => "",
-                (Some(':'), _) => " ",
-                (Some(_), 0) => ": ",
-                (Some(_), _) => "; ",
-            });
-            text.push_str(line.trim());
-        }
-        next = e.source();
-    }
-    text
-}
-
 /// The result of what a verb does.
 pub type Result<T, E = Error> = std::result::Result<T, E>;

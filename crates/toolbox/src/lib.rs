@@ -36,4 +36,6 @@ pub mod stream;
 pub mod validate;
 pub mod verify;
 
-pub use error::{Context, Error, Result, one_line};
+pub use error::{Context, Error, Result};
+pub use operator::did_you_mean;
+pub use runtime::one_line;

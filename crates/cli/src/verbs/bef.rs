@@ -1,6 +1,6 @@
 use super::translate::refused;
 use crate::failure::{Failure, Result};
-use crate::general::{GeneralOpts, InputArg, exit_status};
+use crate::general::{GeneralOpts, MOST_THREADS, InputArg, exit_status};
 use clap::{Args, Subcommand};
 use pteron::FreeableBuffer;
 use std::io;
@@ -154,8 +154,8 @@ fn queue(text: &str) -> Result<Queue, String> {
             Ok(Queue::MultiThreaded(std::thread::available_parallelism().map_or(1, usize::from)))
         }
         ("mt" | "mstd", Some(n)) => match n.parse() {
-            Ok(n @ 1..=1024) => Ok(Queue::MultiThreaded(n)),
-            _ => Err(format!("`{n}` is no number of threads (1 to 1024)")),
+            Ok(n @ 1..=MOST_THREADS) => Ok(Queue::MultiThreaded(n)),
+            _ => Err(format!("`{n}` is no number of threads (1 to {MOST_THREADS})")),
         },
         _ => Err("a work queue is `s` or `mt:N`".to_owned()),
     }

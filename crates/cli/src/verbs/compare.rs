@@ -1,6 +1,6 @@
 use crate::call::{CallArgs, Loaded, note_zeros};
 use crate::failure::{Failure, Result};
-use crate::general::{self, GeneralOpts, OutputArg};
+use crate::general::{self, GeneralOpts, OutputArg, exit_status_of_answer};
 use crate::limits::limits;
 use clap::Args;
 use std::path::PathBuf;
@@ -25,7 +25,7 @@ use toolbox::verify::{Scope, Tolerance};
     "  pteron compare model.pte @x.npy -v\n\n",
     "  # with what ExecuTorch computed\n",
     "  pteron compare model.pte @x.npy --etdump trace.etdp --debug-buffer values.bin",
-    "\n\nExit status:\n  0  the runs agree\n  1  they part, or something failed\n  2  the arguments make no sense"
+    exit_status_of_answer!("the runs agree", "they part")
 ))]
 pub(crate) struct Opts {
     #[command(flatten)]

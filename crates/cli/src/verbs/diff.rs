@@ -1,5 +1,5 @@
 use crate::failure::{Failure, Result};
-use crate::general::{self, GeneralOpts, OutputArg};
+use crate::general::{self, GeneralOpts, OutputArg, exit_status_of_answer};
 use crate::limits::limits;
 use crate::progress;
 use clap::Args;
@@ -18,11 +18,8 @@ use toolbox::run::LoadMode;
     "Examples:\n",
     "  pteron diff old.pte new.pte\n\n",
     "  # do they compute the same? Not of interest: headers, alignments, memory plans, names, source frames\n",
-    "  pteron diff --meaning model.pte stripped.pte\n\n",
-    "Exit status:\n",
-    "  0  they say the same\n",
-    "  1  they differ, or something failed; stderr says what\n",
-    "  2  the arguments make no sense"
+    "  pteron diff --meaning model.pte stripped.pte",
+    exit_status_of_answer!("they say the same", "they differ")
 ))]
 pub(crate) struct Opts {
     /// The first file

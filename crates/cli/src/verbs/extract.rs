@@ -70,7 +70,10 @@ impl Opts {
         if !self.name.is_empty() {
             for name in &self.name {
                 if !parts.iter().any(|part| part.name.as_ref() == Some(name)) {
-                    return Err(toolbox::Error::input(format!("there is no part `{name}`; --list shows all")).into());
+                    let names = parts.iter().filter_map(|part| part.name.as_deref());
+                    let meant = toolbox::did_you_mean(name, names);
+                    let message = format!("there is no part `{name}`; --list shows all{meant}");
+                    return Err(toolbox::Error::input(message).into());
                 }
             }
             parts.retain(|part| part.name.as_ref().is_some_and(|name| self.name.contains(name)));

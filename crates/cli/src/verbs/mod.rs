@@ -19,9 +19,11 @@ macro_rules! verbs {
             /// Does what the verb says, unless that would write a file over another.
             pub(crate) fn run(self, general: &GeneralOpts) -> Result {
                 general::check(&self.paths())?;
-                match self {
+                let answers = self.answers();
+                let done = match self {
                     $(Self::$name(opts) => opts.run(general),)*
-                }
+                };
+                done.map_err(|failure| if answers { failure.into_trouble() } else { failure })
             }
 
             /// Every path that the verb reads and writes, but for files in a folder that are known later.
@@ -59,4 +61,15 @@ verbs! {
     set_weight => SetWeight,
     bef => Bef,
     completion => Completion,
+}
+
+impl Verb {
+    /// Whether exit status 1 is an answer, such as that two files differ, and not that something failed.
+    fn answers(&self) -> bool {
+        match self {
+            Self::Compare(_) | Self::Diff(_) | Self::Validate(_) | Self::Verify(_) => true,
+            Self::Plan(opts) => opts.answers(),
+            _ => false,
+        }
+    }
 }

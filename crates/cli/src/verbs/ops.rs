@@ -27,7 +27,7 @@ use toolbox::show::{count, table};
     "  pteron ops --file build/*.pte --json > support.json\n\n",
     "  # the kernels that an application needs which runs these programs and no others\n",
     "  pteron ops --file a.pte b.pte --emit src/registry.rs",
-    "\n\nExit status:\n  0  done; with --file, every program can run\n  1  a program cannot run, or something failed\n",
+    "\n\nExit status:\n  0  done; with --file, every program can run\n  1  a program cannot run, no operator has TEXT in its name, or something failed\n",
     "  2  a file cannot be read, or the arguments make no sense"
 ))]
 pub(crate) struct Opts {
@@ -68,6 +68,9 @@ impl Opts {
     fn of_build(&self) -> Result {
         let mut all = supported(&pteron::kernel_registry());
         all.retain(|op| self.wanted(&op.name));
+        if let (Some(filter), true) = (&self.filter, all.is_empty()) {
+            return Err(toolbox::Error::input(no_operator(filter)).into());
+        }
         if self.json {
             return self.output.write_json(&all);
         }
@@ -139,4 +142,17 @@ impl Opts {
         }
         text
     }
+}
+
+/// Says that no operator has this in its name, and which names, or parts of names, are like it.
+fn no_operator(filter: &str) -> String {
+    let registry = pteron::kernel_registry();
+    let names = registry.names();
+    let bases = names.iter().map(|name| name.split('.').next().unwrap_or(name));
+    let parts = bases.flat_map(|base| {
+        let own = base.rsplit("::").next().unwrap_or(base);
+        [base, own].into_iter().chain(own.split('_').filter(|part| part.len() > 2))
+    });
+    let meant = toolbox::did_you_mean(filter, parts);
+    format!("no operator has `{filter}` in its name{meant}")
 }

@@ -1,5 +1,5 @@
 use crate::failure::{Failure, Result};
-use crate::general::{GeneralOpts, InputArg, OutputArg, exit_status};
+use crate::general::{GeneralOpts, InputArg, OutputArg, exit_status_of_answer};
 use crate::limits::limits;
 use clap::Args;
 use toolbox::file::File;
@@ -19,7 +19,7 @@ use toolbox::show::count;
     "  pteron plan model.pte\n\n",
     "  # is anything overwritten that is needed?\n",
     "  pteron plan model.pte --check",
-    exit_status!()
+    exit_status_of_answer!("done; with --check, the plan is sound", "with --check, something needed is written over")
 ))]
 pub(crate) struct Opts {
     #[command(flatten)]
@@ -44,6 +44,11 @@ impl Opts {
     pub(crate) fn paths(&self, paths: &mut Paths) {
         self.input.paths(paths);
         self.output.paths(paths);
+    }
+
+    /// See [`super::Verb::answers`].
+    pub(super) fn answers(&self) -> bool {
+        self.check
     }
 
     pub(crate) fn run(self, _: &GeneralOpts) -> Result {

@@ -1,5 +1,5 @@
 use crate::failure::{Failure, Result};
-use crate::general::{self, GeneralOpts, OutputArg, exit_status};
+use crate::general::{self, GeneralOpts, OutputArg, exit_status_of_answer};
 use crate::limits::limits;
 use clap::Args;
 use std::fmt::Write;
@@ -22,7 +22,7 @@ use toolbox::validate::validate;
     "  pteron validate --quiet model.pte && deploy model.pte\n\n",
     "  # for a program\n",
     "  pteron validate model.pte --json",
-    exit_status!()
+    exit_status_of_answer!("every file is valid", "a file is not")
 ))]
 pub(crate) struct Opts {
     /// The files to check; `-` is stdin

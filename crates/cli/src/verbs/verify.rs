@@ -1,5 +1,5 @@
 use crate::failure::{Failure, Result};
-use crate::general::{self, ExecutionOpts, GeneralOpts, exit_status};
+use crate::general::{self, ExecutionOpts, GeneralOpts, exit_status_of_answer};
 use crate::limits::{interrupt, limits};
 use clap::Args;
 use demo_backend::DemoBackend;
@@ -30,7 +30,7 @@ use toolbox::verify::{self, Case, Counts, Options, Outcome, Setting};
     "  pteron verify --matrix corpus/ops\n\n",
     "  # how far off is it?\n",
     "  pteron verify corpus/models/mlp --rtol 1e-7 --atol 0",
-    exit_status!()
+    exit_status_of_answer!("no case fails", "a case fails")
 ))]
 pub(crate) struct Opts {
     /// Folders of cases, their case.json or cases.json files, or bundled programs (.bpte)
@@ -58,7 +58,7 @@ pub(crate) struct Opts {
     #[arg(long)]
     json: bool,
     /// Cases that run at a time [default: as many as there are cores]
-    #[arg(short, long, value_name = "N")]
+    #[arg(short, long, value_name = "N", value_parser = general::threads)]
     jobs: Option<NonZeroUsize>,
 }
 

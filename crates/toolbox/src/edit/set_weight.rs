@@ -76,6 +76,7 @@ fn no_such_weight(program: &Program, name: &str) -> Error {
     let mut names: Vec<&str> = stored.clone().filter_map(Tensor::fully_qualified_name).collect();
     names.sort_unstable();
     names.dedup();
+    let meant = crate::did_you_mean(name, names.iter().copied());
     names.truncate(20);
     let file = program.loader().name();
     Error::input(match (names.as_slice(), stored.count()) {
@@ -83,7 +84,7 @@ fn no_such_weight(program: &Program, name: &str) -> Error {
         ([], _) => format!(
             "{file} has no weight `{name}`, and no names; `pteron print` shows the numbers of its constants"
         ),
-        (names, _) => format!("{file} has no weight `{name}`; it has {}", names.join(", ")),
+        (names, _) => format!("{file} has no weight `{name}`; it has {}{meant}", names.join(", ")),
     })
 }
 
