@@ -79,12 +79,15 @@ mod tests {
                 Some(possible) => possible.get_name().to_owned(),
                 None => "1".to_owned(),
             };
-            // `--top` is what `--labels` needs.
-            if value.contains('-') || arg.is_required_set() || arg.get_id() == "top" {
+            // `--labels` needs `--top`, and `--data` of `print` needs `--graph`.
+            let needed = ["top", "graph"].iter().any(|id| arg.get_id() == id);
+            if value.contains('-') || arg.is_required_set() || needed {
                 line.extend(arg.get_long().map(|long| format!("--{long}")));
-                line.push(value.clone());
-                let most = arg.get_num_args().map_or(1, |n| n.min_values()).max(1);
-                line.extend((1..most).map(|i| format!("{value}{i}")));
+                if arg.get_action().takes_values() {
+                    line.push(value.clone());
+                    let most = arg.get_num_args().map_or(1, |n| n.min_values()).max(1);
+                    line.extend((1..most).map(|i| format!("{value}{i}")));
+                }
             }
             if value.contains('-') {
                 paths.push(value.trim_start_matches('@').to_owned());
