@@ -114,10 +114,12 @@ impl Graph {
         self.values[value.index()].constant = None;
     }
 
-    /// Gives a value another type, sizes or layout: whoever does so sees to it that its producer and users
-    /// agree.
+    /// Gives the result of a node another type, sizes or layout: whoever does so sees to it that its producer
+    /// and users agree. If its bytes were known, they are not any more: they are of the old type.
     pub fn set_meta(&mut self, value: ValueId, meta: TensorMeta) {
-        self.values[value.index()].meta = meta;
+        let value = &mut self.values[value.index()];
+        value.meta = meta;
+        value.constant = None;
     }
 
     /// Gives values the sizes that an execution has shown, in the place of upper bounds.

@@ -219,3 +219,16 @@ proptest! {
         graph.verify().unwrap();
     }
 }
+
+#[test]
+fn a_result_of_another_type_has_no_known_bytes() {
+    let mut graph = Graph::new();
+    let x = graph.input(meta());
+    let node = graph.append(Op("copy"), &[x], [meta()]);
+    let y = result(&graph, node);
+    graph.output(y);
+    graph.set_constant(y, Constant::Computed(Arc::new(Tensor::zeros(meta()).unwrap())));
+    graph.set_meta(y, TensorMeta::contiguous(ScalarType::Double, &[2]).unwrap());
+    assert!(graph.value(y).constant().is_none());
+    graph.verify().unwrap();
+}
