@@ -150,6 +150,7 @@ mod tests {
     }
 
     #[cfg(target_os = "linux")]
+    #[cfg_attr(miri, ignore = "Miri has no /proc")]
     #[test]
     fn what_is_not_touched_takes_no_memory() {
         let before = resident();
