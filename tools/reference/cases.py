@@ -10,6 +10,8 @@ DTYPES = {
     torch.float16: "float16",
     torch.bfloat16: "bfloat16",
     torch.int64: "int64",
+    torch.int8: "int8",
+    torch.uint8: "uint8",
     torch.bool: "bool",
 }
 

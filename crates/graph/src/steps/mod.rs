@@ -12,6 +12,7 @@ pub(crate) mod pool;
 pub(crate) mod quantize;
 pub(crate) mod quantized_conv;
 pub(crate) mod quantized_linear;
+pub(crate) mod quantized_sum;
 pub(crate) mod relayout;
 
 use crate::executable::{Slot, Source};

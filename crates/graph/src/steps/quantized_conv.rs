@@ -1,12 +1,13 @@
 //! Convolutions of quantized values.
 
 use super::conv::{Convolution, frame};
+use super::quantized_linear::SumBias;
 use super::{Step, Writes, only};
 use crate::graph::Kind;
 use crate::layouts::Lies;
 use crate::operation::{Fused, Images, Lowered, Lowering, Operation};
 use kernels::compute::{Activation, Affine, ConvFrame, Layout, Quantization};
-use kernels::compute::{QuantizedConv, QuantizedConvOut, QuantizedEpilogue, QuantizedImages};
+use kernels::compute::{QuantizedConv, QuantizedConvOut, QuantizedImages};
 use operator::{KernelContext, Result};
 use std::fmt;
 use std::sync::Arc;
@@ -14,7 +15,8 @@ use tensor::{ScalarType, TensorView};
 
 /// As [`Convolution`], not transposed and without residual, of quantized values, summed exactly. Inputs: image
 /// (`Char` or `Byte`), weights (`Char`, constant), one scale for all or one for each output channel (constant), and
-/// where it is there, the bias (constant).
+/// where it is there, the bias (constant): reals, or as `Int` numbers that are added to the sums before these are
+/// scaled.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct QuantizedConvolution {
     /// What it is but for the quantized values.
@@ -43,7 +45,7 @@ impl Operation for QuantizedConvolution {
         let values = node.constant(1)?.storage::<i8>()?;
         let conv = QuantizedConv::new(node.isa(), self.conv.params, values, node.floats(2)?)?;
         let frame = frame(node.input(0)?, node.output(0)?, self.conv.space);
-        let bias = node.floats_if(self.conv.bias, 3)?;
+        let bias = SumBias::of(node, self.conv.bias, 3)?;
         Ok(Lowered::step(QuantizedConvStep { spec: *self, conv, frame, bias }, [0]))
     }
 
@@ -67,7 +69,7 @@ struct QuantizedConvStep {
     spec: QuantizedConvolution,
     conv: QuantizedConv,
     frame: ConvFrame,
-    bias: Option<Vec<f32>>,
+    bias: SumBias,
 }
 
 impl Step for QuantizedConvStep {
@@ -79,7 +81,7 @@ impl Step for QuantizedConvStep {
     ) -> Result<()> {
         let (x, out) = (&reads[0], only(&mut writes)?);
         let activation = self.spec.conv.activation;
-        let epilogue = QuantizedEpilogue { bias: self.bias.as_deref(), activation };
+        let epilogue = self.bias.epilogue(activation);
         let signed = x.dtype() == ScalarType::Char;
         let images = QuantizedImages { bytes: x.bytes(), signed, affine: self.spec.input };
         let to = match self.spec.output {

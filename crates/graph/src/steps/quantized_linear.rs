@@ -13,7 +13,8 @@ use std::sync::Arc;
 use tensor::{ScalarType, TensorView};
 
 /// As [`Linear`](crate::Linear) with quantized values in place of real numbers, summed exactly. Inputs: `x`, weights
-/// (`Char`, constant), their scales (constant), and where it is there, the bias (constant). The scales are one for
+/// (`Char`, constant), their scales (constant), and where it is there, the bias (constant): reals, or as `Int` numbers
+/// that are added to the sums before these are scaled. The scales are one for
 /// all, one for each output, or for each group of inner elements one for each output, `[groups, out]`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct QuantizedLinear {
@@ -70,7 +71,7 @@ impl Operation for QuantizedLinear {
         let numbers = if self.out_major { numbers.t() } else { numbers };
         let weights = Weights { numbers, bits: self.bits, scales: node.floats(2)?, group: self.group };
         let weights = PackedWeights::new(&weights)?;
-        let bias = node.floats_if(self.bias, 3)?;
+        let bias = SumBias::of(node, self.bias, 3)?;
         Ok(Lowered::step(QuantizedLinearStep { spec: *self, weights, bias, isa: node.isa() }, [0]))
     }
 
@@ -79,10 +80,43 @@ impl Operation for QuantizedLinear {
     }
 }
 
+/// What is added to sums of quantized values.
+pub(super) enum SumBias {
+    None,
+    /// To what they stand for.
+    Reals(Vec<f32>),
+    /// To the sums.
+    Numbers(Vec<i32>),
+}
+
+impl SumBias {
+    /// The bias that is an input of a node, where it is said to be there.
+    pub(super) fn of(node: &Lowering<'_>, there: bool, i: usize) -> Result<Self> {
+        if !there {
+            return Ok(Self::None);
+        }
+        let bias = node.constant(i)?;
+        match bias.dtype() {
+            ScalarType::Int => Ok(Self::Numbers(bias.storage::<i32>()?.to_vec())),
+            _ => Ok(Self::Reals(bias.storage::<f32>()?.to_vec())),
+        }
+    }
+
+    /// What is done to sums that have it.
+    pub(super) fn epilogue(&self, activation: Activation) -> QuantizedEpilogue<'_> {
+        let (offset, bias) = match self {
+            Self::None => (None, None),
+            Self::Reals(bias) => (None, Some(&bias[..])),
+            Self::Numbers(offset) => (Some(&offset[..]), None),
+        };
+        QuantizedEpilogue { offset, bias, activation }
+    }
+}
+
 struct QuantizedLinearStep {
     spec: QuantizedLinear,
     weights: PackedWeights,
-    bias: Option<Vec<f32>>,
+    bias: SumBias,
     isa: Isa,
 }
 
@@ -97,7 +131,7 @@ impl Step for QuantizedLinearStep {
         let (weights, isa, pool) = (&self.weights, self.isa, ctx.pool());
         let (k, n) = (weights.rows(), weights.cols());
         let m = out.as_view().numel() / n.max(1);
-        let epilogue = QuantizedEpilogue { bias: self.bias.as_deref(), activation: self.spec.activation };
+        let epilogue = self.bias.epilogue(self.spec.activation);
         let to = match self.spec.output {
             Some(q) => QuantizedOut::Quantized(MatMut::new(out.bytes_mut(), m, n), q),
             None => QuantizedOut::Real(MatMut::new(out.storage_mut()?, m, n)),

@@ -12,6 +12,7 @@ mod math;
 mod qconv;
 mod qgemm;
 mod quantize;
+mod quantized_sum;
 mod rows;
 mod scratch;
 mod simd;
@@ -31,6 +32,7 @@ pub use math::{Binary, Unary, binary, binary_scalar, clamp, scale_add, unary, un
 pub use qconv::{QuantizedConv, QuantizedConvOut, QuantizedImages};
 pub use qgemm::{PackedWeights, QuantizedEpilogue, QuantizedOut, QuantizedRows, WeightBits, Weights, qgemm};
 pub use quantize::{Affine, Quantization, dequantize, quantize, range};
+pub use quantized_sum::{QuantizedSum, quantized_sum};
 pub use rows::{
     affine, column_means, group_norm_factors, layer_norm, max, mean, mean_rstd, min, rms_norm, softmax,
     softmax_across, softmax_in_place, sum, sum_of_squares,

@@ -156,6 +156,17 @@ impl<'k> Emit<'k> {
         self.node(Reshape, vec![value], dtype, sizes)
     }
 
+    /// The same elements, broadcast to other sizes.
+    pub(crate) fn expand(&mut self, value: ValueId, sizes: &[usize]) -> Result<ValueId> {
+        if self.meta(value).sizes()[..] == *sizes {
+            return Ok(value);
+        }
+        let dtype = self.dtype(value);
+        let to = sizes.iter().map(|&n| n as i64).collect();
+        let args = vec![In::Tensor(value), In::Ints(to), In::Bool(false)];
+        self.call("aten::expand_copy.out", args, dtype, sizes)
+    }
+
     /// Dimensions in another order: for each of the result the input's.
     pub(crate) fn permute(&mut self, value: ValueId, perm: &[usize]) -> Result<ValueId> {
         if perm.iter().copied().eq(0..perm.len()) {

@@ -101,18 +101,8 @@ impl Raise<'_> {
     /// Matrices, broadcast over the items of a batch, one behind the other.
     fn items(&mut self, id: ValueId, batch: &[usize], items: usize, matrix: [usize; 2]) -> Result<ValueId> {
         let whole: Vec<usize> = batch.iter().copied().chain(matrix).collect();
-        let mut id = id;
         let own: usize = self.emit.sizes(id).iter().product();
-        if own != whole.iter().product::<usize>() {
-            let sizes = whole.iter().map(|&n| n as i64).collect();
-            let dtype = self.emit.dtype(id);
-            id = self.emit.call(
-                "aten::expand_copy.out",
-                vec![In::Tensor(id), In::Ints(sizes), In::Bool(false)],
-                dtype,
-                &whole,
-            )?;
-        }
+        let id = if own == whole.iter().product::<usize>() { id } else { self.emit.expand(id, &whole)? };
         self.emit.view(id, &[items, matrix[0], matrix[1]])
     }
 }

@@ -10,13 +10,9 @@ use super::{Form, Raise, scalar_type};
 use crate::error::{Error, Result, fail};
 use crate::payload::{Binary, Datatype, Node, Op as NodeOp, Quantization};
 use graph::{Affine, Dequantize, Quantize, QuantizedConvolution, QuantizedInput, QuantizedLinear};
-use graph::{ValueId, WeightBits};
-use kernels::compute::{Activation, ConvParams, Layout, PackedWeights, QuantizedConv};
+use graph::{SumOfQuantized, ValueId, WeightBits};
+use kernels::compute::{Activation, ConvParams, Layout, PackedWeights, QuantizedConv, QuantizedSum};
 use tensor::{DimOrder, ScalarType, Tensor, TensorMeta, TensorView};
-
-/// What is added to sums of two values so that halves are rounded up, as the reference's integer arithmetic does,
-/// and nothing else is rounded otherwise.
-const HALF_UP: f32 = 1.0 / 16384.0;
 
 /// How 8-bit numbers stand for reals.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -166,16 +162,24 @@ impl Raise<'_> {
         if !matches!(f, Binary::Add | Binary::Subtract) {
             return Ok(None);
         }
-        let Some([ra, rb]) = multipliers(qa.scale / out.scale, qb.scale / out.scale) else { return Ok(None) };
-        let x = self.dequantize(ids[0], Affine { scale: ra, zero: qa.zero })?;
-        let y = self.dequantize(ids[1], Affine { scale: rb, zero: qb.zero })?;
-        let name = if f == Binary::Add { "aten::add.out" } else { "aten::sub.out" };
-        let id =
-            self.emit.call(name, vec![In::Tensor(x), In::Tensor(y), In::Int(1)], ScalarType::Float, sizes)?;
-        let half_up = self.number(HALF_UP)?;
-        let args = vec![In::Tensor(id), In::Tensor(half_up), In::Int(1)];
-        let id = self.emit.call("aten::add.out", args, ScalarType::Float, sizes)?;
-        self.stored_units(node, id, out).map(Some)
+        let sign = if f == Binary::Add { 1.0 } else { -1.0 };
+        let factors = QuantizedSum::factors(qa.scale / out.scale, sign * qb.scale / out.scale);
+        let Some((factors, shift)) = factors.filter(|_| qa.signed == out.signed && qb.signed == out.signed)
+        else {
+            return Ok(None);
+        };
+        let sum = QuantizedSum {
+            factors,
+            zeros: [qa.zero, qb.zero],
+            shift,
+            zero: out.zero,
+            low: out.number(node.bounds.0),
+            high: out.number(node.bounds.1),
+            signed: out.signed,
+        };
+        let ids = vec![self.emit.expand(ids[0], sizes)?, self.emit.expand(ids[1], sizes)?];
+        let dtype = self.emit.dtype(ids[0]);
+        self.emit.node(SumOfQuantized(sum), ids, dtype, sizes).map(Some)
     }
 
     fn number(&mut self, x: f32) -> Result<ValueId> {
@@ -380,7 +384,7 @@ impl Raise<'_> {
         let mut ids = vec![self.plain(v)?, self.plain(filter)?];
         ids.push(self.emit.computed(Tensor::from_slice(&[scales.len()], &scales)?));
         if let Some(&bias) = node.inputs.get(2) {
-            let bias = self.bias(node, bias, &scales)?;
+            let bias = self.bias(node, bias)?;
             ids.push(self.emit.computed(Tensor::from_slice(&[bias.len()], &bias)?));
         }
         let op = QuantizedLinear {
@@ -429,15 +433,14 @@ impl Raise<'_> {
         }
     }
 
-    /// A bias of numbers, multiplied with the scales of the sums.
-    fn bias(&self, node: &Node, bias: usize, scales: &[f32]) -> Result<Vec<f32>> {
+    /// A bias of numbers, which are added to the sums.
+    fn bias(&self, node: &Node, bias: usize) -> Result<Vec<i32>> {
         let value = &self.payload.values[bias];
         if !matches!(value.datatype, Datatype::Qint32 | Datatype::Qcint32 | Datatype::Int32) {
             return Err(self.unsupported(node));
         }
         let words = self.data.of(value)?.chunks_exact(4).take(value.dims.iter().product());
-        let words = words.map(|b| i32::from_le_bytes([b[0], b[1], b[2], b[3]]));
-        Ok(words.enumerate().map(|(i, x)| x as f32 * scales[i % scales.len()]).collect())
+        Ok(words.map(|b| i32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect())
     }
 
     pub(super) fn quantized_convolution(&mut self, node: &Node, x: ValueId, spec: &Spec) -> Result<()> {
@@ -461,7 +464,7 @@ impl Raise<'_> {
         let mut ids = vec![x, self.emit.computed(weights)];
         ids.push(self.emit.computed(Tensor::from_slice(&[scales.len()], &scales)?));
         if let Some(&bias) = node.inputs.get(2) {
-            let bias = self.bias(node, bias, &scales)?;
+            let bias = self.bias(node, bias)?;
             ids.push(self.emit.computed(Tensor::from_slice(&[bias.len()], &bias)?));
         }
         let conv = graph::Convolution {
@@ -492,7 +495,7 @@ impl Raise<'_> {
         let weights = self.stored_filter(spec, meta, &numbers)?;
         let bias = match node.inputs.get(2) {
             Some(&bias) => {
-                let bias = self.bias(node, bias, &[1.0])?;
+                let bias: Vec<f32> = self.bias(node, bias)?.iter().map(|&x| x as f32).collect();
                 Some(self.emit.computed(Tensor::from_slice(&[bias.len()], &bias)?))
             }
             None => None,
@@ -538,19 +541,6 @@ fn params(spec: &Spec) -> ConvParams {
         dilation: three(spec.conv.dilation, 1),
         transposed: spec.filter.transposed,
     }
-}
-
-/// The factors of a sum of two values as the reference has them: whole numbers of at most 21 bits and a shift.
-/// `None` where it computes in f32.
-fn multipliers(a: f32, b: f32) -> Option<[f32; 2]> {
-    let greatest = a.max(b);
-    let range = 2f32.powi(-10)..2f32.powi(8);
-    if !range.contains(&a) || !range.contains(&b) {
-        return None;
-    }
-    let shift = 20 - ((greatest.to_bits() >> 23) as i32 - 127);
-    let unit = 2f32.powi(shift);
-    Some([a, b].map(|x| (x * unit).round_ties_even() / unit))
 }
 
 /// Numbers of four bits, -8 to 7, of which each byte holds two, the lower bits first; rows are of whole bytes.

@@ -137,8 +137,7 @@ impl Depthwise {
                     zero: 0,
                     scales: &self.scales[c..],
                     column_sums: &self.sums[c..],
-                    bias: epilogue.bias.map(|b| &b[c..]),
-                    activation: epilogue.activation,
+                    epilogue: epilogue.from(c),
                     out: out.at(first, c),
                 };
                 // SAFETY: pixels of this line, which this call alone writes.

@@ -99,7 +99,7 @@ impl QuantizedConv {
         Ok(Self { isa, params, form })
     }
 
-    /// Convolves `frame.batch` images of `x` into `out`: `activation(sum + bias)`. Divided among the threads of
+    /// Convolves `frame.batch` images of `x` into `out`: `activation((sums + offset) * scales + bias)`. Divided among the threads of
     /// `pool` if it is large enough.
     ///
     /// # Panics
@@ -144,10 +144,6 @@ impl QuantizedConv {
                 for (g, b) in groups.iter().enumerate() {
                     let flip = if x.signed { 0x80 } else { 0 };
                     let patches = Patches { p, frame, x: x.bytes, zero, flip, group: g };
-                    let epilogue = QuantizedEpilogue {
-                        bias: epilogue.bias.map(|b| &b[g * n..][..n]),
-                        activation: epilogue.activation,
-                    };
                     Job {
                         path: Path::of(self.isa),
                         isa: self.isa,
@@ -157,7 +153,7 @@ impl QuantizedConv {
                         params: Params::All(x.affine),
                         b,
                         out: place.at(0, g * n),
-                        epilogue,
+                        epilogue: epilogue.from(g * n),
                     }
                     .run(pool);
                 }

@@ -82,13 +82,14 @@ fn check(p: ConvParams, frame: &ConvFrame, signed: bool, threads: usize) {
     let x = bytes(frame.batch * frame.in_pixels() * p.in_channels, 1);
     let weights: Vec<i8> = bytes(p.weights(), 2).iter().map(|&b| b as i8).collect();
     let scales: Vec<f32> = (0..p.out_channels).map(|o| (o % 7 + 1) as f32 / 64.0).collect();
+    let offset: Vec<i32> = (0..p.out_channels).map(|o| o as i32 * 77 - 300).collect();
     let bias: Vec<f32> = (0..p.out_channels).map(|o| o as f32 - 9.0).collect();
     let sums = naive(&p, frame, &x, (signed, zero), &weights);
     let real = |i: usize, factor: f32| {
         let o = i % p.out_channels;
-        (sums[i] as f32 * (scales[o] * (0.5 * factor)) + bias[o] * factor).max(0.0)
+        ((sums[i] + offset[o]) as f32 * (scales[o] * (0.5 * factor)) + bias[o] * factor).max(0.0)
     };
-    let epilogue = QuantizedEpilogue { bias: Some(&bias), activation: Activation::Relu };
+    let epilogue = QuantizedEpilogue { offset: Some(&offset), bias: Some(&bias), activation: Activation::Relu };
     let images = QuantizedImages { bytes: &x, signed, affine: Affine { scale: 0.5, zero } };
     let pool = Pool::new(threads);
     for isa in Isa::available() {

@@ -175,8 +175,7 @@ impl Job<'_> {
                 zero: self.zero,
                 scales,
                 column_sums,
-                bias: self.epilogue.bias.map(|b| &b[panel * PANEL..]),
-                activation: self.epilogue.activation,
+                epilogue: self.epilogue.from(panel * PANEL),
                 out: self.out.at(row, panel * PANEL),
             };
             // SAFETY: rows and columns of the result that only this task writes.

@@ -6,9 +6,11 @@ use super::super::quantize::{Affine, Quantization, Quantizer};
 use super::super::simd::{Op, Simd, dispatch};
 use super::pack::PANEL;
 
-/// What happens to a product before it is stored: `activation(product + bias)`.
+/// What happens to a product before it is stored: `activation((sums + offset) * scales + bias)`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct QuantizedEpilogue<'a> {
+    /// One number a column, added to its sums before they are scaled.
+    pub offset: Option<&'a [i32]>,
     /// One value a column.
     pub bias: Option<&'a [f32]>,
     /// Function to apply. To a result that is quantized again, no more than bounds can be applied.
@@ -19,6 +21,18 @@ impl QuantizedEpilogue<'_> {
     pub(crate) fn check(&self, n: usize) {
         if let Some(bias) = self.bias {
             assert_eq!(bias.len(), n, "bias of {n} columns");
+        }
+        if let Some(offset) = self.offset {
+            assert_eq!(offset.len(), n, "offset of {n} columns");
+        }
+    }
+
+    /// That of the columns from one on.
+    pub(crate) fn from(self, column: usize) -> Self {
+        Self {
+            offset: self.offset.map(|o| &o[column..]),
+            bias: self.bias.map(|b| &b[column..]),
+            activation: self.activation,
         }
     }
 }
@@ -101,9 +115,8 @@ pub(crate) struct Finish<'a> {
     /// Of each column, whole panels.
     pub(crate) scales: &'a [f32],
     pub(crate) column_sums: &'a [i32],
-    /// Of each column that is there.
-    pub(crate) bias: Option<&'a [f32]>,
-    pub(crate) activation: Activation,
+    /// Of the columns from the tile's first on.
+    pub(crate) epilogue: QuantizedEpilogue<'a>,
     pub(crate) out: Place,
 }
 
@@ -112,7 +125,7 @@ impl Finish<'_> {
     /// `out` is the place of `rows` rows of `cols` elements that nobody else uses now.
     pub(crate) unsafe fn run(self, isa: Isa) {
         let (rows, cols, out, last) = (self.rows, self.cols, self.out, self.last);
-        let activation = self.activation;
+        let activation = self.epilogue.activation;
         dispatch(isa, self);
         if let (Activation::Unary(op), Place::Real(p, step), true) = (activation, out, last) {
             for r in 0..rows {
@@ -192,9 +205,12 @@ impl Finish<'_> {
     unsafe fn rows<S: Simd, const END: u8, const EACH: bool>(self, s: S, all: Affine, each: &[Affine]) {
         let padded = self.cols.next_multiple_of(PANEL);
         assert!(self.cols <= self.step && padded <= self.scales.len() && padded <= self.column_sums.len());
-        assert!(self.rows * self.step <= MAX_TILE && self.bias.is_none_or(|b| self.cols <= b.len()));
-        assert!(!EACH || self.rows <= each.len());
-        let (low, high) = self.activation.bounds().unwrap_or((f32::NEG_INFINITY, f32::INFINITY));
+        let QuantizedEpilogue { offset, bias, activation } = self.epilogue;
+        assert!(self.rows * self.step <= MAX_TILE && bias.is_none_or(|b| self.cols <= b.len()));
+        assert!(offset.is_none_or(|o| self.cols <= o.len()) && (!EACH || self.rows <= each.len()));
+        // Sums of several groups have one offset.
+        let offset = offset.filter(|_| self.first);
+        let (low, high) = activation.bounds().unwrap_or((f32::NEG_INFINITY, f32::INFINITY));
         // Results that are to be quantized are summed, over the groups, in units of the scale to come.
         let (factor, quantizer) = match self.out {
             Place::Quantized(_, _, q) => {
@@ -211,8 +227,11 @@ impl Finish<'_> {
             unsafe {
                 let scales = s.mul(s.load(self.scales.as_ptr().add(col)), s.splat(all.scale * factor));
                 let sums = s.load_int(self.column_sums.as_ptr().add(col));
-                let zeros = s.mul_int(sums, s.splat_int(all.zero.wrapping_add(self.zero)));
-                let bias = match self.bias {
+                let mut zeros = s.mul_int(sums, s.splat_int(all.zero.wrapping_add(self.zero)));
+                if let Some(offset) = offset {
+                    zeros = s.sub_int(zeros, s.load_int(lanes(&offset[col..self.cols]).as_ptr()));
+                }
+                let bias = match bias {
                     Some(bias) => s.mul(s.load_first(bias.as_ptr().add(col), left), s.splat(factor)),
                     None => s.splat(0.0),
                 };
@@ -250,4 +269,13 @@ impl Finish<'_> {
             }
         }
     }
+}
+
+/// The first numbers, as many as the widest vector has, and zeros for those that are not there.
+#[inline(always)]
+fn lanes(numbers: &[i32]) -> [i32; PANEL] {
+    let mut all = [0; PANEL];
+    let there = numbers.len().min(PANEL);
+    all[..there].copy_from_slice(&numbers[..there]);
+    all
 }

@@ -40,6 +40,7 @@ struct Operands {
     params: Vec<Affine>,
     weights: Vec<i8>,
     scales: Vec<f32>,
+    offset: Vec<i32>,
     bias: Vec<f32>,
 }
 
@@ -61,6 +62,7 @@ impl Case {
                 .collect(),
             weights: numbers(k * n, 2, -bound, bound - 1).iter().map(|&x| x as i8).collect(),
             scales: numbers(scales, 4, 1, 99).iter().map(|&x| x as f32 / 1024.0).collect(),
+            offset: numbers(n, 6, -9999, 9999),
             bias: numbers(n, 5, -99, 99).iter().map(|&x| x as f32).collect(),
         }
     }
@@ -84,6 +86,7 @@ impl Case {
                             (a - i64::from(zero)) * i64::from(o.weights[p * n + j])
                         })
                         .sum();
+                    let sum = sum + if self.bias && g == 0 { i64::from(o.offset[j]) } else { 0 };
                     // A scale for all rows is multiplied with those of the columns; so is that of the result.
                     let s = o.scales[if self.one_scale { 0 } else { g * n + j }];
                     let (all, row) = if o.params.len() == 1 { (scale, 1.0) } else { (1.0, scale) };
@@ -113,7 +116,11 @@ impl Case {
         })
         .unwrap();
         let epilogue =
-            QuantizedEpilogue { bias: self.bias.then_some(&o.bias[..]), activation: self.activation };
+            QuantizedEpilogue {
+            offset: self.bias.then_some(&o.offset[..]),
+            bias: self.bias.then_some(&o.bias[..]),
+            activation: self.activation,
+        };
         let a = QuantizedRows::new(&o.a, self.signed, m, k, &o.params);
         let pool = Pool::new(threads);
         for isa in Isa::available() {
