@@ -89,7 +89,8 @@ fn check(p: ConvParams, frame: &ConvFrame, signed: bool, threads: usize) {
         let o = i % p.out_channels;
         ((sums[i] + offset[o]) as f32 * (scales[o] * (0.5 * factor)) + bias[o] * factor).max(0.0)
     };
-    let epilogue = QuantizedEpilogue { offset: Some(&offset), bias: Some(&bias), activation: Activation::Relu };
+    let epilogue =
+        QuantizedEpilogue { offset: Some(&offset), bias: Some(&bias), activation: Activation::Relu };
     let images = QuantizedImages { bytes: &x, signed, affine: Affine { scale: 0.5, zero } };
     let pool = Pool::new(threads);
     for isa in Isa::available() {

@@ -115,8 +115,7 @@ impl Case {
             group: self.group,
         })
         .unwrap();
-        let epilogue =
-            QuantizedEpilogue {
+        let epilogue = QuantizedEpilogue {
             offset: self.bias.then_some(&o.offset[..]),
             bias: self.bias.then_some(&o.bias[..]),
             activation: self.activation,
