@@ -1,13 +1,12 @@
 //! Activations, clamping and choices.
 
 use crate::support::dtype::Compute;
-use crate::support::map::{Input, elementwise, expect_out, map, map_as, map_float, promote};
+use crate::support::map::{Input, elementwise, expect_out, map, map_as, map_float, nearest, promote};
 use crate::support::meaning::{clamped, unary};
 use crate::support::special::{erf, erfc};
 use operator::{
     Args, DtypeSet, Error, KernelContext, Meaning, Operator, Outs, Result, Rounding, Unary, ensure,
 };
-use tensor::{ScalarType, bf16, f16};
 
 macro_rules! row {
     ($schema:literal, $dtypes:ident, $f:ident) => {
@@ -113,15 +112,29 @@ float_functions! {
     };
     /// `max(x, 0) + min(alpha (exp(x / alpha) - 1), 0)`
     celu { alpha = 1 } = |x| if x <= 0.0 { alpha as F * (x / alpha as F).exp_m1() } else { x };
-    /// Zero between `-lambd` and `lambd`.
-    hardshrink { lambd = 1 } = |x| if x >= -lambd as F && x <= lambd as F { 0.0 } else { x };
-    /// `lambd` nearer to zero, which it does not pass.
-    softshrink { lambd = 1 } = |x| match x {
-        x if x > lambd as F => x - lambd as F,
-        x if x < -lambd as F => x + lambd as F,
-        x => x * 0.0,
-    };
     leaky_relu { slope = 1 } = |x| if x > 0.0 { x } else { x * slope as F };
+}
+
+/// Zero between `-lambd` and `lambd`, which is a number of the tensor's type.
+fn hardshrink(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    let lambd = nearest(args.scalar(1)?.to_f64(), args.meta(0)?.dtype());
+    let fns = elementwise!(float | x | if x >= -lambd as F && x <= lambd as F { 0.0 } else { x });
+    map(ctx, args, outs, [Input::Arg(0)], &fns)
+}
+
+/// `lambd` nearer to zero, which it does not pass; `lambd` is a number of the tensor's type.
+fn softshrink(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    let lambd = nearest(args.scalar(1)?.to_f64(), args.meta(0)?.dtype());
+    let fns = elementwise!(
+        float
+            | x
+            | match x {
+                x if x > lambd as F => x - lambd as F,
+                x if x < -lambd as F => x + lambd as F,
+                x => x * 0.0,
+            }
+    );
+    map(ctx, args, outs, [Input::Arg(0)], &fns)
 }
 
 /// NaN stays; a NaN bound gives NaN.
@@ -171,11 +184,8 @@ fn gelu(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result
 /// `log(x / (1 - x))`, after a clamp to `eps` and `1 - eps` if eps is given.
 fn logit(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     // The bounds are numbers of the type: in half precision the upper one may be 1.
-    let of = |x: f64| match args.meta(0).map(|m| m.dtype()) {
-        Ok(ScalarType::Half) => f16::from_f64(x).to_f64(),
-        Ok(ScalarType::BFloat16) => bf16::from_f64(x).to_f64(),
-        _ => x,
-    };
+    let dtype = args.meta(0)?.dtype();
+    let of = |x: f64| nearest(x, dtype);
     let (low, high) = match args.optional_double(1)? {
         Some(eps) => (of(eps), of(1.0 - of(eps))),
         None => (f64::NEG_INFINITY, f64::INFINITY),
@@ -319,7 +329,7 @@ fn lerp(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result
 mod tests {
     use crate::support::call::{a, call, int, out, s, t};
     use operator::Arg;
-    use tensor::ScalarType::{Byte, Float, Half, Int, Long};
+    use tensor::ScalarType::{BFloat16, Byte, Float, Half, Int, Long};
     use tensor::{Bool, Tensor};
 
     fn near(t: &Tensor, want: &[f32]) {
@@ -331,6 +341,16 @@ mod tests {
     fn go<'a>(name: &str, x: &'a Tensor, args: &[Arg<'a>]) -> Tensor {
         let all: Vec<_> = [a(x)].into_iter().chain(args.iter().cloned()).collect();
         call(name, &all, out(Float, x.sizes())).unwrap()
+    }
+
+    /// 0.1 is less than the bfloat16 next to it.
+    #[test]
+    fn shrinking_bounds_are_of_the_type() {
+        let x = t(&[1], &[tensor::bf16::from_f32(0.1)]);
+        for name in ["aten::softshrink.out", "aten::hardshrink.out"] {
+            let r = call(name, &[a(&x), Arg::Double(0.1)], out(BFloat16, &[1])).unwrap();
+            assert_eq!(r.storage::<tensor::bf16>().unwrap()[0].to_f32(), 0.0, "{name}");
+        }
     }
 
     #[test]

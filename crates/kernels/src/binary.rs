@@ -1,13 +1,13 @@
 //! Arithmetic of two operands.
 
 use crate::support::dtype::float_type;
-use crate::support::map::{Input, elementwise, map, map_as, map_float, promote, rounded};
+use crate::support::map::{Fns, Input, elementwise, map, map_as, map_float, promote, rounded};
 use crate::support::meaning::{binary, unary};
 use operator::{
     Arg, Args, Binary, DtypeSet, Error, Expression, KernelContext, Meaning, Operator, Outs, Result, Rounding,
     Unary, ensure,
 };
-use tensor::{Scalar, ScalarType};
+use tensor::{Scalar, ScalarType, bf16, f16};
 
 macro_rules! row {
     ($args:literal, $dtypes:ident, $f:ident) => {
@@ -164,9 +164,9 @@ fn sub(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<
     map(ctx, args, outs, inputs, &fns)
 }
 
-/// `other - alpha * self`
+/// `other - alpha * self`; a number `other` is one of the tensor's type.
 fn rsub(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let inputs = operands(args)?;
+    let inputs = rounded(args, operands(args)?)?;
     let dtype = promote(args, &inputs)?;
     ensure!(dtype != ScalarType::Bool, "self: bool tensors cannot be subtracted; use logical_xor");
     let alpha = alpha(args, dtype)?;
@@ -203,10 +203,30 @@ fn div_mode(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Re
             let inputs = operands(args)?;
             divisible(args, outs, &inputs)?;
             let fns = elementwise!(float | a, b | (a / b).trunc(), int | a, b | quotient(a, b));
-            map(ctx, args, outs, inputs, &fns)
+            let Some(round) = step_rounding(args, &inputs)? else {
+                return map(ctx, args, outs, inputs, &fns);
+            };
+            let each = |[a, b]: [&[f32]; 2], out: &mut [f32]| {
+                out.iter_mut().zip(a).zip(b).for_each(|((o, a), b)| *o = round(a / b).trunc());
+            };
+            map(ctx, args, outs, inputs, &Fns { f32: Some(&each), ..fns })
         }
         Some(other) => Err(Error::invalid(format!("rounding_mode: {other:?} is not `floor` or `trunc`"))),
     }
+}
+
+/// What rounds the steps of a rounded quotient of two tensors of half precision: PyTorch takes each in their own
+/// type, but divides by a single number in f32.
+fn step_rounding(args: &Args<'_>, inputs: &[Input; 2]) -> Result<Option<fn(f32) -> f32>> {
+    let single = match inputs[1] {
+        Input::Scalar(_) => true,
+        Input::Arg(i) | Input::View(i, _) => args.meta(i)?.numel() == 1,
+    };
+    Ok(match promote(args, inputs)? {
+        ScalarType::Half if !single => Some(|x| f16::from_f32(x).to_f32()),
+        ScalarType::BFloat16 if !single => Some(|x| bf16::from_f32(x).to_f32()),
+        _ => None,
+    })
 }
 
 /// Refuses an integer division in which the divisor has a zero, as PyTorch does.
@@ -243,20 +263,20 @@ fn rest(a: i64, b: i64) -> i64 {
 /// Floating-point floor division as PyTorch computes it: from the remainder, so that it agrees with
 /// `remainder` where the quotient rounds.
 macro_rules! floor_div {
-    ($a:ident, $b:ident, $F:ty) => {
+    ($a:ident, $b:ident, $F:ty, $round:expr) => {
         if $b == 0.0 {
             $a / $b
         } else {
             let rem = $a % $b;
-            let mut q = ($a - rem) / $b;
+            let mut q = $round($round($a - rem) / $b);
             if rem != 0.0 && ($b < 0.0) != (rem < 0.0) {
-                q -= 1.0;
+                q = $round(q - 1.0);
             }
             if q == 0.0 {
                 (0.0 as $F).copysign($a / $b)
             } else {
                 let down = q.floor();
-                if q - down > 0.5 { down + 1.0 } else { down }
+                if $round(q - down) > 0.5 { down + 1.0 } else { down }
             }
         }
     };
@@ -264,18 +284,22 @@ macro_rules! floor_div {
 
 /// The quotient rounded down, as Python's `//`.
 fn floor_divide(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let inputs = rounded(args, operands(args)?)?;
+    let inputs = operands(args)?;
     divisible(args, outs, &inputs)?;
     let fns = elementwise!(
         float | a,
-        b | floor_div!(a, b, F),
+        b | floor_div!(a, b, F, F::from),
         int | a,
         b | {
             let q = quotient(a, b);
             if rest(a, b) != 0 && (a < 0) != (b < 0) { q - 1 } else { q }
         }
     );
-    map(ctx, args, outs, inputs, &fns)
+    let Some(round) = step_rounding(args, &inputs)? else { return map(ctx, args, outs, inputs, &fns) };
+    let each = |[a, b]: [&[f32]; 2], out: &mut [f32]| {
+        out.iter_mut().zip(a).zip(b).for_each(|((o, &a), &b)| *o = floor_div!(a, b, f32, round));
+    };
+    map(ctx, args, outs, inputs, &Fns { f32: Some(&each), ..fns })
 }
 
 /// The remainder with the sign of the divisor, as Python's `%`.
@@ -456,6 +480,42 @@ mod tests {
         let n = t(&[1], &[3i32]);
         let r = call("aten::copysign.Scalar_out", &[a(&n), Arg::Double(-1.0)], out(Float, &[1])).unwrap();
         assert_eq!(r.storage::<f32>().unwrap(), &[-3.0]);
+    }
+
+    /// 3 / 0.3 is a little less than 10 in f32 if 0.3 is of half precision, and 10 in half precision.
+    #[test]
+    fn quotients_of_halves_are_rounded_before_they_are_cut() {
+        let half = |x: f32| f16::from_f32(x);
+        let (x, y) = (t(&[2], &[half(3.0), half(-3.0)]), t(&[2], &[half(0.3), half(0.3)]));
+        let go = |name: &str, by: &Tensor| {
+            let r = call(
+                name,
+                &[a(&x), a(by), Arg::Str("trunc")][..if name.contains("mode") { 3 } else { 2 }],
+                out(Half, &[2]),
+            )
+            .unwrap();
+            r.storage::<f16>().unwrap().iter().map(|x| x.to_f32()).collect::<Vec<_>>()
+        };
+        assert_eq!(go("aten::div.out_mode", &y), [10.0, -10.0]);
+        assert_eq!(go("aten::floor_divide.out", &y), [9.0, -10.0]);
+        let single = t(&[1], &[half(0.3)]);
+        assert_eq!(go("aten::div.out_mode", &single), [9.0, -9.0]);
+        // A number that is divided by is taken as it is: 0.1 is greater than the half next to it.
+        let tenth = t(&[1], &[half(0.1)]);
+        let args = [a(&tenth), Arg::Double(0.1)];
+        let r = call("aten::floor_divide.Scalar_out", &args, out(Half, &[1])).unwrap();
+        assert_eq!(r.storage::<f16>().unwrap()[0].to_f32(), 0.0);
+    }
+
+    #[test]
+    fn numbers_that_are_subtracted_from_are_of_the_type() {
+        let x = t(&[1], &[f16::from_f32(0.1)]);
+        let go = |name: &str| {
+            let args = [a(&x), Arg::Double(0.1), Arg::Int(1)];
+            call(name, &args, out(Half, &[1])).unwrap().storage::<f16>().unwrap()[0].to_f32()
+        };
+        assert_eq!(go("aten::rsub.Scalar_out"), 0.0);
+        assert_eq!(go("aten::sub.Scalar_out"), f16::from_f32(f16::from_f32(0.1).to_f32() - 0.1).to_f32());
     }
 
     #[test]

@@ -21,11 +21,11 @@ pub(crate) const OPERATORS: &[Operator] = &[
     ),
 ];
 
-/// The `p`-norm of the difference of two rows, summed in double precision.
+/// The `p`-norm of the difference of two rows, summed in double precision. NaN of a difference that is NaN.
 fn distance<C: Copy + Into<f64>>(a: &[C], b: &[C], p: f64) -> f64 {
     let differences = a.iter().zip(b).map(|(&a, &b)| (a.into() - b.into()).abs());
     if p == 0.0 {
-        differences.filter(|&d| d != 0.0).count() as f64
+        differences.map(|d| d.ceil().clamp(0.0, 1.0)).sum()
     } else if p == 1.0 {
         differences.sum()
     } else if p == 2.0 {
@@ -128,6 +128,12 @@ mod tests {
             assert_eq!(to(p).unwrap(), want);
         }
         assert!(to(-1.0).is_err() && to(f64::NAN).is_err());
+        let (nan, number) = (t(&[1, 2], &[f32::NAN, 1.0]), t(&[1, 2], &[0f32, 1.0]));
+        for p in [0.0, 0.5, 1.0, 2.0, f64::INFINITY] {
+            let args = [a(&nan), a(&number), Arg::Double(p), Arg::None];
+            let r = call("aten::_cdist_forward.out", &args, out(Float, &[1, 1])).unwrap();
+            assert!(r.storage::<f32>().unwrap()[0].is_nan(), "p = {p}");
+        }
         let r = call("aten::_pdist_forward.out", &[a(&x)], out(Float, &[1])).unwrap();
         assert_eq!(r.storage::<f32>().unwrap(), &[5.0]);
     }

@@ -6,11 +6,12 @@ use crate::support::convert::{Values, all_values, indices, values, write_rows};
 use crate::support::dims::{to_positive, to_size, wrap_dim};
 use crate::support::dtype::{Compute, compute_type, dispatch, expect_dtype};
 use crate::support::layout::Layout;
-use crate::support::map::{Input, expect_out, promote};
+use crate::support::map::{Input, expect_out, promote, rounded};
 use crate::support::rows::expect_type;
 use operator::{
     Arg, Args, DtypeSet, Error, KernelContext, Operator, Outs, Result, Results, ScratchBuffer, ensure,
 };
+use smallvec::SmallVec;
 use std::cmp::Ordering;
 use tensor::{ScalarType, Shape, TensorView};
 
@@ -92,7 +93,7 @@ fn isin(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result
     let invert = args.bool(3)?;
     let tensor = |index: usize| if let Arg::Tensor(t) = args.get(index) { Some(*t) } else { None };
     let sizes = tensor(0).map_or(Shape::SCALAR, |t| *t.sizes());
-    let (x, y) = (Input::of(args, 0)?, Input::of(args, 1)?);
+    let [x, y] = rounded(args, [Input::of(args, 0)?, Input::of(args, 1)?])?;
     let meet = promote(args, &[x, y])?;
     expect_dtype(args.name(0), meet, DtypeSet::REAL_BOOL)?;
     let out = outs.tensor(0)?;
@@ -188,7 +189,7 @@ fn distinct(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>, wante
     let layout = Layout::of(x.meta());
     // The slices one after another: their dimension first.
     let (view, count) = match wanted.dim {
-        Some(dim) => (layout.transpose(0, dim), x.sizes()[dim]),
+        Some(dim) => (layout.permute(&first_of(dim, x.rank())), x.sizes()[dim]),
         None => (layout, x.numel()),
     };
     let each = x.numel().checked_div(count).unwrap_or(0);
@@ -204,7 +205,7 @@ fn distinct(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>, wante
         out.resize(&sizes)?;
         found_sizes[0] = kinds.found;
         let into = Layout::of(out.meta());
-        let into = wanted.dim.map_or(into, |dim| into.transpose(0, dim));
+        let into = wanted.dim.map_or(into, |dim| into.permute(&first_of(dim, x.rank())));
         let mut rows = ctx.scratch::<C>(kinds.found * each)?;
         for (to, &i) in rows.chunks_exact_mut(each.max(1)).zip(kinds.first.iter()) {
             to.copy_from_slice(items.row(i as usize));
@@ -226,6 +227,11 @@ fn distinct(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>, wante
         })?;
     }
     Ok(())
+}
+
+/// The dimensions with one before the others, which keep their order: that in which slices are compared.
+fn first_of(dim: usize, rank: usize) -> SmallVec<[usize; 8]> {
+    [dim].into_iter().chain((0..rank).filter(|&d| d != dim)).collect()
 }
 
 /// The distinct elements, in order.
@@ -348,6 +354,26 @@ mod tests {
         let r = call("aten::isin.Tensor_Tensor_out", &args, out(Bool, &[4])).unwrap();
         let r: Vec<bool> = r.storage::<tensor::Bool>().unwrap().iter().map(|b| b.get()).collect();
         assert_eq!(r, [false, true, false, true]);
+    }
+
+    #[test]
+    fn numbers_are_looked_for_as_the_type_has_them() {
+        let x = t(&[1], &[tensor::bf16::from_f32(0.1)]);
+        let args = [a(&x), Arg::Double(0.1), Arg::Bool(false), Arg::Bool(false)];
+        let r = call("aten::isin.Tensor_Scalar_out", &args, out(Bool, &[1])).unwrap();
+        assert_eq!(r.bytes(), &[1]);
+    }
+
+    /// Slices are compared in row-major order of the dimensions that are left, which is not that of a transpose.
+    #[test]
+    fn slices_are_compared_in_order() {
+        // x[i][j][k]: slice 0 is [0, 1, 0, 0], slice 1 is [0, 0, 1, 0].
+        let x = t(&[2, 2, 2], &[0i64, 0, 1, 0, 0, 1, 0, 0]);
+        let args = [a(&x), int(2), Arg::Bool(true), Arg::Bool(true), Arg::Bool(true)];
+        let outs = [out(Long, &[2, 2, 2]), out(Long, &[2]), out(Long, &[2])];
+        let [values, inverse, _] = call_many("aten::unique_dim.out", &args, outs).unwrap();
+        assert_eq!(values.storage::<i64>().unwrap(), &[0, 0, 0, 1, 1, 0, 0, 0]);
+        assert_eq!(inverse.storage::<i64>().unwrap(), &[1, 0]);
     }
 
     #[test]

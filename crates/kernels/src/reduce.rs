@@ -3,7 +3,7 @@
 use crate::support::dims::DimSet;
 use crate::support::dtype::{C64, Cast, Compute, compute_type, dispatch, expect_dtype};
 use crate::support::map::expect_out;
-use crate::support::reduce::{Reducer, reduce};
+use crate::support::reduce::{Reducer, reduce, reduce_as};
 use operator::facts::wrap;
 use operator::{Args, DtypeSet, KernelContext, Meaning, Operator, Outs, Result, Rounding, ensure};
 use std::marker::PhantomData;
@@ -186,7 +186,12 @@ fn sum_over(
         return truth(ctx, args, outs, dims, keepdim, Truth::Any);
     }
     let (x, out) = (args.tensor(0)?, outs.tensor(0)?);
-    dispatch!("dtype", compute_type(dtype), COMPUTE, C => reduce::<C, _>(ctx, &x, dims, keepdim, out, &Sum { mean }))
+    // A mean in half precision is one of the elements as they are.
+    let half = matches!(dtype, ScalarType::Half | ScalarType::BFloat16);
+    let each = if mean && half { x.dtype() } else { dtype };
+    dispatch!("dtype", compute_type(dtype), COMPUTE, C => {
+        reduce_as::<C, _>(ctx, &x, each, dims, keepdim, out, &Sum { mean })
+    })
 }
 
 fn sum(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
@@ -227,7 +232,7 @@ fn nansum(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Resu
         expect_dtype(args.name(0), dtype, DtypeSet::REAL_BOOL)?;
         return sum_over(ctx, args, outs, dims, keepdim, dtype, false);
     }
-    reduce(ctx, &args.tensor(0)?, dims, keepdim, outs.tensor(0)?, &NanSum)
+    reduce_as(ctx, &args.tensor(0)?, dtype, dims, keepdim, outs.tensor(0)?, &NanSum)
 }
 
 /// The type of a mean, which cannot be an integer.
@@ -276,7 +281,9 @@ fn prod(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result
         return truth(ctx, args, outs, dims, keepdim, Truth::All);
     }
     let out = outs.tensor(0)?;
-    dispatch!("dtype", compute_type(dtype), COMPUTE, C => reduce::<C, _>(ctx, &x, dims, keepdim, out, &Product))
+    dispatch!("dtype", compute_type(dtype), COMPUTE, C => {
+        reduce_as::<C, _>(ctx, &x, dtype, dims, keepdim, out, &Product)
+    })
 }
 
 fn prod_all(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
@@ -287,7 +294,9 @@ fn prod_all(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Re
         return truth(ctx, args, outs, dims, false, Truth::All);
     }
     let out = outs.tensor(0)?;
-    dispatch!("dtype", compute_type(dtype), COMPUTE, C => reduce::<C, _>(ctx, &x, dims, false, out, &Product))
+    dispatch!("dtype", compute_type(dtype), COMPUTE, C => {
+        reduce_as::<C, _>(ctx, &x, dtype, dims, false, out, &Product)
+    })
 }
 
 /// Types with an order, in which NaN comes before everything.
@@ -682,6 +691,12 @@ mod tests {
         let r = call("aten::sum.out", &[a(&n), int(6)], out(Float, &[])).unwrap();
         assert_eq!(r.storage::<f32>().unwrap(), &[9.223372e18]);
         assert!(call("aten::mean.dtype_out", &[a(&n)], out(Float, &[])).is_err());
+        // Elements become of the type asked for before they are added; means of halves are taken first.
+        let large = t(&[2], &[7e4f32, -7e4]);
+        for (name, expect_nan) in [("aten::sum.out", true), ("aten::mean.dtype_out", false)] {
+            let r = call(name, &[a(&large), int(Half as i64)], out(Half, &[])).unwrap();
+            assert_eq!(r.storage::<tensor::f16>().unwrap()[0].is_nan(), expect_nan, "{name}");
+        }
         let none = t::<f32>(&[0, 3], &[]);
         let r = call("aten::mean.out", &[a(&none), ints(&[0])], out(Float, &[3])).unwrap();
         assert!(r.storage::<f32>().unwrap().iter().all(|v| v.is_nan()));

@@ -266,10 +266,12 @@ const CUBIC: Filter = Filter { cubic: true, antialias: false };
 const LINEAR_AA: Filter = Filter { cubic: false, antialias: true };
 const CUBIC_AA: Filter = Filter { cubic: true, antialias: true };
 
-/// The elements of one dimension of the input that make each element of the output: `count` of them,
+/// The elements of one dimension of the input that make each element of the output: up to `count` of them,
 /// with a weight each.
 struct Taps<'a, C> {
     count: usize,
+    /// How many make each element of the output. Others are not read: infinity times a weight of zero is no number.
+    len: ScratchBuffer<'a, i64>,
     at: ScratchBuffer<'a, i64>,
     weight: ScratchBuffer<'a, C>,
 }
@@ -311,7 +313,9 @@ impl<'a, C: Compute + Float> Taps<'a, C> {
             (false, false) => 2,
         };
         let total = to.saturating_mul(count);
-        let mut taps = Self { count, at: ctx.scratch(total)?, weight: ctx.scratch(total)? };
+        let mut taps =
+            Self { count, len: ctx.scratch(to)?, at: ctx.scratch(total)?, weight: ctx.scratch(total)? };
+        taps.len.fill(count as i64);
         let last = from as i64 - 1;
         for i in 0..to {
             let at = &mut taps.at[i * count..][..count];
@@ -323,6 +327,7 @@ impl<'a, C: Compute + Float> Taps<'a, C> {
                 let edge = |x: C| (x + half).to_f64().clamp(-1e18, 1e18) as i64;
                 let first = edge(center - support).max(0);
                 let len = (edge(center + support).min(from as i64) - first).clamp(0, count as i64);
+                taps.len[i] = len;
                 let mut sum = n(0.0);
                 for (j, (at, weight)) in at.iter_mut().zip(weight.iter_mut()).enumerate() {
                     let j = j as i64;
@@ -371,17 +376,22 @@ fn pass<C: Compute + Float>(
     [n, m, inner]: [usize; 3],
     taps: &Taps<'_, C>,
 ) {
-    let (count, at, weight): (usize, &[i64], &[C]) = (taps.count, &taps.at, &taps.weight);
+    let (count, len, at, weight): (usize, &[i64], &[i64], &[C]) =
+        (taps.count, &taps.len, &taps.at, &taps.weight);
     let block = m * inner;
     let grain = (1 << 14) / (block * count).clamp(1, 1 << 14);
     ctx.pool().parallel_chunks_mut(to, block, grain, &|o, to| {
         let from = &from[o * n * inner..][..n * inner];
         for (i, row) in to.chunks_exact_mut(inner).enumerate() {
-            let (at, weight) = (&at[i * count..][..count], &weight[i * count..][..count]);
+            let len = len[i] as usize;
+            let (at, weight) = (&at[i * count..][..len], &weight[i * count..][..len]);
             if inner == 1 {
                 let terms = at.iter().zip(weight).map(|(&at, &w)| from[at as usize] * w);
                 row[0] = terms.reduce(|a, b| a + b).unwrap_or_default();
                 continue;
+            }
+            if len == 0 {
+                row.fill(C::default());
             }
             for (k, (&at, &w)) in at.iter().zip(weight).enumerate() {
                 let from = &from[at as usize * inner..][..inner];
@@ -471,6 +481,19 @@ mod tests {
         let args = [a(&x), ints(&[1, 2]), Arg::Bool(false), Arg::None, Arg::None];
         let r = call("aten::_upsample_bilinear2d_aa.out", &args, out(Byte, &[1, 1, 1, 2])).unwrap();
         assert_eq!(r.storage::<u8>().unwrap(), &[146, 146]);
+    }
+
+    #[test]
+    fn infinity_stays_where_filters_reach() {
+        for inner in [1, 2] {
+            let x = [f32::INFINITY, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0].map(|x| vec![x; inner]).concat();
+            let (name, size) = ("aten::_upsample_bilinear2d_aa.out", [3, inner as i64]);
+            let x = t(&[1, 1, 8, inner], &x);
+            let args = [a(&x), ints(&size), Arg::Bool(false), Arg::None, Arg::None];
+            let r = call(name, &args, out(Float, &[1, 1, 3, inner])).unwrap();
+            let r = r.storage::<f32>().unwrap();
+            assert!(r[0] == f32::INFINITY && r[inner..].iter().all(|x| x.is_finite()), "{r:?}");
+        }
     }
 
     #[test]

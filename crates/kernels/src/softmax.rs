@@ -1,7 +1,7 @@
 //! Functions along one dimension: softmax, cumulative sums.
 
 use crate::support::dims::wrap_dim;
-use crate::support::dtype::{Compute, compute_type, expect_dtype};
+use crate::support::dtype::{C64, Compute, compute_type, conversion, expect_dtype};
 use crate::support::lanes::map_lanes;
 use crate::support::map::expect_out;
 use num_traits::Float;
@@ -84,34 +84,39 @@ fn log_softmax(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) ->
     float_lanes(ctx, args, outs, LaneFns { f32: &lane, f64: &lane })
 }
 
-/// The type that elements are converted to before they are accumulated.
-fn scan_type(args: &Args<'_>, outs: &mut Outs<'_>) -> Result<ScalarType> {
+/// The type that elements are converted to before they are accumulated, and the one that they are accumulated in.
+fn scan_types(args: &Args<'_>, outs: &mut Outs<'_>) -> Result<(ScalarType, ScalarType)> {
     let own = args.meta(0)?.dtype();
     let wide = if own.is_floating() || own.is_complex() { own } else { ScalarType::Long };
     let dtype = args.optional_dtype(2)?.unwrap_or(wide);
     expect_out(dtype, outs.tensor(0)?.dtype())?;
-    // Sums of float32 and narrower are kept in float64.
-    Ok(match compute_type(dtype) {
-        ScalarType::Float => ScalarType::Double,
-        other => other,
-    })
+    let sums = match (dtype, compute_type(dtype)) {
+        // Whether any is true, or all are, whatever they were before.
+        (ScalarType::Bool, _) if own.is_complex() => ScalarType::ComplexDouble,
+        // Sums of float32 and narrower are kept in float64.
+        (ScalarType::Bool, _) | (_, ScalarType::Float) => ScalarType::Double,
+        (_, other) => other,
+    };
+    Ok((dtype, sums))
 }
 
 fn scan<C: Compute>(
     ctx: &KernelContext<'_>,
     args: &Args<'_>,
     outs: &mut Outs<'_>,
+    dtype: ScalarType,
     f: impl Fn(C, C) -> C + Sync,
 ) -> Result<()> {
     let (x, out) = (args.tensor(0)?, outs.tensor(0)?);
     let dim = wrap_dim(args.name(1), args.int(1)?, x.rank())?;
     out.resize(x.sizes())?;
+    let convert = conversion::<C>(x.dtype(), dtype).unwrap_or(|x| x);
     map_lanes::<C, C>(ctx, &x, dim, out, &|x, out| {
         let mut rest = x.iter().zip(out);
         if let Some((&first, o)) = rest.next() {
-            *o = first;
-            rest.fold(first, |acc, (&x, o)| {
-                *o = f(acc, x);
+            *o = convert(first);
+            rest.fold(*o, |acc, (&x, o)| {
+                *o = f(acc, convert(x));
                 *o
             });
         }
@@ -119,18 +124,18 @@ fn scan<C: Compute>(
 }
 
 fn cumsum(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    match scan_type(args, outs)? {
-        ScalarType::Double => scan::<f64>(ctx, args, outs, |a, b| a + b),
-        ScalarType::Long => scan::<i64>(ctx, args, outs, i64::wrapping_add),
-        _ => scan::<crate::support::dtype::C64>(ctx, args, outs, |a, b| a + b),
+    match scan_types(args, outs)? {
+        (dtype, ScalarType::Double) => scan::<f64>(ctx, args, outs, dtype, |a, b| a + b),
+        (dtype, ScalarType::Long) => scan::<i64>(ctx, args, outs, dtype, i64::wrapping_add),
+        (dtype, _) => scan::<C64>(ctx, args, outs, dtype, |a, b| a + b),
     }
 }
 
 fn cumprod(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    match scan_type(args, outs)? {
-        ScalarType::Double => scan::<f64>(ctx, args, outs, |a, b| a * b),
-        ScalarType::Long => scan::<i64>(ctx, args, outs, i64::wrapping_mul),
-        _ => scan::<crate::support::dtype::C64>(ctx, args, outs, |a, b| a * b),
+    match scan_types(args, outs)? {
+        (dtype, ScalarType::Double) => scan::<f64>(ctx, args, outs, dtype, |a, b| a * b),
+        (dtype, ScalarType::Long) => scan::<i64>(ctx, args, outs, dtype, i64::wrapping_mul),
+        (dtype, _) => scan::<C64>(ctx, args, outs, dtype, |a, b| a * b),
     }
 }
 
@@ -138,7 +143,7 @@ fn cumprod(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Res
 mod tests {
     use crate::support::call::{a, call, int, out, s, t};
     use operator::Arg;
-    use tensor::ScalarType::{Float, Half, Int, Long};
+    use tensor::ScalarType::{Bool, Float, Half, Int, Long};
 
     #[test]
     fn softmax_along_any_dim() {
@@ -173,5 +178,20 @@ mod tests {
         let r = call("aten::cumprod.out", &[a(&x), int(1), int(5)], out(Half, &[2, 2])).unwrap();
         assert_eq!(r.storage::<tensor::f16>().unwrap()[3].to_f32(), 12.0);
         assert!(call("aten::cumsum.out", &[a(&t(&[1], &[0.5f32])), int(0)], out(Int, &[1])).is_err());
+    }
+
+    /// Elements become of the type asked for before they are added: numbers truths, large ones infinite.
+    #[test]
+    fn elements_are_converted_before_they_are_accumulated() {
+        let dtype = |dtype: tensor::ScalarType| int(dtype as i64);
+        let x = t(&[4], &[0.0f32, 0.5, -0.5, 0.0]);
+        let r = call("aten::cumsum.out", &[a(&x), int(0), dtype(Bool)], out(Bool, &[4])).unwrap();
+        assert_eq!(r.bytes(), &[0, 1, 1, 1]);
+        let r = call("aten::cumprod.out", &[a(&x), int(0), dtype(Bool)], out(Bool, &[4])).unwrap();
+        assert_eq!(r.bytes(), &[0, 0, 0, 0]);
+        let x = t(&[2], &[7e4f32, -7e4]);
+        let r = call("aten::cumsum.out", &[a(&x), int(0), dtype(Half)], out(Half, &[2])).unwrap();
+        let r = r.storage::<tensor::f16>().unwrap();
+        assert!(r[0].to_f32() == f32::INFINITY && r[1].is_nan());
     }
 }

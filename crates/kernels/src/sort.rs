@@ -3,8 +3,9 @@
 
 use crate::support::convert::{fill, values, write};
 use crate::support::dims::{DimSet, to_size, wrap_dim};
-use crate::support::dtype::{Compute, compute_type, dispatch};
+use crate::support::dtype::{Compute, compute_type, conversion, dispatch};
 use crate::support::layout::Layout;
+use crate::support::map::{Input, promote};
 use crate::support::rows::{expect_type, write_values};
 use crate::support::select::{self, nth_element, partial_sort};
 use operator::{Args, DtypeSet, KernelContext, Operator, Outs, Result, ScratchBuffer, ensure};
@@ -390,6 +391,9 @@ fn search(
     out.resize(&sizes)?;
     // Rows of numbers that share a sequence.
     let per_row = if rank == 1 { usize::MAX } else { sizes[rank - 1] };
+    // Numbers are looked for as the type has them in which they meet the sequence.
+    let meet = promote(args, &[Input::Arg(how.sequence), Input::of(args, how.wanted)?])?;
+    let from = wanted.map_or(ScalarType::Double, |w| w.dtype());
     dispatch!("self", if floating { ScalarType::Double } else { ScalarType::Long }, COMPUTE_REAL, C => {
         let all = values::<C>(ctx, &sequence, &Layout::of(sequence.meta()))?;
         let one;
@@ -400,9 +404,10 @@ fn search(
                 &one
             }
         };
+        let convert = conversion::<C>(from, meet).unwrap_or(|x| x);
         write_values::<i64>(ctx, out, |to| {
             for (i, (to, &x)) in to.iter_mut().zip(wanted).enumerate() {
-                let start = i / per_row.max(1) * n;
+                let (start, x) = (i / per_row.max(1) * n, convert(x));
                 let row = &all[start..start + n];
                 *to = insertion(row, sorter.as_ref().map(|s| &s[start..start + n]), x, how.right) as i64;
             }
@@ -427,6 +432,18 @@ mod tests {
     use operator::Arg;
     use tensor::DimOrder;
     use tensor::ScalarType::{Float, Int, Long};
+
+    /// 0.1 stands in a sequence as the number of its type that is nearest to it.
+    #[test]
+    fn numbers_are_looked_for_as_the_type_has_them() {
+        let go = |sequence: &tensor::Tensor| {
+            let args =
+                [a(sequence), Arg::Double(0.1), Arg::Bool(false), Arg::Bool(true), Arg::None, Arg::None];
+            call("aten::searchsorted.Scalar_out", &args, out(Long, &[])).unwrap().storage::<i64>().unwrap()[0]
+        };
+        assert_eq!(go(&t(&[1], &[0.1f32])), 1);
+        assert_eq!(go(&t(&[1], &[tensor::bf16::from_f32(0.1)])), 1);
+    }
 
     #[test]
     fn nan_is_the_largest_and_equals_keep_their_order() {

@@ -200,6 +200,24 @@ fn store<T: Cast, C: Compute>(from: &[C], bytes: &mut [u8]) {
     into.iter_mut().zip(from).for_each(|(t, &c)| *t = c.into());
 }
 
+/// What an element of one type, read as `C`, is once it has been converted to another; nothing where that is
+/// the same in every result that follows: integers wrap whenever they are cut.
+pub(crate) fn conversion<C: Compute>(from: ScalarType, to: ScalarType) -> Option<fn(C) -> C> {
+    fn through<C: Compute, T: Cast>(x: C) -> C {
+        C::of::<T>(x.into())
+    }
+    match to {
+        _ if from == to => None,
+        ScalarType::Half => Some(through::<C, f16>),
+        ScalarType::BFloat16 => Some(through::<C, bf16>),
+        ScalarType::Float => Some(through::<C, f32>),
+        ScalarType::Bool => Some(through::<C, Bool>),
+        ScalarType::ComplexHalf => Some(through::<C, Complex<f16>>),
+        ScalarType::ComplexFloat => Some(through::<C, Complex<f32>>),
+        _ => None,
+    }
+}
+
 /// The type that a tensor of this type is computed in.
 pub(crate) const fn compute_type(dtype: ScalarType) -> ScalarType {
     match dtype {

@@ -135,15 +135,20 @@ impl Input {
 /// comparisons and remainders see. Sums and products take them as they are.
 pub(crate) fn rounded(args: &Args<'_>, inputs: [Input; 2]) -> Result<[Input; 2]> {
     let dtype = promote(args, &inputs)?;
-    Ok(inputs.map(|input| match (input, dtype) {
-        (Input::Scalar(Scalar::Double(x)), ScalarType::Half) => {
-            Input::Scalar(Scalar::Double(f16::from_f64(x).to_f64()))
-        }
-        (Input::Scalar(Scalar::Double(x)), ScalarType::BFloat16) => {
-            Input::Scalar(Scalar::Double(bf16::from_f64(x).to_f64()))
-        }
-        (input, _) => input,
+    Ok(inputs.map(|input| match input {
+        Input::Scalar(Scalar::Double(x)) => Input::Scalar(Scalar::Double(nearest(x, dtype))),
+        input => input,
     }))
+}
+
+/// The number of a floating-point type that is nearest to `x`; `x` for other types.
+pub(crate) fn nearest(x: f64, dtype: ScalarType) -> f64 {
+    match dtype {
+        ScalarType::Half => f16::from_f64(x).to_f64(),
+        ScalarType::BFloat16 => bf16::from_f64(x).to_f64(),
+        ScalarType::Float => f64::from(x as f32),
+        _ => x,
+    }
 }
 
 /// The type in which the inputs meet: `torch.result_type`. Zero-dim tensors count only where they are

@@ -1,11 +1,11 @@
 //! Reductions of a tensor over any of its dimensions.
 
 use crate::support::dims::DimSet;
-use crate::support::dtype::{Compute, Load};
+use crate::support::dtype::{Compute, Load, conversion};
 use crate::support::layout::{Layout, Walk};
 use crate::support::map::aligned;
 use operator::{KernelContext, Result};
-use tensor::{TensorView, TensorViewMut};
+use tensor::{ScalarType, TensorView, TensorViewMut};
 
 /// What a reduction does to elements read as `C`.
 pub(crate) trait Reducer<C: Compute>: Sync {
@@ -43,6 +43,19 @@ pub(crate) fn reduce<C: Compute, R: Reducer<C>>(
     out: &mut TensorViewMut<'_>,
     reducer: &R,
 ) -> Result<()> {
+    reduce_as(ctx, x, x.dtype(), dims, keepdim, out, reducer)
+}
+
+/// As [`reduce`], of elements that are converted to `dtype` first.
+pub(crate) fn reduce_as<C: Compute, R: Reducer<C>>(
+    ctx: &KernelContext<'_>,
+    x: &TensorView<'_>,
+    dtype: ScalarType,
+    dims: DimSet,
+    keepdim: bool,
+    out: &mut TensorViewMut<'_>,
+    reducer: &R,
+) -> Result<()> {
     out.resize(&dims.reduce(x.sizes(), keepdim))?;
     aligned(x.bytes(), x.dtype())?;
     aligned(out.bytes(), out.dtype())?;
@@ -58,7 +71,8 @@ pub(crate) fn reduce<C: Compute, R: Reducer<C>>(
 
     let store = R::Out::storer(out.dtype())?;
     let size = out.dtype().size();
-    let job = Job { bytes: x.bytes(), load: C::loader(x.dtype())?, reduced, count, reducer };
+    let convert = conversion(x.dtype(), dtype);
+    let job = Job { bytes: x.bytes(), load: C::loader(x.dtype())?, convert, reduced, count, reducer };
     let piece = (GRAIN / job.count.max(1)).max(1);
     ctx.pool().parallel_chunks_mut(out.bytes_mut(), piece * size, 1, &|number, bytes| {
         let start = number * piece;
@@ -80,12 +94,21 @@ pub(crate) fn reduce<C: Compute, R: Reducer<C>>(
 struct Job<'a, C, R> {
     bytes: &'a [u8],
     load: Load<C>,
+    convert: Option<fn(C) -> C>,
     reduced: Walk,
     count: usize,
     reducer: &'a R,
 }
 
 impl<C: Compute, R: Reducer<C>> Job<'_, C, R> {
+    /// Elements, converted.
+    fn read(&self, at: usize, stride: isize, block: &mut [C]) {
+        (self.load)(self.bytes, at, stride, block);
+        if let Some(convert) = self.convert {
+            block.iter_mut().for_each(|x| *x = convert(*x));
+        }
+    }
+
     /// The reductions of neighbours that start at `at` and lie `stride` apart.
     fn run(&self, at: usize, stride: isize, results: &mut [R::Out]) {
         if stride == 1 && results.len() > 1 && self.reduced.inner().1 != 1 {
@@ -104,12 +127,7 @@ impl<C: Compute, R: Reducer<C>> Job<'_, C, R> {
         self.reduced.runs(0..self.count, |at, stride, n| {
             for first in (0..n).step_by(BLOCK) {
                 let block = &mut block[..BLOCK.min(n - first)];
-                (self.load)(
-                    self.bytes,
-                    (base + at).wrapping_add_signed(first as isize * stride),
-                    stride,
-                    block,
-                );
+                self.read((base + at).wrapping_add_signed(first as isize * stride), stride, block);
                 let (groups, rest) = block.as_chunks::<LANES>();
                 for (g, group) in groups.iter().enumerate() {
                     for (l, acc) in lanes.iter_mut().enumerate() {
@@ -136,7 +154,7 @@ impl<C: Compute, R: Reducer<C>> Job<'_, C, R> {
         self.reduced.runs(0..self.count, |at, stride, rows| {
             for i in 0..rows {
                 let at = (base + at).wrapping_add_signed(i as isize * stride);
-                (self.load)(self.bytes, at, 1, &mut block[..n]);
+                self.read(at, 1, &mut block[..n]);
                 for (acc, &x) in columns[..n].iter_mut().zip(&block) {
                     *acc = self.reducer.step(*acc, x, index);
                 }

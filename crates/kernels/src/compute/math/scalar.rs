@@ -102,8 +102,9 @@ pub(crate) fn tanh<S: Simd>(s: S, x: f32) -> f32 {
         polynomial(s, x2, [-5.704_988_7e-3, 2.063_908_9e-2, -5.373_971_6e-2, 1.333_144_2e-1, -3.333_328e-1]);
     let near = s.mul_add1(p * x2, x, x);
     let a = x.abs();
-    let far = (1.0 - 2.0 / (exp(s, 2.0 * a) + 1.0)).copysign(x);
-    if a < 0.625 { near } else { far }
+    let far = 1.0 - 2.0 / (exp(s, 2.0 * a) + 1.0);
+    // Of negative zero, too: the sum of zeros of both signs is positive.
+    if a < 0.625 { near } else { far }.copysign(x)
 }
 
 /// The error function; 2 ulp.
@@ -161,7 +162,8 @@ fn quarter(x: f32) -> (i32, f32) {
 fn sin_or_cos<S: Simd>(s: S, quarter: i32, r: f32) -> f32 {
     let r2 = r * r;
     let p = polynomial(s, r2, [2.718_311_4e-6, -1.983_930_3e-4, 8.333_329e-3, -1.666_666_6e-1]);
-    let sin = s.mul_add1(p * r2, r, r);
+    // The sum of zeros of both signs would be positive.
+    let sin = s.mul_add1(p * r2, r, r).copysign(r);
     let p = polynomial(s, r2, [-2.605_374e-7, 2.476_016_1e-5, -1.388_837_1e-3, 4.166_664_2e-2, -0.5]);
     let cos = s.mul_add1(p, r2, 1.0);
     let y = if quarter & 1 == 0 { sin } else { cos };

@@ -130,6 +130,16 @@ fn special_values_are_kept() {
         assert_eq!((one(Unary::Sigmoid, inf), one(Unary::Sigmoid, -inf)), (1.0, 0.0));
         assert!(one(Unary::Sin, inf).is_nan() && one(Unary::Cos, -inf).is_nan());
         assert_eq!(one(Unary::Gelu, inf), inf);
+        for zero in [0.0f32, -0.0] {
+            let same = [Unary::Sqrt, Unary::Sin, Unary::Tanh, Unary::Silu, Unary::Erf, Unary::Hardswish];
+            for op in same.into_iter().chain([Unary::Gelu, Unary::GeluTanh, Unary::RoundToHalf]) {
+                assert_eq!(one(op, zero).to_bits(), zero.to_bits(), "{op:?} of {zero:?} at {isa:?}");
+            }
+            assert_eq!(one(Unary::Neg, zero).to_bits(), (-zero).to_bits());
+            assert_eq!(one(Unary::Abs, zero).to_bits(), 0);
+            assert_eq!(one(Unary::Reciprocal, zero), inf.copysign(zero));
+            assert_eq!(one(Unary::Rsqrt, zero), inf.copysign(zero));
+        }
     }
 }
 
