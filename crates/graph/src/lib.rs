@@ -39,6 +39,7 @@ pub use prepared::prepare;
 pub use steps::attention::Attention;
 pub use steps::cast::Cast;
 pub use steps::conv::Convolution;
+pub use steps::conv_pass::ConvPass;
 pub use steps::global_mean::GlobalMean;
 pub use steps::group_factors::GroupFactors;
 pub use steps::linear::Linear;

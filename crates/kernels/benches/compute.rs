@@ -106,7 +106,8 @@ fn convolutions(c: &mut Criterion) {
         group.throughput(Throughput::Elements(2 * (params.weights() * pixels) as u64));
         for (layout, label) in [(Layout::ChannelsFirst, "nchw"), (Layout::ChannelsLast, "nhwc")] {
             let conv = Conv::new(isa, params, &w, layout, layout).expect("memory");
-            let epilogue = ConvEpilogue { bias: Some(&bias), activation: Activation::Relu, residual: None };
+            let epilogue =
+                ConvEpilogue { bias: Some(&bias), activation: Activation::Relu, ..ConvEpilogue::default() };
             group.bench_function(
                 BenchmarkId::new(label, format!("{name} {ci}->{co} k{k} s{s} {size}")),
                 |bench| {

@@ -17,6 +17,7 @@ mod pattern;
 mod pool;
 mod product;
 mod quantized;
+mod tail;
 mod widen;
 
 use crate::graph::{Graph, ValueId};
@@ -91,6 +92,11 @@ pub const PASSES: &[Pass] = &[
     },
     Pass { name: "pool", about: "poolings of such images become nodes", run: |graph, _| pool::run(graph) },
     Pass { name: "join", about: "chains of elementwise nodes become one", run: |graph, _| join::run(graph) },
+    Pass {
+        name: "tail",
+        about: "elementwise nodes go into the channels-last convolutions before them",
+        run: |graph, _| tail::run(graph),
+    },
 ];
 
 /// Runs every pass.

@@ -4,7 +4,7 @@ use super::{Step, Writes, only, residual};
 use crate::graph::Kind;
 use crate::layouts::Lies;
 use crate::operation::{Fused, Images, Lowered, Lowering, Operation};
-use kernels::compute::{Activation, Conv, ConvEpilogue, ConvFrame, ConvParams, Layout};
+use kernels::compute::{Activation, Conv, ConvEpilogue, ConvFrame, ConvParams, Layout, Tail};
 use operator::{KernelContext, Result};
 use std::fmt;
 use std::sync::Arc;
@@ -52,18 +52,7 @@ impl Operation for Convolution {
     }
 
     fn lower(&self, node: &mut Lowering<'_>) -> Result<Lowered> {
-        let (weights, isa) = (node.floats(1)?, node.isa());
-        let (spec, source) = (*self, node.owner(1)?);
-        let conv = node.packs.conv(source, spec.params, spec.layout, || {
-            Ok(Conv::new(isa, spec.params, weights, spec.layout, spec.layout)?)
-        })?;
-        let frame = frame(node.input(0)?, node.output(0)?, spec.space);
-        let bias = node.floats_if(spec.bias, 2)?;
-        let last = node.inputs() - 1;
-        Ok(Lowered::step(
-            ConvStep { conv, frame, bias, spec },
-            [0].into_iter().chain(spec.residual.then_some(last)),
-        ))
+        Ok(Lowered::step(self.step(node)?, self.reads()))
     }
 
     fn with_activation(&self, activation: Activation) -> Option<Arc<dyn Kind>> {
@@ -83,6 +72,29 @@ impl Operation for Convolution {
             },
             Layout::ChannelsLast => Images::None,
         }
+    }
+}
+
+impl Convolution {
+    /// The number of its inputs.
+    pub(crate) fn inputs(&self) -> usize {
+        2 + usize::from(self.bias) + usize::from(self.residual)
+    }
+
+    /// The inputs that its step reads.
+    pub(crate) fn reads(&self) -> impl Iterator<Item = usize> + use<> {
+        [0].into_iter().chain(self.residual.then_some(self.inputs() - 1))
+    }
+
+    /// The step of a node whose first inputs, and whose output, are those of the convolution.
+    pub(crate) fn step(&self, node: &mut Lowering<'_>) -> Result<ConvStep> {
+        let (weights, isa) = (node.floats(1)?, node.isa());
+        let (spec, source) = (*self, node.owner(1)?);
+        let conv = node.packs.conv(source, spec.params, spec.layout, || {
+            Ok(Conv::new(isa, spec.params, weights, spec.layout, spec.layout)?)
+        })?;
+        let frame = frame(node.input(0)?, node.output(0)?, spec.space);
+        Ok(ConvStep { conv, frame, bias: node.floats_if(spec.bias, 2)?, spec })
     }
 }
 
@@ -108,11 +120,34 @@ pub(crate) fn frame(x: &TensorMeta, out: &TensorMeta, space: usize) -> ConvFrame
 }
 
 /// A convolution, its weights packed. It reads the image and, where it is there, the residual.
-struct ConvStep {
+pub(crate) struct ConvStep {
     conv: Arc<Conv>,
     frame: ConvFrame,
     bias: Option<Vec<f32>>,
     spec: Convolution,
+}
+
+impl ConvStep {
+    /// How many tensors it reads.
+    pub(crate) fn reads(&self) -> usize {
+        1 + usize::from(self.spec.residual)
+    }
+
+    /// Runs it, and lets what follows have the result.
+    pub(crate) fn run_with(
+        &self,
+        ctx: &KernelContext<'_>,
+        reads: &[TensorView<'_>],
+        mut writes: Writes<'_>,
+        tail: Option<Tail<'_>>,
+    ) -> Result<()> {
+        let residual = residual(self.spec.residual, reads)?;
+        let activation = self.spec.activation;
+        let epilogue = ConvEpilogue { bias: self.bias.as_deref(), residual, activation, tail };
+        let (x, out) = (reads[0].storage::<f32>()?, only(&mut writes)?.storage_mut::<f32>()?);
+        self.conv.run(ctx.pool(), &self.frame, x, out, &epilogue);
+        Ok(())
+    }
 }
 
 impl Step for ConvStep {
@@ -120,13 +155,8 @@ impl Step for ConvStep {
         &'a self,
         ctx: &KernelContext<'_>,
         reads: &[TensorView<'a>],
-        mut writes: Writes<'a>,
+        writes: Writes<'a>,
     ) -> Result<()> {
-        let residual = residual(self.spec.residual, reads)?;
-        let epilogue =
-            ConvEpilogue { bias: self.bias.as_deref(), residual, activation: self.spec.activation };
-        let (x, out) = (reads[0].storage::<f32>()?, only(&mut writes)?.storage_mut::<f32>()?);
-        self.conv.run(ctx.pool(), &self.frame, x, out, &epilogue);
-        Ok(())
+        self.run_with(ctx, reads, writes, None)
     }
 }

@@ -4,6 +4,7 @@ pub(crate) mod attention;
 pub(crate) mod call;
 pub(crate) mod cast;
 pub(crate) mod conv;
+pub(crate) mod conv_pass;
 pub(crate) mod global_mean;
 pub(crate) mod group_factors;
 pub(crate) mod linear;

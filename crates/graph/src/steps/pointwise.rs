@@ -13,7 +13,7 @@ use smallvec::SmallVec;
 use std::fmt;
 use tensor::{MAX_RANK, TensorMeta, TensorView};
 
-/// Elements of a block.
+/// Elements of a block, at most.
 const BLOCK: usize = 512;
 /// Elements that a thread takes at a time; of fewer than two such parts one thread takes all.
 const PART: usize = 1 << 13;
@@ -51,6 +51,8 @@ impl Operation for Pointwise {
 pub(crate) enum Access {
     /// The same.
     Same,
+    /// The same, of the output as it is before.
+    Own,
     /// `(i / inner) % count`: scalars, rows, columns, channels.
     Cyclic { inner: usize, count: usize },
     /// Any broadcast: sizes of the output in storage order, outermost first, and the input's strides.
@@ -93,20 +95,37 @@ impl Access {
         }
     }
 
+    /// Whether blocks of `len` elements, one after another, have the same elements.
+    fn is_periodic(&self, len: usize) -> bool {
+        matches!(self, Self::Cyclic { inner, count } if *count == 1 || *inner == 1 && len.is_multiple_of(*count))
+    }
+
+    /// Elements after which a row repeats, if blocks can hold it.
+    fn period(&self) -> Option<usize> {
+        match self {
+            Self::Cyclic { inner: 1, count } => (1..=BLOCK).contains(count).then_some(*count),
+            _ => None,
+        }
+    }
+
     /// Fills `block` with the elements that go with outputs `start..`.
     fn load(&self, input: &[f32], start: usize, block: &mut [f32]) {
         match self {
+            // There already.
+            Self::Own => {}
             Self::Same => block.copy_from_slice(&input[start..start + block.len()]),
             Self::Cyclic { count: 1, .. } => block.fill(input[0]),
             Self::Cyclic { inner: 1, count } => {
-                let mut at = start % count;
-                let mut rest = block;
-                while !rest.is_empty() {
-                    let n = rest.len().min(count - at);
-                    let (head, tail) = rest.split_at_mut(n);
-                    head.copy_from_slice(&input[at..at + n]);
-                    rest = tail;
-                    at = 0;
+                // One period, from wherever it begins, then copies of all that is there.
+                let (at, period) = (start % count, block.len().min(*count));
+                let head = period.min(count - at);
+                block[..head].copy_from_slice(&input[at..at + head]);
+                block[head..period].copy_from_slice(&input[..period - head]);
+                let mut done = period;
+                while done < block.len() {
+                    let n = done.min(block.len() - done);
+                    block.copy_within(..n, done);
+                    done += n;
                 }
             }
             Self::Cyclic { inner, count } => {
@@ -168,6 +187,8 @@ enum Place {
     Block(usize),
     /// In the output.
     Out,
+    /// In the output, as it is before.
+    Own,
 }
 
 /// A program with the ways in which its inputs are read, ready to run.
@@ -177,6 +198,8 @@ pub(crate) struct Pass {
     access: Vec<Access>,
     places: Vec<Place>,
     num_blocks: usize,
+    /// Elements of a block: whole periods of the longest row that is repeated.
+    block: usize,
     isa: Isa,
     /// Blocks are too small to divide.
     serial: Pool,
@@ -189,8 +212,24 @@ impl Pass {
         output: &TensorMeta,
         isa: Isa,
     ) -> Self {
+        Self::with_access(expression, inputs.iter().map(|m| Access::of(m, output)).collect(), isa)
+    }
+
+    /// A pass whose first input is what the output holds before: `inputs` are the others.
+    pub(crate) fn in_place(
+        expression: &Expression,
+        inputs: &[&TensorMeta],
+        output: &TensorMeta,
+        isa: Isa,
+    ) -> Self {
+        let others = inputs.iter().map(|m| Access::of(m, output));
+        Self::with_access(expression, [Access::Own].into_iter().chain(others).collect(), isa)
+    }
+
+    fn with_access(expression: &Expression, access: Vec<Access>, isa: Isa) -> Self {
         let instrs = expression.instrs.clone();
-        let access: Vec<Access> = inputs.iter().map(|m| Access::of(m, output)).collect();
+        let period = access.iter().filter_map(Access::period).max().unwrap_or(1);
+        let block = BLOCK / period * period;
         let mut last_use: Vec<usize> = (0..instrs.len()).collect();
         for (i, instr) in instrs.iter().enumerate() {
             match *instr {
@@ -202,7 +241,7 @@ impl Pass {
         // What is the same for every block is written once, and its block is nobody else's.
         let lasting = |instr: &Instr| match instr {
             Instr::Const(_) => true,
-            Instr::Input(n) => matches!(access[*n], Access::Cyclic { count: 1, .. }),
+            Instr::Input(n) => access[*n].is_periodic(block),
             _ => false,
         };
         let (mut places, mut free, mut num_blocks) = (Vec::new(), Vec::<usize>::new(), 0);
@@ -213,6 +252,8 @@ impl Pass {
             };
             places.push(match instr {
                 Instr::Input(n) if access[*n] == Access::Same => Place::Input(*n),
+                // Until the last instruction writes there.
+                Instr::Input(n) if access[*n] == Access::Own && last_use[i] + 1 < instrs.len() => Place::Own,
                 _ if lasting(instr) => Place::Block(fresh()),
                 _ if i + 1 == instrs.len() => Place::Out,
                 _ => Place::Block(free.pop().unwrap_or_else(fresh)),
@@ -222,32 +263,32 @@ impl Pass {
             let done = (0..i).filter(|&r| last_use[r] == i && !lasting(&instrs[r]));
             free.extend(done.filter_map(|r| if let Place::Block(b) = places[r] { Some(b) } else { None }));
         }
-        Self { instrs, access, places, num_blocks, isa, serial: Pool::serial() }
+        Self { instrs, access, places, num_blocks, block, isa, serial: Pool::serial() }
     }
 
     /// Elements of scratch that [`Self::part`] needs for each thread.
-    fn scratch(&self) -> usize {
+    pub(crate) fn scratch(&self) -> usize {
         self.num_blocks * BLOCK
     }
 
     /// Computes outputs `start..start + out.len()`.
-    fn part(&self, inputs: &[&[f32]], start: usize, out: &mut [f32], scratch: &mut [f32]) {
+    pub(crate) fn part(&self, inputs: &[&[f32]], start: usize, out: &mut [f32], scratch: &mut [f32]) {
         if out.is_empty() {
             return;
         }
         let (blocks, _) = scratch.as_chunks_mut::<BLOCK>();
-        let widest = BLOCK.min(out.len());
+        let widest = self.block.min(out.len());
         for (instr, place) in self.instrs.iter().zip(&self.places) {
             match (instr, place) {
                 (Instr::Const(c), Place::Block(to)) => blocks[*to][..widest].fill(*c),
-                (Instr::Input(n), Place::Block(to)) if self.is_scalar(*n) => {
-                    blocks[*to][..widest].fill(inputs[*n][0]);
+                (Instr::Input(n), Place::Block(to)) if self.access[*n].is_periodic(self.block) => {
+                    self.access[*n].load(inputs[*n], start, &mut blocks[*to][..widest]);
                 }
                 _ => {}
             }
         }
-        for (b, block) in out.chunks_mut(BLOCK).enumerate() {
-            let at = start + b * BLOCK;
+        for (b, block) in out.chunks_mut(self.block).enumerate() {
+            let at = start + b * self.block;
             for i in 0..self.instrs.len() {
                 self.instruction(i, inputs, at, blocks, block);
             }
@@ -255,13 +296,9 @@ impl Pass {
             match self.places[self.instrs.len() - 1] {
                 Place::Input(n) => block.copy_from_slice(&inputs[n][at..at + block.len()]),
                 Place::Block(from) => block.copy_from_slice(&blocks[from][..block.len()]),
-                Place::Out => {}
+                Place::Out | Place::Own => {}
             }
         }
-    }
-
-    fn is_scalar(&self, input: usize) -> bool {
-        matches!(self.access[input], Access::Cyclic { count: 1, .. })
     }
 
     /// Runs one instruction for the outputs from `at` on.
@@ -274,17 +311,25 @@ impl Pass {
         out: &mut [f32],
     ) {
         let len = out.len();
+        if let Instr::Input(n) = self.instrs[i]
+            && self.access[n] == Access::Own
+        {
+            if let Place::Block(to) = self.places[i] {
+                blocks[to][..len].copy_from_slice(out);
+            }
+            return;
+        }
         // The block that is written, and those before and after it.
-        let (to, before, after, split): (&mut [f32], &[_], &[_], _) = match self.places[i] {
-            Place::Input(_) => return,
+        let (to, before, after, split, own): (&mut [f32], &[_], &[_], _, &[f32]) = match self.places[i] {
+            Place::Input(_) | Place::Own => return,
             Place::Out => {
                 let split = blocks.len();
-                (out, blocks, &[], split)
+                (out, blocks, &[], split, &[])
             }
             Place::Block(to) => {
                 let (before, rest) = blocks.split_at_mut(to);
                 let Some((block, after)) = rest.split_first_mut() else { return };
-                (&mut block[..len], before, after, to)
+                (&mut block[..len], before, after, to, out)
             }
         };
         let read = |register: usize| -> &[f32] {
@@ -292,13 +337,14 @@ impl Pass {
                 Place::Input(n) => &inputs[n][at..at + len],
                 Place::Block(b) if b < split => &before[b][..len],
                 Place::Block(b) => &after[b - split - 1][..len],
+                Place::Own => own,
                 // Only the last instruction writes there, and none reads it.
                 Place::Out => &[],
             }
         };
         match self.instrs[i] {
             Instr::Const(_) => {}
-            Instr::Input(n) if self.is_scalar(n) => {}
+            Instr::Input(n) if self.access[n].is_periodic(self.block) => {}
             Instr::Input(n) => self.access[n].load(inputs[n], at, to),
             Instr::Unary(f, a) => unary(&self.serial, self.isa, f, read(a), to),
             Instr::Clamp { of, low, high } => clamp(self.isa, (low, high), read(of), to),
@@ -327,5 +373,24 @@ impl Step for Pass {
             self.part(inputs, i * PART, part, &mut vec![0.0; self.scratch()]);
         });
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_and_columns_are_repeated_from_wherever_a_block_begins() {
+        let input: Vec<f32> = (0..700).map(|i| i as f32).collect();
+        for (inner, count) in [(1, 1), (1, 3), (1, 8), (1, 96), (1, 512), (1, 700), (5, 3), (600, 2)] {
+            let access = Access::Cyclic { inner, count };
+            for (start, len) in [(0, BLOCK), (7, BLOCK), (4095, 100), (1, 1)] {
+                let mut block = vec![-1.0; len];
+                access.load(&input[..count], start, &mut block);
+                let want: Vec<f32> = (start..start + len).map(|i| input[i / inner % count]).collect();
+                assert_eq!(block, want, "{access:?} from {start}");
+            }
+        }
     }
 }

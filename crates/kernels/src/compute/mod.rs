@@ -24,7 +24,7 @@ mod isa {
     pub use operator::{Isa, Level, UnknownLevel};
 }
 
-pub use conv::{Conv, ConvEpilogue, ConvFrame, ConvParams, Layout, conv};
+pub use conv::{Conv, ConvEpilogue, ConvFrame, ConvParams, Layout, Tail, conv};
 pub use gemm::{Activation, Bias, Epilogue, Lhs, PackedA, PackedB, Rhs, bmm, gemm};
 pub use isa::{Isa, Level, UnknownLevel};
 pub use mat::{MatMut, MatRef};

@@ -30,7 +30,21 @@ use pool::Pool;
 use rows::RowsConv;
 use tensor::{AlignedBuffer, Result};
 
-/// What happens to a convolution's sums before they are stored: `activation(sum + bias + residual)`.
+/// What is done to a result part by part, while a part is in the caches: called once with every element of the
+/// result, in parts of any length, with the index of a part's first element. Parts may be done at once.
+#[derive(Clone, Copy)]
+pub struct Tail<'a>(pub &'a (dyn Fn(usize, &mut [f32]) + Sync));
+
+impl std::fmt::Debug for Tail<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Tail")
+    }
+}
+
+/// Elements of a part of a result, about.
+const TAIL_PART: usize = 1 << 13;
+
+/// What happens to a convolution's sums before they are stored: `tail(activation(sum + bias + residual))`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ConvEpilogue<'a> {
     /// One value an output channel.
@@ -39,6 +53,9 @@ pub struct ConvEpilogue<'a> {
     pub residual: Option<&'a [f32]>,
     /// Function to apply.
     pub activation: Activation,
+    /// What follows. Channels-last results of one group that is no transpose are passed on as they are made;
+    /// others once they are complete.
+    pub tail: Option<Tail<'a>>,
 }
 
 /// A convolution with its weights laid out for a level and for the layouts of its images.
@@ -129,10 +146,11 @@ impl Conv {
         if out.is_empty() {
             return;
         }
-        if x.is_empty() {
-            return self.of_nothing(frame, out, epilogue);
-        }
+        let whole = epilogue.tail;
+        let epilogue = &ConvEpilogue { tail: epilogue.tail.filter(|_| self.makes_parts()), ..*epilogue };
+        let complete = whole.filter(|_| x.is_empty() || epilogue.tail.is_none());
         match &self.form {
+            _ if x.is_empty() => self.of_nothing(frame, out, epilogue),
             Form::Rows(form) => form.run(self.isa, pool, p, frame, x, out, epilogue),
             Form::Planes(form) => form.run(self.isa, pool, p, frame, x, out, epilogue),
             Form::DepthwiseFirst(weights) => {
@@ -140,6 +158,18 @@ impl Conv {
                 depthwise_first::run(self.isa, pool, p, frame, weights, x, out, epilogue);
             }
             Form::DepthwiseLast(form) => form.run(self.isa, pool, p, frame, x, out, epilogue),
+        }
+        if let Some(tail) = complete {
+            pool.parallel_chunks_mut(out, TAIL_PART, 1, &|i, part| (tail.0)(i * TAIL_PART, part));
+        }
+    }
+
+    /// Whether results are made in parts that lie together.
+    fn makes_parts(&self) -> bool {
+        match &self.form {
+            Form::Rows(form) => form.makes_parts(&self.params),
+            Form::DepthwiseLast(_) => true,
+            Form::Planes(_) | Form::DepthwiseFirst(_) => false,
         }
     }
 }

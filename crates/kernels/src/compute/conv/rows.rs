@@ -12,7 +12,7 @@ use super::super::isa::Isa;
 use super::super::mat::MatRef;
 use super::super::scratch;
 use super::super::split;
-use super::{ConvEpilogue, ConvFrame, ConvParams, Layout, RawOut};
+use super::{ConvEpilogue, ConvFrame, ConvParams, Layout, RawOut, TAIL_PART};
 use pool::Pool;
 use std::ops::Range;
 use tensor::{AlignedBuffer, Result};
@@ -87,6 +87,11 @@ impl RowsConv {
         Ok(Self { phases, input, output })
     }
 
+    /// Whether the channels of an output pixel are computed together, and pixels that are neighbours.
+    pub(super) fn makes_parts(&self, p: &ConvParams) -> bool {
+        self.output == Layout::ChannelsLast && p.groups == 1 && !p.transposed
+    }
+
     pub(super) fn run(
         &self,
         isa: Isa,
@@ -111,8 +116,9 @@ impl RowsConv {
             let work = units.saturating_mul(rows).saturating_mul(cols).saturating_mul(k);
             let threads = split::threads(pool, work, split::PRODUCTS);
             let (row_unit, col_unit) = (tile::max_rows_in_place(isa.level()), tile::panel_cols(isa.level()));
-            let (tm, tn) =
-                grid(threads.div_ceil(units.max(1)), rows.div_ceil(row_unit), cols.div_ceil(col_unit));
+            // Whole rows, if something follows them.
+            let col_units = if epilogue.tail.is_some() { 1 } else { cols.div_ceil(col_unit) };
+            let (tm, tn) = grid(threads.div_ceil(units.max(1)), rows.div_ceil(row_unit), col_units);
             let part = |t: usize| {
                 let (unit, t) = (t / (tm * tn), t % (tm * tn));
                 let rows = share(t / tn, tm, rows, row_unit);
@@ -234,8 +240,20 @@ impl Run<'_> {
                 if self.phase.step == [1; 3] { rows.end } else { rows.end.min((row / width + 1) * width) };
             let end = end.min(row + MC);
             self.block(n, g, row..end, cols.clone());
+            self.pass_on(n, row..end);
             row = end;
         }
+    }
+
+    /// Lets what follows have finished rows, if anything does: then the rows are pixels of the output, and all of
+    /// their channels are done.
+    fn pass_on(&self, n: usize, rows: Range<usize>) {
+        let Some(tail) = self.epilogue.tail else { return };
+        let channels = self.p.out_channels;
+        let first = (n * self.frame.out_pixels() + rows.start) * channels;
+        // SAFETY: elements of the output that this task alone has written; nobody else reads or writes them.
+        let part = unsafe { std::slice::from_raw_parts_mut(self.out.0.add(first), rows.len() * channels) };
+        (tail.0)(first, part);
     }
 
     /// Whether output pixel `i` reads input pixel `i` and no other.
@@ -263,7 +281,16 @@ impl Run<'_> {
         };
         let c = RawC { ptr: self.out.0.wrapping_add(first), rs: pixel, cs: channel };
         let b = Rhs::Packed(&self.phase.weights[g]);
-        Job { isa: self.isa, m: pixels, n: co, k: ci, a, b, c, epilogue }.part(rows, cols);
+        let job = Job { isa: self.isa, m: pixels, n: co, k: ci, a, b, c, epilogue };
+        if self.epilogue.tail.is_none() {
+            return job.part(rows, cols);
+        }
+        let some = TAIL_PART.div_ceil(co.max(1)).next_multiple_of(MC);
+        for row in rows.clone().step_by(some) {
+            let rows = row..rows.end.min(row + some);
+            job.part(rows.clone(), cols.clone());
+            self.pass_on(n, rows);
+        }
     }
 
     fn block(&self, n: usize, g: usize, rows: Range<usize>, cols: Range<usize>) {

@@ -74,6 +74,11 @@ fn check(p: ConvParams, f: ConvFrame, layouts: (Layout, Layout), variant: u32) {
             1 => Activation::Relu,
             _ => Activation::Unary(Unary::Hardswish),
         },
+        tail: None,
+    };
+    let follow = |i: usize, x: f32| 0.5 * x + (i % 7) as f32;
+    let tail = |at: usize, part: &mut [f32]| {
+        part.iter_mut().enumerate().for_each(|(i, x)| *x = follow(at + i, *x));
     };
     let channel_of = |i: usize| match layouts.1 {
         Layout::ChannelsFirst => i / f.out_pixels() % p.out_channels,
@@ -104,6 +109,11 @@ fn check(p: ConvParams, f: ConvFrame, layouts: (Layout, Layout), variant: u32) {
                     "{isa:?} {p:?} {f:?} {layouts:?} variant {variant}: {i} is {got}, not {want}"
                 );
             }
+            let mut followed = vec![f32::NAN; len];
+            let with_tail = ConvEpilogue { tail: Some(Tail(&tail)), ..epilogue };
+            conv.run(&Pool::new(threads), &f, &x, &mut followed, &with_tail);
+            let want: Vec<f32> = out.iter().enumerate().map(|(i, &x)| follow(i, x)).collect();
+            assert!(followed == want, "what follows {p:?} is not done once to every element");
             assert!(first.get_or_insert_with(|| out.clone()) == &out, "threads change results: {p:?}");
         }
     }

@@ -1,0 +1,85 @@
+//! Convolutions and the pass over elements that follows them, in one.
+
+use super::conv::{ConvStep, Convolution};
+use super::pointwise::Pass;
+use super::{Step, Writes};
+use crate::layouts::Lies;
+use crate::operation::{Lowered, Lowering, Operation};
+use kernels::compute::Tail;
+use operator::{Expression, KernelContext, Result};
+use smallvec::SmallVec;
+use std::cell::RefCell;
+use std::fmt;
+use tensor::TensorView;
+
+/// A convolution and an expression of its result, which is computed while parts of the result are in the caches.
+/// Inputs: those of the convolution, then those of the expression but for its first, which is the result of the
+/// convolution.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ConvPass {
+    /// The convolution.
+    pub conv: Convolution,
+    /// What follows it.
+    pub pass: Expression,
+}
+
+impl Operation for ConvPass {
+    fn name(&self) -> &str {
+        "conv"
+    }
+
+    fn attributes(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.conv.attributes(f)?;
+        write!(f, ", then: {}", self.pass)
+    }
+
+    fn lies(&self, i: usize, inputs: usize) -> Lies {
+        let own = self.conv.inputs();
+        match i {
+            _ if i < own => self.conv.lies(i, own),
+            _ if i < inputs => Lies::Anyhow,
+            _ => self.conv.lies(i, inputs),
+        }
+    }
+
+    fn lower(&self, node: &mut Lowering<'_>) -> Result<Lowered> {
+        let others = self.conv.inputs()..node.inputs();
+        let metas = others.clone().map(|i| node.input(i)).collect::<Result<Vec<_>>>()?;
+        let pass = Pass::in_place(&self.pass, &metas, node.output(0)?, node.isa());
+        let conv = self.conv.step(node)?;
+        Ok(Lowered::step(ConvPassStep { conv, pass }, self.conv.reads().chain(others)))
+    }
+}
+
+struct ConvPassStep {
+    conv: ConvStep,
+    pass: Pass,
+}
+
+thread_local! {
+    /// Blocks of the pass.
+    static BLOCKS: RefCell<Vec<f32>> = const { RefCell::new(Vec::new()) };
+}
+
+impl Step for ConvPassStep {
+    fn run<'a>(
+        &'a self,
+        ctx: &KernelContext<'_>,
+        reads: &[TensorView<'a>],
+        writes: Writes<'a>,
+    ) -> Result<()> {
+        let (own, others) = reads.split_at(self.conv.reads());
+        // The first is the result itself.
+        let mut inputs = SmallVec::<[&[f32]; 4]>::from_slice(&[&[]]);
+        for other in others {
+            inputs.push(other.storage()?);
+        }
+        let tail = |at: usize, part: &mut [f32]| {
+            BLOCKS.with_borrow_mut(|blocks| {
+                blocks.resize(blocks.len().max(self.pass.scratch()), 0.0);
+                self.pass.part(&inputs, at, part, blocks);
+            });
+        };
+        self.conv.run_with(ctx, own, writes, Some(Tail(&tail)))
+    }
+}
