@@ -4,10 +4,13 @@ use crate::graph::{Constant, Graph};
 use crate::lower::lower;
 use crate::packs::Packs;
 use crate::steps::PlacedStep;
-use operator::{Error, KernelContext, Result};
+use operator::{Error, Held, KernelContext, Result};
 use std::sync::Arc;
 use tensor::{AlignedBuffer, Arenas, Extent, TensorMeta, TensorView, TensorViewMut};
 use trace::{Place, Tracer};
+
+/// What takes the memory of a workspace, for messages.
+pub(crate) const WORKSPACE: &str = "its workspaces";
 
 /// A graph ready to run: steps in the order in which they run, weights packed, a workspace with a place
 /// for every value.
@@ -18,6 +21,7 @@ pub struct Executable {
     pub(crate) outputs: Arc<[usize]>,
     pub(crate) arena: Arenas,
     pub(crate) workspace: usize,
+    pub(crate) held: Held,
     /// The instruction whose result the step computes that failed last.
     pub(crate) failed: Place,
 }
@@ -56,6 +60,7 @@ impl Executable {
 
     /// The same steps, with their weights, over a workspace of their own.
     pub fn fork(&self) -> Result<Self> {
+        let held = self.held.again(WORKSPACE)?;
         let mut arena = Arenas::new();
         arena.push(AlignedBuffer::zeroed(self.workspace)?);
         Ok(Self {
@@ -65,6 +70,7 @@ impl Executable {
             outputs: Arc::clone(&self.outputs),
             arena,
             workspace: self.workspace,
+            held,
             failed: Place::default(),
         })
     }

@@ -1,6 +1,7 @@
 //! Weights go once they are packed: what only lowered regions have read is not kept beside what they made of it.
 
-use crate::freeable::FreeableBuffer;
+use crate::Result;
+use crate::constants::ConstantBytes;
 use crate::method::Method;
 use crate::raise::tensors_of;
 use crate::region::Region;
@@ -8,9 +9,28 @@ use crate::step::{ArgStep, OutStep, Step};
 use crate::value::{Id, Storage};
 use std::collections::HashSet;
 
-/// Lets go of the constants of a method that nothing will read: neither a step that runs as it is written, nor an
-/// argument of a region, nor somebody who asks for an output or for a tensor by its name.
-pub(crate) fn constants(method: &mut Method) {
+/// Reads the constants that are needed beside lowered regions. Fails, too, if lowering has looked at one that could
+/// not be read.
+pub(crate) fn read_needed(method: &mut Method) -> Result<()> {
+    let needed = needed(method);
+    let constants = &method.state.constants;
+    if let Some(failure) = constants.iter().find_map(ConstantBytes::take_failure) {
+        return Err(failure);
+    }
+    constants.iter().zip(needed).filter(|(_, needed)| *needed).try_for_each(|(constant, _)| constant.read())
+}
+
+/// Lets go of the constants of a method that nothing will read. One that is asked for by its name all the same is
+/// read again.
+pub(crate) fn unneeded(method: &mut Method) {
+    let needed = needed(method);
+    let constants = method.state.constants.iter_mut();
+    constants.zip(needed).filter(|(_, needed)| !needed).for_each(|(constant, _)| constant.release());
+}
+
+/// Which constants something will read: a step that runs as it is written, an argument of a region, or somebody who
+/// asks for an output or, if it cannot be read again, for a tensor by its name.
+fn needed(method: &Method) -> Vec<bool> {
     let mut read: HashSet<Id> = method.inputs.iter().chain(&method.outputs).copied().collect();
     // A region that is lowered when it meets new sizes may ask how a constant was computed, wherever that was.
     let is_lowered_later = method.regions.iter().any(|region| matches!(region, Region::Dynamic(_)));
@@ -43,10 +63,15 @@ pub(crate) fn constants(method: &mut Method) {
             }
         }
     }
-    let state = &mut method.state;
+    let state = &method.state;
     let mut kept: HashSet<Id> = read.iter().flat_map(|&id| tensors_of(state, id)).collect();
-    let named = |id: &Id| state.values[*id].tensor().is_some_and(|t| t.name.is_some());
-    kept.extend((0..state.values.len()).filter(named));
+    let is_asked_for = |id: &Id| {
+        state.values[*id].tensor().is_some_and(|t| match t.home {
+            Storage::Constant(index) => t.name.is_some() && !state.constants[index].is_read_again(),
+            _ => false,
+        })
+    };
+    kept.extend((0..state.values.len()).filter(is_asked_for));
     let mut needed = vec![false; state.constants.len()];
     for tensor in kept.iter().filter_map(|&id| state.values[id].tensor()) {
         for storage in [tensor.storage, tensor.home] {
@@ -55,9 +80,7 @@ pub(crate) fn constants(method: &mut Method) {
             }
         }
     }
-    for (constant, _) in state.constants.iter_mut().zip(needed).filter(|(_, needed)| !needed) {
-        *constant = FreeableBuffer::default();
-    }
+    needed
 }
 
 fn add(read: &mut HashSet<Id>, args: &[ArgStep], outs: &[OutStep]) {

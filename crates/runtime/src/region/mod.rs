@@ -220,7 +220,7 @@ fn fixed(method: &Method, def_use: &DefUse, run: &Run) -> Option<Box<Lowered>> {
     let args = builder.input_args();
     let ctx = KernelContext::new(&method.pool, &method.scratch, &method.generator).with_isa(method.isa);
     let graph = method.keep_graphs.then(|| builder.graph.clone());
-    let executable = Executable::new(builder.graph, &ctx).ok()?;
+    let executable = Executable::with_packs(builder.graph, &ctx, &mut method.packs.clone()).ok()?;
     let lowered =
         Lowered { graph, executable, args, outs, sizes: Vec::new(), numbers: Vec::new(), views: Vec::new() };
     Some(Box::new(lowered))
