@@ -28,7 +28,14 @@ pub(super) fn fold(graph: &mut Graph, id: NodeId, ctx: &KernelContext<'_>) -> bo
     }
     let inputs: Option<Vec<_>> = node.inputs().iter().map(|&v| graph.view(v)).collect();
     let Some(tensors) = inputs.and_then(|inputs| computed(graph, id, &inputs, ctx)) else { return false };
+    let inputs = node.inputs().to_vec();
     graph.fold(id, tensors.into_iter().map(|tensor| Constant::Computed(Arc::new(tensor))).collect());
+    // Weights that were read for this are not kept beside what was made of them.
+    for v in inputs {
+        if !graph.is_used(v) && matches!(graph.value(v).constant(), Some(Constant::Shared(_))) {
+            graph.forget_constant(v);
+        }
+    }
     true
 }
 
@@ -76,7 +83,8 @@ fn conversion(
 pub(super) fn make_plain(graph: &mut Graph, node: NodeId, slot: usize) {
     let Some(&value) = graph.node(node).inputs().get(slot) else { return };
     let order = DimOrder::contiguous(graph.meta(value).rank());
-    let stored = graph.view(value).filter(|v| *v.dim_order() != order);
+    let differs = *graph.meta(value).dim_order() != order;
+    let stored = if differs { graph.view(value) } else { None };
     if let Some(plain) = stored.and_then(|v| v.to_tensor().ok()?.to_dim_order(order).ok()) {
         let (meta, origin) = (plain.meta().clone(), graph.value(value).origin());
         let plain = graph.constant(meta, Constant::Computed(Arc::new(plain)));
