@@ -28,14 +28,7 @@ pub(super) fn fold(graph: &mut Graph, id: NodeId, ctx: &KernelContext<'_>) -> bo
     }
     let inputs: Option<Vec<_>> = node.inputs().iter().map(|&v| graph.view(v)).collect();
     let Some(tensors) = inputs.and_then(|inputs| computed(graph, id, &inputs, ctx)) else { return false };
-    let inputs = node.inputs().to_vec();
     graph.fold(id, tensors.into_iter().map(|tensor| Constant::Computed(Arc::new(tensor))).collect());
-    // Weights that were read for this are not kept beside what was made of them.
-    for v in inputs {
-        if !graph.is_used(v) && matches!(graph.value(v).constant(), Some(Constant::Shared(_))) {
-            graph.forget_constant(v);
-        }
-    }
     true
 }
 
