@@ -10,6 +10,7 @@ mod image;
 mod layout;
 mod product;
 mod quantized;
+mod resize;
 
 use crate::data::Data;
 use crate::error::{Error, Result, fail};
