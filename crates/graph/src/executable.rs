@@ -7,7 +7,7 @@ use crate::steps::PlacedStep;
 use operator::{Error, Held, KernelContext, Result};
 use std::sync::Arc;
 use tensor::{AlignedBuffer, Arenas, Extent, TensorMeta, TensorView, TensorViewMut};
-use trace::{Place, Tracer};
+use trace::{Place, SpanKind, Tracer};
 
 /// What takes the memory of a workspace, for messages.
 pub(crate) const WORKSPACE: &str = "its workspaces";
@@ -22,6 +22,8 @@ pub struct Executable {
     pub(crate) arena: Arenas,
     pub(crate) workspace: usize,
     pub(crate) held: Held,
+    /// As what steps are reported.
+    pub(crate) kind: SpanKind,
     /// The instruction whose result the step computes that failed last.
     pub(crate) failed: Place,
 }
@@ -71,8 +73,16 @@ impl Executable {
             arena,
             workspace: self.workspace,
             held,
+            kind: self.kind,
             failed: Place::default(),
         })
+    }
+
+    /// The same, whose steps are those of a delegate: they are reported so, within its call.
+    #[must_use]
+    pub fn of_delegate(mut self) -> Self {
+        self.kind = SpanKind::DelegateStep;
+        self
     }
 
     /// Bytes of the workspace.
@@ -117,7 +127,7 @@ impl Executable {
             }
         }
         for step in &*self.steps {
-            let outcome = step.traced(ctx, tracer, &self.values, &mut self.arena, inputs);
+            let outcome = step.traced(ctx, (tracer, self.kind), &self.values, &mut self.arena, inputs);
             if let Err(error) = outcome {
                 self.failed = step.origin();
                 return Err(step.named(error));

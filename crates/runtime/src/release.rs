@@ -20,10 +20,13 @@ pub(crate) fn read_needed(method: &mut Method) -> Result<()> {
     constants.iter().zip(needed).filter(|(_, needed)| *needed).try_for_each(|(constant, _)| constant.read())
 }
 
-/// Lets go of the constants of a method that nothing will read. One that is asked for by its name all the same is
-/// read again.
+/// Lets go of the constants of a method that nothing will read, and of the delegates that nothing calls, since regions
+/// compute what they do. A constant that is asked for by its name all the same is read again.
 pub(crate) fn unneeded(method: &mut Method) {
     let needed = needed(method);
+    let called = Reads::of(method).called;
+    let delegates = method.delegates.iter_mut();
+    delegates.zip(called).filter(|(_, called)| !called).for_each(|(delegate, _)| delegate.release());
     let constants = method.state.constants.iter_mut();
     constants.zip(needed).filter(|(_, needed)| !needed).for_each(|(constant, _)| constant.release());
 }
@@ -31,38 +34,7 @@ pub(crate) fn unneeded(method: &mut Method) {
 /// Which constants something will read: a step that runs as it is written, an argument of a region, or somebody who
 /// asks for an output or, if it cannot be read again, for a tensor by its name.
 fn needed(method: &Method) -> Vec<bool> {
-    let mut read: HashSet<Id> = method.inputs.iter().chain(&method.outputs).copied().collect();
-    // A region that is lowered when it meets new sizes may ask how a constant was computed, wherever that was.
-    let is_lowered_later = method.regions.iter().any(|region| matches!(region, Region::Dynamic(_)));
-    for chain in &method.chains {
-        let mut next = 0;
-        while let Some(step) = chain.steps.get(next) {
-            next += 1;
-            match step {
-                Step::Kernel(call) | Step::Folded(call) => add(&mut read, &call.args, &call.outs),
-                Step::Delegate(call) => add(&mut read, &call.args, &call.outs),
-                Step::Move { from, to } => read.extend([*from, *to]),
-                Step::JumpFalse { condition, .. } => _ = read.insert(*condition),
-                Step::Free(_) => {}
-                Step::Region(region) => match &method.regions[region.region] {
-                    // Its instructions are never run by themselves.
-                    Region::Fixed(lowered) => {
-                        add(&mut read, &lowered.args, &lowered.outs);
-                        let within = &chain.steps[next..region.next];
-                        within.iter().filter(|_| is_lowered_later).for_each(|step| {
-                            if let Step::Folded(call) = step {
-                                add(&mut read, &call.args, &call.outs);
-                            }
-                        });
-                        next = region.next;
-                    }
-                    Region::Dynamic(_) => {
-                        region.first.iter().for_each(|call| add(&mut read, &call.args, &call.outs));
-                    }
-                },
-            }
-        }
-    }
+    let read = Reads::of(method).values;
     let state = &method.state;
     let mut kept: HashSet<Id> = read.iter().flat_map(|&id| tensors_of(state, id)).collect();
     let is_asked_for = |id: &Id| {
@@ -81,6 +53,59 @@ fn needed(method: &Method) -> Vec<bool> {
         }
     }
     needed
+}
+
+/// What an execution looks at.
+struct Reads {
+    values: HashSet<Id>,
+    /// Of each delegate, if it is called.
+    called: Vec<bool>,
+}
+
+impl Reads {
+    fn of(method: &Method) -> Self {
+        let mut read: HashSet<Id> = method.inputs.iter().chain(&method.outputs).copied().collect();
+        // A region that is lowered when it meets new sizes may ask how a constant was computed, wherever that was.
+        let is_lowered_later = method.regions.iter().any(|region| matches!(region, Region::Dynamic(_)));
+        let mut called = vec![false; method.delegates.len()];
+        for chain in &method.chains {
+            let mut next = 0;
+            while let Some(step) = chain.steps.get(next) {
+                next += 1;
+                match step {
+                    Step::Kernel(call) | Step::Folded(call) => add(&mut read, &call.args, &call.outs),
+                    Step::Delegate(call) => {
+                        called[call.delegate] = true;
+                        add(&mut read, &call.args, &call.outs);
+                    }
+                    Step::Move { from, to } => read.extend([*from, *to]),
+                    Step::JumpFalse { condition, .. } => _ = read.insert(*condition),
+                    Step::Free(_) => {}
+                    Step::Region(region) => match &method.regions[region.region] {
+                        // Its instructions are never run by themselves.
+                        Region::Fixed(lowered) => {
+                            add(&mut read, &lowered.args, &lowered.outs);
+                            let within = &chain.steps[next..region.next];
+                            within.iter().filter(|_| is_lowered_later).for_each(|step| {
+                                if let Step::Folded(call) = step {
+                                    add(&mut read, &call.args, &call.outs);
+                                }
+                            });
+                            next = region.next;
+                        }
+                        Region::Dynamic(_) => {
+                            if let Step::Delegate(call) = &*region.first {
+                                called[call.delegate] = true;
+                            }
+                            let (args, outs) = region.first.operands();
+                            add(&mut read, args, outs);
+                        }
+                    },
+                }
+            }
+        }
+        Self { values: read, called }
+    }
 }
 
 fn add(read: &mut HashSet<Id>, args: &[ArgStep], outs: &[OutStep]) {

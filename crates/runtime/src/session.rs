@@ -4,7 +4,6 @@ use crate::call::State;
 use crate::limits::over_memory;
 use crate::method::Method;
 use crate::region::Region;
-use crate::step::DelegateEntry;
 use crate::{Error, Result};
 use operator::{EValue, Generator, Scratch};
 use std::ops::{Deref, DerefMut};
@@ -19,13 +18,12 @@ impl Method {
     /// such a method is loaded again instead.
     pub fn fork(&self) -> Result<Method> {
         let delegates = self.delegates.iter().map(|entry| {
-            let forked = entry.delegate.fork().ok_or_else(|| {
+            entry.fork().ok_or_else(|| {
                 Error::Unsupported(format!(
                     "method `{}` has a delegate of `{}`, which cannot be forked: load the method again",
                     self.name, entry.backend
                 ))
-            })?;
-            Ok(DelegateEntry { backend: Arc::clone(&entry.backend), delegate: forked })
+            })
         });
         let arenas = &self.state.arenas;
         let arenas = (0..arenas.len()).filter_map(|i| arenas.arena(i)).map(|arena| arena.len()).sum();
