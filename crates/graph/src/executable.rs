@@ -7,7 +7,7 @@ use crate::steps::PlacedStep;
 use operator::{Error, KernelContext, Result};
 use std::sync::Arc;
 use tensor::{AlignedBuffer, Arenas, Extent, TensorMeta, TensorView, TensorViewMut};
-use trace::{Place, Tracer};
+use trace::{Place, SpanKind, Tracer};
 
 /// A graph ready to run: steps in the order in which they run, weights packed, a workspace with a place
 /// for every value.
@@ -18,6 +18,8 @@ pub struct Executable {
     pub(crate) outputs: Arc<[usize]>,
     pub(crate) arena: Arenas,
     pub(crate) workspace: usize,
+    /// As what steps are reported.
+    pub(crate) kind: SpanKind,
     /// The instruction whose result the step computes that failed last.
     pub(crate) failed: Place,
 }
@@ -65,8 +67,16 @@ impl Executable {
             outputs: Arc::clone(&self.outputs),
             arena,
             workspace: self.workspace,
+            kind: self.kind,
             failed: Place::default(),
         })
+    }
+
+    /// The same, whose steps are those of a delegate: they are reported so, within its call.
+    #[must_use]
+    pub fn of_delegate(mut self) -> Self {
+        self.kind = SpanKind::DelegateStep;
+        self
     }
 
     /// Bytes of the workspace.
@@ -111,7 +121,7 @@ impl Executable {
             }
         }
         for step in &*self.steps {
-            let outcome = step.traced(ctx, tracer, &self.values, &mut self.arena, inputs);
+            let outcome = step.traced(ctx, (tracer, self.kind), &self.values, &mut self.arena, inputs);
             if let Err(error) = outcome {
                 self.failed = step.origin();
                 return Err(step.named(error));

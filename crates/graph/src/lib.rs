@@ -49,5 +49,5 @@ pub use steps::quantize::{Dequantize, Quantize};
 pub use steps::quantized_conv::QuantizedConvolution;
 pub use steps::quantized_linear::{QuantizedInput, QuantizedLinear};
 pub use steps::quantized_sum::SumOfQuantized;
-pub use steps::relayout::{Relayout, Reshape};
+pub use steps::relayout::{Permute, Relayout, Reshape};
 pub use steps::{Step, Writes};

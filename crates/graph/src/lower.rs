@@ -12,7 +12,7 @@ use crate::steps::{PlacedStep, Step};
 use kernels::compute::Isa;
 use operator::{Error, Result};
 use tensor::{AlignedBuffer, Arenas, Extent};
-use trace::Place;
+use trace::{Place, SpanKind};
 
 /// Makes steps of nodes, packs what is constant, and plans the workspace.
 ///
@@ -57,6 +57,7 @@ pub(crate) fn lower(mut graph: Graph, isa: Isa, packs: &mut Packs) -> Result<Exe
         outputs: graph.outputs().iter().map(|v| v.index()).collect(),
         arena,
         workspace,
+        kind: SpanKind::Kernel,
         failed: Place::default(),
     })
 }

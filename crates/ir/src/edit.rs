@@ -146,6 +146,63 @@ impl Graph {
         self.nodes[node.index()].outputs.truncate(count);
     }
 
+    /// Adds the nodes of a graph of one block to the end of the block at the cursor, as a part of the instruction
+    /// that is being added: `inputs` stand for its inputs. Gives what stands for its outputs.
+    ///
+    /// # Errors
+    /// If it has other inputs, several blocks, state or memory.
+    pub fn inline(&mut self, other: &Graph, inputs: &[ValueId]) -> Result<Vec<ValueId>, String> {
+        let known = other.inputs();
+        let fits = |(&ours, &theirs): (&ValueId, &ValueId)| self.meta(ours) == other.meta(theirs);
+        if known.len() != inputs.len() || !inputs.iter().zip(known).all(fits) {
+            return Err("it has other inputs than it is given".into());
+        }
+        let has_state = other.states.iter().any(Option::is_some) || other.memories > 0;
+        if other.num_blocks() != 1 || has_state {
+            return Err("it has several blocks, or state".into());
+        }
+        let origin = self.origin();
+        let within = |theirs: Place| Place { node: theirs.node, ..origin };
+        let mut ours: Vec<Option<ValueId>> = vec![None; other.num_values()];
+        known.iter().zip(inputs).for_each(|(theirs, v)| ours[theirs.index()] = Some(*v));
+        for id in other.order() {
+            let theirs = other.node(id);
+            let inputs = theirs.inputs().iter().map(|&v| self.take(other, v, &mut ours));
+            let inputs: Vec<ValueId> = inputs.collect();
+            let outputs = theirs.outputs().iter().map(|&v| {
+                let value = other.value(v);
+                (value.ty(), value.meta().clone())
+            });
+            let node = self.append_typed(theirs.kind.clone(), &inputs, outputs);
+            self.nodes[node.index()].effects = theirs.effects.clone();
+            let origins: Vec<Place> = theirs.origins().iter().map(|&place| within(place)).collect();
+            if !origins.is_empty() {
+                self.set_origins(node, &origins);
+            }
+            for (i, &v) in theirs.outputs().iter().enumerate() {
+                let value = self.nodes[node.index()].outputs[i];
+                self.set_value_origin(value, within(other.value(v).origin()));
+                if let Some(constant) = other.value(v).constant() {
+                    self.set_constant(value, constant.clone());
+                }
+                ours[v.index()] = Some(value);
+            }
+        }
+        Ok(other.outputs().iter().map(|&v| self.take(other, v, &mut ours)).collect())
+    }
+
+    /// What stands here for a value of a graph that is being taken in: its constants come as they are needed.
+    fn take(&mut self, other: &Graph, theirs: ValueId, ours: &mut [Option<ValueId>]) -> ValueId {
+        if let Some(v) = ours[theirs.index()] {
+            return v;
+        }
+        let value = other.value(theirs);
+        let v = self.value_of(value.ty(), value.meta().clone(), Def::Constant);
+        self.values[v.index()].constant = value.constant().cloned();
+        ours[theirs.index()] = Some(v);
+        v
+    }
+
     /// Moves a node to the place before another of any block.
     pub fn move_before(&mut self, node: NodeId, before: NodeId) {
         if node == before {

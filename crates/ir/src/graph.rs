@@ -164,6 +164,11 @@ impl Graph {
         self.origin = origin;
     }
 
+    /// The instruction that nodes and values added now belong to.
+    pub fn origin(&self) -> Place {
+        self.origin
+    }
+
     /// Adds a node of one tensor for each meta to the end of the block at the cursor.
     pub fn append(
         &mut self,

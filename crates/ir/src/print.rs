@@ -140,13 +140,18 @@ impl Listing<'_> {
     fn origins(&self, f: &mut fmt::Formatter<'_>, origins: &[Place]) -> fmt::Result {
         let mut separator = "  // ";
         for &origin in origins {
-            if let (Some(chain), Some(instruction)) = (origin.chain, origin.instruction) {
-                write!(f, "{separator}{chain}:{instruction}")?;
-                if let Some(source) = (self.source)(origin) {
-                    write!(f, " {source}")?;
+            match (origin.chain, origin.instruction, origin.node) {
+                (Some(chain), Some(instruction), None) => write!(f, "{separator}{chain}:{instruction}")?,
+                (Some(chain), Some(instruction), Some(node)) => {
+                    write!(f, "{separator}{chain}:{instruction}.{node}")?;
                 }
-                separator = ", ";
+                (_, _, Some(node)) => write!(f, "{separator}node {node}")?,
+                _ => continue,
             }
+            if let Some(source) = (self.source)(origin) {
+                write!(f, " {source}")?;
+            }
+            separator = ", ";
         }
         Ok(())
     }

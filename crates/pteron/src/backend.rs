@@ -1,7 +1,9 @@
 //! Delegate backends: what one implements, and the registry in which programs find it by its id.
 //!
 //! A [`Backend`] makes a [`Delegate`] of each payload that a program has for it; the delegate computes the
-//! outputs of a call from its inputs.
+//! outputs of a call from its inputs. Where the payload is known as a graph, the backend answers with a
+//! [`GraphDelegate`]: its [`DelegateGraph`] gives the operator calls that a call of the delegate stands for, and they are
+//! fused with what stands around it.
 //!
 //! ```
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -65,9 +67,72 @@
 //! assert_eq!(outputs[0].to_vec::<f32>()?, [4.0, 4.0]);
 //! # Ok(()) }
 //! ```
+//!
+//! The same as a graph: a product that is fused with what the program does around it, by a node that profiles name.
+//!
+//! ```
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! use pteron::backend::{
+//!     Backend, BackendError, BackendInitContext, BackendRegistry, Call, CallArg, CallOut, CompileSpec, Delegate,
+//!     DelegateGraph, Graph, GraphDelegate, GraphRequest, Place, ValueId,
+//! };
+//! use pteron::{FreeableBuffer, Module, Tensor};
+//!
+//! struct Affine;
+//!
+//! impl Backend for Affine {
+//!     fn id(&self) -> &str {
+//!         "BackendWithCompilerDemo"
+//!     }
+//!
+//!     fn init(
+//!         &self,
+//!         _: &BackendInitContext<'_>,
+//!         _: FreeableBuffer,
+//!         _: &[CompileSpec<'_>],
+//!     ) -> Result<Box<dyn Delegate>, BackendError> {
+//!         Ok(Box::new(GraphDelegate::new(Affine)))
+//!     }
+//! }
+//!
+//! impl DelegateGraph for Affine {
+//!     fn num_inputs(&self) -> usize {
+//!         3
+//!     }
+//!
+//!     fn graph(&self, request: &GraphRequest<'_>) -> Result<Graph, BackendError> {
+//!         let mut graph = Graph::new();
+//!         let inputs: Vec<ValueId> = request.inputs.iter().map(|meta| graph.input(meta.clone())).collect();
+//!         let (&[a, x, b], [out]) = (&inputs[..], request.outputs) else {
+//!             return Err(BackendError::new("a call has three inputs and one output"));
+//!         };
+//!         let kernel = pteron::kernel_registry().get("aten::addmm.out");
+//!         let kernel = kernel.ok_or_else(|| BackendError::new("there is no kernel for matrix products"))?;
+//!         let one = CallArg::Scalar(1i64.into());
+//!         let tensors = [CallArg::Tensor, CallArg::Tensor, CallArg::Tensor];
+//!         let args = tensors.into_iter().chain([one.clone(), one, CallArg::Out(0)]).collect();
+//!         graph.set_origin(Place::node(0));
+//!         let call = Call::new(kernel, args, vec![CallOut::Tensor]);
+//!         let node = graph.append(call, &[b, a, x], [out.clone()]);
+//!         graph.output(graph.node(node).outputs()[0]);
+//!         Ok(graph)
+//!     }
+//! }
+//!
+//! # let program = concat!(env!("CARGO_MANIFEST_DIR"), "/../../testdata/corpus/wild/demo_backend/model.pte");
+//! let mut backends = BackendRegistry::new();
+//! backends.register(Affine)?;
+//! let mut module = Module::open(program, pteron::load_options().backends(backends))?;
+//! let ones = Tensor::from_slice(&[2, 2], &[1f32; 4])?;
+//! let outputs = module.forward(&[ones.clone().into(), ones.clone().into(), ones.into()])?;
+//! assert_eq!(outputs[0].to_vec::<f32>()?, [4.0, 4.0]);
+//! # Ok(()) }
+//! ```
 
+pub use ::trace::Place;
 pub use operator::{Arg, Isa, Out};
 pub use runtime::{
     Backend, BackendError, BackendExecutionContext, BackendInitContext, BackendOptions, BackendRegistry,
-    CompileSpec, Delegate, DuplicateBackend, OptionValue,
+    Call, CallArg, CallOut, CompileSpec, Constant, Delegate, DelegateGraph, DuplicateBackend, Graph,
+    GraphDelegate, GraphRequest, OptionValue, ValueId,
 };

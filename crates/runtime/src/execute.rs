@@ -1,10 +1,10 @@
 //! Running a method: the ordered loop over its instructions.
 
-use crate::backend::{BackendExecutionContext, Delegate};
+use crate::backend::{BackendError, BackendExecutionContext, Delegate, at_node};
 use crate::call::{ArgList, Callee, OutList, State};
 use crate::error::{Error, ExecuteError};
 use crate::method::Method;
-use crate::region::{Choice, Lowered, Region};
+use crate::region::{Choice, Lowered, Region, Surroundings};
 use crate::step::{Chain, DelegateEntry, KernelStep, OutStep, RegionStep, Step};
 use crate::value::{Id, Storage, Value};
 use graph::{Executable, Packs};
@@ -131,53 +131,54 @@ impl<'a> Runner<'a> {
     ) -> Result<(), (usize, ExecuteError)> {
         let ctx = self.context();
         let start = place.instruction.unwrap_or_default() as usize;
-        let choice = match &mut self.regions[step.region] {
-            Region::Fixed(lowered) => {
-                return lowered.run(self.state, self.scratch, &ctx, self.tracer).map_err(|e| {
-                    (lowered.executable.failed_at().instruction.map_or(start, |i| i as usize), e)
-                });
-            }
-            Region::Dynamic(region) => {
-                let choice = region.choose(self.state);
-                if let Choice::Lowered(plan) = choice
-                    && let Some(lowered) = region.plan(plan)
-                {
-                    match lowered.run(self.state, self.scratch, &ctx, self.tracer) {
-                        Ok(()) => return Ok(()),
-                        Err(e @ ExecuteError::Interrupted(_)) => return Err((start, e)),
-                        Err(_) => {}
-                    }
-                }
-                choice
-            }
+        let Self { regions, state, scratch, tracer, .. } = self;
+        let region = match &mut regions[step.region] {
+            Region::Fixed(lowered) => return lowered.run_at(state, scratch, &ctx, *tracer, start),
+            Region::Dynamic(region) => region,
         };
-        let Some(first) = &step.first else { return Ok(()) };
+        let mut choice = region.choose(state);
+        if choice == Choice::Record && region.follows_from_graphs() {
+            choice = self.lower(step, &ctx, place).map_or(Choice::AsWritten, Choice::Lowered);
+        }
+        let Self { regions, state, scratch, tracer, .. } = self;
+        if let (Choice::Lowered(plan), Region::Dynamic(region)) = (choice, &mut regions[step.region])
+            && let Some(lowered) = region.plan(plan)
+        {
+            match lowered.run_at(state, scratch, &ctx, *tracer, start) {
+                Err((_, ExecuteError::Interrupted(why))) => return Err((start, why.into())),
+                Err(_) => {}
+                done => return done,
+            }
+        }
         for i in start..step.next {
-            let call = match &chain.steps[i] {
-                Step::Region(_) => first,
-                Step::Kernel(call) => call,
-                step => {
-                    self.step(step, Place { instruction: Some(i as u32), ..place }).map_err(|e| (i, e))?;
-                    continue;
-                }
-            };
-            self.kernel(call, Place { instruction: Some(i as u32), ..place }).map_err(|e| (i, e))?;
-            if let (Choice::Record, Region::Dynamic(region)) = (choice, &mut self.regions[step.region]) {
+            let at = Place { instruction: Some(i as u32), ..place };
+            let next = if i == start { &*step.first } else { &chain.steps[i] };
+            self.step(next, at).map_err(|e| (i, e))?;
+            if let (Choice::Record, Step::Kernel(call)) = (choice, next)
+                && let Region::Dynamic(region) = &mut self.regions[step.region]
+            {
                 region.note(self.state, call);
             }
         }
-        let Region::Dynamic(region) = &mut self.regions[step.region] else { return Ok(()) };
-        match choice {
-            Choice::Record => {
-                let started = self.tracer.start();
-                region.lower(self.state, first, self.chains, &ctx, self.packs);
-                self.tracer.end(started, SpanKind::Prepare, self.method, place);
+        match (choice, &mut self.regions[step.region]) {
+            (Choice::Record, _) => {
+                self.lower(step, &ctx, place);
             }
             // The instructions have run where the plan has not.
-            Choice::Lowered(plan) => region.give_up(plan),
-            Choice::AsWritten => {}
+            (Choice::Lowered(plan), Region::Dynamic(region)) => region.give_up(plan),
+            _ => {}
         }
         Ok(())
+    }
+
+    /// Lowers a region for what was noted, and gives the plan.
+    fn lower(&mut self, step: &RegionStep, ctx: &KernelContext<'_>, place: Place) -> Option<usize> {
+        let Region::Dynamic(region) = &mut self.regions[step.region] else { return None };
+        let started = self.tracer.start();
+        let Self { state, chains, delegates, packs, .. } = self;
+        let plan = region.lower(&step.first, Surroundings { state, chains, delegates, ctx, packs });
+        self.tracer.end(started, SpanKind::Prepare, self.method, place);
+        plan
     }
 
     fn kernel(&mut self, call: &KernelStep, place: Place) -> Result<(), ExecuteError> {
@@ -197,16 +198,20 @@ impl<'a> Runner<'a> {
             Step::Folded(call) => self.report_values(&self.operators[call.operator], place, &call.outs)?,
             Step::Delegate(call) => {
                 let started = self.tracer.start();
+                let kernels = self.context();
                 let entry = &mut self.delegates[call.delegate];
                 let ctx = BackendExecutionContext {
                     method: self.method,
                     tracer: self.tracer,
-                    pool: self.pool,
-                    isa: self.isa,
+                    kernels: &kernels,
+                    packs: self.packs,
                     budget: Cell::new(self.backend_bytes),
                 };
                 let name = entry.backend.clone();
-                let callee = DelegateCallee { delegate: &mut *entry.delegate, ctx };
+                let Some(delegate) = entry.delegate.as_deref_mut() else {
+                    return Err(BackendError::new("the delegate is a part of a region").into());
+                };
+                let callee = DelegateCallee { delegate, ctx };
                 self.state.call(&call.args, &call.outs, &[], self.scratch, callee)?;
                 self.tracer.end(started, SpanKind::Delegate, &name, place);
                 self.report_values(&name, place, &call.outs)?;
@@ -286,6 +291,25 @@ impl Callee for DelegateCallee<'_> {
 }
 
 impl Lowered {
+    /// As [`Self::run`]; an error comes with the index of the instruction, and names the node of a delegate.
+    fn run_at(
+        &mut self,
+        state: &mut State,
+        scratch: &Scratch,
+        ctx: &KernelContext<'_>,
+        tracer: Tracer<'_>,
+        start: usize,
+    ) -> Result<(), (usize, ExecuteError)> {
+        self.run(state, scratch, ctx, tracer).map_err(|error| {
+            let place = self.executable.failed_at();
+            let error = match error {
+                ExecuteError::Kernel(error) if place.node.is_some() => at_node(place, error.into()).into(),
+                error => error,
+            };
+            (place.instruction.map_or(start, |i| i as usize), error)
+        })
+    }
+
     /// Runs the region on the values of the table, and leaves there what the instructions would have left.
     fn run(
         &mut self,

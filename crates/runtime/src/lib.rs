@@ -42,13 +42,14 @@ mod value;
 
 pub use backend::{
     Backend, BackendError, BackendExecutionContext, BackendInitContext, BackendOptions, BackendRegistry,
-    CompileSpec, Delegate, DuplicateBackend, OptionValue,
+    CompileSpec, Delegate, DelegateGraph, DuplicateBackend, GraphDelegate, GraphRequest, OptionValue,
 };
 pub use error::{
     Error, ExecuteError, InputProblem, InstructionPlace, Missing, MissingBackend, MissingOperator, Result,
     one_line,
 };
 pub use freeable::FreeableBuffer;
+pub use graph::{Call, CallArg, CallOut, Constant, Graph, ValueId};
 pub use limits::Limits;
 pub use loader::{BytesLoader, DataLoader, FileLoader, MmapLoader, Purpose};
 pub use machine::free_memory;

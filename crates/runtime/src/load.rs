@@ -258,7 +258,7 @@ impl<'p> Loader<'p> {
                 budget: Cell::new(self.options.limits.backend_bytes),
             };
             let made = backend.init(&ctx, processed, &specs).map_err(fail)?;
-            entries.push(DelegateEntry { backend: delegate.id.as_str().into(), delegate: made });
+            entries.push(DelegateEntry::new(delegate.id.as_str().into(), made));
         }
         Ok(entries)
     }
@@ -297,7 +297,7 @@ impl<'p> Loader<'p> {
             pte::Instruction::DelegateCall { delegate_index, args } => {
                 let delegate = *delegate_index as usize;
                 let entry = delegates.get(delegate).ok_or("its delegate has gone")?;
-                Step::Delegate(self.delegate_step(delegate, entry.delegate.num_inputs(), args)?)
+                Step::Delegate(self.delegate_step(delegate, entry.num_inputs, args)?)
             }
             pte::Instruction::MoveCall { move_from, move_to } => {
                 Step::Move { from: *move_from as Id, to: *move_to as Id }

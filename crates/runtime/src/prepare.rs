@@ -5,7 +5,7 @@ use crate::fold::fold;
 use crate::method::Method;
 use crate::raise::DefUse;
 use crate::region::{self, Region};
-use crate::step::{ArgStep, KernelStep, OutStep, Step};
+use crate::step::{ArgStep, DelegateEntry, KernelStep, OutStep, Step};
 use crate::value::{Id, Storage, Value};
 use graph::{Constant, Packs};
 use operator::{Arg, Args, Isa};
@@ -22,6 +22,7 @@ pub(crate) fn prepare(method: &mut Method) {
     fold(method, &mut def_use);
     let def_use = Arc::new(def_use);
     region::find_dynamic(method, &def_use);
+    method.delegates.iter().for_each(DelegateEntry::forget_graph);
     let Method { chains, state, regions, packs, isa, .. } = method;
     for chain in chains {
         let mut next = 0;
@@ -29,9 +30,10 @@ pub(crate) fn prepare(method: &mut Method) {
             next += 1;
             let call = match step {
                 Step::Kernel(call) => call,
-                Step::Region(step) => match (&regions[step.region], &mut step.first) {
-                    (Region::Dynamic(_), Some(first)) => first,
-                    _ => {
+                Step::Region(step) => match (&regions[step.region], &mut *step.first) {
+                    (Region::Dynamic(_), Step::Kernel(first)) => first,
+                    (Region::Dynamic(_), _) => continue,
+                    (Region::Fixed(_), _) => {
                         next = step.next;
                         continue;
                     }

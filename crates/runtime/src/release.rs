@@ -9,18 +9,23 @@ use crate::value::{Id, Storage};
 use std::collections::HashSet;
 
 /// Lets go of the constants of a method that nothing will read: neither a step that runs as it is written, nor an
-/// argument of a region, nor somebody who asks for an output or for a tensor by its name.
+/// argument of a region, nor somebody who asks for an output or for a tensor by its name. Delegates go that nothing
+/// calls, since regions compute what they do.
 pub(crate) fn constants(method: &mut Method) {
     let mut read: HashSet<Id> = method.inputs.iter().chain(&method.outputs).copied().collect();
     // A region that is lowered when it meets new sizes may ask how a constant was computed, wherever that was.
     let is_lowered_later = method.regions.iter().any(|region| matches!(region, Region::Dynamic(_)));
+    let mut called = vec![false; method.delegates.len()];
     for chain in &method.chains {
         let mut next = 0;
         while let Some(step) = chain.steps.get(next) {
             next += 1;
             match step {
                 Step::Kernel(call) | Step::Folded(call) => add(&mut read, &call.args, &call.outs),
-                Step::Delegate(call) => add(&mut read, &call.args, &call.outs),
+                Step::Delegate(call) => {
+                    called[call.delegate] = true;
+                    add(&mut read, &call.args, &call.outs);
+                }
                 Step::Move { from, to } => read.extend([*from, *to]),
                 Step::JumpFalse { condition, .. } => _ = read.insert(*condition),
                 Step::Free(_) => {}
@@ -37,11 +42,18 @@ pub(crate) fn constants(method: &mut Method) {
                         next = region.next;
                     }
                     Region::Dynamic(_) => {
-                        region.first.iter().for_each(|call| add(&mut read, &call.args, &call.outs));
+                        if let Step::Delegate(call) = &*region.first {
+                            called[call.delegate] = true;
+                        }
+                        let (args, outs) = region.first.operands();
+                        add(&mut read, args, outs);
                     }
                 },
             }
         }
+    }
+    for (delegate, _) in method.delegates.iter_mut().zip(called).filter(|(_, called)| !called) {
+        delegate.release();
     }
     let state = &mut method.state;
     let mut kept: HashSet<Id> = read.iter().flat_map(|&id| tensors_of(state, id)).collect();

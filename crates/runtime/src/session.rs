@@ -3,7 +3,6 @@
 use crate::call::State;
 use crate::method::Method;
 use crate::region::Region;
-use crate::step::DelegateEntry;
 use crate::{Error, Result};
 use operator::{EValue, Generator, Scratch};
 use std::ops::{Deref, DerefMut};
@@ -18,13 +17,12 @@ impl Method {
     /// such a method is loaded again instead.
     pub fn fork(&self) -> Result<Method> {
         let delegates = self.delegates.iter().map(|entry| {
-            let forked = entry.delegate.fork().ok_or_else(|| {
+            entry.fork().ok_or_else(|| {
                 Error::Unsupported(format!(
                     "method `{}` has a delegate of `{}`, which cannot be forked: load the method again",
                     self.name, entry.backend
                 ))
-            })?;
-            Ok(DelegateEntry { backend: Arc::clone(&entry.backend), delegate: forked })
+            })
         });
         Ok(Method {
             program: self.program.clone(),

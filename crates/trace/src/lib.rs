@@ -36,12 +36,19 @@ pub struct Place {
     pub chain: Option<u32>,
     /// Index of the instruction or kernel in it.
     pub instruction: Option<u32>,
+    /// If the instruction calls a delegate, the node of its payload.
+    pub node: Option<u32>,
 }
 
 impl Place {
     /// An instruction of a chain.
     pub fn instruction(chain: u32, instruction: u32) -> Self {
-        Self { chain: Some(chain), instruction: Some(instruction) }
+        Self { chain: Some(chain), instruction: Some(instruction), node: None }
+    }
+
+    /// A node of a delegate's payload, whatever instruction calls the delegate.
+    pub fn node(node: u32) -> Self {
+        Self { node: Some(node), ..Self::default() }
     }
 }
 

@@ -7,7 +7,7 @@ use crate::layouts::fit;
 use crate::operation::Fused;
 use crate::steps::global_mean::GlobalMean;
 use crate::steps::pointwise::Pointwise;
-use crate::steps::relayout::{Relayout, Reshape};
+use crate::steps::relayout::{Permute, Relayout, Reshape};
 use operator::facts::{Product, ViewOf};
 use operator::{Expression, Instr, KernelContext, Meaning};
 use std::sync::Arc;
@@ -51,9 +51,17 @@ fn rewrite(graph: &mut Graph, node: NodeId, meaning: &Meaning) -> bool {
     match meaning {
         Meaning::Same | Meaning::View(ViewOf::Expand) => same_elements(graph, node),
         Meaning::View(ViewOf::Permute(dims)) => {
-            let kept = argument(graph, node, 0)
-                .is_some_and(|v| keeps_order(graph.meta(v), dims, graph.meta(graph.node(node).outputs()[0])));
-            kept && same_elements(graph, node)
+            let Some(v) = argument(graph, node, 0) else { return false };
+            let (from, to) = (graph.meta(v), graph.meta(graph.node(node).outputs()[0]));
+            if keeps_order(from, dims, to) {
+                return same_elements(graph, node);
+            }
+            // Images that lie channels-last, say.
+            let kept = from.numel() > 0 && Permute::keeps_bytes(dims, from, to);
+            if kept {
+                graph.rewrite(node, Fused::new(Permute { dims: dims[..].into() }), &[v]);
+            }
+            kept
         }
         Meaning::Convolution(of) => convolution::rewrite(graph, node, of),
         Meaning::Product(of) => product::rewrite(graph, node, of),

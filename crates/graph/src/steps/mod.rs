@@ -78,14 +78,14 @@ impl PlacedStep {
     pub(crate) fn traced(
         &self,
         ctx: &KernelContext<'_>,
-        tracer: Tracer<'_>,
+        (tracer, kind): (Tracer<'_>, SpanKind),
         values: &[Slot],
         arena: &mut Arenas,
         inputs: &[TensorView<'_>],
     ) -> Result<()> {
         let started = tracer.start();
         self.run(ctx, values, arena, inputs)?;
-        tracer.end(started, SpanKind::Kernel, &self.name, self.origin());
+        tracer.end(started, kind, &self.name, self.origin());
         match tracer.get().filter(|t| t.wants_values()) {
             Some(listener) => self.report(listener, values, arena),
             None => Ok(()),

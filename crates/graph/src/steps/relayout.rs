@@ -1,10 +1,12 @@
-//! Changes of sizes and layout: [`Reshape`], which runs nothing, and [`Relayout`].
+//! Changes of sizes and layout: [`Reshape`] and [`Permute`], which run nothing, and [`Relayout`].
 
 use super::{Step, Writes, only};
 use crate::layouts::{Lies, image_layout};
 use crate::operation::{Lowered, Lowering, Operation};
 use kernels::compute::{Isa, Layout, MatMut, MatRef, copy};
+use operator::Error;
 use operator::{KernelContext, Result};
+use std::fmt;
 use tensor::{ScalarType, TensorMeta, TensorView};
 
 /// Rows and columns of a block of bytes.
@@ -27,6 +29,48 @@ impl Operation for Reshape {
 
     fn lower(&self, _: &mut Lowering<'_>) -> Result<Lowered> {
         Ok(Lowered::Alias)
+    }
+}
+
+/// The same bytes with the dimensions in another order: the `i`th is the input's `dims[i]`th. Images that lie
+/// channels-last are row-major when their channels are the last dimension.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Permute {
+    /// For each dimension of the result the input's.
+    pub dims: Box<[usize]>,
+}
+
+impl Permute {
+    /// Whether the bytes of a tensor are those of its permutation.
+    pub fn keeps_bytes(dims: &[usize], from: &TensorMeta, to: &TensorMeta) -> bool {
+        let same = |(i, &d): (usize, &usize)| {
+            let size = (from.sizes().get(d), to.sizes().get(i));
+            size.0 == size.1 && (size.0 == Some(&1) || from.strides().get(d) == to.strides().get(i))
+        };
+        let whole = dims.len() == from.rank() && dims.len() == to.rank() && from.dtype() == to.dtype();
+        whole && from.numel() == to.numel() && dims.iter().enumerate().all(same)
+    }
+}
+
+impl Operation for Permute {
+    fn name(&self) -> &str {
+        "permute"
+    }
+
+    fn attributes(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "dims: {:?}", self.dims)
+    }
+
+    fn lies(&self, _: usize, _: usize) -> Lies {
+        Lies::Anyhow
+    }
+
+    fn lower(&self, node: &mut Lowering<'_>) -> Result<Lowered> {
+        let (from, to) = (node.input(0)?, node.output(0)?);
+        if Self::keeps_bytes(&self.dims, from, to) {
+            return Ok(Lowered::Alias);
+        }
+        Err(Error::invalid(format!("the dimensions {:?} of {from} are no view {to}", self.dims)))
     }
 }
 

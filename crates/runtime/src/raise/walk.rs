@@ -129,7 +129,7 @@ impl<'m> Walk<'m> {
                     mentions[*id].changes += 1;
                     continue;
                 }
-                _ => operands(step).1,
+                _ => step.operands().1,
             };
             for out in outs {
                 match out {
@@ -166,7 +166,7 @@ impl<'m> Walk<'m> {
                     }
                     continue;
                 }
-                let (args, outs) = operands(step);
+                let (args, outs) = step.operands();
                 let mut uses = args.iter().flat_map(|arg| match arg {
                     ArgStep::Value(id) => tensors_of(self.state, *id),
                     ArgStep::Out(_) => SmallVec::new(),
@@ -247,7 +247,7 @@ impl<'m> Walk<'m> {
                 }
             }
             _ => {
-                let (args, outs) = operands(step);
+                let (args, outs) = step.operands();
                 for arg in args {
                     let ArgStep::Value(id) = *arg else { continue };
                     self.mention(id, at);
@@ -256,12 +256,7 @@ impl<'m> Walk<'m> {
                         reads.push((id, self.read(at, id)));
                     }
                 }
-                let call = match step {
-                    Step::Kernel(call) => Some(call),
-                    Step::Region(region) => region.first.as_deref(),
-                    _ => None,
-                };
-                let finds = call.is_some_and(|call| !writes_only_its_outs(call));
+                let finds = step.kernel().is_some_and(|call| !writes_only_its_outs(call));
                 for out in outs {
                     self.out(at, out, finds, &mut reads, &mut writes);
                 }
@@ -469,16 +464,6 @@ impl<'m> Walk<'m> {
         self.def_use.visited = self.memory.visited();
         self.def_use.find_scalars_of_shapes(self.method);
         self.def_use
-    }
-}
-
-/// The arguments and outs of a call or delegate.
-fn operands(step: &Step) -> (&[ArgStep], &[OutStep]) {
-    match step {
-        Step::Kernel(k) => (&k.args, &k.outs),
-        Step::Delegate(d) => (&d.args, &d.outs),
-        Step::Region(region) => region.first.as_ref().map_or((&[], &[]), |call| (&call.args, &call.outs)),
-        Step::Move { .. } | Step::JumpFalse { .. } | Step::Free(_) | Step::Folded(_) => (&[], &[]),
     }
 }
 

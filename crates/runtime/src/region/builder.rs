@@ -1,10 +1,11 @@
 //! A graph that grows call by call from the instructions of a region.
 
+use crate::backend::GraphRequest;
 use crate::call::State;
 use crate::raise::{DefId, DefUse, Position, number_of, writes_only_its_outs};
-use crate::step::{ArgStep, Chain, KernelStep, OutStep, Step};
+use crate::step::{ArgStep, Chain, DelegateEntry, DelegateStep, KernelStep, OutStep, Step};
 use crate::value::{Id, Storage, Value};
-use graph::{Call, CallArg, CallOut, Constant, Fused, Graph, Reshape, ValueId};
+use graph::{Call, CallArg, CallOut, Constant, Fused, Graph, Relayout, Reshape, ValueId};
 use operator::Results;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -53,8 +54,11 @@ pub(crate) enum Note {
 
 pub(crate) struct Builder<'m> {
     state: &'m State,
+    delegates: &'m [DelegateEntry],
     def_use: &'m DefUse,
     sizes: Sizes<'m>,
+    /// Bytes that the nodes of a delegate may write.
+    pub(crate) backend_bytes: usize,
     /// The region's first instruction, and the one that is being added.
     start: Position,
     at: Position,
@@ -92,8 +96,10 @@ pub(crate) struct Builder<'m> {
     pub(crate) number_keys: Keys,
     /// Whether anything in it is not fixed.
     pub(crate) is_dynamic: bool,
-    /// Calls that compute elements.
+    /// Calls that compute elements, and nodes of delegates.
     pub(crate) calls: usize,
+    /// Whether kernels are called, whose results' sizes are seen when they run.
+    pub(crate) has_kernels: bool,
 }
 
 /// Distinct values in the order in which they came.
@@ -130,11 +136,19 @@ enum Added {
 
 impl<'m> Builder<'m> {
     /// A region that begins at an instruction.
-    pub(crate) fn new(state: &'m State, def_use: &'m DefUse, start: Position, sizes: Sizes<'m>) -> Self {
+    pub(crate) fn new(
+        state: &'m State,
+        delegates: &'m [DelegateEntry],
+        def_use: &'m DefUse,
+        start: Position,
+        sizes: Sizes<'m>,
+    ) -> Self {
         Self {
             state,
+            delegates,
             def_use,
             sizes,
+            backend_bytes: usize::MAX,
             start,
             at: start,
             noted: 0,
@@ -157,6 +171,7 @@ impl<'m> Builder<'m> {
             number_keys: Keys::default(),
             is_dynamic: false,
             calls: 0,
+            has_kernels: false,
         }
     }
 
@@ -168,12 +183,17 @@ impl<'m> Builder<'m> {
     }
 
     /// Adds the call of an instruction. `false` if it cannot be part of the region, which is as it was then.
-    pub(crate) fn add(&mut self, call: &KernelStep, at: Position) -> bool {
+    pub(crate) fn add(&mut self, step: &Step, at: Position) -> bool {
         let (mark, inputs, added) = (self.graph.mark(), self.inputs.len(), self.added.len());
         let (sizes, numbers) = (self.size_keys.list.len(), self.number_keys.list.len());
         let was_dynamic = self.is_dynamic;
         self.at = at;
-        if self.calls < MOST_CALLS && self.try_add(call).is_some() {
+        let mut attempt = || match step {
+            Step::Kernel(call) => self.add_call(call),
+            Step::Delegate(call) => self.add_delegate(call),
+            _ => None,
+        };
+        if attempt().is_some() {
             return true;
         }
         self.graph.rollback(&mark);
@@ -191,7 +211,11 @@ impl<'m> Builder<'m> {
         false
     }
 
-    fn try_add(&mut self, call: &KernelStep) -> Option<()> {
+    fn add_call(&mut self, call: &KernelStep) -> Option<()> {
+        if self.calls >= MOST_CALLS {
+            return None;
+        }
+        self.has_kernels = true;
         match call.kernel.results() {
             Results::Shapes => self.add_shapes(call),
             Results::Elements | Results::Random => self.add_elements(call),
@@ -257,12 +281,95 @@ impl<'m> Builder<'m> {
         recorded.notes.get(self.noted - 1).copied()
     }
 
-    /// Adds a call that computes tensors. Places are only written once nothing can fail any more.
-    fn add_elements(&mut self, call: &KernelStep) -> Option<()> {
-        // What is torn here is written whole at the end of the region: nothing may need what is left of it.
+    /// Whether the instruction overwrites a part of what the region has written, of which the rest is needed: what
+    /// is torn here is written whole at the end of the region.
+    fn tears_what_is_needed(&self) -> bool {
         let needed =
             |def: &DefId| self.defined.contains_key(def) && self.def_use.is_needed_after(*def, self.at);
-        if !writes_only_its_outs(call) || self.def_use.torn_by(self.at).iter().any(needed) {
+        self.def_use.torn_by(self.at).iter().any(needed)
+    }
+
+    /// Adds the nodes of a delegate that is known as a graph. Places are only written once nothing can fail any more.
+    fn add_delegate(&mut self, call: &DelegateStep) -> Option<()> {
+        let entry = &self.delegates[call.delegate];
+        if self.calls >= MOST_CALLS || !entry.is_graph() || self.tears_what_is_needed() {
+            return None;
+        }
+        let mut inputs = Vec::new();
+        for arg in &call.args {
+            let ArgStep::Value(id) = *arg else { return None };
+            inputs.push(self.read(id)?);
+        }
+        let mut written: Vec<(Id, TensorMeta)> = Vec::new();
+        for out in &call.outs {
+            let OutStep::Tensor(id) = *out else { return None };
+            written.push((id, self.place_of_out(id)?));
+        }
+        let request = GraphRequest {
+            inputs: &inputs.iter().map(|&v| self.graph.meta(v).clone()).collect::<Vec<_>>(),
+            outputs: &written.iter().map(|(_, meta)| meta.clone()).collect::<Vec<_>>(),
+            bytes: self.backend_bytes,
+        };
+        let graph = entry.graph(&request)?;
+        if graph.outputs().len() != written.len() {
+            return None;
+        }
+        for ((id, meta), &v) in written.iter_mut().zip(graph.outputs()) {
+            let made = graph.meta(v);
+            let bound = &self.state.values[*id].tensor()?.bound;
+            let is_within = |(&n, &most): (&usize, &usize)| n <= most && (n > 0 || most == 0);
+            let is_static = self.state.values[*id].tensor()?.meta.dynamism() == ShapeDynamism::Static;
+            let fits = made.rank() == bound.rank() && made.sizes().iter().zip(&**bound).all(is_within);
+            if made.dtype() != meta.dtype() || !fits || is_static && made.sizes() != meta.sizes() {
+                return None;
+            }
+            meta.reshape(made.sizes()).ok()?;
+        }
+        let live_out = self.room_for_outs(written.len())?;
+        self.graph.set_origin(self.place);
+        let outputs = self.graph.inline(&graph, &inputs);
+        self.graph.set_origin(Place::default());
+        let as_declared = |(v, (_, meta)): (ValueId, &(Id, TensorMeta))| self.in_layout(v, meta);
+        let outputs: Vec<ValueId> = outputs.ok()?.into_iter().zip(&written).map(as_declared).collect();
+        self.define(written, &outputs, live_out);
+        self.calls += graph.num_nodes().max(super::SHORTEST);
+        Some(())
+    }
+
+    /// A value in the layout of a meta whose type and sizes it has.
+    fn in_layout(&mut self, value: ValueId, meta: &TensorMeta) -> ValueId {
+        if self.graph.meta(value) == meta {
+            return value;
+        }
+        let node = self.graph.append(Fused::new(Relayout), &[value], [meta.clone()]);
+        let (laid, origin) = (self.graph.node(node).outputs()[0], self.graph.value(value).origin());
+        self.graph.set_value_origin(laid, origin);
+        laid
+    }
+
+    /// Counts the outs of the instruction that outlive the execution. `None` if there are too many, or if they overlap.
+    fn room_for_outs(&self, written: usize) -> Option<usize> {
+        let defs = self.def_use.writes(self.at);
+        let live_out = defs.iter().flatten().filter(|&&def| self.def_use.is_live_out(def)).count();
+        let is_apart = written == defs.len() && (written < 2 || !self.def_use.overwrites_itself(self.at));
+        (is_apart && self.live_out + live_out <= MOST_ENDS).then_some(live_out)
+    }
+
+    /// Notes what the instruction has defined.
+    fn define(&mut self, written: Vec<(Id, TensorMeta)>, values: &[ValueId], live_out: usize) {
+        self.live_out += live_out;
+        for ((def, (id, meta)), &value) in self.def_use.writes(self.at).iter().zip(written).zip(values) {
+            self.written_sizes.insert(id, *meta.sizes());
+            if let Some(def) = *def {
+                self.defined.insert(def, value);
+                self.definitions.push((def, value, id));
+            }
+        }
+    }
+
+    /// Adds a call that computes tensors. Places are only written once nothing can fail any more.
+    fn add_elements(&mut self, call: &KernelStep) -> Option<()> {
+        if !writes_only_its_outs(call) || self.tears_what_is_needed() {
             return None;
         }
         let mut inputs = Vec::new();
@@ -285,42 +392,39 @@ impl<'m> Builder<'m> {
                 written.push((id, self.out(id)?));
             }
         }
-        let defs = self.def_use.writes(self.at);
-        let live_out = defs.iter().flatten().filter(|&&def| self.def_use.is_live_out(def)).count();
-        let is_apart =
-            written.len() == defs.len() && (defs.len() < 2 || !self.def_use.overwrites_itself(self.at));
-        if !is_apart || self.live_out + live_out > MOST_ENDS {
-            return None;
-        }
-        self.live_out += live_out;
+        let live_out = self.room_for_outs(written.len())?;
         let call = Call::new(Arc::clone(&call.kernel), args, outs);
         self.graph.set_origin(self.place);
         let node = self.graph.append(call, &inputs, written.iter().map(|(_, m)| m.clone()));
         self.graph.set_origin(Place::default());
         let outputs = self.graph.node(node).outputs().to_vec();
-        for ((def, (id, meta)), value) in defs.iter().zip(written).zip(outputs) {
-            self.written_sizes.insert(id, *meta.sizes());
-            if let Some(def) = *def {
-                self.defined.insert(def, value);
-                self.definitions.push((def, value, id));
-            }
-        }
+        self.define(written, &outputs, live_out);
         self.calls += 1;
         Some(())
     }
 
     /// What a call gives to a tensor.
     fn out(&mut self, id: Id) -> Option<TensorMeta> {
+        let mut meta = self.place_of_out(id)?;
+        match self.note() {
+            Some(Note::Sizes(sizes)) => meta.reshape(&sizes).ok()?,
+            Some(Note::Number(_)) => return None,
+            None => {}
+        }
+        Some(meta)
+    }
+
+    /// The tensor that an instruction writes, with the sizes that it has in the plan. `None` if it has no place of its
+    /// own, or if they may change and must not.
+    fn place_of_out(&mut self, id: Id) -> Option<TensorMeta> {
         let t = self.state.values[id].tensor()?;
         if self.def_use.is_moving(id) || !matches!(t.home, Storage::Arena(_)) {
             return None;
         }
         let mut meta = t.meta.clone();
-        match self.note() {
-            Some(Note::Sizes(sizes)) => meta.reshape(&sizes).ok()?,
-            Some(Note::Number(_)) => return None,
-            None => self.depends_on_sizes(&meta)?,
-        }
+        self.depends_on_sizes(&meta)?;
+        // What was there last says nothing of what comes.
+        meta.reshape(&t.bound).ok()?;
         Some(meta.with_dynamism(ShapeDynamism::Static))
     }
 

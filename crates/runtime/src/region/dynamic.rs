@@ -15,7 +15,7 @@ use super::{Lowered, Run, calls};
 use crate::call::State;
 use crate::method::Method;
 use crate::raise::{DefUse, number_of};
-use crate::step::{Chain, KernelStep, OutStep};
+use crate::step::{Chain, DelegateEntry, KernelStep, OutStep, Step};
 use crate::value::{Id, TensorValue};
 use graph::{Executable, Graph, Packs};
 use operator::KernelContext;
@@ -45,6 +45,9 @@ pub(crate) struct DynamicRegion {
     range: Range<usize>,
     size_keys: Box<[Id]>,
     number_keys: Box<[Id]>,
+    /// Whether the instructions have to run to see what comes of a key: the sizes that kernels give.
+    has_kernels: bool,
+    backend_bytes: usize,
     plans: Vec<Plan>,
     /// Hashes of keys that found no room.
     remembered: VecDeque<u64>,
@@ -55,6 +58,15 @@ pub(crate) struct DynamicRegion {
     /// What this execution shows, if that is noted.
     recorded: Recorded,
     failures: u32,
+}
+
+/// What of a method is needed to lower a region of it.
+pub(crate) struct Surroundings<'a> {
+    pub(crate) state: &'a State,
+    pub(crate) chains: &'a [Chain],
+    pub(crate) delegates: &'a [DelegateEntry],
+    pub(crate) ctx: &'a KernelContext<'a>,
+    pub(crate) packs: &'a mut Packs,
 }
 
 /// The region for one key.
@@ -80,7 +92,8 @@ impl DynamicRegion {
     /// A region of a run's calls. `None` if it is not worth it.
     pub(crate) fn new(method: &Method, def_use: &Arc<DefUse>, run: &Run) -> Option<Self> {
         let start = run.positions(def_use).start;
-        let mut builder = Builder::new(&method.state, def_use, start, Sizes::Bounds);
+        let mut builder = Builder::new(&method.state, &method.delegates, def_use, start, Sizes::Bounds);
+        builder.backend_bytes = method.limits.backend_bytes;
         for (i, call) in calls(&method.chains[run.chain].steps, run.range.clone()) {
             if !builder.add(call, def_use.position(run.chain, i)) {
                 return None;
@@ -97,6 +110,8 @@ impl DynamicRegion {
             range: run.range.clone(),
             size_keys: builder.size_keys.into_list(),
             number_keys: builder.number_keys.into_list(),
+            has_kernels: builder.has_kernels,
+            backend_bytes: builder.backend_bytes,
             plans: Vec::new(),
             remembered: VecDeque::new(),
             clock: 0,
@@ -119,6 +134,8 @@ impl DynamicRegion {
             range: self.range.clone(),
             size_keys: self.size_keys.clone(),
             number_keys: self.number_keys.clone(),
+            has_kernels: self.has_kernels,
+            backend_bytes: self.backend_bytes,
             plans: self.plans.iter().map(plan).collect::<crate::Result<_>>()?,
             remembered: self.remembered.clone(),
             clock: self.clock,
@@ -226,34 +243,32 @@ impl DynamicRegion {
         }
     }
 
-    /// Lowers the region for what was noted. `first` is the call in whose place the region stands.
-    pub(crate) fn lower(
-        &mut self,
-        state: &State,
-        first: &KernelStep,
-        chains: &[Chain],
-        ctx: &KernelContext<'_>,
-        packs: &mut Packs,
-    ) {
-        let recorded = std::mem::take(&mut self.recorded);
-        let lowered = self.lowered(state, &recorded, first, chains, ctx, packs);
-        let plan = Plan { key: self.key.as_slice().into(), lowered, used: self.clock };
-        if self.plans.len() < KEPT {
-            self.plans.push(plan);
-        } else if let Some(i) = self.oldest() {
-            self.plans[i] = plan;
-        }
+    /// Whether a key can be lowered for without running the instructions: all that is not an element is said by the
+    /// graphs of delegates.
+    pub(crate) fn follows_from_graphs(&self) -> bool {
+        !self.has_kernels
     }
 
-    fn lowered(
-        &self,
-        state: &State,
-        recorded: &Recorded,
-        first: &KernelStep,
-        chains: &[Chain],
-        ctx: &KernelContext<'_>,
-        packs: &mut Packs,
-    ) -> Option<Lowered> {
+    /// Lowers the region for what was noted. `first` is the call in whose place the region stands. Gives the plan, if
+    /// it can be lowered.
+    pub(crate) fn lower(&mut self, first: &Step, method: Surroundings<'_>) -> Option<usize> {
+        let recorded = std::mem::take(&mut self.recorded);
+        let lowered = self.lowered(&recorded, first, method);
+        let plan = Plan { key: self.key.as_slice().into(), lowered, used: self.clock };
+        let is_lowered = plan.lowered.is_some();
+        let at = if self.plans.len() < KEPT {
+            self.plans.push(plan);
+            self.plans.len() - 1
+        } else {
+            let oldest = self.oldest()?;
+            self.plans[oldest] = plan;
+            oldest
+        };
+        is_lowered.then_some(at)
+    }
+
+    fn lowered(&self, recorded: &Recorded, first: &Step, method: Surroundings<'_>) -> Option<Lowered> {
+        let Surroundings { state, chains, delegates, ctx, packs } = method;
         if recorded.is_empty {
             return None;
         }
@@ -261,7 +276,9 @@ impl DynamicRegion {
         let position = |instruction| def_use.position(self.chain, instruction);
         let positions = position(self.range.start)..position(self.range.end);
         let sizes = Sizes::Recorded(recorded);
-        let mut builder = Builder::new(state, def_use, positions.start, sizes).with_folded(chains);
+        let builder = Builder::new(state, delegates, def_use, positions.start, sizes);
+        let mut builder = builder.with_folded(chains);
+        builder.backend_bytes = self.backend_bytes;
         let rest = calls(&chains[self.chain].steps, self.range.start + 1..self.range.end);
         for (i, call) in std::iter::once((self.range.start, first)).chain(rest) {
             builder.place = Place::instruction(self.chain as u32, i as u32);
@@ -279,6 +296,7 @@ impl DynamicRegion {
         let (sizes, views) =
             builder.left_behind(|id| keys.contains(&id) || def_use.is_mentioned_outside(id, &positions));
         let numbers = builder.numbers.iter().map(|(&id, &number)| (id, number)).collect();
+        delegates.iter().for_each(DelegateEntry::forget_graph);
         let executable = Executable::with_packs(builder.graph, ctx, packs).ok()?;
         Some(Lowered { graph: None, executable, args, outs, sizes, numbers, views })
     }

@@ -1,4 +1,5 @@
-//! Regions: runs of kernel calls that are lowered together through the graph crate.
+//! Regions: runs of calls that are lowered together through the graph crate. A call of a kernel is a node of the
+//! region's graph; of a delegate that is known as a graph, its nodes are.
 //!
 //! A region follows the definitions and uses of the raised method ([`crate::raise`]). A read of what the region
 //! has not written is an input; the results are the definitions that something behind the region can read.
@@ -12,11 +13,11 @@
 mod builder;
 mod dynamic;
 
-pub(crate) use dynamic::{Choice, DynamicRegion};
+pub(crate) use dynamic::{Choice, DynamicRegion, Surroundings};
 
 use crate::method::Method;
 use crate::raise::{DefUse, Position};
-use crate::step::{ArgStep, KernelStep, OutStep, RegionStep, Step};
+use crate::step::{ArgStep, DelegateEntry, OutStep, RegionStep, Step};
 use crate::value::Id;
 use builder::{Builder, Sizes};
 use graph::{Executable, Graph};
@@ -154,28 +155,33 @@ fn each_run(method: &mut Method, def_use: &DefUse, region: impl Fn(&Method, &Run
 /// Puts a region in the place of a run's first call.
 fn put(method: &mut Method, run: &Run, region: Region) {
     method.regions.push(region);
-    let step = RegionStep { region: method.regions.len() - 1, first: None, next: run.range.end };
     let slot = &mut method.chains[run.chain].steps[run.range.start];
-    let first = std::mem::replace(slot, Step::Region(step));
-    if let (Step::Kernel(first), Step::Region(region)) = (first, slot) {
-        region.first = Some(Box::new(first));
-    }
+    let first = Box::new(std::mem::replace(slot, Step::Free(0)));
+    *slot = Step::Region(RegionStep { region: method.regions.len() - 1, first, next: run.range.end });
 }
 
 /// The longest run that starts at an instruction of a range; if there is none worth it, where to go on.
 fn longest(method: &Method, def_use: &DefUse, chain: usize, range: Range<usize>) -> Result<Run, usize> {
     let steps = &method.chains[chain].steps;
     let start = range.start;
-    if !matches!(steps.get(start), Some(Step::Kernel(_))) {
+    let may_start = match steps.get(start) {
+        Some(Step::Kernel(_)) => true,
+        Some(Step::Delegate(call)) => method.delegates[call.delegate].is_graph(),
+        _ => false,
+    };
+    if !may_start {
         return Err(start + 1);
     }
     let grow = |sizes| {
-        let mut builder = Builder::new(&method.state, def_use, def_use.position(chain, start), sizes);
+        let start_at = def_use.position(chain, start);
+        let mut builder = Builder::new(&method.state, &method.delegates, def_use, start_at, sizes);
+        builder.backend_bytes = method.limits.backend_bytes;
         let mut end = start;
         while end < range.end && (end == start || !def_use.starts_block(def_use.position(chain, end))) {
             match &steps[end] {
-                Step::Kernel(call) if builder.add(call, def_use.position(chain, end)) => {}
                 Step::Folded(_) => {}
+                step @ (Step::Kernel(_) | Step::Delegate(_))
+                    if builder.add(step, def_use.position(chain, end)) => {}
                 _ => break,
             }
             end += 1;
@@ -196,10 +202,10 @@ fn longest(method: &Method, def_use: &DefUse, chain: usize, range: Range<usize>)
 }
 
 /// The calls of a range of a chain, those of regions and those that were computed when loaded left out.
-fn calls(steps: &[Step], range: Range<usize>) -> impl Iterator<Item = (usize, &KernelStep)> {
+fn calls(steps: &[Step], range: Range<usize>) -> impl Iterator<Item = (usize, &Step)> {
     range.filter_map(|i| match &steps[i] {
-        Step::Kernel(call) => Some((i, call)),
-        Step::Region(RegionStep { first: Some(call), .. }) => Some((i, &**call)),
+        call @ (Step::Kernel(_) | Step::Delegate(_)) => Some((i, call)),
+        Step::Region(region) => Some((i, &*region.first)),
         _ => None,
     })
 }
@@ -208,8 +214,10 @@ fn calls(steps: &[Step], range: Range<usize>) -> impl Iterator<Item = (usize, &K
 fn fixed(method: &Method, def_use: &DefUse, run: &Run) -> Option<Box<Lowered>> {
     let steps = &method.chains[run.chain].steps;
     let positions = run.positions(def_use);
-    let mut builder =
-        Builder::new(&method.state, def_use, positions.start, Sizes::Fixed).with_folded(&method.chains);
+    let Method { state, delegates, chains, .. } = method;
+    let builder = Builder::new(state, delegates, def_use, positions.start, Sizes::Fixed);
+    let mut builder = builder.with_folded(chains);
+    builder.backend_bytes = method.limits.backend_bytes;
     for (i, call) in calls(steps, run.range.clone()) {
         builder.place = Place::instruction(run.chain as u32, i as u32);
         if !builder.add(call, def_use.position(run.chain, i)) {
@@ -220,6 +228,8 @@ fn fixed(method: &Method, def_use: &DefUse, run: &Run) -> Option<Box<Lowered>> {
     let args = builder.input_args();
     let ctx = KernelContext::new(&method.pool, &method.scratch, &method.generator).with_isa(method.isa);
     let graph = method.keep_graphs.then(|| builder.graph.clone());
+    // What delegates have computed of their weights goes as soon as it is packed.
+    delegates.iter().for_each(DelegateEntry::forget_graph);
     let executable = Executable::new(builder.graph, &ctx).ok()?;
     let lowered =
         Lowered { graph, executable, args, outs, sizes: Vec::new(), numbers: Vec::new(), views: Vec::new() };

@@ -273,7 +273,7 @@ fn trace_function(host: &HostContext, call: &Call) {
     let start = host.tracer().start();
     drop(execute(call, &context));
     host.quiesce();
-    let place = Place { chain: Some(call.function.index() as u32), instruction: None };
+    let place = Place { chain: Some(call.function.index() as u32), ..Place::default() };
     host.tracer().end(start, SpanKind::Execute, call.function.name(), place);
     context.clear_resources();
 }

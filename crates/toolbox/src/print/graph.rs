@@ -100,6 +100,11 @@ fn source(plan: &ExecutionPlan, place: Place) -> Option<String> {
         Instruction::KernelCall { op_index, .. } => {
             plan.operators.get(usize::try_from(*op_index).ok()?)?.full_name()
         }
+        Instruction::DelegateCall { delegate_index, .. } => {
+            let id = plan.delegates.get(usize::try_from(*delegate_index).ok()?)?.id.as_str();
+            let node = place.node.map(|node| format!(", node {node}")).unwrap_or_default();
+            format!("delegate {delegate_index} of {id}{node}")
+        }
         _ => return None,
     };
     if let Some(last) = chain.stacktrace.get(at).and_then(|frames| frames.items.last()) {

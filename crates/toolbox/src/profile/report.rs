@@ -53,6 +53,9 @@ pub struct OperatorTime {
 pub struct StepTime {
     /// The chain and the instruction whose result it computes, where there is one.
     pub place: Option<(u32, u32)>,
+    /// If the instruction calls a delegate, the node of its payload whose result it computes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub node: Option<u32>,
     /// The operator, the kind of fused step, or the backend.
     pub name: String,
     /// The operator of the instruction, where the step's name is another.
@@ -103,7 +106,7 @@ impl Profile {
                 // Steps without an instruction are told apart by their order in the run.
                 let order = if span.place == Place::default() { nameless + 1 } else { 0 };
                 nameless += usize::from(order > 0);
-                let key = (span.place.chain, span.place.instruction, &*span.name, order);
+                let key = (span.place, &*span.name, order);
                 let at = *by_step.entry(key).or_insert_with(|| {
                     steps.push(step(program, &self.method, kernels, span));
                     steps.len() - 1
@@ -133,11 +136,15 @@ impl Profile {
 fn step(program: &Program, method: &str, kernels: &KernelRegistry, span: &Span) -> StepTime {
     let place = span.place.chain.zip(span.place.instruction);
     let named = place.and_then(|(c, i)| instruction(program, method, kernels, c, i));
-    let (operator, shapes) = named.unzip();
+    let (operator, shapes) = match span.place.node {
+        Some(node) => (named.map(|(backend, _)| format!("{backend}, node {node}")), None),
+        None => named.unzip(),
+    };
     StepTime {
         place,
+        node: span.place.node,
         name: span.name.to_string(),
-        instruction: operator.filter(|o| **o != *span.name),
+        instruction: operator.filter(|o| !o.ends_with(&*span.name)),
         shapes,
         calls: 0.0,
         total_us: 0.0,
@@ -160,7 +167,8 @@ fn instruction(
             (plan.operators.get(*op_index as usize)?.full_name(), args)
         }
         Instruction::DelegateCall { delegate_index, args } => {
-            (plan.delegates.get(*delegate_index as usize)?.id.clone(), args)
+            let backend = &plan.delegates.get(*delegate_index as usize)?.id;
+            (format!("delegate {delegate_index} of {backend}"), args)
         }
         _ => return None,
     };
@@ -221,11 +229,12 @@ impl Report {
         }
         let mut rows = vec![["at", "step", "calls", "total", "share", "shapes"].map(str::to_owned).to_vec()];
         for s in &self.steps {
-            let at = match s.place {
+            let mut at = match s.place {
                 None => "-".to_owned(),
                 Some((0, i)) => i.to_string(),
                 Some((c, i)) => format!("{c}:{i}"),
             };
+            s.node.iter().for_each(|node| _ = write!(at, ".{node}"));
             let name = match &s.instruction {
                 Some(operator) => format!("{} ({operator})", s.name),
                 None => s.name.clone(),

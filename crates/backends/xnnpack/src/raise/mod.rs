@@ -1,4 +1,4 @@
-//! From a payload to a graph, for inputs of given sizes.
+//! From a payload to the graph of a call of its delegate.
 //!
 //! Nodes become operator calls, and where the graph has a kind of node for it, such nodes. Images are `[N, H, W, C]`
 //! in a payload and `[N, C, H, W]` in a graph, so a value exists in two forms: as the payload has it, and as an
@@ -7,6 +7,7 @@
 mod elementwise;
 mod emit;
 mod image;
+mod interface;
 mod layout;
 mod product;
 mod quantized;
@@ -17,32 +18,14 @@ use crate::payload::{Datatype, Node, Op, Payload, Role};
 use emit::{Emit, In};
 use graph::{Graph, ValueId};
 use operator::KernelRegistry;
-use tensor::{DimOrder, ScalarType, TensorMeta};
+use runtime::GraphRequest;
+use tensor::{ScalarType, TensorMeta};
+use trace::Place;
 
 /// For each dimension of an image of a payload the graph's.
 const FROM_IMAGE: [usize; 4] = [0, 2, 3, 1];
 /// For each dimension of an image of a graph the payload's.
 const TO_IMAGE: [usize; 4] = [0, 3, 1, 2];
-
-/// What the caller gives and takes: sizes as the payload's dimensions stand, in the order of its inputs; types and
-/// layouts of the outputs.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Interface {
-    pub(crate) inputs: Vec<Vec<usize>>,
-    pub(crate) outputs: Vec<(ScalarType, DimOrder)>,
-}
-
-impl Interface {
-    /// That of the example with which a payload was exported.
-    pub(crate) fn of(payload: &Payload) -> Self {
-        let inputs = payload.inputs.iter().map(|&v| payload.values[v].dims.clone()).collect();
-        let output = |v: &usize| {
-            let value = &payload.values[*v];
-            (scalar_type(value.datatype), DimOrder::contiguous(value.dims.len()))
-        };
-        Self { inputs, outputs: payload.outputs.iter().map(output).collect() }
-    }
-}
 
 /// The type by which a value's elements are stored.
 pub(crate) fn scalar_type(datatype: Datatype) -> ScalarType {
@@ -56,40 +39,23 @@ pub(crate) fn scalar_type(datatype: Datatype) -> ScalarType {
     }
 }
 
-/// Raises a payload to a graph whose nodes write no more than `bytes` bytes together.
+/// Raises a payload to the graph of a call.
 pub(crate) fn raise(
     payload: &Payload,
     data: &Data,
     kernels: &KernelRegistry,
-    interface: &Interface,
-    bytes: usize,
+    request: &GraphRequest<'_>,
 ) -> Result<Graph> {
     let values = vec![Slot::default(); payload.values.len()];
-    let mut raise = Raise { payload, data, emit: Emit::new(kernels, bytes), values };
-    for (&v, dims) in payload.inputs.iter().zip(&interface.inputs) {
-        let dtype = scalar_type(payload.values[v].datatype);
-        let id = raise.emit.graph.input(TensorMeta::contiguous(dtype, dims)?);
-        raise.set(v, dims, Form::Plain(id))?;
-    }
+    let mut raise = Raise { payload, data, emit: Emit::new(kernels, request.bytes), values };
+    raise.inputs(request.inputs)?;
     for (index, node) in payload.nodes.iter().enumerate() {
+        raise.emit.graph.set_origin(Place::node(index as u32));
         raise.node(node).map_err(|e| e.at(payload, index))?;
     }
-    for (&v, (dtype, order)) in payload.outputs.iter().zip(&interface.outputs) {
-        let id = raise.output(v, *dtype, order)?;
-        raise.emit.graph.output(id);
-    }
+    raise.emit.graph.set_origin(Place::default());
+    raise.outputs(request)?;
     Ok(raise.emit.graph)
-}
-
-/// Sizes with as many dimensions of 1 before them, or fewer, as make them so many. `None` if others are in the way.
-pub(crate) fn of_rank(sizes: &[usize], rank: usize) -> Option<Vec<usize>> {
-    let cut = sizes.len().saturating_sub(rank);
-    if sizes[..cut].iter().any(|&n| n != 1) {
-        return None;
-    }
-    let mut all = vec![1; rank.saturating_sub(sizes.len())];
-    all.extend_from_slice(&sizes[cut..]);
-    Some(all)
 }
 
 /// A value of the payload in the graph.
@@ -211,36 +177,6 @@ impl Raise<'_> {
         let meta = TensorMeta::contiguous(scalar_type(value.datatype), &value.dims)?;
         let bytes = self.data.of(value)?;
         Ok(self.emit.shared(meta, bytes.clone()))
-    }
-
-    /// An output for the caller, in its type and layout.
-    fn output(&mut self, v: usize, dtype: ScalarType, order: &DimOrder) -> Result<ValueId> {
-        let dims = self.dims(v);
-        let (rank, contiguous) = (order.len(), order.is_contiguous());
-        let id = match order[..] {
-            [0, 2, 3, 1] if dims.len() == 4 => self.image(v)?,
-            _ if contiguous || dims.len() != rank => {
-                let sizes = of_rank(&dims, rank).filter(|_| contiguous);
-                let sizes = sizes
-                    .ok_or_else(|| Error::new(format!("an output of {rank} dimensions for {dims:?}")))?;
-                let plain = self.plain(v)?;
-                self.emit.view(plain, &sizes)?
-            }
-            _ => {
-                let plain = self.plain(v)?;
-                // The payload's dimension `j` is dimension `order[j]` of the caller's tensor.
-                let mut perm = vec![0; rank];
-                order.iter().enumerate().for_each(|(j, &d)| perm[d as usize] = j);
-                self.emit.permute(plain, &perm)?
-            }
-        };
-        match (self.emit.dtype(id), dtype) {
-            (from, to) if from == to => Ok(id),
-            (ScalarType::Int, ScalarType::Long) | (ScalarType::Long, ScalarType::Int) => {
-                self.emit.cast(id, dtype)
-            }
-            (from, to) => fail(format!("an output of {from} for a tensor of {to}")),
-        }
     }
 
     fn node(&mut self, node: &Node) -> Result<()> {

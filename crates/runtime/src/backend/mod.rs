@@ -1,7 +1,13 @@
 //! Delegate backends at run time: what a backend implements, and where backends are found.
 
+mod graph;
+
+pub(crate) use graph::at_node;
+pub use graph::{DelegateGraph, GraphDelegate, GraphRequest};
+
 use crate::{FreeableBuffer, NamedDataMap};
-use operator::{Arg, Isa, Out};
+use ::graph::Packs;
+use operator::{Arg, Isa, KernelContext, Out};
 use pool::Pool;
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -69,6 +75,9 @@ pub trait Backend: Send + Sync {
 
     /// Makes a delegate from its payload. Payload bytes live as long as a clone of `processed`
     /// does; a backend that has copied what it needs lets go of it.
+    ///
+    /// A backend that knows the payload as a graph answers with a [`GraphDelegate`], whose nodes the runtime takes
+    /// into the region of calls around it; any other delegate is opaque, and is called.
     fn init(
         &self,
         ctx: &BackendInitContext<'_>,
@@ -101,6 +110,12 @@ pub trait Delegate: Send {
     /// state, sharing weights. `None`, the default, means that there is no other way than to load the method
     /// again.
     fn fork(&self) -> Option<Box<dyn Delegate>> {
+        None
+    }
+
+    /// What it computes as a graph, which may run in its place. `None`, the default, of a delegate that is opaque or
+    /// keeps state.
+    fn graph(&self) -> Option<Arc<dyn DelegateGraph>> {
         None
     }
 
@@ -174,8 +189,9 @@ impl<'a> BackendInitContext<'a> {
 pub struct BackendExecutionContext<'a> {
     pub(crate) method: &'a str,
     pub(crate) tracer: Tracer<'a>,
-    pub(crate) pool: &'a Pool,
-    pub(crate) isa: Isa,
+    pub(crate) kernels: &'a KernelContext<'a>,
+    /// Packed weights that the delegates and regions of a method share.
+    pub(crate) packs: &'a Packs,
     pub(crate) budget: Cell<usize>,
 }
 
@@ -192,12 +208,12 @@ impl<'a> BackendExecutionContext<'a> {
 
     /// The threads to split work over.
     pub fn pool(&self) -> &'a Pool {
-        self.pool
+        self.kernels.pool()
     }
 
     /// The machine's instructions that the delegate may use.
     pub fn isa(&self) -> Isa {
-        self.isa
+        self.kernels.isa()
     }
 
     /// Bytes that are left of the limit for backends: for those that do not take them from [`Self::allocate`].

@@ -1,0 +1,132 @@
+//! The caller's tensors as the payload's, and back.
+//!
+//! A payload has the dimensions of a tensor in the order in which they lie in memory: images whose channels lie
+//! together are `[N, H, W, C]`.
+
+use super::{FROM_IMAGE, Form, Raise, scalar_type};
+use crate::error::{Error, Result, fail};
+use graph::{Fused, Permute, Relayout, ValueId};
+use runtime::GraphRequest;
+use tensor::{DimOrder, ScalarType, TensorMeta};
+
+impl Raise<'_> {
+    /// Adds the inputs of a call.
+    pub(super) fn inputs(&mut self, metas: &[TensorMeta]) -> Result<()> {
+        let (given, expected) = (metas.len(), self.payload.inputs.len());
+        if given != expected {
+            return fail(format!("{given} inputs for the {expected} of the payload"));
+        }
+        for (i, meta) in metas.iter().enumerate() {
+            self.input(i, meta)?;
+        }
+        Ok(())
+    }
+
+    fn input(&mut self, i: usize, meta: &TensorMeta) -> Result<()> {
+        let v = self.payload.inputs[i];
+        let value = &self.payload.values[v];
+        let (dtype, rank) = (scalar_type(value.datatype), value.dims.len());
+        let order = dims_of(meta.dim_order());
+        let stored: Vec<usize> = order.iter().map(|&d| meta.sizes()[d]).collect();
+        let Some(sizes) = of_rank(&stored, rank).filter(|_| meta.dtype() == dtype) else {
+            return fail(format!("input {i} is {meta}, the payload's is {dtype} of {rank} dimensions"));
+        };
+        let id = self.emit.graph.input(meta.clone());
+        if self.is_copied(i, meta) {
+            let copy = self.emit.node(Relayout, vec![id], dtype, &value.dims)?;
+            return self.set(v, &value.dims, Form::Plain(copy));
+        }
+        let stored = self.permuted(id, &order, TensorMeta::contiguous(dtype, &stored)?);
+        if order == FROM_IMAGE && rank == 4 {
+            self.set(v, &sizes, Form::Image(id))?;
+        }
+        let plain = self.emit.view(stored, &sizes)?;
+        self.set(v, &sizes, Form::Plain(plain))
+    }
+
+    /// Whether an input lies otherwise than the payload has it, and its sizes as they are called are the payload's: how
+    /// the first releases wrote images whose channels lie together. It is copied.
+    fn is_copied(&self, i: usize, meta: &TensorMeta) -> bool {
+        let dims = &self.payload.values[self.payload.inputs[i]].dims;
+        let stored = dims_of(meta.dim_order()).into_iter().map(|d| meta.sizes()[d]).collect::<Vec<_>>();
+        of_rank(&stored, dims.len()).as_ref() != Some(dims) && meta.sizes()[..] == **dims
+    }
+
+    /// The same bytes with the dimensions in another order.
+    fn permuted(&mut self, value: ValueId, dims: &[usize], meta: TensorMeta) -> ValueId {
+        if *self.emit.meta(value) == meta {
+            return value;
+        }
+        let node = self.emit.graph.append(Fused::new(Permute { dims: dims.into() }), &[value], [meta]);
+        self.emit.graph.node(node).outputs()[0]
+    }
+
+    /// Adds the outputs of a call.
+    pub(super) fn outputs(&mut self, request: &GraphRequest<'_>) -> Result<()> {
+        let (given, expected) = (request.outputs.len(), self.payload.outputs.len());
+        if given != expected {
+            return fail(format!("{given} outputs for the {expected} of the payload"));
+        }
+        let is_copied = request.inputs.iter().enumerate().any(|(i, meta)| self.is_copied(i, meta));
+        for (i, meta) in request.outputs.iter().enumerate() {
+            let v = self.payload.outputs[i];
+            let id = match is_copied {
+                true => self.output(v, &DimOrder::contiguous(meta.rank()))?,
+                false => self.output(v, meta.dim_order())?,
+            };
+            let id = self.of_type(id, meta.dtype())?;
+            self.emit.graph.output(id);
+        }
+        Ok(())
+    }
+
+    /// An output as the caller has its dimensions.
+    fn output(&mut self, v: usize, order: &DimOrder) -> Result<ValueId> {
+        let (dims, rank) = (self.dims(v), order.len());
+        if order.is_contiguous() || dims.len() != rank {
+            let sizes = of_rank(&dims, rank).filter(|_| order.is_contiguous());
+            let sizes =
+                sizes.ok_or_else(|| Error::new(format!("an output of {rank} dimensions for {dims:?}")))?;
+            let plain = self.plain(v)?;
+            return self.emit.view(plain, &sizes);
+        }
+        if dims_of(order) == FROM_IMAGE
+            && let Form::Image(image) = self.form(v)?
+        {
+            return Ok(image);
+        }
+        let plain = self.plain(v)?;
+        // The payload's dimension `j` is dimension `order[j]` of the caller's tensor.
+        let mut perm = vec![0; rank];
+        dims_of(order).into_iter().enumerate().for_each(|(j, d)| perm[d] = j);
+        let sizes: Vec<usize> = perm.iter().map(|&j| dims[j]).collect();
+        let meta = TensorMeta::new(self.emit.dtype(plain), &sizes, *order)?;
+        Ok(self.permuted(plain, &perm, meta))
+    }
+
+    /// An output in the caller's type.
+    fn of_type(&mut self, id: ValueId, dtype: ScalarType) -> Result<ValueId> {
+        match (self.emit.dtype(id), dtype) {
+            (from, to) if from == to => Ok(id),
+            (ScalarType::Int, ScalarType::Long) | (ScalarType::Long, ScalarType::Int) => {
+                self.emit.cast(id, dtype)
+            }
+            (from, to) => fail(format!("an output of {from} for a tensor of {to}")),
+        }
+    }
+}
+
+fn dims_of(order: &DimOrder) -> Vec<usize> {
+    order.iter().map(|&d| usize::from(d)).collect()
+}
+
+/// Sizes with as many dimensions of 1 before them, or fewer, as make them so many. `None` if others are in the way.
+fn of_rank(sizes: &[usize], rank: usize) -> Option<Vec<usize>> {
+    let cut = sizes.len().saturating_sub(rank);
+    if sizes[..cut].iter().any(|&n| n != 1) {
+        return None;
+    }
+    let mut all = vec![1; rank.saturating_sub(sizes.len())];
+    all.extend_from_slice(&sizes[cut..]);
+    Some(all)
+}

@@ -1,0 +1,248 @@
+//! Delegates that are known as graphs become parts of the regions around them: programs compute what they compute where
+//! each delegate is called by itself.
+
+mod support;
+
+use pteron::backend::{
+    Arg, Backend, BackendError, BackendExecutionContext, BackendInitContext, BackendRegistry, Call, CallArg,
+    CallOut, CompileSpec, Delegate, DelegateGraph, Graph, GraphDelegate, GraphRequest, Out, Place, ValueId,
+};
+use pteron::format::pte::{EValue as Value, Instruction, TensorShapeDynamism};
+use pteron::{
+    BytesLoader, EValue, FreeableBuffer, KernelRegistry, Limits, LoadOptions, Method, Program, Tensor,
+};
+use std::sync::{Arc, OnceLock};
+use support::{Plan, Random};
+
+/// Computes what a payload names, of tensors of any sizes.
+struct TestBackend;
+
+/// `neg(relu(a))`.
+const CHAIN: &[u8] = b"chain";
+/// `a + b`, `a`, `relu(a + b)`.
+const SEVERAL: &[u8] = b"several";
+/// `a` plus the number of calls before, by an opaque delegate.
+const COUNTER: &[u8] = b"counter";
+/// The smaller of `a` and an index that does not exist: fails when it runs.
+const FAILS: &[u8] = b"fails";
+
+impl Backend for TestBackend {
+    fn id(&self) -> &str {
+        "TestBackend"
+    }
+
+    fn init(
+        &self,
+        _: &BackendInitContext<'_>,
+        payload: FreeableBuffer,
+        _: &[CompileSpec<'_>],
+    ) -> Result<Box<dyn Delegate>, BackendError> {
+        Ok(match &*payload {
+            COUNTER => Box::new(Counter(0.0)),
+            known => Box::new(GraphDelegate::new(Payload(known.to_vec()))),
+        })
+    }
+}
+
+struct Counter(f32);
+
+impl Delegate for Counter {
+    fn num_inputs(&self) -> usize {
+        1
+    }
+
+    fn execute(
+        &mut self,
+        _: &BackendExecutionContext<'_>,
+        inputs: &[Arg<'_>],
+        outputs: &mut [Out<'_>],
+    ) -> Result<(), BackendError> {
+        let ([Arg::Tensor(a)], [Out::Tensor(out)]) = (inputs, outputs) else {
+            return Err(BackendError::new("a call has an input and an output"));
+        };
+        for (out, a) in out.storage_mut::<f32>()?.iter_mut().zip(a.to_vec::<f32>()?) {
+            *out = a + self.0;
+        }
+        self.0 += 1.0;
+        Ok(())
+    }
+}
+
+/// The operators, made once.
+fn kernels() -> Arc<KernelRegistry> {
+    static KERNELS: OnceLock<Arc<KernelRegistry>> = OnceLock::new();
+    Arc::clone(KERNELS.get_or_init(|| Arc::new(pteron::kernel_registry())))
+}
+
+struct Payload(Vec<u8>);
+
+impl Payload {
+    /// Adds a call of an operator whose result is like its first input.
+    fn call(graph: &mut Graph, name: &str, args: Vec<CallArg>, inputs: &[ValueId]) -> ValueId {
+        let kernel = kernels().get(name).unwrap();
+        let meta = graph.meta(inputs[0]).clone();
+        let node = graph.append(Call::new(kernel, args, vec![CallOut::Tensor]), inputs, [meta]);
+        graph.node(node).outputs()[0]
+    }
+
+    fn unary(graph: &mut Graph, name: &str, x: ValueId) -> ValueId {
+        Self::call(graph, name, vec![CallArg::Tensor, CallArg::Out(0)], &[x])
+    }
+}
+
+impl DelegateGraph for Payload {
+    fn num_inputs(&self) -> usize {
+        if self.0 == SEVERAL { 2 } else { 1 }
+    }
+
+    fn graph(&self, request: &GraphRequest<'_>) -> Result<Graph, BackendError> {
+        let mut graph = Graph::new();
+        let inputs: Vec<ValueId> = request.inputs.iter().map(|meta| graph.input(meta.clone())).collect();
+        graph.set_origin(Place::node(0));
+        let outputs = match &*self.0 {
+            CHAIN => {
+                let x = Self::unary(&mut graph, "aten::relu.out", inputs[0]);
+                graph.set_origin(Place::node(1));
+                vec![Self::unary(&mut graph, "aten::neg.out", x)]
+            }
+            SEVERAL => {
+                let alpha = CallArg::Scalar(1i64.into());
+                let args = vec![CallArg::Tensor, CallArg::Tensor, alpha, CallArg::Out(0)];
+                let sum = Self::call(&mut graph, "aten::add.out", args, &inputs);
+                graph.set_origin(Place::node(1));
+                vec![sum, inputs[0], Self::unary(&mut graph, "aten::relu.out", sum)]
+            }
+            _ => {
+                graph.set_origin(Place::node(7));
+                let index = CallArg::Scalar(9i64.into());
+                let args = vec![CallArg::Tensor, CallArg::Scalar(0i64.into()), index, CallArg::Out(0)];
+                vec![Self::call(&mut graph, "aten::select_copy.int_out", args, &inputs)]
+            }
+        };
+        outputs.into_iter().for_each(|v| graph.output(v));
+        Ok(graph)
+    }
+}
+
+fn load(file: &[u8], no_prepare: bool) -> Method {
+    let program = Program::load(Arc::new(BytesLoader::new(file.to_vec())), &Limits::default()).unwrap();
+    let mut backends = BackendRegistry::new();
+    backends.register(TestBackend).unwrap();
+    let options = LoadOptions::new(kernels()).backends(backends);
+    program.load_method("forward", LoadOptions { no_prepare, keep_graphs: true, ..options }).unwrap()
+}
+
+fn delegate(plan: &mut Plan, payload: &'static [u8], args: &[i32]) {
+    plan.delegates.push(("TestBackend", payload));
+    let delegate_index = plan.delegates.len() as i32 - 1;
+    plan.instructions.push(Instruction::DelegateCall { delegate_index, args: args.to_vec() });
+}
+
+fn bytes(outputs: &[EValue]) -> Vec<Vec<u8>> {
+    outputs.iter().map(|value| value.as_tensor().unwrap().bytes().to_vec()).collect()
+}
+
+#[test]
+fn delegates_and_the_calls_around_them_are_one_graph() {
+    let mut plan = Plan::default();
+    let t: Vec<i32> = (0..8).map(|i| plan.tensor(4, 16 * i)).collect();
+    plan.call(1, &[t[0], t[1], t[1]]);
+    delegate(&mut plan, CHAIN, &[t[1], t[2]]);
+    plan.call(0, &[t[2], t[3], t[3]]);
+    delegate(&mut plan, SEVERAL, &[t[1], t[3], t[4], t[5], t[6]]);
+    let file = plan.file(&[t[0]], &[t[4], t[5], t[6]]);
+    let [mut prepared, mut written] = [false, true].map(|no_prepare| load(&file, no_prepare));
+    {
+        let graphs = prepared.graphs();
+        let [graph] = &graphs[..] else { panic!("{} graphs", graphs.len()) };
+        assert_eq!(graph.instructions, 0..4);
+        let listing = graph.graph.to_string();
+        assert!(listing.contains("// 0:1.0") && listing.contains("// 0:3.1"), "{listing}");
+    }
+    let input = [Random(1).tensor(4)];
+    assert_eq!(bytes(&prepared.execute(&input).unwrap()), bytes(&written.execute(&input).unwrap()));
+    // A fork has them, too.
+    let mut fork = prepared.fork().unwrap();
+    assert_eq!(bytes(&fork.execute(&input).unwrap()), bytes(&written.execute(&input).unwrap()));
+}
+
+#[test]
+fn a_node_that_fails_is_named() {
+    let mut plan = Plan::default();
+    let (x, y, z) = (plan.tensor(4, 0), plan.tensor(4, 16), plan.tensor(4, 32));
+    plan.call(1, &[x, y, y]);
+    delegate(&mut plan, FAILS, &[y, z]);
+    let file = plan.file(&[x], &[z]);
+    for no_prepare in [false, true] {
+        let error = load(&file, no_prepare).execute(&[Random(1).tensor(4)]).unwrap_err();
+        let cause = std::error::Error::source(&error).unwrap().to_string();
+        let place = error.to_string();
+        assert!(place.contains("forward") && place.contains("1 (delegate 0 of `TestBackend`)"), "{place}");
+        assert!(cause.contains("node 7"), "{cause}");
+    }
+}
+
+/// Calls and delegates on tensors of 4 numbers that lie wherever chance puts them.
+fn any_program(random: &mut Random) -> Vec<u8> {
+    let mut plan = Plan::default();
+    let places = 4 + random.below(12);
+    let step = [8, 16, 16][random.below(3)];
+    let tensors: Vec<i32> =
+        (0..4 + random.below(10)).map(|_| plan.tensor(4, (step * random.below(places)) as u64)).collect();
+    let one = plan.value(Value::Int(1));
+    for _ in 0..2 + random.below(16) {
+        let mut any = || tensors[random.below(tensors.len())];
+        let [a, b, c, d, e] = [any(), any(), any(), any(), any()];
+        match random.below(8) {
+            0 | 1 => delegate(&mut plan, CHAIN, &[a, b]),
+            2 | 3 => delegate(&mut plan, SEVERAL, &[a, b, c, d, e]),
+            4 => delegate(&mut plan, COUNTER, &[a, b]),
+            5 => plan.call(0, &[a, b, b]),
+            _ => plan.call(2, &[a, b, one, c, c]),
+        }
+    }
+    let outputs: Vec<i32> = (0..1 + random.below(3)).map(|_| tensors[random.below(tensors.len())]).collect();
+    plan.file(&tensors[..1], &outputs)
+}
+
+#[test]
+fn any_plan_with_delegates_computes_what_its_instructions_compute() {
+    for seed in 0..500 {
+        let mut random = Random(seed);
+        let file = any_program(&mut random);
+        let [mut prepared, mut written] = [false, true].map(|no_prepare| load(&file, no_prepare));
+        for run in 0..3 {
+            let inputs = [random.tensor(4)];
+            let [a, b] = [&mut prepared, &mut written].map(|m| m.execute(&inputs).map_err(|e| e.to_string()));
+            match (a, b) {
+                (Ok(a), Ok(b)) => assert_eq!(bytes(&a), bytes(&b), "plan {seed}, run {run}"),
+                (a, b) => {
+                    assert_eq!(a.is_ok(), b.is_ok(), "plan {seed}, run {run}: {a:?} {b:?}");
+                    break;
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn sizes_follow_from_the_graph() {
+    let mut plan = Plan::default();
+    let [x, y, z] = [0, 16, 32].map(|offset| plan.tensor(4, offset));
+    for value in &mut plan.values {
+        if let Value::Tensor(tensor) = value {
+            tensor.shape_dynamism = TensorShapeDynamism::DynamicBound;
+        }
+    }
+    delegate(&mut plan, CHAIN, &[x, y]);
+    delegate(&mut plan, CHAIN, &[y, z]);
+    let file = plan.file(&[x], &[z]);
+    for no_prepare in [false, true] {
+        let mut method = load(&file, no_prepare);
+        for len in [1, 4, 2, 0, 3, 4, 1, 2] {
+            let x: Vec<f32> = (0..len).map(|i| 1.0 - i as f32).collect();
+            let outputs = method.execute(&[Tensor::from_slice(&[len], &x).unwrap().into()]).unwrap();
+            assert_eq!(outputs[0].to_vec::<f32>().unwrap(), vec![0.0; len]);
+        }
+    }
+}
