@@ -53,7 +53,7 @@ fn quantized_products(c: &mut Criterion) {
         let a: Vec<u8> = (0..m * k).map(|i| (i * 7919 % 251) as u8).collect();
         let weights: Vec<i8> = (0..k * n).map(|i| (i * 7919 % 15) as i8 - 7).collect();
         let scales = vec![0.01; k.div_ceil(64) * n];
-        let params = [Affine { scale: 0.1, zero: 3 }];
+        let params = Affine { scale: 0.1, zero: 3 };
         let mut out = vec![0.0; m * n];
         group.throughput(Throughput::Elements(2 * (m * n * k) as u64));
         for (label, bits, rows) in [
@@ -68,7 +68,7 @@ fn quantized_products(c: &mut Criterion) {
                 let id = BenchmarkId::new(format!("{label}, {}", isa.level()), format!("{m}x{k}x{n}"));
                 group.bench_function(id, |bench| {
                     bench.iter(|| {
-                        let a = QuantizedRows::new(&a, true, m, k, &params);
+                        let a = QuantizedRows::new(&a, true, m, k, params);
                         let out = QuantizedOut::Real(MatMut::new(&mut out, m, n));
                         qgemm(&pool, isa, a, &b, out, &QuantizedEpilogue::default());
                     });

@@ -12,17 +12,16 @@
 //!
 //! | kind of node | types |
 //! | --- | --- |
-//! | Conv2d, DepthwiseConv2d, ConvTranspose2d | fp32, fp16, bf16; qint8 and quint8 images with qint8 or qcint8 weights; qdint8 images with those |
-//! | FullyConnected | fp32, fp16, bf16, and mixtures of them; qint8 and quint8 with qint8 or qcint8 weights; qdint8 with qint8, qcint8, qcint4 or qbint4 weights |
+//! | Conv2d, DepthwiseConv2d, ConvTranspose2d | fp32, fp16, bf16; qint8 images with qint8 or qcint8 weights; quint8 images with quint8, qint8 or qcint8 weights; qdint8 images with qint8 or qcint8 weights |
+//! | FullyConnected | fp32, fp16, bf16, and mixtures of them; qint8 and quint8 as convolutions have them; qdint8 with qint8, qcint8, qcint4 or qbint4 weights |
 //! | BatchMatrixMultiply, PReLU, ArgMaxPooling2d | fp32, fp16, bf16 |
 //! | every other unary and binary kind, Softmax, AvgPooling2d, GlobalAvgPooling2d, StaticResizeBilinear2D | fp32, fp16, bf16, qint8, quint8 |
 //! | MaxPooling2d, StaticTranspose, StaticReshape, StaticSlice, StaticConstantPad, Concatenate2 to 5, Copy | those, without a change of scales |
 //! | Convert | between any two of those, and from fp32, fp16 and bf16 to qdint8 |
 //!
 //! Whatever else a payload asks for is refused when it is loaded, by an error that names the node and the types:
-//! quint8 weights, weights that are not constant of convolutions, padding by TensorFlow's rule, dilated or
-//! unsymmetrically padded average pooling, padded ArgMaxPooling2d, and ScaledDotProductAttention, which no runtime
-//! has.
+//! BatchMatrixMultiply of qdint8, which no exporter writes, and what the reference's runtime refuses, too: weights of
+//! convolutions that are not constant, dilated average pooling, and ScaledDotProductAttention.
 //!
 //! Quantized sums are exact, and are rounded as XNNPACK rounds them.
 #![forbid(unsafe_code)]

@@ -5,7 +5,9 @@ use super::{Step, Writes, only};
 use crate::graph::Kind;
 use crate::operation::{Fused, Lowered, Lowering, Operation};
 use kernels::compute::qgemm;
-use kernels::compute::{Activation, Affine, Isa, MatMut, MatRef, Quantization, quantize, range};
+use kernels::compute::{
+    Activation, Affine, Isa, MatMut, MatRef, Quantization, quantize, quantize_row, range,
+};
 use kernels::compute::{PackedWeights, QuantizedEpilogue, QuantizedOut, QuantizedRows, WeightBits, Weights};
 use operator::{Error, KernelContext, Result};
 use std::fmt;
@@ -48,8 +50,11 @@ pub enum QuantizedInput {
         /// The least scale.
         eps: f32,
     },
-    /// Real numbers, each row quantized by parameters that fit it to `i8`.
+    /// Real numbers, each row quantized by parameters that fit it to `i8`:
+    /// `quantized_decomposed::choose_qparams_per_token_asymmetric`.
     ByRow,
+    /// As [`Self::ByRow`], the factor being chosen and the scale its reciprocal: [`quantize_row`].
+    ByFactorOfRow,
 }
 
 impl Operation for QuantizedLinear {
@@ -137,45 +142,40 @@ impl Step for QuantizedLinearStep {
             None => QuantizedOut::Real(MatMut::new(out.storage_mut()?, m, n)),
         };
         if let QuantizedInput::Numbers(affine) = self.spec.input {
-            let (signed, params) = (x.dtype() == ScalarType::Char, [affine]);
-            let x = QuantizedRows::new(x.bytes(), signed, m, k, &params);
+            let x = QuantizedRows::new(x.bytes(), x.dtype() == ScalarType::Char, m, k, affine);
             qgemm(pool, isa, x, weights, to, &epilogue);
             return Ok(());
         }
         let reals = x.storage::<f32>()?;
         let mut numbers = ctx.scratch::<u8>(reals.len())?;
-        let params = self.quantize_input(ctx, reals, k, &mut numbers);
-        qgemm(pool, isa, QuantizedRows::new(&numbers, true, m, k, &params), weights, to, &epilogue);
+        if let QuantizedInput::ByTensor { low, high, eps } = self.spec.input {
+            let q = Quantization::choose(range(isa, reals), (low, high), eps);
+            quantize(pool, isa, &q, reals, &mut numbers);
+            qgemm(pool, isa, QuantizedRows::new(&numbers, true, m, k, q.affine), weights, to, &epilogue);
+            return Ok(());
+        }
+        let params = self.quantize_rows((m, k), reals, &mut numbers);
+        qgemm(pool, isa, QuantizedRows::by_row(&numbers, true, m, k, &params), weights, to, &epilogue);
         Ok(())
     }
 }
 
 impl QuantizedLinearStep {
-    /// Quantizes rows of `k` elements by parameters chosen from them: one for all, or one for each.
-    fn quantize_input(
-        &self,
-        ctx: &KernelContext<'_>,
-        reals: &[f32],
-        k: usize,
-        numbers: &mut [u8],
-    ) -> Vec<Affine> {
-        let (pool, isa) = (ctx.pool(), self.isa);
-        match self.spec.input {
-            QuantizedInput::ByTensor { low, high, eps } => {
-                let q = Quantization::choose(range(isa, reals), (low, high), eps);
-                quantize(pool, isa, &q, reals, numbers);
-                vec![q.affine]
-            }
-            _ if k == 0 => vec![Affine { scale: 1.0, zero: 0 }],
-            _ => {
-                let rows = reals.chunks_exact(k).zip(numbers.chunks_exact_mut(k));
-                let each = rows.map(|(reals, numbers)| {
-                    let q = Quantization::choose_for_token(range(isa, reals));
-                    quantize(&pool::Pool::serial(), isa, &q, reals, numbers);
-                    q.affine
-                });
-                each.collect()
-            }
+    /// Quantizes `m` rows of `k` elements by parameters chosen from each.
+    fn quantize_rows(&self, (m, k): (usize, usize), reals: &[f32], numbers: &mut [u8]) -> Vec<Affine> {
+        if k == 0 {
+            return vec![Affine { scale: 1.0, zero: 0 }; m];
         }
+        let isa = self.isa;
+        let rows = reals.chunks_exact(k).zip(numbers.chunks_exact_mut(k));
+        let each = rows.map(|(reals, numbers)| match self.spec.input {
+            QuantizedInput::ByFactorOfRow => quantize_row(isa, reals, numbers),
+            _ => {
+                let q = Quantization::choose_for_token(range(isa, reals));
+                quantize(&pool::Pool::serial(), isa, &q, reals, numbers);
+                q.affine
+            }
+        });
+        each.collect()
     }
 }

@@ -31,7 +31,7 @@ pub use mat::{MatMut, MatRef};
 pub use math::{Binary, Unary, binary, binary_scalar, clamp, scale_add, unary, unary_in_place};
 pub use qconv::{QuantizedConv, QuantizedConvOut, QuantizedImages};
 pub use qgemm::{PackedWeights, QuantizedEpilogue, QuantizedOut, QuantizedRows, WeightBits, Weights, qgemm};
-pub use quantize::{Affine, Quantization, dequantize, quantize, range};
+pub use quantize::{Affine, Quantization, dequantize, quantize, quantize_row, range};
 pub use quantized_sum::{QuantizedSum, quantized_sum};
 pub use rows::{
     affine, column_means, group_norm_factors, layer_norm, max, mean, mean_rstd, min, rms_norm, softmax,

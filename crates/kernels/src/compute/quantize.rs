@@ -95,6 +95,11 @@ impl Quantizer {
         self.inverse
     }
 
+    /// One that multiplies with this in place of the reciprocal of the scale.
+    fn with_inverse(self, inverse: f32) -> Self {
+        Self { inverse, ..self }
+    }
+
     /// One that first puts reals between two bounds.
     pub(crate) fn bounded(self, low: f32, high: f32) -> Self {
         let (low, high) = (low * self.inverse, high * self.inverse);
@@ -123,6 +128,27 @@ pub fn quantize(pool: &Pool, isa: Isa, q: &Quantization, x: &[f32], out: &mut [u
         let x = &x[i * PARALLEL_ELEMENTS..][..out.len()];
         dispatch(isa, Quantize { quantizer, x, out });
     });
+}
+
+/// Quantizes a row to `i8` by parameters that fit it and zero, and gives what the numbers stand for. As
+/// [`Quantization::choose_for_token`], but the factor of the numbers is chosen, and the scale is its reciprocal: as
+/// XNNPACK does.
+///
+/// # Panics
+/// If the slices differ in length.
+pub fn quantize_row(isa: Isa, x: &[f32], out: &mut [u8]) -> Affine {
+    assert_eq!(x.len(), out.len(), "elements and their numbers");
+    let (least, greatest) = range(isa, x);
+    let (low, high) = (least.min(0.0), greatest.max(0.0));
+    let (min, max) = (-128f32, 127f32);
+    let factor = if low == high { 1.0 } else { (max - min) / (high - low) };
+    let (below, above) = (low * factor, high * factor);
+    let zero = if (min + below) + (max + above) > 0.0 { min - below } else { max - above };
+    let zero = zero.max(min).min(max).round_ties_even() as i32;
+    let affine = Affine { scale: 1.0 / factor, zero };
+    let quantizer = Quantizer::new(&Quantization { affine, low: -128, high: 127 }).with_inverse(factor);
+    dispatch(isa, Quantize { quantizer, x, out });
+    affine
 }
 
 struct Quantize<'a> {
@@ -203,6 +229,20 @@ mod tests {
                 assert_eq!(f64::from(n as i8), want(x), "{isa:?}: {x}");
                 assert_eq!(real, (f32::from(n as i8) + 3.0) * 0.25);
             }
+        }
+    }
+
+    #[test]
+    fn rows_are_quantized_by_a_factor() {
+        let x = [0.3f32, -1.7, 2.9, 0.0, 1.1];
+        let factor = 255.0 / (2.9f32 + 1.7);
+        for isa in Isa::available() {
+            let mut numbers = [0; 5];
+            let affine = quantize_row(isa, &x, &mut numbers);
+            assert_eq!(affine, Affine { scale: 1.0 / factor, zero: -34 });
+            let want = x.map(|x| ((x * factor).round_ties_even() as i32 - 34).clamp(-128, 127) as i8);
+            assert_eq!(numbers.map(|n| n as i8), want);
+            assert_eq!(quantize_row(isa, &[0.0; 3], &mut [0; 3]).scale, 1.0);
         }
     }
 

@@ -1,6 +1,7 @@
 //! Elementwise nodes, and softmax.
 
 use super::emit::In;
+use super::quantized::Quantizer;
 use super::{FROM_IMAGE, Form, Raise};
 use crate::error::{Result, fail};
 use crate::payload::{Binary, Node, Unary};
@@ -18,14 +19,66 @@ impl Raise<'_> {
             let id = self.clamp_numbers(node, id, to)?;
             return self.set_like(node, form, id);
         }
+        if let (Unary::LeakyRelu { slope }, Some(from), Some(to)) =
+            (f, self.quantizer(v), self.quantizer(node.outputs[0]))
+            && let Some(id) = self.leaky_numbers(node, id, slope, (from, to))?
+        {
+            return self.set_like(node, form, id);
+        }
         let x = self.reals(v, id)?;
-        let y = self.function(f, x)?;
+        let mut y = self.function(f, x)?;
+        if let (Some(q), Unary::Log | Unary::SquareRoot | Unary::ReciprocalSquareRoot) =
+            (self.quantizer(node.outputs[0]), f)
+        {
+            // What is no number is the number 0.
+            let sizes = self.emit.sizes(y);
+            let zero = In::Real(f64::from(-q.zero as f32 * q.scale));
+            let args = vec![In::Tensor(y), zero, In::Absent, In::Absent];
+            let dtype = self.emit.dtype(y);
+            y = self.emit.call("aten::nan_to_num.out", args, dtype, &sizes)?;
+        }
         let id = match f {
             Unary::Clamp => self.stored(node, y)?,
             // Only clamps have bounds.
             _ => self.stored_within(node, y, (f32::NEG_INFINITY, f32::INFINITY))?,
         };
         self.set_like(node, form, id)
+    }
+
+    /// A leaky ReLU of numbers, or with a slope of 1 their change to another scale, as the reference computes it: by
+    /// factors of 8 bits behind the point, halves rounded up. `None` for scales and slopes for which it has none.
+    pub(super) fn leaky_numbers(
+        &mut self,
+        node: &Node,
+        id: ValueId,
+        slope: f32,
+        (from, to): (Quantizer, Quantizer),
+    ) -> Result<Option<ValueId>> {
+        let positive = from.scale / to.scale;
+        let negative = positive * slope;
+        let known = (2f32.powi(-8)..=128.0).contains(&positive) && (-127.998..=128.0).contains(&negative);
+        if !known || from.signed != to.signed {
+            return Ok(None);
+        }
+        let [positive, negative] = [positive, negative].map(|x| (x * 256.0).round_ties_even() / 256.0);
+        let x = self.units(node.inputs[0], id)?;
+        let sizes = self.emit.sizes(x);
+        let instrs = vec![
+            Instr::Input(0),
+            Instr::Clamp { of: 0, low: 0.0, high: f32::INFINITY },
+            Instr::Clamp { of: 0, low: f32::NEG_INFINITY, high: 0.0 },
+            Instr::Const(positive),
+            Instr::Const(negative),
+            Instr::Binary(graph::Binary::Mul, 1, 3),
+            Instr::Binary(graph::Binary::Mul, 2, 4),
+            Instr::Binary(graph::Binary::Add, 5, 6),
+            // Less than the distance of two results.
+            Instr::Const(1.0 / 1024.0),
+            Instr::Binary(graph::Binary::Add, 7, 8),
+        ];
+        let op = Pointwise(Expression { instrs });
+        let id = self.emit.node(op, vec![x], ScalarType::Float, &sizes)?;
+        self.stored_units(node, id, to).map(Some)
     }
 
     fn function(&mut self, f: Unary, x: ValueId) -> Result<ValueId> {

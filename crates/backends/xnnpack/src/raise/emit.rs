@@ -19,6 +19,13 @@ pub(crate) enum In {
     Str(&'static str),
 }
 
+impl In {
+    /// Rows and columns.
+    pub(crate) fn pair(sizes: [usize; 2]) -> Self {
+        Self::Ints(sizes.map(|n| n as i64).to_vec())
+    }
+}
+
 /// A graph that grows.
 pub(crate) struct Emit<'k> {
     pub(crate) graph: Graph,
@@ -165,6 +172,25 @@ impl<'k> Emit<'k> {
         let to = sizes.iter().map(|&n| n as i64).collect();
         let args = vec![In::Tensor(value), In::Ints(to), In::Bool(false)];
         self.call("aten::expand_copy.out", args, dtype, sizes)
+    }
+
+    /// The part of a dimension of which these elements are.
+    pub(crate) fn slice(
+        &mut self,
+        value: ValueId,
+        dim: usize,
+        start: usize,
+        length: usize,
+    ) -> Result<ValueId> {
+        let mut sizes = self.sizes(value);
+        if sizes[dim] == length {
+            return Ok(value);
+        }
+        sizes[dim] = length;
+        let dtype = self.dtype(value);
+        let ints = [dim, start, start + length, 1].map(|n| In::Int(n as i64));
+        let args = std::iter::once(In::Tensor(value)).chain(ints).collect();
+        self.call("aten::slice_copy.Tensor_out", args, dtype, &sizes)
     }
 
     /// Dimensions in another order: for each of the result the input's.

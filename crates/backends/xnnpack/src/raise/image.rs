@@ -5,7 +5,10 @@ use super::{Form, Raise};
 use crate::error::{Result, fail};
 use crate::payload::{Conv, Node, Pool};
 use graph::ValueId;
-use tensor::{DimOrder, ScalarType, TensorMeta};
+use tensor::{DimOrder, ScalarType, Tensor, TensorMeta};
+
+/// The flag of padding by TensorFlow's rule.
+const SAME_PADDING: u32 = 4;
 
 /// A convolution's weights as the graph has them, `[out, in / groups, kernel..]`, or transposed
 /// `[in, out / groups, kernel..]`: sizes, and for each dimension of what is stored the graph's.
@@ -64,19 +67,26 @@ pub(super) struct Spec {
 }
 
 impl Spec {
+    /// The greatest size that a sum of products of numbers less than 256 with these weights, and of a bias, can have.
+    pub(super) fn most_of_sums(&self, weights: &[f64], bias: Option<&[i32]>) -> f64 {
+        let most = |size: f64, x: f64| size.max(x.abs());
+        let weight = weights.iter().copied().fold(0.0, most);
+        let bias = bias.into_iter().flatten().map(|&x| f64::from(x)).fold(0.0, most);
+        // Of a transposed convolution only each stride-th tap of a kernel meets a pixel.
+        let taps = |d: usize| match (self.filter.transposed, self.conv.dilation[d]) {
+            (true, 1) => self.conv.kernel[d].div_ceil(self.conv.stride[d]),
+            _ => self.conv.kernel[d],
+        };
+        let terms = taps(0) as f64 * taps(1) as f64 * self.conv.group_inputs as f64;
+        terms * 255.0 * weight + bias
+    }
+
     /// The arguments of the operator behind input, weights and bias.
     pub(super) fn args(&self) -> Vec<In> {
-        let ints = |pair: [usize; 2]| In::Ints(pair.map(|n| n as i64).to_vec());
         let Conv { stride, dilation, .. } = self.conv;
         let transposed = In::Bool(self.filter.transposed);
-        vec![
-            ints(stride),
-            ints(self.padding),
-            ints(dilation),
-            transposed,
-            ints(self.extra),
-            In::Int(self.filter.groups as i64),
-        ]
+        let [stride, padding, dilation, extra] = [stride, self.padding, dilation, self.extra].map(In::pair);
+        vec![stride, padding, dilation, transposed, extra, In::Int(self.filter.groups as i64)]
     }
 }
 
@@ -90,19 +100,43 @@ impl Raise<'_> {
     }
 
     fn forward(&mut self, node: &Node, conv: &Conv, filter: Filter) -> Result<()> {
-        if node.flags & 4 != 0 {
-            return fail("padding that follows TensorFlow's rule (flag 4) is not supported here");
-        }
         let v = node.inputs[0];
         let image = self.image(v)?;
         let zero = self.quantizer(v).map_or(In::Real(0.0), |q| In::Int(i64::from(q.zero)));
-        let (x, padding) = self.padded(image, conv.padding, [usize::MAX; 2], zero)?;
+        let around = self.padding(node, image, conv.padding, [conv.kernel, conv.stride, conv.dilation])?;
+        let (x, padding) = self.padded(image, around, [usize::MAX; 2], zero)?;
         let sizes = self.emit.sizes(x);
         self.need_channels(&sizes, conv)?;
         let space =
             |d: usize| windows(sizes[2 + d], padding[d], conv.kernel[d], conv.stride[d], conv.dilation[d]);
         let out = [sizes[0], conv.outputs(), space(0)?, space(1)?];
-        self.weighted(node, x, &Spec { conv: *conv, filter, out, padding, extra: [0; 2] })
+        let id = self.weighted(node, x, &Spec { conv: *conv, filter, out, padding, extra: [0; 2] })?;
+        self.set_image(node, id)
+    }
+
+    /// The padding above, right, below and left of an image: what the node says, or, with a flag, what TensorFlow's rule
+    /// `SAME` makes of a kernel, a stride and a dilation, the odd pixel below and right.
+    fn padding(
+        &self,
+        node: &Node,
+        image: ValueId,
+        given: [usize; 4],
+        [kernel, stride, dilation]: [[usize; 2]; 3],
+    ) -> Result<[usize; 4]> {
+        if node.flags & SAME_PADDING == 0 {
+            return Ok(given);
+        }
+        if given != [0; 4] {
+            return fail(format!("padding {given:?} beside TensorFlow's rule `SAME`"));
+        }
+        let sizes = self.emit.sizes(image);
+        let [rows, columns] = [0, 1].map(|d| {
+            let size = sizes[2 + d];
+            let reach = (kernel[d] - 1).saturating_mul(dilation[d]).saturating_add(1);
+            let last = size.div_ceil(stride[d]).saturating_sub(1).saturating_mul(stride[d]);
+            last.saturating_add(reach).saturating_sub(size)
+        });
+        Ok([rows / 2, columns.div_ceil(2), rows.div_ceil(2), columns / 2])
     }
 
     pub(super) fn transposed_convolution(&mut self, node: &Node, conv: &Conv) -> Result<()> {
@@ -110,28 +144,33 @@ impl Raise<'_> {
         let sizes = self.emit.sizes(x);
         self.need_channels(&sizes, conv)?;
         let [top, right, bottom, left] = conv.padding;
-        let mut extra = [0; 2];
-        let mut out = [sizes[0], conv.outputs(), 0, 0];
+        let (mut extra, mut padding) = ([0; 2], [0; 2]);
+        let (mut out, mut kept) = ([sizes[0], conv.outputs(), 0, 0], [(0, 0); 2]);
         for (d, (before, behind)) in [(top, bottom), (left, right)].into_iter().enumerate() {
-            // The operator cuts as much behind as before, and adds what is missing.
             let reach = (conv.kernel[d] - 1) * conv.dilation[d] + 1;
             let all = (sizes[2 + d].saturating_sub(1))
                 .saturating_mul(conv.stride[d])
                 .saturating_add(reach + conv.adjustment[d]);
-            extra[d] = (before + conv.adjustment[d]).checked_sub(behind).unwrap_or(usize::MAX);
-            let fits = sizes[2 + d] > 0 && extra[d] < conv.stride[d].max(conv.dilation[d]);
-            match all.checked_sub(before + behind) {
-                Some(n) if fits && n > 0 && n <= u32::MAX as usize => out[2 + d] = n,
-                _ => {
-                    return fail(format!(
-                        "padding {:?} of a transposed convolution is not supported here",
-                        conv.padding
-                    ));
-                }
+            let length = all.checked_sub(before + behind).filter(|&n| n > 0 && all <= u32::MAX as usize);
+            let (Some(length), true) = (length, sizes[2 + d] > 0) else {
+                return fail(format!("padding {:?} of an image of {:?}", conv.padding, &sizes[2..]));
+            };
+            // The operator cuts as much behind as before, and adds what is missing. Other cuts are made of the whole.
+            let most = conv.stride[d].max(conv.dilation[d]);
+            if let Some(more) = (before + conv.adjustment[d]).checked_sub(behind).filter(|&n| n < most) {
+                (extra[d], padding[d], out[2 + d], kept[d]) = (more, before, length, (0, length));
+            } else if conv.adjustment[d] < most {
+                (extra[d], out[2 + d], kept[d]) = (conv.adjustment[d], all, (before, length));
+            } else {
+                return fail(format!("an adjustment of {} for a stride of {most}", conv.adjustment[d]));
             }
         }
-        let spec = Spec { conv: *conv, filter: Filter::transposed(conv), out, padding: [top, left], extra };
-        self.weighted(node, x, &spec)
+        let spec = Spec { conv: *conv, filter: Filter::transposed(conv), out, padding, extra };
+        let mut id = self.weighted(node, x, &spec)?;
+        for (d, (start, length)) in kept.into_iter().enumerate() {
+            id = self.emit.slice(id, 2 + d, start, length)?;
+        }
+        self.set_image(node, id)
     }
 
     fn need_channels(&self, sizes: &[usize], conv: &Conv) -> Result<()> {
@@ -141,13 +180,14 @@ impl Raise<'_> {
         fail(format!("an image of {} channels for a convolution of {}", sizes[1], conv.inputs()))
     }
 
-    fn weighted(&mut self, node: &Node, x: ValueId, spec: &Spec) -> Result<()> {
+    /// The image that a convolution makes, as its output is stored.
+    fn weighted(&mut self, node: &Node, x: ValueId, spec: &Spec) -> Result<ValueId> {
         if self.quantizer(node.inputs[0]).is_some() {
             return self.quantized_convolution(node, x, spec);
         }
         let (filter, bias) = if self.values[node.inputs[0]].by_row.is_some() {
             let weights = self.real_weights(node, node.inputs[1])?;
-            let filter = self.stored_filter(spec, spec.filter.meta(ScalarType::Float)?, &weights)?;
+            let filter = self.stored_filter(spec, ScalarType::Float, &weights)?;
             (filter, node.inputs.get(2).map(|&b| self.real_bias(node, b)).transpose()?)
         } else {
             self.need_reals(node)?;
@@ -157,15 +197,16 @@ impl Raise<'_> {
         let args = [In::Tensor(x), In::Tensor(filter), bias].into_iter().chain(spec.args()).collect();
         let dtype = self.emit.dtype(x);
         let id = self.emit.call("aten::convolution.out", args, dtype, &spec.out)?;
-        let id = self.stored(node, id)?;
-        self.set_image(node, id)
+        self.stored(node, id)
     }
 
     /// The weights of a convolution as the graph has them.
     fn filter(&mut self, v: usize, spec: &Spec) -> Result<ValueId> {
         let value = &self.payload.values[v];
         if value.constant().is_none() {
-            return fail("weights that are not constant are not supported here");
+            return fail(
+                "weights that are not constant, which the reference refuses, too: export them as parameters",
+            );
         }
         let bytes = self.data.of(value)?.clone();
         let meta = spec.filter.meta(super::scalar_type(value.datatype))?;
@@ -210,30 +251,18 @@ impl Raise<'_> {
     }
 
     pub(super) fn max_pool(&mut self, node: &Node, pool: &Pool) -> Result<()> {
-        if node.flags & 4 != 0 {
-            return fail("padding that follows TensorFlow's rule (flag 4) is not supported here");
-        }
         let (from, to) = (self.quantizer(node.inputs[0]), self.quantizer(node.outputs[0]));
         if from != to {
             return Err(self.unsupported(node));
         }
         let image = self.image(node.inputs[0])?;
         let x = self.units(node.inputs[0], image)?;
+        let around = self.padding(node, x, pool.padding, [pool.window, pool.stride, pool.dilation])?;
         let most = pool.window.map(|n| n / 2);
-        let (x, padding) = self.padded(x, pool.padding, most, In::Real(f64::NEG_INFINITY))?;
-        let sizes = self.emit.sizes(x);
-        let space =
-            |d: usize| windows(sizes[2 + d], padding[d], pool.window[d], pool.stride[d], pool.dilation[d]);
-        let out = [sizes[0], sizes[1], space(0)?, space(1)?];
-        let ints = |pair: [usize; 2]| In::Ints(pair.map(|n| n as i64).to_vec());
-        let args = vec![
-            In::Tensor(x),
-            ints(pool.window),
-            ints(pool.stride),
-            ints(padding),
-            ints(pool.dilation),
-            In::Bool(false),
-        ];
+        let (x, padding) = self.padded(x, around, most, In::Real(f64::NEG_INFINITY))?;
+        let out = self.pooled(x, pool, padding)?;
+        let mut args = windows_of(x, pool, padding);
+        args.extend([In::pair(pool.dilation), In::Bool(false)]);
         let dtype = self.emit.dtype(x);
         let name = "aten::max_pool2d_with_indices.out";
         let id = self.emit.calls(name, args, &[(dtype, &out), (ScalarType::Long, &out)])?[0];
@@ -245,36 +274,50 @@ impl Raise<'_> {
     }
 
     pub(super) fn avg_pool(&mut self, node: &Node, pool: &Pool) -> Result<()> {
-        let [top, right, bottom, left] = pool.padding;
-        let symmetric =
-            top == bottom && left == right && 2 * top <= pool.window[0] && 2 * left <= pool.window[1];
-        if !symmetric || node.flags & 4 != 0 || pool.dilation != [1; 2] {
-            return fail(format!(
-                "average pooling of padding {:?}, dilation {:?} is not supported here",
-                pool.padding, pool.dilation
-            ));
+        if pool.dilation != [1; 2] {
+            return fail("dilated average pooling, which the reference has not: export it as a convolution");
         }
         let v = node.inputs[0];
         let image = self.image(v)?;
         let x = self.reals(v, image)?;
-        let sizes = self.emit.sizes(x);
-        let padding = [top, left];
-        let space = |d: usize| windows(sizes[2 + d], padding[d], pool.window[d], pool.stride[d], 1);
-        let out = [sizes[0], sizes[1], space(0)?, space(1)?];
-        let ints = |pair: [usize; 2]| In::Ints(pair.map(|n| n as i64).to_vec());
-        let args = vec![
-            In::Tensor(x),
-            ints(pool.window),
-            ints(pool.stride),
-            ints(padding),
-            In::Bool(false),
-            In::Bool(false),
-            In::Absent,
-        ];
+        let around = self.padding(node, x, pool.padding, [pool.window, pool.stride, pool.dilation])?;
+        let most = pool.window.map(|n| n / 2);
+        let whole = self.emit.sizes(x);
+        let (x, padding) = self.padded(x, around, most, In::Real(0.0))?;
+        let out = self.pooled(x, pool, padding)?;
+        let padded = self.emit.sizes(x) != whole;
+        let mut args = windows_of(x, pool, padding);
+        // Of an image that was padded by itself sums are taken, and divided by how many of their pixels are not padding.
+        args.extend([In::Bool(false), In::Bool(false), if padded { In::Int(1) } else { In::Absent }]);
         let dtype = self.emit.dtype(x);
-        let id = self.emit.call("aten::avg_pool2d.out", args, dtype, &out)?;
+        let mut id = self.emit.call("aten::avg_pool2d.out", args, dtype, &out)?;
+        if padded {
+            let [top, _, _, left] = around;
+            let count = |d: usize, before: usize| -> Vec<f32> {
+                let inside = |i: usize| {
+                    let start = i * pool.stride[d];
+                    let end = (start + pool.window[d]).min(before + whole[2 + d]);
+                    end.saturating_sub(start.max(before)) as f32
+                };
+                (0..out[2 + d]).map(inside).collect()
+            };
+            let (rows, columns) = (count(0, top), count(1, left));
+            let counts: Vec<f32> = rows.iter().flat_map(|r| columns.iter().map(move |c| r * c)).collect();
+            let counts = Tensor::from_slice(&[rows.len(), columns.len()], &counts)?;
+            let counts = self.emit.computed(counts);
+            let counts = self.emit.cast(counts, dtype)?;
+            id = self.emit.call("aten::div.out", vec![In::Tensor(id), In::Tensor(counts)], dtype, &out)?;
+        }
         let id = self.stored(node, id)?;
         self.set_image(node, id)
+    }
+
+    /// The sizes of an image that was pooled.
+    fn pooled(&self, x: ValueId, pool: &Pool, padding: [usize; 2]) -> Result<[usize; 4]> {
+        let sizes = self.emit.sizes(x);
+        let space =
+            |d: usize| windows(sizes[2 + d], padding[d], pool.window[d], pool.stride[d], pool.dilation[d]);
+        Ok([sizes[0], sizes[1], space(0)?, space(1)?])
     }
 
     pub(super) fn global_avg_pool(&mut self, node: &Node, keep_dims: bool) -> Result<()> {
@@ -295,24 +338,29 @@ impl Raise<'_> {
 
     /// Windows that do not overlap are dimensions of their own.
     pub(super) fn arg_max_pool(&mut self, node: &Node, pool: &Pool) -> Result<()> {
-        if pool.padding != [0; 4] {
-            return fail("padding of an ArgMaxPooling2d is not supported here");
+        let mut x = self.image(node.inputs[0])?;
+        let mut sizes = self.emit.sizes(x);
+        let ([h, w], [top, right, bottom, left]) = (pool.window, pool.padding);
+        let rows = sizes[2].saturating_add(top + bottom).div_ceil(h);
+        let columns = sizes[3].saturating_add(left + right).div_ceil(w);
+        let (n, c) = (sizes[0], sizes[1]);
+        if rows * columns == 0 || sizes[2] * sizes[3] == 0 {
+            return fail(format!("windows of {:?} of an image of {:?}", pool.window, &sizes[2..]));
         }
-        let x = self.image(node.inputs[0])?;
-        let sizes = self.emit.sizes(x);
-        let [h, w] = pool.window;
-        let (n, c, rows, columns) = (sizes[0], sizes[1], sizes[2] / h, sizes[3] / w);
-        if !sizes[2].is_multiple_of(h) || !sizes[3].is_multiple_of(w) || rows * columns == 0 {
-            return fail(format!(
-                "windows of {:?} of an image of {:?} are not supported here",
-                pool.window,
-                &sizes[2..]
-            ));
+        // Pixels that are not there are the nearest that are.
+        let behind = [rows * h - sizes[2] - top, columns * w - sizes[3] - left];
+        if [top, left] != [0; 2] || behind != [0; 2] {
+            (sizes[2], sizes[3]) = (rows * h, columns * w);
+            let pad = [left, behind[1], top, behind[0]].map(|n| n as i64).to_vec();
+            let dtype = self.emit.dtype(x);
+            let args = vec![In::Tensor(x), In::Ints(pad)];
+            x = self.emit.call("aten::replication_pad2d.out", args, dtype, &sizes)?;
         }
         let dtype = self.emit.dtype(x);
         let split = self.emit.view(x, &[n, c, rows, h, columns, w])?;
-        let moved = self.emit.permute(split, &[0, 1, 2, 4, 3, 5])?;
-        let flat = self.emit.view(moved, &[n, c, rows, columns, h * w])?;
+        // The reference counts the pixels of a window column by column.
+        let moved = self.emit.permute(split, &[0, 1, 2, 4, 5, 3])?;
+        let flat = self.emit.view(moved, &[n, c, rows, columns, w * h])?;
         let out = [n, c, rows, columns];
         let args = vec![In::Tensor(flat), In::Int(-1), In::Bool(false)];
         let ids = self.emit.calls("aten::max.dim_max", args, &[(dtype, &out), (ScalarType::Long, &out)])?;
@@ -321,33 +369,12 @@ impl Raise<'_> {
         self.set(value, &dims, Form::Image(ids[0]))?;
         self.set(index, &dims, Form::Image(ids[1]))
     }
+}
 
-    pub(super) fn resize(
-        &mut self,
-        node: &Node,
-        size: [usize; 2],
-        align_corners: bool,
-        legacy: bool,
-    ) -> Result<()> {
-        if legacy {
-            return fail("interpolation between whole coordinates (flag 4) is not supported here");
-        }
-        let v = node.inputs[0];
-        let image = self.image(v)?;
-        let x = self.reals(v, image)?;
-        let sizes = self.emit.sizes(x);
-        let out = [sizes[0], sizes[1], size[0], size[1]];
-        let args = vec![
-            In::Tensor(x),
-            In::Ints(size.map(|n| n as i64).to_vec()),
-            In::Bool(align_corners),
-            In::Absent,
-        ];
-        let dtype = self.emit.dtype(x);
-        let id = self.emit.call("aten::upsample_bilinear2d.vec_out", args, dtype, &out)?;
-        let id = self.stored_within(node, id, (f32::NEG_INFINITY, f32::INFINITY))?;
-        self.set_image(node, id)
-    }
+/// The first arguments of a pooling operator.
+fn windows_of(x: ValueId, pool: &Pool, padding: [usize; 2]) -> Vec<In> {
+    let [window, stride, padding] = [pool.window, pool.stride, padding].map(In::pair);
+    vec![In::Tensor(x), window, stride, padding]
 }
 
 /// The number of windows along a dimension.

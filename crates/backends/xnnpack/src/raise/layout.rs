@@ -65,13 +65,7 @@ impl Raise<'_> {
             if size == whole {
                 continue;
             }
-            let at = place(form, d);
-            let mut to = self.emit.sizes(id);
-            to[at] = size;
-            let dtype = self.emit.dtype(id);
-            let (start, end) = (start as i64, (start + size) as i64);
-            let args = vec![In::Tensor(id), In::Int(at as i64), In::Int(start), In::Int(end), In::Int(1)];
-            id = self.emit.call("aten::slice_copy.Tensor_out", args, dtype, &to)?;
+            id = self.emit.slice(id, place(form, d), start, size)?;
         }
         self.set_like(node, form, id)
     }

@@ -11,6 +11,7 @@ mod interface;
 mod layout;
 mod product;
 mod quantized;
+mod resize;
 
 use crate::data::Data;
 use crate::error::{Error, Result, fail};

@@ -12,7 +12,7 @@ use crate::payload::{Binary, Datatype, Node, Op as NodeOp, Quantization};
 use graph::{Affine, Dequantize, Quantize, QuantizedConvolution, QuantizedInput, QuantizedLinear};
 use graph::{SumOfQuantized, ValueId, WeightBits};
 use kernels::compute::{Activation, ConvParams, Layout, PackedWeights, QuantizedConv, QuantizedSum};
-use tensor::{DimOrder, ScalarType, Tensor, TensorMeta, TensorView};
+use tensor::{DimOrder, ScalarType, Tensor, TensorView};
 
 /// How 8-bit numbers stand for reals.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -215,6 +215,11 @@ impl Raise<'_> {
         {
             return self.set_like(node, form, id);
         }
+        if let (Some(from), Some(to)) = (self.quantizer(v), self.quantizer(out))
+            && let Some(id) = self.leaky_numbers(node, id, 1.0, (from, to))?
+        {
+            return self.set_like(node, form, id);
+        }
         let x = self.reals(v, id)?;
         let id = self.stored_within(node, x, (f32::NEG_INFINITY, f32::INFINITY))?;
         self.set_like(node, form, id)
@@ -290,7 +295,7 @@ impl Raise<'_> {
             ids.push(self.real_bias(node, bias)?);
         }
         let op = QuantizedLinear {
-            input: QuantizedInput::ByRow,
+            input: QuantizedInput::ByFactorOfRow,
             out_major: true,
             bits,
             group,
@@ -349,7 +354,7 @@ impl Raise<'_> {
     }
 
     /// The reals of constant weights of a scale for each channel, as they are stored.
-    pub(super) fn real_weights(&self, node: &Node, v: usize) -> Result<Vec<f32>> {
+    pub(super) fn real_weights(&self, node: &Node, v: usize) -> Result<Vec<f64>> {
         let value = &self.payload.values[v];
         let channel = match (value.datatype, &value.quantization) {
             (Datatype::Qint8, Quantization::PerTensor { zero_point: 0, .. }) => None,
@@ -366,7 +371,10 @@ impl Raise<'_> {
         }
         let len: usize = value.dims.iter().product();
         let bytes = self.data.of(value)?.iter().take(len);
-        Ok(bytes.enumerate().map(|(i, &b)| f32::from(b as i8) * scales[i / inner % channels]).collect())
+        Ok(bytes
+            .enumerate()
+            .map(|(i, &b)| f64::from(b as i8) * f64::from(scales[i / inner % channels]))
+            .collect())
     }
 
     pub(super) fn quantized_product(&mut self, node: &Node, transposed: bool) -> Result<()> {
@@ -381,7 +389,10 @@ impl Raise<'_> {
             return fail(format!("{inputs} inputs are not supported here"));
         }
         let scales = self.requantization(node, filter, usize::from(transposed), outputs, from, to)?;
-        let mut ids = vec![self.plain(v)?, self.plain(filter)?];
+        let Some(weights) = self.weight_numbers(filter)? else {
+            return self.product_of_units(node, transposed, &scales);
+        };
+        let mut ids = vec![self.plain(v)?, weights];
         ids.push(self.emit.computed(Tensor::from_slice(&[scales.len()], &scales)?));
         if let Some(&bias) = node.inputs.get(2) {
             let bias = self.bias(node, bias)?;
@@ -403,6 +414,74 @@ impl Raise<'_> {
         self.set_plain(node, id)
     }
 
+    /// Constant weights as signed numbers whose zero is 0, as they are stored. `None` where the zero point makes them
+    /// other numbers than those of 8 bits.
+    fn weight_numbers(&mut self, v: usize) -> Result<Option<ValueId>> {
+        match (self.datatype(v), self.zero_of_weights(v)) {
+            (Datatype::Quint8, 128) => {
+                let value = &self.payload.values[v];
+                let len = value.dims.iter().product();
+                let numbers: Vec<i8> =
+                    self.data.of(value)?.iter().take(len).map(|&b| (b ^ 0x80) as i8).collect();
+                Ok(Some(self.emit.computed(Tensor::from_slice(&value.dims, &numbers)?)))
+            }
+            (Datatype::Quint8, _) => Ok(None),
+            _ => self.plain(v).map(Some),
+        }
+    }
+
+    /// The number that stands for zero in weights.
+    fn zero_of_weights(&self, v: usize) -> i32 {
+        match self.payload.values[v].quantization {
+            Quantization::PerTensor { zero_point, .. } => zero_point,
+            _ => 0,
+        }
+    }
+
+    /// Constant weights in units of their scale, as they are stored.
+    fn weight_units(&self, v: usize) -> Result<Vec<f64>> {
+        let (value, zero) = (&self.payload.values[v], self.zero_of_weights(v));
+        let bytes = self.data.of(value)?.iter().take(value.dims.iter().product());
+        let number = |&b: &u8| {
+            if value.datatype == Datatype::Quint8 { i32::from(b) } else { i32::from(b as i8) }
+        };
+        Ok(bytes.map(|b| f64::from(number(b) - zero)).collect())
+    }
+
+    /// A product of numbers for which the graph has no node: of whole numbers in f64.
+    fn product_of_units(&mut self, node: &Node, transposed: bool, scales: &[f32]) -> Result<()> {
+        let (v, filter) = (node.inputs[0], node.inputs[1]);
+        let (Some(from), Some(to)) = (self.quantizer(v), self.quantizer(node.outputs[0])) else {
+            return Err(self.unsupported(node));
+        };
+        let mut dims = self.dims(v);
+        let x = self.plain(v)?;
+        let x = self.dequantize(x, from.units())?;
+        let x = self.emit.cast(x, ScalarType::Double)?;
+        let weights = Tensor::from_slice(&self.dims(filter), &self.weight_units(filter)?)?;
+        let mut weights = self.emit.computed(weights);
+        if transposed {
+            weights = self.emit.permute(weights, &[1, 0])?;
+        }
+        let last = dims.len() - 1;
+        dims[last] = self.emit.sizes(weights)[0];
+        let bias = match node.inputs.get(2) {
+            Some(&bias) => {
+                let bias: Vec<f64> = self.bias(node, bias)?.iter().map(|&x| f64::from(x)).collect();
+                In::Tensor(self.emit.computed(Tensor::from_slice(&[bias.len()], &bias)?))
+            }
+            None => In::Absent,
+        };
+        let args = vec![In::Tensor(x), In::Tensor(weights), bias];
+        let id = self.emit.call("aten::linear.out", args, ScalarType::Double, &dims)?;
+        let id = self.emit.cast(id, ScalarType::Float)?;
+        let scales = self.emit.computed(Tensor::from_slice(&[scales.len()], scales)?);
+        let args = vec![In::Tensor(id), In::Tensor(scales)];
+        let id = self.emit.call("aten::mul.out", args, ScalarType::Float, &dims)?;
+        let id = self.stored_units(node, id, to)?;
+        self.set_plain(node, id)
+    }
+
     /// What sums are multiplied with: for each output, or one for all.
     fn requantization(
         &self,
@@ -416,6 +495,7 @@ impl Raise<'_> {
         let value = &self.payload.values[filter];
         let known = match (value.datatype, &value.quantization) {
             (Datatype::Qint8, Quantization::PerTensor { zero_point: 0, .. }) => true,
+            (Datatype::Quint8, Quantization::PerTensor { .. }) => !from.signed,
             (Datatype::Qcint8, Quantization::PerChannel { channel_dim, .. }) => *channel_dim == channel,
             _ => false,
         };
@@ -443,7 +523,7 @@ impl Raise<'_> {
         Ok(words.map(|b| i32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect())
     }
 
-    pub(super) fn quantized_convolution(&mut self, node: &Node, x: ValueId, spec: &Spec) -> Result<()> {
+    pub(super) fn quantized_convolution(&mut self, node: &Node, x: ValueId, spec: &Spec) -> Result<ValueId> {
         let (v, filter) = (node.inputs[0], node.inputs[1]);
         let (Some(from), Some(to)) = (self.quantizer(v), self.quantizer(node.outputs[0])) else {
             return Err(self.unsupported(node));
@@ -454,13 +534,12 @@ impl Raise<'_> {
         let params = params(spec);
         let sizes = self.emit.sizes(x);
         let elements = sizes.iter().chain(&spec.out).all(|&n| n > 0);
-        if !elements || !QuantizedConv::supports(&params) {
-            return self.convolution_of_units(node, x, spec, &scales);
-        }
+        let numbers = self.weight_numbers(filter)?.filter(|_| elements && QuantizedConv::supports(&params));
+        let Some(numbers) = numbers else { return self.convolution_of_units(node, x, spec, &scales) };
         let meta = spec.filter.meta(ScalarType::Char)?;
-        let bytes = self.data.of(&self.payload.values[filter])?;
-        let bytes = bytes.get(..meta.nbytes()).ok_or_else(|| Error::new("weights that are cut off"))?;
-        let weights = TensorView::new(&meta, bytes)?.to_tensor()?.to_dim_order(DimOrder::contiguous(4))?;
+        let stored = self.emit.graph.view(numbers).ok_or_else(|| Error::new("weights without bytes"))?;
+        let weights = TensorView::new(&meta, stored.bytes())?.to_tensor()?;
+        let weights = weights.to_dim_order(DimOrder::contiguous(4))?;
         let mut ids = vec![x, self.emit.computed(weights)];
         ids.push(self.emit.computed(Tensor::from_slice(&[scales.len()], &scales)?));
         if let Some(&bias) = node.inputs.get(2) {
@@ -478,54 +557,72 @@ impl Raise<'_> {
         let output = Some(to.within(to.units(), node.bounds));
         let op = QuantizedConvolution { conv, input: from.units(), output };
         let dtype = if to.signed { ScalarType::Char } else { ScalarType::Byte };
-        let id = self.emit.node(op, ids, dtype, &spec.out)?;
-        self.set_image(node, id)
+        self.emit.node(op, ids, dtype, &spec.out)
     }
 
-    /// A convolution of numbers for which the graph has no node: of whole numbers in f32.
-    fn convolution_of_units(&mut self, node: &Node, x: ValueId, spec: &Spec, scales: &[f32]) -> Result<()> {
+    /// A convolution of numbers for which the graph has no node: of whole numbers in f32, or in f64 where sums may have
+    /// more than its 24 bits.
+    fn convolution_of_units(
+        &mut self,
+        node: &Node,
+        x: ValueId,
+        spec: &Spec,
+        scales: &[f32],
+    ) -> Result<ValueId> {
         let (v, filter) = (node.inputs[0], node.inputs[1]);
         let (Some(from), Some(to)) = (self.quantizer(v), self.quantizer(node.outputs[0])) else {
             return Err(self.unsupported(node));
         };
-        let x = self.dequantize(x, from.units())?;
-        let meta = spec.filter.meta(ScalarType::Float)?;
-        let bytes = self.data.of(&self.payload.values[filter])?.iter().take(meta.numel());
-        let numbers: Vec<f32> = bytes.map(|&b| f32::from(b as i8)).collect();
-        let weights = self.stored_filter(spec, meta, &numbers)?;
         let bias = match node.inputs.get(2) {
-            Some(&bias) => {
-                let bias: Vec<f32> = self.bias(node, bias)?.iter().map(|&x| x as f32).collect();
-                Some(self.emit.computed(Tensor::from_slice(&[bias.len()], &bias)?))
-            }
+            Some(&bias) => Some(self.bias(node, bias)?),
             None => None,
         };
-        let bias = bias.map_or(In::Absent, In::Tensor);
+        let weights = self.weight_units(filter)?;
+        let dtype = if spec.most_of_sums(&weights, bias.as_deref()) < 2f64.powi(24) {
+            ScalarType::Float
+        } else {
+            ScalarType::Double
+        };
+        let x = self.dequantize(x, from.units())?;
+        let x = self.emit.cast(x, dtype)?;
+        let weights = self.stored_filter(spec, dtype, &weights)?;
+        let bias = match bias {
+            Some(bias) => {
+                let bias: Vec<f64> = bias.iter().map(|&x| f64::from(x)).collect();
+                In::Tensor(self.emit.computed(numbers_of(dtype, &[bias.len()], &bias)?))
+            }
+            None => In::Absent,
+        };
         let args = [In::Tensor(x), In::Tensor(weights), bias].into_iter().chain(spec.args()).collect();
-        let id = self.emit.call("aten::convolution.out", args, ScalarType::Float, &spec.out)?;
+        let id = self.emit.call("aten::convolution.out", args, dtype, &spec.out)?;
+        let id = self.emit.cast(id, ScalarType::Float)?;
         let scales = self.emit.computed(Tensor::from_slice(&[scales.len(), 1, 1], scales)?);
-        let id = self.emit.call(
-            "aten::mul.out",
-            vec![In::Tensor(id), In::Tensor(scales)],
-            ScalarType::Float,
-            &spec.out,
-        )?;
-        let id = self.stored_units(node, id, to)?;
-        self.set_image(node, id)
+        let args = vec![In::Tensor(id), In::Tensor(scales)];
+        let id = self.emit.call("aten::mul.out", args, ScalarType::Float, &spec.out)?;
+        self.stored_units(node, id, to)
     }
 
-    /// Weights that were computed as they are stored, as the graph has them.
+    /// Weights that were computed, in the order in which they are stored, as the graph has them.
     pub(super) fn stored_filter(
         &mut self,
         spec: &Spec,
-        meta: TensorMeta,
-        numbers: &[f32],
+        dtype: ScalarType,
+        numbers: &[f64],
     ) -> Result<ValueId> {
-        let mut stored = Tensor::zeros(meta)?;
-        stored.storage_mut::<f32>()?.copy_from_slice(numbers);
+        let meta = spec.filter.meta(dtype)?;
+        let flat = numbers_of(dtype, &[meta.numel()], numbers)?;
+        let stored = TensorView::new(&meta, flat.bytes())?.to_tensor()?;
         let stored = self.emit.computed(stored);
         self.grouped(spec, stored)
     }
+}
+
+/// Numbers as a tensor of f32 or f64.
+fn numbers_of(dtype: ScalarType, sizes: &[usize], numbers: &[f64]) -> Result<Tensor> {
+    Ok(match dtype {
+        ScalarType::Double => Tensor::from_slice(sizes, numbers)?,
+        _ => Tensor::from_slice(sizes, &numbers.iter().map(|&x| x as f32).collect::<Vec<_>>())?,
+    })
 }
 
 /// A convolution's parameters as the compute core has them.

@@ -138,7 +138,7 @@ impl Finish<'_> {
 }
 
 /// The parameters of a product's rows.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) enum Params<'a> {
     /// The same for all.
     All(Affine),
@@ -147,10 +147,6 @@ pub(crate) enum Params<'a> {
 }
 
 impl<'a> Params<'a> {
-    pub(crate) fn new(params: &'a [Affine]) -> Self {
-        if let &[one] = params { Self::All(one) } else { Self::Rows(params) }
-    }
-
     /// Those of the rows from one on.
     pub(crate) fn from(self, row: usize) -> Self {
         match self {
@@ -188,7 +184,8 @@ impl Finish<'_> {
     /// As [`Finish::run`]; the result is of the kind that `END` says.
     #[inline(always)]
     unsafe fn each<S: Simd, const END: u8>(self, s: S) {
-        // Parameters of all rows are multiplied with those of the columns once.
+        // Parameters of all rows are multiplied with those of the columns once. Those of a row come first, and the bias of
+        // a column of one group is added without rounding before, where the machine can: as XNNPACK does.
         let one = Affine { scale: 1.0, zero: 0 };
         // SAFETY: as the caller promises.
         unsafe {
@@ -242,19 +239,24 @@ impl Finish<'_> {
                     if EACH {
                         x = s.sub_int(x, s.mul_int(sums, s.splat_int(each.get_unchecked(row).zero)));
                     }
-                    let mut y = s.mul(s.real(x), scales);
+                    let mut y = s.real(x);
                     if EACH {
                         y = s.mul(y, s.splat(each.get_unchecked(row).scale));
                     }
                     let reals = self.reals.0.as_mut_ptr().add(at);
-                    if !self.first {
-                        y = s.add(y, s.load(reals));
+                    if EACH && END == REAL && self.first {
+                        y = s.mul_add(y, scales, bias);
+                    } else {
+                        y = s.mul(y, scales);
+                        if !self.first {
+                            y = s.add(y, s.load(reals));
+                        }
+                        if END == KEPT {
+                            s.store(reals, y);
+                            continue;
+                        }
+                        y = s.add(y, bias);
                     }
-                    if END == KEPT {
-                        s.store(reals, y);
-                        continue;
-                    }
-                    let y = s.add(y, bias);
                     match (self.out, &quantizer) {
                         (Place::Quantized(to, step, _), Some(quantizer)) if END == QUANTIZED => {
                             s.store_bytes_first(to.add(row * step + col), left, quantizer.numbers(s, y));

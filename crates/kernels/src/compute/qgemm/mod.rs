@@ -45,18 +45,30 @@ pub struct QuantizedRows<'a> {
     signed: bool,
     rows: usize,
     cols: usize,
-    params: &'a [Affine],
+    params: Params<'a>,
 }
 
 impl<'a> QuantizedRows<'a> {
-    /// The numbers are `i8` if `signed`, else `u8`. `params` has one element for all rows, or one for each.
+    /// The numbers are `i8` if `signed`, else `u8`. All rows have the same parameters.
+    ///
+    /// # Panics
+    /// If there are fewer bytes.
+    pub fn new(bytes: &'a [u8], signed: bool, rows: usize, cols: usize, params: Affine) -> Self {
+        Self::with(bytes, signed, rows, cols, Params::All(params))
+    }
+
+    /// As [`Self::new`]; each row has parameters of its own.
     ///
     /// # Panics
     /// If there are fewer bytes or another number of parameters.
-    pub fn new(bytes: &'a [u8], signed: bool, rows: usize, cols: usize, params: &'a [Affine]) -> Self {
+    pub fn by_row(bytes: &'a [u8], signed: bool, rows: usize, cols: usize, params: &'a [Affine]) -> Self {
+        assert_eq!(params.len(), rows, "parameters of {rows} rows");
+        Self::with(bytes, signed, rows, cols, Params::Rows(params))
+    }
+
+    fn with(bytes: &'a [u8], signed: bool, rows: usize, cols: usize, params: Params<'a>) -> Self {
         let fits = rows.checked_mul(cols).is_some_and(|n| n <= bytes.len());
         assert!(fits, "a {rows}x{cols} matrix in {} bytes", bytes.len());
-        assert!(params.len() == 1 || params.len() == rows, "{} parameters of {rows} rows", params.len());
         Self { bytes, signed, rows, cols, params }
     }
 }
@@ -95,8 +107,7 @@ fn qgemm_by(
     }
     let fill = Copied { a };
     let zero = i32::from(a.signed) * 128;
-    Job { path, isa, m, fill: &fill, zero, params: Params::new(a.params), b, out, epilogue: *epilogue }
-        .run(pool);
+    Job { path, isa, m, fill: &fill, zero, params: a.params, b, out, epilogue: *epilogue }.run(pool);
 }
 
 /// Rows that lie one after another.

@@ -1,4 +1,5 @@
 use super::super::gemm::Activation;
+use super::super::isa::Level;
 use super::super::mat::{MatMut, MatRef};
 use super::super::math::{Unary, unary_scalar};
 use super::super::quantize::Quantization;
@@ -68,8 +69,8 @@ impl Case {
     }
 
     /// What the definition gives, by the same steps in f32 after exact sums; of a quantized result, before it
-    /// is rounded.
-    fn expected(&self, o: &Operands) -> Vec<f32> {
+    /// is rounded. `fused` is whether the machine multiplies and adds in one instruction.
+    fn expected(&self, o: &Operands, fused: bool) -> Vec<f32> {
         let (m, k, n) = self.shape;
         let group = self.group.min(k).max(1);
         let factor = if self.quantized.is_some() { 1.0 / 7.0 } else { 1.0 };
@@ -77,7 +78,8 @@ impl Case {
         for i in 0..m {
             let Affine { scale, zero } = o.params[if self.per_row { i } else { 0 }];
             for j in 0..n {
-                let mut y = 0.0;
+                let bias = if self.bias { o.bias[j] * factor } else { 0.0 };
+                let (mut y, mut one_group) = (0.0, false);
                 for (g, rows) in (0..k.max(1)).step_by(group).enumerate() {
                     let sum: i64 = (rows..k.min(rows + group))
                         .map(|p| {
@@ -89,11 +91,18 @@ impl Case {
                     let sum = sum + if self.bias && g == 0 { i64::from(o.offset[j]) } else { 0 };
                     // A scale for all rows is multiplied with those of the columns; so is that of the result.
                     let s = o.scales[if self.one_scale { 0 } else { g * n + j }];
-                    let (all, row) = if o.params.len() == 1 { (scale, 1.0) } else { (1.0, scale) };
-                    let part = sum as f32 * (s * (all * factor)) * row;
-                    y = if g == 0 { part } else { part + y };
+                    let (all, row) = if self.per_row { (1.0, scale) } else { (scale, 1.0) };
+                    let (part, s) = (sum as f32 * row, s * (all * factor));
+                    let one = self.per_row && self.quantized.is_none() && k <= group;
+                    y = match (g, one && fused) {
+                        (0, true) => part.mul_add(s, bias),
+                        (0, false) => part * s,
+                        _ => part * s + y,
+                    };
+                    y += if one && !fused { bias } else { 0.0 };
+                    one_group = one;
                 }
-                let y = y + if self.bias { o.bias[j] * factor } else { 0.0 };
+                let y = if one_group { y } else { y + bias };
                 out.push(match (self.activation, self.activation.bounds()) {
                     (Activation::Unary(op), _) => unary_scalar(op, y),
                     (_, Some((low, high))) => y.max(low * factor).min(high * factor),
@@ -107,7 +116,7 @@ impl Case {
     fn check(&self, threads: usize) {
         let (m, k, n) = self.shape;
         let o = self.operands();
-        let want = self.expected(&o);
+        let want = [false, true].map(|fused| self.expected(&o, fused));
         let packed = PackedWeights::new(&Weights {
             numbers: MatRef::new(&o.weights, k, n),
             bits: self.bits,
@@ -120,16 +129,20 @@ impl Case {
             bias: self.bias.then_some(&o.bias[..]),
             activation: self.activation,
         };
-        let a = QuantizedRows::new(&o.a, self.signed, m, k, &o.params);
+        let a = match self.per_row {
+            true => QuantizedRows::by_row(&o.a, self.signed, m, k, &o.params),
+            false => QuantizedRows::new(&o.a, self.signed, m, k, o.params[0]),
+        };
         let pool = Pool::new(threads);
         for isa in Isa::available() {
+            let want = &want[usize::from(isa.level() != Level::Portable)];
             for path in Path::available(isa) {
                 if let Some((low, high)) = self.quantized {
                     let q = Quantization { affine: Affine { scale: 7.0, zero: low + 40 }, low, high };
                     let mut out = vec![0u8; m * n];
                     let to = QuantizedOut::Quantized(MatMut::new(&mut out, m, n), q);
                     qgemm_by(path, &pool, isa, a, &packed, to, &epilogue);
-                    for (i, (&found, &real)) in out.iter().zip(&want).enumerate() {
+                    for (i, (&found, &real)) in out.iter().zip(want).enumerate() {
                         let number = real.round_ties_even() as i32 + q.affine.zero;
                         assert_eq!(found, number.clamp(low, high) as u8, "{self:?} {path:?} element {i}");
                     }
@@ -137,7 +150,7 @@ impl Case {
                     let mut out = vec![f32::NAN; m * n];
                     let to = QuantizedOut::Real(MatMut::new(&mut out, m, n));
                     qgemm_by(path, &pool, isa, a, &packed, to, &epilogue);
-                    for (i, (&found, &want)) in out.iter().zip(&want).enumerate() {
+                    for (i, (&found, &want)) in out.iter().zip(want).enumerate() {
                         let exact = !matches!(self.activation, Activation::Unary(_));
                         let close = (found - want).abs() <= want.abs() * 1e-5 + 1e-5;
                         assert!(
@@ -208,7 +221,7 @@ fn sums_of_extremes_are_exact() {
         let numbers = MatRef::new(&b, k, 1);
         let weights = Weights { numbers, bits: WeightBits::Eight, scales: &[1.0], group: k };
         let packed = PackedWeights::new(&weights).unwrap();
-        let a = QuantizedRows::new(&a, false, 9, k, &[Affine { scale: 1.0, zero: 0 }]);
+        let a = QuantizedRows::new(&a, false, 9, k, Affine { scale: 1.0, zero: 0 });
         for isa in Isa::available() {
             for path in Path::available(isa) {
                 let mut out = [0.0; 9];

@@ -1,0 +1,155 @@
+//! Bilinear interpolation.
+
+use super::Raise;
+use super::emit::In;
+use crate::error::Result;
+use crate::payload::Node;
+use graph::ValueId;
+use tensor::{ScalarType, Tensor};
+
+/// Bits behind the point of the weights by which the reference interpolates numbers.
+const WEIGHT_BITS: i32 = 11;
+
+/// Where the pixels of a result lie in an image.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Grid {
+    /// Pixels are areas.
+    Centres,
+    /// The outermost pixels are those of the image.
+    Corners,
+    /// Pixels are points at whole coordinates.
+    Points,
+}
+
+/// For each result along a dimension the pixel before, the pixel behind, and how far it is from the first.
+struct Along {
+    before: Vec<i64>,
+    behind: Vec<i64>,
+    weights: Vec<f32>,
+}
+
+impl Along {
+    fn new(grid: Grid, from: usize, to: usize) -> Self {
+        let less = usize::from(grid == Grid::Corners && to != 1);
+        let scale = (from - less) as f32 / (to - less) as f32;
+        let last = from - 1;
+        let mut along = Self { before: Vec::new(), behind: Vec::new(), weights: Vec::new() };
+        for i in 0..to {
+            let at = match grid {
+                Grid::Centres => (i as f32 * scale + (0.5 * scale - 0.5)).max(0.0).min(last as f32),
+                Grid::Corners | Grid::Points => i as f32 * scale,
+            };
+            let before = (at as usize).min(last);
+            along.before.push(before as i64);
+            along.behind.push((before + 1).min(last) as i64);
+            along.weights.push(at - before as f32);
+        }
+        along
+    }
+}
+
+impl Raise<'_> {
+    pub(super) fn resize(
+        &mut self,
+        node: &Node,
+        size: [usize; 2],
+        align_corners: bool,
+        legacy: bool,
+    ) -> Result<()> {
+        let (v, to) = (node.inputs[0], self.quantizer(node.outputs[0]));
+        let image = self.image(v)?;
+        let sizes = self.emit.sizes(image);
+        let out = [sizes[0], sizes[1], size[0], size[1]];
+        let unbounded = (f32::NEG_INFINITY, f32::INFINITY);
+        let grid = match (align_corners, legacy) {
+            (true, _) => Grid::Corners,
+            (_, true) => Grid::Points,
+            _ => Grid::Centres,
+        };
+        if sizes.contains(&0) || out.contains(&0) {
+            return Err(self.unsupported(node));
+        }
+        let id = match to.filter(|_| self.quantizer(v) == to) {
+            Some(q) => {
+                let x = self.units(v, image)?;
+                let id = self.interpolated_numbers(x, &out, grid)?;
+                self.stored_units(node, id, q)?
+            }
+            None if grid == Grid::Points => {
+                let x = self.reals(v, image)?;
+                let id = self.interpolated(x, &out, grid)?;
+                self.stored_within(node, id, unbounded)?
+            }
+            None => {
+                let x = self.reals(v, image)?;
+                let args = vec![In::Tensor(x), In::pair(size), In::Bool(align_corners), In::Absent];
+                let dtype = self.emit.dtype(x);
+                let id = self.emit.call("aten::upsample_bilinear2d.vec_out", args, dtype, &out)?;
+                self.stored_within(node, id, unbounded)?
+            }
+        };
+        self.set_image(node, id)
+    }
+
+    /// Reals between the four pixels around each result: columns first.
+    fn interpolated(&mut self, x: ValueId, out: &[usize; 4], grid: Grid) -> Result<ValueId> {
+        let dtype = self.emit.dtype(x);
+        let weights = |raise: &mut Self, along: &Along, sizes: &[usize]| -> Result<ValueId> {
+            let weights = raise.emit.computed(Tensor::from_slice(sizes, &along.weights)?);
+            raise.emit.cast(weights, dtype)
+        };
+        let sizes = self.emit.sizes(x);
+        let columns = Along::new(grid, sizes[3], out[3]);
+        let weight = weights(self, &columns, &[out[3]])?;
+        let [a, b] = self.neighbours(x, 3, &columns)?;
+        let x = self.between(a, b, weight)?;
+        let rows = Along::new(grid, sizes[2], out[2]);
+        let weight = weights(self, &rows, &[out[2], 1])?;
+        let [a, b] = self.neighbours(x, 2, &rows)?;
+        self.between(a, b, weight)
+    }
+
+    /// Whole numbers between the four pixels around each result, halves rounded up. Weights have 11 bits, so sums have
+    /// 30: f64 holds them.
+    fn interpolated_numbers(&mut self, x: ValueId, out: &[usize; 4], grid: Grid) -> Result<ValueId> {
+        let unit = 2f64.powi(WEIGHT_BITS);
+        let mut x = self.emit.cast(x, ScalarType::Double)?;
+        for dim in [3, 2] {
+            let along = Along::new(grid, self.emit.sizes(x)[dim], out[dim]);
+            let weights: Vec<f64> =
+                along.weights.iter().map(|w| f64::from((w * unit as f32).round_ties_even()) / unit).collect();
+            let sizes = if dim == 3 { vec![weights.len()] } else { vec![weights.len(), 1] };
+            let weights = self.emit.computed(Tensor::from_slice(&sizes, &weights)?);
+            let [a, b] = self.neighbours(x, dim, &along)?;
+            x = self.between(a, b, weights)?;
+        }
+        let half = self.emit.computed(Tensor::from_slice(&[1], &[0.5f64])?);
+        let args = vec![In::Tensor(x), In::Tensor(half), In::Int(1)];
+        let x = self.emit.call("aten::add.out", args, ScalarType::Double, out)?;
+        let x = self.emit.call("aten::floor.out", vec![In::Tensor(x)], ScalarType::Double, out)?;
+        self.emit.cast(x, ScalarType::Float)
+    }
+
+    /// The pixels before and behind each result along a dimension.
+    fn neighbours(&mut self, x: ValueId, dim: usize, along: &Along) -> Result<[ValueId; 2]> {
+        let (dtype, mut sizes) = (self.emit.dtype(x), self.emit.sizes(x));
+        sizes[dim] = along.before.len();
+        let mut select = |indices: &[i64]| -> Result<ValueId> {
+            let indices = self.emit.computed(Tensor::from_slice(&[indices.len()], indices)?);
+            let args = vec![In::Tensor(x), In::Int(dim as i64), In::Tensor(indices)];
+            self.emit.call("aten::index_select.out", args, dtype, &sizes)
+        };
+        Ok([select(&along.before)?, select(&along.behind)?])
+    }
+
+    /// `a + (b - a) * weights`.
+    fn between(&mut self, a: ValueId, b: ValueId, weights: ValueId) -> Result<ValueId> {
+        let (dtype, sizes) = (self.emit.dtype(a), self.emit.sizes(a));
+        let args = vec![In::Tensor(b), In::Tensor(a), In::Int(1)];
+        let step = self.emit.call("aten::sub.out", args, dtype, &sizes)?;
+        let args = vec![In::Tensor(step), In::Tensor(weights)];
+        let step = self.emit.call("aten::mul.out", args, dtype, &sizes)?;
+        let args = vec![In::Tensor(a), In::Tensor(step), In::Int(1)];
+        self.emit.call("aten::add.out", args, dtype, &sizes)
+    }
+}
