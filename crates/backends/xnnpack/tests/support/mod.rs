@@ -4,19 +4,20 @@
 use format::Limits;
 use format::flatbuffer::{Field, Ref, Writer};
 use format::pte::{Header, VerifiedProgram};
-use std::path::{Path, PathBuf};
+use std::path::Path;
+
+#[path = "../../../../format/tests/support/files.rs"]
+mod files;
+#[path = "../../../../format/tests/support/random.rs"]
+pub mod random;
 
 /// The payloads in `testdata/xnnpack`, those of the sample corpus and, if `PTERON_CORPUS` names it, of the corpus.
 pub fn payloads() -> Vec<(String, Vec<u8>)> {
     let testdata = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../testdata");
-    let mut roots = vec![testdata.join("xnnpack"), testdata.join("corpus")];
-    match std::env::var_os("PTERON_CORPUS") {
-        Some(root) => roots.push(root.into()),
-        None => eprintln!("PTERON_CORPUS is not set: only what is in testdata is tested"),
-    }
-    let mut files = Vec::new();
-    roots.iter().for_each(|root| walk(root, &mut files));
-    files.sort();
+    let roots = files::roots(vec![testdata.join("xnnpack"), testdata.join("corpus")]);
+    let mut files = files::under(&roots, &["pte", "xnn"]);
+    // Operators have no delegates, and many files.
+    files.retain(|path| path.iter().all(|part| part != "ops"));
     let mut all = Vec::new();
     for file in files {
         let (name, bytes) = (file.display().to_string(), std::fs::read(&file).unwrap());
@@ -26,20 +27,6 @@ pub fn payloads() -> Vec<(String, Vec<u8>)> {
         }
     }
     all
-}
-
-fn walk(folder: &Path, files: &mut Vec<PathBuf>) {
-    for entry in std::fs::read_dir(folder).unwrap() {
-        let path = entry.unwrap().path();
-        if path.is_dir() {
-            // Operators have no delegates, and many files.
-            if path.file_name().is_none_or(|name| name != "ops") {
-                walk(&path, files);
-            }
-        } else if path.extension().is_some_and(|found| found == "pte" || found == "xnn") {
-            files.push(path);
-        }
-    }
 }
 
 fn of_program(name: &str, file: &[u8], all: &mut Vec<(String, Vec<u8>)>) {
