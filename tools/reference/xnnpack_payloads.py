@@ -9,6 +9,7 @@ Needs torch and executorch.
 """
 
 import argparse
+import hashlib
 import json
 import os
 import pathlib
@@ -20,6 +21,7 @@ from executorch.backends.xnnpack.serialization import xnnpack_graph_schema as s
 from executorch.backends.xnnpack.serialization.xnnpack_graph_serialize import serialize_xnnpack_binary
 from executorch.backends.xnnpack.xnnpack_preprocess import XnnpackBackend
 from executorch.exir import to_edge
+from executorch.exir._serialize._named_data_store import NamedDataStore
 from executorch.exir.backend.backend_api import to_backend
 from executorch.exir.backend.backend_details import PreprocessResult
 from executorch.extension.pybindings.portable_lib import _load_for_executorch_from_buffer
@@ -41,17 +43,18 @@ class Payload:
     """A graph that grows."""
 
     def __init__(self):
-        self.values, self.nodes, self.offsets, self.data = [], [], [s.ConstantDataOffset(0, 0)], bytearray()
+        self.values, self.nodes, self.constants = [], [], [s.ConstantDataOffset(0, 0)]
+        self.data = NamedDataStore()
         self.inputs, self.outputs = [], []
 
     def value(self, datatype, dims, quant=None, constant=None, external=None, flags=0):
         index, number = 0, len(self.values)
         if constant is not None:
-            self.data.extend(bytes(-len(self.data) % 16))
             raw = constant.contiguous().view(torch.uint8).numpy().tobytes()
-            self.offsets.append(s.ConstantDataOffset(len(self.data), len(raw)))
-            self.data.extend(raw)
-            index = len(self.offsets) - 1
+            key = hashlib.sha256(raw).hexdigest()
+            self.data.add_named_data(key, raw, 16)
+            self.constants.append(s.ConstantDataOffset(2**64 - 1, len(raw), key))
+            index = len(self.constants) - 1
         kind = getattr(s.XNNDatatype, f"xnn_datatype_{datatype}")
         external = NONE if external is None else external
         tensor = s.XNNTensorValue(kind, len(dims), list(dims), index, external, flags, number)
@@ -73,8 +76,8 @@ class Payload:
     def bytes(self):
         ids = list(range(len(self.inputs))), list(range(len(self.outputs)))
         externs = len(self.inputs) + len(self.outputs)
-        graph = s.XNNGraph("0", self.nodes, self.values, externs, *ids, self.offsets)
-        return serialize_xnnpack_binary(graph, self.data)
+        graph = s.XNNGraph("0", self.nodes, self.values, externs, *ids, self.constants)
+        return serialize_xnnpack_binary(graph, bytearray())
 
     def program(self):
         """A program whose only instruction calls this payload."""
@@ -94,8 +97,9 @@ class Payload:
                 return self.lowered(*xs)
 
         example = tuple(torch.zeros(d, dtype=DTYPES[t]) for t, d in self.inputs)
-        payload, usual = self.bytes(), XnnpackBackend.preprocess
-        XnnpackBackend.preprocess = staticmethod(lambda *_: PreprocessResult(processed_bytes=payload))
+        payload, data = self.bytes(), self.data.get_named_data_store_output()
+        usual = XnnpackBackend.preprocess
+        XnnpackBackend.preprocess = staticmethod(lambda *_: PreprocessResult(payload, {}, data))
         try:
             lowered = to_backend("XnnpackBackend", to_edge(export(Any(), example)).exported_program(), [])
         finally:
@@ -148,12 +152,14 @@ def unary(kind, types=("qint8", "quint8"), more=(), bounds=None, same=False):
     return make
 
 
-def weights(p, g, dims, axis, per_channel, kind="qint8"):
-    """Weights and how they are quantized; and the scales."""
+def weights(p, g, dims, axis, kind):
+    """Weights for inputs of a type, and their scales: of unsigned ones with a zero point, of others perhaps by channel."""
+    scale = 2.0 ** number(g, -8, -4)
+    if kind == "quint8":
+        return p.value(kind, dims, s.PerTensorQuant(scale, integer(g, 0, 255)), numbers(g, dims, torch.uint8)), [scale]
     data = numbers(g, dims)
-    if not per_channel:
-        scale = 2.0 ** number(g, -8, -4)
-        return p.value("qint8", dims, s.PerTensorQuant(scale, 0), data), [scale]
+    if not integer(g, 0, 2):
+        return p.value(kind, dims, s.PerTensorQuant(scale, 0), data), [scale]
     scales = (2.0 ** (torch.rand(dims[axis], generator=g) * 4 - 8)).tolist()
     return p.value("qcint8", dims, s.PerChannelQuant(scales, axis, 0, 0), data), scales
 
@@ -172,9 +178,8 @@ def linear(types=("qint8",), transposed=False, bounds=None):
         rows, inputs, outputs = 5 * n, integer(g, 1, 90), integer(g, 1, 40)
         x = affine(g, t)
         a = p.input(t, (rows, inputs), x)
-        per_channel = t == "qint8" and integer(g, 0, 1) == 1
         sizes = (inputs, outputs) if transposed else (outputs, inputs)
-        w, scales = weights(p, g, sizes, int(transposed), per_channel)
+        w, scales = weights(p, g, sizes, int(transposed), t)
         b = bias_of(p, g, outputs, x.scale, scales, 40000) if integer(g, 0, 3) else NONE
         out = affine(g, t, x.scale * scales[0] * 128 * inputs**0.5)
         p.node(s.XNNFullyConnected(a, w, b, p.output(t, (rows, outputs), out), int(transposed)), bounds)
@@ -207,7 +212,7 @@ def convolution(kind, types=("qint8",), kernel=(3, 3), stride=(1, 1), dilation=(
         x = affine(g, t)
         a = p.input(t, (2, *size, count * ins), x)
         dims = (1, *kernel, count) if depthwise else (count * outs, *kernel, ins)
-        w, scales = weights(p, g, dims, 3 if depthwise else 0, t == "qint8" and integer(g, 0, 3) > 0)
+        w, scales = weights(p, g, dims, 3 if depthwise else 0, t)
         b = bias_of(p, g, count * outs, x.scale, scales, 40000) if integer(g, 0, 3) else NONE
         out = affine(g, t, x.scale * scales[0] * 128 * (kernel[0] * kernel[1] * ins) ** 0.5)
         y = p.output(t, (2, *out_size, count * outs), out)
@@ -241,8 +246,9 @@ def mean(keep, types=("qint8", "quint8")):
         p, t = Payload(), types[integer(g, 0, len(types) - 1)]
         dims = (2, integer(g, 1, 9), integer(g, 1, 9), integer(g, 1, 40) * n)
         x, out = affine(g, t), affine(g, t)
+        a = p.input(t, dims, x)
         y = p.output(t, (2, 1, 1, dims[3]) if keep else (2, dims[3]), out)
-        p.node(s.XNNGlobalAvgPooling2d(p.input(t, dims, x), y, 0x40 if keep else 0))
+        p.node(s.XNNGlobalAvgPooling2d(a, y, 0x40 if keep else 0))
         return p
 
     return make
@@ -320,7 +326,7 @@ def dynamic(source, target, kind, group=32):
             else:
                 each = 2.0 ** (torch.rand(outputs, inputs // group, generator=g) * 4 - 8)
                 p.value("bf16", tuple(each.shape), None, each.to(torch.bfloat16))
-                quant = s.PerChannelGroupQuant([], 0, group, None, len(p.offsets) - 1, each.numel())
+                quant = s.PerChannelGroupQuant([], 0, group, None, len(p.constants) - 1, each.numel())
             w = p.value(kind, (outputs, inputs), quant, packed)
         bias = p.value("fp32", (outputs,), None, torch.randn(outputs, generator=g)) if integer(g, 0, 1) else NONE
         p.node(s.XNNFullyConnected(x, w, bias, p.output(target, (rows, outputs)), 0))

@@ -1,0 +1,152 @@
+#!/usr/bin/env python3
+"""Lowers public architectures to XNNPACK, with random weights, and compares what Pteron makes of them with the reference
+runtime, and both with PyTorch in float64. Prints a table.
+
+    python tools/reference/xnnpack_networks.py target/release/pteron [NAME[:KIND]...]
+
+KIND is fp32, int8 (static, a scale a channel) or dynamic (weights of int8, inputs quantized row by row). Needs torch,
+torchao, torchvision and executorch.
+"""
+
+import argparse
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+import numpy
+import torch
+import torchvision
+from executorch.backends.xnnpack.partition.xnnpack_partitioner import (
+    XnnpackDynamicallyQuantizedPartitioner,
+    XnnpackPartitioner,
+)
+from executorch.backends.xnnpack.quantizer.xnnpack_quantizer import (
+    XNNPACKQuantizer,
+    get_symmetric_quantization_config,
+)
+from executorch.exir import to_edge_transform_and_lower
+from executorch.extension.pybindings.portable_lib import _load_for_executorch_from_buffer
+from torch.export import export
+from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
+
+# Architecture: size of its images, and the kinds.
+NETWORKS = {
+    "squeezenet1_1": (96, "fp32 int8"),
+    "shufflenet_v2_x0_5": (96, "fp32 int8"),
+    "shufflenet_v2_x1_5": (96, "fp32"),
+    "mnasnet0_5": (96, "fp32 int8"),
+    "mnasnet1_0": (96, "fp32"),
+    "mobilenet_v3_large": (96, "fp32 int8"),
+    "resnet34": (96, "fp32 int8"),
+    "regnet_x_400mf": (96, "fp32 int8"),
+    "regnet_y_400mf": (96, "fp32"),
+    "regnet_y_800mf": (96, "fp32"),
+    "regnet_x_800mf": (96, "fp32"),
+    "efficientnet_b0": (96, "fp32 int8"),
+    "efficientnet_b1": (96, "fp32"),
+    "googlenet": (96, "fp32"),
+    "densenet121": (96, "fp32"),
+    "resnext50_32x4d": (96, "fp32"),
+    "convnext_tiny": (64, "fp32 dynamic"),
+    "swin_t": (64, "fp32 dynamic"),
+    "lraspp_mobilenet_v3_large": (96, "fp32"),
+    "alexnet": (96, "fp32 dynamic"),
+    "inception_v3": (96, "fp32"),
+    "efficientnet_v2_s": (64, "fp32"),
+}
+
+
+class First(torch.nn.Module):
+    """The first output of a network of several."""
+
+    def __init__(self, network):
+        super().__init__()
+        self.network = network
+
+    def forward(self, x):
+        y = self.network(x)
+        return y["out"] if isinstance(y, dict) else y
+
+
+def network(name):
+    torch.manual_seed(0)
+    options = {"init_weights": True} if name in ("googlenet", "inception_v3") else {}
+    if name in ("googlenet", "inception_v3"):
+        options["aux_logits"] = False
+    make = torchvision.models.segmentation if name.startswith("lraspp") else torchvision.models
+    options |= {"weights_backbone": None} if name.startswith("lraspp") else {}
+    module = getattr(make, name)(weights=None, **options).eval()
+    # Statistics as of networks that were trained: normalized results have a size that does not vanish or grow.
+    with torch.no_grad():
+        for layer in module.modules():
+            if isinstance(layer, torch.nn.BatchNorm2d):
+                layer.momentum = None
+                layer.train()
+        module(torch.randn(4, 3, NETWORKS[name][0], NETWORKS[name][0]))
+    return First(module.eval())
+
+
+def lowered(module, x, kind):
+    partitioner = [XnnpackPartitioner()]
+    if kind != "fp32":
+        config = get_symmetric_quantization_config(is_per_channel=True, is_dynamic=kind == "dynamic")
+        prepared = prepare_pt2e(export(module, (x,)).module(), XNNPACKQuantizer().set_global(config))
+        prepared(x)
+        module = convert_pt2e(prepared)
+    if kind == "dynamic":
+        partitioner.insert(0, XnnpackDynamicallyQuantizedPartitioner())
+    program = to_edge_transform_and_lower(export(module, (x,)), partitioner=partitioner).to_executorch()
+    return program.buffer, module
+
+
+def pteron(command, folder, model, x):
+    numpy.save(folder / "x.npy", x.numpy())
+    arguments = [command, "run", model, f"@{folder / 'x.npy'}", "--output", folder / "outputs"]
+    subprocess.run(arguments, check=True, capture_output=True)
+    (output,) = (folder / "outputs").glob("*.npy")
+    return torch.from_numpy(numpy.load(output))
+
+
+def row(command, name, kind, folder):
+    module = network(name)
+    size = NETWORKS[name][0]
+    x = torch.randn(1, 3, size, size, generator=torch.Generator().manual_seed(1))
+    buffer, converted = lowered(module, x, kind)
+    model = folder / "model.pte"
+    model.write_bytes(buffer)
+    reference = _load_for_executorch_from_buffer(buffer).run_method("forward", [x])[0].clone()
+    ours = pteron(command, folder, model, x)
+    with torch.no_grad():
+        eager = (module if kind == "fp32" else converted)(x)
+        exact = module.double()(x.double())
+    largest = exact.abs().max()
+    error = lambda y: float((y.double() - exact).abs().max() / largest)
+    apart = float((ours - reference).abs().max() / reference.abs().max())
+    same = float((ours == reference).double().mean())
+    errors = [error(y) for y in (ours, reference, eager)]
+    # Quantization moves results more than sums do.
+    limit = 1e-4 if kind == "fp32" else max(errors[1], 0.02)
+    verdict = "" if apart <= limit and errors[0] <= 1.5 * max(errors[1:]) else "  <-- "
+    cells = [name, kind, f"{apart:.1e}", f"{same:.0%}", *[f"{e:.1e}" for e in errors], f"{errors[0] / errors[2]:.2f}"]
+    print("| " + " | ".join(cells) + f" |{verdict}", flush=True)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("pteron")
+    parser.add_argument("names", nargs="*")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    every = [f"{name}:{kind}" for name, (_, kinds) in NETWORKS.items() for kind in kinds.split()]
+    print("| network | kind | from the reference | elements equal | error: Pteron | reference | PyTorch | Pteron / PyTorch |")
+    print("| --- | --- | --- | --- | --- | --- | --- | --- |")
+    for entry in options.names or every:
+        name, _, kind = entry.partition(":")
+        try:
+            with tempfile.TemporaryDirectory() as folder:
+                row(options.pteron, name, kind or "fp32", pathlib.Path(folder))
+        except Exception as error:
+            said = getattr(error, "stderr", None) or str(error)
+            said = said.decode() if isinstance(said, bytes) else said
+            print(f"| {name} | {kind} | {' '.join(said.split())[:200]} |", flush=True)
