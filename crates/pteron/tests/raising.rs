@@ -19,7 +19,7 @@ const OPERATORS: [(&str, &str); 5] = [
     ("executorch_prim::gt", "Scalar"),
 ];
 
-/// A method of one chain in the making.
+/// A method of one chain under construction.
 #[derive(Default)]
 struct Plan {
     values: Vec<Value>,

@@ -68,7 +68,7 @@ pub trait Backend: Send + Sync {
     }
 
     /// Makes a delegate from its payload. Payload bytes live as long as a clone of `processed`
-    /// does; a backend that has copied what it needs lets go of it.
+    /// does; a backend that has copied what it needs drops it.
     fn init(
         &self,
         ctx: &BackendInitContext<'_>,
