@@ -43,7 +43,7 @@ impl Archive {
                 let start = usize::try_from(start).ok()?;
                 Some(start..start.checked_add(usize::try_from(entry.compressed_size()).ok()?)?)
             });
-            let Some(range) = end.filter(|range| range.end <= (*bytes).as_ref().len()) else {
+            let Some(range) = end.filter(|range| range.end <= bytes.bytes().len()) else {
                 return Err(Error::archive(name, "its bytes reach beyond the end of the file"));
             };
             let is_stored = entry.compression() == CompressionMethod::Stored && !entry.encrypted();
@@ -101,7 +101,7 @@ impl Archive {
 
 impl RecordBytes {
     pub(super) fn data(&self) -> &[u8] {
-        (*self.bytes).as_ref().get(self.range.clone()).unwrap_or_default()
+        self.bytes.bytes().get(self.range.clone()).unwrap_or_default()
     }
 }
 
@@ -111,7 +111,7 @@ pub fn is_archive(start: &[u8]) -> bool {
 }
 
 fn zip_of(bytes: &SharedBytes) -> Result<ZipArchive<Cursor<&[u8]>>> {
-    ZipArchive::new(Cursor::new((**bytes).as_ref())).map_err(broken)
+    ZipArchive::new(Cursor::new(bytes.bytes())).map_err(broken)
 }
 
 fn broken(error: zip::result::ZipError) -> Error {

@@ -234,7 +234,7 @@ pub struct ConstantTensor {
 impl ConstantTensor {
     /// The tensor's bytes.
     pub fn data(&self) -> &[u8] {
-        (*self.bytes).as_ref().get(self.range.clone()).unwrap_or_default()
+        self.bytes.bytes().get(self.range.clone()).unwrap_or_default()
     }
 }
 

@@ -74,7 +74,7 @@ pub trait Backend: Send + Sync {
     }
 
     /// Makes a delegate from its payload. Payload bytes live as long as a clone of `processed`
-    /// does; a backend that has copied what it needs lets go of it.
+    /// does; a backend that has copied what it needs drops it.
     ///
     /// A backend that knows the payload as a graph answers with a [`GraphDelegate`], whose nodes the runtime takes
     /// into the region of calls around it; any other delegate is opaque, and is called.

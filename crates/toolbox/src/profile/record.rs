@@ -102,7 +102,7 @@ struct Kept {
     done: Vec<Block>,
 }
 
-/// The spans of one thread, which nobody else touches until a block ends.
+/// The spans of one thread, which owns them until a block ends.
 struct Spans {
     thread: usize,
     spans: Vec<Span>,
@@ -130,7 +130,7 @@ impl Recorder {
         }
     }
 
-    /// A recorder that keeps so many executions and so many other spans, and leaves out what comes then.
+    /// A recorder that keeps at most so many executions and so many other spans, and drops later ones.
     pub fn with_limit(limit: usize) -> Self {
         Self { limit, ..Self::new(false) }
     }

@@ -5,7 +5,7 @@ use tensor::{AlignedBuffer, Result};
 
 /// Columns of a panel.
 pub(crate) const PANEL: usize = 16;
-/// Rows of which the last block of a panel is made, where it has as many: what a step of AMX takes.
+/// Long panels are padded to a multiple of so many rows: those of a step of AMX.
 const STEP: usize = 64;
 /// Rows of the last block of a short panel: what a step of 4-bit numbers takes.
 const SHORT_STEP: usize = 8;
@@ -36,7 +36,7 @@ pub struct Weights<'a> {
 
 /// Weights laid out once, for every level: panels of 16 columns, each a sequence of blocks in which four
 /// rows of each column lie together (of 4-bit numbers eight rows: four in the low halves of the bytes,
-/// the next four in the high ones). Columns and rows that are not there are zero.
+/// the next four in the high ones). Padding is zero.
 #[derive(Clone, Debug)]
 pub struct PackedWeights {
     data: AlignedBuffer,
@@ -169,7 +169,7 @@ impl PackedWeights {
         self.data.len() / self.panels().max(1)
     }
 
-    /// Rows of a panel, those that are not there included.
+    /// Rows of a panel, padding included.
     pub(super) fn depth(&self) -> usize {
         match self.bits {
             WeightBits::Eight => self.panel_step() / PANEL,
