@@ -201,9 +201,17 @@ pub(crate) fn backends() -> BackendRegistry {
     pteron::backend_registry()
 }
 
-/// Opens a file, or reads all of stdin for `-`.
+/// Opens a file, or reads all of stdin for `-`. A torch.export archive is compiled to a program in memory.
 pub(crate) fn open(file: &Path, mode: LoadMode) -> Result<Arc<dyn DataLoader>> {
-    Ok(toolbox::run::open(file, mode)?)
+    Ok(toolbox::run::open(file, mode).and_then(compiled)?)
+}
+
+/// The program that an archive compiles to; any other file as it is.
+pub(crate) fn compiled(loader: Arc<dyn DataLoader>) -> toolbox::Result<Arc<dyn DataLoader>> {
+    match pteron::compile::is_archive(&*loader)? {
+        true => Ok(pteron::compile::in_memory(&*loader, &pteron::kernel_registry())?),
+        false => Ok(loader),
+    }
 }
 
 /// Opens files of named data for `verb`.
@@ -282,7 +290,8 @@ impl OutputArg {
         self.output.as_deref().filter(|path| !paths::is_stdout(path))
     }
 
-    fn write_binary_with(&self, write: impl FnOnce(&mut dyn Write) -> Result) -> Result {
+    /// Writes a file, never to a terminal.
+    pub(crate) fn write_binary_with(&self, write: impl FnOnce(&mut dyn Write) -> Result) -> Result {
         if let Some(path) = self.path() {
             return write_file_with(path, write);
         }

@@ -75,6 +75,7 @@
 mod block;
 mod call;
 mod edit;
+pub mod exported;
 mod graph;
 mod node;
 mod print;

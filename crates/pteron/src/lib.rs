@@ -60,6 +60,7 @@
 //! | [`backend`] | who writes a delegate backend | |
 //! | [`trace`](mod@trace) | who wants to know what happens, and when | |
 //! | [`format`](mod@format) | who reads and writes `.pte`, `.ptd`, `.bpte` and ETDumps | |
+#![cfg_attr(feature = "compile", doc = "| [`compile`](mod@compile) | who has torch.export archives (`.pt2`) | `compile` |")]
 #![cfg_attr(feature = "bef", doc = "| [`bef`](mod@bef) | who has BEF programs | `bef` |")]
 #![cfg_attr(
     feature = "tools",
@@ -76,6 +77,8 @@
 pub mod backend;
 #[cfg(feature = "bef")]
 pub mod bef;
+#[cfg(feature = "compile")]
+pub mod compile;
 pub mod data;
 pub mod kernel;
 #[cfg(feature = "tools")]
@@ -134,7 +137,15 @@ pub fn load_options() -> LoadOptions {
     LoadOptions::new(Arc::clone(&kernels)).backends(backends_of(kernels))
 }
 
-/// Opens a program with [`load_options`].
+/// Opens a program with [`load_options`]. With the feature `compile`, a torch.export archive (`.pt2`) is one too: it is
+/// compiled in memory.
 pub fn open(path: impl AsRef<Path>) -> Result<Module> {
+    #[cfg(feature = "compile")]
+    {
+        let loader: Arc<dyn DataLoader> = Arc::new(FileLoader::open(&path)?);
+        if compile::is_archive(&*loader)? {
+            return Module::load(compile::in_memory(&*loader, &kernel_registry())?, load_options());
+        }
+    }
     Module::open(path, load_options())
 }

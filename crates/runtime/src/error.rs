@@ -39,6 +39,14 @@ pub enum Error {
         /// What is wrong, and where.
         source: Box<format::Error>,
     },
+    /// An archive that is compiled when it is opened, and cannot be.
+    #[error("cannot compile {file}")]
+    Compile {
+        /// The file's name.
+        file: String,
+        /// Why not.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
     /// A bound of [`Limits`](crate::Limits) was met.
     #[error("{what} needs {needed}, the limit is {limit}; raise `Limits::{field}` if that is intended")]
     Limit {

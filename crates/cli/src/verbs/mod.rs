@@ -45,6 +45,7 @@ verbs! {
     verify => Verify,
     profile => Profile,
     compare => Compare,
+    compile => Compile,
     bundle => Bundle,
     ops => Ops,
     translate => Translate,

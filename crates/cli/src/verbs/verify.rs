@@ -54,6 +54,9 @@ pub(crate) struct Opts {
     /// machine has, on one thread and on two
     #[arg(long, conflicts_with_all = ["threads", "isa", "no_prepare"])]
     matrix: bool,
+    /// Run the torch.export archives (.pt2) beside the programs of the cases instead of them
+    #[arg(long)]
+    archives: bool,
     /// Print JSON: the counts, and the outcome of every case
     #[arg(long)]
     json: bool,
@@ -72,6 +75,9 @@ impl Opts {
         for path in &self.cases {
             cases.extend(verify::find(path)?);
         }
+        if self.archives {
+            cases = cases.iter().flat_map(Case::of_archives).collect();
+        }
         let mut backends = general::backends();
         if self.demo_backends {
             backends.register(DemoBackend).map_err(|e| Failure::Failed(Box::new(e)))?;
@@ -83,7 +89,8 @@ impl Opts {
         let mut reports = Vec::new();
         for setting in &settings {
             let load = setting.apply(&load);
-            let options = Options { load, undelegated: self.undelegated, atol: self.atol, rtol: self.rtol };
+            let convert = Some(general::compiled as fn(_) -> _);
+            let options = Options { load, undelegated: self.undelegated, atol: self.atol, rtol: self.rtol, convert };
             let way = if self.matrix { format!("{setting}: ") } else { String::new() };
             let (counts, outcomes) = self.check(&cases, &options, &way, general)?;
             total.merge(counts);

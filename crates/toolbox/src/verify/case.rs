@@ -269,6 +269,23 @@ pub fn find(path: &Path) -> Result<Vec<Case>> {
     Ok(found.iter().map(|f| read(f)).collect::<Result<Vec<_>>>()?.into_iter().flatten().collect())
 }
 
+impl Case {
+    /// The same case with the archives (`.pt2`) of the same model that lie beside its program in its place, each of
+    /// them a case. Weights are in the archives.
+    pub fn of_archives(&self) -> Vec<Case> {
+        let Some(program) = &self.program else { return Vec::new() };
+        let stem = program.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        let archive = |suffix: &str| program.with_file_name(format!("{stem}{suffix}.pt2"));
+        let there = ["", "_core"].into_iter().map(archive).filter(|path| path.is_file());
+        let case = |path: PathBuf| {
+            let file = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            let name = format!("{}/{file}", self.name);
+            Case { name, program: Some(path), data: Vec::new(), ..self.clone() }
+        };
+        there.map(case).collect()
+    }
+}
+
 /// Reads the cases of a folder, or of a `case.json` or `cases.json` file.
 pub fn read(path: &Path) -> Result<Vec<Case>> {
     let file = if path.is_dir() {

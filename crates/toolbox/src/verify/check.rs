@@ -6,9 +6,10 @@ use crate::bundle::{self, Bundle};
 use crate::run::{LoadMode, open_data};
 use crate::{Error, Result, one_line};
 use operator::EValue;
-use runtime::{LoadOptions, Module, NamedDataMap, Program, PtdDataMap};
+use runtime::{DataLoader, LoadOptions, Module, NamedDataMap, Program, PtdDataMap};
 use serde::Serialize;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use tensor::Tensor;
 
 /// How to run cases.
@@ -22,6 +23,8 @@ pub struct Options {
     pub atol: Option<f64>,
     /// An `rtol` that stands in the place of all others.
     pub rtol: Option<f64>,
+    /// What makes a program of a file that is none, such as an archive.
+    pub convert: Option<fn(Arc<dyn DataLoader>) -> Result<Arc<dyn DataLoader>>>,
 }
 
 /// What came of a case.
@@ -208,6 +211,7 @@ fn open(case: &Case, options: &Options) -> Result<Module> {
     let mut load = options.load.clone();
     load.data = open_data(&case.data, LoadMode::File, &load.limits)?;
     let loader = crate::run::open(path, LoadMode::File)?;
+    let loader = options.convert.map_or(Ok(Arc::clone(&loader)), |convert| convert(loader))?;
     let program = match bundle::is_one(&*loader)? {
         true => Bundle::open(&*loader, &load.limits)?.program(),
         false => loader,

@@ -1,0 +1,149 @@
+//! The whole way, from an archive to a program file.
+
+use crate::emit::{EmitOptions, blob, emit};
+use crate::{Error, OperatorTable, Result, passes, pt2};
+use format::container::Blob;
+use format::pte::{Builder, Prepared};
+use ir::SharedBytes;
+use ir::exported::{ExportedProgram, TensorSpec, VarId};
+use std::collections::{BTreeMap, HashMap};
+
+/// How to compile.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// To what tensors in arenas are aligned, in bytes.
+    pub alignment: u64,
+    /// To what segments of the file are aligned, in bytes.
+    pub segment_alignment: u64,
+    /// Keep the line of source code of every instruction in the file.
+    pub source_frames: bool,
+    /// Look weights up by name in another file.
+    pub external_data: bool,
+    /// The models to compile; all of them if none is named.
+    pub methods: Vec<String>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            alignment: 16,
+            segment_alignment: format::pte::DEFAULT_SEGMENT_ALIGNMENT,
+            source_frames: false,
+            external_data: false,
+            methods: Vec::new(),
+        }
+    }
+}
+
+/// A compiled program, ready to be written. Weights are read from the archive when it is.
+pub struct Compiled {
+    /// The program.
+    pub program: Prepared<'static>,
+    /// Weights that the program looks up elsewhere, by name; empty unless that was asked for.
+    pub external: Vec<ExternalTensor>,
+    /// What each method came to.
+    pub methods: Vec<MethodSummary>,
+}
+
+/// A weight outside the program.
+pub struct ExternalTensor {
+    /// The name under which it is looked up.
+    pub name: String,
+    /// Type and sizes.
+    pub spec: TensorSpec,
+    /// Its bytes.
+    pub blob: Blob<'static>,
+}
+
+/// What a method came to.
+#[derive(Debug, Clone)]
+pub struct MethodSummary {
+    /// Its name.
+    pub name: String,
+    /// How often each operator is called.
+    pub operators: BTreeMap<String, usize>,
+    /// Bytes of memory that it plans for tensors.
+    pub arena_bytes: u64,
+    /// Bytes of its constants, each counted once.
+    pub constant_bytes: u64,
+}
+
+/// What is told while a program is compiled: the method, the pass that has ended, and the program after it.
+pub type Watch<'w> = &'w mut dyn FnMut(&str, &str, &ExportedProgram);
+
+/// Compiles an archive into a program that calls operators of a table.
+///
+/// # Errors
+/// What is wrong with the archive, or which nodes cannot be compiled, and at which lines of the model they come from.
+pub fn compile(bytes: SharedBytes, table: &OperatorTable, options: &Options, watch: Watch<'_>) -> Result<Compiled> {
+    let mut programs = pt2::read(bytes)?;
+    if !options.methods.is_empty() {
+        for name in &options.methods {
+            if !programs.iter().any(|p| p.name == *name) {
+                let like = operator::did_you_mean(name, programs.iter().map(|p| p.name.as_str()));
+                return Err(Error::Option(format!("the archive has no model `{name}`{like}")));
+            }
+        }
+        programs.retain(|p| options.methods.contains(&p.name));
+    }
+    programs.sort_by(|a, b| a.name.cmp(&b.name));
+    let emit_options = EmitOptions {
+        source_frames: options.source_frames,
+        alignment: check_alignment("alignment", options.alignment)?,
+        external: options.external_data,
+    };
+    let mut builder = Builder {
+        segment_alignment: check_alignment("segment alignment", options.segment_alignment)?,
+        ..Builder::default()
+    };
+    let (mut methods, mut external) = (Vec::new(), Vec::new());
+    let mut named: HashMap<String, usize> = HashMap::new();
+    for program in &mut programs {
+        let name = program.name.clone();
+        passes::run(program, table, &mut |pass, program| watch(&name, pass, program))?;
+        let mut keys = Vec::new();
+        let summary = emit(program, table, emit_options, &mut builder, &mut keys)?;
+        for (key, var) in keys {
+            add_external(program, key, var, &mut external, &mut named)?;
+        }
+        methods.push(MethodSummary {
+            name,
+            operators: summary.operators.into_iter().collect(),
+            arena_bytes: summary.arena_bytes,
+            constant_bytes: constant_bytes(program),
+        });
+    }
+    Ok(Compiled { program: builder.finish()?.prepare()?, external, methods })
+}
+
+fn add_external(
+    program: &ExportedProgram,
+    key: String,
+    var: VarId,
+    external: &mut Vec<ExternalTensor>,
+    named: &mut HashMap<String, usize>,
+) -> Result<()> {
+    let (Some(spec), Some(data)) = (program.spec(var), program.constants.get(&var)) else { return Ok(()) };
+    let blob = blob(data);
+    if let Some(&at) = named.get(&key) {
+        let other: &ExternalTensor = &external[at];
+        if other.spec == *spec && other.blob.digest()? == blob.digest()? {
+            return Ok(());
+        }
+        return Err(Error::Option(format!("two models of the archive have different weights named `{key}`")));
+    }
+    named.insert(key.clone(), external.len());
+    external.push(ExternalTensor { name: key, spec: spec.clone(), blob });
+    Ok(())
+}
+
+fn constant_bytes(program: &ExportedProgram) -> u64 {
+    program.constants.values().map(|c| c.range.len() as u64).sum()
+}
+
+fn check_alignment(what: &str, alignment: u64) -> Result<u64> {
+    if alignment.is_power_of_two() && alignment <= 1 << 30 {
+        return Ok(alignment);
+    }
+    Err(Error::Option(format!("the {what} {alignment} is no power of two of at most 2^30")))
+}

@@ -1,0 +1,88 @@
+//! Attention.
+
+use super::Table;
+use super::When::NoKernel;
+use super::nn::{safe_softmax, softmax_last};
+use super::product::product;
+use crate::Result;
+use crate::rewrite::{Outcome, Rewriter};
+use ir::exported::{Argument, ExportedNode, Size, SymOp, TensorSpec, VarId};
+use tensor::{Scalar, ScalarType};
+
+pub(super) const RULES: Table = &[
+    ("aten.scaled_dot_product_attention", NoKernel, attention),
+    ("aten._scaled_dot_product_flash_attention_for_cpu", NoKernel, attention),
+    ("aten._scaled_dot_product_efficient_attention", NoKernel, attention),
+    ("aten._scaled_dot_product_attention_math", NoKernel, attention),
+];
+
+/// `softmax(q k^T scale + mask) v`. Both factors of the product carry the root of the scale, as in PyTorch, so that
+/// half precision does not overflow.
+fn attention(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let (q, k, v) = (cx.tensor(node, "query")?, cx.tensor(node, "key")?, cx.tensor(node, "value")?);
+    if cx.float(node, "dropout_p", 0.0)? > 0.0 {
+        return cx.wrong(node, "an attention with dropout: export the model after `model.eval()`");
+    }
+    let spec = cx.spec(node, q)?;
+    let Some(width) = spec.sizes.last().and_then(Size::known) else {
+        return cx.wrong(node, "the size of its heads is not known");
+    };
+    let scale = cx.float(node, "scale", 1.0 / (width as f64).sqrt())?;
+    let (k, v) = match cx.bool(node, "enable_gqa", false)? {
+        true => (grouped(cx, node, k, &spec)?, grouped(cx, node, v, &spec)?),
+        false => (k, v),
+    };
+    let root = scale.abs().sqrt();
+    let q = cx.binary("aten.mul.Tensor", q, if scale < 0.0 { -root } else { root });
+    let k = cx.transposed(k);
+    let k = cx.binary("aten.mul.Tensor", k, root);
+    let scores = product(cx, node, q, k)?;
+    let mask = cx.optional_tensor(node, "attn_mask");
+    let weights = match mask {
+        Some(mask) => {
+            let masked = masked(cx, scores, mask)?;
+            safe_softmax(cx, masked, -1)?
+        }
+        None if cx.bool(node, "is_causal", false)? => {
+            let sizes = cx.of(scores).sizes;
+            let square = sizes[sizes.len() - 2..].to_vec();
+            let ones = cx.filled(node, square.clone(), Argument::Bool(true), ScalarType::Bool)?;
+            let args = vec![("self", Argument::Var(ones)), ("diagonal", Argument::Int(0))];
+            let mask = cx.emit("aten.tril.default", args, TensorSpec::contiguous(ScalarType::Bool, square));
+            let masked = masked(cx, scores, mask)?;
+            softmax_last(cx, masked)
+        }
+        None => softmax_last(cx, scores),
+    };
+    let attended = product(cx, node, weights, v)?;
+    let want = cx.result(node)?.sizes;
+    let new = cx.view(node, attended, want)?;
+    cx.done(node, new)
+}
+
+fn masked(cx: &mut Rewriter<'_>, scores: VarId, mask: VarId) -> Result<VarId> {
+    let spec = cx.of(mask);
+    if spec.dtype != ScalarType::Bool {
+        return Ok(cx.binary("aten.add.Tensor", scores, mask));
+    }
+    let dtype = cx.of(scores).dtype;
+    let low = cx.number(Scalar::Double(f64::NEG_INFINITY), dtype)?;
+    Ok(cx.choose(mask, scores, low))
+}
+
+/// Keys or values repeated for every head of the queries.
+fn grouped(cx: &mut Rewriter<'_>, node: &ExportedNode, x: VarId, query: &TensorSpec) -> Result<VarId> {
+    let spec = cx.of(x);
+    let dim = spec.rank() - 3;
+    if spec.sizes[dim] == query.sizes[dim] {
+        return Ok(x);
+    }
+    let repeats = query.sizes[dim].combine(SymOp::FloorDiv, &spec.sizes[dim]);
+    let wide = cx.unsqueeze(node, x, dim + 1)?;
+    let mut sizes = cx.of(wide).sizes;
+    sizes[dim + 1] = repeats;
+    let expanded = cx.expand(node, wide, sizes)?;
+    let mut sizes = spec.sizes;
+    sizes[dim] = query.sizes[dim].clone();
+    cx.view(node, expanded, sizes)
+}

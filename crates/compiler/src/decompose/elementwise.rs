@@ -1,0 +1,561 @@
+//! Activations, arithmetic, comparisons and choices.
+
+use super::Table;
+use super::When::{Always, NoKernel};
+use crate::Result;
+use crate::dtypes::result_type;
+use crate::operators::OperatorTable;
+use crate::rewrite::{Outcome, Rewriter};
+use ir::exported::{Argument, ExportedNode, VarId};
+use tensor::{Scalar, ScalarType};
+
+pub(super) const RULES: Table = &[
+    ("aten.relu6", Always, relu6),
+    ("aten.silu", NoKernel, silu),
+    ("aten.mish", NoKernel, mish),
+    ("aten.hardswish", NoKernel, hardswish),
+    ("aten.hardsigmoid", NoKernel, hardsigmoid),
+    ("aten.softplus", NoKernel, softplus),
+    ("aten.softsign", NoKernel, softsign),
+    ("aten.log_sigmoid", NoKernel, log_sigmoid),
+    ("aten.tanhshrink", NoKernel, tanhshrink),
+    ("aten.hardshrink", NoKernel, hardshrink),
+    ("aten.softshrink", NoKernel, softshrink),
+    ("aten.threshold", NoKernel, threshold),
+    ("aten.selu", NoKernel, selu),
+    ("aten.celu", NoKernel, celu),
+    ("aten.prelu", NoKernel, prelu),
+    ("aten._prelu_kernel", NoKernel, prelu_kernel),
+    ("aten.square", NoKernel, square),
+    ("aten.rsub", NoKernel, rsub),
+    ("aten.addcmul", NoKernel, addc),
+    ("aten.addcdiv", NoKernel, addc),
+    ("aten.lerp", NoKernel, lerp),
+    ("aten.clamp_min", NoKernel, clamp_one_side),
+    ("aten.clamp_max", NoKernel, clamp_one_side),
+    ("aten.clip", Always, clip),
+    ("aten.exp2", NoKernel, exp2),
+    ("aten.erfc", NoKernel, erfc),
+    ("aten.frac", NoKernel, frac),
+    ("aten.isfinite", NoKernel, isfinite),
+    ("aten.sgn", NoKernel, sgn),
+    ("aten.xlogy", NoKernel, xlogy),
+    ("aten.nan_to_num", NoKernel, nan_to_num),
+    ("aten.logaddexp", NoKernel, logaddexp),
+    ("aten.__or__", Always, or),
+    ("aten.__and__", Always, and),
+    ("aten.__xor__", Always, xor),
+    ("aten.__lshift__", Always, shift_left),
+    ("aten.__rshift__", Always, shift_right),
+    ("aten.true_divide", Always, divide),
+    ("aten.divide", Always, divide),
+    ("aten.multiply", Always, multiply),
+    ("aten.subtract", Always, subtract),
+    ("aten.greater", Always, greater),
+    ("aten.less", Always, less),
+    ("aten.absolute", Always, absolute),
+    ("aten.negative", Always, negative),
+    ("aten.not_equal", Always, not_equal),
+    ("aten.masked_fill", NoKernel, masked_fill),
+    ("aten.where", NoKernel, choose),
+    ("aten.max", NoKernel, maximum),
+    ("aten.min", NoKernel, minimum),
+    ("aten.fmax", NoKernel, maximum),
+    ("aten.fmin", NoKernel, minimum),
+    ("aten.hypot", NoKernel, hypot),
+    ("aten.deg2rad", NoKernel, degrees),
+    ("aten.rad2deg", NoKernel, degrees),
+];
+
+/// Where a kernel would take the node if its numbers were tensors, makes them constants.
+pub(super) fn with_tensors(cx: &mut Rewriter<'_>, node: &ExportedNode, table: &OperatorTable) -> Result<Outcome> {
+    let is_number = |a: &Argument| matches!(a, Argument::Int(_) | Argument::Float(_) | Argument::Bool(_));
+    let operand = |name: &str| matches!(name, "self" | "other" | "exponent" | "input" | "value");
+    if !node.args.iter().any(|(name, arg)| operand(name) && is_number(arg)) {
+        return Ok(Outcome::Kept);
+    }
+    let dtype = result_type(cx.program, node.args.iter().filter(|(n, _)| operand(n)).map(|(_, a)| a));
+    let Some(dtype) = dtype else { return Ok(Outcome::Kept) };
+    let mut probe = node.clone();
+    for (_, arg) in probe.args.iter_mut().filter(|(n, _)| operand(n)) {
+        let number = match arg {
+            Argument::Int(v) => Scalar::Int(*v),
+            Argument::Float(v) => Scalar::Double(*v),
+            Argument::Bool(v) => Scalar::Bool(*v),
+            _ => continue,
+        };
+        *arg = Argument::Var(cx.number(number, dtype)?);
+    }
+    let base = probe.target.rsplit_once('.').map_or(&*probe.target, |(base, _)| base).to_owned();
+    probe.target = format!("{base}.Tensor").into();
+    if table.select(cx.program, &probe).is_none() {
+        return Ok(Outcome::Kept);
+    }
+    cx.put(probe);
+    Ok(Outcome::Replaced)
+}
+
+fn x_of(cx: &Rewriter<'_>, node: &ExportedNode) -> Result<VarId> {
+    match cx.optional_tensor(node, "self") {
+        Some(x) => Ok(x),
+        None => cx.tensor(node, "input"),
+    }
+}
+
+/// The arguments under another target.
+fn renamed(cx: &mut Rewriter<'_>, node: &ExportedNode, target: &str) -> Result<Outcome> {
+    let overload = node.target.rsplit_once('.').map_or("default", |(_, o)| o);
+    let mut same = node.clone();
+    same.target = format!("{target}.{overload}").into();
+    cx.put(same);
+    Ok(Outcome::Replaced)
+}
+
+macro_rules! renames {
+    ($($rule:ident => $target:literal;)*) => {
+        $(fn $rule(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+            renamed(cx, node, $target)
+        })*
+    };
+}
+
+renames! {
+    or => "aten.bitwise_or";
+    and => "aten.bitwise_and";
+    xor => "aten.bitwise_xor";
+    shift_left => "aten.bitwise_left_shift";
+    shift_right => "aten.bitwise_right_shift";
+    divide => "aten.div";
+    multiply => "aten.mul";
+    subtract => "aten.sub";
+    greater => "aten.gt";
+    less => "aten.lt";
+    absolute => "aten.abs";
+    negative => "aten.neg";
+    not_equal => "aten.ne";
+    clip => "aten.clamp";
+}
+
+fn clamped(cx: &mut Rewriter<'_>, x: VarId, low: Option<f64>, high: Option<f64>) -> VarId {
+    let spec = cx.of(x);
+    let arg = |v: Option<f64>| v.map_or(Argument::None, Argument::Float);
+    let args = vec![("self", Argument::Var(x)), ("min", arg(low)), ("max", arg(high))];
+    cx.emit("aten.clamp.default", args, spec)
+}
+
+fn relu6(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let x = x_of(cx, node)?;
+    let args =
+        vec![("self", Argument::Var(x)), ("min_val", Argument::Float(0.0)), ("max_val", Argument::Float(6.0))];
+    Ok(cx.retarget(node, "aten.hardtanh.default", args))
+}
+
+/// Half precision computes an activation of several operators in f32, as PyTorch's kernel does.
+fn widened(
+    cx: &mut Rewriter<'_>,
+    node: &ExportedNode,
+    f: impl FnOnce(&mut Rewriter<'_>, VarId) -> Result<VarId>,
+) -> Result<Outcome> {
+    let x = x_of(cx, node)?;
+    let dtype = cx.spec(node, x)?.dtype;
+    let is_half = matches!(dtype, ScalarType::Half | ScalarType::BFloat16);
+    let wide = if is_half { cx.cast(x, ScalarType::Float) } else { x };
+    let y = f(cx, wide)?;
+    let want = cx.result(node)?.dtype;
+    let new = cx.cast(y, want);
+    cx.done(node, new)
+}
+
+fn silu(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    widened(cx, node, |cx, x| {
+        let gate = cx.unary("aten.sigmoid.default", x);
+        Ok(cx.binary("aten.mul.Tensor", x, gate))
+    })
+}
+
+/// `log(1 + e^x)` without overflow: `max(x, 0) + log1p(e^-|x|)`.
+fn log1p_exp(cx: &mut Rewriter<'_>, x: VarId) -> VarId {
+    let size = cx.unary("aten.abs.default", x);
+    let down = cx.unary("aten.neg.default", size);
+    let power = cx.unary("aten.exp.default", down);
+    let log = cx.unary("aten.log1p.default", power);
+    let positive = cx.unary("aten.relu.default", x);
+    cx.binary("aten.add.Tensor", positive, log)
+}
+
+fn mish(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    widened(cx, node, |cx, x| {
+        let plus = log1p_exp(cx, x);
+        let tanh = cx.unary("aten.tanh.default", plus);
+        Ok(cx.binary("aten.mul.Tensor", x, tanh))
+    })
+}
+
+fn hard_gate(cx: &mut Rewriter<'_>, x: VarId) -> VarId {
+    let moved = cx.binary("aten.add.Tensor", x, 3.0);
+    clamped(cx, moved, Some(0.0), Some(6.0))
+}
+
+fn hardswish(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    widened(cx, node, |cx, x| {
+        let gate = hard_gate(cx, x);
+        let product = cx.binary("aten.mul.Tensor", x, gate);
+        Ok(cx.binary("aten.div.Tensor", product, 6.0))
+    })
+}
+
+fn hardsigmoid(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    widened(cx, node, |cx, x| {
+        let gate = hard_gate(cx, x);
+        Ok(cx.binary("aten.div.Tensor", gate, 6.0))
+    })
+}
+
+fn softplus(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let (beta, threshold) = (cx.float(node, "beta", 1.0)?, cx.float(node, "threshold", 20.0)?);
+    widened(cx, node, |cx, x| {
+        let scaled = if beta == 1.0 { x } else { cx.binary("aten.mul.Tensor", x, beta) };
+        let log = log1p_exp(cx, scaled);
+        let soft = if beta == 1.0 { log } else { cx.binary("aten.div.Tensor", log, beta) };
+        let linear = cx.compare("aten.gt.Scalar", scaled, threshold);
+        Ok(cx.choose(linear, x, soft))
+    })
+}
+
+fn softsign(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    widened(cx, node, |cx, x| {
+        let size = cx.unary("aten.abs.default", x);
+        let more = cx.binary("aten.add.Tensor", size, 1.0);
+        Ok(cx.binary("aten.div.Tensor", x, more))
+    })
+}
+
+fn log_sigmoid(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    widened(cx, node, |cx, x| {
+        let down = cx.unary("aten.neg.default", x);
+        let log = log1p_exp(cx, down);
+        Ok(cx.unary("aten.neg.default", log))
+    })
+}
+
+fn tanhshrink(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    widened(cx, node, |cx, x| {
+        let tanh = cx.unary("aten.tanh.default", x);
+        Ok(cx.binary("aten.sub.Tensor", x, tanh))
+    })
+}
+
+fn zero_like(cx: &mut Rewriter<'_>, x: VarId) -> Result<VarId> {
+    let dtype = cx.of(x).dtype;
+    cx.number(Scalar::Double(0.0), dtype)
+}
+
+fn hardshrink(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let x = x_of(cx, node)?;
+    let lambda = cx.float(node, "lambd", 0.5)?;
+    let size = cx.unary("aten.abs.default", x);
+    let inside = cx.compare("aten.le.Scalar", size, lambda);
+    let zero = zero_like(cx, x)?;
+    let new = cx.choose(inside, zero, x);
+    cx.done(node, new)
+}
+
+fn softshrink(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let x = x_of(cx, node)?;
+    let lambda = cx.float(node, "lambd", 0.5)?;
+    let bounded = clamped(cx, x, Some(-lambda), Some(lambda));
+    let new = cx.binary("aten.sub.Tensor", x, bounded);
+    cx.done(node, new)
+}
+
+fn threshold(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let x = x_of(cx, node)?;
+    let (threshold, value) = (cx.float(node, "threshold", 0.0)?, cx.float(node, "value", 0.0)?);
+    let dtype = cx.spec(node, x)?.dtype;
+    let below = cx.compare("aten.le.Scalar", x, threshold);
+    let value = cx.number(Scalar::Double(value), dtype)?;
+    let new = cx.choose(below, value, x);
+    cx.done(node, new)
+}
+
+fn elu(cx: &mut Rewriter<'_>, x: VarId, (alpha, scale, input_scale): (f64, f64, f64)) -> VarId {
+    let spec = cx.of(x);
+    let args = vec![
+        ("self", Argument::Var(x)),
+        ("alpha", Argument::Float(alpha)),
+        ("scale", Argument::Float(scale)),
+        ("input_scale", Argument::Float(input_scale)),
+    ];
+    cx.emit("aten.elu.default", args, spec)
+}
+
+fn selu(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let x = x_of(cx, node)?;
+    let new = elu(cx, x, (1.673_263_242_354_377_2, 1.050_700_987_355_480_5, 1.0));
+    cx.done(node, new)
+}
+
+fn celu(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let (x, alpha) = (x_of(cx, node)?, cx.float(node, "alpha", 1.0)?);
+    let new = elu(cx, x, (alpha, 1.0, 1.0 / alpha));
+    cx.done(node, new)
+}
+
+/// The weight of a channel stands at dimension 1.
+fn prelu(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let (x, weight) = (x_of(cx, node)?, cx.tensor(node, "weight")?);
+    let (spec, w) = (cx.spec(node, x)?, cx.spec(node, weight)?);
+    let mut sizes = vec![1.into(); spec.rank().max(1)];
+    if w.rank() == 1 && spec.rank() > 1 {
+        sizes[1] = w.sizes[0].clone();
+    }
+    let weight = cx.view(node, weight, if w.rank() == 0 || spec.rank() > 1 { sizes } else { w.sizes })?;
+    prelu_with(cx, node, x, weight)
+}
+
+fn prelu_kernel(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let (x, weight) = (x_of(cx, node)?, cx.tensor(node, "weight")?);
+    prelu_with(cx, node, x, weight)
+}
+
+fn prelu_with(cx: &mut Rewriter<'_>, node: &ExportedNode, x: VarId, weight: VarId) -> Result<Outcome> {
+    let positive = cx.compare("aten.gt.Scalar", x, 0.0);
+    let scaled = cx.binary("aten.mul.Tensor", weight, x);
+    let new = cx.choose(positive, x, scaled);
+    cx.done(node, new)
+}
+
+fn square(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let x = x_of(cx, node)?;
+    let new = cx.binary("aten.mul.Tensor", x, x);
+    cx.done(node, new)
+}
+
+/// `other - alpha * self`.
+fn rsub(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let (x, alpha) = (x_of(cx, node)?, node.arg("alpha").cloned().unwrap_or(Argument::Int(1)));
+    match node.arg("other") {
+        Some(&Argument::Var(other)) => {
+            let args = vec![("self", Argument::Var(other)), ("other", Argument::Var(x)), ("alpha", alpha)];
+            Ok(cx.retarget(node, "aten.sub.Tensor", args))
+        }
+        Some(Argument::Int(v)) => {
+            let (v, want) = (*v, cx.result(node)?.dtype);
+            let down = cx.unary("aten.neg.default", x);
+            let scaled = if alpha == Argument::Int(1) { down } else { scaled(cx, down, &alpha) };
+            let sum = cx.binary("aten.add.Tensor", scaled, v);
+            let new = cx.cast(sum, want);
+            cx.done(node, new)
+        }
+        Some(Argument::Float(v)) => {
+            let (v, want) = (*v, cx.result(node)?.dtype);
+            let x = cx.cast(x, want);
+            let down = cx.unary("aten.neg.default", x);
+            let scaled = if alpha == Argument::Int(1) { down } else { scaled(cx, down, &alpha) };
+            let new = cx.binary("aten.add.Tensor", scaled, v);
+            cx.done(node, new)
+        }
+        _ => cx.wrong(node, "it has no `other`"),
+    }
+}
+
+fn scaled(cx: &mut Rewriter<'_>, x: VarId, by: &Argument) -> VarId {
+    let spec = cx.of(x);
+    cx.emit("aten.mul.Tensor", vec![("self", Argument::Var(x)), ("other", by.clone())], spec)
+}
+
+/// `self + value * tensor1 (* or /) tensor2`.
+fn addc(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let (a, b) = (cx.tensor(node, "tensor1")?, cx.tensor(node, "tensor2")?);
+    let target = if node.target.starts_with("aten.addcmul") { "aten.mul.Tensor" } else { "aten.div.Tensor" };
+    let term = cx.binary(target, a, b);
+    let value = node.arg("value").cloned().unwrap_or(Argument::Int(1));
+    let args =
+        vec![("self", Argument::Var(x_of(cx, node)?)), ("other", Argument::Var(term)), ("alpha", value)];
+    Ok(cx.retarget(node, "aten.add.Tensor", args))
+}
+
+/// `self + weight * (end - self)`.
+fn lerp(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let (x, end) = (x_of(cx, node)?, cx.tensor(node, "end")?);
+    let way = cx.binary("aten.sub.Tensor", end, x);
+    let part = match node.arg("weight") {
+        Some(&Argument::Var(w)) => cx.binary("aten.mul.Tensor", way, w),
+        Some(weight) => {
+            let weight = weight.clone();
+            scaled(cx, way, &weight)
+        }
+        None => return cx.wrong(node, "it has no `weight`"),
+    };
+    let new = cx.binary("aten.add.Tensor", x, part);
+    cx.done(node, new)
+}
+
+fn clamp_one_side(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let is_min = node.target.starts_with("aten.clamp_min");
+    let name = if is_min { "min" } else { "max" };
+    let x = Argument::Var(x_of(cx, node)?);
+    let Some(bound) = node.arg(name).cloned() else { return cx.wrong(node, "it has no bound") };
+    if bound.var().is_some_and(|v| cx.program.spec(v).is_some()) {
+        let target = if is_min { "aten.maximum.default" } else { "aten.minimum.default" };
+        return Ok(cx.retarget(node, target, vec![("self", x), ("other", bound)]));
+    }
+    Ok(cx.retarget(node, "aten.clamp.default", vec![("self", x), (name, bound)]))
+}
+
+fn exp2(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    widened(cx, node, |cx, x| {
+        let scaled = cx.binary("aten.mul.Tensor", x, std::f64::consts::LN_2);
+        Ok(cx.unary("aten.exp.default", scaled))
+    })
+}
+
+fn erfc(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    widened(cx, node, |cx, x| {
+        let erf = cx.unary("aten.erf.default", x);
+        let down = cx.unary("aten.neg.default", erf);
+        Ok(cx.binary("aten.add.Tensor", down, 1.0))
+    })
+}
+
+fn frac(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let x = x_of(cx, node)?;
+    let whole = cx.unary("aten.trunc.default", x);
+    let new = cx.binary("aten.sub.Tensor", x, whole);
+    cx.done(node, new)
+}
+
+/// `|x| < inf`, which no NaN is.
+fn isfinite(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let x = x_of(cx, node)?;
+    if !cx.spec(node, x)?.dtype.is_floating() {
+        let sizes = cx.result(node)?.sizes;
+        let new = cx.filled(node, sizes, Argument::Bool(true), ScalarType::Bool)?;
+        return cx.done(node, new);
+    }
+    let size = cx.unary("aten.abs.default", x);
+    let new = cx.compare("aten.lt.Scalar", size, f64::INFINITY);
+    cx.done(node, new)
+}
+
+fn sgn(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let x = x_of(cx, node)?;
+    Ok(cx.retarget(node, "aten.sign.default", vec![("self", Argument::Var(x))]))
+}
+
+/// `x * log(y)`, 0 where x is 0 and y no NaN.
+fn xlogy(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let (Some(x), Some(y)) = (cx.optional_tensor(node, "self"), cx.optional_tensor(node, "other")) else {
+        return Ok(Outcome::Kept);
+    };
+    let log = cx.unary("aten.log.default", y);
+    let product = cx.binary("aten.mul.Tensor", x, log);
+    let none = cx.compare("aten.eq.Scalar", x, 0.0);
+    let defined = cx.compare("aten.eq.Tensor", y, y);
+    let zero = cx.binary("aten.logical_and.default", none, defined);
+    let nothing = zero_like(cx, product)?;
+    let new = cx.choose(zero, nothing, product);
+    cx.done(node, new)
+}
+
+fn nan_to_num(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let x = x_of(cx, node)?;
+    let dtype = cx.spec(node, x)?.dtype;
+    let most = match dtype {
+        ScalarType::Half => 65504.0,
+        ScalarType::BFloat16 => 3.389_531_389_251_535_5e38,
+        ScalarType::Float => f64::from(f32::MAX),
+        ScalarType::Double => f64::MAX,
+        _ => return cx.done(node, x),
+    };
+    let nan = cx.float(node, "nan", 0.0)?;
+    let (high, low) = (cx.float(node, "posinf", most)?, cx.float(node, "neginf", -most)?);
+    let mut value = x;
+    for (test, replacement) in [(f64::INFINITY, high), (f64::NEG_INFINITY, low)] {
+        let found = cx.compare("aten.eq.Scalar", x, test);
+        let number = cx.number(Scalar::Double(replacement), dtype)?;
+        value = cx.choose(found, number, value);
+    }
+    let is_nan = cx.compare("aten.ne.Tensor", x, x);
+    let number = cx.number(Scalar::Double(nan), dtype)?;
+    let new = cx.choose(is_nan, number, value);
+    cx.done(node, new)
+}
+
+fn logaddexp(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let (x, y) = (x_of(cx, node)?, cx.tensor(node, "other")?);
+    let most = cx.binary("aten.maximum.default", x, y);
+    let way = cx.binary("aten.sub.Tensor", x, y);
+    let size = cx.unary("aten.abs.default", way);
+    let down = cx.unary("aten.neg.default", size);
+    let power = cx.unary("aten.exp.default", down);
+    let log = cx.unary("aten.log1p.default", power);
+    let new = cx.binary("aten.add.Tensor", most, log);
+    cx.done(node, new)
+}
+
+fn masked_fill(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let (x, mask) = (x_of(cx, node)?, cx.tensor(node, "mask")?);
+    let dtype = cx.spec(node, x)?.dtype;
+    let value = match node.arg("value") {
+        Some(&Argument::Var(v)) if cx.program.spec(v).is_some() => cx.cast(v, dtype),
+        Some(Argument::Float(v)) => cx.number(Scalar::Double(*v), dtype)?,
+        Some(Argument::Int(v)) => cx.number(Scalar::Int(*v), dtype)?,
+        Some(Argument::Bool(v)) => cx.number(Scalar::Bool(*v), dtype)?,
+        _ => return cx.wrong(node, "its value is not known"),
+    };
+    let new = cx.choose(mask, value, x);
+    cx.done(node, new)
+}
+
+/// `where` with numbers or with tensors of several types.
+fn choose(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let (Some(condition), Some(a), Some(b)) =
+        (cx.optional_tensor(node, "condition"), node.arg("self").cloned(), node.arg("other").cloned())
+    else {
+        return Ok(Outcome::Kept);
+    };
+    let dtype = cx.result(node)?.dtype;
+    let mut tensor = |arg: Argument| match arg {
+        Argument::Var(v) => Ok(cx.cast(v, dtype)),
+        Argument::Float(v) => cx.number(Scalar::Double(v), dtype),
+        Argument::Int(v) => cx.number(Scalar::Int(v), dtype),
+        Argument::Bool(v) => cx.number(Scalar::Bool(v), dtype),
+        _ => cx.wrong(node, "it chooses among what is no number"),
+    };
+    let (a, b) = (tensor(a)?, tensor(b)?);
+    let new = cx.choose(condition, a, b);
+    cx.done(node, new)
+}
+
+fn extreme(cx: &mut Rewriter<'_>, node: &ExportedNode, target: &'static str) -> Result<Outcome> {
+    let (x, Some(other)) = (x_of(cx, node)?, cx.optional_tensor(node, "other")) else {
+        return Ok(Outcome::Kept);
+    };
+    let args = vec![("self", Argument::Var(x)), ("other", Argument::Var(other))];
+    Ok(cx.retarget(node, target, args))
+}
+
+fn maximum(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    extreme(cx, node, "aten.maximum.default")
+}
+
+fn minimum(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    extreme(cx, node, "aten.minimum.default")
+}
+
+fn hypot(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let (x, y) = (x_of(cx, node)?, cx.tensor(node, "other")?);
+    let a = cx.binary("aten.mul.Tensor", x, x);
+    let b = cx.binary("aten.mul.Tensor", y, y);
+    let sum = cx.binary("aten.add.Tensor", a, b);
+    let new = cx.unary("aten.sqrt.default", sum);
+    cx.done(node, new)
+}
+
+fn degrees(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let factor: f64 = if node.target.starts_with("aten.deg2rad") { 1f64.to_radians() } else { 1f64.to_degrees() };
+    let x = x_of(cx, node)?;
+    let new = cx.binary("aten.mul.Tensor", x, factor);
+    cx.done(node, new)
+}

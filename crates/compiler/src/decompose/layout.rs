@@ -1,0 +1,144 @@
+//! Copies, casts and changes of layout; identities and checks, which go.
+
+use super::When::Always;
+use super::{Rule, Table};
+use crate::Result;
+use crate::rewrite::{Outcome, Rewriter};
+use ir::exported::{Argument, ExportedNode, MemoryFormat, TensorSpec};
+use tensor::DimOrder;
+
+/// Operators that give their operand under another name.
+pub(super) const ALIASES: Table = &[
+    ("aten.detach", Always, identity as Rule),
+    ("aten.alias", Always, identity),
+    ("aten.resolve_conj", Always, identity),
+    ("aten.resolve_neg", Always, identity),
+];
+
+pub(super) const RULES: Table = &[
+    ("aten.to", Always, copy),
+    ("aten._to_copy", Always, copy),
+    ("aten.type_as", Always, copy),
+    ("aten.float", Always, copy),
+    ("aten.clone", Always, copy),
+    ("aten.contiguous", Always, copy),
+    ("aten.lift_fresh_copy", Always, identity),
+    ("aten.lift_fresh", Always, identity),
+    ("aten.lift", Always, identity),
+    ("aten.detach_copy", Always, identity),
+    ("aten.alias_copy", Always, identity),
+    ("aten.positive", Always, identity),
+    ("aten.fill", Always, fill),
+    ("aten.copy", Always, copy_from),
+    ("aten.dropout", Always, dropout),
+    ("aten.feature_dropout", Always, dropout),
+    ("aten.alpha_dropout", Always, dropout),
+    ("aten.feature_alpha_dropout", Always, dropout),
+    ("aten.native_dropout", Always, native_dropout),
+    ("aten._assert_tensor_metadata", Always, nothing),
+    ("aten._assert_scalar", Always, nothing),
+    ("aten._assert_async", Always, nothing),
+    ("aten.sym_constrain_range", Always, nothing),
+    ("aten.sym_constrain_range_for_size", Always, nothing),
+    ("_operator.ge", Always, unused_check),
+    ("_operator.le", Always, unused_check),
+];
+
+/// A check that the exporter has proved or that the runtime makes itself.
+fn nothing(_: &mut Rewriter<'_>, _: &ExportedNode) -> Result<Outcome> {
+    Ok(Outcome::Replaced)
+}
+
+/// Comparisons of numbers stay: dead code removal takes those of checks.
+fn unused_check(_: &mut Rewriter<'_>, _: &ExportedNode) -> Result<Outcome> {
+    Ok(Outcome::Kept)
+}
+
+fn identity(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let x = cx.tensor(node, "self")?;
+    cx.done(node, x)
+}
+
+/// A copy in another type or layout; none where both are the operand's.
+fn copy(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let x = cx.tensor(node, "self")?;
+    let (have, mut want) = (cx.spec(node, x)?, cx.result(node)?);
+    let asked = node.args.iter().find_map(|(_, a)| if let Argument::MemoryFormat(f) = a { Some(*f) } else { None });
+    let default = if node.target.starts_with("aten.contiguous") { MemoryFormat::Contiguous } else { MemoryFormat::Preserve };
+    want.dim_order = order(asked.unwrap_or(default), &have);
+    let same = have.dtype == want.dtype && is_same_order(&have, &want.dim_order);
+    if same {
+        return cx.done(node, x);
+    }
+    let new = converted(cx, x, want);
+    cx.done(node, new)
+}
+
+/// The elements of `x` in a type and layout.
+pub(crate) fn converted(cx: &mut Rewriter<'_>, x: ir::exported::VarId, want: TensorSpec) -> ir::exported::VarId {
+    let dims: Vec<i64> = want.dim_order.iter().map(|&d| i64::from(d)).collect();
+    let args = vec![("self", Argument::Var(x)), ("dim_order", Argument::ints(&dims))];
+    cx.emit("dim_order_ops._to_dim_order_copy.default", args, want)
+}
+
+fn order(format: MemoryFormat, have: &TensorSpec) -> DimOrder {
+    match format {
+        MemoryFormat::Contiguous => DimOrder::contiguous(have.rank()),
+        MemoryFormat::ChannelsLast | MemoryFormat::ChannelsLast3d => DimOrder::channels_last(have.rank()),
+        MemoryFormat::Preserve => have.dim_order,
+    }
+}
+
+fn is_same_order(have: &TensorSpec, order: &DimOrder) -> bool {
+    let sizes: Option<Vec<usize>> =
+        have.sizes.iter().map(|s| s.known().and_then(|v| usize::try_from(v).ok())).collect();
+    have.dim_order == *order || sizes.is_some_and(|sizes| have.dim_order.same_layout(order, &sizes))
+}
+
+/// A dropout, which an exported program that infers has switched off.
+fn dropout(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    if cx.bool(node, "train", false)? && cx.float(node, "p", 0.0)? > 0.0 {
+        return cx.wrong(node, "a dropout of training: export the model after `model.eval()`");
+    }
+    let x = cx.tensor(node, "input")?;
+    cx.done(node, x)
+}
+
+fn native_dropout(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    if cx.bool(node, "train", false)? {
+        return Ok(Outcome::Kept);
+    }
+    let x = cx.tensor(node, "input")?;
+    let sizes = cx.spec(node, x)?.sizes;
+    if let Some(&mask) = node.outputs.get(1) {
+        let ones = cx.filled(node, sizes, Argument::Bool(true), tensor::ScalarType::Bool)?;
+        cx.replace(mask, ones);
+    }
+    cx.done(node, x)
+}
+
+/// A number or a tensor of one in every element.
+fn fill(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let spec = cx.result(node)?;
+    match node.arg("value") {
+        Some(Argument::Var(v)) if cx.program.spec(*v).is_some() => {
+            let value = cx.cast(*v, spec.dtype);
+            let new = cx.expand(node, value, spec.sizes)?;
+            cx.done(node, new)
+        }
+        Some(value) => {
+            let value = value.clone();
+            let new = cx.filled(node, spec.sizes, value, spec.dtype)?;
+            cx.done(node, new)
+        }
+        None => cx.wrong(node, "it has no `value`"),
+    }
+}
+
+/// `copy_` made functional: the source in the type and sizes of the target.
+fn copy_from(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let (src, spec) = (cx.tensor(node, "src")?, cx.result(node)?);
+    let cast = cx.cast(src, spec.dtype);
+    let new = cx.expand(node, cast, spec.sizes)?;
+    cx.done(node, new)
+}

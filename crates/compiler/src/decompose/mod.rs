@@ -1,0 +1,118 @@
+//! Operators that no kernel takes, as others that kernels take. One file a family; a rule is a function and a line in
+//! its family's table.
+
+mod attention;
+mod elementwise;
+mod factory;
+mod index;
+mod layout;
+mod nn;
+mod pool;
+mod product;
+mod recurrent;
+mod reduce;
+mod shape;
+
+use crate::operators::OperatorTable;
+use crate::rewrite::{Outcome, Rewriter};
+use crate::{Error, Result, UnsupportedOperator};
+use ir::exported::{ExportedNode, ExportedProgram};
+use std::collections::{BTreeMap, HashMap};
+
+/// Makes other nodes of a node, or says that it stays.
+type Rule = fn(&mut Rewriter<'_>, &ExportedNode) -> Result<Outcome>;
+
+/// When a rule is asked.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum When {
+    /// Whatever kernels there are: it brings the node to the one form that later passes know.
+    Always,
+    /// Where no kernel takes the node.
+    NoKernel,
+}
+
+/// A family's rules, by namespace and name of the operator.
+type Table = &'static [(&'static str, When, Rule)];
+
+const TABLES: &[Table] = &[
+    layout::ALIASES,
+    layout::RULES,
+    shape::VIEWS,
+    shape::RULES,
+    elementwise::RULES,
+    factory::RULES,
+    nn::RULES,
+    pool::RULES,
+    product::RULES,
+    attention::RULES,
+    recurrent::RULES,
+    reduce::RULES,
+    index::RULES,
+];
+
+pub(crate) use layout::converted;
+
+/// Brings operators that share the memory of their operand to the few forms that functionalisation knows. Rules that
+/// copy are left for later, because a copy that is no longer one could be written.
+///
+/// # Errors
+/// A node that a rule cannot take.
+pub(crate) fn views(program: &mut ExportedProgram) -> Result<()> {
+    let rules: HashMap<&str, Rule> = shape::VIEWS.iter().chain(layout::ALIASES).map(|r| (r.0, r.2)).collect();
+    Rewriter::run(program, &mut |cx, node| {
+        let base = node.target.rsplit_once('.').map_or(&*node.target, |(base, _)| base);
+        rules.get(base).map_or(Ok(Outcome::Kept), |rule| rule(cx, node))
+    })
+}
+
+/// Operators of which a node may be left: those that emission knows without a kernel.
+fn is_structural(target: &str) -> bool {
+    ["higher_order.", "_operator.", "torch.sym_", "math.", "builtins."].iter().any(|p| target.starts_with(p))
+        || matches!(
+            target,
+            "aten.view.default" | "aten.sym_size.int" | "aten.item.default" | "aten._local_scalar_dense.default"
+        )
+}
+
+/// Replaces every node that no operator of the table takes.
+///
+/// # Errors
+/// All operators for which there is neither a kernel nor a rule; or a node that a rule cannot take.
+pub(crate) fn run(program: &mut ExportedProgram, table: &OperatorTable) -> Result<()> {
+    let mut rules: HashMap<&str, (When, Rule)> = HashMap::new();
+    for (name, when, rule) in TABLES.iter().copied().flatten().copied() {
+        let before = rules.insert(name, (when, rule));
+        debug_assert!(before.is_none(), "two rules for {name}");
+    }
+    let mut unsupported: BTreeMap<String, UnsupportedOperator> = BTreeMap::new();
+    Rewriter::run(program, &mut |cx, node| {
+        let base = node.target.rsplit_once('.').map_or(&*node.target, |(base, _)| base);
+        let rule = rules.get(base).copied();
+        if let Some((When::Always, rule)) = rule
+            && let Outcome::Replaced = rule(cx, node)?
+        {
+            return Ok(Outcome::Replaced);
+        }
+        if is_structural(&node.target) || table.select(cx.program, node).is_some() {
+            return Ok(Outcome::Kept);
+        }
+        if let Some((When::NoKernel, rule)) = rule
+            && let Outcome::Replaced = rule(cx, node)?
+        {
+            return Ok(Outcome::Replaced);
+        }
+        if let Outcome::Replaced = elementwise::with_tensors(cx, node, table)? {
+            return Ok(Outcome::Replaced);
+        }
+        let found = unsupported.entry(node.target.to_string()).or_insert_with(|| UnsupportedOperator {
+            target: node.target.to_string(),
+            count: 0,
+            node: crate::error::node_name(cx.program, node),
+            line: node.line().cloned(),
+            hint: table.hint(node),
+        });
+        found.count += 1;
+        Ok(Outcome::Kept)
+    })?;
+    if unsupported.is_empty() { Ok(()) } else { Err(Error::Unsupported(unsupported.into_values().collect())) }
+}

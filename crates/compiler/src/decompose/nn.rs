@@ -1,0 +1,359 @@
+//! Convolutions, norms, softmax, losses of none: the layers of networks.
+
+use super::Table;
+use super::When::{Always, NoKernel};
+use crate::Result;
+use crate::rewrite::{Outcome, Rewriter};
+use ir::exported::{Argument, ExportedNode, Size, TensorSpec, VarId, VarType};
+use tensor::{Scalar, ScalarType};
+
+pub(super) const RULES: Table = &[
+    ("aten.conv1d", Always, conv),
+    ("aten.conv2d", Always, conv),
+    ("aten.conv3d", Always, conv),
+    ("aten.conv_transpose1d", Always, conv),
+    ("aten.conv_transpose2d", Always, conv),
+    ("aten.conv_transpose3d", Always, conv),
+    ("aten._convolution", Always, conv),
+    ("aten.batch_norm", Always, batch_norm),
+    ("aten.instance_norm", Always, instance_norm),
+    ("aten.layer_norm", Always, layer_norm),
+    ("aten.group_norm", Always, group_norm),
+    ("aten.rms_norm", Always, rms_norm),
+    ("aten._fused_rms_norm", Always, rms_norm),
+    ("aten.softmax", Always, softmax),
+    ("aten._safe_softmax", Always, softmax),
+    ("aten.log_softmax", Always, softmax),
+    ("aten.embedding", Always, embedding),
+    ("aten.pad", Always, pad),
+    ("aten.cosine_similarity", NoKernel, cosine_similarity),
+];
+
+/// Every convolution as `aten.convolution`.
+fn conv(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let mut x = cx.tensor(node, "input")?;
+    let weight = cx.tensor(node, "weight")?;
+    let space = cx.spec(node, weight)?.rank().saturating_sub(2);
+    let transposed = node.target.contains("transpose") || cx.bool(node, "transposed", false)?;
+    let mut list = |name: &str, default: i64| -> Result<Vec<i64>> {
+        let mut list = cx.ints(node, name)?.unwrap_or_default();
+        if let [one] = list[..] {
+            list = vec![one; space];
+        }
+        Ok(if list.is_empty() { vec![default; space] } else { list })
+    };
+    let (stride, dilation, output_padding) =
+        (list("stride", 1)?, list("dilation", 1)?, list("output_padding", 0)?);
+    let spec = cx.spec(node, x)?;
+    let single = spec.rank() == space + 1;
+    if single {
+        x = cx.unsqueeze(node, x, 0)?;
+    }
+    let padding = match node.arg("padding") {
+        Some(Argument::Str(s)) if s == "same" => same_padding(cx, node, &mut x, weight, &dilation)?,
+        Some(Argument::Str(_)) => vec![0; space],
+        _ => {
+            let list = cx.ints(node, "padding")?.unwrap_or_default();
+            match list[..] {
+                [] => vec![0; space],
+                [one] => vec![one; space],
+                _ => list,
+            }
+        }
+    };
+    let bias = cx.optional_tensor(node, "bias").map_or(Argument::None, Argument::Var);
+    let args = vec![
+        ("input", Argument::Var(x)),
+        ("weight", Argument::Var(weight)),
+        ("bias", bias),
+        ("stride", Argument::ints(&stride)),
+        ("padding", Argument::ints(&padding)),
+        ("dilation", Argument::ints(&dilation)),
+        ("transposed", Argument::Bool(transposed)),
+        ("output_padding", Argument::ints(&output_padding)),
+        ("groups", Argument::Int(cx.int(node, "groups", 1)?)),
+    ];
+    if !single {
+        return Ok(cx.retarget(node, "aten.convolution.default", args));
+    }
+    let mut want = cx.result(node)?;
+    want.sizes.insert(0, Size::Int(1));
+    let batch = cx.emit("aten.convolution.default", args, TensorSpec::contiguous(want.dtype, want.sizes));
+    let new = cx.squeeze(node, batch, 0)?;
+    cx.done(node, new)
+}
+
+/// Padding that keeps the sizes; where it is uneven, the last element more is put in before.
+fn same_padding(
+    cx: &mut Rewriter<'_>,
+    node: &ExportedNode,
+    x: &mut VarId,
+    weight: VarId,
+    dilation: &[i64],
+) -> Result<Vec<i64>> {
+    let kernel = cx.spec(node, weight)?.known_sizes().unwrap_or_default();
+    let totals: Vec<i64> = kernel.iter().skip(2).zip(dilation).map(|(&k, &d)| d * (k - 1)).collect();
+    if totals.iter().any(|t| t % 2 != 0) {
+        let pads: Vec<i64> = totals.iter().rev().flat_map(|t| [0, t % 2]).collect();
+        let mut spec = cx.of(*x);
+        let first = spec.rank() - totals.len();
+        for (i, t) in totals.iter().enumerate() {
+            spec.sizes[first + i] = spec.sizes[first + i].add(&Size::Int(t % 2));
+        }
+        let args = vec![
+            ("self", Argument::Var(*x)),
+            ("pad", Argument::ints(&pads)),
+            ("value", Argument::Int(0)),
+        ];
+        *x = cx.emit("aten.constant_pad_nd.default", args, spec);
+    }
+    Ok(totals.iter().map(|t| t / 2).collect())
+}
+
+fn optional(cx: &Rewriter<'_>, node: &ExportedNode, name: &str) -> Argument {
+    cx.optional_tensor(node, name).map_or(Argument::None, Argument::Var)
+}
+
+fn batch_norm(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    if cx.bool(node, "training", false)? {
+        return cx.wrong(node, "a batch norm of training: export the model after `model.eval()`");
+    }
+    let x = cx.tensor(node, "input")?;
+    let spec = cx.result(node)?;
+    let (mean, var) = (cx.tensor(node, "running_mean")?, cx.tensor(node, "running_var")?);
+    let args = vec![
+        ("input", Argument::Var(x)),
+        ("weight", optional(cx, node, "weight")),
+        ("bias", optional(cx, node, "bias")),
+        ("running_mean", Argument::Var(mean)),
+        ("running_var", Argument::Var(var)),
+        ("momentum", Argument::Float(cx.float(node, "momentum", 0.1)?)),
+        ("eps", Argument::Float(cx.float(node, "eps", 1e-5)?)),
+    ];
+    let none = || VarType::Tensor(TensorSpec::contiguous(ScalarType::Float, vec![Size::Int(0)]));
+    let types = vec![VarType::Tensor(spec), none(), none()];
+    let outs = cx.emit_many("aten._native_batch_norm_legit_no_training.default", args, types);
+    cx.done(node, outs[0])
+}
+
+/// Statistics of each image: a group norm of one group a channel.
+fn instance_norm(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let x = cx.tensor(node, "input")?;
+    if !cx.bool(node, "use_input_stats", true)? {
+        let mut plain = node.clone();
+        plain.target = "aten.batch_norm.default".into();
+        cx.put(plain);
+        return Ok(Outcome::Replaced);
+    }
+    let Some(channels) = cx.spec(node, x)?.sizes.get(1).and_then(Size::known) else {
+        return cx.wrong(node, "the number of its channels is not known");
+    };
+    normalized_groups(cx, node, x, channels)
+}
+
+fn group_norm(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let (x, groups) = (cx.tensor(node, "input")?, cx.int(node, "num_groups", 1)?);
+    normalized_groups(cx, node, x, groups)
+}
+
+fn normalized_groups(cx: &mut Rewriter<'_>, node: &ExportedNode, x: VarId, groups: i64) -> Result<Outcome> {
+    let spec = cx.spec(node, x)?;
+    let (batch, channels) = (spec.sizes[0].clone(), spec.sizes[1].clone());
+    let pixels = spec.sizes[2..].iter().fold(Size::Int(1), |n, s| n.mul(s));
+    let mut int = |size: &Size| cx.size(node, size).map(crate::operators::int_argument);
+    let (n, c, hw) = (int(&batch)?, int(&channels)?, int(&pixels)?);
+    let args = vec![
+        ("input", Argument::Var(x)),
+        ("weight", optional(cx, node, "weight")),
+        ("bias", optional(cx, node, "bias")),
+        ("N", n),
+        ("C", c),
+        ("HxW", hw),
+        ("group", Argument::Int(groups)),
+        ("eps", Argument::Float(cx.float(node, "eps", 1e-5)?)),
+    ];
+    let statistic = TensorSpec::contiguous(spec.dtype, vec![batch, Size::Int(groups)]);
+    let types = vec![
+        VarType::Tensor(TensorSpec::contiguous(spec.dtype, spec.sizes)),
+        VarType::Tensor(statistic.clone()),
+        VarType::Tensor(statistic),
+    ];
+    let outs = cx.emit_many("aten.native_group_norm.default", args, types);
+    cx.done(node, outs[0])
+}
+
+fn layer_norm(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let x = cx.tensor(node, "input")?;
+    let spec = cx.result(node)?;
+    let Some(Argument::Ints(shape)) = node.arg("normalized_shape").cloned() else {
+        return cx.wrong(node, "it has no `normalized_shape`");
+    };
+    let first = spec.rank().saturating_sub(shape.len());
+    let args = vec![
+        ("input", Argument::Var(x)),
+        ("normalized_shape", Argument::Ints(shape)),
+        ("weight", optional(cx, node, "weight")),
+        ("bias", optional(cx, node, "bias")),
+        ("eps", Argument::Float(cx.float(node, "eps", 1e-5)?)),
+    ];
+    let sizes = spec.sizes.iter().enumerate().map(|(d, s)| if d < first { s.clone() } else { Size::Int(1) });
+    let statistic = TensorSpec::contiguous(spec.dtype, sizes.collect());
+    let types = vec![
+        VarType::Tensor(TensorSpec::contiguous(spec.dtype, spec.sizes)),
+        VarType::Tensor(statistic.clone()),
+        VarType::Tensor(statistic),
+    ];
+    let outs = cx.emit_many("aten.native_layer_norm.default", args, types);
+    cx.done(node, outs[0])
+}
+
+/// `x / sqrt(mean(x^2) + eps) * weight`, in f32 for half precision.
+fn rms_norm(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let x = cx.tensor(node, "input")?;
+    let spec = cx.spec(node, x)?;
+    let count = cx.ints(node, "normalized_shape")?.unwrap_or_default().len();
+    let wide = if spec.dtype == ScalarType::Double { ScalarType::Double } else { ScalarType::Float };
+    let default = match spec.dtype {
+        ScalarType::Double => f64::EPSILON,
+        _ => f64::from(f32::EPSILON),
+    };
+    let eps = cx.float(node, "eps", default)?;
+    let value = cx.cast(x, wide);
+    let squares = cx.binary("aten.mul.Tensor", value, value);
+    let dims: Vec<usize> = (spec.rank().saturating_sub(count)..spec.rank()).collect();
+    let mean = cx.reduce("aten.mean.dim", squares, &dims, true);
+    let more = cx.binary("aten.add.Tensor", mean, eps);
+    let scale = cx.unary("aten.rsqrt.default", more);
+    let mut normal = cx.binary("aten.mul.Tensor", value, scale);
+    if let Some(weight) = cx.optional_tensor(node, "weight") {
+        let weight = cx.cast(weight, wide);
+        normal = cx.binary("aten.mul.Tensor", normal, weight);
+    }
+    let new = cx.cast(normal, spec.dtype);
+    if let Some(&second) = node.outputs.get(1) {
+        cx.replace(second, scale);
+    }
+    cx.done(node, new)
+}
+
+fn softmax(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let x = cx.tensor(node, "self")?;
+    let want = cx.result(node)?;
+    let target = match node.target.starts_with("aten.log_softmax") {
+        true => "aten._log_softmax.default",
+        false => "aten._softmax.default",
+    };
+    let dim = cx.int(node, "dim", -1)?;
+    let value = cx.cast(x, want.dtype);
+    if node.target.starts_with("aten._safe_softmax") {
+        let new = safe_softmax(cx, value, dim)?;
+        return cx.done(node, new);
+    }
+    let args =
+        vec![("self", Argument::Var(value)), ("dim", Argument::Int(dim)), ("half_to_float", Argument::Bool(false))];
+    Ok(cx.retarget(node, target, args))
+}
+
+/// A softmax along the last dimension.
+pub(super) fn softmax_last(cx: &mut Rewriter<'_>, x: VarId) -> VarId {
+    let spec = cx.of(x);
+    let args =
+        vec![("self", Argument::Var(x)), ("dim", Argument::Int(-1)), ("half_to_float", Argument::Bool(false))];
+    cx.emit("aten._softmax.default", args, TensorSpec::contiguous(spec.dtype, spec.sizes))
+}
+
+/// A softmax that gives zeros for rows of -inf only.
+pub(super) fn safe_softmax(cx: &mut Rewriter<'_>, x: VarId, dim: i64) -> Result<VarId> {
+    let spec = cx.of(x);
+    let rank = spec.rank();
+    let axis = if dim < 0 { (dim + rank as i64) as usize } else { dim as usize };
+    let args =
+        vec![("self", Argument::Var(x)), ("dim", Argument::Int(dim)), ("half_to_float", Argument::Bool(false))];
+    let soft = cx.emit("aten._softmax.default", args, TensorSpec::contiguous(spec.dtype, spec.sizes.clone()));
+    let most = cx.reduce("aten.amax.default", x, &[axis], true);
+    let masked = cx.compare("aten.eq.Scalar", most, f64::NEG_INFINITY);
+    let zero = cx.number(Scalar::Double(0.0), spec.dtype)?;
+    Ok(cx.choose(masked, zero, soft))
+}
+
+/// Training's arguments go.
+fn embedding(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    if node.args.len() == 2 {
+        return Ok(Outcome::Kept);
+    }
+    let (weight, indices) = (cx.tensor(node, "weight")?, cx.tensor(node, "indices")?);
+    let args = vec![("weight", Argument::Var(weight)), ("indices", Argument::Var(indices))];
+    Ok(cx.retarget(node, "aten.embedding.default", args))
+}
+
+fn pad(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let x = cx.tensor(node, "self")?;
+    let Some(Argument::Ints(pads)) = node.arg("pad").cloned() else { return cx.wrong(node, "it has no `pad`") };
+    let mode = match node.arg("mode") {
+        Some(Argument::Str(mode)) => mode.as_str(),
+        _ => "constant",
+    };
+    let count = pads.len() / 2;
+    let target = match (mode, count) {
+        ("constant", _) => {
+            let value = match node.arg("value") {
+                None | Some(Argument::None) => Argument::Int(0),
+                Some(value) => value.clone(),
+            };
+            let args = vec![("self", Argument::Var(x)), ("pad", Argument::Ints(pads)), ("value", value)];
+            return Ok(cx.retarget(node, "aten.constant_pad_nd.default", args));
+        }
+        ("reflect", 1) => "aten.reflection_pad1d.default",
+        ("reflect", 2) => "aten.reflection_pad2d.default",
+        ("reflect", 3) => "aten.reflection_pad3d.default",
+        ("replicate", 1) => "aten.replication_pad1d.default",
+        ("replicate", 2) => "aten.replication_pad2d.default",
+        ("replicate", 3) => "aten.replication_pad3d.default",
+        ("circular", _) => return circular(cx, node, x),
+        _ => return cx.wrong(node, format!("no padding of {count} dimensions by `{mode}`")),
+    };
+    Ok(cx.retarget(node, target, vec![("self", Argument::Var(x)), ("padding", Argument::Ints(pads))]))
+}
+
+fn circular(cx: &mut Rewriter<'_>, node: &ExportedNode, x: VarId) -> Result<Outcome> {
+    let pads = cx.ints(node, "pad")?.unwrap_or_default();
+    let rank = cx.spec(node, x)?.rank();
+    let mut value = x;
+    for (i, pair) in pads.chunks_exact(2).enumerate() {
+        let dim = rank - 1 - i;
+        let size = cx.of(value).sizes[dim].clone();
+        let from = size.add(&Size::Int(-pair[0]));
+        let mut parts = Vec::new();
+        if pair[0] > 0 {
+            parts.push(cx.slice(node, value, dim, (&from, &size))?);
+        }
+        parts.push(value);
+        if pair[1] > 0 {
+            parts.push(cx.slice(node, value, dim, (&Size::Int(0), &Size::Int(pair[1])))?);
+        }
+        value = cx.cat(&parts, dim);
+    }
+    cx.done(node, value)
+}
+
+fn cosine_similarity(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let (a, b) = (cx.tensor(node, "x1")?, cx.tensor(node, "x2")?);
+    let rank = cx.result(node)?.rank() + 1;
+    let dim = cx.int(node, "dim", 1)?;
+    let dim = cx.dim(node, dim, rank)?;
+    let eps = cx.float(node, "eps", 1e-8)?;
+    let product = cx.binary("aten.mul.Tensor", a, b);
+    let over = cx.reduce("aten.sum.dim_IntList", product, &[dim], false);
+    let mut norms = Vec::new();
+    for v in [a, b] {
+        let squares = cx.binary("aten.mul.Tensor", v, v);
+        let sum = cx.reduce("aten.sum.dim_IntList", squares, &[dim], false);
+        let norm = cx.unary("aten.sqrt.default", sum);
+        let spec = cx.of(norm);
+        let args = vec![("self", Argument::Var(norm)), ("min", Argument::Float(eps))];
+        norms.push(cx.emit("aten.clamp.default", args, spec));
+    }
+    let under = cx.binary("aten.mul.Tensor", norms[0], norms[1]);
+    let new = cx.binary("aten.div.Tensor", over, under);
+    cx.done(node, new)
+}

@@ -1,0 +1,206 @@
+//! Pooling and resampling.
+
+use super::Table;
+use super::When::{Always, NoKernel};
+use crate::Result;
+use crate::rewrite::{Outcome, Rewriter};
+use ir::exported::{Argument, ExportedNode, Size, TensorSpec, VarId, VarType};
+use tensor::ScalarType;
+
+pub(super) const RULES: Table = &[
+    ("aten.max_pool1d", Always, pool_1d),
+    ("aten.max_pool1d_with_indices", NoKernel, pool_1d),
+    ("aten.max_pool2d", Always, max_pool2d),
+    ("aten.avg_pool1d", NoKernel, pool_1d),
+    ("aten.adaptive_avg_pool1d", Always, adaptive_1d),
+    ("aten.adaptive_max_pool1d", Always, adaptive_1d),
+    ("aten.adaptive_avg_pool2d", Always, adaptive_avg_pool2d),
+    ("aten.adaptive_max_pool2d", NoKernel, adaptive_max_pool2d),
+    ("aten.upsample_nearest2d", Always, upsample_2d),
+    ("aten.upsample_bilinear2d", Always, upsample_2d),
+    ("aten.upsample_nearest1d", NoKernel, upsample_1d),
+    ("aten.upsample_linear1d", NoKernel, upsample_1d),
+];
+
+fn max_pool2d(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let x = cx.tensor(node, "self")?;
+    let spec = cx.result(node)?;
+    let new = max_pool(cx, node, x, spec)?;
+    cx.done(node, new)
+}
+
+/// A maximum pooling with the arguments of a node, which may name one number for both dimensions.
+fn max_pool(cx: &mut Rewriter<'_>, node: &ExportedNode, x: VarId, spec: TensorSpec) -> Result<VarId> {
+    let mut args = vec![("self", Argument::Var(x))];
+    for name in ["kernel_size", "stride", "padding", "dilation"] {
+        if let Some(list) = cx.ints(node, name)? {
+            args.push((name, Argument::ints(&pair(list))));
+        }
+    }
+    args.push(("ceil_mode", Argument::Bool(cx.bool(node, "ceil_mode", false)?)));
+    let spec = TensorSpec::contiguous(spec.dtype, spec.sizes);
+    let places = TensorSpec { dtype: ScalarType::Long, ..spec.clone() };
+    let types = vec![VarType::Tensor(spec), VarType::Tensor(places)];
+    Ok(cx.emit_many("aten.max_pool2d_with_indices.default", args, types)[0])
+}
+
+fn pair(list: Vec<i64>) -> Vec<i64> {
+    if let [one] = list[..] { vec![one, one] } else { list }
+}
+
+/// Over images of one row.
+fn pool_1d(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let x = cx.tensor(node, "self")?;
+    let rank = cx.spec(node, x)?.rank();
+    let wide = cx.unsqueeze(node, x, rank - 1)?;
+    let mut spec = cx.result(node)?;
+    spec.sizes.insert(rank - 1, Size::Int(1));
+    let is_max = node.target.starts_with("aten.max");
+    let mut args = vec![("self", Argument::Var(wide))];
+    for (name, row) in [("kernel_size", 1), ("stride", 1), ("padding", 0), ("dilation", 1)] {
+        if let Some(&[size, ..]) = cx.ints(node, name)?.as_deref()
+            && (is_max || name != "dilation")
+        {
+            args.push((name, Argument::ints(&[row, size])));
+        }
+    }
+    args.push(("ceil_mode", Argument::Bool(cx.bool(node, "ceil_mode", false)?)));
+    let spec = TensorSpec::contiguous(spec.dtype, spec.sizes);
+    let pooled = match is_max {
+        true => {
+            let places = TensorSpec { dtype: ScalarType::Long, ..spec.clone() };
+            let types = vec![VarType::Tensor(spec), VarType::Tensor(places)];
+            cx.emit_many("aten.max_pool2d_with_indices.default", args, types)
+        }
+        false => {
+            args.push(("count_include_pad", Argument::Bool(cx.bool(node, "count_include_pad", true)?)));
+            vec![cx.emit("aten.avg_pool2d.default", args, spec)]
+        }
+    };
+    for (&output, pooled) in node.outputs.iter().zip(pooled) {
+        let narrow = cx.squeeze(node, pooled, rank - 1)?;
+        cx.replace(output, narrow);
+    }
+    Ok(Outcome::Replaced)
+}
+
+fn adaptive_1d(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let x = cx.tensor(node, "self")?;
+    let rank = cx.spec(node, x)?.rank();
+    let wide = cx.unsqueeze(node, x, rank - 1)?;
+    let mut spec = cx.result(node)?;
+    spec.sizes.insert(rank - 1, Size::Int(1));
+    let pooled = match node.target.contains("max") {
+        true => even_pool(cx, node, wide, &spec, "aten.max_pool2d_with_indices.default")?,
+        false => adaptive_avg(cx, node, wide, spec)?,
+    };
+    let new = cx.squeeze(node, pooled, rank - 1)?;
+    cx.done(node, new)
+}
+
+fn adaptive_avg_pool2d(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let x = cx.tensor(node, "self")?;
+    let spec = cx.result(node)?;
+    let new = adaptive_avg(cx, node, x, spec)?;
+    cx.done(node, new)
+}
+
+fn adaptive_avg(cx: &mut Rewriter<'_>, node: &ExportedNode, x: VarId, want: TensorSpec) -> Result<VarId> {
+    let rank = want.rank();
+    if want.sizes[rank - 2..] == [Size::Int(1), Size::Int(1)] {
+        return Ok(cx.reduce("aten.mean.dim", x, &[rank - 2, rank - 1], true));
+    }
+    if even(&cx.of(x), &want).is_some() {
+        return even_pool(cx, node, x, &want, "aten.avg_pool2d.default");
+    }
+    let size = cx.sizes(node, &want.sizes[rank - 2..])?;
+    let args = vec![("self", Argument::Var(x)), ("output_size", size)];
+    Ok(cx.emit("aten._adaptive_avg_pool2d.default", args, TensorSpec::contiguous(want.dtype, want.sizes)))
+}
+
+/// The windows of an adaptive pooling whose output divides its input.
+fn even(have: &TensorSpec, want: &TensorSpec) -> Option<[i64; 2]> {
+    let rank = want.rank();
+    let mut windows = [1; 2];
+    for (i, window) in windows.iter_mut().enumerate() {
+        let (from, to) = (have.sizes[rank - 2 + i].known()?, want.sizes[rank - 2 + i].known()?);
+        if to == 0 || from % to != 0 {
+            return None;
+        }
+        *window = from / to;
+    }
+    Some(windows)
+}
+
+fn even_pool(
+    cx: &mut Rewriter<'_>,
+    node: &ExportedNode,
+    x: VarId,
+    want: &TensorSpec,
+    target: &'static str,
+) -> Result<VarId> {
+    let Some(windows) = even(&cx.of(x), want) else {
+        return cx.wrong(node, "its output sizes do not divide those of its input");
+    };
+    let args = vec![
+        ("self", Argument::Var(x)),
+        ("kernel_size", Argument::ints(&windows)),
+        ("stride", Argument::ints(&windows)),
+    ];
+    let spec = TensorSpec::contiguous(want.dtype, want.sizes.clone());
+    let mut types = vec![VarType::Tensor(spec.clone())];
+    if target.contains("indices") {
+        types.push(VarType::Tensor(TensorSpec { dtype: ScalarType::Long, ..spec }));
+    }
+    Ok(cx.emit_many(target, args, types)[0])
+}
+
+fn adaptive_max_pool2d(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let x = cx.tensor(node, "self")?;
+    let want = cx.result(node)?;
+    let new = even_pool(cx, node, x, &want, "aten.max_pool2d_with_indices.default")?;
+    cx.done(node, new)
+}
+
+/// All forms name the size of the output.
+fn upsample_2d(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    if node.target.ends_with(".vec") {
+        return Ok(Outcome::Kept);
+    }
+    let x = cx.tensor(node, "self")?;
+    let want = cx.result(node)?;
+    let size = cx.sizes(node, &want.sizes[2..])?;
+    let mut args = vec![("input", Argument::Var(x)), ("output_size", size)];
+    let target = match node.target.contains("bilinear") {
+        true => {
+            args.push(("align_corners", Argument::Bool(cx.bool(node, "align_corners", false)?)));
+            "aten.upsample_bilinear2d.vec"
+        }
+        false => "aten.upsample_nearest2d.vec",
+    };
+    args.push(("scale_factors", Argument::None));
+    Ok(cx.retarget(node, target, args))
+}
+
+fn upsample_1d(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let x = match cx.optional_tensor(node, "input") {
+        Some(x) => x,
+        None => cx.tensor(node, "self")?,
+    };
+    let mut want = cx.result(node)?;
+    want.sizes.insert(2, Size::Int(1));
+    let wide = cx.unsqueeze(node, x, 2)?;
+    let size = cx.sizes(node, &want.sizes[2..])?;
+    let mut args = vec![("input", Argument::Var(wide)), ("output_size", size)];
+    let target = match node.target.contains("linear") {
+        true => {
+            args.push(("align_corners", Argument::Bool(cx.bool(node, "align_corners", false)?)));
+            "aten.upsample_bilinear2d.vec"
+        }
+        false => "aten.upsample_nearest2d.vec",
+    };
+    args.push(("scale_factors", Argument::None));
+    let image = cx.emit(target, args, TensorSpec::contiguous(want.dtype, want.sizes));
+    let new = cx.squeeze(node, image, 2)?;
+    cx.done(node, new)
+}

@@ -1,0 +1,284 @@
+//! Products of matrices.
+
+use super::Table;
+use super::When::{Always, NoKernel};
+use crate::Result;
+use crate::rewrite::{Outcome, Rewriter, broadcast};
+use ir::exported::{Argument, ExportedNode, Size, TensorSpec, VarId};
+use std::collections::HashMap;
+
+pub(super) const RULES: Table = &[
+    ("aten.linear", Always, linear),
+    ("aten.matmul", Always, matmul),
+    ("aten.linalg_matmul", Always, matmul),
+    ("aten.baddbmm", NoKernel, baddbmm),
+    ("aten.mv", NoKernel, mv),
+    ("aten.addmv", NoKernel, mv),
+    ("aten.dot", NoKernel, dot),
+    ("aten.inner", Always, dot),
+    ("aten.outer", Always, outer),
+    ("aten.ger", Always, outer),
+    ("aten.einsum", Always, einsum),
+    ("aten.bilinear", Always, bilinear),
+];
+
+/// Kernels take matrices and above.
+fn linear(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let x = cx.tensor(node, "input")?;
+    if cx.spec(node, x)?.rank() >= 2 {
+        return Ok(Outcome::Kept);
+    }
+    let (weight, want) = (cx.tensor(node, "weight")?, cx.result(node)?);
+    let row = cx.unsqueeze(node, x, 0)?;
+    let bias = cx.optional_tensor(node, "bias");
+    let product = linear_of(cx, row, weight, bias);
+    let new = cx.view(node, product, want.sizes)?;
+    cx.done(node, new)
+}
+
+/// `x weight^T + bias`, `x` a matrix or above.
+pub(super) fn linear_of(cx: &mut Rewriter<'_>, x: VarId, weight: VarId, bias: Option<VarId>) -> VarId {
+    let mut spec = cx.of(x);
+    let last = spec.rank() - 1;
+    spec.sizes[last] = cx.of(weight).sizes[0].clone();
+    let bias = bias.map_or(Argument::None, Argument::Var);
+    let args = vec![("input", Argument::Var(x)), ("weight", Argument::Var(weight)), ("bias", bias)];
+    cx.emit("aten.linear.default", args, TensorSpec::contiguous(spec.dtype, spec.sizes))
+}
+
+fn numel(sizes: &[Size]) -> Size {
+    sizes.iter().fold(Size::Int(1), |n, s| n.mul(s))
+}
+
+fn matmul(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let (a, b) = (cx.tensor(node, "self")?, cx.tensor(node, "other")?);
+    let new = product(cx, node, a, b)?;
+    let want = cx.result(node)?.sizes;
+    let new = cx.view(node, new, want)?;
+    cx.done(node, new)
+}
+
+/// `torch.matmul` of any ranks, with vectors as matrices of one row or column.
+pub(super) fn product(cx: &mut Rewriter<'_>, node: &ExportedNode, a: VarId, b: VarId) -> Result<VarId> {
+    let a = if cx.of(a).rank() == 1 { cx.unsqueeze(node, a, 0)? } else { a };
+    let b = if cx.of(b).rank() == 1 { cx.unsqueeze(node, b, 1)? } else { b };
+    let (x, y) = (cx.of(a).sizes, cx.of(b).sizes);
+    let (rows, inner, columns) = (x[x.len() - 2].clone(), x[x.len() - 1].clone(), y[y.len() - 1].clone());
+    if x.len() == 2 && y.len() == 2 {
+        return Ok(cx.product(a, b));
+    }
+    if y.len() == 2 {
+        let flat = cx.view(node, a, vec![numel(&x[..x.len() - 1]), inner])?;
+        let product = cx.product(flat, b);
+        let mut sizes = x;
+        let last = sizes.len() - 1;
+        sizes[last] = columns;
+        return cx.view(node, product, sizes);
+    }
+    let batch = broadcast(&x[..x.len() - 2], &y[..y.len() - 2]);
+    let count = numel(&batch);
+    let mut flat = |v: VarId, rows: &Size, columns: &Size| -> Result<VarId> {
+        let mut sizes = batch.clone();
+        sizes.extend([rows.clone(), columns.clone()]);
+        let wide = cx.expand(node, v, sizes)?;
+        cx.view(node, wide, vec![count.clone(), rows.clone(), columns.clone()])
+    };
+    let (a, b) = (flat(a, &rows, &inner)?, flat(b, &inner, &columns)?);
+    let product = cx.product(a, b);
+    let mut sizes = batch;
+    sizes.extend([rows, columns]);
+    cx.view(node, product, sizes)
+}
+
+/// `beta * self + alpha * batch1 batch2`.
+fn baddbmm(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let (x, a, b) = (cx.tensor(node, "self")?, cx.tensor(node, "batch1")?, cx.tensor(node, "batch2")?);
+    let (alpha, beta) = (cx.float(node, "alpha", 1.0)?, cx.float(node, "beta", 1.0)?);
+    let mut product = cx.product(a, b);
+    if alpha != 1.0 {
+        product = cx.binary("aten.mul.Tensor", product, alpha);
+    }
+    // PyTorch does not read `self` where beta is 0.
+    if beta == 0.0 {
+        return cx.done(node, product);
+    }
+    let x = if beta == 1.0 { x } else { cx.binary("aten.mul.Tensor", x, beta) };
+    let new = cx.binary("aten.add.Tensor", product, x);
+    cx.done(node, new)
+}
+
+fn mv(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let is_sum = node.target.starts_with("aten.addmv");
+    let (matrix, vector) = (cx.tensor(node, if is_sum { "mat" } else { "self" })?, cx.tensor(node, "vec")?);
+    let want = cx.result(node)?.sizes;
+    let product = product(cx, node, matrix, vector)?;
+    let mut new = cx.view(node, product, want)?;
+    if is_sum {
+        let (alpha, beta) = (cx.float(node, "alpha", 1.0)?, cx.float(node, "beta", 1.0)?);
+        let x = cx.tensor(node, "self")?;
+        new = if alpha == 1.0 { new } else { cx.binary("aten.mul.Tensor", new, alpha) };
+        let x = if beta == 1.0 { x } else { cx.binary("aten.mul.Tensor", x, beta) };
+        new = cx.binary("aten.add.Tensor", new, x);
+    }
+    cx.done(node, new)
+}
+
+fn dot(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let a = cx.tensor(node, "self")?;
+    let b = match cx.optional_tensor(node, "tensor") {
+        Some(b) => b,
+        None => cx.tensor(node, "other")?,
+    };
+    let want = cx.result(node)?.sizes;
+    if cx.of(b).rank() > 1 {
+        let last = cx.of(b).rank();
+        let columns = if last == 2 { cx.transposed(b) } else { return cx.wrong(node, "an inner product of rank 3") };
+        let new = product(cx, node, a, columns)?;
+        let new = cx.view(node, new, want)?;
+        return cx.done(node, new);
+    }
+    let new = product(cx, node, a, b)?;
+    let new = cx.view(node, new, want)?;
+    cx.done(node, new)
+}
+
+fn outer(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let a = cx.tensor(node, "self")?;
+    let b = match cx.optional_tensor(node, "vec2") {
+        Some(b) => b,
+        None => cx.tensor(node, "other")?,
+    };
+    let column = cx.unsqueeze(node, a, 1)?;
+    let new = cx.binary("aten.mul.Tensor", column, b);
+    cx.done(node, new)
+}
+
+/// `x1 W x2 + bias`, a number for each row and each matrix of W.
+fn bilinear(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let (a, b, weight) = (cx.tensor(node, "input1")?, cx.tensor(node, "input2")?, cx.tensor(node, "weight")?);
+    let new = contract(cx, node, &["...i", "oij", "...j"], "...o", &[a, weight, b])?;
+    let new = match cx.optional_tensor(node, "bias") {
+        Some(bias) => cx.binary("aten.add.Tensor", new, bias),
+        None => new,
+    };
+    cx.done(node, new)
+}
+
+fn einsum(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let tensors = cx.tensors(node, "tensors")?;
+    let Some(Argument::Str(equation)) = node.arg("equation") else { return cx.wrong(node, "it has no equation") };
+    let equation: String = equation.chars().filter(|c| !c.is_whitespace()).collect();
+    let (left, right) = match equation.split_once("->") {
+        Some((l, r)) => (l.to_owned(), r.to_owned()),
+        None => {
+            let mut letters: Vec<char> = equation.chars().filter(char::is_ascii_alphabetic).collect();
+            letters.sort_unstable();
+            let once = letters.iter().filter(|c| letters.iter().filter(|d| d == c).count() == 1);
+            let dots = if equation.contains("...") { "..." } else { "" };
+            (equation.clone(), format!("{dots}{}", once.collect::<String>()))
+        }
+    };
+    let terms: Vec<&str> = left.split(',').collect();
+    if terms.len() != tensors.len() {
+        return cx.wrong(node, format!("`{equation}` names {} operands of {}", terms.len(), tensors.len()));
+    }
+    let new = contract(cx, node, &terms, &right, &tensors)?;
+    let want = cx.result(node)?.sizes;
+    let new = cx.view(node, new, want)?;
+    cx.done(node, new)
+}
+
+/// The letters of a term; those of an ellipsis are digits, counted from the last.
+fn letters(term: &str, rank: usize) -> Option<Vec<char>> {
+    let named = term.chars().filter(|c| *c != '.').count();
+    let hidden = rank.checked_sub(named)?;
+    let dots: String = (0..hidden).rev().map(|i| char::from(b'0' + i as u8)).collect();
+    let all: Vec<char> = term.replace("...", &dots).chars().collect();
+    (hidden < 10).then_some(all)
+}
+
+/// Contracts operands two by two.
+fn contract(
+    cx: &mut Rewriter<'_>,
+    node: &ExportedNode,
+    terms: &[&str],
+    result: &str,
+    tensors: &[VarId],
+) -> Result<VarId> {
+    let mut operands = Vec::new();
+    let mut hidden = 0;
+    for (term, &tensor) in terms.iter().zip(tensors) {
+        let rank = cx.of(tensor).rank();
+        let Some(letters) = letters(term, rank).filter(|l| l.len() == rank) else {
+            return cx.wrong(node, format!("`{term}` does not name the {rank} dimensions of its operand"));
+        };
+        hidden = hidden.max(letters.iter().filter(|c| c.is_ascii_digit()).count());
+        let mut unique = letters.clone();
+        unique.sort_unstable();
+        unique.dedup();
+        if unique.len() != letters.len() {
+            return cx.wrong(node, format!("`{term}` takes a diagonal"));
+        }
+        operands.push((letters, tensor));
+    }
+    let dots: String = (0..hidden).rev().map(|i| char::from(b'0' + i as u8)).collect();
+    let want: Vec<char> = result.replace("...", &dots).chars().collect();
+    operands.reverse();
+    let Some((mut names, mut value)) = operands.pop() else { return cx.wrong(node, "it has no operands") };
+    while let Some((other_names, other)) = operands.pop() {
+        let later = |c: &char| want.contains(c) || operands.iter().any(|(l, _)| l.contains(c));
+        (names, value) = contract_two(cx, node, (&names, value), (&other_names, other), &later)?;
+    }
+    let summed: Vec<usize> = (0..names.len()).filter(|&i| !want.contains(&names[i])).collect();
+    if !summed.is_empty() {
+        value = cx.reduce("aten.sum.dim_IntList", value, &summed, false);
+        names.retain(|c| want.contains(c));
+    }
+    let order: Option<Vec<usize>> = want.iter().map(|c| names.iter().position(|n| n == c)).collect();
+    match order {
+        Some(order) => Ok(cx.permute(value, &order)),
+        None => cx.wrong(node, "its result names a dimension that no operand has"),
+    }
+}
+
+/// Batches of matrices: what both have and is kept is the batch, what both have and is not is summed.
+fn contract_two(
+    cx: &mut Rewriter<'_>,
+    node: &ExportedNode,
+    (a_names, a): (&[char], VarId),
+    (b_names, b): (&[char], VarId),
+    later: &dyn Fn(&char) -> bool,
+) -> Result<(Vec<char>, VarId)> {
+    let mut sizes: HashMap<char, Size> = HashMap::new();
+    for (names, v) in [(a_names, a), (b_names, b)] {
+        for (&c, size) in names.iter().zip(cx.of(v).sizes) {
+            let known = sizes.entry(c).or_insert_with(|| size.clone());
+            if *known == Size::Int(1) {
+                *known = size;
+            }
+        }
+    }
+    let own = |names: &[char], other: &[char]| -> Vec<char> {
+        names.iter().copied().filter(|c| !other.contains(c)).collect()
+    };
+    let shared: Vec<char> = a_names.iter().copied().filter(|c| b_names.contains(c)).collect();
+    let (batch, inner): (Vec<char>, Vec<char>) = shared.into_iter().partition(|c| later(c));
+    let (rows, columns) = (own(a_names, b_names), own(b_names, a_names));
+    let count = |names: &[char]| names.iter().fold(Size::Int(1), |n, c| n.mul(&sizes[c]));
+    let mut matrix = |v: VarId, names: &[char], parts: [&[char]; 3]| -> Result<VarId> {
+        let order: Vec<char> = parts.concat();
+        let dims: Vec<usize> = order.iter().filter_map(|c| names.iter().position(|n| n == c)).collect();
+        let moved = cx.permute(v, &dims);
+        // A batch dimension may be of size one in one operand only.
+        let full = order.iter().map(|c| sizes[c].clone()).collect();
+        let wide = cx.expand(node, moved, full)?;
+        cx.view(node, wide, parts.iter().map(|p| count(p)).collect())
+    };
+    let left = matrix(a, a_names, [&batch, &rows, &inner])?;
+    let right = matrix(b, b_names, [&batch, &inner, &columns])?;
+    let product = cx.product(left, right);
+    let names: Vec<char> = [batch, rows, columns].concat();
+    let full = names.iter().map(|c| sizes[c].clone()).collect();
+    let value = cx.view(node, product, full)?;
+    Ok((names, value))
+}

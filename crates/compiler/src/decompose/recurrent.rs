@@ -1,0 +1,229 @@
+//! Recurrent networks, unrolled over a sequence whose length is known.
+
+use super::Table;
+use super::When::Always;
+use super::product::linear_of;
+use crate::Result;
+use crate::rewrite::{Outcome, Rewriter};
+use ir::exported::{ExportedNode, Size, VarId};
+
+pub(super) const RULES: Table = &[
+    ("aten.lstm", Always, lstm),
+    ("aten.gru", Always, gru),
+    ("aten.rnn_tanh", Always, rnn_tanh),
+    ("aten.rnn_relu", Always, rnn_relu),
+    ("aten.lstm_cell", Always, lstm_cell),
+    ("aten.gru_cell", Always, gru_cell),
+];
+
+/// The weights of one layer in one direction.
+struct Weights {
+    input: VarId,
+    hidden: VarId,
+    input_bias: Option<VarId>,
+    hidden_bias: Option<VarId>,
+}
+
+/// What a step keeps: the hidden state, and the cell of an LSTM.
+type State = (VarId, Option<VarId>);
+
+/// One step: from what the input gives the gates, and the state, to the next state.
+type Cell = fn(&mut Rewriter<'_>, &ExportedNode, VarId, State, &Weights) -> Result<State>;
+
+fn lstm(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let states = cx.tensors(node, "hx")?;
+    match states[..] {
+        [h, c] => unrolled(cx, node, h, Some(c), lstm_step),
+        _ => cx.wrong(node, "an LSTM has two states"),
+    }
+}
+
+fn gru(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let h = cx.tensor(node, "hx")?;
+    unrolled(cx, node, h, None, gru_step)
+}
+
+fn rnn_tanh(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let h = cx.tensor(node, "hx")?;
+    unrolled(cx, node, h, None, |cx, node, x, s, w| plain_step(cx, node, x, s, w, "aten.tanh.default"))
+}
+
+fn rnn_relu(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let h = cx.tensor(node, "hx")?;
+    unrolled(cx, node, h, None, |cx, node, x, s, w| plain_step(cx, node, x, s, w, "aten.relu.default"))
+}
+
+fn unrolled(cx: &mut Rewriter<'_>, node: &ExportedNode, h: VarId, c: Option<VarId>, cell: Cell) -> Result<Outcome> {
+    if !node.target.ends_with(".input") {
+        return cx.wrong(node, "a packed sequence");
+    }
+    if cx.bool(node, "train", false)? && cx.float(node, "dropout", 0.0)? > 0.0 {
+        return cx.wrong(node, "a dropout of training: export the model after `model.eval()`");
+    }
+    let params = cx.tensors(node, "params")?;
+    let biases = cx.bool(node, "has_biases", true)?;
+    let layers = cx.int(node, "num_layers", 1)?.max(0) as usize;
+    let directions = if cx.bool(node, "bidirectional", false)? { 2 } else { 1 };
+    let batch_first = cx.bool(node, "batch_first", false)?;
+    let each = if biases { 4 } else { 2 };
+    if params.len() != layers * directions * each {
+        return cx.wrong(node, format!("{} weights, which have projections or are not all there", params.len()));
+    }
+    let mut x = cx.tensor(node, "input")?;
+    let single = cx.spec(node, x)?.rank() == 2;
+    let mut states = (h, c);
+    if single {
+        x = cx.unsqueeze(node, x, 1)?;
+        states = (cx.unsqueeze(node, h, 1)?, c.map(|c| cx.unsqueeze(node, c, 1)).transpose()?);
+    } else if batch_first {
+        x = cx.permute(x, &[1, 0, 2]);
+    }
+    let Some(steps) = cx.of(x).sizes[0].known() else {
+        return cx.wrong(node, "the length of its sequence is not known: export it with a fixed one");
+    };
+    let (mut last_h, mut last_c) = (Vec::new(), Vec::new());
+    for layer in 0..layers {
+        let mut ways = Vec::new();
+        for direction in 0..directions {
+            let index = layer * directions + direction;
+            let own = &params[index * each..(index + 1) * each];
+            let weights = Weights {
+                input: own[0],
+                hidden: own[1],
+                input_bias: biases.then(|| own[2]),
+                hidden_bias: biases.then(|| own[3]),
+            };
+            let pick = |cx: &mut Rewriter<'_>, v: VarId| cx.select(v, 0, index as i64);
+            let start = (pick(cx, states.0), states.1.map(|c| pick(cx, c)));
+            let gates = linear_of(cx, x, weights.input, weights.input_bias);
+            let (way, end) = sequence(cx, node, gates, start, &weights, (steps, direction == 1, cell))?;
+            ways.push(way);
+            last_h.push(cx.unsqueeze(node, end.0, 0)?);
+            if let Some(c) = end.1 {
+                last_c.push(cx.unsqueeze(node, c, 0)?);
+            }
+        }
+        x = cx.cat(&ways, 2);
+    }
+    let mut outputs = vec![x, cx.cat(&last_h, 0)];
+    if !last_c.is_empty() {
+        outputs.push(cx.cat(&last_c, 0));
+    }
+    if single {
+        for v in &mut outputs {
+            *v = cx.squeeze(node, *v, 1)?;
+        }
+    } else if batch_first {
+        outputs[0] = cx.permute(outputs[0], &[1, 0, 2]);
+    }
+    for (&old, new) in node.outputs.iter().zip(outputs) {
+        cx.replace(old, new);
+    }
+    Ok(Outcome::Replaced)
+}
+
+fn sequence(
+    cx: &mut Rewriter<'_>,
+    node: &ExportedNode,
+    gates: VarId,
+    start: State,
+    weights: &Weights,
+    (steps, backwards, cell): (i64, bool, Cell),
+) -> Result<(VarId, State)> {
+    let mut state = start;
+    let mut outputs = vec![state.0; steps.max(0) as usize];
+    for i in 0..steps {
+        let at = if backwards { steps - 1 - i } else { i };
+        let of_input = cx.select(gates, 0, at);
+        state = cell(cx, node, of_input, state, weights)?;
+        outputs[at as usize] = state.0;
+    }
+    let rows: Vec<VarId> = outputs.into_iter().map(|h| cx.unsqueeze(node, h, 0)).collect::<Result<_>>()?;
+    Ok((cx.cat(&rows, 0), state))
+}
+
+/// Equal parts of the last dimension.
+fn parts(cx: &mut Rewriter<'_>, node: &ExportedNode, x: VarId, count: i64) -> Result<Vec<VarId>> {
+    let spec = cx.of(x);
+    let dim = spec.rank() - 1;
+    let Some(width) = spec.sizes[dim].known() else { return cx.wrong(node, "the width of its gates is not known") };
+    let width = width / count;
+    (0..count)
+        .map(|i| cx.slice(node, x, dim, (&Size::Int(i * width), &Size::Int((i + 1) * width))))
+        .collect()
+}
+
+fn lstm_step(cx: &mut Rewriter<'_>, node: &ExportedNode, x: VarId, state: State, w: &Weights) -> Result<State> {
+    let (h, Some(c)) = state else { return cx.wrong(node, "an LSTM without a cell") };
+    let recurrent = linear_of(cx, h, w.hidden, w.hidden_bias);
+    let gates = cx.binary("aten.add.Tensor", recurrent, x);
+    let [i, f, g, o] = parts(cx, node, gates, 4)?[..] else { return cx.wrong(node, "it has no four gates") };
+    let i = cx.unary("aten.sigmoid.default", i);
+    let f = cx.unary("aten.sigmoid.default", f);
+    let g = cx.unary("aten.tanh.default", g);
+    let o = cx.unary("aten.sigmoid.default", o);
+    let kept = cx.binary("aten.mul.Tensor", f, c);
+    let added = cx.binary("aten.mul.Tensor", i, g);
+    let c = cx.binary("aten.add.Tensor", kept, added);
+    let shown = cx.unary("aten.tanh.default", c);
+    Ok((cx.binary("aten.mul.Tensor", o, shown), Some(c)))
+}
+
+fn gru_step(cx: &mut Rewriter<'_>, node: &ExportedNode, x: VarId, state: State, w: &Weights) -> Result<State> {
+    let h = state.0;
+    let recurrent = linear_of(cx, h, w.hidden, w.hidden_bias);
+    let [xr, xz, xn] = parts(cx, node, x, 3)?[..] else { return cx.wrong(node, "it has no three gates") };
+    let [hr, hz, hn] = parts(cx, node, recurrent, 3)?[..] else { return cx.wrong(node, "it has no three gates") };
+    let r = cx.binary("aten.add.Tensor", xr, hr);
+    let r = cx.unary("aten.sigmoid.default", r);
+    let z = cx.binary("aten.add.Tensor", xz, hz);
+    let z = cx.unary("aten.sigmoid.default", z);
+    let reset = cx.binary("aten.mul.Tensor", r, hn);
+    let n = cx.binary("aten.add.Tensor", xn, reset);
+    let n = cx.unary("aten.tanh.default", n);
+    let way = cx.binary("aten.sub.Tensor", h, n);
+    let part = cx.binary("aten.mul.Tensor", way, z);
+    Ok((cx.binary("aten.add.Tensor", part, n), None))
+}
+
+fn plain_step(
+    cx: &mut Rewriter<'_>,
+    _: &ExportedNode,
+    x: VarId,
+    state: State,
+    w: &Weights,
+    activation: &'static str,
+) -> Result<State> {
+    let recurrent = linear_of(cx, state.0, w.hidden, w.hidden_bias);
+    let sum = cx.binary("aten.add.Tensor", recurrent, x);
+    Ok((cx.unary(activation, sum), None))
+}
+
+fn cell_weights(cx: &Rewriter<'_>, node: &ExportedNode) -> Result<Weights> {
+    Ok(Weights {
+        input: cx.tensor(node, "w_ih")?,
+        hidden: cx.tensor(node, "w_hh")?,
+        input_bias: cx.optional_tensor(node, "b_ih"),
+        hidden_bias: cx.optional_tensor(node, "b_hh"),
+    })
+}
+
+fn lstm_cell(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let weights = cell_weights(cx, node)?;
+    let x = cx.tensor(node, "input")?;
+    let [h, c] = cx.tensors(node, "hx")?[..] else { return cx.wrong(node, "an LSTM has two states") };
+    let gates = linear_of(cx, x, weights.input, weights.input_bias);
+    let (h, c) = lstm_step(cx, node, gates, (h, Some(c)), &weights)?;
+    for (&old, new) in node.outputs.iter().zip([Some(h), c].into_iter().flatten()) {
+        cx.replace(old, new);
+    }
+    Ok(Outcome::Replaced)
+}
+
+fn gru_cell(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let weights = cell_weights(cx, node)?;
+    let (x, h) = (cx.tensor(node, "input")?, cx.tensor(node, "hx")?);
+    let gates = linear_of(cx, x, weights.input, weights.input_bias);
+    let (h, _) = gru_step(cx, node, gates, (h, None), &weights)?;
+    cx.done(node, h)
+}

@@ -1,0 +1,435 @@
+//! Views, choices of elements, splits and joins, in the few forms that later passes know: `view`, `permute`,
+//! `expand`, `slice`, `select`, `cat`.
+
+use super::When::{Always, NoKernel};
+use super::Table;
+use crate::Result;
+use crate::rewrite::{Outcome, Rewriter};
+use ir::exported::{Argument, ExportedNode, Size, SymOp, VarId};
+
+/// Operators whose results share the memory of their operand.
+pub(super) const VIEWS: Table = &[
+    ("aten.view", Always, view),
+    ("aten._unsafe_view", Always, view),
+    ("aten.reshape", Always, view),
+    ("aten.reshape_as", Always, view),
+    ("aten._reshape_alias", Always, view),
+    ("aten.view_as", Always, view),
+    ("aten.flatten", Always, view),
+    ("aten.unflatten", Always, view),
+    ("aten.ravel", Always, view),
+    ("aten.squeeze", Always, view),
+    ("aten.unsqueeze", Always, view),
+    ("aten.atleast_1d", Always, view),
+    ("aten.transpose", Always, transpose),
+    ("aten.swapaxes", Always, transpose),
+    ("aten.swapdims", Always, transpose),
+    ("aten.t", Always, reversed),
+    ("aten.numpy_T", Always, reversed),
+    ("aten.mT", Always, matrix_transpose),
+    ("aten.adjoint", Always, matrix_transpose),
+    ("aten.movedim", Always, movedim),
+    ("aten.moveaxis", Always, movedim),
+    ("aten.permute", Always, permute),
+    ("aten.expand", Always, expand),
+    ("aten.expand_as", Always, expand),
+    ("aten.broadcast_to", Always, expand),
+    ("aten.slice", Always, slice),
+    ("aten.narrow", Always, narrow),
+    ("aten.chunk", Always, pieces),
+    ("aten.split", Always, pieces),
+    ("aten.split_with_sizes", Always, pieces),
+    ("aten.unsafe_split", Always, pieces),
+    ("aten.unsafe_chunk", Always, pieces),
+    ("aten.tensor_split", Always, pieces),
+    ("aten.unbind", Always, unbind),
+    ("aten.broadcast_tensors", Always, broadcast_tensors),
+];
+
+pub(super) const RULES: Table = &[
+    ("aten.view_copy", Always, view),
+    ("aten.squeeze_copy", Always, view),
+    ("aten.unsqueeze_copy", Always, view),
+    ("aten.transpose_copy", Always, transpose),
+    ("aten.t_copy", Always, reversed),
+    ("aten.permute_copy", Always, permute),
+    ("aten.expand_copy", Always, expand),
+    ("aten.slice_copy", Always, slice),
+    ("aten.narrow_copy", Always, narrow),
+    ("aten.split_copy", Always, pieces),
+    ("aten.split_with_sizes_copy", Always, pieces),
+    ("aten.unbind_copy", Always, unbind),
+    ("aten.stack", Always, stack),
+    ("aten.concat", Always, cat),
+    ("aten.concatenate", Always, cat),
+    ("aten.hstack", Always, hstack),
+    ("aten.vstack", Always, vstack),
+    ("aten.cat", Always, cat_of_one),
+    ("aten.tile", Always, tile),
+    ("aten.repeat", Always, repeat),
+    ("aten.repeat_interleave", Always, repeat_interleave),
+    ("aten.channel_shuffle", NoKernel, channel_shuffle),
+    ("aten.roll", NoKernel, roll),
+    ("aten.fliplr", Always, flip_one),
+    ("aten.flipud", Always, flip_one),
+    ("aten.meshgrid", Always, meshgrid),
+];
+
+/// The same elements in row-major order under the sizes of the result.
+fn view(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let x = cx.tensor(node, "self")?;
+    let (have, want) = (cx.spec(node, x)?, cx.result(node)?);
+    if have.dtype != want.dtype {
+        return cx.wrong(node, "a view of the bytes as another type");
+    }
+    if have.sizes == want.sizes && have.dim_order == want.dim_order {
+        return cx.done(node, x);
+    }
+    if &*node.target == "aten.view.default" && have.dim_order.is_contiguous() && node.arg("size").is_some() {
+        return Ok(Outcome::Kept);
+    }
+    let rows = match have.dim_order.is_contiguous() {
+        true => x,
+        false => {
+            let order = tensor::DimOrder::contiguous(have.rank());
+            super::layout::converted(cx, x, ir::exported::TensorSpec { dim_order: order, ..have.clone() })
+        }
+    };
+    let size = cx.view_sizes(node, &want.sizes)?;
+    let args = vec![("self", Argument::Var(rows)), ("size", size)];
+    if let ir::exported::VarType::Tensor(spec) = &mut cx.program.var_mut(node.outputs[0]).ty {
+        spec.dim_order = tensor::DimOrder::contiguous(want.rank());
+    }
+    Ok(cx.retarget(node, "aten.view.default", args))
+}
+
+fn permuted(cx: &mut Rewriter<'_>, node: &ExportedNode, dims: &[usize]) -> Result<Outcome> {
+    let x = cx.tensor(node, "self")?;
+    let new = cx.permute(x, dims);
+    cx.done(node, new)
+}
+
+fn transpose(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let x = cx.tensor(node, "self")?;
+    let rank = cx.spec(node, x)?.rank();
+    let first = |a, b| if node.arg(a).is_some() { a } else { b };
+    let a = cx.int(node, first("dim0", "axis0"), 0)?;
+    let b = cx.int(node, first("dim1", "axis1"), 0)?;
+    let (a, b) = (cx.dim(node, a, rank)?, cx.dim(node, b, rank)?);
+    let mut dims: Vec<usize> = (0..rank).collect();
+    if rank > 0 {
+        dims.swap(a, b);
+    }
+    permuted(cx, node, &dims)
+}
+
+fn reversed(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let x = cx.tensor(node, "self")?;
+    let dims: Vec<usize> = (0..cx.spec(node, x)?.rank()).rev().collect();
+    permuted(cx, node, &dims)
+}
+
+fn matrix_transpose(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let x = cx.tensor(node, "self")?;
+    let rank = cx.spec(node, x)?.rank();
+    let mut dims: Vec<usize> = (0..rank).collect();
+    if rank >= 2 {
+        dims.swap(rank - 1, rank - 2);
+    }
+    permuted(cx, node, &dims)
+}
+
+fn movedim(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let x = cx.tensor(node, "self")?;
+    let rank = cx.spec(node, x)?.rank();
+    let (from, to) = (cx.dims(node, "source", rank)?, cx.dims(node, "destination", rank)?);
+    if from.len() != to.len() {
+        return cx.wrong(node, "it moves other dimensions than it names places for");
+    }
+    let mut dims: Vec<Option<usize>> = vec![None; rank];
+    for (&f, &t) in from.iter().zip(&to) {
+        dims[t] = Some(f);
+    }
+    let mut rest = (0..rank).filter(|d| !from.contains(d));
+    let dims: Vec<usize> = dims.into_iter().filter_map(|d| d.or_else(|| rest.next())).collect();
+    permuted(cx, node, &dims)
+}
+
+fn permute(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let x = cx.tensor(node, "self")?;
+    let rank = cx.spec(node, x)?.rank();
+    let dims = cx.dims(node, "dims", rank)?;
+    if dims.iter().enumerate().all(|(i, &d)| i == d) {
+        return cx.done(node, x);
+    }
+    if &*node.target == "aten.permute.default" {
+        return Ok(Outcome::Kept);
+    }
+    permuted(cx, node, &dims)
+}
+
+fn expand(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let x = cx.tensor(node, "self")?;
+    let (have, want) = (cx.spec(node, x)?, cx.result(node)?);
+    if have.sizes == want.sizes {
+        return cx.done(node, x);
+    }
+    if &*node.target == "aten.expand.default" && node.arg("implicit").is_none() {
+        return Ok(Outcome::Kept);
+    }
+    let new = cx.expand(node, x, want.sizes)?;
+    cx.done(node, new)
+}
+
+/// A slice of everything goes.
+fn slice(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let x = cx.tensor(node, "self")?;
+    let (have, want) = (cx.spec(node, x)?, cx.result(node)?);
+    let is_step = !matches!(node.arg("step"), None | Some(Argument::Int(1)));
+    if have.sizes == want.sizes && !is_step {
+        return cx.done(node, x);
+    }
+    Ok(Outcome::Kept)
+}
+
+fn narrow(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let x = cx.tensor(node, "self")?;
+    let spec = cx.spec(node, x)?;
+    let dim = cx.int(node, "dim", 0)?;
+    let dim = cx.dim(node, dim, spec.rank())?;
+    let amount = |cx: &Rewriter<'_>, name: &str| -> Result<Size> {
+        match node.arg(name) {
+            Some(Argument::Int(v)) => Ok(Size::Int(*v)),
+            Some(Argument::Var(v)) => match &cx.program.var(*v).ty {
+                ir::exported::VarType::Int(size) => Ok(size.clone()),
+                _ => cx.wrong(node, format!("`{name}` is no integer")),
+            },
+            _ => cx.wrong(node, format!("it has no `{name}`")),
+        }
+    };
+    let (mut start, length) = (amount(cx, "start")?, amount(cx, "length")?);
+    if start.known().is_some_and(|s| s < 0) {
+        start = start.add(&spec.sizes[dim]);
+    }
+    let end = start.add(&length);
+    let new = cx.slice(node, x, dim, (&start, &end))?;
+    cx.done(node, new)
+}
+
+/// Slices of the sizes that the results have.
+fn pieces(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let x = cx.tensor(node, "self")?;
+    let spec = cx.spec(node, x)?;
+    let dim = cx.int(node, "dim", 0)?;
+    let dim = cx.dim(node, dim, spec.rank())?;
+    let mut start = Size::Int(0);
+    for &output in &node.outputs {
+        let size = cx.spec(node, output)?.sizes[dim].clone();
+        let end = start.add(&size);
+        let piece = cx.slice(node, x, dim, (&start, &end))?;
+        cx.replace(output, piece);
+        start = end;
+    }
+    Ok(Outcome::Replaced)
+}
+
+fn unbind(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let x = cx.tensor(node, "self")?;
+    let rank = cx.spec(node, x)?.rank();
+    let dim = cx.int(node, "dim", 0)?;
+    let dim = cx.dim(node, dim, rank)?;
+    for (i, &output) in node.outputs.iter().enumerate() {
+        let piece = cx.select(x, dim, i as i64);
+        cx.replace(output, piece);
+    }
+    Ok(Outcome::Replaced)
+}
+
+fn stack(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let tensors = cx.tensors(node, "tensors")?;
+    let rank = cx.result(node)?.rank();
+    let dim = cx.int(node, "dim", 0)?;
+    let dim = cx.dim(node, dim, rank)?;
+    let parts: Vec<VarId> =
+        tensors.iter().map(|&t| cx.unsqueeze(node, t, dim)).collect::<Result<_>>()?;
+    let dtype = cx.result(node)?.dtype;
+    let parts: Vec<VarId> = parts.into_iter().map(|p| cx.cast(p, dtype)).collect();
+    let new = cx.cat(&parts, dim);
+    cx.done(node, new)
+}
+
+fn cat(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let (tensors, rank) = (cx.tensors(node, "tensors")?, cx.result(node)?.rank());
+    let dim = cx.int(node, "dim", 0)?;
+    let dim = cx.dim(node, dim, rank)?;
+    let args = vec![("tensors", Argument::Vars(tensors)), ("dim", Argument::Int(dim as i64))];
+    Ok(cx.retarget(node, "aten.cat.default", args))
+}
+
+fn hstack(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let (tensors, rank) = (cx.tensors(node, "tensors")?, cx.result(node)?.rank());
+    let args = vec![("tensors", Argument::Vars(tensors)), ("dim", Argument::Int(i64::from(rank > 1)))];
+    Ok(cx.retarget(node, "aten.cat.default", args))
+}
+
+fn vstack(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let tensors = cx.tensors(node, "tensors")?;
+    let rows = |cx: &mut Rewriter<'_>, t: VarId| match cx.of(t).rank() {
+        0 | 1 => cx.unsqueeze(node, t, 0),
+        _ => Ok(t),
+    };
+    let tensors = tensors.into_iter().map(|t| rows(cx, t)).collect::<Result<_>>()?;
+    let args = vec![("tensors", Argument::Vars(tensors)), ("dim", Argument::Int(0))];
+    Ok(cx.retarget(node, "aten.cat.default", args))
+}
+
+/// A join of one tensor, and operands of other types than the result.
+fn cat_of_one(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let (tensors, want) = (cx.tensors(node, "tensors")?, cx.result(node)?);
+    if let [only] = tensors.as_slice() {
+        return cx.done(node, *only);
+    }
+    // An old rule of PyTorch: empty tensors of one dimension join with anything.
+    let counts = |cx: &Rewriter<'_>, t: VarId| {
+        let spec = cx.of(t);
+        spec.rank() == want.rank() || spec.sizes != [Size::Int(0)]
+    };
+    let joined: Vec<VarId> = tensors.iter().copied().filter(|&t| counts(cx, t)).collect();
+    if joined.len() == tensors.len() && tensors.iter().all(|&t| cx.of(t).dtype == want.dtype) {
+        return Ok(Outcome::Kept);
+    }
+    let joined = joined.into_iter().map(|t| cx.cast(t, want.dtype)).collect();
+    let dim = cx.int(node, "dim", 0)?;
+    let args = vec![("tensors", Argument::Vars(joined)), ("dim", Argument::Int(dim))];
+    Ok(cx.retarget(node, "aten.cat.default", args))
+}
+
+fn tile(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let x = cx.tensor(node, "self")?;
+    let rank = cx.spec(node, x)?.rank();
+    let Some(Argument::Ints(mut repeats)) = node.arg("dims").cloned() else {
+        return cx.wrong(node, "it has no `dims`");
+    };
+    while repeats.len() < rank {
+        repeats.insert(0, ir::exported::IntArgument::Int(1));
+    }
+    Ok(cx.retarget(node, "aten.repeat.default", vec![("self", Argument::Var(x)), ("repeats", Argument::Ints(repeats))]))
+}
+
+/// A repetition of dimensions of size one is an expansion.
+fn repeat(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let x = cx.tensor(node, "self")?;
+    let (have, want) = (cx.spec(node, x)?, cx.result(node)?);
+    if have.sizes == want.sizes {
+        return cx.done(node, x);
+    }
+    let shift = want.rank().saturating_sub(have.rank());
+    let expands = have.sizes.iter().zip(&want.sizes[shift..]).all(|(h, w)| *h == Size::Int(1) || h == w);
+    if !expands {
+        return Ok(Outcome::Kept);
+    }
+    let new = cx.expand(node, x, want.sizes)?;
+    cx.done(node, new)
+}
+
+/// Every element several times: a dimension put in behind, expanded, and joined with the one before it.
+fn repeat_interleave(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    if node.arg("repeats").and_then(Argument::var).is_some_and(|v| cx.program.spec(v).is_some())
+        || node.target.ends_with(".Tensor")
+    {
+        return Ok(Outcome::Kept);
+    }
+    let x = cx.tensor(node, "self")?;
+    let want = cx.result(node)?;
+    let mut spec = cx.spec(node, x)?;
+    let mut base = x;
+    let dim = match node.arg("dim") {
+        None | Some(Argument::None) => {
+            base = cx.view(node, x, vec![spec.numel()])?;
+            spec = cx.of(base);
+            0
+        }
+        _ => {
+            let dim = cx.int(node, "dim", 0)?;
+            cx.dim(node, dim, spec.rank())?
+        }
+    };
+    let repeats = match node.arg("repeats") {
+        Some(Argument::Int(v)) => Size::Int(*v),
+        _ => want.sizes[dim].combine(SymOp::FloorDiv, &spec.sizes[dim]),
+    };
+    let wider = cx.unsqueeze(node, base, dim + 1)?;
+    let mut sizes = cx.of(wider).sizes;
+    sizes[dim + 1] = repeats;
+    let expanded = cx.expand(node, wider, sizes)?;
+    let new = cx.view(node, expanded, want.sizes)?;
+    cx.done(node, new)
+}
+
+fn channel_shuffle(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let (x, groups) = (cx.tensor(node, "self")?, cx.int(node, "groups", 1)?);
+    let spec = cx.spec(node, x)?;
+    let mut sizes = spec.sizes.clone();
+    let per = sizes[1].combine(SymOp::FloorDiv, &Size::Int(groups));
+    sizes.splice(1..2, [Size::Int(groups), per]);
+    let grouped = cx.view(node, x, sizes)?;
+    let mut dims: Vec<usize> = (0..=spec.rank()).collect();
+    dims.swap(1, 2);
+    let swapped = cx.permute(grouped, &dims);
+    let new = cx.view(node, swapped, spec.sizes)?;
+    cx.done(node, new)
+}
+
+fn roll(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let x = cx.tensor(node, "self")?;
+    let spec = cx.spec(node, x)?;
+    let shifts = cx.ints(node, "shifts")?.unwrap_or_default();
+    let flat = node.arg("dims").is_none_or(|d| d.known_ints().is_some_and(|d| d.is_empty()));
+    let (mut value, dims) = match flat {
+        true => (cx.view(node, x, vec![spec.numel()])?, vec![0]),
+        false => (x, cx.dims(node, "dims", spec.rank())?),
+    };
+    for (&shift, &dim) in shifts.iter().zip(&dims) {
+        let size = cx.of(value).sizes[dim].clone();
+        let Some(n) = size.known().filter(|&n| n > 0) else {
+            return cx.wrong(node, "it rolls a dimension whose size is not known");
+        };
+        let at = Size::Int((n - shift.rem_euclid(n)) % n);
+        let tail = cx.slice(node, value, dim, (&at, &size))?;
+        let head = cx.slice(node, value, dim, (&Size::Int(0), &at))?;
+        value = if at == Size::Int(0) { value } else { cx.cat(&[tail, head], dim) };
+    }
+    let new = cx.view(node, value, spec.sizes)?;
+    cx.done(node, new)
+}
+
+fn flip_one(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let dim = i64::from(node.target.starts_with("aten.fliplr"));
+    let x = cx.tensor(node, "self")?;
+    Ok(cx.retarget(node, "aten.flip.default", vec![("self", Argument::Var(x)), ("dims", Argument::ints(&[dim]))]))
+}
+
+fn meshgrid(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let tensors = cx.tensors(node, "tensors")?;
+    let by_columns = matches!(node.arg("indexing"), Some(Argument::Str(s)) if s == "xy");
+    for (i, (&t, &output)) in tensors.iter().zip(&node.outputs).enumerate() {
+        let want = cx.spec(node, output)?.sizes;
+        let own = if by_columns && i < 2 { 1 - i } else { i };
+        let mut sizes = vec![Size::Int(1); want.len()];
+        sizes[own] = want[own].clone();
+        let placed = cx.view(node, t, sizes)?;
+        let grid = cx.expand(node, placed, want)?;
+        cx.replace(output, grid);
+    }
+    Ok(Outcome::Replaced)
+}
+
+fn broadcast_tensors(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let tensors = cx.tensors(node, "tensors")?;
+    for (&t, &output) in tensors.iter().zip(&node.outputs) {
+        let want = cx.spec(node, output)?.sizes;
+        let new = cx.expand(node, t, want)?;
+        cx.replace(output, new);
+    }
+    Ok(Outcome::Replaced)
+}

@@ -1,0 +1,120 @@
+//! PyTorch's rules of promotion.
+
+use ir::exported::{Argument, ExportedProgram, TensorSpec, VarId, VarType};
+use tensor::ScalarType;
+
+/// What a type is among others: booleans promote to integers, those to floats, those to complex numbers.
+fn category(dtype: ScalarType) -> u8 {
+    match dtype {
+        ScalarType::Bool => 0,
+        d if d.is_complex() => 3,
+        d if d.is_floating() => 2,
+        _ => 1,
+    }
+}
+
+/// The type in which two tensors of one rank class meet.
+pub(crate) fn promote(a: ScalarType, b: ScalarType) -> ScalarType {
+    use ScalarType::*;
+    if a == b {
+        return a;
+    }
+    let (a, b) = if category(a) >= category(b) { (a, b) } else { (b, a) };
+    if category(a) > category(b) {
+        return match (a, b) {
+            (ComplexHalf | ComplexFloat, Double) => ComplexDouble,
+            (ComplexHalf, Float | BFloat16) => ComplexFloat,
+            _ => a,
+        };
+    }
+    match category(a) {
+        1 => match (a, b) {
+            (Byte, Char) | (Char, Byte) => Short,
+            (Byte, other) | (other, Byte) => other,
+            _ if a.size() >= b.size() => a,
+            _ => b,
+        },
+        2 => match (a, b) {
+            (Half, BFloat16) | (BFloat16, Half) => Float,
+            _ if a.size() >= b.size() => a,
+            _ => b,
+        },
+        _ if a.size() >= b.size() => a,
+        _ => b,
+    }
+}
+
+/// What the arguments of an elementwise operator promote to: tensors with dimensions before those without, before
+/// numbers, where a lower one counts only if it is of a higher category.
+pub(crate) fn result_type<'a>(
+    program: &ExportedProgram,
+    args: impl IntoIterator<Item = &'a Argument>,
+) -> Option<ScalarType> {
+    let mut found: [Option<ScalarType>; 3] = [None; 3];
+    for arg in args {
+        let (level, dtype) = match arg {
+            Argument::Int(_) => (2, ScalarType::Long),
+            Argument::Float(_) => (2, ScalarType::Float),
+            Argument::Bool(_) => (2, ScalarType::Bool),
+            Argument::Var(v) => match &program.var(*v).ty {
+                VarType::Tensor(TensorSpec { dtype, sizes, .. }) => (usize::from(sizes.is_empty()), *dtype),
+                VarType::Int(_) => (2, ScalarType::Long),
+                VarType::Float => (2, ScalarType::Float),
+                VarType::Bool => (2, ScalarType::Bool),
+                _ => continue,
+            },
+            _ => continue,
+        };
+        found[level] = Some(found[level].map_or(dtype, |d| promote(d, dtype)));
+    }
+    let [with_dims, without, numbers] = found;
+    let join = |high: Option<ScalarType>, low: Option<ScalarType>| match (high, low) {
+        (Some(h), Some(l)) if category(l) > category(h) => {
+            // A complex number takes the width of the floats that it meets.
+            Some(if category(l) == 3 && h.is_floating() { promote(h, l) } else { l })
+        }
+        (Some(h), _) => Some(h),
+        (None, l) => l,
+    };
+    join(with_dims, join(without, numbers))
+}
+
+/// The type of a tensor value.
+pub(crate) fn dtype_of(program: &ExportedProgram, var: VarId) -> Option<ScalarType> {
+    program.spec(var).map(|s| s.dtype)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ScalarType::*;
+
+    #[test]
+    fn types_promote_as_in_pytorch() {
+        for (a, b, joined) in [
+            (Byte, Char, Short),
+            (Byte, Long, Long),
+            (Bool, Byte, Byte),
+            (Long, Half, Half),
+            (Half, BFloat16, Float),
+            (Half, Double, Double),
+            (Float, ComplexHalf, ComplexFloat),
+        ] {
+            assert_eq!((promote(a, b), promote(b, a)), (joined, joined), "{a} {b}");
+        }
+    }
+
+    #[test]
+    fn numbers_count_only_with_a_higher_category() {
+        let mut program = ExportedProgram::default();
+        let spec = |d, n: usize| VarType::Tensor(TensorSpec::contiguous(d, vec![2.into(); n]));
+        let ints = Argument::Var(program.add_var("i", spec(Int, 2)));
+        let half = Argument::Var(program.add_var("h", spec(Half, 1)));
+        let zero_dim = Argument::Var(program.add_var("z", spec(Double, 0)));
+        let of = |args: &[Argument]| result_type(&program, args).unwrap();
+        assert_eq!(of(&[ints.clone(), Argument::Float(1.5)]), Float);
+        assert_eq!(of(&[half.clone(), Argument::Float(1.5)]), Half);
+        assert_eq!(of(&[half, zero_dim.clone()]), Half);
+        assert_eq!(of(&[ints, zero_dim]), Double);
+    }
+}

@@ -1,0 +1,220 @@
+//! Branches and loops as jumps.
+
+use super::Emitter;
+use crate::{Error, Result};
+use format::pte::{EValue, Instruction};
+use ir::exported::{Argument, ExportedGraph, ExportedNode, VarId};
+use std::sync::Arc;
+
+impl Emitter<'_> {
+    pub(super) fn control(&mut self, node: &ExportedNode, first: &ExportedGraph) -> Result<()> {
+        match &*node.target {
+            "higher_order.cond" => self.cond(node),
+            "higher_order.map_impl" | "higher_order.map" => self.scan(node, first, 0),
+            "higher_order.scan" => {
+                let initial = vars(node, 0).len();
+                self.scan(node, first, initial)
+            }
+            "higher_order.while_loop" => self.while_loop(node),
+            _ => Err(self.fails(node, "control flow that is not known")),
+        }
+    }
+
+    fn fails(&self, node: &ExportedNode, problem: &str) -> Error {
+        Error::node(self.program, node, problem)
+    }
+
+    fn jump_if_false(&mut self, node: &ExportedNode, condition: i32) -> usize {
+        let jump = Instruction::JumpFalseCall { cond_value_index: condition, destination_instruction: 0 };
+        self.push(jump, &node.source)
+    }
+
+    fn land(&mut self, jump: usize, to: usize) {
+        if let Instruction::JumpFalseCall { destination_instruction, .. } = &mut self.instructions[jump] {
+            *destination_instruction = to as i32;
+        }
+    }
+
+    /// Copies a tensor or number over another.
+    fn assign(&mut self, node: &ExportedNode, to: i32, from: VarId) {
+        let at = self.instructions.len();
+        self.values.read(from, at);
+        let source = self.values.of(from);
+        if self.program.spec(from).is_some() {
+            let blocking = self.values.push(EValue::Bool(false));
+            self.kernel_call("aten::copy_", vec![to, source, blocking, to], &node.source);
+        } else {
+            self.push(Instruction::MoveCall { move_from: source, move_to: to }, &node.source);
+        }
+    }
+
+    fn cond(&mut self, node: &ExportedNode) -> Result<()> {
+        let graphs: Vec<&ExportedGraph> = node.graphs().collect();
+        let (Some((_, condition)), &[then, otherwise]) = (node.args.first(), graphs.as_slice()) else {
+            return Err(self.fails(node, "a branch has a condition and two graphs"));
+        };
+        let at = self.instructions.len();
+        let condition = self.argument(node, condition, false, at)?;
+        let outputs: Vec<i32> = node.outputs.iter().map(|&v| self.define(node, v)).collect::<Result<_>>()?;
+        let to_else = self.jump_if_false(node, condition);
+        self.branch(node, then, &outputs)?;
+        let never = self.values.push(EValue::Bool(false));
+        let to_end = self.jump_if_false(node, never);
+        let start = self.instructions.len();
+        self.land(to_else, start);
+        self.branch(node, otherwise, &outputs)?;
+        let end = self.instructions.len();
+        self.land(to_end, end);
+        node.outputs.iter().for_each(|&v| self.values.hold(v, end));
+        Ok(())
+    }
+
+    fn branch(&mut self, node: &ExportedNode, graph: &ExportedGraph, outputs: &[i32]) -> Result<()> {
+        self.graph(graph)?;
+        if graph.outputs.len() != outputs.len() {
+            return Err(self.fails(node, "its graphs give other results than it has"));
+        }
+        for (output, &to) in graph.outputs.iter().zip(outputs) {
+            match output {
+                Argument::Var(v) => self.assign(node, to, *v),
+                known => {
+                    let value = super::fixed(known);
+                    let from = self.values.push(value);
+                    self.push(Instruction::MoveCall { move_from: from, move_to: to }, &node.source);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A body for every row of some operands, with values carried from row to row; a map carries none.
+    fn scan(&mut self, node: &ExportedNode, body: &ExportedGraph, carried: usize) -> Result<()> {
+        let rows = vars(node, usize::from(carried > 0 || node.target.ends_with("scan")));
+        let initial = if carried > 0 { vars(node, 0) } else { Vec::new() };
+        if body.inputs.len() != carried + rows.len() || body.outputs.len() != node.outputs.len() {
+            return Err(self.fails(node, "its graph takes or gives other values than it does"));
+        }
+        let Some(&first) = rows.first() else { return Err(self.fails(node, "it runs over no rows")) };
+        let source = Arc::clone(&node.source);
+        for &output in &node.outputs {
+            self.define(node, output)?;
+        }
+        let (index, count) = (self.values.push(EValue::Int(0)), self.values.push(EValue::Int(0)));
+        let (zero, one) = (self.values.int(0), self.values.int(1));
+        let at = self.instructions.len();
+        self.values.read(first, at);
+        let of_first = self.values.of(first);
+        self.kernel_call("aten::sym_size.int", vec![of_first, zero, count], &source);
+        // The values that are carried lie in the results, which hold the last of them.
+        for (i, &value) in initial.iter().enumerate() {
+            let to = self.values.of(node.outputs[i]);
+            self.assign(node, to, value);
+            let at = self.instructions.len();
+            self.values.alias(body.inputs[i], node.outputs[i], at).map_err(|p| self.fails(node, &p))?;
+        }
+        let start = self.instructions.len();
+        for (&row, &input) in rows.iter().zip(&body.inputs[carried..]) {
+            let at = self.instructions.len();
+            self.values.read(row, at);
+            let (from, to) = (self.values.of(row), self.define(node, input)?);
+            self.kernel_call("aten::select_copy.int_out", vec![from, zero, index, to, to], &source);
+        }
+        self.graph(body)?;
+        let results: Vec<VarId> = body.outputs.iter().filter_map(Argument::var).collect();
+        if results.len() != node.outputs.len() {
+            return Err(self.fails(node, "its graph gives a number that is fixed"));
+        }
+        self.carry(node, &results[..carried])?;
+        for (&result, &output) in results.iter().zip(&node.outputs).skip(carried) {
+            let at = self.instructions.len();
+            self.values.read(result, at);
+            self.values.read(output, at);
+            let (to, from) = (self.values.of(output), self.values.of(result));
+            self.kernel_call("executorch_prim::et_copy_index.tensor", vec![to, from, index], &source);
+        }
+        self.kernel_call("executorch_prim::add.Scalar", vec![index, one, index], &source);
+        let done = self.values.push(EValue::Bool(false));
+        self.kernel_call("executorch_prim::eq.Scalar", vec![index, count, done], &source);
+        let jump = self.jump_if_false(node, done);
+        self.land(jump, start);
+        self.values.add_loop(start, jump);
+        // The next execution counts from zero again.
+        self.kernel_call("executorch_prim::sub.Scalar", vec![index, count, index], &source);
+        let end = self.instructions.len();
+        node.outputs.iter().for_each(|&v| self.values.hold(v, end));
+        Ok(())
+    }
+
+    /// Writes what a body gives over what it carries, through copies where one result is another carried value.
+    fn carry(&mut self, node: &ExportedNode, results: &[VarId]) -> Result<()> {
+        let targets: Vec<i32> = node.outputs[..results.len()].iter().map(|&v| self.values.of(v)).collect();
+        let mut sources = Vec::new();
+        for (i, &result) in results.iter().enumerate() {
+            let carried = node.outputs.iter().enumerate().any(|(j, &v)| j != i && self.values.share(v, result));
+            let from = match carried && self.program.spec(result).is_some() {
+                true => self.copy(result, &node.source)?,
+                false => self.values.of(result),
+            };
+            sources.push(from);
+        }
+        for ((&result, &to), from) in results.iter().zip(&targets).zip(sources) {
+            let at = self.instructions.len();
+            self.values.read(result, at);
+            if self.program.spec(result).is_some() {
+                let blocking = self.values.push(EValue::Bool(false));
+                self.kernel_call("aten::copy_", vec![to, from, blocking, to], &node.source);
+            } else if to != from {
+                self.push(Instruction::MoveCall { move_from: from, move_to: to }, &node.source);
+            }
+        }
+        Ok(())
+    }
+
+    fn while_loop(&mut self, node: &ExportedNode) -> Result<()> {
+        let graphs: Vec<&ExportedGraph> = node.graphs().collect();
+        let &[condition, body] = graphs.as_slice() else {
+            return Err(self.fails(node, "a loop has a condition and a body"));
+        };
+        let initial = vars(node, 0);
+        let fits = initial.len() == node.outputs.len()
+            && [condition, body].iter().all(|g| g.inputs.len() == initial.len())
+            && body.outputs.len() == initial.len();
+        if !fits {
+            return Err(self.fails(node, "its graphs take or give other values than it does"));
+        }
+        for (i, (&output, &value)) in node.outputs.iter().zip(&initial).enumerate() {
+            let to = self.define(node, output)?;
+            self.assign(node, to, value);
+            let at = self.instructions.len();
+            for graph in [condition, body] {
+                self.values.same(graph.inputs[i], output, at).map_err(|p| self.fails(node, &p))?;
+            }
+        }
+        let start = self.instructions.len();
+        self.graph(condition)?;
+        let Some(goes_on) = condition.outputs.first() else { return Err(self.fails(node, "it has no condition")) };
+        let at = self.instructions.len();
+        let goes_on = self.argument(node, goes_on, false, at)?;
+        let leave = self.jump_if_false(node, goes_on);
+        self.graph(body)?;
+        let results: Vec<VarId> = body.outputs.iter().filter_map(Argument::var).collect();
+        if results.len() != initial.len() {
+            return Err(self.fails(node, "its body gives a number that is fixed"));
+        }
+        self.carry(node, &results)?;
+        let never = self.values.push(EValue::Bool(false));
+        let back = self.jump_if_false(node, never);
+        self.land(back, start);
+        self.values.add_loop(start, back);
+        let end = self.instructions.len();
+        self.land(leave, end);
+        node.outputs.iter().for_each(|&v| self.values.hold(v, end));
+        Ok(())
+    }
+}
+
+/// The values of the list of operands at this place among the lists.
+fn vars(node: &ExportedNode, place: usize) -> Vec<VarId> {
+    let lists = node.args.iter().filter(|(_, a)| matches!(a, Argument::Vars(_) | Argument::OptionalVars(_)));
+    lists.map(|(_, a)| a.vars()).nth(place).unwrap_or_default()
+}

@@ -1,0 +1,109 @@
+//! Where blocks of memory lie in an arena, from when each is in use.
+
+/// A block, and the instructions from the first to the last that use it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Lifetime {
+    pub(super) bytes: u64,
+    pub(super) first: usize,
+    pub(super) last: usize,
+}
+
+impl Lifetime {
+    fn overlaps(&self, other: &Self) -> bool {
+        self.first <= other.last && other.first <= self.last
+    }
+}
+
+/// The offset of every block, and the bytes of the arena: the smaller of the results of two orders, the largest block
+/// first and the one in use for the longest first, each put into the tightest gap between those that are in use at the
+/// same time.
+pub(super) fn place(blocks: &[Lifetime], alignment: u64) -> (Vec<u64>, u64) {
+    let span = |b: &Lifetime| (b.last - b.first) as u64;
+    let orders: [fn(&Lifetime, u64) -> (u64, u64); 2] = [|b, span| (b.bytes, span), |b, span| (span, b.bytes)];
+    let mut best: Option<(Vec<u64>, u64)> = None;
+    for key in orders {
+        let mut order: Vec<usize> = (0..blocks.len()).collect();
+        order.sort_by_key(|&i| (std::cmp::Reverse(key(&blocks[i], span(&blocks[i]))), blocks[i].first, i));
+        let placed = in_order(blocks, &order, alignment.max(1));
+        if best.as_ref().is_none_or(|(_, total)| placed.1 < *total) {
+            best = Some(placed);
+        }
+    }
+    best.unwrap_or_default()
+}
+
+fn in_order(blocks: &[Lifetime], order: &[usize], alignment: u64) -> (Vec<u64>, u64) {
+    let mut offsets = vec![0; blocks.len()];
+    let mut total = 0;
+    let mut placed: Vec<usize> = Vec::with_capacity(blocks.len());
+    let mut taken: Vec<(u64, u64)> = Vec::new();
+    for &i in order {
+        let block = &blocks[i];
+        if block.bytes == 0 {
+            continue;
+        }
+        taken.clear();
+        let meets = placed.iter().filter(|&&p| blocks[p].overlaps(block));
+        taken.extend(meets.map(|&p| (offsets[p], offsets[p] + blocks[p].bytes)));
+        taken.sort_unstable();
+        offsets[i] = tightest_gap(&taken, block.bytes, alignment);
+        total = total.max(offsets[i] + block.bytes);
+        placed.push(i);
+    }
+    (offsets, total.next_multiple_of(alignment))
+}
+
+/// The start of the smallest gap between sorted ranges that holds so many bytes; behind them all if none does.
+fn tightest_gap(taken: &[(u64, u64)], bytes: u64, alignment: u64) -> u64 {
+    let mut best: Option<(u64, u64)> = None;
+    let mut end: u64 = 0;
+    for &(start, stop) in taken {
+        let at = end.next_multiple_of(alignment);
+        if start >= at + bytes {
+            let slack = start - at - bytes;
+            if best.is_none_or(|(least, _)| slack < least) {
+                best = Some((slack, at));
+            }
+        }
+        end = end.max(stop);
+    }
+    best.map_or(end.next_multiple_of(alignment), |(_, at)| at)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_in_use_at_once_do_not_overlap() {
+        let mut seed = 7u64;
+        let mut next = |n: u64| {
+            seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            (seed >> 33) % n
+        };
+        for _ in 0..50 {
+            let blocks: Vec<Lifetime> = (0..60)
+                .map(|_| {
+                    let first = next(40) as usize;
+                    Lifetime { bytes: next(500), first, last: first + next(6) as usize }
+                })
+                .collect();
+            let (offsets, total) = place(&blocks, 16);
+            for (i, a) in blocks.iter().enumerate() {
+                assert!(offsets[i] % 16 == 0 && offsets[i] + a.bytes <= total);
+                for (j, b) in blocks.iter().enumerate().skip(i + 1) {
+                    let apart = offsets[i] + a.bytes <= offsets[j] || offsets[j] + b.bytes <= offsets[i];
+                    assert!(apart || !a.overlaps(b) || a.bytes == 0 || b.bytes == 0);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_chain_needs_its_two_largest_neighbours() {
+        let sizes = [64, 128, 32, 256, 16];
+        let blocks: Vec<Lifetime> =
+            sizes.iter().enumerate().map(|(i, &bytes)| Lifetime { bytes, first: i, last: i + 1 }).collect();
+        assert_eq!(place(&blocks, 16).1, 288);
+    }
+}

@@ -1,0 +1,399 @@
+//! From a program whose nodes kernels take to an execution plan: values, instructions, memory.
+
+mod control;
+mod memory;
+mod values;
+
+use crate::operators::{OperatorTable, Slot};
+use crate::{Error, Result};
+use format::container::Blob;
+use format::pte::{
+    Builder, Chain, ContainerMetadata, EValue, ExecutionPlan, Frame, FrameList, Instruction, Operator,
+};
+use ir::exported::{Argument, ExportedGraph, ExportedNode, ExportedProgram, InputKind, Source, VarId};
+use std::collections::HashMap;
+use std::sync::Arc;
+use values::Values;
+
+/// What the emitter puts into a plan besides what must be there.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct EmitOptions {
+    /// Source lines of every instruction.
+    pub(crate) source_frames: bool,
+    /// To what tensors in arenas are aligned.
+    pub(crate) alignment: u64,
+    /// Whether constants are looked up by name in a `.ptd`.
+    pub(crate) external: bool,
+}
+
+/// Adds a program to a builder as a plan.
+pub(crate) fn emit(
+    program: &ExportedProgram,
+    table: &OperatorTable,
+    options: EmitOptions,
+    builder: &mut Builder<'static>,
+    external: &mut Vec<(String, VarId)>,
+) -> Result<PlanSummary> {
+    let mut emitter = Emitter {
+        program,
+        table,
+        values: Values::new(program, options.external),
+        instructions: Vec::new(),
+        sources: Vec::new(),
+        operators: HashMap::new(),
+        operator_list: Vec::new(),
+        counts: HashMap::new(),
+    };
+    let inputs = emitter.inputs(builder)?;
+    emitter.graph(&program.graph)?;
+    let outputs = emitter.outputs()?;
+    let Emitter { values, instructions, sources, operator_list, counts, .. } = emitter;
+    let (evalues, arena_bytes, names) = values.finish(instructions.len(), options.alignment);
+    external.extend(names);
+    let stacktrace = if options.source_frames { sources.iter().map(|s| frames(s)).collect() } else { Vec::new() };
+    builder.execution_plan.push(ExecutionPlan {
+        name: program.name.clone(),
+        container_meta_type: Some(ContainerMetadata {
+            encoded_inp_str: program.in_spec.clone(),
+            encoded_out_str: program.out_spec.clone(),
+        }),
+        values: evalues,
+        inputs,
+        outputs,
+        chains: vec![Chain { inputs: Vec::new(), outputs: Vec::new(), instructions, stacktrace }],
+        operators: operator_list,
+        delegates: Vec::new(),
+        non_const_buffer_sizes: vec![0, arena_bytes as i64],
+        non_const_buffer_device: Vec::new(),
+    });
+    Ok(PlanSummary { arena_bytes, operators: counts })
+}
+
+/// The values that nodes, outputs and what is left for the next execution name.
+fn used(program: &ExportedProgram) -> Vec<bool> {
+    let mut used = vec![false; program.num_vars()];
+    fn outputs(graph: &ExportedGraph, used: &mut [bool]) {
+        graph.outputs.iter().flat_map(Argument::vars).for_each(|v| used[v.index()] = true);
+    }
+    outputs(&program.graph, &mut used);
+    program.graph.for_each_node(&mut |node| {
+        node.operands().for_each(|v| used[v.index()] = true);
+        node.graphs().for_each(|g| outputs(g, &mut used));
+    });
+    for mutation in &program.mutations {
+        used[mutation.input.index()] = true;
+        used[mutation.value.index()] = true;
+    }
+    used
+}
+
+/// What a plan came to.
+pub(crate) struct PlanSummary {
+    pub(crate) arena_bytes: u64,
+    pub(crate) operators: HashMap<String, usize>,
+}
+
+fn frames(source: &Source) -> FrameList {
+    let frame = |f: &ir::exported::SourceFrame| Frame {
+        filename: Some(f.file.clone()),
+        lineno: i32::try_from(f.line).unwrap_or(i32::MAX),
+        name: Some(f.function.clone()),
+        context: Some(f.text.clone()),
+    };
+    FrameList { items: source.frames.iter().map(frame).collect() }
+}
+
+struct Emitter<'p> {
+    program: &'p ExportedProgram,
+    table: &'p OperatorTable,
+    values: Values<'p>,
+    instructions: Vec<Instruction>,
+    sources: Vec<Arc<Source>>,
+    operators: HashMap<String, i32>,
+    operator_list: Vec<Operator>,
+    counts: HashMap<String, usize>,
+}
+
+impl Emitter<'_> {
+    fn inputs(&mut self, builder: &mut Builder<'static>) -> Result<Vec<i32>> {
+        let mut inputs = Vec::new();
+        let used = used(self.program);
+        for (&constant, data) in self.program.constants.iter().filter(|(c, _)| used[c.index()]) {
+            let blob = blob(data);
+            self.values.add_constant(constant, data, blob, builder)?;
+        }
+        for (&input, kind) in self.program.graph.inputs.iter().zip(&self.program.inputs) {
+            match kind {
+                InputKind::User => inputs.push(self.values.add_input(input)?),
+                InputKind::Fixed(value) => {
+                    let value = fixed(value);
+                    inputs.push(self.values.push(value));
+                }
+                InputKind::Parameter | InputKind::Buffer | InputKind::Constant | InputKind::Token => {}
+            }
+        }
+        Ok(inputs)
+    }
+
+    fn graph(&mut self, graph: &ExportedGraph) -> Result<()> {
+        graph.nodes.iter().try_for_each(|node| self.node(node))
+    }
+
+    fn node(&mut self, node: &ExportedNode) -> Result<()> {
+        if let Some(inner) = node.graphs().next() {
+            return self.control(node, inner);
+        }
+        match &*node.target {
+            "aten.view.default" => self.view(node),
+            "aten.sym_size.int" => self.sym_size(node),
+            "aten.item.default" | "aten._local_scalar_dense.default" => {
+                self.prim(node, "aten::_local_scalar_dense", "")
+            }
+            target if prim_of(target).is_some() => {
+                self.prim(node, "executorch_prim", prim_of(target).unwrap_or_default())
+            }
+            _ => self.call(node),
+        }
+    }
+
+    /// A call of the operator that takes a node's arguments.
+    fn call(&mut self, node: &ExportedNode) -> Result<()> {
+        let Some(selection) = self.table.select(self.program, node) else {
+            return Err(Error::node(self.program, node, "no kernel takes it"));
+        };
+        let schema = selection.kernel.schema();
+        let mut args = Vec::with_capacity(schema.instruction_args());
+        let mut outs = Vec::new();
+        let at = self.instructions.len();
+        for (slot, declared) in selection.slots.iter().zip(&schema.args) {
+            let value = match slot {
+                Slot::Given(arg) => self.argument(node, arg, declared.list, at)?,
+                Slot::Default(text) => self.values.default(text.as_deref(), declared),
+                Slot::Out(first, count) => {
+                    let results = &node.outputs[*first..*first + *count];
+                    let value = match (declared.list, results) {
+                        (false, [one]) => self.define(node, *one)?,
+                        _ => {
+                            let list: Vec<i32> =
+                                results.iter().map(|&v| self.define(node, v)).collect::<Result<_>>()?;
+                            self.values.push(EValue::TensorList(list))
+                        }
+                    };
+                    outs.push(value);
+                    value
+                }
+            };
+            args.push(value);
+        }
+        if schema.has_result_slot() {
+            let result = match (outs.as_slice(), node.outputs.as_slice()) {
+                ([one], _) => *one,
+                ([], [one]) => self.define(node, *one)?,
+                (many, _) => self.values.push(EValue::TensorList(many.to_vec())),
+            };
+            args.push(result);
+        }
+        let name = schema.name.clone();
+        self.kernel_call(&name, args, &node.source);
+        Ok(())
+    }
+
+    fn kernel_call(&mut self, name: &str, args: Vec<i32>, source: &Arc<Source>) {
+        *self.counts.entry(name.to_owned()).or_insert(0) += 1;
+        let op_index = match self.operators.get(name) {
+            Some(&index) => index,
+            None => {
+                let (base, overload) = name.split_once('.').unwrap_or((name, ""));
+                self.operator_list.push(Operator { name: base.to_owned(), overload: overload.to_owned() });
+                let index = self.operator_list.len() as i32 - 1;
+                self.operators.insert(name.to_owned(), index);
+                index
+            }
+        };
+        self.push(Instruction::KernelCall { op_index, args }, source);
+    }
+
+    fn push(&mut self, instruction: Instruction, source: &Arc<Source>) -> usize {
+        self.instructions.push(instruction);
+        self.sources.push(Arc::clone(source));
+        self.instructions.len() - 1
+    }
+
+    /// The value that an argument is, read by the instruction at `at`.
+    fn argument(&mut self, node: &ExportedNode, arg: &Argument, list: bool, at: usize) -> Result<i32> {
+        for var in arg.vars() {
+            self.values.read(var, at);
+        }
+        match self.values.argument(arg, list) {
+            Some(value) => Ok(value),
+            None => Err(Error::node(self.program, node, "one of its arguments has no value in a program")),
+        }
+    }
+
+    fn define(&mut self, node: &ExportedNode, var: VarId) -> Result<i32> {
+        let at = self.instructions.len();
+        self.values.define(var, at).map_err(|problem| Error::node(self.program, node, problem))
+    }
+
+    /// Static views of row-major memory are no instruction; others are views made at run time.
+    fn view(&mut self, node: &ExportedNode) -> Result<()> {
+        let (Some(x), Some(&out)) = (node.arg("self").and_then(Argument::var), node.outputs.first()) else {
+            return Err(Error::node(self.program, node, "a view of nothing"));
+        };
+        let at = self.instructions.len();
+        self.values.read(x, at);
+        let (Some(have), Some(want)) = (self.program.spec(x), self.program.spec(out)) else {
+            return Err(Error::node(self.program, node, "a view of no tensor"));
+        };
+        let is_static = have.known_sizes().is_some() && want.known_sizes().is_some();
+        let problem = |p| Error::node(self.program, node, p);
+        if is_static && self.values.can_alias(x) {
+            self.values.alias(out, x, at).map_err(problem)?;
+            return Ok(());
+        }
+        let size = node.arg("size").cloned().unwrap_or(Argument::Ints(Vec::new()));
+        let args = match self.values.can_alias(x) {
+            true => {
+                let (from, size) = (self.values.of(x), self.argument(node, &size, true, at)?);
+                let to = self.values.alias(out, x, at).map_err(problem)?;
+                ("executorch_prim::et_view.default", vec![from, size, to])
+            }
+            false => return self.call(node),
+        };
+        self.kernel_call(args.0, args.1, &node.source);
+        Ok(())
+    }
+
+    fn sym_size(&mut self, node: &ExportedNode) -> Result<()> {
+        let at = self.instructions.len();
+        let mut args = Vec::new();
+        for name in ["self", "dim"] {
+            let arg = node.arg(name).cloned().unwrap_or(Argument::None);
+            args.push(self.argument(node, &arg, false, at)?);
+        }
+        args.push(self.define(node, node.outputs[0])?);
+        self.kernel_call("aten::sym_size.int", args, &node.source);
+        Ok(())
+    }
+
+    /// An operator on numbers: its operands, then its result.
+    fn prim(&mut self, node: &ExportedNode, namespace: &str, name: &str) -> Result<()> {
+        let at = self.instructions.len();
+        let mut args = Vec::new();
+        for (_, arg) in &node.args {
+            args.push(self.argument(node, arg, false, at)?);
+        }
+        let Some(&out) = node.outputs.first() else { return Ok(()) };
+        args.push(self.define(node, out)?);
+        let full = if name.is_empty() { namespace.to_owned() } else { format!("{namespace}::{name}.Scalar") };
+        self.kernel_call(&full, args, &node.source);
+        Ok(())
+    }
+
+    /// The outputs, copied where their memory is not the execution's own; then what is left for the next execution.
+    fn outputs(&mut self) -> Result<Vec<i32>> {
+        let source = Arc::default();
+        let mut outputs = Vec::new();
+        for output in &self.program.graph.outputs {
+            let value = match output {
+                Argument::Var(v) if self.program.spec(*v).is_some() => {
+                    let at = self.instructions.len();
+                    self.values.read(*v, at);
+                    if self.values.is_own(*v) {
+                        self.values.of(*v)
+                    } else {
+                        self.copy(*v, &source)?
+                    }
+                }
+                Argument::Var(v) => self.values.of(*v),
+                other => self.values.push(fixed(other)),
+            };
+            outputs.push(value);
+        }
+        // A value that is to be written over one input may lie in another that is written before.
+        let mut sources = Vec::new();
+        for mutation in &self.program.mutations {
+            let at = self.instructions.len();
+            self.values.read(mutation.value, at);
+            let from = match self.values.is_own(mutation.value) || mutation.value == mutation.input {
+                true => self.values.of(mutation.value),
+                false => self.copy(mutation.value, &source)?,
+            };
+            sources.push(from);
+        }
+        for (mutation, from) in self.program.mutations.iter().zip(sources) {
+            let at = self.instructions.len();
+            self.values.read(mutation.value, at);
+            self.values.read(mutation.input, at);
+            let into = self.values.of(mutation.input);
+            if from != into {
+                let blocking = self.values.push(EValue::Bool(false));
+                self.kernel_call("aten::copy_", vec![into, from, blocking, into], &source);
+            }
+        }
+        let end = self.instructions.len();
+        for output in &self.program.graph.outputs {
+            output.vars().into_iter().for_each(|v| self.values.read(v, end));
+        }
+        self.values.keep_copies(end);
+        Ok(outputs)
+    }
+
+    /// A copy of a tensor in memory of its own.
+    fn copy(&mut self, var: VarId, source: &Arc<Source>) -> Result<i32> {
+        let at = self.instructions.len();
+        let from = self.values.of(var);
+        let Some(spec) = self.program.spec(var) else { return Ok(from) };
+        let to = self.values.temporary(spec, at).map_err(|p| Error::archive(&*self.program.var(var).name, p))?;
+        let blocking = self.values.push(EValue::Bool(false));
+        let order: Vec<i64> = spec.dim_order.iter().map(|&d| i64::from(d)).collect();
+        let order = self.values.ints(&order);
+        self.kernel_call("dim_order_ops::_clone_dim_order.out", vec![from, blocking, order, to, to], source);
+        Ok(to)
+    }
+}
+
+/// Bytes of a constant, which stay where they are until they are written.
+pub(crate) fn blob(data: &ir::exported::ConstantTensor) -> Blob<'static> {
+    let data = data.clone();
+    let len = data.range.len() as u64;
+    Blob::stream(len, move |out| out.write_all(data.data()))
+}
+
+fn fixed(value: &Argument) -> EValue {
+    match value {
+        Argument::Int(v) => EValue::Int(*v),
+        Argument::Float(v) => EValue::Double(*v),
+        Argument::Bool(v) => EValue::Bool(*v),
+        Argument::Str(v) => EValue::String(v.clone()),
+        _ => EValue::Null,
+    }
+}
+
+/// The primitive operator of Python's operators on numbers.
+fn prim_of(target: &str) -> Option<&'static str> {
+    Some(match target {
+        "_operator.add" => "add",
+        "_operator.sub" => "sub",
+        "_operator.mul" => "mul",
+        "_operator.floordiv" => "floordiv",
+        "_operator.truediv" => "truediv",
+        "_operator.mod" => "mod",
+        "_operator.neg" => "neg",
+        "_operator.eq" => "eq",
+        "_operator.gt" => "gt",
+        "_operator.ge" => "ge",
+        "_operator.lt" => "lt",
+        "_operator.le" => "le",
+        "math.ceil" => "ceil",
+        "math.trunc" => "trunc",
+        "builtins.round" | "_operator.round" => "round",
+        "torch.sym_float" => "sym_float",
+        "torch.sym_int" => "sym_int",
+        "torch.sym_max" => "sym_max",
+        "torch.sym_min" => "sym_min",
+        "torch.sym_not" => "sym_not",
+        "torch.sym_ite" => "sym_ite",
+        _ => return None,
+    })
+}

@@ -1,0 +1,400 @@
+//! The values of a plan, and how long the memory of each is in use.
+
+use super::memory::{Lifetime, place};
+use crate::{Error, Result};
+use format::container::Blob;
+use format::pte::{
+    AllocationDetails, Builder, EValue, ExtraTensorInfo, Tensor, TensorDataLocation, TensorShapeDynamism,
+};
+use ir::exported::{Argument, ConstantTensor, ExportedProgram, IntArgument, TensorSpec, VarId, VarType};
+use operator::SchemaArg;
+use std::collections::HashMap;
+
+/// Where the bytes of a tensor are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Storage {
+    /// In a constant.
+    Constant(u32),
+    /// In the `.ptd`, under the name that the tensor has.
+    External,
+    /// In an arena.
+    Planned(usize),
+}
+
+/// Memory of an arena.
+struct Block {
+    bytes: u64,
+    first: usize,
+    last: usize,
+    /// The tensors that lie in it.
+    tensors: Vec<i32>,
+    /// Whether somebody else's data are in it when an execution starts.
+    foreign: bool,
+    /// Whether it is in use from the first instruction to the last, and beyond.
+    lasting: bool,
+}
+
+pub(super) struct Values<'p> {
+    program: &'p ExportedProgram,
+    external: bool,
+    list: Vec<EValue>,
+    of: HashMap<VarId, i32>,
+    storages: HashMap<VarId, Storage>,
+    blocks: Vec<Block>,
+    /// Instructions from the first to the last of a loop: what is in use at the start of one is at its end.
+    loops: Vec<(usize, usize)>,
+    ints: HashMap<i64, i32>,
+    null: Option<i32>,
+    names: Vec<(String, VarId)>,
+    copies: Vec<usize>,
+}
+
+impl<'p> Values<'p> {
+    pub(super) fn new(program: &'p ExportedProgram, external: bool) -> Self {
+        Self {
+            program,
+            external,
+            list: Vec::new(),
+            of: HashMap::new(),
+            storages: HashMap::new(),
+            blocks: Vec::new(),
+            loops: Vec::new(),
+            ints: HashMap::new(),
+            null: None,
+            names: Vec::new(),
+            copies: Vec::new(),
+        }
+    }
+
+    pub(super) fn push(&mut self, value: EValue) -> i32 {
+        self.list.push(value);
+        (self.list.len() - 1) as i32
+    }
+
+    /// The index of a value that is defined.
+    pub(super) fn of(&self, var: VarId) -> i32 {
+        self.of.get(&var).copied().unwrap_or(-1)
+    }
+
+    pub(super) fn add_constant(
+        &mut self,
+        var: VarId,
+        data: &ConstantTensor,
+        blob: Blob<'static>,
+        builder: &mut Builder<'static>,
+    ) -> Result<()> {
+        let program = self.program;
+        let Some(spec) = program.spec(var) else { return Ok(()) };
+        let place = |problem: String| Error::archive(format!("%{}", program.var(var).name), problem);
+        let mut tensor = tensor(program, spec).map_err(place)?;
+        let name = data.name.as_ref().map(|n| n.to_string());
+        if program.is_mutated(var) {
+            tensor.data_buffer_idx = builder.add_initial_data(blob);
+            tensor.extra_tensor_info = name.map(|name| ExtraTensorInfo {
+                fully_qualified_name: Some(name),
+                ..ExtraTensorInfo::default()
+            });
+            let index = self.push(EValue::Tensor(tensor));
+            let block = self.block(spec, index, 0).map_err(place)?;
+            (self.blocks[block].foreign, self.blocks[block].lasting) = (true, true);
+            self.bind(var, index, Storage::Planned(block));
+            return Ok(());
+        }
+        let storage = match name.filter(|_| self.external) {
+            Some(name) => {
+                self.names.push((name.clone(), var));
+                tensor.extra_tensor_info = Some(ExtraTensorInfo {
+                    fully_qualified_name: Some(name),
+                    location: TensorDataLocation::External,
+                    ..ExtraTensorInfo::default()
+                });
+                Storage::External
+            }
+            None => {
+                tensor.data_buffer_idx = builder.add_constant(blob);
+                Storage::Constant(tensor.data_buffer_idx)
+            }
+        };
+        let index = self.push(EValue::Tensor(tensor));
+        self.bind(var, index, storage);
+        Ok(())
+    }
+
+    fn bind(&mut self, var: VarId, index: i32, storage: Storage) {
+        self.of.insert(var, index);
+        self.storages.insert(var, storage);
+    }
+
+    pub(super) fn add_input(&mut self, var: VarId) -> Result<i32> {
+        let index = self.define(var, 0).map_err(|p| Error::archive(format!("input {}", self.program.var(var).name), p))?;
+        if let Some(Storage::Planned(block)) = self.storages.get(&var) {
+            self.blocks[*block].foreign = true;
+            self.blocks[*block].lasting = self.program.is_mutated(var);
+        }
+        Ok(index)
+    }
+
+    /// A value that the instruction at `at` writes.
+    pub(super) fn define(&mut self, var: VarId, at: usize) -> Result<i32, String> {
+        if let Some(&index) = self.of.get(&var) {
+            self.read(var, at);
+            return Ok(index);
+        }
+        let value = match &self.program.var(var).ty {
+            VarType::Tensor(spec) => {
+                let tensor = tensor(self.program, spec)?;
+                let index = self.push(EValue::Tensor(tensor));
+                let block = self.block(spec, index, at)?;
+                self.bind(var, index, Storage::Planned(block));
+                return Ok(index);
+            }
+            VarType::Int(_) => EValue::Int(0),
+            VarType::Float => EValue::Double(0.0),
+            VarType::Bool => EValue::Bool(false),
+            VarType::Str => EValue::String(String::new()),
+            VarType::Opaque => EValue::Null,
+        };
+        let index = self.push(value);
+        self.of.insert(var, index);
+        Ok(index)
+    }
+
+    /// A tensor of no value of the program.
+    pub(super) fn temporary(&mut self, spec: &TensorSpec, at: usize) -> Result<i32, String> {
+        let tensor = tensor(self.program, spec)?;
+        let index = self.push(EValue::Tensor(tensor));
+        let block = self.block(spec, index, at)?;
+        self.copies.push(block);
+        Ok(index)
+    }
+
+    /// Copies are outputs: they are in use to the end.
+    pub(super) fn keep_copies(&mut self, end: usize) {
+        for &block in &self.copies {
+            self.blocks[block].last = end;
+        }
+    }
+
+    fn block(&mut self, spec: &TensorSpec, tensor: i32, at: usize) -> Result<usize, String> {
+        let bytes = nbytes(self.program, spec)?;
+        let (foreign, lasting) = (false, false);
+        self.blocks.push(Block { bytes, first: at, last: at, tensors: vec![tensor], foreign, lasting });
+        Ok(self.blocks.len() - 1)
+    }
+
+    /// Notes that the instruction at `at` uses a value.
+    pub(super) fn read(&mut self, var: VarId, at: usize) {
+        if let Some(Storage::Planned(block)) = self.storages.get(&var) {
+            let block = &mut self.blocks[*block];
+            block.last = block.last.max(at);
+        }
+    }
+
+    /// Notes a loop, whose instructions are all there.
+    pub(super) fn add_loop(&mut self, first: usize, last: usize) {
+        self.loops.push((first, last));
+    }
+
+    /// Whether the memory of a tensor is the execution's own and written by no input.
+    pub(super) fn is_own(&self, var: VarId) -> bool {
+        matches!(self.storages.get(&var), Some(Storage::Planned(block)) if !self.blocks[*block].foreign)
+    }
+
+    /// Whether another tensor may lie in the same bytes.
+    pub(super) fn can_alias(&self, var: VarId) -> bool {
+        self.storages.get(&var).is_some_and(|s| *s != Storage::External)
+    }
+
+    /// Lets a tensor lie in the bytes of another.
+    pub(super) fn alias(&mut self, var: VarId, of: VarId, at: usize) -> Result<i32, String> {
+        let Some(spec) = self.program.spec(var) else { return Err("it is no tensor".into()) };
+        let mut new = tensor(self.program, spec)?;
+        let Some(&storage) = self.storages.get(&of) else { return Err("a view of what is not defined".into()) };
+        let index = self.list.len() as i32;
+        match storage {
+            Storage::Constant(data) => new.data_buffer_idx = data,
+            Storage::External => {
+                let base = self.list.get(self.of(of) as usize).and_then(EValue::as_tensor);
+                new.extra_tensor_info = base.and_then(|b| b.extra_tensor_info.clone());
+            }
+            Storage::Planned(block) => {
+                self.blocks[block].tensors.push(index);
+                self.blocks[block].last = self.blocks[block].last.max(at);
+            }
+        }
+        let index = self.push(EValue::Tensor(new));
+        self.bind(var, index, storage);
+        Ok(index)
+    }
+
+    /// Lets a value be another one: the same number, or a tensor in the same bytes.
+    pub(super) fn same(&mut self, var: VarId, as_var: VarId, at: usize) -> Result<(), String> {
+        if self.program.spec(var).is_some() {
+            return self.alias(var, as_var, at).map(|_| ());
+        }
+        let Some(&index) = self.of.get(&as_var) else { return Err("what it carries is not defined".into()) };
+        self.of.insert(var, index);
+        Ok(())
+    }
+
+    /// Whether two tensors lie in the same memory.
+    pub(super) fn share(&self, a: VarId, b: VarId) -> bool {
+        matches!((self.storages.get(&a), self.storages.get(&b)), (Some(a), Some(b)) if a == b)
+    }
+
+    /// Lets a tensor's memory stay in use for as long as that of another.
+    pub(super) fn hold(&mut self, var: VarId, as_long_as: usize) {
+        self.read(var, as_long_as);
+    }
+
+    pub(super) fn int(&mut self, value: i64) -> i32 {
+        if let Some(&index) = self.ints.get(&value) {
+            return index;
+        }
+        let index = self.push(EValue::Int(value));
+        self.ints.insert(value, index);
+        index
+    }
+
+    pub(super) fn ints(&mut self, values: &[i64]) -> i32 {
+        let items = values.iter().map(|&v| i64::from(self.int(v))).collect();
+        self.push(EValue::IntList(items))
+    }
+
+    fn null(&mut self) -> i32 {
+        match self.null {
+            Some(index) => index,
+            None => {
+                let index = self.push(EValue::Null);
+                self.null = Some(index);
+                index
+            }
+        }
+    }
+
+    /// An argument as a value; where a list is asked for, a number stands for a list of one.
+    pub(super) fn argument(&mut self, arg: &Argument, list: bool) -> Option<i32> {
+        Some(match arg {
+            Argument::None | Argument::Ignored | Argument::MemoryFormat(_) => self.null(),
+            Argument::Var(v) => *self.of.get(v)?,
+            Argument::Int(v) if list => self.ints(&[*v]),
+            Argument::Int(v) => self.int(*v),
+            Argument::Float(v) => self.push(EValue::Double(*v)),
+            Argument::Bool(v) => self.push(EValue::Bool(*v)),
+            Argument::Str(v) => self.push(EValue::String(v.clone())),
+            Argument::Ints(items) => {
+                let mut indices = Vec::with_capacity(items.len());
+                for item in items {
+                    indices.push(match item {
+                        IntArgument::Int(v) => i64::from(self.int(*v)),
+                        IntArgument::Var(v) => i64::from(*self.of.get(v)?),
+                    });
+                }
+                self.push(EValue::IntList(indices))
+            }
+            Argument::Floats(v) => self.push(EValue::DoubleList(v.clone())),
+            Argument::Bools(v) => self.push(EValue::BoolList(v.clone())),
+            Argument::Vars(list) => {
+                let items = list.iter().map(|v| self.of.get(v).copied()).collect::<Option<_>>()?;
+                self.push(EValue::TensorList(items))
+            }
+            Argument::OptionalVars(list) => {
+                let item = |v: &Option<VarId>| v.map_or(Some(-1), |v| self.of.get(&v).copied());
+                let items = list.iter().map(item).collect::<Option<_>>()?;
+                self.push(EValue::OptionalTensorList(items))
+            }
+            Argument::Dtype(dtype) => self.int(*dtype as i64),
+            Argument::Strs(_) | Argument::Complex(..) | Argument::Graph(_) => return None,
+        })
+    }
+
+    /// The default of a schema as a value.
+    pub(super) fn default(&mut self, text: Option<&str>, declared: &SchemaArg) -> i32 {
+        let text = text.unwrap_or("None");
+        match text {
+            "None" => self.null(),
+            "True" | "False" => self.push(EValue::Bool(text == "True")),
+            _ if text.starts_with('[') => {
+                let items: Vec<i64> =
+                    text.trim_matches(['[', ']']).split(',').filter_map(|t| t.trim().parse().ok()).collect();
+                self.ints(&items)
+            }
+            _ if text.starts_with('\'') || text.starts_with('"') => {
+                self.push(EValue::String(text.trim_matches(['\'', '"']).to_owned()))
+            }
+            _ => match (text.parse::<i64>(), text.parse::<f64>()) {
+                (Ok(v), _) if declared.list => self.ints(&[v]),
+                (Ok(v), _) if declared.ty == operator::ArgType::Float => self.push(EValue::Double(v as f64)),
+                (Ok(v), _) => self.int(v),
+                (_, Ok(v)) => self.push(EValue::Double(v)),
+                _ => self.push(EValue::String(text.to_owned())),
+            },
+        }
+    }
+
+    /// Plans the memory, and gives all values with the bytes of the arena.
+    pub(super) fn finish(
+        mut self,
+        end: usize,
+        alignment: u64,
+    ) -> (Vec<EValue>, u64, Vec<(String, VarId)>) {
+        for &(first, last) in &self.loops {
+            for block in &mut self.blocks {
+                if block.first < first && block.last >= first {
+                    block.last = block.last.max(last);
+                }
+            }
+        }
+        let lifetimes: Vec<Lifetime> = self
+            .blocks
+            .iter()
+            .map(|b| Lifetime {
+                bytes: b.bytes,
+                first: if b.lasting { 0 } else { b.first },
+                last: if b.lasting { end } else { b.last },
+            })
+            .collect();
+        let (offsets, total) = place(&lifetimes, alignment);
+        for (block, offset) in self.blocks.iter().zip(offsets) {
+            for &index in &block.tensors {
+                if let Some(EValue::Tensor(tensor)) = self.list.get_mut(index as usize) {
+                    tensor.allocation_info = Some(AllocationDetails::new(1, offset));
+                }
+            }
+        }
+        (self.list, total, self.names)
+    }
+}
+
+/// The upper bounds of a tensor's sizes.
+fn bounds(program: &ExportedProgram, spec: &TensorSpec) -> Result<Vec<i32>, String> {
+    spec.sizes
+        .iter()
+        .map(|size| {
+            let max = size.bounds(&program.ranges).max;
+            i32::try_from(max).map_err(|_| {
+                format!(
+                    "the size `{size}` has no upper bound below 2^31: export it with \
+                     `dynamic_shapes={{...: Dim(name, max=...)}}` or `torch._check({size} <= ...)`"
+                )
+            })
+        })
+        .collect()
+}
+
+fn nbytes(program: &ExportedProgram, spec: &TensorSpec) -> Result<u64, String> {
+    let sizes = bounds(program, spec)?;
+    let bytes = sizes.iter().try_fold(spec.dtype.size() as u64, |n, &s| n.checked_mul(u64::try_from(s).ok()?));
+    bytes.filter(|&n| n < 1 << 62).ok_or_else(|| format!("the sizes {sizes:?} overflow"))
+}
+
+fn tensor(program: &ExportedProgram, spec: &TensorSpec) -> Result<Tensor, String> {
+    let dynamic = spec.known_sizes().is_none();
+    Ok(Tensor {
+        scalar_type: spec.dtype as i8,
+        sizes: bounds(program, spec)?,
+        dim_order: spec.dim_order.to_vec(),
+        shape_dynamism: if dynamic { TensorShapeDynamism::DynamicBound } else { TensorShapeDynamism::Static },
+        ..Tensor::default()
+    })
+}

@@ -1,0 +1,128 @@
+use ir::exported::{ExportedNode, ExportedProgram, SourceFrame};
+use std::fmt;
+
+/// Why an archive could not be read or compiled.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The file is no archive that can be read.
+    #[error("{place}: {problem}{}", remedy(.help))]
+    Archive {
+        /// The entry of the archive, and where in it.
+        place: String,
+        /// What is wrong.
+        problem: String,
+        /// What to do about it; may be empty.
+        help: String,
+    },
+    /// A node of the program cannot be compiled.
+    #[error(transparent)]
+    Node(#[from] Box<NodeError>),
+    /// Operators that have neither a kernel nor a decomposition.
+    #[error("{}", list(.0))]
+    Unsupported(Vec<UnsupportedOperator>),
+    /// The program breaks a rule.
+    #[error(transparent)]
+    Malformed(#[from] ir::Malformed),
+    /// The program could not be written.
+    #[error("the compiled program: {0}")]
+    Format(#[from] format::Error),
+    /// A pass that does not exist was named.
+    #[error("{0}")]
+    Option(String),
+}
+
+/// A node that cannot be compiled, and why.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NodeError {
+    /// The node's name in the archive.
+    pub node: String,
+    /// Its operator.
+    pub target: String,
+    /// Its line of source code, if the archive has it.
+    pub line: Option<SourceFrame>,
+    /// What is wrong.
+    pub problem: String,
+}
+
+/// An operator that has neither a kernel nor a decomposition.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnsupportedOperator {
+    /// The operator.
+    pub target: String,
+    /// How many nodes call it.
+    pub count: usize,
+    /// The first of them.
+    pub node: String,
+    /// Its line of source code, if the archive has it.
+    pub line: Option<SourceFrame>,
+    /// Operators with similar names, or why no kernel takes the call.
+    pub hint: String,
+}
+
+/// What the functions of this crate return.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+impl Error {
+    /// Something wrong at a place of an archive.
+    pub(crate) fn archive(place: impl Into<String>, problem: impl Into<String>) -> Self {
+        Self::Archive { place: place.into(), problem: problem.into(), help: String::new() }
+    }
+
+    /// The same, with what to do about it.
+    pub(crate) fn refused(
+        place: impl Into<String>,
+        problem: impl Into<String>,
+        help: impl Into<String>,
+    ) -> Self {
+        Self::Archive { place: place.into(), problem: problem.into(), help: help.into() }
+    }
+
+    /// A node of a program that cannot be compiled.
+    pub(crate) fn node(program: &ExportedProgram, node: &ExportedNode, problem: impl Into<String>) -> Self {
+        Self::Node(Box::new(NodeError {
+            node: node_name(program, node),
+            target: node.target.to_string(),
+            line: node.line().cloned(),
+            problem: problem.into(),
+        }))
+    }
+}
+
+/// What a node is called: its first result.
+pub(crate) fn node_name(program: &ExportedProgram, node: &ExportedNode) -> String {
+    node.outputs.first().map_or_else(|| "(no result)".into(), |&v| program.var(v).name.to_string())
+}
+
+impl std::error::Error for NodeError {}
+
+impl fmt::Display for NodeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "node `{}` ({}): {}", self.node, self.target, self.problem)?;
+        at(f, self.line.as_ref())
+    }
+}
+
+fn at(f: &mut fmt::Formatter<'_>, line: Option<&SourceFrame>) -> fmt::Result {
+    line.map_or(Ok(()), |line| write!(f, "\n    at {line}"))
+}
+
+fn remedy(help: &str) -> String {
+    if help.is_empty() { String::new() } else { format!("; {help}") }
+}
+
+fn list(operators: &[UnsupportedOperator]) -> String {
+    struct Line<'a>(&'a UnsupportedOperator);
+    impl fmt::Display for Line<'_> {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            let UnsupportedOperator { target, count, node, line, hint } = self.0;
+            write!(f, "  {target} ({count} of them, first `{node}`){hint}")?;
+            at(f, line.as_ref())
+        }
+    }
+    let what = match operators.len() {
+        1 => "1 operator is".to_owned(),
+        n => format!("{n} operators are"),
+    };
+    let lines: Vec<String> = operators.iter().map(|o| Line(o).to_string()).collect();
+    format!("{what} not supported:\n{}", lines.join("\n"))
+}

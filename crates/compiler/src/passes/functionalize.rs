@@ -1,0 +1,260 @@
+//! Operators that write into their operands, made functional: each write makes a new value, which whoever read the
+//! written memory reads from then on, through views too. What an input holds in the end becomes a
+//! [`Mutation`](ir::exported::Mutation).
+
+use crate::rewrite::{Outcome, Rewriter};
+use crate::Result;
+use ir::exported::{Argument, ExportedGraph, ExportedNode, ExportedProgram, Mutation, TensorSpec, VarId, VarType};
+use std::collections::{HashMap, HashSet};
+
+/// The operator of a node that stands at the end of every graph meanwhile, so that its outputs are read like operands.
+const END: &str = "graph.end";
+
+pub(super) fn run(program: &mut ExportedProgram) -> Result<()> {
+    let mut writes = false;
+    program.graph.for_each_node(&mut |node| writes |= written(node).is_some());
+    if !writes {
+        return Ok(());
+    }
+    let mut graph = std::mem::take(&mut program.graph);
+    append_ends(&mut graph);
+    program.graph = graph;
+    let inputs = program.graph.inputs.clone();
+    let mut state = Functionalizer::default();
+    let walked = Rewriter::run(program, &mut |cx, node| state.visit(cx, node));
+    let mut graph = std::mem::take(&mut program.graph);
+    remove_ends(&mut graph);
+    program.graph = graph;
+    walked?;
+    for input in inputs {
+        if let Some(&value) = state.current.get(&input) {
+            program.mutations.retain(|m| m.input != input);
+            program.mutations.push(Mutation { input, value });
+        }
+    }
+    Ok(())
+}
+
+fn append_ends(graph: &mut ExportedGraph) {
+    for node in &mut graph.nodes {
+        node.graphs_mut().for_each(append_ends);
+    }
+    let args = graph.outputs.iter().map(|o| ("".into(), o.clone())).collect();
+    graph.nodes.push(ExportedNode { target: END.into(), args, outputs: Vec::new(), source: Default::default() });
+}
+
+fn remove_ends(graph: &mut ExportedGraph) {
+    if let Some(end) = graph.nodes.pop_if(|n| &*n.target == END) {
+        graph.outputs = end.args.into_iter().map(|(_, arg)| arg).collect();
+    }
+    for node in &mut graph.nodes {
+        node.graphs_mut().for_each(remove_ends);
+    }
+}
+
+/// The operand that an operator writes into, and the operator that computes what it writes.
+fn written(node: &ExportedNode) -> Option<(VarId, String)> {
+    let (base, overload) = node.target.rsplit_once('.')?;
+    let functional = base.strip_suffix('_').filter(|b| !b.ends_with('_'))?;
+    let operand = node.arg("self").or(node.args.first().map(|(_, a)| a))?.var()?;
+    Some((operand, format!("{functional}.{overload}")))
+}
+
+/// Whether the result of an operator shares the memory of its operand.
+fn is_view(node: &ExportedNode, have: &TensorSpec, want: &TensorSpec) -> bool {
+    match &*node.target {
+        "aten.view.default" | "aten.permute.default" | "aten.expand.default" | "aten.slice.Tensor"
+        | "aten.select.int" | "aten.diagonal.default" | "aten.unfold.default" | "aten.as_strided.default" => true,
+        t if t.starts_with("aten.to.") || t.starts_with("aten.contiguous.") || t.starts_with("aten.dropout.") => {
+            have == want
+        }
+        _ => false,
+    }
+}
+
+#[derive(Default)]
+struct Functionalizer {
+    /// The views, each with the value that it is of as its `self`.
+    views: HashMap<VarId, (VarId, ExportedNode)>,
+    /// What a value is now, of those that were written or made anew.
+    current: HashMap<VarId, VarId>,
+    /// How often the memory under a value that is no view was written.
+    versions: HashMap<VarId, u64>,
+    /// At which version of its memory a view is up to date.
+    synced: HashMap<VarId, u64>,
+    /// Results of nodes that were made here.
+    made: HashSet<VarId>,
+}
+
+impl Functionalizer {
+    fn visit(&mut self, cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+        if node.outputs.iter().any(|v| self.made.contains(v)) {
+            return Ok(Outcome::Kept);
+        }
+        let mut fresh = node.clone();
+        let before: Vec<VarId> = node.operands().collect();
+        for (_, arg) in &mut fresh.args {
+            let was = std::mem::replace(arg, Argument::None);
+            *arg = was.map_vars(&mut |v| self.read(cx, v));
+        }
+        let changed = !before.iter().copied().eq(fresh.operands());
+        if let Some((operand, functional)) = written(node) {
+            return self.write_node(cx, node, fresh, operand, functional);
+        }
+        if let (Some(x), [out]) = (node.arg("self").and_then(Argument::var), node.outputs.as_slice())
+            && let (Some(have), Some(want)) = (cx.program.spec(x), cx.program.spec(*out))
+            && is_view(node, have, want)
+        {
+            self.views.insert(*out, (x, node.clone()));
+            let version = self.versions.get(&self.root(x)).copied().unwrap_or(0);
+            self.synced.insert(*out, version);
+        }
+        if !changed {
+            return Ok(Outcome::Kept);
+        }
+        self.made.extend(&fresh.outputs);
+        cx.put(fresh);
+        Ok(Outcome::Replaced)
+    }
+
+    fn write_node(
+        &mut self,
+        cx: &mut Rewriter<'_>,
+        node: &ExportedNode,
+        mut fresh: ExportedNode,
+        operand: VarId,
+        functional: String,
+    ) -> Result<Outcome> {
+        let Some(spec) = cx.program.spec(operand).cloned() else {
+            return cx.wrong(node, "it writes into what is no tensor");
+        };
+        let moves_only = matches!(&*functional, "aten.detach.default" | "aten.requires_grad.default" | "aten.alias.default");
+        if moves_only {
+            return cx.done(node, operand);
+        }
+        if node.outputs.first().and_then(|&v| cx.program.spec(v)).is_some_and(|s| s.sizes != spec.sizes) {
+            return cx.wrong(node, "it changes the sizes of its operand in place");
+        }
+        let name = format!("{}_{}", cx.program.var(operand).name, cx.program.num_vars());
+        let new = cx.program.add_var(name, VarType::Tensor(spec));
+        fresh.target = functional.into();
+        fresh.outputs = vec![new];
+        self.made.insert(new);
+        cx.put(fresh);
+        self.write(cx, node, operand, new)?;
+        if let Some(&out) = node.outputs.first() {
+            cx.replace(out, operand);
+        }
+        Ok(Outcome::Replaced)
+    }
+
+    fn root(&self, mut var: VarId) -> VarId {
+        while let Some((base, _)) = self.views.get(&var) {
+            var = *base;
+        }
+        var
+    }
+
+    /// What a value is now. A view of memory that has been written since is made anew.
+    fn read(&mut self, cx: &mut Rewriter<'_>, var: VarId) -> VarId {
+        // The views on the way to the memory, the outermost last.
+        let mut chain = vec![var];
+        while let Some((base, _)) = self.views.get(chain.last().unwrap_or(&var)) {
+            chain.push(*base);
+        }
+        let root = chain[chain.len() - 1];
+        let version = self.versions.get(&root).copied().unwrap_or(0);
+        let mut value = self.current.get(&root).copied().unwrap_or(root);
+        for &view in chain[..chain.len() - 1].iter().rev() {
+            if self.synced.get(&view).copied().unwrap_or(0) == version {
+                value = self.current.get(&view).copied().unwrap_or(view);
+                continue;
+            }
+            let (_, mut node) = self.views[&view].clone();
+            let was = cx.program.var(view).clone();
+            let name = format!("{}_{}", was.name, cx.program.num_vars());
+            let new = cx.program.add_var(name, was.ty);
+            set_self(&mut node, value);
+            node.outputs = vec![new];
+            self.made.insert(new);
+            cx.put(node);
+            self.current.insert(view, new);
+            self.synced.insert(view, version);
+            value = new;
+        }
+        value
+    }
+
+    /// Lets a value be `new` from now on, and what it is a view of hold that.
+    fn write(&mut self, cx: &mut Rewriter<'_>, node: &ExportedNode, var: VarId, new: VarId) -> Result<()> {
+        let root = self.root(var);
+        let version = self.versions.get(&root).copied().unwrap_or(0) + 1;
+        let (mut at, mut value) = (var, new);
+        let mut updates = Vec::new();
+        while let Some((base, view)) = self.views.get(&at).cloned() {
+            updates.push((at, value));
+            let whole = self.read(cx, base);
+            value = self.written_back(cx, node, &view, whole, value)?;
+            at = base;
+        }
+        self.current.insert(root, value);
+        self.versions.insert(root, version);
+        for (view, value) in updates {
+            self.current.insert(view, value);
+            self.synced.insert(view, version);
+        }
+        Ok(())
+    }
+
+    /// What a value holds once one of its views is `part`.
+    fn written_back(
+        &mut self,
+        cx: &mut Rewriter<'_>,
+        node: &ExportedNode,
+        view: &ExportedNode,
+        whole: VarId,
+        part: VarId,
+    ) -> Result<VarId> {
+        let Some(spec) = cx.program.spec(whole).cloned() else { return cx.wrong(node, "it writes no tensor") };
+        let rest: Vec<_> = view.args.iter().filter(|(name, _)| &**name != "self").cloned().collect();
+        let (target, args) = match &*view.target {
+            "aten.view.default" => {
+                let sizes = cx.view_sizes(node, &spec.sizes)?;
+                ("aten.view.default", vec![("self".into(), Argument::Var(part)), ("size".into(), sizes)])
+            }
+            "aten.permute.default" => {
+                let dims = cx.dims(view, "dims", spec.rank())?;
+                let mut back = vec![0i64; dims.len()];
+                dims.iter().enumerate().for_each(|(i, &d)| back[d] = i as i64);
+                ("aten.permute.default", vec![("self".into(), Argument::Var(part)), ("dims".into(), Argument::ints(&back))])
+            }
+            "aten.slice.Tensor" | "aten.select.int" | "aten.diagonal.default" => {
+                let target = match &*view.target {
+                    "aten.slice.Tensor" => "aten.slice_scatter.default",
+                    "aten.select.int" => "aten.select_scatter.default",
+                    _ => "aten.diagonal_scatter.default",
+                };
+                let mut args = vec![("self".into(), Argument::Var(whole)), ("src".into(), Argument::Var(part))];
+                args.extend(rest);
+                (target, args)
+            }
+            t if t.starts_with("aten.to.") || t.starts_with("aten.contiguous.") || t.starts_with("aten.dropout.") => {
+                return Ok(part);
+            }
+            other => return cx.wrong(node, format!("it writes through `{other}`, whose elements may share memory")),
+        };
+        let name = format!("{}_{}", cx.program.var(whole).name, cx.program.num_vars());
+        let new = cx.program.add_var(name, VarType::Tensor(spec));
+        self.made.insert(new);
+        cx.put(ExportedNode { target: target.into(), args, outputs: vec![new], source: node.source.clone() });
+        Ok(new)
+    }
+}
+
+fn set_self(node: &mut ExportedNode, value: VarId) {
+    for (name, arg) in &mut node.args {
+        if &**name == "self" {
+            *arg = Argument::Var(value);
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! Dim orders: from the inputs through operators that keep them. Whatever else reads a tensor in another order reads
+//! a row-major copy.
+
+use crate::decompose::converted;
+use crate::Result;
+use crate::operators::OperatorTable;
+use crate::rewrite::{Outcome, Rewriter};
+use ir::exported::{Argument, ExportedNode, ExportedProgram, TensorSpec, VarId, VarType};
+use operator::Kernel;
+use operator::facts::Meaning;
+use operator::{Arg, Args};
+use tensor::{DimOrder, TensorMeta};
+
+pub(super) fn run(program: &mut ExportedProgram, table: &OperatorTable) -> Result<()> {
+    Rewriter::run(program, &mut |cx, node| {
+        if node.graphs().next().is_some() || node.target.starts_with("dim_order_ops.") {
+            return Ok(Outcome::Kept);
+        }
+        let order = match follows(cx, node, table) {
+            true => order_of_operands(cx, node),
+            false => None,
+        };
+        for &output in &node.outputs {
+            if let VarType::Tensor(spec) = &mut cx.program.var_mut(output).ty {
+                let rank = spec.rank();
+                spec.dim_order = order.filter(|o| o.len() == rank).unwrap_or(DimOrder::contiguous(rank));
+            }
+        }
+        with_order(cx, node, order)
+    })
+}
+
+/// Whether an operator gives its results in the layout of its operands.
+fn follows(cx: &Rewriter<'_>, node: &ExportedNode, table: &OperatorTable) -> bool {
+    let Some(selection) = table.select(cx.program, node) else { return false };
+    if selection.kernel.facts().any_layout {
+        return true;
+    }
+    matches!(
+        meaning(cx, node, &*selection.kernel),
+        Some(Meaning::Elementwise(_) | Meaning::Convolution(_) | Meaning::Pool(_))
+    )
+}
+
+/// What a call with the known arguments of a node means.
+fn meaning(cx: &Rewriter<'_>, node: &ExportedNode, kernel: &dyn Kernel) -> Option<Meaning> {
+    let schema = kernel.schema();
+    let metas: Vec<Option<TensorMeta>> = schema
+        .args
+        .iter()
+        .map(|declared| {
+            let spec = cx.program.spec(node.arg(&declared.name)?.var()?)?;
+            let sizes: Vec<usize> = spec.sizes.iter().map(|s| s.known().map_or(2, |v| v as usize)).collect();
+            TensorMeta::contiguous(spec.dtype, &sizes).ok()
+        })
+        .collect();
+    let mut out = 0;
+    let args = schema.args.iter().zip(&metas).map(|(declared, meta)| {
+        if declared.written {
+            out += 1;
+            return Arg::Out(out - 1);
+        }
+        match (node.arg(&declared.name), meta) {
+            (_, Some(meta)) => Arg::Spec(meta),
+            (Some(Argument::Int(v)), _) => Arg::Int(*v),
+            (Some(Argument::Float(v)), _) => Arg::Double(*v),
+            (Some(Argument::Bool(v)), _) => Arg::Bool(*v),
+            (Some(Argument::Str(v)), _) => Arg::Str(v),
+            (Some(list @ Argument::Ints(_)), _) => {
+                list.known_ints().map_or(Arg::Unknown, |list| Arg::Ints(list.into()))
+            }
+            (Some(Argument::None) | None, _) => default(declared.default.as_deref()),
+            _ => Arg::Unknown,
+        }
+    });
+    kernel.meaning(&Args::new(schema, args.collect()))
+}
+
+/// The default of a schema, as it spells it.
+pub(super) fn default(text: Option<&str>) -> Arg<'_> {
+    match text {
+        None | Some("None") => Arg::None,
+        Some("True") => Arg::Bool(true),
+        Some("False") => Arg::Bool(false),
+        Some("[]") => Arg::Ints(Default::default()),
+        Some(text) => match (text.parse::<i64>(), text.parse::<f64>()) {
+            (Ok(v), _) => Arg::Int(v),
+            (_, Ok(v)) => Arg::Double(v),
+            _ => Arg::Str(text.trim_matches('\'')),
+        },
+    }
+}
+
+fn tensors(cx: &Rewriter<'_>, node: &ExportedNode) -> Vec<(VarId, TensorSpec)> {
+    node.operands().filter_map(|v| Some((v, cx.program.spec(v)?.clone()))).collect()
+}
+
+/// The order of the first operand that is not row-major and has the rank of the result.
+fn order_of_operands(cx: &Rewriter<'_>, node: &ExportedNode) -> Option<DimOrder> {
+    let rank = cx.program.spec(*node.outputs.first()?)?.rank();
+    let operands = tensors(cx, node);
+    let other = operands.iter().find(|(_, s)| s.rank() == rank && !s.dim_order.is_contiguous());
+    other.map(|(_, s)| s.dim_order)
+}
+
+/// Gives a node its operands in one order: those of that rank in it, others row-major.
+fn with_order(cx: &mut Rewriter<'_>, node: &ExportedNode, order: Option<DimOrder>) -> Result<Outcome> {
+    let mut fresh = node.clone();
+    let mut changed = false;
+    for (_, arg) in &mut fresh.args {
+        let was = std::mem::replace(arg, Argument::None);
+        *arg = was.map_vars(&mut |v| {
+            let Some(spec) = cx.program.spec(v).cloned() else { return v };
+            let want = order.filter(|o| o.len() == spec.rank()).unwrap_or(DimOrder::contiguous(spec.rank()));
+            if spec.dim_order == want {
+                return v;
+            }
+            changed = true;
+            converted(cx, v, TensorSpec { dim_order: want, ..spec })
+        });
+    }
+    if !changed {
+        return Ok(Outcome::Kept);
+    }
+    cx.put(fresh);
+    Ok(Outcome::Replaced)
+}

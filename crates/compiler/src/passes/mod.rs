@@ -1,0 +1,64 @@
+//! What brings a program to the form that can be emitted, in the order in which it happens.
+
+mod bind;
+mod dead;
+mod fold;
+mod functionalize;
+mod layouts;
+mod promote;
+
+use crate::operators::OperatorTable;
+use crate::{Error, Result, decompose};
+use ir::exported::ExportedProgram;
+use operator::did_you_mean;
+
+type Pass = fn(&mut ExportedProgram, &OperatorTable) -> Result<()>;
+
+/// The passes by name.
+pub(crate) const PASSES: &[(&str, Pass)] = &[
+    ("bind", |program, _| bind::run(program)),
+    ("views", |program, _| decompose::views(program)),
+    ("functionalize", |program, _| functionalize::run(program)),
+    ("remove-unused", |program, _| dead::run(program)),
+    ("decompose", decompose::run),
+    ("promote", promote::run),
+    ("remove-dead", |program, _| dead::run(program)),
+    ("layouts", layouts::run),
+    ("fold", fold::run),
+    ("remove-folded", |program, _| dead::run(program)),
+];
+
+/// Brings a program to the form that can be emitted, and tells `watch` after each pass.
+pub(crate) fn run(
+    program: &mut ExportedProgram,
+    table: &OperatorTable,
+    watch: &mut dyn FnMut(&str, &ExportedProgram),
+) -> Result<()> {
+    watch("read", program);
+    for (name, pass) in PASSES {
+        pass(program, table)?;
+        if cfg!(debug_assertions) {
+            program.verify()?;
+        }
+        watch(name, program);
+    }
+    Ok(())
+}
+
+/// The names under which a program can be watched.
+pub fn pass_names() -> impl Iterator<Item = &'static str> {
+    std::iter::once("read").chain(PASSES.iter().map(|(name, _)| *name))
+}
+
+/// Checks the name of a pass.
+///
+/// # Errors
+/// Which names there are, and those that are like it.
+pub fn expect_pass(name: &str) -> Result<()> {
+    if pass_names().any(|n| n == name) {
+        return Ok(());
+    }
+    let all: Vec<&str> = pass_names().collect();
+    let like = did_you_mean(name, pass_names());
+    Err(Error::Option(format!("`{name}` is no pass{like}; the passes are {}", all.join(", "))))
+}

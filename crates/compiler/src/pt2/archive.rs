@@ -1,0 +1,126 @@
+//! The zip file around the models: which records it has and where their bytes are.
+
+use crate::limits::{MAX_INFLATED_BYTES, MAX_JSON_BYTES};
+use crate::{Error, Result};
+use ir::SharedBytes;
+use std::collections::HashMap;
+use std::io::{Cursor, Read};
+use std::ops::Range;
+use std::sync::Arc;
+use zip::{CompressionMethod, ZipArchive};
+
+/// An archive whose records are found by their names, without the folder that all have in common.
+pub(super) struct Archive {
+    bytes: SharedBytes,
+    records: HashMap<String, Record>,
+    inflated: u64,
+}
+
+struct Record {
+    index: usize,
+    /// Where its bytes stand in the file, if they stand as they are.
+    stored: Option<Range<usize>>,
+    size: u64,
+}
+
+/// Bytes of a record: a part of the file, or inflated.
+#[derive(Clone)]
+pub(super) struct RecordBytes {
+    pub(super) bytes: SharedBytes,
+    pub(super) range: Range<usize>,
+}
+
+impl Archive {
+    pub(super) fn open(bytes: SharedBytes) -> Result<Self> {
+        let mut zip = zip_of(&bytes)?;
+        let names: Vec<String> = zip.file_names().map(str::to_owned).collect();
+        let root = common_root(&names);
+        let mut records = HashMap::with_capacity(names.len());
+        for index in 0..zip.len() {
+            let entry = zip.by_index_raw(index).map_err(broken)?;
+            let name = entry.name().strip_prefix(&*root).unwrap_or(entry.name()).to_owned();
+            let end = entry.data_start().and_then(|start| {
+                let start = usize::try_from(start).ok()?;
+                Some(start..start.checked_add(usize::try_from(entry.compressed_size()).ok()?)?)
+            });
+            let Some(range) = end.filter(|range| range.end <= (*bytes).as_ref().len()) else {
+                return Err(Error::archive(name, "its bytes reach beyond the end of the file"));
+            };
+            let is_stored = entry.compression() == CompressionMethod::Stored && !entry.encrypted();
+            let record = Record { index, stored: is_stored.then_some(range), size: entry.size() };
+            if records.insert(name.clone(), record).is_some() {
+                return Err(Error::archive(name, "two records of the archive have this name"));
+            }
+        }
+        Ok(Self { bytes, records, inflated: 0 })
+    }
+
+    pub(super) fn contains(&self, name: &str) -> bool {
+        self.records.contains_key(name)
+    }
+
+    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+        self.records.keys().map(String::as_str)
+    }
+
+    /// The bytes of a record, in place if they are stored.
+    pub(super) fn record(&mut self, name: &str) -> Result<RecordBytes> {
+        let Some(record) = self.records.get(name) else {
+            return Err(Error::archive(name, "the archive has no such record"));
+        };
+        if let Some(range) = &record.stored {
+            return Ok(RecordBytes { bytes: Arc::clone(&self.bytes), range: range.clone() });
+        }
+        self.inflated = self.inflated.saturating_add(record.size);
+        if self.inflated > MAX_INFLATED_BYTES {
+            let problem = format!("its compressed records have more than {MAX_INFLATED_BYTES} bytes");
+            return Err(Error::refused(name, problem, "store the records instead of compressing them"));
+        }
+        let mut bytes = Vec::new();
+        let mut zip = zip_of(&self.bytes)?;
+        let entry = zip.by_index(record.index).map_err(broken)?;
+        let read = entry.take(record.size).read_to_end(&mut bytes);
+        read.map_err(|e| Error::archive(name, e.to_string()))?;
+        if bytes.len() as u64 != record.size {
+            return Err(Error::archive(name, format!("it has {} of {} bytes", bytes.len(), record.size)));
+        }
+        let range = 0..bytes.len();
+        Ok(RecordBytes { bytes: Arc::new(bytes), range })
+    }
+
+    /// The bytes of a record of JSON or text.
+    pub(super) fn text(&mut self, name: &str) -> Result<RecordBytes> {
+        match self.records.get(name) {
+            Some(record) if record.size > MAX_JSON_BYTES => {
+                Err(Error::archive(name, format!("{} bytes are more than {MAX_JSON_BYTES}", record.size)))
+            }
+            _ => self.record(name),
+        }
+    }
+}
+
+impl RecordBytes {
+    pub(super) fn data(&self) -> &[u8] {
+        (*self.bytes).as_ref().get(self.range.clone()).unwrap_or_default()
+    }
+}
+
+/// Whether bytes begin like a zip file.
+pub fn is_archive(start: &[u8]) -> bool {
+    start.starts_with(b"PK\x03\x04")
+}
+
+fn zip_of(bytes: &SharedBytes) -> Result<ZipArchive<Cursor<&[u8]>>> {
+    ZipArchive::new(Cursor::new((**bytes).as_ref())).map_err(broken)
+}
+
+fn broken(error: zip::result::ZipError) -> Error {
+    Error::archive("the archive", error.to_string())
+}
+
+/// The folder that all records are in, with its slash; empty if there is none.
+fn common_root(names: &[String]) -> String {
+    let Some((root, _)) = names.first().and_then(|n| n.split_once('/')) else { return String::new() };
+    let root = format!("{root}/");
+    if names.iter().all(|n| n.starts_with(&root)) { root } else { String::new() }
+}

@@ -1,0 +1,254 @@
+//! Sizes as archives spell them: SymPy's `srepr` (`Mul(Integer(2), Symbol('s0', integer=True))`), or infix in older
+//! ones (`2*s0`).
+
+use crate::limits::MAX_EXPRESSION_DEPTH;
+use ir::exported::{Size, SymExpr, SymOp};
+
+/// Reads a size. A function that is not known makes a symbol of its whole text, about which nothing is known.
+pub(super) fn parse(text: &str) -> Result<Size, String> {
+    let mut parser = Parser { text, at: 0, depth: 0 };
+    let term = parser.sum()?;
+    parser.spaces();
+    if parser.at != text.len() {
+        return Err(format!("`{text}`: unexpected `{}`", &text[parser.at..]));
+    }
+    Ok(term.exact(text).simplified())
+}
+
+/// A quotient of expressions, which only cancels out in the end.
+struct Term {
+    over: SymExpr,
+    under: i64,
+}
+
+impl From<SymExpr> for Term {
+    fn from(over: SymExpr) -> Self {
+        Self { over, under: 1 }
+    }
+}
+
+impl Term {
+    /// The expression; a division that is exact where PyTorch writes it.
+    fn exact(self, _text: &str) -> SymExpr {
+        match self.under {
+            1 => self.over,
+            n => SymExpr::Op(SymOp::FloorDiv, vec![self.over, SymExpr::Int(n)]),
+        }
+    }
+}
+
+struct Parser<'t> {
+    text: &'t str,
+    at: usize,
+    depth: usize,
+}
+
+impl<'t> Parser<'t> {
+    fn spaces(&mut self) {
+        let rest = &self.text[self.at..];
+        self.at += rest.len() - rest.trim_start().len();
+    }
+
+    fn take(&mut self, token: &str) -> bool {
+        self.spaces();
+        let found = self.text[self.at..].starts_with(token);
+        if found {
+            self.at += token.len();
+        }
+        found
+    }
+
+    fn expect(&mut self, token: &str) -> Result<(), String> {
+        if self.take(token) { Ok(()) } else { Err(self.wrong(&format!("`{token}`"))) }
+    }
+
+    fn wrong(&self, expected: &str) -> String {
+        format!("`{}`: expected {expected} at byte {}", self.text, self.at)
+    }
+
+    fn word(&mut self, is_part: impl Fn(char) -> bool) -> &'t str {
+        self.spaces();
+        let rest = &self.text[self.at..];
+        let len = rest.find(|c| !is_part(c)).unwrap_or(rest.len());
+        self.at += len;
+        &rest[..len]
+    }
+
+    fn sum(&mut self) -> Result<Term, String> {
+        let mut sum = self.product()?;
+        loop {
+            let negative = if self.take("+") {
+                false
+            } else if self.take("-") {
+                true
+            } else {
+                return Ok(sum);
+            };
+            let next = self.product()?;
+            let next = next.exact(self.text);
+            let next = if negative { product(vec![SymExpr::Int(-1), next]) } else { next };
+            sum = SymExpr::Op(SymOp::Add, vec![sum.exact(self.text), next]).into();
+        }
+    }
+
+    fn product(&mut self) -> Result<Term, String> {
+        let mut value = self.power()?;
+        loop {
+            if self.take("//") {
+                let next = self.power()?.exact(self.text);
+                value = SymExpr::Op(SymOp::FloorDiv, vec![value.exact(self.text), next]).into();
+            } else if self.text[self.at..].trim_start().starts_with("**") {
+                return Ok(value);
+            } else if self.take("*") {
+                let next = self.power()?;
+                value = multiply(value, next);
+            } else if self.take("/") {
+                let SymExpr::Int(n) = self.power()?.over else { return Err(self.wrong("a number")) };
+                value.under = value.under.saturating_mul(n.max(1));
+            } else if self.take("%") {
+                let next = self.power()?.exact(self.text);
+                value = SymExpr::Op(SymOp::Mod, vec![value.exact(self.text), next]).into();
+            } else {
+                return Ok(value);
+            }
+        }
+    }
+
+    fn power(&mut self) -> Result<Term, String> {
+        let base = self.primary()?;
+        if self.take("**") {
+            let power = self.primary()?.exact(self.text);
+            return Ok(SymExpr::Op(SymOp::Pow, vec![base.exact(self.text), power]).into());
+        }
+        Ok(base)
+    }
+
+    fn primary(&mut self) -> Result<Term, String> {
+        self.depth += 1;
+        if self.depth > MAX_EXPRESSION_DEPTH {
+            return Err(format!("a size of more than {MAX_EXPRESSION_DEPTH} nested terms"));
+        }
+        let term = self.primary_within();
+        self.depth -= 1;
+        term
+    }
+
+    fn primary_within(&mut self) -> Result<Term, String> {
+        if self.take("(") {
+            let inner = self.sum()?;
+            self.expect(")")?;
+            return Ok(inner);
+        }
+        if self.take("-") {
+            let inner = self.primary()?;
+            return Ok(multiply(SymExpr::Int(-1).into(), inner));
+        }
+        let digits = self.word(|c| c.is_ascii_digit());
+        if !digits.is_empty() {
+            return digits.parse().map(|v| SymExpr::Int(v).into()).map_err(|_| self.wrong("a smaller number"));
+        }
+        let start = self.at;
+        let name = self.word(|c| c.is_alphanumeric() || c == '_' || c == '.');
+        if name.is_empty() {
+            return Err(self.wrong("a term"));
+        }
+        if !self.take("(") {
+            return Ok(SymExpr::Symbol(name.into()).into());
+        }
+        if name == "Symbol" {
+            let quote = if self.take("'") { '\'' } else { '"' };
+            if quote == '"' {
+                self.expect("\"")?;
+            }
+            let symbol = self.word(|c| c != quote);
+            self.at += quote.len_utf8().min(self.text.len() - self.at);
+            while !self.take(")") {
+                self.expect(",")?;
+                self.word(|c| !matches!(c, ',' | ')'));
+            }
+            return Ok(SymExpr::Symbol(symbol.into()).into());
+        }
+        let mut args = Vec::new();
+        while !self.take(")") {
+            if !args.is_empty() {
+                self.expect(",")?;
+            }
+            args.push(self.sum()?);
+        }
+        let whole = &self.text[start..self.at];
+        Ok(call(name, args, self.text).unwrap_or_else(|| SymExpr::Symbol(whole.trim().into()).into()))
+    }
+}
+
+fn product(list: Vec<SymExpr>) -> SymExpr {
+    SymExpr::Op(SymOp::Mul, list)
+}
+
+fn multiply(a: Term, b: Term) -> Term {
+    Term { over: product(vec![a.over, b.over]), under: a.under.saturating_mul(b.under) }
+}
+
+/// SymPy's and PyTorch's functions of sizes.
+fn call(name: &str, args: Vec<Term>, text: &str) -> Option<Term> {
+    let op = match name.rsplit('.').next().unwrap_or(name) {
+        "Integer" | "Identity" | "TruncToInt" | "CleanDiv1" if args.len() == 1 => return args.into_iter().next(),
+        "NegativeOne" => return Some(SymExpr::Int(-1).into()),
+        "One" => return Some(SymExpr::Int(1).into()),
+        "Zero" => return Some(SymExpr::Int(0).into()),
+        "Rational" => {
+            let [SymExpr::Int(p), SymExpr::Int(q)] = [&args.first()?.over, &args.get(1)?.over] else {
+                return None;
+            };
+            return Some(Term { over: SymExpr::Int(*p), under: (*q).max(1) });
+        }
+        "Mul" => return args.into_iter().reduce(multiply),
+        "Add" => SymOp::Add,
+        "FloorDiv" | "CleanDiv" => SymOp::FloorDiv,
+        "CeilDiv" => SymOp::CeilDiv,
+        "Mod" | "PythonMod" => SymOp::Mod,
+        "Max" => SymOp::Max,
+        "Min" => SymOp::Min,
+        "Pow" | "PowByNatural" => SymOp::Pow,
+        _ => return None,
+    };
+    if args.is_empty() {
+        return None;
+    }
+    let args: Vec<SymExpr> = args.into_iter().map(|a| a.exact(text)).collect();
+    Some(SymExpr::Op(op, args).into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::parse;
+
+    fn read(text: &str) -> String {
+        parse(text).map_or_else(|e| format!("! {e}"), |s| s.to_string())
+    }
+
+    #[test]
+    fn both_spellings_are_read() {
+        let s = "Symbol('s77', positive=True, integer=True)";
+        assert_eq!(read(s), "s77");
+        assert_eq!(read(&format!("Mul(Integer(2), {s})")), read("2*s77"));
+        assert_eq!(read(&format!("Add(FloorDiv({s}, Integer(2)), Integer(2))")), "2 + (s77//2)");
+        assert_eq!(read("((s77 - 1)//2) + 1"), "1 + ((-1 + s77)//2)");
+        assert_eq!(read(&format!("Mul(Rational(1, 2), {s})")), "s77//2");
+        assert_eq!(read("Add(Integer(-1), Integer(4))"), "3");
+        assert_eq!(read(&format!("Pow({s}, Integer(2))")), "s77**2");
+        assert_eq!(read("Max(1, u0)"), "max(1, u0)");
+    }
+
+    #[test]
+    fn what_is_not_known_is_a_symbol() {
+        assert_eq!(read("Strange(Integer(1), s0)"), "Strange(Integer(1), s0)");
+    }
+
+    #[test]
+    fn malformed_sizes_say_where() {
+        assert!(read("Add(").starts_with('!'));
+        assert!(read("2 2").contains("unexpected"));
+        assert!(read(&"(".repeat(5000)).contains("nested"));
+        assert!(read("99999999999999999999").starts_with('!'));
+    }
+}

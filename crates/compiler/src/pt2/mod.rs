@@ -1,0 +1,104 @@
+//! Reads torch.export archives: a zip file of JSON graphs and raw storages. Nothing is unpickled.
+
+mod archive;
+mod expression;
+mod graph;
+mod model;
+mod schema;
+mod source;
+mod weights;
+
+pub use archive::is_archive;
+
+use crate::limits::MAX_MODELS;
+use crate::{Error, Result};
+use archive::Archive;
+use ir::SharedBytes;
+use ir::exported::ExportedProgram;
+
+/// How to save what this crate reads.
+const SAVE_ANEW: &str = "save it with `torch.export.save(torch.export.export(model, args), path)` of PyTorch 2.9 or later";
+
+/// Reads every model of an archive. Weights stay where they are: `bytes` is held for as long as one of them is.
+///
+/// The model called `model`, which is what `torch.export.save` calls the only one, becomes the method `forward`;
+/// others keep their names. Programs come in the order of their names.
+///
+/// # Errors
+/// What is wrong with the archive, and where; or why a file of its kind cannot be read, and what to do.
+pub fn read(bytes: SharedBytes) -> Result<Vec<ExportedProgram>> {
+    let mut archive = Archive::open(bytes)?;
+    let model = |record: &str| -> Option<String> {
+        Some(record.strip_prefix("models/")?.strip_suffix(".json")?.to_owned())
+    };
+    let mut models: Vec<String> = archive.names().filter_map(model).collect();
+    models.sort_unstable();
+    if models.is_empty() {
+        return Err(refuse(&archive));
+    }
+    if models.len() > MAX_MODELS {
+        return Err(Error::archive("models", format!("{} models are more than {MAX_MODELS}", models.len())));
+    }
+    models.iter().map(|name| model::read(&mut archive, name)).collect()
+}
+
+/// Why an archive without models cannot be read.
+fn refuse(archive: &Archive) -> Error {
+    let has = |part: &str| archive.names().any(|n| n.contains(part));
+    let problem = if has("data/aotinductor/") {
+        "an AOTInductor package holds code compiled for one machine, and no graph"
+    } else if archive.contains("serialized_exported_program.json") {
+        "an archive from before PyTorch 2.9 keeps its weights pickled, and nothing is unpickled here"
+    } else if has("data.pkl") && has("constants.pkl") {
+        "a TorchScript archive holds no exported program"
+    } else if has("data.pkl") {
+        "a file of `torch.save` holds pickled objects, and no graph"
+    } else {
+        "the archive holds no model (`models/*.json`)"
+    };
+    Error::refused("the archive", problem, SAVE_ANEW)
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use std::io::{Cursor, Write};
+    use std::sync::Arc;
+    use zip::write::SimpleFileOptions;
+
+    /// An archive of these records.
+    pub(crate) fn zip(records: &[(&str, &[u8])]) -> SharedBytes {
+        let mut writer = zip::ZipWriter::new(Cursor::new(Vec::new()));
+        let stored = SimpleFileOptions::default().compression_method(zip::CompressionMethod::Stored);
+        for (name, bytes) in records {
+            writer.start_file(format!("m/{name}"), stored).unwrap();
+            writer.write_all(bytes).unwrap();
+        }
+        Arc::new(writer.finish().unwrap().into_inner())
+    }
+
+    fn error(bytes: SharedBytes) -> String {
+        read(bytes).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn other_kinds_of_archives_are_refused_with_what_to_do() {
+        for (records, part) in [
+            (&[("data/aotinductor/model/x.so", &b""[..])][..], "AOTInductor"),
+            (&[("serialized_exported_program.json", b"{}")], "before PyTorch 2.9"),
+            (&[("data.pkl", b""), ("constants.pkl", b"")], "TorchScript"),
+            (&[("data.pkl", b"")], "torch.save"),
+            (&[("x", b"")], "no model"),
+        ] {
+            let error = error(zip(records));
+            assert!(error.contains(part) && error.contains("torch.export.save("), "{error}");
+        }
+        assert!(error(Arc::new(b"PK\x03\x04 and nothing".to_vec())).contains("archive"));
+    }
+
+    #[test]
+    fn another_schema_is_refused() {
+        let json = br#"{"schema_version": {"major": 9, "minor": 1}, "graph_module": 5}"#;
+        assert!(error(zip(&[("models/model.json", json)])).contains("9.1"));
+    }
+}

@@ -1,0 +1,180 @@
+//! One model of an archive: its graph, signature and weights.
+
+use super::archive::Archive;
+use super::graph::GraphReader;
+use super::schema::{InputSpec, Model, OutputSpec, Signature};
+use super::weights::Weights;
+use super::{SAVE_ANEW, expression};
+use crate::{Error, Result};
+use ir::exported::{
+    Argument, Bounds, ExportedProgram, InputKind, Mutation, Ranges, Size, SymExpr, VarId, VarType,
+};
+use serde::Deserialize;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// The version of the schema that is read.
+const SCHEMA_MAJOR: u32 = 8;
+
+pub(super) fn read(archive: &mut Archive, name: &str) -> Result<ExportedProgram> {
+    let record = format!("models/{name}.json");
+    let text = archive.text(&record)?;
+    check_version(text.data(), &record)?;
+    let model: Model =
+        serde_json::from_slice(text.data()).map_err(|e| Error::archive(&record, e.to_string()))?;
+    let method = if name == "model" { "forward" } else { name };
+    let mut program = ExportedProgram::new(method);
+    program.ranges = ranges(&model)?;
+    let module = &model.graph_module;
+    if let Some(outermost) = module.module_call_graph.iter().find(|m| m.fqn.is_empty()) {
+        let signature = outermost.signature.as_ref();
+        program.in_spec = signature.map(|s| s.in_spec.clone());
+        program.out_spec = signature.map(|s| s.out_spec.clone());
+    }
+
+    let mut reader = GraphReader::new(&mut program, &record);
+    let (mut graph, scope) = reader.outermost(&module.graph)?;
+    read_inputs(archive, name, &record, &mut program, &module.signature, &graph.inputs, &scope)?;
+    read_mutations(&record, &mut program, &module.signature, &mut graph.outputs, &graph.inputs)?;
+    program.graph = graph;
+    program.verify()?;
+    Ok(program)
+}
+
+/// The version stands apart, so that another schema is named as such whatever else has changed.
+fn check_version(text: &[u8], record: &str) -> Result<()> {
+    #[derive(Deserialize)]
+    struct Only {
+        schema_version: super::schema::Version,
+    }
+    let only: Only = serde_json::from_slice(text).map_err(|e| Error::archive(record, e.to_string()))?;
+    let version = only.schema_version;
+    if version.major == SCHEMA_MAJOR {
+        return Ok(());
+    }
+    let problem =
+        format!("schema version {}.{} where {SCHEMA_MAJOR}.x is read", version.major, version.minor);
+    Err(Error::refused(record, problem, SAVE_ANEW))
+}
+
+fn ranges(model: &Model) -> Result<Ranges> {
+    let mut ranges = Ranges::new();
+    for (symbol, range) in &model.range_constraints {
+        let min = range.min_val.unwrap_or(0).max(0);
+        // PyTorch writes its largest integer, or one less, where nothing bounds a symbol.
+        let max = range.max_val.filter(|&max| max < i64::MAX / 2).unwrap_or(i64::MAX);
+        let key: Arc<str> = match expression::parse(symbol) {
+            Ok(Size::Sym(e)) => match &*e {
+                SymExpr::Symbol(name) => Arc::clone(name),
+                _ => symbol.as_str().into(),
+            },
+            _ => symbol.as_str().into(),
+        };
+        ranges.insert(key, Bounds { min, max });
+    }
+    Ok(ranges)
+}
+
+fn read_inputs(
+    archive: &mut Archive,
+    name: &str,
+    record: &str,
+    program: &mut ExportedProgram,
+    signature: &Signature,
+    inputs: &[VarId],
+    fixed: &HashMap<VarId, Argument>,
+) -> Result<()> {
+    let (specs, count) = (&signature.input_specs, inputs.len());
+    if specs.len() != count {
+        let problem = format!("{} input_specs for {count} inputs", specs.len());
+        return Err(Error::archive(record, problem));
+    }
+    let mut weights = Weights::open(archive, name)?;
+    for (&input, spec) in inputs.iter().zip(specs) {
+        let (kind, key) = match spec {
+            InputSpec::UserInput {} => match fixed.get(&input) {
+                Some(value) => (InputKind::Fixed(value.clone()), None),
+                None => (InputKind::User, None),
+            },
+            InputSpec::ConstantInput { name, value } => {
+                let value = super::graph::fixed_argument(value);
+                let value = value.ok_or_else(|| Error::archive(record, format!("input `{name}` has no value")))?;
+                program.var_mut(input).name = name.as_str().into();
+                (InputKind::Fixed(value), None)
+            }
+            InputSpec::Parameter { parameter_name } => (InputKind::Parameter, Some(parameter_name)),
+            InputSpec::Buffer { buffer_name } => (InputKind::Buffer, Some(buffer_name)),
+            InputSpec::TensorConstant { tensor_constant_name } => {
+                (InputKind::Constant, Some(tensor_constant_name))
+            }
+            InputSpec::CustomObj { custom_obj_name } => {
+                let problem = format!("the input `{custom_obj_name}` is a script object, which is pickled code");
+                return Err(Error::refused(record, problem, "replace it by tensors and operators"));
+            }
+            InputSpec::Token {} => {
+                program.var_mut(input).ty = VarType::Opaque;
+                (InputKind::Token, None)
+            }
+        };
+        if let Some(key) = key {
+            let (constant, dim_order) = weights.load(archive, key, program.spec(input))?;
+            if let VarType::Tensor(spec) = &mut program.var_mut(input).ty {
+                spec.dim_order = dim_order;
+            }
+            program.constants.insert(input, constant);
+        }
+        program.inputs.push(kind);
+    }
+    Ok(())
+}
+
+/// Takes what is written back from the outputs.
+fn read_mutations(
+    record: &str,
+    program: &mut ExportedProgram,
+    signature: &Signature,
+    outputs: &mut Vec<Argument>,
+    inputs: &[VarId],
+) -> Result<()> {
+    if signature.output_specs.len() != outputs.len() {
+        let problem = format!("{} output_specs for {} outputs", signature.output_specs.len(), outputs.len());
+        return Err(Error::archive(record, problem));
+    }
+    let keyed: HashMap<&str, VarId> = inputs
+        .iter()
+        .zip(&signature.input_specs)
+        .filter_map(|(&input, spec)| match spec {
+            InputSpec::Parameter { parameter_name: key } | InputSpec::Buffer { buffer_name: key } => {
+                Some((key.as_str(), input))
+            }
+            _ => None,
+        })
+        .collect();
+    let mut kept = Vec::with_capacity(outputs.len());
+    for (output, spec) in std::mem::take(outputs).into_iter().zip(&signature.output_specs) {
+        let input = match spec {
+            OutputSpec::UserOutput {} | OutputSpec::LossOutput {} => {
+                kept.push(output);
+                continue;
+            }
+            OutputSpec::Token {} => continue,
+            OutputSpec::BufferMutation { buffer_name: key } | OutputSpec::ParameterMutation { parameter_name: key } => {
+                keyed.get(key.as_str()).copied()
+            }
+            OutputSpec::UserInputMutation { user_input_name } => {
+                inputs.iter().copied().find(|&i| *program.var(i).name == **user_input_name)
+            }
+            OutputSpec::GradientToParameter {} | OutputSpec::GradientToUserInput {} => {
+                let help = "export the forward pass, or train with `TrainingModule`";
+                return Err(Error::refused(record, "the program computes gradients", help));
+            }
+        };
+        match (input, output.var()) {
+            (Some(input), Some(value)) => program.mutations.push(Mutation { input, value }),
+            _ => return Err(Error::archive(record, "an output writes an input that is not there")),
+        }
+    }
+    *outputs = kept;
+    Ok(())
+}
+

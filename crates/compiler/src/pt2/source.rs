@@ -1,0 +1,74 @@
+//! Python's stack traces and module paths, as the metadata of nodes has them.
+
+use ir::exported::{Source, SourceFrame};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// Frames of one node that are kept.
+const MAX_FRAMES: usize = 32;
+
+/// Sources, each kept once: neighbours share theirs.
+#[derive(Default)]
+pub(super) struct Sources {
+    known: HashMap<(String, String), Arc<Source>>,
+}
+
+impl Sources {
+    pub(super) fn of(&mut self, metadata: &HashMap<String, String>) -> Arc<Source> {
+        let text = |key: &str| metadata.get(key).cloned().unwrap_or_default();
+        let key = (text("stack_trace"), text("nn_module_stack"));
+        if let Some(source) = self.known.get(&key) {
+            return Arc::clone(source);
+        }
+        let source = Arc::new(Source { frames: frames(&key.0), module: module(&key.1) });
+        self.known.insert(key, Arc::clone(&source));
+        source
+    }
+}
+
+/// `File "model.py", line 3, in forward` with the line below it, indented.
+fn frames(trace: &str) -> Vec<SourceFrame> {
+    let mut frames: Vec<SourceFrame> = Vec::new();
+    for line in trace.lines() {
+        let text = line.trim();
+        match head(text) {
+            Some(frame) if frames.len() < MAX_FRAMES => frames.push(frame),
+            Some(_) => break,
+            None => {
+                if let Some(frame) = frames.last_mut().filter(|f| f.text.is_empty()) {
+                    text.clone_into(&mut frame.text);
+                }
+            }
+        }
+    }
+    frames
+}
+
+fn head(text: &str) -> Option<SourceFrame> {
+    let rest = text.strip_prefix("File \"")?;
+    let (file, rest) = rest.split_once("\", line ")?;
+    let (line, function) = rest.split_once(", in ").unwrap_or((rest, ""));
+    let line = line.trim().parse().ok()?;
+    Some(SourceFrame { file: file.to_owned(), line, function: function.to_owned(), text: String::new() })
+}
+
+/// `key,path,type;key,path,type`: the path of the innermost module.
+fn module(stack: &str) -> String {
+    let innermost = stack.rsplit(';').next().unwrap_or_default();
+    innermost.split(',').nth(1).unwrap_or_default().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_have_file_line_function_and_text() {
+        let trace = "File \"a.py\", line 12, in forward\n    return torch.relu(\n        x)\nFile \"b.py\", line 3, in f\n    y";
+        let frames = frames(trace);
+        assert_eq!(frames.len(), 2);
+        assert_eq!(frames[0].to_string(), "a.py:12, in forward: return torch.relu(");
+        assert_eq!((frames[1].line, frames[1].text.as_str()), (3, "y"));
+        assert_eq!(module("L__self__,,M;L__self__c,layers.0.c,torch.nn.Conv2d"), "layers.0.c");
+    }
+}

@@ -1,0 +1,172 @@
+//! The tensors of a model: views of raw storages.
+
+use super::archive::Archive;
+use super::graph::{dtype, known};
+use super::schema::{Payload, PayloadConfig, TensorMeta};
+use super::SAVE_ANEW;
+use crate::limits::MAX_COPIED_BYTES;
+use crate::{Error, Result};
+use ir::exported::{ConstantTensor, TensorSpec};
+use std::collections::HashMap;
+use std::sync::Arc;
+use tensor::DimOrder;
+
+/// The configurations of weights and constants of one model.
+pub(super) struct Weights {
+    configs: [(String, &'static str, PayloadConfig); 2],
+    copied: u64,
+    /// Copies by record and view, so that a tensor with two names is copied once.
+    copies: HashMap<(String, String), ConstantTensor>,
+}
+
+impl Weights {
+    pub(super) fn open(archive: &mut Archive, model: &str) -> Result<Self> {
+        let mut config = |folder: &'static str, what: &str| -> Result<_> {
+            let record = format!("{folder}{model}_{what}_config.json");
+            let config = match archive.contains(&record) {
+                true => serde_json::from_slice(archive.text(&record)?.data())
+                    .map_err(|e| Error::archive(&record, e.to_string()))?,
+                false => PayloadConfig::default(),
+            };
+            Ok((record, folder, config))
+        };
+        let configs = [config("data/weights/", "weights")?, config("data/constants/", "constants")?];
+        Ok(Self { configs, copied: 0, copies: HashMap::new() })
+    }
+
+    /// A tensor by its name in the model, row-major, and its layout.
+    pub(super) fn load(
+        &mut self,
+        archive: &mut Archive,
+        key: &str,
+        declared: Option<&TensorSpec>,
+    ) -> Result<(ConstantTensor, DimOrder)> {
+        let found = self.configs.iter().find_map(|(_, folder, c)| Some((*folder, c.config.get(key)?)));
+        let Some((folder, payload)) = found else {
+            let place = self.configs[0].0.clone();
+            return Err(Error::archive(place, format!("the tensor `{key}` is missing")));
+        };
+        let record = format!("{folder}{}", payload.path_name);
+        let place = || format!("{record} (`{key}`)");
+        let Payload { use_pickle: false, tensor_meta: Some(meta), .. } = payload else {
+            let help = format!("save plain tensors: {SAVE_ANEW}");
+            return Err(Error::refused(place(), "the tensor is pickled, and nothing is unpickled here", help));
+        };
+        let view = View::of(meta).map_err(|problem| Error::archive(place(), problem))?;
+        if declared.is_some_and(|d| d.dtype != view.dtype || d.known_sizes() != Some(view.declared())) {
+            let problem = "its type or sizes are not those of the value in the graph";
+            return Err(Error::archive(place(), problem));
+        }
+        let storage = archive.record(&record)?;
+        let (first, end) = view.extent().ok_or_else(|| Error::archive(place(), "its size overflows"))?;
+        if end > storage.range.len() {
+            let problem = format!("it needs {end} bytes of a storage of {}", storage.range.len());
+            return Err(Error::archive(place(), problem));
+        }
+        let name: Option<Arc<str>> = Some(key.into());
+        let order = DimOrder::contiguous(view.sizes.len());
+        if view.is_row_major() {
+            let range = storage.range.start + first..storage.range.start + end;
+            return Ok((ConstantTensor { name, bytes: storage.bytes, range }, order));
+        }
+        let identity = (record.clone(), format!("{view:?}"));
+        if let Some(copy) = self.copies.get(&identity) {
+            return Ok((ConstantTensor { name, ..copy.clone() }, order));
+        }
+        let len = view.nbytes().ok_or_else(|| Error::archive(place(), "its size overflows"))?;
+        self.copied = self.copied.saturating_add(len as u64);
+        if self.copied > MAX_COPIED_BYTES {
+            let problem = format!("tensors that are no dense views have more than {MAX_COPIED_BYTES} bytes");
+            return Err(Error::archive(place(), problem));
+        }
+        let bytes = view.copy(storage.data(), len).ok_or_else(|| Error::archive(place(), "no memory for it"))?;
+        let constant = ConstantTensor { name, range: 0..bytes.len(), bytes: Arc::new(bytes) };
+        self.copies.insert(identity, constant.clone());
+        Ok((constant, order))
+    }
+}
+
+/// A tensor as a view of a storage; numbers count elements.
+#[derive(Debug)]
+struct View {
+    dtype: tensor::ScalarType,
+    sizes: Vec<usize>,
+    strides: Vec<usize>,
+    offset: usize,
+}
+
+impl View {
+    fn of(meta: &TensorMeta) -> Result<Self, String> {
+        let sizes = |list: &[super::schema::SymInt]| -> Result<Vec<usize>, String> {
+            list.iter().map(known).collect()
+        };
+        let view = Self {
+            dtype: dtype(meta.dtype)?,
+            sizes: sizes(&meta.sizes)?,
+            strides: sizes(&meta.strides)?,
+            offset: known(&meta.storage_offset)?,
+        };
+        if view.sizes.len() != view.strides.len() {
+            return Err(format!("{} strides for {} sizes", view.strides.len(), view.sizes.len()));
+        }
+        if view.sizes.len() > tensor::MAX_RANK {
+            return Err(format!("rank {} is above {}", view.sizes.len(), tensor::MAX_RANK));
+        }
+        Ok(view)
+    }
+
+    fn declared(&self) -> Vec<i64> {
+        self.sizes.iter().map(|&s| i64::try_from(s).unwrap_or(i64::MAX)).collect()
+    }
+
+    fn nbytes(&self) -> Option<usize> {
+        self.sizes.iter().try_fold(self.dtype.size(), |n, &s| n.checked_mul(s))
+    }
+
+    /// The first byte and the one behind the last.
+    fn extent(&self) -> Option<(usize, usize)> {
+        let width = self.dtype.size();
+        let first = self.offset.checked_mul(width)?;
+        if self.sizes.contains(&0) {
+            return Some((0, 0));
+        }
+        let last = self
+            .sizes
+            .iter()
+            .zip(&self.strides)
+            .try_fold(self.offset, |at, (&n, &s)| at.checked_add((n - 1).checked_mul(s)?))?;
+        Some((first, last.checked_add(1)?.checked_mul(width)?))
+    }
+
+    fn is_row_major(&self) -> bool {
+        let mut step = 1usize;
+        self.sizes.contains(&0)
+            || self.sizes.iter().zip(&self.strides).rev().all(|(&n, &s)| {
+                let fits = n == 1 || s == step;
+                step = step.saturating_mul(n);
+                fits
+            })
+    }
+
+    /// The elements in row-major order. The extent must lie within the storage.
+    fn copy(&self, storage: &[u8], len: usize) -> Option<Vec<u8>> {
+        let width = self.dtype.size();
+        let mut out = Vec::new();
+        out.try_reserve_exact(len).ok()?;
+        let mut index = vec![0usize; self.sizes.len()];
+        let mut at = self.offset;
+        while out.len() < len {
+            out.extend_from_slice(storage.get(at * width..at * width + width)?);
+            for d in (0..index.len()).rev() {
+                index[d] += 1;
+                at += self.strides[d];
+                if index[d] < self.sizes[d] {
+                    break;
+                }
+                at -= self.strides[d] * self.sizes[d];
+                index[d] = 0;
+            }
+        }
+        Some(out)
+    }
+}

@@ -1,0 +1,142 @@
+use super::{ExportedGraph, VarId};
+use tensor::ScalarType;
+
+/// An argument of a node.
+#[derive(Debug, Clone)]
+pub enum Argument {
+    /// `None`.
+    None,
+    /// A value.
+    Var(VarId),
+    /// An integer.
+    Int(i64),
+    /// A floating-point number.
+    Float(f64),
+    /// A boolean.
+    Bool(bool),
+    /// A string.
+    Str(String),
+    /// A complex number.
+    Complex(f64, f64),
+    /// Integers, some computed.
+    Ints(Vec<IntArgument>),
+    /// Floating-point numbers.
+    Floats(Vec<f64>),
+    /// Booleans.
+    Bools(Vec<bool>),
+    /// Strings.
+    Strs(Vec<String>),
+    /// Values.
+    Vars(Vec<VarId>),
+    /// Values, some absent.
+    OptionalVars(Vec<Option<VarId>>),
+    /// A type of elements.
+    Dtype(ScalarType),
+    /// A layout that is asked for.
+    MemoryFormat(MemoryFormat),
+    /// An argument without a meaning here: a device, a storage layout.
+    Ignored,
+    /// A graph that the node runs.
+    Graph(Box<ExportedGraph>),
+}
+
+/// A layout that an operator is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MemoryFormat {
+    /// Row-major.
+    Contiguous,
+    /// Channels innermost, of rank 4.
+    ChannelsLast,
+    /// Channels innermost, of rank 5.
+    ChannelsLast3d,
+    /// That of the operand.
+    Preserve,
+}
+
+/// An integer of a list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum IntArgument {
+    /// A known one.
+    Int(i64),
+    /// A computed one.
+    Var(VarId),
+}
+
+impl Argument {
+    /// Known integers.
+    pub fn ints(values: &[i64]) -> Self {
+        Self::Ints(values.iter().map(|&v| IntArgument::Int(v)).collect())
+    }
+
+    /// The value.
+    pub fn var(&self) -> Option<VarId> {
+        if let Self::Var(v) = self { Some(*v) } else { None }
+    }
+
+    /// The known integers of a list.
+    pub fn known_ints(&self) -> Option<Vec<i64>> {
+        let known = |i: &IntArgument| if let IntArgument::Int(v) = i { Some(*v) } else { None };
+        match self {
+            Self::Ints(list) => list.iter().map(known).collect(),
+            _ => None,
+        }
+    }
+
+    /// The values that it names; those that a graph uses are not among them.
+    pub fn vars(&self) -> Vec<VarId> {
+        match self {
+            Self::Var(v) => vec![*v],
+            Self::Vars(list) => list.clone(),
+            Self::OptionalVars(list) => list.iter().copied().flatten().collect(),
+            Self::Ints(list) => {
+                let computed = |i: &IntArgument| if let IntArgument::Var(v) = i { Some(*v) } else { None };
+                list.iter().filter_map(computed).collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// The same with other values. Graphs stay as they are.
+    #[must_use]
+    pub fn map_vars(mut self, map: &mut impl FnMut(VarId) -> VarId) -> Self {
+        match &mut self {
+            Self::Var(v) => *v = map(*v),
+            Self::Vars(list) => list.iter_mut().for_each(|v| *v = map(*v)),
+            Self::OptionalVars(list) => list.iter_mut().flatten().for_each(|v| *v = map(*v)),
+            Self::Ints(list) => {
+                for int in list {
+                    if let IntArgument::Var(v) = int {
+                        *v = map(*v);
+                    }
+                }
+            }
+            _ => {}
+        }
+        self
+    }
+}
+
+impl PartialEq for Argument {
+    /// Whether both say the same; graphs never do.
+    fn eq(&self, other: &Self) -> bool {
+        use Argument::*;
+        match (self, other) {
+            (None, None) | (Ignored, Ignored) => true,
+            (Var(a), Var(b)) => a == b,
+            (Int(a), Int(b)) => a == b,
+            (Float(a), Float(b)) => a.to_bits() == b.to_bits(),
+            (Bool(a), Bool(b)) => a == b,
+            (Str(a), Str(b)) => a == b,
+            (Complex(a, b), Complex(c, d)) => (a.to_bits(), b.to_bits()) == (c.to_bits(), d.to_bits()),
+            (Ints(a), Ints(b)) => a == b,
+            (Floats(a), Floats(b)) => a.iter().map(|v| v.to_bits()).eq(b.iter().map(|v| v.to_bits())),
+            (Bools(a), Bools(b)) => a == b,
+            (Strs(a), Strs(b)) => a == b,
+            (Vars(a), Vars(b)) => a == b,
+            (OptionalVars(a), OptionalVars(b)) => a == b,
+            (Dtype(a), Dtype(b)) => a == b,
+            (MemoryFormat(a), MemoryFormat(b)) => a == b,
+            _ => false,
+        }
+    }
+}

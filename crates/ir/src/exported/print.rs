@@ -1,0 +1,188 @@
+use super::{Argument, ExportedGraph, ExportedNode, ExportedProgram, InputKind, IntArgument, VarId, VarType};
+use std::fmt::{self, Write};
+
+/// What a listing of a program shows.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct PrintOptions {
+    /// The line of source code above each run of nodes that it made.
+    pub source: bool,
+}
+
+impl ExportedProgram {
+    /// The program as text.
+    pub fn listing(&self, options: PrintOptions) -> String {
+        let mut text = String::new();
+        // Writing to a string does not fail.
+        let _ = Printer { program: self, options, out: &mut text, line: None }.program();
+        text
+    }
+}
+
+impl fmt::Display for ExportedProgram {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.listing(PrintOptions::default()))
+    }
+}
+
+struct Printer<'a> {
+    program: &'a ExportedProgram,
+    options: PrintOptions,
+    out: &'a mut String,
+    line: Option<String>,
+}
+
+impl Printer<'_> {
+    fn program(&mut self) -> fmt::Result {
+        let program = self.program;
+        writeln!(self.out, "{}:", program.name)?;
+        for (name, range) in &program.ranges {
+            match range.max {
+                i64::MAX => writeln!(self.out, "  {name} >= {}", range.min)?,
+                max => writeln!(self.out, "  {name} in {}..={max}", range.min)?,
+            }
+        }
+        for (&input, kind) in program.graph.inputs.iter().zip(&program.inputs) {
+            let kind = match kind {
+                InputKind::User => "input",
+                InputKind::Fixed(_) => "fixed input",
+                InputKind::Parameter => "parameter",
+                InputKind::Buffer if program.is_mutated(input) => "state",
+                InputKind::Buffer => "buffer",
+                InputKind::Constant => "constant",
+                InputKind::Token => "token",
+            };
+            write!(self.out, "  {kind} ")?;
+            self.typed(input)?;
+            writeln!(self.out)?;
+        }
+        self.graph(&program.graph, 1)?;
+        for mutation in &program.mutations {
+            let (input, value) = (self.name(mutation.input), self.name(mutation.value));
+            writeln!(self.out, "  {input} becomes {value}")?;
+        }
+        Ok(())
+    }
+
+    fn graph(&mut self, graph: &ExportedGraph, depth: usize) -> fmt::Result {
+        for node in &graph.nodes {
+            self.node(node, depth)?;
+        }
+        self.indent(depth)?;
+        let outputs: Vec<String> = graph.outputs.iter().map(|o| self.argument(o)).collect();
+        writeln!(self.out, "return {}", outputs.join(", "))
+    }
+
+    fn node(&mut self, node: &ExportedNode, depth: usize) -> fmt::Result {
+        if self.options.source
+            && let Some(line) = node.line().map(ToString::to_string)
+            && self.line.as_ref() != Some(&line)
+        {
+            self.indent(depth)?;
+            writeln!(self.out, "# {line}")?;
+            self.line = Some(line);
+        }
+        self.indent(depth)?;
+        for (i, &output) in node.outputs.iter().enumerate() {
+            self.out.write_str(if i > 0 { ", " } else { "" })?;
+            self.typed(output)?;
+        }
+        if !node.outputs.is_empty() {
+            self.out.write_str(" = ")?;
+        }
+        write!(self.out, "{}(", node.target)?;
+        let mut graphs = Vec::new();
+        for (i, (name, arg)) in node.args.iter().enumerate() {
+            self.out.write_str(if i > 0 { ", " } else { "" })?;
+            if !name.is_empty() {
+                write!(self.out, "{name}=")?;
+            }
+            if let Argument::Graph(graph) = arg {
+                graphs.push(graph);
+                write!(self.out, "graph {}", graphs.len() - 1)?;
+            } else {
+                let arg = self.argument(arg);
+                self.out.write_str(&arg)?;
+            }
+        }
+        writeln!(self.out, ")")?;
+        for (i, graph) in graphs.into_iter().enumerate() {
+            self.indent(depth + 1)?;
+            write!(self.out, "graph {i}(")?;
+            for (i, &input) in graph.inputs.iter().enumerate() {
+                self.out.write_str(if i > 0 { ", " } else { "" })?;
+                self.typed(input)?;
+            }
+            writeln!(self.out, "):")?;
+            self.graph(graph, depth + 2)?;
+        }
+        Ok(())
+    }
+
+    fn indent(&mut self, depth: usize) -> fmt::Result {
+        write!(self.out, "{:1$}", "", depth * 2)
+    }
+
+    fn name(&self, var: VarId) -> String {
+        format!("%{}", self.program.var(var).name)
+    }
+
+    fn typed(&mut self, var: VarId) -> fmt::Result {
+        let name = self.name(var);
+        write!(self.out, "{name}: {}", self.program.var(var).ty)
+    }
+
+    fn argument(&self, arg: &Argument) -> String {
+        let list = |items: Vec<String>| format!("[{}]", items.join(", "));
+        match arg {
+            Argument::None => "None".into(),
+            Argument::Ignored => "_".into(),
+            Argument::Var(v) => self.name(*v),
+            Argument::Int(v) => v.to_string(),
+            Argument::Float(v) => format!("{v:?}"),
+            Argument::Bool(v) => if *v { "True" } else { "False" }.into(),
+            Argument::Str(v) => format!("{v:?}"),
+            Argument::Complex(re, im) => format!("{re:?}+{im:?}j"),
+            Argument::Ints(v) => list(v.iter().map(|i| self.int(i)).collect()),
+            Argument::Floats(v) => list(v.iter().map(|v| format!("{v:?}")).collect()),
+            Argument::Bools(v) => list(v.iter().map(|v| format!("{v}")).collect()),
+            Argument::Strs(v) => list(v.iter().map(|v| format!("{v:?}")).collect()),
+            Argument::Vars(v) => list(v.iter().map(|&v| self.name(v)).collect()),
+            Argument::OptionalVars(v) => {
+                list(v.iter().map(|v| v.map_or("None".into(), |v| self.name(v))).collect())
+            }
+            Argument::Dtype(v) => v.name().into(),
+            Argument::MemoryFormat(v) => format!("{v:?}"),
+            Argument::Graph(_) => "graph".into(),
+        }
+    }
+
+    fn int(&self, int: &IntArgument) -> String {
+        match int {
+            IntArgument::Int(v) => v.to_string(),
+            IntArgument::Var(v) => self.name(*v),
+        }
+    }
+}
+
+impl fmt::Display for VarType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tensor(spec) => {
+                write!(f, "{}[", spec.dtype)?;
+                for (i, size) in spec.sizes.iter().enumerate() {
+                    write!(f, "{}{size}", if i > 0 { ", " } else { "" })?;
+                }
+                f.write_str("]")?;
+                if !spec.dim_order.is_contiguous() {
+                    write!(f, " in dim order {}", spec.dim_order)?;
+                }
+                Ok(())
+            }
+            Self::Int(size) => write!(f, "int {size}"),
+            Self::Float => f.write_str("float"),
+            Self::Bool => f.write_str("bool"),
+            Self::Str => f.write_str("str"),
+            Self::Opaque => f.write_str("_"),
+        }
+    }
+}

@@ -1,0 +1,385 @@
+//! Sizes that are expressions of symbols.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+/// A size or another integer: known, or an expression of symbols.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Size {
+    /// A known one.
+    Int(i64),
+    /// One that an execution brings.
+    Sym(Arc<SymExpr>),
+}
+
+/// What an expression does with its operands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum SymOp {
+    /// The sum.
+    Add,
+    /// The product.
+    Mul,
+    /// The quotient, rounded down.
+    FloorDiv,
+    /// The quotient, rounded up.
+    CeilDiv,
+    /// The remainder of the first by the second.
+    Mod,
+    /// The largest.
+    Max,
+    /// The smallest.
+    Min,
+    /// The first to the power of the second.
+    Pow,
+}
+
+/// An expression.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum SymExpr {
+    /// A symbol.
+    Symbol(Arc<str>),
+    /// A number.
+    Int(i64),
+    /// An operation.
+    Op(SymOp, Vec<SymExpr>),
+}
+
+/// The least and the greatest value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Bounds {
+    /// The least.
+    pub min: i64,
+    /// The greatest; [`i64::MAX`] where none is known.
+    pub max: i64,
+}
+
+/// How far each symbol goes.
+pub type Ranges = BTreeMap<Arc<str>, Bounds>;
+
+impl Bounds {
+    /// Only this value.
+    pub const fn exactly(value: i64) -> Self {
+        Self { min: value, max: value }
+    }
+
+    /// Nothing known of a size.
+    pub const UNKNOWN: Self = Self { min: 0, max: i64::MAX };
+
+    /// From the extremes over all corners, so that a function that is monotonic in each operand is bounded.
+    fn corners(self, other: Self, f: impl Fn(i128, i128) -> i128) -> Self {
+        let ends = |b: Self| [i128::from(b.min), i128::from(b.max)];
+        let mut found = Vec::with_capacity(4);
+        for a in ends(self) {
+            found.extend(ends(other).map(|b| f(a, b)));
+        }
+        let clamp = |v: i128| v.clamp(i128::from(i64::MIN), i128::from(i64::MAX)) as i64;
+        Self {
+            min: found.iter().copied().min().map_or(i64::MIN, clamp),
+            max: found.iter().copied().max().map_or(i64::MAX, clamp),
+        }
+    }
+}
+
+impl Size {
+    /// The number, if it is known.
+    pub fn known(&self) -> Option<i64> {
+        if let Self::Int(v) = self { Some(*v) } else { None }
+    }
+
+    /// A symbol.
+    pub fn symbol(name: impl Into<Arc<str>>) -> Self {
+        Self::Sym(Arc::new(SymExpr::Symbol(name.into())))
+    }
+
+    /// The expression.
+    pub fn expr(&self) -> SymExpr {
+        match self {
+            Self::Int(v) => SymExpr::Int(*v),
+            Self::Sym(e) => (**e).clone(),
+        }
+    }
+
+    /// An operation on two sizes, done at once where both are known.
+    pub fn combine(&self, op: SymOp, other: &Self) -> Self {
+        SymExpr::Op(op, vec![self.expr(), other.expr()]).simplified()
+    }
+
+    /// The product.
+    pub fn mul(&self, other: &Self) -> Self {
+        self.combine(SymOp::Mul, other)
+    }
+
+    /// The sum.
+    pub fn add(&self, other: &Self) -> Self {
+        self.combine(SymOp::Add, other)
+    }
+
+    /// How far it goes.
+    pub fn bounds(&self, ranges: &Ranges) -> Bounds {
+        match self {
+            Self::Int(v) => Bounds::exactly(*v),
+            Self::Sym(e) => e.bounds(ranges),
+        }
+    }
+}
+
+impl SymExpr {
+    /// The same with what is known computed, sums and products flat, their numbers joined and terms sorted: two
+    /// spellings of a sum are one expression.
+    pub fn simplified(&self) -> Size {
+        let Self::Op(op, args) = self else {
+            return match self {
+                Self::Int(v) => Size::Int(*v),
+                other => Size::Sym(Arc::new(other.clone())),
+            };
+        };
+        let args: Vec<Self> = args.iter().map(|a| a.simplified().expr()).collect();
+        match op {
+            SymOp::Add | SymOp::Mul | SymOp::Max | SymOp::Min => fold_flat(*op, args),
+            _ => match args.as_slice() {
+                [Self::Int(a), Self::Int(b)] => match op.apply(i128::from(*a), i128::from(*b)) {
+                    Some(v) => Size::Int(v),
+                    None => Size::Sym(Arc::new(Self::Op(*op, args))),
+                },
+                [a, Self::Int(1)] if matches!(op, SymOp::FloorDiv | SymOp::CeilDiv | SymOp::Pow) => {
+                    a.simplified()
+                }
+                [a, b] if a == b && *op == SymOp::FloorDiv => Size::Int(1),
+                _ => Size::Sym(Arc::new(Self::Op(*op, args))),
+            },
+        }
+    }
+
+    /// How far it goes.
+    pub fn bounds(&self, ranges: &Ranges) -> Bounds {
+        match self {
+            Self::Int(v) => Bounds::exactly(*v),
+            Self::Symbol(name) => ranges.get(name).copied().unwrap_or(Bounds::UNKNOWN),
+            Self::Op(SymOp::Mod, args) => {
+                let last = args.last().map_or(Bounds::UNKNOWN, |a| a.bounds(ranges));
+                let first = args.first().map_or(Bounds::UNKNOWN, |a| a.bounds(ranges));
+                Bounds { min: 0, max: last.max.saturating_sub(1).min(first.max.max(0)) }
+            }
+            Self::Op(op, args) => {
+                let mut all = args.iter().map(|a| a.bounds(ranges));
+                let first = all.next().unwrap_or(Bounds::UNKNOWN);
+                all.fold(first, |a, b| {
+                    let unbounded = a.max == i64::MAX || b.max == i64::MAX;
+                    let joined = a.corners(b, |x, y| op.apply_wide(x, y));
+                    match op {
+                        SymOp::Add | SymOp::Mul | SymOp::Max | SymOp::Pow if unbounded && joined.max > 0 => {
+                            Bounds { max: i64::MAX, ..joined }
+                        }
+                        _ => joined,
+                    }
+                })
+            }
+        }
+    }
+
+    /// Calls a function with every symbol.
+    pub fn for_each_symbol(&self, visit: &mut impl FnMut(&Arc<str>)) {
+        match self {
+            Self::Int(_) => {}
+            Self::Symbol(name) => visit(name),
+            Self::Op(_, args) => args.iter().for_each(|a| a.for_each_symbol(visit)),
+        }
+    }
+}
+
+fn fold_flat(op: SymOp, args: Vec<SymExpr>) -> Size {
+    let mut terms = Vec::new();
+    let mut number: Option<i64> = None;
+    let mut pending: Vec<SymExpr> = args;
+    pending.reverse();
+    while let Some(term) = pending.pop() {
+        match term {
+            SymExpr::Int(v) => match number {
+                None => number = Some(v),
+                Some(n) => match op.apply(i128::from(n), i128::from(v)) {
+                    Some(joined) => number = Some(joined),
+                    None => terms.push(SymExpr::Int(v)),
+                },
+            },
+            SymExpr::Op(inner, list) if inner == op => pending.extend(list.into_iter().rev()),
+            other => terms.push(other),
+        }
+    }
+    match (op, number) {
+        (SymOp::Mul, Some(0)) => return Size::Int(0),
+        (SymOp::Mul, Some(1)) | (SymOp::Add, Some(0)) if !terms.is_empty() => number = None,
+        _ => {}
+    }
+    terms.sort_by_cached_key(|t| t.to_string());
+    if matches!(op, SymOp::Max | SymOp::Min) {
+        terms.dedup();
+    }
+    if op == SymOp::Add {
+        terms = gather_terms(terms);
+        if terms.is_empty() && number.is_none() {
+            return Size::Int(0);
+        }
+    }
+    if let Some(n) = number {
+        terms.insert(0, SymExpr::Int(n));
+    }
+    match terms.as_slice() {
+        [SymExpr::Int(v)] => Size::Int(*v),
+        [one] => Size::Sym(Arc::new(one.clone())),
+        _ => Size::Sym(Arc::new(SymExpr::Op(op, terms))),
+    }
+}
+
+/// Joins terms of a sum that differ in their factor only: `s + 2*s` is `3*s`.
+fn gather_terms(terms: Vec<SymExpr>) -> Vec<SymExpr> {
+    let mut gathered: Vec<(SymExpr, i64)> = Vec::with_capacity(terms.len());
+    for term in terms {
+        let (rest, factor) = match term {
+            SymExpr::Op(SymOp::Mul, mut list) if matches!(list.first(), Some(SymExpr::Int(_))) => {
+                let SymExpr::Int(factor) = list.remove(0) else { continue };
+                let rest = if list.len() == 1 { list.remove(0) } else { SymExpr::Op(SymOp::Mul, list) };
+                (rest, factor)
+            }
+            other => (other, 1),
+        };
+        match gathered.iter_mut().find(|(r, _)| *r == rest) {
+            Some((_, f)) => *f = f.saturating_add(factor),
+            None => gathered.push((rest, factor)),
+        }
+    }
+    let scaled = |(rest, factor): (SymExpr, i64)| match (factor, rest) {
+        (0, _) => None,
+        (1, rest) => Some(rest),
+        (f, SymExpr::Op(SymOp::Mul, mut list)) => {
+            list.insert(0, SymExpr::Int(f));
+            Some(SymExpr::Op(SymOp::Mul, list))
+        }
+        (f, rest) => Some(SymExpr::Op(SymOp::Mul, vec![SymExpr::Int(f), rest])),
+    };
+    gathered.into_iter().filter_map(scaled).collect()
+}
+
+impl SymOp {
+    fn apply(self, a: i128, b: i128) -> Option<i64> {
+        if matches!(self, Self::FloorDiv | Self::CeilDiv | Self::Mod) && b == 0 || self == Self::Pow && b < 0 {
+            return None;
+        }
+        i64::try_from(self.apply_wide(a, b)).ok()
+    }
+
+    /// Saturates; a division by zero counts as one by 1, which bounds those by any larger number.
+    fn apply_wide(self, a: i128, b: i128) -> i128 {
+        let floor = |a: i128, b: i128| a.div_euclid(b);
+        match self {
+            Self::Add => a.saturating_add(b),
+            Self::Mul => a.saturating_mul(b),
+            Self::FloorDiv if b == 0 => a,
+            Self::FloorDiv if b > 0 => floor(a, b),
+            Self::FloorDiv => floor(-a, -b),
+            Self::CeilDiv if b == 0 => a,
+            Self::CeilDiv if b > 0 => -floor(-a, b),
+            Self::CeilDiv => -floor(a, -b),
+            Self::Mod if b == 0 => 0,
+            Self::Mod => a - b * if b > 0 { floor(a, b) } else { floor(-a, -b) },
+            Self::Max => a.max(b),
+            Self::Min => a.min(b),
+            Self::Pow => {
+                let power = u32::try_from(b.clamp(0, 64)).unwrap_or(64);
+                a.checked_pow(power).unwrap_or(i128::MAX)
+            }
+        }
+    }
+
+    fn symbol(self) -> &'static str {
+        match self {
+            Self::Add => " + ",
+            Self::Mul => "*",
+            Self::FloorDiv => "//",
+            Self::Mod => " % ",
+            Self::Pow => "**",
+            Self::CeilDiv => "ceildiv",
+            Self::Max => "max",
+            Self::Min => "min",
+        }
+    }
+}
+
+impl From<i64> for Size {
+    fn from(v: i64) -> Self {
+        Self::Int(v)
+    }
+}
+
+impl fmt::Display for Size {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Int(v) => write!(f, "{v}"),
+            Self::Sym(e) => write!(f, "{e}"),
+        }
+    }
+}
+
+impl fmt::Display for SymExpr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Symbol(name) => f.write_str(name),
+            Self::Int(v) => write!(f, "{v}"),
+            Self::Op(op @ (SymOp::Max | SymOp::Min | SymOp::CeilDiv), args) => {
+                write!(f, "{}(", op.symbol())?;
+                for (i, arg) in args.iter().enumerate() {
+                    write!(f, "{}{arg}", if i > 0 { ", " } else { "" })?;
+                }
+                f.write_str(")")
+            }
+            Self::Op(op, args) => {
+                for (i, arg) in args.iter().enumerate() {
+                    f.write_str(if i > 0 { op.symbol() } else { "" })?;
+                    match arg {
+                        Self::Op(inner, _) if *inner != SymOp::Mul || *op != SymOp::Add => write!(f, "({arg})")?,
+                        _ => write!(f, "{arg}")?,
+                    }
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn s() -> Size {
+        Size::symbol("s0")
+    }
+
+    fn ranges() -> Ranges {
+        Ranges::from([("s0".into(), Bounds { min: 4, max: 16 })])
+    }
+
+    #[test]
+    fn sums_and_products_have_one_spelling() {
+        let a = s().mul(&3.into()).add(&2.into());
+        let b = Size::Int(2).add(&Size::Int(3).mul(&s()));
+        assert_eq!(a, b);
+        assert_eq!(a.to_string(), "2 + 3*s0");
+        assert_eq!(s().add(&s()).to_string(), "2*s0");
+        assert_eq!(s().add(&s().mul(&(-1).into())), Size::Int(0));
+        assert_eq!(s().mul(&1.into()), s());
+        assert_eq!(Size::Int(6).combine(SymOp::FloorDiv, &4.into()), Size::Int(1));
+    }
+
+    #[test]
+    fn bounds_follow_from_those_of_symbols() {
+        let bound = |size: &Size| {
+            let b = size.bounds(&ranges());
+            (b.min, b.max)
+        };
+        assert_eq!(bound(&s().mul(&3.into()).add(&2.into())), (14, 50));
+        assert_eq!(bound(&s().combine(SymOp::Mod, &3.into()).add(&4.into())), (4, 6));
+        assert_eq!(bound(&s().combine(SymOp::FloorDiv, &2.into())), (2, 8));
+        assert_eq!(bound(&Size::symbol("u0").mul(&3.into())), (0, i64::MAX));
+        assert_eq!(bound(&Size::symbol("u0").combine(SymOp::Min, &3.into())), (0, 3));
+    }
+}

@@ -1,0 +1,30 @@
+//! Any bytes are read as a torch.export archive and compiled, or refused. What does not begin like a zip file is taken
+//! for the JSON of a model in an archive around it.
+#![no_main]
+
+use compiler::{OperatorTable, Options};
+use libfuzzer_sys::fuzz_target;
+use std::io::{Cursor, Write};
+use std::sync::{Arc, LazyLock};
+use zip::write::SimpleFileOptions;
+
+static TABLE: LazyLock<OperatorTable> = LazyLock::new(|| OperatorTable::portable(&kernels::registry()));
+
+fn archive_of(json: &[u8]) -> Option<Vec<u8>> {
+    let mut writer = zip::ZipWriter::new(Cursor::new(Vec::new()));
+    let stored = SimpleFileOptions::default().compression_method(zip::CompressionMethod::Stored);
+    writer.start_file("m/models/model.json", stored).ok()?;
+    writer.write_all(json).ok()?;
+    Some(writer.finish().ok()?.into_inner())
+}
+
+fuzz_target!(|bytes: &[u8]| {
+    let archive = match bytes.starts_with(b"PK") {
+        true => bytes.to_vec(),
+        false => match archive_of(bytes) {
+            Some(archive) => archive,
+            None => return,
+        },
+    };
+    let _ = compiler::compile(Arc::new(archive), &TABLE, &Options::default(), &mut |_, _, _| {});
+});
