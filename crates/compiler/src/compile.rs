@@ -75,7 +75,12 @@ pub type Watch<'w> = &'w mut dyn FnMut(&str, &str, &ExportedProgram);
 ///
 /// # Errors
 /// What is wrong with the archive, or which nodes cannot be compiled, and at which lines of the model they come from.
-pub fn compile(bytes: SharedBytes, table: &OperatorTable, options: &Options, watch: Watch<'_>) -> Result<Compiled> {
+pub fn compile(
+    bytes: SharedBytes,
+    table: &OperatorTable,
+    options: &Options,
+    watch: Watch<'_>,
+) -> Result<Compiled> {
     let mut programs = pt2::read(bytes)?;
     if !options.methods.is_empty() {
         for name in &options.methods {

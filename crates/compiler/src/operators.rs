@@ -12,7 +12,6 @@ const PORTABLE: &str = include_str!("portable_operators.txt");
 /// The operators that a compiled program may call.
 pub struct OperatorTable {
     by_base: HashMap<String, Vec<Arc<dyn Kernel>>>,
-    names: Vec<String>,
 }
 
 /// What stands at a position of a call.
@@ -47,12 +46,11 @@ impl OperatorTable {
     }
 
     fn filtered(registry: &KernelRegistry, keep: impl Fn(&str) -> bool) -> Self {
-        let mut table = Self { by_base: HashMap::new(), names: Vec::new() };
+        let mut table = Self { by_base: HashMap::new() };
         for name in registry.names().into_iter().filter(|name| keep(name)) {
             if let Some(kernel) = registry.get(name) {
                 let base = name.split('.').next().unwrap_or(name).to_owned();
                 table.by_base.entry(base).or_default().push(kernel);
-                table.names.push(name.to_owned());
             }
         }
         table
@@ -62,7 +60,8 @@ impl OperatorTable {
     pub(crate) fn select(&self, program: &ExportedProgram, node: &ExportedNode) -> Option<Selection> {
         let (base, overload) = base_of(&node.target);
         let copies = format!("{base}_copy");
-        let kernels = [base.as_str(), copies.as_str()].into_iter().filter_map(|b| self.by_base.get(b)).flatten();
+        let kernels =
+            [base.as_str(), copies.as_str()].into_iter().filter_map(|b| self.by_base.get(b)).flatten();
         let fitting = kernels.filter_map(|kernel| {
             let slots = slots(program, node, kernel.schema())?;
             let declared = kernel.schema().name.split_once('.').map_or("", |(_, o)| o);
@@ -103,7 +102,10 @@ fn base_of(target: &str) -> (String, &str) {
 
 /// How well the overload of an operator with outs suits that of a node; less is better.
 fn rank(declared: &str, overload: &str) -> u8 {
-    if declared == format!("{overload}_out") || (overload.is_empty() && declared == "out") || declared == overload {
+    if declared == format!("{overload}_out")
+        || (overload.is_empty() && declared == "out")
+        || declared == overload
+    {
         return 0;
     }
     match declared {
@@ -117,7 +119,15 @@ fn is_told_by_the_out(name: &str, arg: &Argument) -> bool {
     matches!(arg, Argument::None | Argument::Ignored)
         || matches!(
             name,
-            "dtype" | "memory_format" | "layout" | "device" | "pin_memory" | "non_blocking" | "generator" | "copy" | "implicit"
+            "dtype"
+                | "memory_format"
+                | "layout"
+                | "device"
+                | "pin_memory"
+                | "non_blocking"
+                | "generator"
+                | "copy"
+                | "implicit"
         )
 }
 

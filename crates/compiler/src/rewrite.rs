@@ -4,8 +4,8 @@ use crate::dtypes::promote;
 use crate::limits::MAX_NODES;
 use crate::{Error, Result};
 use ir::exported::{
-    Argument, ConstantTensor, ExportedGraph, ExportedNode, ExportedProgram, IntArgument, Size, Source, SymExpr,
-    SymOp, TensorSpec, VarId, VarType,
+    Argument, ConstantTensor, ExportedGraph, ExportedNode, ExportedProgram, IntArgument, Size, Source,
+    SymExpr, SymOp, TensorSpec, VarId, VarType,
 };
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -84,11 +84,16 @@ impl<'p> Rewriter<'p> {
         while let Some(mut node) = pending.pop() {
             self.done += 1;
             if self.done > MAX_NODES {
-                return Err(Error::node(self.program, &node, format!("more than {MAX_NODES} nodes are needed")));
+                return Err(Error::node(
+                    self.program,
+                    &node,
+                    format!("more than {MAX_NODES} nodes are needed"),
+                ));
             }
             self.resolve(&mut node);
             self.source = Arc::clone(&node.source);
-            self.stem = node.outputs.first().map_or_else(|| "x".into(), |&v| Arc::clone(&self.program.var(v).name));
+            self.stem =
+                node.outputs.first().map_or_else(|| "x".into(), |&v| Arc::clone(&self.program.var(v).name));
             match visit(self, &node)? {
                 Outcome::Kept => {
                     debug_assert!(self.made.is_empty(), "a kept node made others");
@@ -179,7 +184,12 @@ impl<'p> Rewriter<'p> {
     }
 
     /// A node with results of these types.
-    pub(crate) fn emit_many(&mut self, target: &'static str, args: Vec<Arg>, types: Vec<VarType>) -> Vec<VarId> {
+    pub(crate) fn emit_many(
+        &mut self,
+        target: &'static str,
+        args: Vec<Arg>,
+        types: Vec<VarType>,
+    ) -> Vec<VarId> {
         let outputs: Vec<VarId> = types
             .into_iter()
             .map(|ty| {
@@ -345,7 +355,8 @@ impl<'p> Rewriter<'p> {
                     return self.wrong(node, format!("nothing before it has the size `{name}`"));
                 };
                 let args = vec![("self", Argument::Var(tensor)), ("dim", Argument::Int(dim as i64))];
-                self.emit_many("aten.sym_size.int", args, vec![VarType::Int(Size::symbol(Arc::clone(name)))])[0]
+                self.emit_many("aten.sym_size.int", args, vec![VarType::Int(Size::symbol(Arc::clone(name)))])
+                    [0]
             }
             SymExpr::Op(op, operands) => {
                 let mut operands = operands.iter();
@@ -384,7 +395,8 @@ impl<'p> Rewriter<'p> {
             SymOp::Max => "torch.sym_max",
             SymOp::Min => "torch.sym_min",
             SymOp::CeilDiv | SymOp::Pow => {
-                return self.wrong(node, format!("the size `{result}` cannot be computed from those before it"));
+                return self
+                    .wrong(node, format!("the size `{result}` cannot be computed from those before it"));
             }
         };
         let arg = |i: IntArgument| match i {
@@ -461,8 +473,11 @@ impl<'p> Rewriter<'p> {
         let (c, a, b) = (self.of(condition), self.of(x), self.of(y));
         let sizes = broadcast(&broadcast(&a.sizes, &b.sizes), &c.sizes);
         let dtype = if a.sizes.is_empty() { b.dtype } else { a.dtype };
-        let args =
-            vec![("condition", Argument::Var(condition)), ("self", Argument::Var(x)), ("other", Argument::Var(y))];
+        let args = vec![
+            ("condition", Argument::Var(condition)),
+            ("self", Argument::Var(x)),
+            ("other", Argument::Var(y)),
+        ];
         self.emit("aten.where.self", args, TensorSpec::contiguous(dtype, sizes))
     }
 
@@ -549,8 +564,11 @@ impl<'p> Rewriter<'p> {
     pub(crate) fn select(&mut self, x: VarId, dim: usize, index: i64) -> VarId {
         let mut spec = self.of(x);
         spec.sizes.remove(dim);
-        let args =
-            vec![("self", Argument::Var(x)), ("dim", Argument::Int(dim as i64)), ("index", Argument::Int(index))];
+        let args = vec![
+            ("self", Argument::Var(x)),
+            ("dim", Argument::Int(dim as i64)),
+            ("index", Argument::Int(index)),
+        ];
         self.emit("aten.select.int", args, TensorSpec::contiguous(spec.dtype, spec.sizes))
     }
 
@@ -584,8 +602,11 @@ impl<'p> Rewriter<'p> {
         let spec = self.of(x);
         let sizes = reduced(&spec.sizes, dims, keep);
         let dims: Vec<i64> = dims.iter().map(|&d| d as i64).collect();
-        let args =
-            vec![("self", Argument::Var(x)), ("dim", Argument::ints(&dims)), ("keepdim", Argument::Bool(keep))];
+        let args = vec![
+            ("self", Argument::Var(x)),
+            ("dim", Argument::ints(&dims)),
+            ("keepdim", Argument::Bool(keep)),
+        ];
         self.emit(target, args, TensorSpec::contiguous(spec.dtype, sizes))
     }
 
@@ -657,7 +678,9 @@ pub(crate) fn broadcast(a: &[Size], b: &[Size]) -> Vec<Size> {
     let mut sizes = long.to_vec();
     let shift = long.len() - short.len();
     for (i, size) in short.iter().enumerate() {
-        if sizes[shift + i] == Size::Int(1) || (sizes[shift + i].known().is_none() && size.known().is_some_and(|s| s > 1)) {
+        if sizes[shift + i] == Size::Int(1)
+            || (sizes[shift + i].known().is_none() && size.known().is_some_and(|s| s > 1))
+        {
             sizes[shift + i] = size.clone();
         }
     }

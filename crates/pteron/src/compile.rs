@@ -41,7 +41,8 @@ pub fn is_archive(loader: &dyn DataLoader) -> crate::Result<bool> {
 /// # Errors
 /// The file cannot be read, or not be compiled.
 pub fn in_memory(loader: &dyn DataLoader, kernels: &KernelRegistry) -> crate::Result<Arc<dyn DataLoader>> {
-    let failed = |source: Error| Failure::Compile { file: loader.name().to_owned(), source: Box::new(source) };
+    let failed =
+        |source: Error| Failure::Compile { file: loader.name().to_owned(), source: Box::new(source) };
     let bytes = Arc::new(loader.load(0, loader.size(), Purpose::Program)?);
     let compiled = compile(bytes, &OperatorTable::all(kernels), &Options::default(), &mut |_, _, _| {});
     let mut program = Vec::new();

@@ -60,7 +60,10 @@
 //! | [`backend`] | who writes a delegate backend | |
 //! | [`trace`](mod@trace) | who wants to know what happens, and when | |
 //! | [`format`](mod@format) | who reads and writes `.pte`, `.ptd`, `.bpte` and ETDumps | |
-#![cfg_attr(feature = "compile", doc = "| [`compile`](mod@compile) | who has torch.export archives (`.pt2`) | `compile` |")]
+#![cfg_attr(
+    feature = "compile",
+    doc = "| [`compile`](mod@compile) | who has torch.export archives (`.pt2`) | `compile` |"
+)]
 #![cfg_attr(feature = "bef", doc = "| [`bef`](mod@bef) | who has BEF programs | `bef` |")]
 #![cfg_attr(
     feature = "tools",

@@ -68,7 +68,11 @@ pub(super) const RULES: Table = &[
 ];
 
 /// Where a kernel would take the node if its numbers were tensors, makes them constants.
-pub(super) fn with_tensors(cx: &mut Rewriter<'_>, node: &ExportedNode, table: &OperatorTable) -> Result<Outcome> {
+pub(super) fn with_tensors(
+    cx: &mut Rewriter<'_>,
+    node: &ExportedNode,
+    table: &OperatorTable,
+) -> Result<Outcome> {
     let is_number = |a: &Argument| matches!(a, Argument::Int(_) | Argument::Float(_) | Argument::Bool(_));
     let operand = |name: &str| matches!(name, "self" | "other" | "exponent" | "input" | "value");
     if !node.args.iter().any(|(name, arg)| operand(name) && is_number(arg)) {
@@ -145,8 +149,11 @@ fn clamped(cx: &mut Rewriter<'_>, x: VarId, low: Option<f64>, high: Option<f64>)
 
 fn relu6(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let x = x_of(cx, node)?;
-    let args =
-        vec![("self", Argument::Var(x)), ("min_val", Argument::Float(0.0)), ("max_val", Argument::Float(6.0))];
+    let args = vec![
+        ("self", Argument::Var(x)),
+        ("min_val", Argument::Float(0.0)),
+        ("max_val", Argument::Float(6.0)),
+    ];
     Ok(cx.retarget(node, "aten.hardtanh.default", args))
 }
 
@@ -554,7 +561,8 @@ fn hypot(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
 }
 
 fn degrees(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
-    let factor: f64 = if node.target.starts_with("aten.deg2rad") { 1f64.to_radians() } else { 1f64.to_degrees() };
+    let factor: f64 =
+        if node.target.starts_with("aten.deg2rad") { 1f64.to_radians() } else { 1f64.to_degrees() };
     let x = x_of(cx, node)?;
     let new = cx.binary("aten.mul.Tensor", x, factor);
     cx.done(node, new)

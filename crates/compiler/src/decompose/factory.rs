@@ -51,7 +51,9 @@ fn ones(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
 }
 
 fn full(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
-    let Some(value) = node.arg("fill_value").cloned() else { return cx.wrong(node, "it has no `fill_value`") };
+    let Some(value) = node.arg("fill_value").cloned() else {
+        return cx.wrong(node, "it has no `fill_value`");
+    };
     if &*node.target == "aten.full.default" && node.args.len() <= 2 {
         return Ok(Outcome::Kept);
     }
@@ -75,7 +77,12 @@ fn arange(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     Ok(cx.retarget(node, "aten.arange.start", args))
 }
 
-fn numbers(cx: &mut Rewriter<'_>, node: &ExportedNode, count: &Size, dtype: ScalarType) -> Result<ir::exported::VarId> {
+fn numbers(
+    cx: &mut Rewriter<'_>,
+    node: &ExportedNode,
+    count: &Size,
+    dtype: ScalarType,
+) -> Result<ir::exported::VarId> {
     let end = crate::operators::int_argument(cx.size(node, count)?);
     let args = vec![("start", Argument::Int(0)), ("end", end), ("step", Argument::Int(1))];
     Ok(cx.emit("aten.arange.start", args, TensorSpec::contiguous(dtype, vec![count.clone()])))

@@ -40,7 +40,8 @@ fn sorted(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<(VarId, VarId)> 
     ];
     let values = TensorSpec::contiguous(spec.dtype, spec.sizes);
     let places = TensorSpec { dtype: ScalarType::Long, ..values.clone() };
-    let outs = cx.emit_many("aten.topk.default", args, vec![VarType::Tensor(values), VarType::Tensor(places)]);
+    let outs =
+        cx.emit_many("aten.topk.default", args, vec![VarType::Tensor(values), VarType::Tensor(places)]);
     Ok((outs[0], outs[1]))
 }
 
@@ -79,7 +80,9 @@ fn bucketize(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
 
 fn take_along_dim(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let (x, indices) = (cx.tensor(node, "self")?, cx.tensor(node, "indices")?);
-    let Some(dim) = node.arg("dim").filter(|d| **d != Argument::None).cloned() else { return Ok(Outcome::Kept) };
+    let Some(dim) = node.arg("dim").filter(|d| **d != Argument::None).cloned() else {
+        return Ok(Outcome::Kept);
+    };
     let want = cx.result(node)?.sizes;
     let indices = cx.expand(node, indices, want)?;
     let args = vec![("self", Argument::Var(x)), ("dim", dim), ("index", Argument::Var(indices))];
@@ -120,7 +123,8 @@ fn index_copy(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let mut indices = vec![None; dim];
     indices.push(Some(index));
     // Between whole dimensions the indices stay where they are.
-    let values = if cx.of(values).sizes == [Size::Int(1)] { cx.view(node, values, Vec::new())? } else { values };
+    let values =
+        if cx.of(values).sizes == [Size::Int(1)] { cx.view(node, values, Vec::new())? } else { values };
     let args = vec![
         ("self", Argument::Var(x)),
         ("indices", Argument::OptionalVars(indices)),

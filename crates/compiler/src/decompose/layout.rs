@@ -40,18 +40,11 @@ pub(super) const RULES: Table = &[
     ("aten._assert_async", Always, nothing),
     ("aten.sym_constrain_range", Always, nothing),
     ("aten.sym_constrain_range_for_size", Always, nothing),
-    ("_operator.ge", Always, unused_check),
-    ("_operator.le", Always, unused_check),
 ];
 
 /// A check that the exporter has proved or that the runtime makes itself.
 fn nothing(_: &mut Rewriter<'_>, _: &ExportedNode) -> Result<Outcome> {
     Ok(Outcome::Replaced)
-}
-
-/// Comparisons of numbers stay: dead code removal takes those of checks.
-fn unused_check(_: &mut Rewriter<'_>, _: &ExportedNode) -> Result<Outcome> {
-    Ok(Outcome::Kept)
 }
 
 fn identity(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
@@ -63,8 +56,13 @@ fn identity(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
 fn copy(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let x = cx.tensor(node, "self")?;
     let (have, mut want) = (cx.spec(node, x)?, cx.result(node)?);
-    let asked = node.args.iter().find_map(|(_, a)| if let Argument::MemoryFormat(f) = a { Some(*f) } else { None });
-    let default = if node.target.starts_with("aten.contiguous") { MemoryFormat::Contiguous } else { MemoryFormat::Preserve };
+    let asked =
+        node.args.iter().find_map(|(_, a)| if let Argument::MemoryFormat(f) = a { Some(*f) } else { None });
+    let default = if node.target.starts_with("aten.contiguous") {
+        MemoryFormat::Contiguous
+    } else {
+        MemoryFormat::Preserve
+    };
     want.dim_order = order(asked.unwrap_or(default), &have);
     let same = have.dtype == want.dtype && is_same_order(&have, &want.dim_order);
     if same {
@@ -75,7 +73,11 @@ fn copy(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
 }
 
 /// The elements of `x` in a type and layout.
-pub(crate) fn converted(cx: &mut Rewriter<'_>, x: ir::exported::VarId, want: TensorSpec) -> ir::exported::VarId {
+pub(crate) fn converted(
+    cx: &mut Rewriter<'_>,
+    x: ir::exported::VarId,
+    want: TensorSpec,
+) -> ir::exported::VarId {
     let dims: Vec<i64> = want.dim_order.iter().map(|&d| i64::from(d)).collect();
     let args = vec![("self", Argument::Var(x)), ("dim_order", Argument::ints(&dims))];
     cx.emit("dim_order_ops._to_dim_order_copy.default", args, want)

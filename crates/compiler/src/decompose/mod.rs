@@ -70,7 +70,10 @@ fn is_structural(target: &str) -> bool {
     ["higher_order.", "_operator.", "torch.sym_", "math.", "builtins."].iter().any(|p| target.starts_with(p))
         || matches!(
             target,
-            "aten.view.default" | "aten.sym_size.int" | "aten.item.default" | "aten._local_scalar_dense.default"
+            "aten.view.default"
+                | "aten.sym_size.int"
+                | "aten.item.default"
+                | "aten._local_scalar_dense.default"
         )
 }
 

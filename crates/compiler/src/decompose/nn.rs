@@ -35,7 +35,7 @@ fn conv(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let weight = cx.tensor(node, "weight")?;
     let space = cx.spec(node, weight)?.rank().saturating_sub(2);
     let transposed = node.target.contains("transpose") || cx.bool(node, "transposed", false)?;
-    let mut list = |name: &str, default: i64| -> Result<Vec<i64>> {
+    let list = |name: &str, default: i64| -> Result<Vec<i64>> {
         let mut list = cx.ints(node, name)?.unwrap_or_default();
         if let [one] = list[..] {
             list = vec![one; space];
@@ -100,11 +100,8 @@ fn same_padding(
         for (i, t) in totals.iter().enumerate() {
             spec.sizes[first + i] = spec.sizes[first + i].add(&Size::Int(t % 2));
         }
-        let args = vec![
-            ("self", Argument::Var(*x)),
-            ("pad", Argument::ints(&pads)),
-            ("value", Argument::Int(0)),
-        ];
+        let args =
+            vec![("self", Argument::Var(*x)), ("pad", Argument::ints(&pads)), ("value", Argument::Int(0))];
         *x = cx.emit("aten.constant_pad_nd.default", args, spec);
     }
     Ok(totals.iter().map(|t| t / 2).collect())
@@ -249,16 +246,22 @@ fn softmax(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
         let new = safe_softmax(cx, value, dim)?;
         return cx.done(node, new);
     }
-    let args =
-        vec![("self", Argument::Var(value)), ("dim", Argument::Int(dim)), ("half_to_float", Argument::Bool(false))];
+    let args = vec![
+        ("self", Argument::Var(value)),
+        ("dim", Argument::Int(dim)),
+        ("half_to_float", Argument::Bool(false)),
+    ];
     Ok(cx.retarget(node, target, args))
 }
 
 /// A softmax along the last dimension.
 pub(super) fn softmax_last(cx: &mut Rewriter<'_>, x: VarId) -> VarId {
     let spec = cx.of(x);
-    let args =
-        vec![("self", Argument::Var(x)), ("dim", Argument::Int(-1)), ("half_to_float", Argument::Bool(false))];
+    let args = vec![
+        ("self", Argument::Var(x)),
+        ("dim", Argument::Int(-1)),
+        ("half_to_float", Argument::Bool(false)),
+    ];
     cx.emit("aten._softmax.default", args, TensorSpec::contiguous(spec.dtype, spec.sizes))
 }
 
@@ -267,8 +270,11 @@ pub(super) fn safe_softmax(cx: &mut Rewriter<'_>, x: VarId, dim: i64) -> Result<
     let spec = cx.of(x);
     let rank = spec.rank();
     let axis = if dim < 0 { (dim + rank as i64) as usize } else { dim as usize };
-    let args =
-        vec![("self", Argument::Var(x)), ("dim", Argument::Int(dim)), ("half_to_float", Argument::Bool(false))];
+    let args = vec![
+        ("self", Argument::Var(x)),
+        ("dim", Argument::Int(dim)),
+        ("half_to_float", Argument::Bool(false)),
+    ];
     let soft = cx.emit("aten._softmax.default", args, TensorSpec::contiguous(spec.dtype, spec.sizes.clone()));
     let most = cx.reduce("aten.amax.default", x, &[axis], true);
     let masked = cx.compare("aten.eq.Scalar", most, f64::NEG_INFINITY);
@@ -288,7 +294,9 @@ fn embedding(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
 
 fn pad(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let x = cx.tensor(node, "self")?;
-    let Some(Argument::Ints(pads)) = node.arg("pad").cloned() else { return cx.wrong(node, "it has no `pad`") };
+    let Some(Argument::Ints(pads)) = node.arg("pad").cloned() else {
+        return cx.wrong(node, "it has no `pad`");
+    };
     let mode = match node.arg("mode") {
         Some(Argument::Str(mode)) => mode.as_str(),
         _ => "constant",

@@ -132,7 +132,8 @@ fn dot(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let want = cx.result(node)?.sizes;
     if cx.of(b).rank() > 1 {
         let last = cx.of(b).rank();
-        let columns = if last == 2 { cx.transposed(b) } else { return cx.wrong(node, "an inner product of rank 3") };
+        let columns =
+            if last == 2 { cx.transposed(b) } else { return cx.wrong(node, "an inner product of rank 3") };
         let new = product(cx, node, a, columns)?;
         let new = cx.view(node, new, want)?;
         return cx.done(node, new);
@@ -166,7 +167,9 @@ fn bilinear(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
 
 fn einsum(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let tensors = cx.tensors(node, "tensors")?;
-    let Some(Argument::Str(equation)) = node.arg("equation") else { return cx.wrong(node, "it has no equation") };
+    let Some(Argument::Str(equation)) = node.arg("equation") else {
+        return cx.wrong(node, "it has no equation");
+    };
     let equation: String = equation.chars().filter(|c| !c.is_whitespace()).collect();
     let (left, right) = match equation.split_once("->") {
         Some((l, r)) => (l.to_owned(), r.to_owned()),

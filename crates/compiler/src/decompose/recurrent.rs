@@ -53,7 +53,13 @@ fn rnn_relu(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     unrolled(cx, node, h, None, |cx, node, x, s, w| plain_step(cx, node, x, s, w, "aten.relu.default"))
 }
 
-fn unrolled(cx: &mut Rewriter<'_>, node: &ExportedNode, h: VarId, c: Option<VarId>, cell: Cell) -> Result<Outcome> {
+fn unrolled(
+    cx: &mut Rewriter<'_>,
+    node: &ExportedNode,
+    h: VarId,
+    c: Option<VarId>,
+    cell: Cell,
+) -> Result<Outcome> {
     if !node.target.ends_with(".input") {
         return cx.wrong(node, "a packed sequence");
     }
@@ -67,7 +73,8 @@ fn unrolled(cx: &mut Rewriter<'_>, node: &ExportedNode, h: VarId, c: Option<VarI
     let batch_first = cx.bool(node, "batch_first", false)?;
     let each = if biases { 4 } else { 2 };
     if params.len() != layers * directions * each {
-        return cx.wrong(node, format!("{} weights, which have projections or are not all there", params.len()));
+        return cx
+            .wrong(node, format!("{} weights, which have projections or are not all there", params.len()));
     }
     let mut x = cx.tensor(node, "input")?;
     let single = cx.spec(node, x)?.rank() == 2;
@@ -146,14 +153,20 @@ fn sequence(
 fn parts(cx: &mut Rewriter<'_>, node: &ExportedNode, x: VarId, count: i64) -> Result<Vec<VarId>> {
     let spec = cx.of(x);
     let dim = spec.rank() - 1;
-    let Some(width) = spec.sizes[dim].known() else { return cx.wrong(node, "the width of its gates is not known") };
+    let Some(width) = spec.sizes[dim].known() else {
+        return cx.wrong(node, "the width of its gates is not known");
+    };
     let width = width / count;
-    (0..count)
-        .map(|i| cx.slice(node, x, dim, (&Size::Int(i * width), &Size::Int((i + 1) * width))))
-        .collect()
+    (0..count).map(|i| cx.slice(node, x, dim, (&Size::Int(i * width), &Size::Int((i + 1) * width)))).collect()
 }
 
-fn lstm_step(cx: &mut Rewriter<'_>, node: &ExportedNode, x: VarId, state: State, w: &Weights) -> Result<State> {
+fn lstm_step(
+    cx: &mut Rewriter<'_>,
+    node: &ExportedNode,
+    x: VarId,
+    state: State,
+    w: &Weights,
+) -> Result<State> {
     let (h, Some(c)) = state else { return cx.wrong(node, "an LSTM without a cell") };
     let recurrent = linear_of(cx, h, w.hidden, w.hidden_bias);
     let gates = cx.binary("aten.add.Tensor", recurrent, x);
@@ -169,11 +182,19 @@ fn lstm_step(cx: &mut Rewriter<'_>, node: &ExportedNode, x: VarId, state: State,
     Ok((cx.binary("aten.mul.Tensor", o, shown), Some(c)))
 }
 
-fn gru_step(cx: &mut Rewriter<'_>, node: &ExportedNode, x: VarId, state: State, w: &Weights) -> Result<State> {
+fn gru_step(
+    cx: &mut Rewriter<'_>,
+    node: &ExportedNode,
+    x: VarId,
+    state: State,
+    w: &Weights,
+) -> Result<State> {
     let h = state.0;
     let recurrent = linear_of(cx, h, w.hidden, w.hidden_bias);
     let [xr, xz, xn] = parts(cx, node, x, 3)?[..] else { return cx.wrong(node, "it has no three gates") };
-    let [hr, hz, hn] = parts(cx, node, recurrent, 3)?[..] else { return cx.wrong(node, "it has no three gates") };
+    let [hr, hz, hn] = parts(cx, node, recurrent, 3)?[..] else {
+        return cx.wrong(node, "it has no three gates");
+    };
     let r = cx.binary("aten.add.Tensor", xr, hr);
     let r = cx.unary("aten.sigmoid.default", r);
     let z = cx.binary("aten.add.Tensor", xz, hz);

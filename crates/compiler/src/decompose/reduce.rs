@@ -33,14 +33,18 @@ fn sum_or_mean(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let (x, spec) = x_of(cx, node)?;
     let is_sum = node.target.starts_with("aten.sum");
     let target = if is_sum { "aten.sum.dim_IntList" } else { "aten.mean.dim" };
-    if *node.target == *target && node.arg("dtype").is_none() && node.arg("dim").is_some_and(|d| *d != Argument::None) {
+    if *node.target == *target
+        && node.arg("dtype").is_none()
+        && node.arg("dim").is_some_and(|d| *d != Argument::None)
+    {
         return Ok(Outcome::Kept);
     }
     let dims: Vec<i64> = cx.dims(node, "dim", spec.rank())?.into_iter().map(|d| d as i64).collect();
     let keep = cx.bool(node, "keepdim", false)?;
     let want = cx.result(node)?.dtype;
     let x = if want.is_floating() { cx.cast(x, want) } else { x };
-    let args = vec![("self", Argument::Var(x)), ("dim", Argument::ints(&dims)), ("keepdim", Argument::Bool(keep))];
+    let args =
+        vec![("self", Argument::Var(x)), ("dim", Argument::ints(&dims)), ("keepdim", Argument::Bool(keep))];
     Ok(cx.retarget(node, target, args))
 }
 
@@ -119,7 +123,9 @@ fn all(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
         }
     }
     let want = cx.result(node)?;
-    let wrong = cx.program.add_var(format!("any_{}", cx.program.num_vars()), ir::exported::VarType::Tensor(want.clone()));
+    let wrong = cx
+        .program
+        .add_var(format!("any_{}", cx.program.num_vars()), ir::exported::VarType::Tensor(want.clone()));
     any.outputs = vec![wrong];
     cx.put(any);
     let new = cx.emit("aten.logical_not.default", vec![("self", Argument::Var(wrong))], want);

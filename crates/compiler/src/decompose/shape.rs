@@ -1,8 +1,8 @@
 //! Views, choices of elements, splits and joins, in the few forms that later passes know: `view`, `permute`,
 //! `expand`, `slice`, `select`, `cat`.
 
-use super::When::{Always, NoKernel};
 use super::Table;
+use super::When::{Always, NoKernel};
 use crate::Result;
 use crate::rewrite::{Outcome, Rewriter};
 use ir::exported::{Argument, ExportedNode, Size, SymOp, VarId};
@@ -250,8 +250,7 @@ fn stack(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let rank = cx.result(node)?.rank();
     let dim = cx.int(node, "dim", 0)?;
     let dim = cx.dim(node, dim, rank)?;
-    let parts: Vec<VarId> =
-        tensors.iter().map(|&t| cx.unsqueeze(node, t, dim)).collect::<Result<_>>()?;
+    let parts: Vec<VarId> = tensors.iter().map(|&t| cx.unsqueeze(node, t, dim)).collect::<Result<_>>()?;
     let dtype = cx.result(node)?.dtype;
     let parts: Vec<VarId> = parts.into_iter().map(|p| cx.cast(p, dtype)).collect();
     let new = cx.cat(&parts, dim);
@@ -313,7 +312,11 @@ fn tile(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     while repeats.len() < rank {
         repeats.insert(0, ir::exported::IntArgument::Int(1));
     }
-    Ok(cx.retarget(node, "aten.repeat.default", vec![("self", Argument::Var(x)), ("repeats", Argument::Ints(repeats))]))
+    Ok(cx.retarget(
+        node,
+        "aten.repeat.default",
+        vec![("self", Argument::Var(x)), ("repeats", Argument::Ints(repeats))],
+    ))
 }
 
 /// A repetition of dimensions of size one is an expansion.
@@ -406,7 +409,11 @@ fn roll(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
 fn flip_one(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let dim = i64::from(node.target.starts_with("aten.fliplr"));
     let x = cx.tensor(node, "self")?;
-    Ok(cx.retarget(node, "aten.flip.default", vec![("self", Argument::Var(x)), ("dims", Argument::ints(&[dim]))]))
+    Ok(cx.retarget(
+        node,
+        "aten.flip.default",
+        vec![("self", Argument::Var(x)), ("dims", Argument::ints(&[dim]))],
+    ))
 }
 
 fn meshgrid(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {

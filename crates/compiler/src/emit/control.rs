@@ -150,7 +150,8 @@ impl Emitter<'_> {
         let targets: Vec<i32> = node.outputs[..results.len()].iter().map(|&v| self.values.of(v)).collect();
         let mut sources = Vec::new();
         for (i, &result) in results.iter().enumerate() {
-            let carried = node.outputs.iter().enumerate().any(|(j, &v)| j != i && self.values.share(v, result));
+            let carried =
+                node.outputs.iter().enumerate().any(|(j, &v)| j != i && self.values.share(v, result));
             let from = match carried && self.program.spec(result).is_some() {
                 true => self.copy(result, &node.source)?,
                 false => self.values.of(result),
@@ -192,7 +193,9 @@ impl Emitter<'_> {
         }
         let start = self.instructions.len();
         self.graph(condition)?;
-        let Some(goes_on) = condition.outputs.first() else { return Err(self.fails(node, "it has no condition")) };
+        let Some(goes_on) = condition.outputs.first() else {
+            return Err(self.fails(node, "it has no condition"));
+        };
         let at = self.instructions.len();
         let goes_on = self.argument(node, goes_on, false, at)?;
         let leave = self.jump_if_false(node, goes_on);

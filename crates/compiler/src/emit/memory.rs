@@ -19,7 +19,8 @@ impl Lifetime {
 /// same time.
 pub(super) fn place(blocks: &[Lifetime], alignment: u64) -> (Vec<u64>, u64) {
     let span = |b: &Lifetime| (b.last - b.first) as u64;
-    let orders: [fn(&Lifetime, u64) -> (u64, u64); 2] = [|b, span| (b.bytes, span), |b, span| (span, b.bytes)];
+    let orders: [fn(&Lifetime, u64) -> (u64, u64); 2] =
+        [|b, span| (b.bytes, span), |b, span| (span, b.bytes)];
     let mut best: Option<(Vec<u64>, u64)> = None;
     for key in orders {
         let mut order: Vec<usize> = (0..blocks.len()).collect();

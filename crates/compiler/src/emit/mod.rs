@@ -50,7 +50,8 @@ pub(crate) fn emit(
     let Emitter { values, instructions, sources, operator_list, counts, .. } = emitter;
     let (evalues, arena_bytes, names) = values.finish(instructions.len(), options.alignment);
     external.extend(names);
-    let stacktrace = if options.source_frames { sources.iter().map(|s| frames(s)).collect() } else { Vec::new() };
+    let stacktrace =
+        if options.source_frames { sources.iter().map(|s| frames(s)).collect() } else { Vec::new() };
     builder.execution_plan.push(ExecutionPlan {
         name: program.name.clone(),
         container_meta_type: Some(ContainerMetadata {
@@ -167,6 +168,10 @@ impl Emitter<'_> {
         let at = self.instructions.len();
         for (slot, declared) in selection.slots.iter().zip(&schema.args) {
             let value = match slot {
+                Slot::Given(Argument::Vars(list)) if declared.optional => {
+                    let list = Argument::OptionalVars(list.iter().copied().map(Some).collect());
+                    self.argument(node, &list, true, at)?
+                }
                 Slot::Given(arg) => self.argument(node, arg, declared.list, at)?,
                 Slot::Default(text) => self.values.default(text.as_deref(), declared),
                 Slot::Out(first, count) => {
@@ -299,11 +304,7 @@ impl Emitter<'_> {
                 Argument::Var(v) if self.program.spec(*v).is_some() => {
                     let at = self.instructions.len();
                     self.values.read(*v, at);
-                    if self.values.is_own(*v) {
-                        self.values.of(*v)
-                    } else {
-                        self.copy(*v, &source)?
-                    }
+                    if self.values.is_own(*v) { self.values.of(*v) } else { self.copy(*v, &source)? }
                 }
                 Argument::Var(v) => self.values.of(*v),
                 other => self.values.push(fixed(other)),
@@ -344,7 +345,8 @@ impl Emitter<'_> {
         let at = self.instructions.len();
         let from = self.values.of(var);
         let Some(spec) = self.program.spec(var) else { return Ok(from) };
-        let to = self.values.temporary(spec, at).map_err(|p| Error::archive(&*self.program.var(var).name, p))?;
+        let to =
+            self.values.temporary(spec, at).map_err(|p| Error::archive(&*self.program.var(var).name, p))?;
         let blocking = self.values.push(EValue::Bool(false));
         let order: Vec<i64> = spec.dim_order.iter().map(|&d| i64::from(d)).collect();
         let order = self.values.ints(&order);

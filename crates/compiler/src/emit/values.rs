@@ -126,7 +126,9 @@ impl<'p> Values<'p> {
     }
 
     pub(super) fn add_input(&mut self, var: VarId) -> Result<i32> {
-        let index = self.define(var, 0).map_err(|p| Error::archive(format!("input {}", self.program.var(var).name), p))?;
+        let index = self
+            .define(var, 0)
+            .map_err(|p| Error::archive(format!("input {}", self.program.var(var).name), p))?;
         if let Some(Storage::Planned(block)) = self.storages.get(&var) {
             self.blocks[*block].foreign = true;
             self.blocks[*block].lasting = self.program.is_mutated(var);
@@ -209,7 +211,9 @@ impl<'p> Values<'p> {
     pub(super) fn alias(&mut self, var: VarId, of: VarId, at: usize) -> Result<i32, String> {
         let Some(spec) = self.program.spec(var) else { return Err("it is no tensor".into()) };
         let mut new = tensor(self.program, spec)?;
-        let Some(&storage) = self.storages.get(&of) else { return Err("a view of what is not defined".into()) };
+        let Some(&storage) = self.storages.get(&of) else {
+            return Err("a view of what is not defined".into());
+        };
         let index = self.list.len() as i32;
         match storage {
             Storage::Constant(data) => new.data_buffer_idx = data,
@@ -333,11 +337,7 @@ impl<'p> Values<'p> {
     }
 
     /// Plans the memory, and gives all values with the bytes of the arena.
-    pub(super) fn finish(
-        mut self,
-        end: usize,
-        alignment: u64,
-    ) -> (Vec<EValue>, u64, Vec<(String, VarId)>) {
+    pub(super) fn finish(mut self, end: usize, alignment: u64) -> (Vec<EValue>, u64, Vec<(String, VarId)>) {
         for &(first, last) in &self.loops {
             for block in &mut self.blocks {
                 if block.first < first && block.last >= first {
@@ -384,7 +384,8 @@ fn bounds(program: &ExportedProgram, spec: &TensorSpec) -> Result<Vec<i32>, Stri
 
 fn nbytes(program: &ExportedProgram, spec: &TensorSpec) -> Result<u64, String> {
     let sizes = bounds(program, spec)?;
-    let bytes = sizes.iter().try_fold(spec.dtype.size() as u64, |n, &s| n.checked_mul(u64::try_from(s).ok()?));
+    let bytes =
+        sizes.iter().try_fold(spec.dtype.size() as u64, |n, &s| n.checked_mul(u64::try_from(s).ok()?));
     bytes.filter(|&n| n < 1 << 62).ok_or_else(|| format!("the sizes {sizes:?} overflow"))
 }
 

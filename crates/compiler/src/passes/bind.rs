@@ -12,7 +12,11 @@ pub(super) fn run(program: &mut ExportedProgram) -> Result<()> {
     bound
 }
 
-fn bind(program: &ExportedProgram, graph: &mut ExportedGraph, outer: &mut HashMap<VarId, VarId>) -> Result<()> {
+fn bind(
+    program: &ExportedProgram,
+    graph: &mut ExportedGraph,
+    outer: &mut HashMap<VarId, VarId>,
+) -> Result<()> {
     let find = |outer: &HashMap<VarId, VarId>, v: VarId| outer.get(&v).copied().unwrap_or(v);
     for node in &mut graph.nodes {
         for (_, arg) in &mut node.args {
@@ -34,7 +38,11 @@ fn bind(program: &ExportedProgram, graph: &mut ExportedGraph, outer: &mut HashMa
 }
 
 /// Takes the operands that stay the same out of a node and lets the inputs of its graphs stand for them.
-fn close(program: &ExportedProgram, node: &mut ExportedNode, outer: &mut HashMap<VarId, VarId>) -> Result<()> {
+fn close(
+    program: &ExportedProgram,
+    node: &mut ExportedNode,
+    outer: &mut HashMap<VarId, VarId>,
+) -> Result<()> {
     let lists: Vec<usize> = (0..node.args.len())
         .filter(|&i| matches!(node.args[i].1, Argument::Vars(_) | Argument::OptionalVars(_)))
         .collect();
@@ -43,7 +51,9 @@ fn close(program: &ExportedProgram, node: &mut ExportedNode, outer: &mut HashMap
         "higher_order.cond" => 0,
         "higher_order.map_impl" | "higher_order.map" | "higher_order.while_loop" => 1,
         "higher_order.scan" => 2,
-        other => return Err(Error::node(program, node, format!("`{other}` is no control flow that is known"))),
+        other => {
+            return Err(Error::node(program, node, format!("`{other}` is no control flow that is known")));
+        }
     };
     let before: usize = lists.iter().take(carried).map(|&i| node.args[i].1.vars().len()).sum();
     let Some(&fixed) = lists.get(carried) else { return Ok(()) };

@@ -95,7 +95,8 @@ impl Folder<'_> {
         let mut args: SmallVec<[Arg<'_>; 12]> = SmallVec::new();
         let mut outs = 0;
         // Operands come in the order of the node's arguments, which must be that of the schema to be told apart.
-        let mut order = selection.slots.iter().filter_map(|s| if let Slot::Given(a) = s { Some(a.vars()) } else { None });
+        let mut order =
+            selection.slots.iter().filter_map(|s| if let Slot::Given(a) = s { Some(a.vars()) } else { None });
         if !order.by_ref().flatten().eq(node.operands()) {
             return None;
         }
@@ -167,7 +168,8 @@ impl<'a> Operand<'a> {
 
 fn meta(program: &ExportedProgram, var: VarId) -> Option<TensorMeta> {
     let spec = program.spec(var)?;
-    let sizes: Vec<usize> = spec.known_sizes()?.into_iter().map(|s| usize::try_from(s).ok()).collect::<Option<_>>()?;
+    let sizes: Vec<usize> =
+        spec.known_sizes()?.into_iter().map(|s| usize::try_from(s).ok()).collect::<Option<_>>()?;
     TensorMeta::new(spec.dtype, &sizes, spec.dim_order).ok()
 }
 

@@ -2,9 +2,11 @@
 //! written memory reads from then on, through views too. What an input holds in the end becomes a
 //! [`Mutation`](ir::exported::Mutation).
 
-use crate::rewrite::{Outcome, Rewriter};
 use crate::Result;
-use ir::exported::{Argument, ExportedGraph, ExportedNode, ExportedProgram, Mutation, TensorSpec, VarId, VarType};
+use crate::rewrite::{Outcome, Rewriter};
+use ir::exported::{
+    Argument, ExportedGraph, ExportedNode, ExportedProgram, Mutation, TensorSpec, VarId, VarType,
+};
 use std::collections::{HashMap, HashSet};
 
 /// The operator of a node that stands at the end of every graph meanwhile, so that its outputs are read like operands.
@@ -40,7 +42,12 @@ fn append_ends(graph: &mut ExportedGraph) {
         node.graphs_mut().for_each(append_ends);
     }
     let args = graph.outputs.iter().map(|o| ("".into(), o.clone())).collect();
-    graph.nodes.push(ExportedNode { target: END.into(), args, outputs: Vec::new(), source: Default::default() });
+    graph.nodes.push(ExportedNode {
+        target: END.into(),
+        args,
+        outputs: Vec::new(),
+        source: Default::default(),
+    });
 }
 
 fn remove_ends(graph: &mut ExportedGraph) {
@@ -63,9 +70,18 @@ fn written(node: &ExportedNode) -> Option<(VarId, String)> {
 /// Whether the result of an operator shares the memory of its operand.
 fn is_view(node: &ExportedNode, have: &TensorSpec, want: &TensorSpec) -> bool {
     match &*node.target {
-        "aten.view.default" | "aten.permute.default" | "aten.expand.default" | "aten.slice.Tensor"
-        | "aten.select.int" | "aten.diagonal.default" | "aten.unfold.default" | "aten.as_strided.default" => true,
-        t if t.starts_with("aten.to.") || t.starts_with("aten.contiguous.") || t.starts_with("aten.dropout.") => {
+        "aten.view.default"
+        | "aten.permute.default"
+        | "aten.expand.default"
+        | "aten.slice.Tensor"
+        | "aten.select.int"
+        | "aten.diagonal.default"
+        | "aten.unfold.default"
+        | "aten.as_strided.default" => true,
+        t if t.starts_with("aten.to.")
+            || t.starts_with("aten.contiguous.")
+            || t.starts_with("aten.dropout.") =>
+        {
             have == want
         }
         _ => false,
@@ -128,7 +144,10 @@ impl Functionalizer {
         let Some(spec) = cx.program.spec(operand).cloned() else {
             return cx.wrong(node, "it writes into what is no tensor");
         };
-        let moves_only = matches!(&*functional, "aten.detach.default" | "aten.requires_grad.default" | "aten.alias.default");
+        let moves_only = matches!(
+            &*functional,
+            "aten.detach.default" | "aten.requires_grad.default" | "aten.alias.default"
+        );
         if moves_only {
             return cx.done(node, operand);
         }
@@ -215,7 +234,9 @@ impl Functionalizer {
         whole: VarId,
         part: VarId,
     ) -> Result<VarId> {
-        let Some(spec) = cx.program.spec(whole).cloned() else { return cx.wrong(node, "it writes no tensor") };
+        let Some(spec) = cx.program.spec(whole).cloned() else {
+            return cx.wrong(node, "it writes no tensor");
+        };
         let rest: Vec<_> = view.args.iter().filter(|(name, _)| &**name != "self").cloned().collect();
         let (target, args) = match &*view.target {
             "aten.view.default" => {
@@ -226,7 +247,10 @@ impl Functionalizer {
                 let dims = cx.dims(view, "dims", spec.rank())?;
                 let mut back = vec![0i64; dims.len()];
                 dims.iter().enumerate().for_each(|(i, &d)| back[d] = i as i64);
-                ("aten.permute.default", vec![("self".into(), Argument::Var(part)), ("dims".into(), Argument::ints(&back))])
+                (
+                    "aten.permute.default",
+                    vec![("self".into(), Argument::Var(part)), ("dims".into(), Argument::ints(&back))],
+                )
             }
             "aten.slice.Tensor" | "aten.select.int" | "aten.diagonal.default" => {
                 let target = match &*view.target {
@@ -234,14 +258,21 @@ impl Functionalizer {
                     "aten.select.int" => "aten.select_scatter.default",
                     _ => "aten.diagonal_scatter.default",
                 };
-                let mut args = vec![("self".into(), Argument::Var(whole)), ("src".into(), Argument::Var(part))];
+                let mut args =
+                    vec![("self".into(), Argument::Var(whole)), ("src".into(), Argument::Var(part))];
                 args.extend(rest);
                 (target, args)
             }
-            t if t.starts_with("aten.to.") || t.starts_with("aten.contiguous.") || t.starts_with("aten.dropout.") => {
+            t if t.starts_with("aten.to.")
+                || t.starts_with("aten.contiguous.")
+                || t.starts_with("aten.dropout.") =>
+            {
                 return Ok(part);
             }
-            other => return cx.wrong(node, format!("it writes through `{other}`, whose elements may share memory")),
+            other => {
+                return cx
+                    .wrong(node, format!("it writes through `{other}`, whose elements may share memory"));
+            }
         };
         let name = format!("{}_{}", cx.program.var(whole).name, cx.program.num_vars());
         let new = cx.program.add_var(name, VarType::Tensor(spec));

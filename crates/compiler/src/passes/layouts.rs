@@ -1,8 +1,8 @@
 //! Dim orders: from the inputs through operators that keep them. Whatever else reads a tensor in another order reads
 //! a row-major copy.
 
-use crate::decompose::converted;
 use crate::Result;
+use crate::decompose::converted;
 use crate::operators::OperatorTable;
 use crate::rewrite::{Outcome, Rewriter};
 use ir::exported::{Argument, ExportedNode, ExportedProgram, TensorSpec, VarId, VarType};

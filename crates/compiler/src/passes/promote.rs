@@ -4,14 +4,32 @@ use crate::Result;
 use crate::dtypes::{dtype_of, result_type};
 use crate::operators::OperatorTable;
 use crate::rewrite::{Outcome, Rewriter};
-use ir::exported::{Argument, ExportedNode, ExportedProgram, VarId};
+use ir::exported::{Argument, ExportedNode, ExportedProgram};
 use tensor::ScalarType;
 
 /// Operators of two operands that compute in the type that these promote to.
 const PROMOTING: &[&str] = &[
-    "aten.add", "aten.sub", "aten.mul", "aten.div", "aten.maximum", "aten.minimum", "aten.remainder", "aten.fmod",
-    "aten.pow", "aten.floor_divide", "aten.atan2", "aten.eq", "aten.ne", "aten.lt", "aten.le", "aten.gt", "aten.ge",
-    "aten.bitwise_and", "aten.bitwise_or", "aten.bitwise_xor", "aten.rsub",
+    "aten.add",
+    "aten.sub",
+    "aten.mul",
+    "aten.div",
+    "aten.maximum",
+    "aten.minimum",
+    "aten.remainder",
+    "aten.fmod",
+    "aten.pow",
+    "aten.floor_divide",
+    "aten.atan2",
+    "aten.eq",
+    "aten.ne",
+    "aten.lt",
+    "aten.le",
+    "aten.gt",
+    "aten.ge",
+    "aten.bitwise_and",
+    "aten.bitwise_or",
+    "aten.bitwise_xor",
+    "aten.rsub",
 ];
 
 /// Operators whose results are of the type of the elements that they choose.
@@ -43,13 +61,18 @@ fn promoted(cx: &mut Rewriter<'_>, node: &ExportedNode, base: &str) -> Result<Ou
 }
 
 /// Casts the tensors among operands that are of another type.
-fn with_operands(cx: &mut Rewriter<'_>, node: &ExportedNode, dtype: ScalarType, names: &[&str]) -> Result<Outcome> {
+fn with_operands(
+    cx: &mut Rewriter<'_>,
+    node: &ExportedNode,
+    dtype: ScalarType,
+    names: &[&str],
+) -> Result<Outcome> {
     let mut fresh = node.clone();
     let mut changed = false;
     for (name, arg) in &mut fresh.args {
         let Argument::Var(v) = *arg else { continue };
         if names.contains(&&**name) && dtype_of(cx.program, v).is_some_and(|d| d != dtype) {
-            *arg = Argument::Var(cast(cx, v, dtype));
+            *arg = Argument::Var(cx.cast(v, dtype));
             changed = true;
         }
     }
@@ -58,8 +81,4 @@ fn with_operands(cx: &mut Rewriter<'_>, node: &ExportedNode, dtype: ScalarType, 
     }
     cx.put(fresh);
     Ok(Outcome::Replaced)
-}
-
-fn cast(cx: &mut Rewriter<'_>, v: VarId, dtype: ScalarType) -> VarId {
-    cx.cast(v, dtype)
 }

@@ -12,7 +12,7 @@ pub(super) fn parse(text: &str) -> Result<Size, String> {
     if parser.at != text.len() {
         return Err(format!("`{text}`: unexpected `{}`", &text[parser.at..]));
     }
-    Ok(term.exact(text).simplified())
+    Ok(term.exact().simplified())
 }
 
 /// A quotient of expressions, which only cancels out in the end.
@@ -29,7 +29,7 @@ impl From<SymExpr> for Term {
 
 impl Term {
     /// The expression; a division that is exact where PyTorch writes it.
-    fn exact(self, _text: &str) -> SymExpr {
+    fn exact(self) -> SymExpr {
         match self.under {
             1 => self.over,
             n => SymExpr::Op(SymOp::FloorDiv, vec![self.over, SymExpr::Int(n)]),
@@ -85,9 +85,9 @@ impl<'t> Parser<'t> {
                 return Ok(sum);
             };
             let next = self.product()?;
-            let next = next.exact(self.text);
+            let next = next.exact();
             let next = if negative { product(vec![SymExpr::Int(-1), next]) } else { next };
-            sum = SymExpr::Op(SymOp::Add, vec![sum.exact(self.text), next]).into();
+            sum = SymExpr::Op(SymOp::Add, vec![sum.exact(), next]).into();
         }
     }
 
@@ -95,8 +95,8 @@ impl<'t> Parser<'t> {
         let mut value = self.power()?;
         loop {
             if self.take("//") {
-                let next = self.power()?.exact(self.text);
-                value = SymExpr::Op(SymOp::FloorDiv, vec![value.exact(self.text), next]).into();
+                let next = self.power()?.exact();
+                value = SymExpr::Op(SymOp::FloorDiv, vec![value.exact(), next]).into();
             } else if self.text[self.at..].trim_start().starts_with("**") {
                 return Ok(value);
             } else if self.take("*") {
@@ -106,8 +106,8 @@ impl<'t> Parser<'t> {
                 let SymExpr::Int(n) = self.power()?.over else { return Err(self.wrong("a number")) };
                 value.under = value.under.saturating_mul(n.max(1));
             } else if self.take("%") {
-                let next = self.power()?.exact(self.text);
-                value = SymExpr::Op(SymOp::Mod, vec![value.exact(self.text), next]).into();
+                let next = self.power()?.exact();
+                value = SymExpr::Op(SymOp::Mod, vec![value.exact(), next]).into();
             } else {
                 return Ok(value);
             }
@@ -117,8 +117,8 @@ impl<'t> Parser<'t> {
     fn power(&mut self) -> Result<Term, String> {
         let base = self.primary()?;
         if self.take("**") {
-            let power = self.primary()?.exact(self.text);
-            return Ok(SymExpr::Op(SymOp::Pow, vec![base.exact(self.text), power]).into());
+            let power = self.primary()?.exact();
+            return Ok(SymExpr::Op(SymOp::Pow, vec![base.exact(), power]).into());
         }
         Ok(base)
     }
@@ -145,7 +145,10 @@ impl<'t> Parser<'t> {
         }
         let digits = self.word(|c| c.is_ascii_digit());
         if !digits.is_empty() {
-            return digits.parse().map(|v| SymExpr::Int(v).into()).map_err(|_| self.wrong("a smaller number"));
+            return digits
+                .parse()
+                .map(|v| SymExpr::Int(v).into())
+                .map_err(|_| self.wrong("a smaller number"));
         }
         let start = self.at;
         let name = self.word(|c| c.is_alphanumeric() || c == '_' || c == '.');
@@ -176,7 +179,7 @@ impl<'t> Parser<'t> {
             args.push(self.sum()?);
         }
         let whole = &self.text[start..self.at];
-        Ok(call(name, args, self.text).unwrap_or_else(|| SymExpr::Symbol(whole.trim().into()).into()))
+        Ok(call(name, args).unwrap_or_else(|| SymExpr::Symbol(whole.trim().into()).into()))
     }
 }
 
@@ -189,9 +192,11 @@ fn multiply(a: Term, b: Term) -> Term {
 }
 
 /// SymPy's and PyTorch's functions of sizes.
-fn call(name: &str, args: Vec<Term>, text: &str) -> Option<Term> {
+fn call(name: &str, args: Vec<Term>) -> Option<Term> {
     let op = match name.rsplit('.').next().unwrap_or(name) {
-        "Integer" | "Identity" | "TruncToInt" | "CleanDiv1" if args.len() == 1 => return args.into_iter().next(),
+        "Integer" | "Identity" | "TruncToInt" if args.len() == 1 => {
+            return args.into_iter().next();
+        }
         "NegativeOne" => return Some(SymExpr::Int(-1).into()),
         "One" => return Some(SymExpr::Int(1).into()),
         "Zero" => return Some(SymExpr::Int(0).into()),
@@ -214,7 +219,7 @@ fn call(name: &str, args: Vec<Term>, text: &str) -> Option<Term> {
     if args.is_empty() {
         return None;
     }
-    let args: Vec<SymExpr> = args.into_iter().map(|a| a.exact(text)).collect();
+    let args: Vec<SymExpr> = args.into_iter().map(|a| a.exact()).collect();
     Some(SymExpr::Op(op, args).into())
 }
 

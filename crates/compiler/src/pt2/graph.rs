@@ -1,12 +1,12 @@
 //! Graphs of JSON to graphs of an exported program: names become values.
 
+use super::expression;
 use super::schema::{self, Argument as Json, OptionalTensor, SymArgument, SymInt};
 use super::source::Sources;
-use super::expression;
 use crate::{Error, Result};
 use ir::exported::{
-    Argument, ExportedGraph, ExportedNode, ExportedProgram, IntArgument, MemoryFormat, Size, TensorSpec, VarId,
-    VarType,
+    Argument, ExportedGraph, ExportedNode, ExportedProgram, IntArgument, MemoryFormat, Size, TensorSpec,
+    VarId, VarType,
 };
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -116,7 +116,8 @@ impl<'p> GraphReader<'p> {
 
     fn nested(&mut self, json: &schema::Graph) -> Result<ExportedGraph> {
         let mut scope = Scope::new();
-        let inputs = json.inputs.iter().map(|i| self.define_input(json, i, &mut scope)).collect::<Result<_>>()?;
+        let inputs =
+            json.inputs.iter().map(|i| self.define_input(json, i, &mut scope)).collect::<Result<_>>()?;
         self.body(json, inputs, scope)
     }
 
@@ -173,9 +174,10 @@ impl<'p> GraphReader<'p> {
         };
         let named = match output {
             Json::AsTensor(t) => vec![(t.name.clone(), self.tensor(json, &t.name)?)],
-            Json::AsTensors(list) => {
-                list.iter().map(|t| Ok((t.name.clone(), self.tensor(json, &t.name)?))).collect::<Result<_>>()?
-            }
+            Json::AsTensors(list) => list
+                .iter()
+                .map(|t| Ok((t.name.clone(), self.tensor(json, &t.name)?)))
+                .collect::<Result<_>>()?,
             Json::AsOptionalTensor(OptionalTensor::AsTensor(t)) => {
                 vec![(t.name.clone(), self.tensor(json, &t.name)?)]
             }
@@ -276,13 +278,15 @@ impl<'p> GraphReader<'p> {
                 let float = |s: &SymArgument| match s {
                     SymArgument::AsFloat(v) => Ok(v.0),
                     SymArgument::AsInt(v) => Ok(*v as f64),
-                    _ => Err(Error::archive(format!("{}: {place}", self.record), "a list of computed floats")),
+                    _ => {
+                        Err(Error::archive(format!("{}: {place}", self.record), "a list of computed floats"))
+                    }
                 };
                 Argument::Floats(list.iter().map(float).collect::<Result<_>>()?)
             }
-            Json::AsScalarType(v) => {
-                Argument::Dtype(dtype(*v).map_err(|p| Error::archive(format!("{}: {place}", self.record), p))?)
-            }
+            Json::AsScalarType(v) => Argument::Dtype(
+                dtype(*v).map_err(|p| Error::archive(format!("{}: {place}", self.record), p))?,
+            ),
             Json::AsMemoryFormat(v) => Argument::MemoryFormat(memory_format(*v)),
             Json::AsLayout(_) | Json::AsDevice(_) => Argument::Ignored,
             Json::AsBool(v) => Argument::Bool(*v),
@@ -299,7 +303,10 @@ impl<'p> GraphReader<'p> {
             | Json::AsFloatLists(_)
             | Json::AsStringToArgument(_) => {
                 let place = format!("{}: {place}", self.record);
-                return Err(Error::archive(place, "an argument of nested lists, which no operator here takes"));
+                return Err(Error::archive(
+                    place,
+                    "an argument of nested lists, which no operator here takes",
+                ));
             }
         })
     }

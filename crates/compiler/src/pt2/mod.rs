@@ -17,7 +17,8 @@ use ir::SharedBytes;
 use ir::exported::ExportedProgram;
 
 /// How to save what this crate reads.
-const SAVE_ANEW: &str = "save it with `torch.export.save(torch.export.export(model, args), path)` of PyTorch 2.9 or later";
+const SAVE_ANEW: &str =
+    "save it with `torch.export.save(torch.export.export(model, args), path)` of PyTorch 2.9 or later";
 
 /// Reads every model of an archive. Weights stay where they are: `bytes` is held for as long as one of them is.
 ///

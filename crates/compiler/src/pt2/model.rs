@@ -98,7 +98,8 @@ fn read_inputs(
             },
             InputSpec::ConstantInput { name, value } => {
                 let value = super::graph::fixed_argument(value);
-                let value = value.ok_or_else(|| Error::archive(record, format!("input `{name}` has no value")))?;
+                let value =
+                    value.ok_or_else(|| Error::archive(record, format!("input `{name}` has no value")))?;
                 program.var_mut(input).name = name.as_str().into();
                 (InputKind::Fixed(value), None)
             }
@@ -108,7 +109,8 @@ fn read_inputs(
                 (InputKind::Constant, Some(tensor_constant_name))
             }
             InputSpec::CustomObj { custom_obj_name } => {
-                let problem = format!("the input `{custom_obj_name}` is a script object, which is pickled code");
+                let problem =
+                    format!("the input `{custom_obj_name}` is a script object, which is pickled code");
                 return Err(Error::refused(record, problem, "replace it by tensors and operators"));
             }
             InputSpec::Token {} => {
@@ -158,9 +160,8 @@ fn read_mutations(
                 continue;
             }
             OutputSpec::Token {} => continue,
-            OutputSpec::BufferMutation { buffer_name: key } | OutputSpec::ParameterMutation { parameter_name: key } => {
-                keyed.get(key.as_str()).copied()
-            }
+            OutputSpec::BufferMutation { buffer_name: key }
+            | OutputSpec::ParameterMutation { parameter_name: key } => keyed.get(key.as_str()).copied(),
             OutputSpec::UserInputMutation { user_input_name } => {
                 inputs.iter().copied().find(|&i| *program.var(i).name == **user_input_name)
             }
@@ -177,4 +178,3 @@ fn read_mutations(
     *outputs = kept;
     Ok(())
 }
-

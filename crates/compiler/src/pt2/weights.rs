@@ -1,9 +1,9 @@
 //! The tensors of a model: views of raw storages.
 
+use super::SAVE_ANEW;
 use super::archive::Archive;
 use super::graph::{dtype, known};
 use super::schema::{Payload, PayloadConfig, TensorMeta};
-use super::SAVE_ANEW;
 use crate::limits::MAX_COPIED_BYTES;
 use crate::{Error, Result};
 use ir::exported::{ConstantTensor, TensorSpec};
@@ -50,7 +50,11 @@ impl Weights {
         let place = || format!("{record} (`{key}`)");
         let Payload { use_pickle: false, tensor_meta: Some(meta), .. } = payload else {
             let help = format!("save plain tensors: {SAVE_ANEW}");
-            return Err(Error::refused(place(), "the tensor is pickled, and nothing is unpickled here", help));
+            return Err(Error::refused(
+                place(),
+                "the tensor is pickled, and nothing is unpickled here",
+                help,
+            ));
         };
         let view = View::of(meta).map_err(|problem| Error::archive(place(), problem))?;
         if declared.is_some_and(|d| d.dtype != view.dtype || d.known_sizes() != Some(view.declared())) {
@@ -79,7 +83,8 @@ impl Weights {
             let problem = format!("tensors that are no dense views have more than {MAX_COPIED_BYTES} bytes");
             return Err(Error::archive(place(), problem));
         }
-        let bytes = view.copy(storage.data(), len).ok_or_else(|| Error::archive(place(), "no memory for it"))?;
+        let bytes =
+            view.copy(storage.data(), len).ok_or_else(|| Error::archive(place(), "no memory for it"))?;
         let constant = ConstantTensor { name, range: 0..bytes.len(), bytes: Arc::new(bytes) };
         self.copies.insert(identity, constant.clone());
         Ok((constant, order))

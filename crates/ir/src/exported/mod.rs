@@ -155,7 +155,9 @@ impl ExportedNode {
 
     /// The nested graphs among its arguments, to be changed.
     pub fn graphs_mut(&mut self) -> impl Iterator<Item = &mut ExportedGraph> {
-        self.args.iter_mut().filter_map(|(_, a)| if let Argument::Graph(g) = a { Some(&mut **g) } else { None })
+        self.args
+            .iter_mut()
+            .filter_map(|(_, a)| if let Argument::Graph(g) = a { Some(&mut **g) } else { None })
     }
 
     /// The innermost line of source code.
@@ -302,7 +304,12 @@ impl ExportedProgram {
     }
 
     /// Makes a constant tensor.
-    pub fn add_constant(&mut self, name: impl Into<Arc<str>>, spec: TensorSpec, data: ConstantTensor) -> VarId {
+    pub fn add_constant(
+        &mut self,
+        name: impl Into<Arc<str>>,
+        spec: TensorSpec,
+        data: ConstantTensor,
+    ) -> VarId {
         let id = self.add_var(name, VarType::Tensor(spec));
         self.constants.insert(id, data);
         id

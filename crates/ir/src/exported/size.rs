@@ -262,7 +262,8 @@ fn gather_terms(terms: Vec<SymExpr>) -> Vec<SymExpr> {
 
 impl SymOp {
     fn apply(self, a: i128, b: i128) -> Option<i64> {
-        if matches!(self, Self::FloorDiv | Self::CeilDiv | Self::Mod) && b == 0 || self == Self::Pow && b < 0 {
+        if matches!(self, Self::FloorDiv | Self::CeilDiv | Self::Mod) && b == 0 || self == Self::Pow && b < 0
+        {
             return None;
         }
         i64::try_from(self.apply_wide(a, b)).ok()
@@ -336,7 +337,9 @@ impl fmt::Display for SymExpr {
                 for (i, arg) in args.iter().enumerate() {
                     f.write_str(if i > 0 { op.symbol() } else { "" })?;
                     match arg {
-                        Self::Op(inner, _) if *inner != SymOp::Mul || *op != SymOp::Add => write!(f, "({arg})")?,
+                        Self::Op(inner, _) if *inner != SymOp::Mul || *op != SymOp::Add => {
+                            write!(f, "({arg})")?
+                        }
                         _ => write!(f, "{arg}")?,
                     }
                 }

@@ -13,7 +13,8 @@ impl ExportedProgram {
     pub fn verify(&self) -> Result<(), Malformed> {
         let mut defined = vec![false; self.num_vars()];
         if self.inputs.len() != self.graph.inputs.len() {
-            let problem = format!("{} inputs and {} kinds of them", self.graph.inputs.len(), self.inputs.len());
+            let problem =
+                format!("{} inputs and {} kinds of them", self.graph.inputs.len(), self.inputs.len());
             return Err(Malformed { place: "signature".into(), problem });
         }
         for (&input, kind) in self.graph.inputs.iter().zip(&self.inputs) {
@@ -140,7 +141,12 @@ mod tests {
             text: "return x + 1".into(),
         };
         let source = Arc::new(Source { frames: vec![frame], module: String::new() });
-        program.graph.nodes.push(ExportedNode { target: "ns.op.Tensor".into(), args, outputs: vec![y], source });
+        program.graph.nodes.push(ExportedNode {
+            target: "ns.op.Tensor".into(),
+            args,
+            outputs: vec![y],
+            source,
+        });
         y
     }
 

@@ -1,0 +1,151 @@
+//! Archives made by hand: what is broken is refused with the node and its line, what is whole compiles.
+
+use compiler::{Compiled, Error, OperatorTable, Options, compile};
+use pteron_compiler as compiler;
+use serde_json::{Value, json};
+use std::io::{Cursor, Write};
+use std::sync::Arc;
+use zip::write::SimpleFileOptions;
+
+fn archive(model: &Value, weights: &Value, records: &[(&str, &[u8])]) -> Arc<Vec<u8>> {
+    let mut writer = zip::ZipWriter::new(Cursor::new(Vec::new()));
+    let stored = SimpleFileOptions::default().compression_method(zip::CompressionMethod::Stored);
+    let mut add = |name: &str, bytes: &[u8]| {
+        writer.start_file(format!("m/{name}"), stored).unwrap();
+        writer.write_all(bytes).unwrap();
+    };
+    add("models/model.json", model.to_string().as_bytes());
+    add("data/weights/model_weights_config.json", json!({"config": weights}).to_string().as_bytes());
+    records.iter().for_each(|(name, bytes)| add(name, bytes));
+    Arc::new(writer.finish().unwrap().into_inner())
+}
+
+fn meta(sizes: &[i64]) -> Value {
+    let ints = |list: &[i64]| list.iter().map(|v| json!({"as_int": v})).collect::<Vec<_>>();
+    let mut strides = vec![1; sizes.len()];
+    for d in (1..sizes.len()).rev() {
+        strides[d - 1] = strides[d] * sizes[d];
+    }
+    json!({"dtype": 7, "sizes": ints(sizes), "strides": ints(&strides), "storage_offset": {"as_int": 0},
+           "requires_grad": false, "device": {"type": "cpu"}, "layout": 7})
+}
+
+/// `w + op(x)`, x and w of sizes [2, 3].
+fn model(op: &str) -> Value {
+    let tensor = |name: &str| json!({"as_tensor": {"name": name}});
+    let node = |target: &str, args: Vec<(&str, Value)>, out: &str, line: u32| {
+        let inputs: Vec<Value> =
+            args.into_iter().map(|(name, arg)| json!({"name": name, "arg": arg})).collect();
+        let trace = format!("File \"net.py\", line {line}, in forward\n    return f(x)");
+        json!({"target": target, "inputs": inputs, "outputs": [tensor(out)], "metadata": {"stack_trace": trace}})
+    };
+    let values: serde_json::Map<_, _> =
+        ["w", "x", "y", "z"].map(|n| (n.to_owned(), meta(&[2, 3]))).into_iter().collect();
+    json!({
+        "schema_version": {"major": 8, "minor": 20},
+        "range_constraints": {},
+        "graph_module": {
+            "graph": {
+                "inputs": [tensor("w"), tensor("x")],
+                "nodes": [
+                    node(op, vec![("self", tensor("x"))], "y", 3),
+                    node("torch.ops.aten.add.Tensor", vec![("self", tensor("w")), ("other", tensor("y"))], "z", 4),
+                ],
+                "outputs": [tensor("z")],
+                "tensor_values": values,
+            },
+            "signature": {
+                "input_specs": [{"parameter": {"arg": {"name": "w"}, "parameter_name": "net.w"}},
+                                {"user_input": {"arg": tensor("x")}}],
+                "output_specs": [{"user_output": {"arg": tensor("z")}}],
+            },
+        },
+    })
+}
+
+fn weights() -> Value {
+    json!({"net.w": {"path_name": "weight_0", "use_pickle": false, "tensor_meta": meta(&[2, 3])}})
+}
+
+const STORAGE: (&str, &[u8]) = ("data/weights/weight_0", &[0; 24]);
+
+fn run(model: &Value, weights: &Value, records: &[(&str, &[u8])]) -> Result<Compiled, Error> {
+    let table = OperatorTable::portable(&kernels::registry());
+    compile(archive(model, weights, records), &table, &Options::default(), &mut |_, _, _| {})
+}
+
+fn problem(model: &Value, weights: &Value, records: &[(&str, &[u8])]) -> String {
+    run(model, weights, records).err().expect("it is refused").to_string()
+}
+
+#[test]
+fn a_model_becomes_a_program() {
+    let compiled = run(&model("torch.ops.aten.silu.default"), &weights(), &[STORAGE]).unwrap();
+    let method = &compiled.methods[0];
+    assert_eq!((method.name.as_str(), method.constant_bytes), ("forward", 24));
+    let calls: Vec<&str> = method.operators.keys().map(String::as_str).collect();
+    assert_eq!(calls, ["aten::add.out", "aten::mul.out", "aten::sigmoid.out"]);
+    let mut file = Vec::new();
+    compiled.program.write_to(&mut file).unwrap();
+    assert_eq!(file.len() as u64, compiled.program.header().file_len);
+}
+
+#[test]
+fn what_is_not_supported_is_listed_with_its_line() {
+    let problem = problem(&model("torch.ops.aten.sigmod.default"), &weights(), &[STORAGE]);
+    assert!(problem.contains("aten.sigmod.default") && problem.contains("`y`"), "{problem}");
+    assert!(problem.contains("net.py:3, in forward") && problem.contains("aten::sigmoid"), "{problem}");
+}
+
+#[test]
+fn weights_that_are_not_there_are_named() {
+    let model = model("torch.ops.aten.relu.default");
+    assert!(problem(&model, &json!({}), &[STORAGE]).contains("`net.w` is missing"));
+    assert!(problem(&model, &weights(), &[]).contains("no such record"));
+    assert!(
+        problem(&model, &weights(), &[("data/weights/weight_0", &[0; 23])])
+            .contains("24 bytes of a storage of 23")
+    );
+    let mut far = weights();
+    far["net.w"]["tensor_meta"]["storage_offset"] = json!({"as_int": i64::MAX});
+    assert!(problem(&model, &far, &[STORAGE]).contains("overflows"));
+    let mut pickled = weights();
+    pickled["net.w"]["use_pickle"] = json!(true);
+    assert!(problem(&model, &pickled, &[STORAGE]).contains("nothing is unpickled"));
+}
+
+#[test]
+fn graphs_that_are_broken_are_refused() {
+    let whole = model("torch.ops.aten.relu.default");
+    for (path, value, part) in [
+        (
+            "/graph_module/graph/nodes/1/inputs/1/arg",
+            json!({"as_tensor": {"name": "q"}}),
+            "`q` is not defined",
+        ),
+        ("/graph_module/graph/nodes/1/outputs/0", json!({"as_tensor": {"name": "y"}}), "defined twice"),
+        ("/graph_module/graph/tensor_values/y/dtype", json!(99), "99 is no type"),
+        ("/graph_module/graph/tensor_values/y/sizes/0", json!({"as_int": -1}), "negative"),
+        ("/graph_module/signature/input_specs", json!([]), "0 input_specs for 2 inputs"),
+        ("/graph_module/graph/nodes/0", json!(7), "invalid type"),
+    ] {
+        let mut broken = whole.clone();
+        *broken.pointer_mut(path).unwrap() = value;
+        let found = problem(&broken, &weights(), &[STORAGE]);
+        assert!(found.contains(part), "{path}: {found}");
+    }
+}
+
+#[test]
+fn a_size_without_a_bound_says_how_to_give_one() {
+    let mut unbounded = model("torch.ops.aten.relu.default");
+    for name in ["x", "y", "z"] {
+        let size = json!({"as_expr": {"expr_str": "Symbol('s0', integer=True)"}});
+        unbounded["graph_module"]["graph"]["tensor_values"][name]["sizes"][0] = size;
+    }
+    let problem = problem(&unbounded, &weights(), &[STORAGE]);
+    assert!(
+        problem.contains("`s0` has no upper bound") && problem.contains("Dim(name, max=...)"),
+        "{problem}"
+    );
+}
