@@ -162,6 +162,7 @@ pub(super) enum OptionalTensor {
 
 /// A number of a list or an argument: a value of the graph, or a known one.
 #[derive(Deserialize)]
+#[expect(clippy::enum_variant_names, reason = "the names of the schema")]
 #[serde(rename_all = "snake_case")]
 pub(super) enum SymArgument {
     AsName(String),
