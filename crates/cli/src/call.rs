@@ -3,6 +3,7 @@
 use crate::failure::{Failure, Result};
 use crate::general::{self, ExecutionOpts, InputArg, say};
 use crate::limits::{interrupt, limits};
+use crate::maps;
 use crate::pictures::PictureOpts;
 use clap::{Args, ValueEnum};
 use pteron::{DataLoader, LoadOptions, Program};
@@ -70,8 +71,8 @@ enum Load {
 impl CallArgs {
     fn mode(&self) -> LoadMode {
         match self.load {
-            Load::File => LoadMode::File,
-            Load::Mmap => LoadMode::Mmap,
+            Load::File => maps::when_large(),
+            Load::Mmap => maps::always(),
         }
     }
 
@@ -89,7 +90,7 @@ impl CallArgs {
 
     /// Opens the file, which need not be a program of methods.
     pub(crate) fn open(&self) -> Result<Arc<dyn DataLoader>> {
-        self.input.open(self.mode())
+        Ok(toolbox::run::open(self.input.path(), self.mode())?)
     }
 
     /// What only methods have, and whether it was given.

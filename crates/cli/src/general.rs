@@ -3,6 +3,7 @@
 
 use crate::failure::{Failure, Result};
 use crate::limits::{LimitOpts, limits};
+use crate::maps;
 use clap::{Args, ValueEnum};
 use pteron::{BackendRegistry, DataLoader, Isa, Level, PtdDataMap};
 use std::io::{self, IsTerminal, Write};
@@ -11,7 +12,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use toolbox::edit::Output;
 use toolbox::paths::{self, Paths};
-use toolbox::run::LoadMode;
 use toolbox::verify::Setting;
 
 /// The end of every verb's long help.
@@ -186,8 +186,8 @@ impl InputArg {
     }
 
     /// Opens the file, of which ranges are read when they are needed, or reads all of stdin.
-    pub(crate) fn open(&self, mode: LoadMode) -> Result<Arc<dyn DataLoader>> {
-        open(&self.file, mode)
+    pub(crate) fn open(&self) -> Result<Arc<dyn DataLoader>> {
+        open(&self.file)
     }
 }
 
@@ -202,15 +202,14 @@ pub(crate) fn backends() -> BackendRegistry {
 }
 
 /// Opens a file, or reads all of stdin for `-`.
-pub(crate) fn open(file: &Path, mode: LoadMode) -> Result<Arc<dyn DataLoader>> {
-    Ok(toolbox::run::open(file, mode)?)
+pub(crate) fn open(file: &Path) -> Result<Arc<dyn DataLoader>> {
+    Ok(toolbox::run::open(file, maps::when_large())?)
 }
 
 /// Opens files of named data for `verb`.
 pub(crate) fn open_data(files: &[PathBuf], verb: &'static str) -> Result<Vec<PtdDataMap>> {
     let limits = limits();
-    let open =
-        |file: &PathBuf| Ok(toolbox::file::File::open_data(open(file, LoadMode::File)?, verb, &limits)?);
+    let open = |file: &PathBuf| Ok(toolbox::file::File::open_data(open(file)?, verb, &limits)?);
     files.iter().map(open).collect()
 }
 

@@ -1,12 +1,14 @@
 //! The `pteron` command: runs, inspects and checks machine-learning program files.
 //!
 //! This crate parses arguments, prints and shows progress. What a verb does lives in `toolbox`.
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod call;
 mod failure;
 mod general;
 mod limits;
+#[allow(unsafe_code)]
+mod maps;
 mod pictures;
 mod progress;
 mod signals;

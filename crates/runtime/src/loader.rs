@@ -272,11 +272,6 @@ impl fmt::Debug for dyn DataLoader {
 mod tests {
     use super::*;
 
-    /// Nobody else knows the files of these tests.
-    fn unchanged() -> Unchanged {
-        Unchanged::given_by_the_user_of_a_command()
-    }
-
     fn check(loader: &dyn DataLoader) {
         assert_eq!(loader.size(), 5);
         assert_eq!(&*loader.load(1, 3, Purpose::Program).unwrap(), b"ell");
@@ -295,13 +290,6 @@ mod tests {
         let path = std::env::temp_dir().join(format!("pteron-loader-{}", std::process::id()));
         std::fs::write(&path, b"hello").unwrap();
         check(&FileLoader::open(&path).unwrap());
-        let mapped = MmapLoader::open(&path, unchanged()).unwrap();
-        check(&mapped);
-        File::options().write(true).open(&path).unwrap().set_len(2).unwrap();
-        let e = mapped.load(3, 2, Purpose::Constant).unwrap_err();
-        assert_eq!(e.to_string(), format!("cannot use the map of {}", path.display()));
-        let why = std::error::Error::source(&e).unwrap().to_string();
-        assert_eq!(why, "it had 5 bytes when it was mapped, and has 2 now");
         std::fs::remove_file(&path).unwrap();
         let e = FileLoader::open(&path).err().unwrap().to_string();
         assert!(e.contains("pteron-loader"), "{e}");

@@ -6,10 +6,16 @@ use format::pte::{Builder, Chain, EValue, ExecutionPlan, NamedBlob};
 use format::{ptd, pte};
 use pteron_runtime::{
     BytesLoader, DataLoader, FileLoader, Limits, MmapLoader, NamedDataMap, Program, PtdDataMap, PteDataMap,
-    Purpose,
+    Purpose, Unchanged,
 };
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+/// Nobody else knows the files of these tests.
+fn unchanged() -> Unchanged {
+    // SAFETY: no test writes to a file that it has mapped, but the one that says so, which reads no byte then.
+    unsafe { Unchanged::promise() }
+}
 
 /// A program of one method and one named blob.
 fn program(blob: Vec<u8>, segment_alignment: u64) -> Vec<u8> {
@@ -114,18 +120,28 @@ fn a_segment_is_freed_after_use_and_its_memory_goes() {
 }
 
 #[test]
+fn a_map_gives_the_ranges_of_its_file_while_it_is_whole() {
+    let file = Temporary::new("mapped", b"hello");
+    let mapped = MmapLoader::open(&file.0, unchanged()).unwrap();
+    assert_eq!((mapped.size(), &*mapped.load(1, 3, Purpose::Program).unwrap()), (5, &b"ell"[..]));
+    assert!(mapped.load(3, 3, Purpose::Program).is_err());
+    let mut target = [0; 2];
+    mapped.load_into(3, &mut target, Purpose::Constant).unwrap();
+    assert_eq!((&target, mapped.bytes_loaded()), (b"lo", 5));
+    std::fs::File::options().write(true).open(&file.0).unwrap().set_len(2).unwrap();
+    let e = mapped.load(3, 2, Purpose::Constant).unwrap_err();
+    assert_eq!(e.to_string(), format!("cannot use the map of {}", file.0.display()));
+    let why = std::error::Error::source(&e).unwrap().to_string();
+    assert_eq!(why, "it had 5 bytes when it was mapped, and has 2 now");
+}
+
+#[test]
 fn segments_are_mapped_at_any_alignment() {
     let blob: Vec<u8> = (0..100_000u32).map(|i| i as u8).collect();
     for alignment in [1, 16, 128, 4096, 16384, 65536, 1 << 21] {
         let file = Temporary::new(&format!("aligned-{alignment}"), &program(blob.clone(), alignment));
-        let opened = Program::load(
-            Arc::new(
-                MmapLoader::open(&file.0, pteron_runtime::Unchanged::given_by_the_user_of_a_command())
-                    .unwrap(),
-            ),
-            &Limits::default(),
-        )
-        .unwrap();
+        let mapped = MmapLoader::open(&file.0, unchanged()).unwrap();
+        let opened = Program::load(Arc::new(mapped), &Limits::default()).unwrap();
         let range = opened.tables().named_data("weights").unwrap();
         assert!(range.start.is_multiple_of(alignment));
         let data = PteDataMap::new(opened).data("weights").unwrap();

@@ -11,7 +11,7 @@ use std::ops::Deref;
 /// pages that somebody cuts off end the process with a signal (`SIGBUS`). Nothing that a map can be asked for
 /// prevents either, so whoever maps a file promises that it does not happen. Files that others may write to are
 /// read instead.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Unchanged(());
 
 impl Unchanged {
@@ -23,13 +23,6 @@ impl Unchanged {
     /// it shorter: neither this process nor another. A file that is replaced as a whole, by renaming another to
     /// its name, does not change.
     pub const unsafe fn promise() -> Self {
-        Self(())
-    }
-
-    /// The promise as the user of a command gives it, who asked for maps or was told when files are mapped. Not for
-    /// libraries: nothing of this crate's safety holds if it is not so.
-    #[doc(hidden)]
-    pub const fn given_by_the_user_of_a_command() -> Self {
         Self(())
     }
 }

@@ -21,31 +21,37 @@ pub enum LoadMode {
     /// Ranges are read into memory when they are needed.
     #[default]
     File,
+    /// As [`Self::File`], but BEF programs of [`MAPPED_BEF_BYTES`] or more are mapped.
+    LargeBefMapped(Unchanged),
     /// The file is mapped: pages are read when they are touched, and shared between processes.
-    Mmap,
+    Mmap(Unchanged),
 }
 
-/// Bytes of a BEF program from which on it is mapped in any mode: it is used as a whole, of which mostly little
-/// is looked at.
+/// Bytes of a BEF program from which on [`LoadMode::LargeBefMapped`] maps it: it is used as a whole, of which mostly
+/// little is looked at.
 pub const MAPPED_BEF_BYTES: u64 = 256 << 20;
 
-/// Opens a file to load from. A file that is mapped has to stay as it is while it is used, which is the user's
-/// business: only what was asked for is mapped, and BEF programs of [`MAPPED_BEF_BYTES`] or more. A stream is read
-/// to its end.
+/// Opens a file to load from. A stream is read to its end, whatever the mode.
 pub fn open(path: &Path, mode: LoadMode) -> Result<Arc<dyn DataLoader>> {
     if stream::is_stream(path) {
         return stream::open(path);
     }
-    if mode == LoadMode::File {
-        // A loader of its own, so that what is read for this is not counted as read from the program.
-        let file = FileLoader::open(path)?;
-        let bef = file.size() >= MAPPED_BEF_BYTES
-            && crate::kind::of(&file).ok().flatten() == Some(format::FileKind::Bef);
-        if !bef {
-            return Ok(Arc::new(FileLoader::open(path)?));
-        }
-    }
-    Ok(Arc::new(MmapLoader::open(path, Unchanged::given_by_the_user_of_a_command())?))
+    let unchanged = match mode {
+        LoadMode::Mmap(unchanged) => Some(unchanged),
+        LoadMode::LargeBefMapped(unchanged) if is_large_bef(path)? => Some(unchanged),
+        LoadMode::LargeBefMapped(_) | LoadMode::File => None,
+    };
+    Ok(match unchanged {
+        Some(unchanged) => Arc::new(MmapLoader::open(path, unchanged)?),
+        None => Arc::new(FileLoader::open(path)?),
+    })
+}
+
+/// The file has a loader of its own, so that what is read for this is not counted as read from the program.
+fn is_large_bef(path: &Path) -> Result<bool> {
+    let file = FileLoader::open(path)?;
+    let is_large = file.size() >= MAPPED_BEF_BYTES;
+    Ok(is_large && crate::kind::of(&file).ok().flatten() == Some(format::FileKind::Bef))
 }
 
 /// Fails if the file is no program of methods, saying what it is instead.

@@ -6,7 +6,6 @@ use pteron::FreeableBuffer;
 use std::io;
 use toolbox::bef::{self, Program, Queue, RunOptions};
 use toolbox::paths::Paths;
-use toolbox::run::LoadMode;
 
 /// Run a BEF program: `pteron bef run` is `pteron run` for such files
 #[derive(Debug, Args)]
@@ -46,7 +45,7 @@ impl Opts {
 
     pub(crate) fn run(self, _: &GeneralOpts) -> Result {
         let Verb::Run { input, options } = self.verb;
-        let loader = input.open(LoadMode::File)?;
+        let loader = input.open()?;
         match bef::open(&*loader)? {
             Some(program) => options.run(program, loader.name()),
             None => Err(bef::wrong(&*loader, "bef run", "BEF programs (.bef) and MLIR text (.mlir)").into()),

@@ -7,7 +7,6 @@ use std::path::PathBuf;
 use toolbox::divergence::{self, Against};
 use toolbox::etdump;
 use toolbox::paths::Paths;
-use toolbox::run::LoadMode;
 use toolbox::verify::{Scope, Tolerance};
 
 /// Find the first instruction at which two runs of a method part
@@ -67,7 +66,7 @@ impl Opts {
         let tolerance = Tolerance { scope: Scope::Network, explicit, ..Tolerance::default() };
         let recorded = match (&self.etdump, &self.debug_buffer) {
             (Some(dump), Some(buffer)) => {
-                let dump = etdump::read(&*general::open(dump, LoadMode::File)?, &limits())?;
+                let dump = etdump::read(&*general::open(dump)?, &limits())?;
                 Some((dump, toolbox::stream::read(buffer)?))
             }
             _ => None,

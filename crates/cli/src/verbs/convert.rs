@@ -5,7 +5,6 @@ use crate::progress;
 use clap::{Args, ValueEnum};
 use toolbox::convert::{Format, Options, convert};
 use toolbox::paths::Paths;
-use toolbox::run::LoadMode;
 
 /// Convert weights between named data (.ptd), .safetensors and .npz, and from .gguf
 ///
@@ -58,7 +57,7 @@ impl Opts {
 
     pub(crate) fn run(self, _: &GeneralOpts) -> Result {
         let format = self.format()?;
-        let loader = self.input.open(LoadMode::File)?;
+        let loader = self.input.open()?;
         let options = Options { keep_quantized: self.keep_quantized };
         let converted = convert(&loader, format, options, &limits(), &progress::of_bytes())?;
         self.output.write_file(&converted)

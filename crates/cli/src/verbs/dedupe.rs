@@ -10,7 +10,6 @@ use std::path::{Path, PathBuf};
 use toolbox::edit;
 use toolbox::file::File;
 use toolbox::paths::Paths;
-use toolbox::run::LoadMode;
 use toolbox::show::{bytes, count};
 
 /// Move the weights that several programs (.pte) have in common into one file of named data (.ptd)
@@ -63,7 +62,7 @@ impl Opts {
         let limits = limits();
         let targets = self.targets();
         let open = |path: &PathBuf| {
-            File::open_program(general::open(path, LoadMode::File)?, "dedupe", &limits).map_err(Failure::from)
+            File::open_program(general::open(path)?, "dedupe", &limits).map_err(Failure::from)
         };
         let programs = self.programs.iter().map(open).collect::<Result<Vec<_>>>()?;
         let shared = edit::dedupe(&programs, self.at_least, &progress::of_bytes())?;

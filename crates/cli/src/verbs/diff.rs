@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 use toolbox::diff::diff;
 use toolbox::file::File;
 use toolbox::paths::Paths;
-use toolbox::run::LoadMode;
 
 /// Show what differs between two programs (.pte) or two files of named data (.ptd), by meaning
 ///
@@ -45,7 +44,7 @@ impl Opts {
 
     pub(crate) fn run(self, _: &GeneralOpts) -> Result {
         let open = |path: &Path| -> Result<File> {
-            Ok(File::open(general::open(path, LoadMode::File)?, "diff", &limits())?)
+            Ok(File::open(general::open(path)?, "diff", &limits())?)
         };
         let mut report = diff(&open(&self.a)?, &open(&self.b)?, &progress::of_bytes())?;
         if self.meaning {

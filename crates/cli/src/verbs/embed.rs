@@ -7,7 +7,6 @@ use std::path::PathBuf;
 use toolbox::edit;
 use toolbox::file::File;
 use toolbox::paths::Paths;
-use toolbox::run::LoadMode;
 use toolbox::show::{bytes, count};
 
 /// Put the weights that a program (.pte) looks for in .ptd files into the program
@@ -42,7 +41,7 @@ impl Opts {
 
     pub(crate) fn run(self, _: &GeneralOpts) -> Result {
         let limits = limits();
-        let program = File::open_program(self.input.open(LoadMode::File)?, "embed", &limits)?;
+        let program = File::open_program(self.input.open()?, "embed", &limits)?;
         let data = general::open_data(&self.data, "embed")?;
         let embedded = edit::embed(&program, &data, &progress::of_bytes())?;
         self.output.write_file(&embedded.program)?;

@@ -7,7 +7,6 @@ use std::path::PathBuf;
 use toolbox::edit::{self, MoveOptions};
 use toolbox::file::File;
 use toolbox::paths::Paths;
-use toolbox::run::LoadMode;
 use toolbox::show::{bytes, count};
 
 /// Move the weights of a program (.pte) into a file of named data (.ptd)
@@ -51,7 +50,7 @@ impl Opts {
     }
 
     pub(crate) fn run(self, _: &GeneralOpts) -> Result {
-        let loader = self.input.open(LoadMode::File)?;
+        let loader = self.input.open()?;
         let program = File::open_program(loader, "externalize", &limits())?;
         let options = MoveOptions { at_least: self.at_least, initial: self.initial };
         let moved = edit::externalize(&program, options, &progress::of_bytes())?;

@@ -8,7 +8,6 @@ use std::path::PathBuf;
 use toolbox::extract::{Selection, extract};
 use toolbox::file::File;
 use toolbox::paths::Paths;
-use toolbox::run::LoadMode;
 use toolbox::show::{bytes, table};
 
 /// Write parts of a program (.pte) or of named data (.ptd) to files of their own
@@ -62,7 +61,7 @@ impl Opts {
     }
 
     pub(crate) fn run(self, _: &GeneralOpts) -> Result {
-        let file = File::open(self.input.open(LoadMode::File)?, "extract", &limits())?;
+        let file = File::open(self.input.open()?, "extract", &limits())?;
         let Self { segments, delegates, named_data, constants, .. } = self;
         let selected = Selection { segments, delegates, named_data, constants };
         let selection = if selected == Selection::default() { Selection::PARTS } else { selected };

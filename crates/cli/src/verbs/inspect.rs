@@ -6,7 +6,6 @@ use toolbox::delegates;
 use toolbox::file::File;
 use toolbox::inspect;
 use toolbox::paths::Paths;
-use toolbox::run::LoadMode;
 
 /// Show what is in a program (.pte, .bpte, .bef), a file of weights (.ptd, .gguf) or an ETDump
 ///
@@ -47,7 +46,7 @@ impl Opts {
     }
 
     pub(crate) fn run(self, general: &GeneralOpts) -> Result {
-        let loader = self.input.open(LoadMode::File)?;
+        let loader = self.input.open()?;
         let (kernels, backends) = (pteron::kernel_registry(), general::backends());
         if self.delegates {
             let text = match File::open(loader, "inspect --delegates", &limits())? {

@@ -6,7 +6,6 @@ use std::fmt::Write;
 use std::path::PathBuf;
 use toolbox::ops::{Requirements, registry_source, requirements, supported};
 use toolbox::paths::{Paths, is_stdout};
-use toolbox::run::LoadMode;
 use toolbox::show::{count, table};
 
 /// List the operators that this build has, or say whether it can run programs and what they lack
@@ -89,7 +88,7 @@ impl Opts {
     fn of_files(&self, general: &GeneralOpts) -> Result {
         let (kernels, backends) = (pteron::kernel_registry(), general::backends());
         let read = |file: &PathBuf| -> Result<Requirements> {
-            let loader = general::open(file, LoadMode::File)?;
+            let loader = general::open(file)?;
             Ok(requirements(&loader, &kernels, &backends, &limits())?)
         };
         let (mut all, mut unread) = (Vec::new(), None);

@@ -5,7 +5,6 @@ use clap::Args;
 use toolbox::file::File;
 use toolbox::paths::Paths;
 use toolbox::plan::{plan, plan_of, text};
-use toolbox::run::LoadMode;
 use toolbox::show::count;
 
 /// Show the memory plan of a program (.pte): what lies where in its arenas, and from when to when
@@ -52,7 +51,7 @@ impl Opts {
     }
 
     pub(crate) fn run(self, _: &GeneralOpts) -> Result {
-        let program = File::open_program(self.input.open(LoadMode::File)?, "plan", &limits())?;
+        let program = File::open_program(self.input.open()?, "plan", &limits())?;
         let kernels = pteron::kernel_registry();
         let report = match &self.method {
             Some(method) => plan_of(&program, method, &kernels)?,

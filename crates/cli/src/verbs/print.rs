@@ -2,6 +2,7 @@ use super::translate::refused;
 use crate::failure::Result;
 use crate::general::{self, GeneralOpts, InputArg, OutputArg, exit_status};
 use crate::limits::limits;
+use crate::maps;
 use clap::Args;
 use clap::builder::PossibleValuesParser;
 use pteron::{DataLoader, Program};
@@ -13,7 +14,7 @@ use toolbox::etdump;
 use toolbox::file::File;
 use toolbox::paths::Paths;
 use toolbox::print::{PrintOptions, Stage, graphs, print, stages};
-use toolbox::run::{LoadMode, expect_program, open_data};
+use toolbox::run::{expect_program, open_data};
 
 /// Print a whole program (.pte) or named data (.ptd) as text, a BEF program as MLIR text or bytes,
 /// an ETDump event by event
@@ -78,7 +79,7 @@ impl Opts {
     }
 
     pub(crate) fn run(self, general: &GeneralOpts) -> Result {
-        let loader = self.input.open(LoadMode::File)?;
+        let loader = self.input.open()?;
         if self.graph {
             return self.output.write_text(&self.graphs(loader)?);
         }
@@ -113,7 +114,7 @@ impl Opts {
         expect_program(&*loader)?;
         let program = Program::load(loader, &limits()).map_err(toolbox::Error::from)?;
         let mut options = pteron::load_options().backends(general::backends()).limits(limits());
-        options.data = open_data(&self.data, LoadMode::File, &limits())?;
+        options.data = open_data(&self.data, maps::when_large(), &limits())?;
         let stage = self.after.as_deref().and_then(Stage::named).unwrap_or(Stage::last());
         Ok(graphs(&program, self.method.as_deref(), stage, &options)?)
     }

@@ -7,7 +7,6 @@ use std::path::PathBuf;
 use toolbox::edit;
 use toolbox::file::File;
 use toolbox::paths::Paths;
-use toolbox::run::LoadMode;
 use toolbox::show::count;
 
 /// Give a weight of a program (.pte) or of named data (.ptd) new values
@@ -45,7 +44,7 @@ impl Opts {
     }
 
     pub(crate) fn run(self, _: &GeneralOpts) -> Result {
-        let file = File::open(self.input.open(LoadMode::File)?, "set-weight", &limits())?;
+        let file = File::open(self.input.open()?, "set-weight", &limits())?;
         let set = edit::set_weight(&file, &self.name, &self.array, &progress::of_bytes())?;
         self.output.write_file(&set.file)?;
         let text = format!("{} is set, {} of {}", self.name, count(set.tensors, "tensor"), set.layout);

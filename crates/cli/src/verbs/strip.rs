@@ -6,7 +6,6 @@ use clap::Args;
 use toolbox::edit::{self, StripOptions};
 use toolbox::file::File;
 use toolbox::paths::Paths;
-use toolbox::run::LoadMode;
 use toolbox::show::{bytes, count};
 
 /// Leave out of a program (.pte) what only people and tools read: source frames and names
@@ -41,7 +40,7 @@ impl Opts {
     }
 
     pub(crate) fn run(self, _: &GeneralOpts) -> Result {
-        let program = File::open_program(self.input.open(LoadMode::File)?, "strip", &limits())?;
+        let program = File::open_program(self.input.open()?, "strip", &limits())?;
         let stripped = edit::strip(&program, StripOptions { names: self.names }, &progress::of_bytes())?;
         self.output.write_file(&stripped.program)?;
         let text = format!(

@@ -3,7 +3,6 @@ use crate::general::{GeneralOpts, InputArg, OutputArg, exit_status, say};
 use clap::Args;
 use toolbox::bef::{self, Program, Translation};
 use toolbox::paths::Paths;
-use toolbox::run::LoadMode;
 
 /// Translate MLIR text to a BEF program, or a BEF program to text
 ///
@@ -49,7 +48,7 @@ impl Opts {
     }
 
     pub(crate) fn run(self, _: &GeneralOpts) -> Result {
-        let loader = self.input.open(LoadMode::File)?;
+        let loader = self.input.open()?;
         let options =
             mlir::Options { optional_sections: !self.no_optional_sections, ..mlir::Options::default() };
         match bef::open(&*loader)? {

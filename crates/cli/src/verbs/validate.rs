@@ -5,7 +5,6 @@ use clap::Args;
 use std::fmt::Write;
 use std::path::PathBuf;
 use toolbox::paths::Paths;
-use toolbox::run::LoadMode;
 use toolbox::show::count;
 use toolbox::validate::validate;
 
@@ -48,7 +47,7 @@ impl Opts {
         let (kernels, backends) = (pteron::kernel_registry(), general::backends());
         let mut all = Vec::new();
         for file in &self.files {
-            let loader = general::open(file, LoadMode::File)?;
+            let loader = general::open(file)?;
             all.push(validate(&loader, &kernels, &backends, &limits())?);
         }
         let valid = all.iter().all(|v| v.valid);
