@@ -4,10 +4,13 @@ use crate::graph::{Constant, Graph};
 use crate::lower::lower;
 use crate::packs::Packs;
 use crate::steps::PlacedStep;
-use operator::{Error, KernelContext, Result};
+use operator::{Error, Held, KernelContext, Result};
 use std::sync::Arc;
 use tensor::{AlignedBuffer, Arenas, Extent, TensorMeta, TensorView, TensorViewMut};
 use trace::{Place, SpanKind, Tracer};
+
+/// What takes the memory of a workspace, for messages.
+pub(crate) const WORKSPACE: &str = "its workspaces";
 
 /// A graph ready to run: steps in the order in which they run, weights packed, a workspace with a place
 /// for every value.
@@ -20,6 +23,7 @@ pub struct Executable {
     pub(crate) workspace: usize,
     /// As what steps are reported.
     pub(crate) kind: SpanKind,
+    pub(crate) held: Held,
     /// The instruction whose result the step computes that failed last.
     pub(crate) failed: Place,
 }
@@ -58,6 +62,7 @@ impl Executable {
 
     /// The same steps, with their weights, over a workspace of their own.
     pub fn fork(&self) -> Result<Self> {
+        let held = self.held.again(WORKSPACE)?;
         let mut arena = Arenas::new();
         arena.push(AlignedBuffer::zeroed(self.workspace)?);
         Ok(Self {
@@ -68,6 +73,7 @@ impl Executable {
             arena,
             workspace: self.workspace,
             kind: self.kind,
+            held,
             failed: Place::default(),
         })
     }

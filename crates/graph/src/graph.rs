@@ -1,6 +1,8 @@
 //! What this crate uses of [`ir`], and what it asks of graphs beside.
 
-pub use ir::{Call, CallArg, CallOut, Constant, Graph, Kind, Mark, NodeId, SharedBytes, Value, ValueId};
+pub use ir::{
+    Bytes, Call, CallArg, CallOut, Constant, Graph, Kind, Mark, NodeId, SharedBytes, Value, ValueId,
+};
 
 use operator::{Arg, Facts, Meaning};
 use smallvec::SmallVec;

@@ -28,7 +28,9 @@ mod steps;
 mod strided;
 
 pub use executable::Executable;
-pub use graph::{Call, CallArg, CallOut, Constant, Graph, Kind, Mark, NodeId, SharedBytes, Value, ValueId};
+pub use graph::{
+    Bytes, Call, CallArg, CallOut, Constant, Graph, Kind, Mark, NodeId, SharedBytes, Value, ValueId,
+};
 pub use kernels::compute::{Activation, Affine, ConvParams, Isa, Layout, Pooling, Quantization};
 pub use kernels::compute::{WeightBits, Windows};
 pub use layouts::Lies;

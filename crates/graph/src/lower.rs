@@ -1,6 +1,6 @@
 //! From a graph to its executable: steps of nodes, what is constant packed, places in the workspace.
 
-use crate::executable::{Executable, Slot, Source};
+use crate::executable::{Executable, Slot, Source, WORKSPACE};
 use crate::graph::{Graph, NodeId, ValueId};
 use crate::operation::{Lowered, Lowering, as_op, operation};
 use crate::packs::Packs;
@@ -22,6 +22,7 @@ pub(crate) fn lower(mut graph: Graph, isa: Isa, packs: &mut Packs) -> Result<Exe
     if graph.num_blocks() != 1 {
         return Err(Error::invalid("a graph of several blocks is lowered block by block"));
     }
+    forget_unused(&mut graph);
     // A step whose output has the bytes of its input runs nothing: the output is that input.
     let mut alias: Vec<usize> = (0..graph.num_values()).collect();
     let mut steps = Vec::new();
@@ -48,6 +49,7 @@ pub(crate) fn lower(mut graph: Graph, isa: Isa, packs: &mut Packs) -> Result<Exe
         unread.into_iter().for_each(|v| graph.forget_constant(v));
     }
     let (values, workspace) = slots(&graph, &steps, &alias);
+    let held = packs.budget().take(WORKSPACE, workspace)?;
     let mut arena = Arenas::new();
     arena.push(AlignedBuffer::zeroed(workspace)?);
     Ok(Executable {
@@ -58,8 +60,16 @@ pub(crate) fn lower(mut graph: Graph, isa: Isa, packs: &mut Packs) -> Result<Exe
         arena,
         workspace,
         kind: SpanKind::Kernel,
+        held,
         failed: Place::default(),
     })
+}
+
+/// Lets go of constants that passes have put others in the places of.
+fn forget_unused(graph: &mut Graph) {
+    let unused: Vec<ValueId> =
+        graph.values().filter(|&v| graph.value(v).constant().is_some() && !graph.is_used(v)).collect();
+    unused.into_iter().for_each(|v| graph.forget_constant(v));
 }
 
 fn no_step(graph: &Graph, node: NodeId) -> Error {

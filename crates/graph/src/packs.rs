@@ -2,19 +2,24 @@
 
 use crate::graph::Constant;
 use kernels::compute::{Conv, ConvParams, Layout, PackedB};
-use operator::Result;
+use operator::{Budget, Held, Result};
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
+use std::ops::Deref;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 /// Finds packed weights again, for as long as somebody holds them: a graph that is lowered for other sizes
 /// has the weights that it had, and so has a call that runs outside of graphs.
 ///
-/// Constants that are shared are known by their address: they outlive the packs that were made of them.
-/// One that a pass has computed is known by a hash of its bytes. All executables of a `Packs` work with the
-/// same instructions. Clones share what was packed, and work on the same constants.
+/// Constants that are shared are known by their [identity](crate::Bytes::identity): no other constant comes to
+/// have it while the packs are used. One that a pass has computed is known by a hash of its bytes. All executables
+/// of a `Packs` work with the same instructions. Clones share what was packed, and work on the same constants.
 #[derive(Clone, Default)]
-pub struct Packs(Arc<Mutex<Table>>);
+pub struct Packs {
+    table: Arc<Mutex<Table>>,
+    /// What packed weights and the workspaces of executables are taken from.
+    budget: Budget,
+}
 
 #[derive(Default)]
 struct Table {
@@ -24,16 +29,32 @@ struct Table {
     crowded: usize,
 }
 
+/// What takes the memory of packed weights, for messages.
+const PACKED: &str = "its packed weights";
+
 /// The bytes that were packed.
 #[derive(PartialEq, Eq, Hash)]
 enum Source {
-    Address(usize, usize),
+    Shared((usize, usize)),
     Hash(u64, usize),
 }
 
 enum Made {
-    Matrix(MatrixForm, Weak<PackedB>),
-    Conv(ConvParams, Layout, Weak<Conv>),
+    Matrix(MatrixForm, Weak<Packed<PackedB>>),
+    Conv(ConvParams, Layout, Weak<Packed<Conv>>),
+}
+
+/// Packed weights, and the memory that they are counted as.
+pub(crate) struct Packed<T> {
+    weights: T,
+    _held: Held,
+}
+
+impl<T> Deref for Packed<T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        &self.weights
+    }
 }
 
 /// How a constant is seen as the right operand of a product.
@@ -46,13 +67,37 @@ pub(crate) struct MatrixForm {
 }
 
 impl Packs {
+    /// No packs yet, and what packed weights and workspaces may take.
+    pub fn within(budget: Budget) -> Self {
+        Self { table: Arc::default(), budget }
+    }
+
+    /// What packed weights and workspaces may take.
+    pub fn budget(&self) -> &Budget {
+        &self.budget
+    }
+
+    /// Takes the bytes of what is packed before it is: about those of the constant.
+    fn packed<T>(
+        &self,
+        constant: &Constant,
+        pack: impl FnOnce() -> Result<T>,
+        bytes: impl FnOnce(&T) -> usize,
+    ) -> Result<Arc<Packed<T>>> {
+        let expected = self.budget.take(PACKED, constant.bytes().len())?;
+        let weights = pack()?;
+        drop(expected);
+        let held = self.budget.take(PACKED, bytes(&weights))?;
+        Ok(Arc::new(Packed { weights, _held: held }))
+    }
+
     /// Weights of a product, as they were packed or by packing them now.
     pub(crate) fn matrix(
         &mut self,
         constant: &Constant,
         form: MatrixForm,
         pack: impl FnOnce() -> Result<PackedB>,
-    ) -> Result<Arc<PackedB>> {
+    ) -> Result<Arc<Packed<PackedB>>> {
         let mut table = self.lock();
         let list = table.of(constant);
         let found = list.iter().find_map(|made| match made {
@@ -62,7 +107,7 @@ impl Packs {
         if let Some(found) = found {
             return Ok(found);
         }
-        let packed = Arc::new(pack()?);
+        let packed = self.packed(constant, pack, PackedB::bytes)?;
         list.push(Made::Matrix(form, Arc::downgrade(&packed)));
         Ok(packed)
     }
@@ -74,7 +119,7 @@ impl Packs {
         params: ConvParams,
         layout: Layout,
         pack: impl FnOnce() -> Result<Conv>,
-    ) -> Result<Arc<Conv>> {
+    ) -> Result<Arc<Packed<Conv>>> {
         let mut table = self.lock();
         let list = table.of(constant);
         let found = list.iter().find_map(|made| match made {
@@ -84,23 +129,23 @@ impl Packs {
         if let Some(found) = found {
             return Ok(found);
         }
-        let packed = Arc::new(pack()?);
+        let packed = self.packed(constant, pack, Conv::bytes)?;
         list.push(Made::Conv(params, layout, Arc::downgrade(&packed)));
         Ok(packed)
     }
 
     fn lock(&self) -> MutexGuard<'_, Table> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Table {
     /// What was made of a constant and is still there.
     fn of(&mut self, constant: &Constant) -> &mut Vec<Made> {
-        let bytes = constant.bytes();
         let source = match constant {
-            Constant::Shared(_) => Source::Address(bytes.as_ptr() as usize, bytes.len()),
+            Constant::Shared(bytes) => Source::Shared(bytes.identity()),
             Constant::Computed(_) | Constant::Scalar(_) => {
+                let bytes = constant.bytes();
                 Source::Hash(self.hasher.hash_one(bytes), bytes.len())
             }
         };

@@ -1,7 +1,7 @@
 //! Calls outside of graphs whose weights are known: weights are packed once, sizes are those of each call.
 
 use crate::graph::Constant;
-use crate::packs::{MatrixForm, Packs};
+use crate::packs::{MatrixForm, Packed, Packs};
 use kernels::compute::{Bias, Epilogue, Isa, MatMut, MatRef, PackedB, gemm};
 use operator::facts::Product;
 use operator::{Arg, Args, Kernel, KernelContext, Meaning, Outs, PreparedKernel, Result};
@@ -59,7 +59,7 @@ struct Prepared {
     kernel: Arc<dyn Kernel>,
     x: usize,
     rank: Option<usize>,
-    weights: Arc<PackedB>,
+    weights: Arc<Packed<PackedB>>,
     bias: Option<Vec<f32>>,
     isa: Isa,
 }
@@ -85,7 +85,7 @@ impl PreparedKernel for Prepared {
         let (x, out) = (x.storage::<f32>()?, out.storage_mut::<f32>()?);
         let m = x.len() / k;
         let epilogue = Epilogue { bias: Bias::per_col(self.bias.as_deref()), ..Epilogue::NONE };
-        gemm(ctx.pool(), self.isa, MatRef::new(x, m, k), &*self.weights, MatMut::new(out, m, n), &epilogue);
+        gemm(ctx.pool(), self.isa, MatRef::new(x, m, k), &**self.weights, MatMut::new(out, m, n), &epilogue);
         Ok(())
     }
 }

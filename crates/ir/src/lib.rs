@@ -86,7 +86,7 @@ pub use call::{Call, CallArg, CallOut};
 pub use graph::{Graph, Live, Mark};
 pub use node::{Effect, IntoKind, Kind, Memory, Node};
 pub use print::Listing;
-pub use value::{Constant, Def, SharedBytes, Type, Use, User, Value};
+pub use value::{Bytes, Constant, Def, SharedBytes, Type, Use, User, Value};
 pub use verify::Malformed;
 
 macro_rules! id {

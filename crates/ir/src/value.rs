@@ -4,7 +4,25 @@ use tensor::{Scalar, ScalarType, Tensor, TensorMeta, TensorView};
 use trace::Place;
 
 /// Bytes that somebody else owns too: a segment of weights, say.
-pub type SharedBytes = Arc<dyn AsRef<[u8]> + Send + Sync>;
+pub type SharedBytes = Arc<dyn Bytes>;
+
+/// An owner of bytes, or of the way to have them.
+pub trait Bytes: Send + Sync {
+    /// The bytes, aligned for their type. None if they cannot be had, of which the owner tells whom it concerns.
+    fn bytes(&self) -> &[u8];
+
+    /// What tells these bytes from those of all other owners that live: their address and length, unless the
+    /// owner lets them go and gets them again.
+    fn identity(&self) -> (usize, usize) {
+        (self.bytes().as_ptr().addr(), self.bytes().len())
+    }
+}
+
+impl<T: AsRef<[u8]> + Send + Sync> Bytes for T {
+    fn bytes(&self) -> &[u8] {
+        self.as_ref()
+    }
+}
 
 /// What a constant is.
 #[derive(Clone)]
@@ -21,7 +39,7 @@ impl Constant {
     /// The bytes, in the storage order of the value's meta; none of a number.
     pub fn bytes(&self) -> &[u8] {
         match self {
-            Self::Shared(bytes) => (**bytes).as_ref(),
+            Self::Shared(bytes) => bytes.bytes(),
             Self::Computed(tensor) => tensor.bytes(),
             Self::Scalar(_) => &[],
         }

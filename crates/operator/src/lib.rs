@@ -15,6 +15,7 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod budget;
 mod context;
 mod dtype_set;
 mod error;
@@ -29,6 +30,7 @@ mod registry;
 mod schema;
 
 pub use args::{Arg, Args};
+pub use budget::{Budget, Held};
 pub use context::{Generator, KernelContext, Scratch, ScratchBuffer};
 pub use dtype_set::DtypeSet;
 pub use error::{Error, Result};

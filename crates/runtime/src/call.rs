@@ -4,7 +4,7 @@
 //! temporary memory first, unless the kernel declares that this input may share its bytes with the
 //! first out and it does so exactly. So no callee ever sees overlapping readable and writable memory.
 
-use crate::FreeableBuffer;
+use crate::constants::ConstantBytes;
 use crate::error::ExecuteError;
 use crate::step::{ArgStep, OutStep};
 use crate::value::{Id, Storage, TensorValue, Value};
@@ -17,7 +17,7 @@ pub(crate) struct State {
     pub(crate) values: Vec<Value>,
     pub(crate) arenas: Arenas,
     /// The bytes of each constant tensor, aligned for its type.
-    pub(crate) constants: Vec<FreeableBuffer>,
+    pub(crate) constants: Vec<ConstantBytes>,
 }
 
 pub(crate) type ArgList<'a> = SmallVec<[Arg<'a>; 12]>;
@@ -165,7 +165,7 @@ fn present(extent: Extent, meta: &TensorMeta) -> Extent {
     Extent { len: meta.nbytes(), ..extent }
 }
 
-fn constant<'a>(constants: &'a [FreeableBuffer], index: usize, meta: &TensorMeta) -> Result<&'a [u8]> {
+fn constant<'a>(constants: &'a [ConstantBytes], index: usize, meta: &TensorMeta) -> Result<&'a [u8]> {
     let bytes: &[u8] = &constants[index];
     bytes
         .get(..meta.nbytes())
@@ -215,7 +215,7 @@ type Temps<'a> = SmallVec<[(Id, ScratchBuffer<'a, u8>); 1]>;
 
 struct Binder<'a> {
     values: &'a [Value],
-    constants: &'a [FreeableBuffer],
+    constants: &'a [ConstantBytes],
     shadows: &'a [(Id, TensorMeta)],
     /// What the outs occupy.
     extents: &'a [Extent],

@@ -6,6 +6,7 @@
 //! bytes ([`DefUse::is_foldable`]).
 
 use crate::FreeableBuffer;
+use crate::constants::ConstantBytes;
 use crate::method::Method;
 use crate::prepare::known;
 use crate::raise::{DefUse, Position, writes_only_its_outs};
@@ -27,7 +28,7 @@ const BASE_BUDGET: usize = 256 << 20;
 
 /// Folds what can be folded, outside regions. `def_use` learns what became constant.
 pub(crate) fn fold(method: &mut Method, def_use: &mut DefUse) {
-    let constants: usize = method.state.constants.iter().map(|c| c.len()).sum();
+    let constants: usize = method.state.constants.iter().map(ConstantBytes::size).sum();
     let mut budget = constants.saturating_mul(GROWTH).saturating_add(BASE_BUDGET);
     for chain in 0..method.chains.len() {
         let mut next = 0;
@@ -43,9 +44,12 @@ pub(crate) fn fold(method: &mut Method, def_use: &mut DefUse) {
                 continue;
             }
             let Some(results) = compute(method, call, def_use, budget) else { continue };
-            budget -= results.iter().map(|(_, _, bytes)| bytes.len()).sum::<usize>();
+            let bytes = results.iter().map(|(_, _, bytes)| bytes.len()).sum::<usize>();
+            let Ok(held) = method.packs.budget().take("its constants", bytes) else { continue };
+            method.held.push(held);
+            budget -= bytes;
             for (id, meta, bytes) in results {
-                method.state.constants.push(FreeableBuffer::read(bytes));
+                method.state.constants.push(ConstantBytes::here(FreeableBuffer::read(bytes)));
                 let storage = Storage::Constant(method.state.constants.len() - 1);
                 if let Some(t) = method.state.values[id].tensor_mut() {
                     (t.meta, t.storage, t.home) = (meta, storage, storage);

@@ -55,6 +55,15 @@ impl FreeableBuffer {
         Some(Self { owner: self.owner.clone(), range: start + range.start..start + range.end })
     }
 
+    /// Whether the bytes take memory of their own: not those of a map, nor those that somebody else holds anyway.
+    pub(crate) fn takes_memory(&self) -> bool {
+        match &self.owner {
+            Owner::Read(_) => true,
+            Owner::Part(whole) => whole.takes_memory(),
+            Owner::Freed | Owner::Mapped(_) | Owner::Shared(_) => false,
+        }
+    }
+
     /// Lets the bytes go. The buffer is empty from now on.
     pub fn free(&mut self) {
         *self = Self::default();

@@ -15,6 +15,7 @@
 mod backend;
 mod call;
 mod checkpoint;
+mod constants;
 mod error;
 mod execute;
 mod fold;

@@ -16,9 +16,9 @@ pub struct Limits {
     /// How long one execution of a method may take; it ends with an error then, between two steps or in the
     /// middle of a long one. Not bounded by default.
     pub time: Option<Duration>,
-    /// Bytes that a method may hold: its arenas, and the weights and payloads that are read into memory for
-    /// it. By default what [`free_memory`] gives. Mapped weights do not count, nor does what is made of
-    /// weights when they are packed, which takes about as much as they do.
+    /// Bytes that a method and its forks may hold together: arenas, the weights and payloads that are read into
+    /// memory, what weights are packed to, and the workspaces of fused regions. By default what [`free_memory`]
+    /// gives. Mapped weights do not count. Where packing would go over it, instructions run as they stand.
     pub memory: u64,
     /// Bytes of all memory arenas of a method, tensors without a place in the plan counted in. At most 64 GiB,
     /// and what is free.
@@ -100,6 +100,19 @@ impl Limits {
             return Ok(());
         }
         Err(Error::Limit { what: what(), needed, limit: self.memory, field: "memory" })
+    }
+}
+
+/// The error for bytes that a method's budget has not left.
+pub(crate) fn over_memory(error: operator::Error) -> Error {
+    match error {
+        operator::Error::Limit { what, needed, limit } => Error::Limit {
+            what: format!("a method with {what}"),
+            needed: needed as u64,
+            limit: limit as u64,
+            field: "memory",
+        },
+        other => Error::Unsupported(other.to_string()),
     }
 }
 

@@ -4,6 +4,8 @@
 
 use crate::backend::{BackendInitContext, CompileSpec};
 use crate::call::State;
+use crate::constants::{ConstantBytes, Deferred, Source, aligned};
+use crate::limits::over_memory;
 use crate::meta::{MethodMeta, tensor_meta};
 use crate::named_data::{MergedDataMap, PteDataMap};
 use crate::step::{ArgStep, Chain, DelegateEntry, DelegateStep, KernelStep, OutStep, Step};
@@ -13,8 +15,10 @@ use crate::{
     Result, one_line,
 };
 use format::pte::{self, TensorData};
-use operator::{Generator, Kernel, Scratch};
+use operator::{Budget, Generator, Held, Kernel, Scratch};
 use std::cell::Cell;
+use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::Arc;
 use tensor::{AlignedBuffer, Arenas, Extent, TensorMeta};
 use trace::{Place, SpanKind, Tracer};
@@ -25,15 +29,14 @@ pub(crate) fn method(program: &Program, plan: usize, options: LoadOptions) -> Re
     let tracer = Tracer::from(tracer_owner.as_deref());
     let started = tracer.start();
     let meta = MethodMeta::new(program, plan);
-    let read = program.bytes_read();
     let mut loader = Loader::new(program, meta, options)?;
     loader.values()?;
+    let needed = loader.arena_bytes.saturating_add(loader.weight_bytes);
+    loader.options.limits.check_memory(|| format!("method `{}` with its weights", loader.name), needed)?;
     let delegates = loader.delegates(tracer)?;
-    let held = loader.arena_bytes.saturating_add(program.bytes_read().saturating_sub(read));
-    loader.options.limits.check_memory(|| format!("method `{}` with its weights", loader.name), held)?;
     let kernels = loader.kernels();
     let chains = loader.chains(&kernels, &delegates)?;
-    let Loader { options, state, plan: tables, name, planned_arenas, .. } = loader;
+    let Loader { options, state, plan: tables, name, planned_arenas, budget, held, .. } = loader;
     let ids = |list: &[i32]| list.iter().map(|&i| i as Id).collect::<Vec<_>>();
     let inputs = ids(&tables.inputs);
     let mut method = Method {
@@ -48,7 +51,8 @@ pub(crate) fn method(program: &Program, plan: usize, options: LoadOptions) -> Re
         delegates,
         regions: Vec::new(),
         keep_graphs: options.keep_graphs,
-        packs: graph::Packs::default(),
+        packs: graph::Packs::within(budget),
+        held,
         operators: tables.operators.iter().map(|op| op.full_name().into()).collect(),
         planned_arenas,
         scratch: Scratch::new(options.limits.scratch_bytes),
@@ -59,10 +63,11 @@ pub(crate) fn method(program: &Program, plan: usize, options: LoadOptions) -> Re
         interrupt: options.interrupt,
         limits: options.limits,
     };
-    if !options.no_prepare {
+    if options.no_prepare {
+        method.state.constants.iter().try_for_each(ConstantBytes::read)?;
+    } else {
         let started = tracer.start();
-        crate::prepare::prepare(&mut method);
-        crate::release::constants(&mut method);
+        crate::prepare::prepare(&mut method)?;
         tracer.end(started, SpanKind::Prepare, &method.name, Place::default());
     }
     tracer.end(started, SpanKind::LoadMethod, &method.name, Place::default());
@@ -79,11 +84,18 @@ struct Loader<'p> {
     planned_arenas: usize,
     /// Bytes of arenas taken so far.
     arena_bytes: u64,
+    /// Bytes of constants of the program that will be read.
+    weight_bytes: u64,
+    /// Constants that are read later, so that tensors of the same bytes share them.
+    deferred: HashMap<Range<u64>, Arc<Deferred>>,
+    budget: Budget,
+    held: Vec<Held>,
 }
 
 impl<'p> Loader<'p> {
     fn new(program: &'p Program, meta: MethodMeta<'p>, mut options: LoadOptions) -> Result<Self> {
         let given = std::mem::take(&mut options.memory);
+        let budget = Budget::new(options.limits.memory);
         let mut loader = Self {
             program,
             meta,
@@ -93,6 +105,10 @@ impl<'p> Loader<'p> {
             state: State { values: Vec::new(), arenas: Arenas::new(), constants: Vec::new() },
             planned_arenas: 0,
             arena_bytes: 0,
+            weight_bytes: 0,
+            deferred: HashMap::new(),
+            budget,
+            held: Vec::new(),
         };
         loader.planned_arenas = meta.memory_arenas().count();
         let mut given = given.into_iter();
@@ -123,7 +139,9 @@ impl<'p> Loader<'p> {
     fn allocate(&mut self, size: u64) -> Result<AlignedBuffer> {
         self.arena_bytes = self.arena_bytes.saturating_add(size);
         self.options.limits.check_memory(|| format!("method `{}`", self.name), self.arena_bytes)?;
-        let buffer = AlignedBuffer::zeroed(self.options.limits.arena(self.arena_bytes).and(usize_of(size))?)?;
+        let bytes = self.options.limits.arena(self.arena_bytes).and(usize_of(size))?;
+        self.held.push(self.budget.take("its arenas", bytes).map_err(over_memory)?);
+        let buffer = AlignedBuffer::zeroed(bytes)?;
         Tracer::from(self.options.tracer.as_deref()).allocation("arena", buffer.len());
         Ok(buffer)
     }
@@ -180,14 +198,8 @@ impl<'p> Loader<'p> {
                 from_little_endian(target, &meta);
                 Storage::Arena(extent)
             }
-            TensorData::External(key) => {
-                let bytes = external(self, key)?;
-                self.push_constant(bytes, &meta)?
-            }
-            TensorData::Constant(range) => {
-                let bytes = self.program.load_constant(range)?;
-                self.push_constant(bytes, &meta)?
-            }
+            TensorData::External(key) => self.external_constant(id, key, &meta)?,
+            TensorData::Constant(range) => self.constant(range, &meta)?,
             TensorData::Unplanned => {
                 let buffer = self.allocate(meta.nbytes() as u64)?;
                 let arena = self.state.arenas.push(buffer);
@@ -203,21 +215,51 @@ impl<'p> Loader<'p> {
         })
     }
 
-    /// Adds a constant. Bytes that are misaligned for their type are copied.
-    fn push_constant(&mut self, bytes: FreeableBuffer, meta: &TensorMeta) -> Result<Storage> {
-        let misaligned = bytes.as_ptr().align_offset(meta.dtype().alignment()) != 0;
-        let bytes = if misaligned || cfg!(target_endian = "big") {
-            let mut copy = AlignedBuffer::from_slice(&bytes)?;
-            from_little_endian(&mut copy, meta);
-            FreeableBuffer::read(copy)
-        } else {
-            bytes
+    /// Adds a constant of the program. One that takes memory is read when something looks at it.
+    fn constant(&mut self, range: Range<u64>, meta: &TensorMeta) -> Result<Storage> {
+        if !self.program.loader().takes_memory() || cfg!(target_endian = "big") {
+            return self.push_bytes(self.program.load_constant(range)?, meta);
+        }
+        let deferred = match self.deferred.get(&range) {
+            Some(known) => Arc::clone(known),
+            None => {
+                self.weight_bytes = self.weight_bytes.saturating_add(meta.nbytes() as u64);
+                let source = Source::Program(self.program.clone(), range.clone());
+                let new = Arc::new(Deferred::new(source, meta, &self.budget));
+                self.deferred.insert(range, Arc::clone(&new));
+                new
+            }
         };
-        self.state.constants.push(bytes);
-        Ok(Storage::Constant(self.state.constants.len() - 1))
+        Ok(self.push_constant(ConstantBytes::deferred(deferred)))
     }
 
-    fn delegates(&self, tracer: Tracer<'_>) -> Result<Vec<DelegateEntry>> {
+    /// Adds a constant that is stored outside the program.
+    fn external_constant(&mut self, id: Id, key: &str, meta: &TensorMeta) -> Result<Storage> {
+        let data = self.options.data.clone();
+        if let Some(data) = &data
+            && (External { method: &self.name, id, meta }).check_layout(key, &**data)?
+        {
+            let source = Source::Named(Arc::clone(data), key.to_owned());
+            let deferred = Arc::new(Deferred::new(source, meta, &self.budget));
+            return Ok(self.push_constant(ConstantBytes::deferred(deferred)));
+        }
+        self.push_bytes(external_bytes(&self.name, id, key, meta, data.as_deref())?, meta)
+    }
+
+    fn push_bytes(&mut self, bytes: FreeableBuffer, meta: &TensorMeta) -> Result<Storage> {
+        let bytes = aligned(bytes, meta)?;
+        if bytes.takes_memory() {
+            self.held.push(self.budget.take("its constants", bytes.len()).map_err(over_memory)?);
+        }
+        Ok(self.push_constant(ConstantBytes::here(bytes)))
+    }
+
+    fn push_constant(&mut self, constant: ConstantBytes) -> Storage {
+        self.state.constants.push(constant);
+        Storage::Constant(self.state.constants.len() - 1)
+    }
+
+    fn delegates(&mut self, tracer: Tracer<'_>) -> Result<Vec<DelegateEntry>> {
         if self.plan.delegates.is_empty() {
             return Ok(Vec::new());
         }
@@ -245,6 +287,10 @@ impl<'p> Loader<'p> {
                 .get(&delegate.id)
                 .ok_or_else(|| self.error(format!("delegate {index}"), "its backend has gone"))?;
             let range = self.meta.payload_range(delegate);
+            let payload = usize_of(range.end.saturating_sub(range.start))?;
+            if self.program.loader().takes_memory() {
+                self.held.push(self.budget.take("its payloads", payload).map_err(over_memory)?);
+            }
             let processed = self.program.load_range(range, Purpose::Backend(&delegate.id))?;
             let specs: Vec<_> =
                 delegate.compile_specs.iter().map(|s| CompileSpec { key: &s.key, value: &s.value }).collect();

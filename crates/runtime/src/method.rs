@@ -7,7 +7,7 @@ use crate::step::{Chain, DelegateEntry, Step};
 use crate::value::{Id, Storage, Value};
 use crate::{Limits, Result};
 use format::pte::TensorData;
-use operator::{EValue, Generator, Isa, Scratch, Tag};
+use operator::{EValue, Generator, Held, Isa, Scratch, Tag};
 use pool::{Interrupt, Pool};
 use std::sync::Arc;
 use tensor::{AlignedBuffer, Tensor, TensorView, TensorViewMut};
@@ -45,6 +45,8 @@ pub struct Method {
     pub(crate) keep_graphs: bool,
     /// Weights that dynamic regions and prepared calls share.
     pub(crate) packs: graph::Packs,
+    /// The memory that arenas and constants are counted as.
+    pub(crate) held: Vec<Held>,
     pub(crate) operators: Vec<Box<str>>,
     pub(crate) inputs: Vec<Id>,
     pub(crate) outputs: Vec<Id>,
@@ -293,7 +295,9 @@ impl Method {
 
     /// A named tensor of the method.
     pub fn attribute(&self, name: &str) -> Option<TensorView<'_>> {
-        self.attributes().find(|(n, _)| *n == name).map(|(_, view)| view)
+        let is_named = |v: &Value| v.tensor().is_some_and(|t| t.name.as_deref() == Some(name));
+        let id = self.state.values.iter().position(is_named)?;
+        self.state.view(id).ok()
     }
 
     /// Overwrites a named mutable tensor.
@@ -363,6 +367,11 @@ impl Method {
         std::mem::swap(&mut self.interrupt, &mut new.interrupt);
         *self = new;
         Ok(())
+    }
+
+    /// Bytes that this method and its forks hold now, as [`Limits::memory`] counts them.
+    pub fn memory(&self) -> u64 {
+        self.packs.budget().held()
     }
 
     /// Seeds the generator of random operators.

@@ -1,13 +1,15 @@
 //! Preparing kernels: each call whose constant arguments are known is offered to its kernel once.
 
 use crate::call::State;
+use crate::constants::ConstantBytes;
 use crate::fold::fold;
 use crate::method::Method;
 use crate::raise::DefUse;
 use crate::region::{self, Region};
+use crate::release;
 use crate::step::{ArgStep, DelegateEntry, KernelStep, OutStep, Step};
 use crate::value::{Id, Storage, Value};
-use graph::{Constant, Packs};
+use graph::Packs;
 use operator::{Arg, Args, Isa};
 use smallvec::SmallVec;
 use std::sync::Arc;
@@ -16,9 +18,13 @@ use tensor::TensorView;
 /// Lowers what can be lowered as regions, computes what is constant, and lets every kernel prepare its other
 /// calls. A call that its kernel cannot prepare, for whatever reason, runs as it stands, and tells then what
 /// is wrong with it.
-pub(crate) fn prepare(method: &mut Method) {
+///
+/// Constants that only lowered regions look at are read when they are packed, and let go then; what is needed beside
+/// is read between.
+pub(crate) fn prepare(method: &mut Method) -> crate::Result<()> {
     let mut def_use = DefUse::of(method);
     region::lower_fixed(method, &def_use);
+    release::read_needed(method)?;
     fold(method, &mut def_use);
     let def_use = Arc::new(def_use);
     region::find_dynamic(method, &def_use);
@@ -44,6 +50,11 @@ pub(crate) fn prepare(method: &mut Method) {
             call.prepared = prepared.map(Arc::from);
         }
     }
+    release::unneeded(method);
+    match method.state.constants.iter().find_map(ConstantBytes::take_failure) {
+        Some(failure) => Err(failure),
+        None => Ok(()),
+    }
 }
 
 fn prepare_call(
@@ -66,7 +77,7 @@ fn prepare_call(
         .collect();
     let constant = |position: usize| match call.args.get(position) {
         Some(ArgStep::Value(id)) => match state.values[*id].tensor()?.home {
-            Storage::Constant(index) => Some(Constant::Shared(Arc::new(state.constants[index].clone()))),
+            Storage::Constant(index) => Some(state.constants[index].to_graph()),
             _ => None,
         },
         _ => None,

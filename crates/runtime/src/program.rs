@@ -241,11 +241,6 @@ impl Program {
         self.0.loader.load(range.start, len, purpose)
     }
 
-    /// Bytes that were read into memory so far.
-    pub(crate) fn bytes_read(&self) -> u64 {
-        if self.0.loader.takes_memory() { self.0.loader.bytes_loaded() } else { 0 }
-    }
-
     /// The bytes of a constant. Those of the constant segment are read once for all who hold them.
     pub(crate) fn load_constant(&self, range: Range<u64>) -> Result<FreeableBuffer> {
         let Some(segment) = self.0.program.constant_segment() else {

@@ -1,6 +1,7 @@
 //! Weights go once they are packed: what only lowered regions have read is not kept beside what they made of it.
 
-use crate::freeable::FreeableBuffer;
+use crate::Result;
+use crate::constants::ConstantBytes;
 use crate::method::Method;
 use crate::raise::tensors_of;
 use crate::region::Region;
@@ -8,67 +9,97 @@ use crate::step::{ArgStep, OutStep, Step};
 use crate::value::{Id, Storage};
 use std::collections::HashSet;
 
-/// Lets go of the constants of a method that nothing will read: neither a step that runs as it is written, nor an
-/// argument of a region, nor somebody who asks for an output or for a tensor by its name. Delegates go that nothing
-/// calls, since regions compute what they do.
-pub(crate) fn constants(method: &mut Method) {
-    let mut read: HashSet<Id> = method.inputs.iter().chain(&method.outputs).copied().collect();
-    // A region that is lowered when it meets new sizes may ask how a constant was computed, wherever that was.
-    let is_lowered_later = method.regions.iter().any(|region| matches!(region, Region::Dynamic(_)));
-    let mut called = vec![false; method.delegates.len()];
-    for chain in &method.chains {
-        let mut next = 0;
-        while let Some(step) = chain.steps.get(next) {
-            next += 1;
-            match step {
-                Step::Kernel(call) | Step::Folded(call) => add(&mut read, &call.args, &call.outs),
-                Step::Delegate(call) => {
-                    called[call.delegate] = true;
-                    add(&mut read, &call.args, &call.outs);
-                }
-                Step::Move { from, to } => read.extend([*from, *to]),
-                Step::JumpFalse { condition, .. } => _ = read.insert(*condition),
-                Step::Free(_) => {}
-                Step::Region(region) => match &method.regions[region.region] {
-                    // Its instructions are never run by themselves.
-                    Region::Fixed(lowered) => {
-                        add(&mut read, &lowered.args, &lowered.outs);
-                        let within = &chain.steps[next..region.next];
-                        within.iter().filter(|_| is_lowered_later).for_each(|step| {
-                            if let Step::Folded(call) = step {
-                                add(&mut read, &call.args, &call.outs);
-                            }
-                        });
-                        next = region.next;
-                    }
-                    Region::Dynamic(_) => {
-                        if let Step::Delegate(call) = &*region.first {
-                            called[call.delegate] = true;
-                        }
-                        let (args, outs) = region.first.operands();
-                        add(&mut read, args, outs);
-                    }
-                },
-            }
-        }
+/// Reads the constants that are needed beside lowered regions. Fails, too, if lowering has looked at one that could
+/// not be read.
+pub(crate) fn read_needed(method: &mut Method) -> Result<()> {
+    let needed = Needed::of(method).constants;
+    let constants = &method.state.constants;
+    if let Some(failure) = constants.iter().find_map(ConstantBytes::take_failure) {
+        return Err(failure);
     }
-    for (delegate, _) in method.delegates.iter_mut().zip(called).filter(|(_, called)| !called) {
+    constants.iter().zip(needed).filter(|(_, needed)| *needed).try_for_each(|(constant, _)| constant.read())
+}
+
+/// Lets go of the constants of a method that nothing will read, and of delegates that nothing calls, since regions
+/// compute what they do. A constant that is asked for by its name all the same is read again.
+pub(crate) fn unneeded(method: &mut Method) {
+    let Needed { constants, delegates } = Needed::of(method);
+    for (delegate, _) in method.delegates.iter_mut().zip(delegates).filter(|(_, called)| !called) {
         delegate.release();
     }
-    let state = &mut method.state;
-    let mut kept: HashSet<Id> = read.iter().flat_map(|&id| tensors_of(state, id)).collect();
-    let named = |id: &Id| state.values[*id].tensor().is_some_and(|t| t.name.is_some());
-    kept.extend((0..state.values.len()).filter(named));
-    let mut needed = vec![false; state.constants.len()];
-    for tensor in kept.iter().filter_map(|&id| state.values[id].tensor()) {
-        for storage in [tensor.storage, tensor.home] {
-            if let Storage::Constant(index) = storage {
-                needed[index] = true;
+    let all = method.state.constants.iter_mut();
+    all.zip(constants).filter(|(_, needed)| !needed).for_each(|(constant, _)| constant.release());
+}
+
+/// What a prepared method still needs.
+struct Needed {
+    /// Constants that something will read: a step that runs as it is written, an argument of a region, or somebody
+    /// who asks for an output or, if it cannot be read again, for a tensor by its name.
+    constants: Vec<bool>,
+    /// Delegates that are called.
+    delegates: Vec<bool>,
+}
+
+impl Needed {
+    fn of(method: &Method) -> Self {
+        let mut read: HashSet<Id> = method.inputs.iter().chain(&method.outputs).copied().collect();
+        // A region that is lowered when it meets new sizes may ask how a constant was computed, wherever that was.
+        let is_lowered_later = method.regions.iter().any(|region| matches!(region, Region::Dynamic(_)));
+        let mut called = vec![false; method.delegates.len()];
+        for chain in &method.chains {
+            let mut next = 0;
+            while let Some(step) = chain.steps.get(next) {
+                next += 1;
+                match step {
+                    Step::Kernel(call) | Step::Folded(call) => add(&mut read, &call.args, &call.outs),
+                    Step::Delegate(call) => {
+                        called[call.delegate] = true;
+                        add(&mut read, &call.args, &call.outs);
+                    }
+                    Step::Move { from, to } => read.extend([*from, *to]),
+                    Step::JumpFalse { condition, .. } => _ = read.insert(*condition),
+                    Step::Free(_) => {}
+                    Step::Region(region) => match &method.regions[region.region] {
+                        // Its instructions are never run by themselves.
+                        Region::Fixed(lowered) => {
+                            add(&mut read, &lowered.args, &lowered.outs);
+                            let within = &chain.steps[next..region.next];
+                            within.iter().filter(|_| is_lowered_later).for_each(|step| {
+                                if let Step::Folded(call) = step {
+                                    add(&mut read, &call.args, &call.outs);
+                                }
+                            });
+                            next = region.next;
+                        }
+                        Region::Dynamic(_) => {
+                            if let Step::Delegate(call) = &*region.first {
+                                called[call.delegate] = true;
+                            }
+                            let (args, outs) = region.first.operands();
+                            add(&mut read, args, outs);
+                        }
+                    },
+                }
             }
         }
-    }
-    for (constant, _) in state.constants.iter_mut().zip(needed).filter(|(_, needed)| !needed) {
-        *constant = FreeableBuffer::default();
+        let state = &method.state;
+        let mut kept: HashSet<Id> = read.iter().flat_map(|&id| tensors_of(state, id)).collect();
+        let is_asked_for = |id: &Id| {
+            state.values[*id].tensor().is_some_and(|t| match t.home {
+                Storage::Constant(index) => t.name.is_some() && !state.constants[index].is_read_again(),
+                _ => false,
+            })
+        };
+        kept.extend((0..state.values.len()).filter(is_asked_for));
+        let mut needed = vec![false; state.constants.len()];
+        for tensor in kept.iter().filter_map(|&id| state.values[id].tensor()) {
+            for storage in [tensor.storage, tensor.home] {
+                if let Storage::Constant(index) = storage {
+                    needed[index] = true;
+                }
+            }
+        }
+        Self { constants: needed, delegates: called }
     }
 }
 

@@ -1,6 +1,7 @@
 //! Executing one loaded method from several threads at a time.
 
 use crate::call::State;
+use crate::limits::over_memory;
 use crate::method::Method;
 use crate::region::Region;
 use crate::{Error, Result};
@@ -24,6 +25,8 @@ impl Method {
                 ))
             })
         });
+        let arenas = &self.state.arenas;
+        let arenas = (0..arenas.len()).filter_map(|i| arenas.arena(i)).map(|arena| arena.len()).sum();
         Ok(Method {
             program: self.program.clone(),
             plan: self.plan,
@@ -34,6 +37,7 @@ impl Method {
             regions: self.regions.iter().map(Region::fork).collect::<Result<_>>()?,
             keep_graphs: self.keep_graphs,
             packs: self.packs.clone(),
+            held: vec![self.packs.budget().take("its arenas", arenas).map_err(over_memory)?],
             operators: self.operators.clone(),
             inputs: self.inputs.clone(),
             outputs: self.outputs.clone(),

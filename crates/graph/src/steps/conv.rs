@@ -4,6 +4,7 @@ use super::{Step, Writes, only, residual};
 use crate::graph::Kind;
 use crate::layouts::Lies;
 use crate::operation::{Fused, Images, Lowered, Lowering, Operation};
+use crate::packs::Packed;
 use kernels::compute::{Activation, Conv, ConvEpilogue, ConvFrame, ConvParams, Layout, Tail};
 use operator::{KernelContext, Result};
 use std::fmt;
@@ -121,7 +122,7 @@ pub(crate) fn frame(x: &TensorMeta, out: &TensorMeta, space: usize) -> ConvFrame
 
 /// A convolution, its weights packed. It reads the image and, where it is there, the residual.
 pub(crate) struct ConvStep {
-    conv: Arc<Conv>,
+    conv: Arc<Packed<Conv>>,
     frame: ConvFrame,
     bias: Option<Vec<f32>>,
     spec: Convolution,

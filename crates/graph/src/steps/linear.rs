@@ -4,7 +4,7 @@ use super::conv::epilogue;
 use super::{Step, Writes, only, residual};
 use crate::graph::Kind;
 use crate::operation::{Fused, Lowered, Lowering, Operation};
-use crate::packs::MatrixForm;
+use crate::packs::{MatrixForm, Packed};
 use kernels::compute::{Activation, Bias, Epilogue, Isa, MatMut, MatRef, PackedB, gemm};
 use operator::{Error, KernelContext, Result};
 use std::fmt;
@@ -63,7 +63,7 @@ impl Operation for Linear {
 
 /// A product with weights, which are packed. It reads the rows and, where it is there, the residual.
 struct LinearStep {
-    weights: Arc<PackedB>,
+    weights: Arc<Packed<PackedB>>,
     bias: Option<Vec<f32>>,
     spec: Linear,
     isa: Isa,
@@ -87,7 +87,7 @@ impl Step for LinearStep {
             activation: self.spec.activation,
             ..Epilogue::NONE
         };
-        gemm(ctx.pool(), self.isa, MatRef::new(x, m, k), &*self.weights, MatMut::new(out, m, n), &epilogue);
+        gemm(ctx.pool(), self.isa, MatRef::new(x, m, k), &**self.weights, MatMut::new(out, m, n), &epilogue);
         Ok(())
     }
 }

@@ -5,7 +5,7 @@ use crate::call::State;
 use crate::raise::{DefId, DefUse, Position, number_of, writes_only_its_outs};
 use crate::step::{ArgStep, Chain, DelegateEntry, DelegateStep, KernelStep, OutStep, Step};
 use crate::value::{Id, Storage, Value};
-use graph::{Call, CallArg, CallOut, Constant, Fused, Graph, Relayout, Reshape, ValueId};
+use graph::{Call, CallArg, CallOut, Fused, Graph, Relayout, Reshape, ValueId};
 use operator::Results;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -528,7 +528,7 @@ impl<'m> Builder<'m> {
             if let Some(&known) = self.constants.get(&id) {
                 return Some(known);
             }
-            let bytes = Constant::Shared(Arc::new(self.state.constants[index].clone()));
+            let bytes = self.state.constants[index].to_graph();
             let meta = t.meta.clone().with_dynamism(ShapeDynamism::Static);
             let value = match self.replay_folded(id, &meta) {
                 Some(value) => {

@@ -33,6 +33,10 @@ impl DepthwiseLast {
         Ok(Self { weights: buffer })
     }
 
+    pub(super) fn bytes(&self) -> usize {
+        self.weights.len()
+    }
+
     pub(super) fn run(
         &self,
         isa: Isa,

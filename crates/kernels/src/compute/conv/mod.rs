@@ -118,6 +118,16 @@ impl Conv {
         &self.params
     }
 
+    /// Bytes that the weights take.
+    pub fn bytes(&self) -> usize {
+        match &self.form {
+            Form::Rows(rows) => rows.bytes(),
+            Form::Planes(planes) => planes.bytes(),
+            Form::DepthwiseFirst(weights) => weights.len(),
+            Form::DepthwiseLast(depthwise) => depthwise.bytes(),
+        }
+    }
+
     /// Convolves `frame.batch` images of `x` into `out`. Divided among the threads of `pool` if it is
     /// large enough.
     ///

@@ -32,6 +32,10 @@ impl PlanesConv {
         Ok(Self { weights: (0..p.groups).map(group).collect::<Result<_>>()? })
     }
 
+    pub(super) fn bytes(&self) -> usize {
+        self.weights.iter().map(PackedA::bytes).sum()
+    }
+
     pub(super) fn run(
         &self,
         isa: Isa,

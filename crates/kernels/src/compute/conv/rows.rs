@@ -92,6 +92,10 @@ impl RowsConv {
         self.output == Layout::ChannelsLast && p.groups == 1 && !p.transposed
     }
 
+    pub(super) fn bytes(&self) -> usize {
+        self.phases.iter().flat_map(|phase| &phase.weights).map(PackedB::bytes).sum()
+    }
+
     pub(super) fn run(
         &self,
         isa: Isa,

@@ -1,0 +1,182 @@
+//! Constants of a method: read when something looks at them, so that weights that are packed do not lie beside the
+//! packed ones, and read again if they are asked for when they were let go.
+
+use crate::limits::over_memory;
+use crate::{Error, FreeableBuffer, NamedDataMap, Program, Result, load::from_little_endian};
+use graph::{Bytes, Constant};
+use operator::{Budget, Held};
+use std::ops::{Deref, Range};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use tensor::{AlignedBuffer, TensorMeta};
+
+/// A constant. Clones that nobody has looked at read for themselves, from the same [`Deferred`].
+#[derive(Clone, Default)]
+pub(crate) struct ConstantBytes {
+    bytes: OnceLock<FreeableBuffer>,
+    deferred: Option<Arc<Deferred>>,
+}
+
+impl ConstantBytes {
+    /// Bytes that are there and stay.
+    pub(crate) fn here(bytes: FreeableBuffer) -> Self {
+        Self { bytes: bytes.into(), deferred: None }
+    }
+
+    /// Bytes that are read when they are looked at.
+    pub(crate) fn deferred(source: Arc<Deferred>) -> Self {
+        Self { bytes: OnceLock::new(), deferred: Some(source) }
+    }
+
+    /// The number of bytes, which are not read for it.
+    pub(crate) fn size(&self) -> usize {
+        match &self.deferred {
+            Some(deferred) => deferred.len,
+            None => self.bytes.get().map_or(0, |bytes| bytes.len()),
+        }
+    }
+
+    /// Whether bytes that were let go can be had again.
+    pub(crate) fn is_read_again(&self) -> bool {
+        self.deferred.is_some()
+    }
+
+    /// Reads the bytes now.
+    pub(crate) fn read(&self) -> Result<()> {
+        if let Some(deferred) = &self.deferred
+            && self.bytes.get().is_none()
+        {
+            let _ = self.bytes.set(deferred.read()?);
+        }
+        Ok(())
+    }
+
+    /// Lets the bytes go, until somebody looks at them.
+    pub(crate) fn release(&mut self) {
+        self.bytes = match self.deferred {
+            Some(_) => OnceLock::new(),
+            None => FreeableBuffer::default().into(),
+        };
+    }
+
+    /// What went wrong when somebody looked at the bytes, if anything did.
+    pub(crate) fn take_failure(&self) -> Option<Error> {
+        lock(&self.deferred.as_ref()?.failure).take()
+    }
+
+    /// The constant for a graph.
+    pub(crate) fn to_graph(&self) -> Constant {
+        Constant::Shared(Arc::new(self.clone()))
+    }
+}
+
+impl Deref for ConstantBytes {
+    type Target = [u8];
+
+    /// None if they cannot be read: [`Self::take_failure`] says why.
+    fn deref(&self) -> &[u8] {
+        let read = || match &self.deferred {
+            Some(deferred) => deferred.read().unwrap_or_else(|e| {
+                lock(&deferred.failure).get_or_insert(e);
+                FreeableBuffer::default()
+            }),
+            None => FreeableBuffer::default(),
+        };
+        self.bytes.get_or_init(read)
+    }
+}
+
+impl Bytes for ConstantBytes {
+    fn bytes(&self) -> &[u8] {
+        self
+    }
+
+    /// What is read again may lie where another constant has lain: the deferred one stays where it is.
+    fn identity(&self) -> (usize, usize) {
+        match &self.deferred {
+            Some(deferred) => (Arc::as_ptr(deferred).addr(), deferred.len),
+            None => (self.as_ptr().addr(), self.len()),
+        }
+    }
+}
+
+/// Where a constant is read from, and its bytes for as long as somebody holds them.
+pub(crate) struct Deferred {
+    source: Source,
+    meta: TensorMeta,
+    len: usize,
+    /// What the bytes are counted in.
+    budget: Budget,
+    present: Mutex<Weak<Read>>,
+    failure: Mutex<Option<Error>>,
+}
+
+/// Where a constant is.
+pub(crate) enum Source {
+    /// Bytes of the program's file.
+    Program(Program, Range<u64>),
+    /// An entry of data outside of it.
+    Named(Arc<dyn NamedDataMap>, String),
+}
+
+/// Bytes that were read, and counted if they take memory.
+struct Read {
+    bytes: FreeableBuffer,
+    _held: Option<Held>,
+}
+
+impl AsRef<[u8]> for Read {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl Deferred {
+    /// The constant of this type and shape.
+    pub(crate) fn new(source: Source, meta: &TensorMeta, budget: &Budget) -> Self {
+        let (meta, len, budget) = (meta.clone(), meta.nbytes(), budget.clone());
+        Self { source, meta, len, budget, present: Mutex::default(), failure: Mutex::default() }
+    }
+
+    fn read(&self) -> Result<FreeableBuffer> {
+        let mut present = lock(&self.present);
+        let read = match present.upgrade() {
+            Some(read) => read,
+            None => {
+                let read = Arc::new(self.read_anew()?);
+                *present = Arc::downgrade(&read);
+                read
+            }
+        };
+        Ok(FreeableBuffer::shared(read, 0..self.len))
+    }
+
+    fn read_anew(&self) -> Result<Read> {
+        // Taken before the bytes are there, and given back if they are none of this process's own.
+        let held = self.budget.take("its constants", self.len).map_err(over_memory)?;
+        let bytes = match &self.source {
+            Source::Program(program, range) => program.load_constant(range.clone())?,
+            Source::Named(data, key) => data.data(key)?,
+        };
+        if bytes.len() < self.len {
+            return Err(tensor::Error::WrongByteCount { expected: self.len, found: bytes.len() }.into());
+        }
+        let bytes = aligned(bytes, &self.meta)?;
+        let held = bytes.takes_memory().then_some(held);
+        Ok(Read { bytes, _held: held })
+    }
+}
+
+/// The elements of a constant as this machine has them. Bytes that are misaligned for their type are copied.
+pub(crate) fn aligned(bytes: FreeableBuffer, meta: &TensorMeta) -> Result<FreeableBuffer> {
+    let misaligned = bytes.as_ptr().align_offset(meta.dtype().alignment()) != 0;
+    if !misaligned && !cfg!(target_endian = "big") {
+        return Ok(bytes);
+    }
+    let mut copy = AlignedBuffer::from_slice(&bytes)?;
+    from_little_endian(&mut copy, meta);
+    Ok(FreeableBuffer::read(copy))
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
