@@ -377,12 +377,15 @@ fn ordinal(n: usize) -> String {
 
 /// The largest difference of two tensors; infinite where only one element is finite or a number.
 fn largest(a: &Tensor, b: &Tensor) -> Option<f64> {
-    let (a, b) = (show::numbers(a)?, show::numbers(b)?);
-    let apart = |(a, b): (&f64, &f64)| match a == b || (a.is_nan() && b.is_nan()) {
+    let row_major = |t: &Tensor| t.to_dim_order(DimOrder::contiguous(t.rank())).ok();
+    let (left, right) = (row_major(a)?, row_major(b)?);
+    let (a, b) = (show::numbers(&left)?, show::numbers(&right)?);
+    let apart = |a: f64, b: f64| match a == b || (a.is_nan() && b.is_nan()) {
         true => 0.0,
         false => Some((a - b).abs()).filter(|d| !d.is_nan()).unwrap_or(f64::INFINITY),
     };
-    (a.len() == b.len()).then(|| a.iter().zip(&b).map(apart).fold(0.0, f64::max))
+    let elements = 0..left.numel();
+    (left.numel() == right.numel()).then(|| elements.map(|i| apart(a(i), b(i))).fold(0.0, f64::max))
 }
 
 impl Divergence {

@@ -167,15 +167,22 @@ impl Parts<'_> {
         let dtype = ScalarType::from_i8(layout.scalar_type)?;
         let meta = TensorMeta::new(dtype, &sizes, DimOrder::new(&layout.dim_order)?)?;
         let (loader, range) = (Arc::clone(loader), bytes.clone());
-        let make = move || -> Result<Vec<u8>> {
-            let mut data = loader.load(range.start, range.end - range.start, Purpose::Constant)?.to_vec();
-            npy::swap_on_big_endian(meta.dtype(), &mut data);
-            npy::to_bytes(&Tensor::from_bytes(meta.clone(), &data)?)
+        let make = move || -> Result<npy::File> {
+            let (expected, found) = (meta.nbytes(), range.end.saturating_sub(range.start));
+            if expected as u64 != found {
+                let found = usize::try_from(found).unwrap_or(usize::MAX);
+                return Err(tensor::Error::WrongByteCount { expected, found }.into());
+            }
+            let mut tensor = Tensor::zeros(meta.clone())?;
+            let mut view = tensor.view_mut();
+            loader.load_into(range.start, view.bytes_mut(), Purpose::Constant)?;
+            npy::swap_on_big_endian(meta.dtype(), view.bytes_mut());
+            npy::File::new(&tensor)
         };
         let len = bytes.end - bytes.start;
         let output = Output::stream(len, self.progress, move |out| {
             let file = make().map_err(|e| std::io::Error::other(crate::one_line(&e)))?;
-            Ok(out.write_all(&file)?)
+            Ok(file.write_to(out)?)
         });
         let path = self.path("constants", stem, "npy");
         self.all.push(Part { path, what, name: name.map(str::to_owned), bytes, output });

@@ -21,6 +21,7 @@ pub mod extract;
 pub mod file;
 pub mod input;
 pub mod inspect;
+pub mod json;
 mod kind;
 pub mod merge;
 pub mod npy;

@@ -4,7 +4,7 @@
 //! with `descr`, `fortran_order` and `shape`), and the elements.
 
 use crate::{Error, Result, stream};
-use std::io::Read;
+use std::io::{self, Read, Write};
 use std::path::Path;
 use tensor::{DimOrder, ScalarType, Tensor, TensorMeta};
 
@@ -131,48 +131,75 @@ pub fn parse(bytes: &[u8]) -> Result<Tensor, String> {
     Array::open(bytes)?.read()
 }
 
-/// Writes a tensor in row-major order as the bytes of a `.npy` file.
+/// A tensor in row-major order as a `.npy` file, to be written.
 ///
 /// float16 and wider have their NumPy types. bfloat16 is widened to float32, exactly; types that
 /// NumPy lacks (quantized, bits, float8) are written as the bytes they are made of.
-pub fn to_bytes(tensor: &Tensor) -> Result<Vec<u8>> {
-    let tensor = tensor.to_dim_order(DimOrder::contiguous(tensor.rank()))?;
-    let widened;
-    let (descr, mut sizes, data) = match TYPES.iter().find(|(_, t)| *t == tensor.dtype()) {
-        Some((descr, _)) => (*descr, tensor.sizes().to_vec(), tensor.bytes()),
-        None if tensor.dtype() == ScalarType::BFloat16 => {
-            widened = tensor.as_slice::<tensor::bf16>()?.iter().map(|v| v.to_f32()).collect::<Vec<_>>();
-            ("f4", tensor.sizes().to_vec(), bytemuck::cast_slice(&widened))
+pub struct File {
+    header: Vec<u8>,
+    tensor: Tensor,
+}
+
+/// Elements that are widened at a time.
+const PIECE: usize = 4096;
+
+impl File {
+    /// The file of a tensor.
+    pub fn new(tensor: &Tensor) -> Result<Self> {
+        let tensor = tensor.to_dim_order(DimOrder::contiguous(tensor.rank()))?;
+        let mut sizes = tensor.sizes().to_vec();
+        let descr = match TYPES.iter().find(|(_, t)| *t == tensor.dtype()) {
+            Some((descr, _)) => *descr,
+            None if tensor.dtype() == ScalarType::BFloat16 => "f4",
+            None => "u1",
+        };
+        if descr == "u1" && tensor.dtype().size() > 1 {
+            sizes.push(tensor.dtype().size());
         }
-        None => ("u1", tensor.sizes().to_vec(), tensor.bytes()),
-    };
-    if descr == "u1" && tensor.dtype().size() > 1 {
-        sizes.push(tensor.dtype().size());
+        Ok(Self { header: header(descr, &sizes), tensor })
     }
+
+    /// Bytes of the file.
+    pub fn bytes(&self) -> u64 {
+        let wide = if self.tensor.dtype() == ScalarType::BFloat16 { 2 } else { 1 };
+        self.header.len() as u64 + wide * self.tensor.nbytes() as u64
+    }
+
+    /// Writes the file.
+    pub fn write_to(&self, out: &mut dyn Write) -> io::Result<()> {
+        out.write_all(&self.header)?;
+        let Ok(halves) = self.tensor.as_slice::<tensor::bf16>() else {
+            return out.write_all(self.tensor.bytes());
+        };
+        let mut wide = [0f32; PIECE];
+        for piece in halves.chunks(PIECE) {
+            let wide = &mut wide[..piece.len()];
+            wide.iter_mut().zip(piece).for_each(|(wide, half)| *wide = half.to_f32());
+            out.write_all(bytemuck::cast_slice(wide))?;
+        }
+        Ok(())
+    }
+}
+
+/// All before the elements.
+fn header(descr: &str, sizes: &[usize]) -> Vec<u8> {
     let order = match (descr.ends_with('1'), cfg!(target_endian = "big")) {
         (true, _) => '|',
         (false, false) => '<',
         (false, true) => '>',
     };
     let shape = sizes.iter().map(|d| format!("{d},")).collect::<Vec<_>>().join(" ");
-    let mut header = format!("{{'descr': '{order}{descr}', 'fortran_order': False, 'shape': ({shape}), }}");
-    let unpadded = MAGIC.len() + 4 + header.len() + 1;
-    header.extend(std::iter::repeat_n(' ', unpadded.next_multiple_of(64) - unpadded));
-    header.push('\n');
-
-    let mut out = Vec::with_capacity(MAGIC.len() + 4 + header.len() + data.len());
-    out.extend_from_slice(MAGIC);
-    out.extend_from_slice(&[1, 0]);
-    out.extend_from_slice(&(header.len() as u16).to_le_bytes());
-    out.extend_from_slice(header.as_bytes());
-    out.extend_from_slice(data);
-    Ok(out)
+    let mut text = format!("{{'descr': '{order}{descr}', 'fortran_order': False, 'shape': ({shape}), }}");
+    let unpadded = MAGIC.len() + 4 + text.len() + 1;
+    text.extend(std::iter::repeat_n(' ', unpadded.next_multiple_of(64) - unpadded));
+    text.push('\n');
+    [MAGIC, &[1, 0], &(text.len() as u16).to_le_bytes(), text.as_bytes()].concat()
 }
 
-/// Writes a tensor as a `.npy` file, as [`to_bytes`] does.
+/// Writes a tensor as a `.npy` file.
 pub fn write(path: &Path, tensor: &Tensor) -> Result<()> {
-    let bytes = to_bytes(tensor)?;
-    runtime::replace_file(path, |out| out.write_all(&bytes).map_err(Error::write(path)))
+    let file = File::new(tensor)?;
+    runtime::replace_file(path, |out| file.write_to(out).map_err(Error::write(path)))
 }
 
 /// What follows `'name':` in the header.
@@ -210,6 +237,13 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
     use tensor::{bf16, f16};
+
+    fn to_bytes(tensor: &Tensor) -> Vec<u8> {
+        let (file, mut bytes) = (File::new(tensor).unwrap(), Vec::new());
+        file.write_to(&mut bytes).unwrap();
+        assert_eq!(bytes.len() as u64, file.bytes());
+        bytes
+    }
 
     #[test]
     fn reads_what_numpy_writes() {
@@ -252,7 +286,7 @@ mod tests {
     #[test]
     fn bfloat16_is_widened() {
         let t = Tensor::from_slice(&[2], &[bf16::from_f32(1.5), bf16::from_f32(-2.0)]).unwrap();
-        let back = parse(&to_bytes(&t).unwrap()).unwrap();
+        let back = parse(&to_bytes(&t)).unwrap();
         assert_eq!(back.as_slice::<f32>().unwrap(), [1.5, -2.0]);
     }
 
@@ -262,7 +296,7 @@ mod tests {
             let n: usize = sizes.iter().product();
             let halves: Vec<f16> = (0..n).map(|i| f16::from_bits((seed as usize + i) as u16 & 0x7bff)).collect();
             let t = Tensor::from_slice(&sizes, &halves).unwrap();
-            let file = to_bytes(&t).unwrap();
+            let file = to_bytes(&t);
             prop_assert_eq!(file.len() % 64, (n * 2) % 64);
             let back = parse(&file).unwrap();
             prop_assert_eq!(&**back.sizes(), &sizes[..]);

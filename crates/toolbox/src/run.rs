@@ -10,6 +10,8 @@ use runtime::{
     PtdDataMap, ValueMeta,
 };
 use serde::Serialize;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -275,36 +277,100 @@ fn default_text(declared: &ValueMeta) -> String {
 }
 
 /// One of the largest elements of a row.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Ranked {
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Ranked<'l> {
     /// Its position in the row.
     pub index: usize,
     /// Its value.
     pub value: f64,
     /// The label of that position, if there are labels.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub label: Option<String>,
+    pub label: Option<&'l str>,
 }
 
-/// The `k` largest elements along the last dimension, for every row; NaN counts as the smallest.
-pub fn top_k(tensor: &Tensor, k: usize, labels: &[String]) -> Result<Vec<Vec<Ranked>>> {
+/// The largest elements of each row.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Top<'l> {
+    ranked: Vec<Ranked<'l>>,
+    /// Elements of a row.
+    each: usize,
+}
+
+impl<'l> Top<'l> {
+    /// The rows, each from its largest element on.
+    pub fn rows(&self) -> impl ExactSizeIterator<Item = &[Ranked<'l>]> {
+        self.ranked.chunks(self.each)
+    }
+}
+
+impl Serialize for Top<'_> {
+    fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_seq(self.rows())
+    }
+}
+
+/// The `k` largest elements along the last dimension, for every row; NaN counts as the smallest, and of equal ones
+/// the first comes first.
+pub fn top_k<'l>(tensor: &Tensor, k: usize, labels: &'l [String]) -> Result<Top<'l>> {
     let tensor = tensor.to_dim_order(DimOrder::contiguous(tensor.rank()))?;
-    let values = show::numbers(&tensor)
+    let value = show::numbers(&tensor)
         .ok_or_else(|| Error::input(format!("the elements of a {} have no order", tensor.meta())))?;
     let width = tensor.sizes().last().copied().unwrap_or(1).max(1);
     if !labels.is_empty() && labels.len() != width {
         return Err(Error::input(format!("there are {} labels for {width} classes", labels.len())));
     }
-    let rank = |row: &[f64]| {
-        let mut order: Vec<usize> = (0..row.len()).collect();
-        let key = |i: &usize| if row[*i].is_nan() { f64::NEG_INFINITY } else { row[*i] };
-        order.sort_by(|a, b| key(b).total_cmp(&key(a)).then(a.cmp(b)));
-        order.truncate(k);
-        let ranked = |index| Ranked { index, value: row[index], label: labels.get(index).cloned() };
-        order.into_iter().map(ranked).collect()
-    };
-    Ok(values.chunks(width).map(rank).collect())
+    let each = k.clamp(1, width);
+    let out_of_memory = |n: usize| tensor::Error::OutOfMemory(n.saturating_mul(size_of::<Ranked<'_>>()));
+    let (mut ranked, mut heap) = (Vec::new(), BinaryHeap::new());
+    let all = tensor.numel() / width * each;
+    ranked.try_reserve_exact(all).map_err(|_| out_of_memory(all))?;
+    heap.try_reserve_exact(each + 1).map_err(|_| out_of_memory(each))?;
+    for row in 0..tensor.numel() / width {
+        for index in 0..width {
+            let value = value(row * width + index);
+            // The least of those that are kept is on top.
+            heap.push(Reverse(Order(value, Reverse(index))));
+            if heap.len() > each {
+                heap.pop();
+            }
+        }
+        let start = ranked.len();
+        while let Some(Reverse(Order(value, Reverse(index)))) = heap.pop() {
+            ranked.push(Ranked { index, value, label: labels.get(index).map(String::as_str) });
+        }
+        ranked[start..].reverse();
+    }
+    Ok(Top { ranked, each })
 }
+
+/// A value and its position, in the order in which the largest elements are taken.
+struct Order(f64, Reverse<usize>);
+
+impl Order {
+    fn key(&self) -> f64 {
+        if self.0.is_nan() { f64::NEG_INFINITY } else { self.0 }
+    }
+}
+
+impl Ord for Order {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.key().total_cmp(&other.key()).then(self.1.cmp(&other.1))
+    }
+}
+
+impl PartialOrd for Order {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Order {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for Order {}
 
 /// Reads labels, a line each. Empty lines at the end do not count.
 pub fn read_labels(path: &Path) -> Result<Vec<String>> {
@@ -330,7 +396,7 @@ mod tests {
         let labels = ["a", "b", "c"].map(str::to_owned);
         let top = top_k(&t, 2, &labels).unwrap();
         let names: Vec<Vec<&str>> =
-            top.iter().map(|r| r.iter().map(|x| x.label.as_deref().unwrap()).collect()).collect();
+            top.rows().map(|r| r.iter().map(|x| x.label.unwrap()).collect()).collect();
         assert_eq!(names, [["b", "c"], ["c", "b"]]);
         assert!(top_k(&t, 2, &labels[..2]).unwrap_err().to_string().contains("2 labels for 3 classes"));
     }

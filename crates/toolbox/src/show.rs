@@ -82,12 +82,13 @@ pub fn elements(tensor: &Tensor) -> Option<Box<dyn Fn(usize) -> String + '_>> {
     })
 }
 
-/// The elements of a tensor of real numbers or booleans, in row-major order, as doubles.
-pub fn numbers(tensor: &Tensor) -> Option<Vec<f64>> {
+/// The elements of a row-major tensor of real numbers or booleans, as doubles, by their position.
+pub fn numbers(tensor: &Tensor) -> Option<Box<dyn Fn(usize) -> f64 + '_>> {
     macro_rules! each {
         ($type:ty, $convert:expr) => {{
+            let all = tensor.as_slice::<$type>().ok()?;
             let convert: fn($type) -> f64 = $convert;
-            tensor.to_vec::<$type>().ok()?.into_iter().map(convert).collect()
+            Box::new(move |i: usize| all.get(i).map_or(f64::NAN, |v| convert(*v)))
         }};
     }
     Some(match tensor.dtype() {
@@ -105,71 +106,6 @@ pub fn numbers(tensor: &Tensor) -> Option<Vec<f64>> {
         ScalarType::Double => each!(f64, f64::from),
         ScalarType::Bool => each!(Bool, |v| f64::from(u8::from(v.get()))),
         _ => return None,
-    })
-}
-
-/// A value as JSON, as conformance cases write it: numbers that are not finite are strings, the
-/// elements of a tensor stand in row-major order.
-pub fn json(value: &EValue) -> serde_json::Value {
-    use serde_json::{Value, json};
-    match value {
-        EValue::None => json!({"kind": "none"}),
-        EValue::Tensor(t) => tensor_json(t),
-        EValue::String(v) => json!({"kind": "string", "value": v}),
-        EValue::Double(v) => json!({"kind": "double", "value": number_json(*v)}),
-        EValue::Int(v) => json!({"kind": "int", "value": v}),
-        EValue::Bool(v) => json!({"kind": "bool", "value": v}),
-        EValue::ListBool(v) => json!({"kind": "list", "values": v}),
-        EValue::ListInt(v) => json!({"kind": "list", "values": v}),
-        EValue::ListDouble(v) => {
-            json!({"kind": "list", "values": v.iter().map(|v| number_json(*v)).collect::<Vec<_>>()})
-        }
-        EValue::ListTensor(v) => {
-            json!({"kind": "list", "values": v.iter().map(tensor_json).collect::<Vec<_>>()})
-        }
-        EValue::ListOptionalTensor(v) => {
-            let each = |t: &Option<Tensor>| t.as_ref().map_or(Value::Null, tensor_json);
-            json!({"kind": "list", "values": v.iter().map(each).collect::<Vec<_>>()})
-        }
-    }
-}
-
-fn number_json(v: f64) -> serde_json::Value {
-    match v {
-        _ if v.is_nan() => "nan".into(),
-        _ if v.is_infinite() => if v > 0.0 { "inf" } else { "-inf" }.into(),
-        _ => v.into(),
-    }
-}
-
-fn tensor_json(tensor: &Tensor) -> serde_json::Value {
-    use serde_json::{Value, json};
-    let row_major = tensor.to_dim_order(DimOrder::contiguous(tensor.rank()));
-    let values = row_major.ok().and_then(|t| {
-        Some(match t.dtype() {
-            ScalarType::Bool => {
-                t.as_slice::<Bool>().ok()?.iter().map(|v| v.get().into()).collect::<Vec<Value>>()
-            }
-            ScalarType::Long => t.as_slice::<i64>().ok()?.iter().map(|&v| v.into()).collect(),
-            ScalarType::UInt64 => t.as_slice::<u64>().ok()?.iter().map(|&v| v.into()).collect(),
-            dtype if dtype.is_integral() => numbers(&t)?.into_iter().map(|v| (v as i64).into()).collect(),
-            ScalarType::ComplexFloat => {
-                let all = t.as_slice::<Complex<f32>>().ok()?.iter();
-                all.map(|v| json!([number_json(v.re.into()), number_json(v.im.into())])).collect()
-            }
-            ScalarType::ComplexDouble => {
-                let all = t.as_slice::<Complex<f64>>().ok()?.iter();
-                all.map(|v| json!([number_json(v.re), number_json(v.im)])).collect()
-            }
-            _ => numbers(&t)?.into_iter().map(number_json).collect(),
-        })
-    });
-    json!({
-        "kind": "tensor",
-        "dtype": tensor.dtype().name(),
-        "shape": tensor.sizes().to_vec(),
-        "dim_order": tensor.dim_order().to_vec(),
-        "values": values,
     })
 }
 

@@ -4,12 +4,13 @@ use crate::failure::{Failure, Result};
 use crate::general::{self, GeneralOpts, exit_status};
 use clap::Args;
 use pteron::{EValue, Tensor};
-use serde_json::json;
+use serde::Serialize;
 use std::io::{self, Write};
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use toolbox::paths::Paths;
-use toolbox::run::{self, Ran, Ranked};
+use toolbox::json::Json;
+use toolbox::run::{self, Latency, Ran, Ranked, Top};
 use toolbox::{npy, show};
 
 /// Run a method of a program and show what it computes, or the functions of a BEF program
@@ -143,17 +144,22 @@ fn first_tensor(ran: &Ran) -> Result<&Tensor> {
     })
 }
 
-fn print_text(ran: &Ran, top: Option<Vec<Vec<Ranked>>>, folder: Option<&Path>) -> Result {
+/// Lines whose columns are aligned together.
+const LINES: usize = 4096;
+
+fn print_text(ran: &Ran, top: Option<Top<'_>>, folder: Option<&Path>) -> Result {
     let mut out = io::stdout().lock();
     if let Some(rows) = &top {
-        for (i, row) in rows.iter().enumerate() {
-            if rows.len() > 1 {
+        for (i, row) in rows.rows().enumerate() {
+            if rows.rows().len() > 1 {
                 writeln!(out, "row {i}")?;
             }
-            let line = |r: &Ranked| {
-                vec![r.label.clone().unwrap_or_else(|| r.index.to_string()), show::number(r.value)]
+            let line = |r: &Ranked<'_>| {
+                vec![r.label.map_or_else(|| r.index.to_string(), str::to_owned), show::number(r.value)]
             };
-            out.write_all(show::table(row.iter().map(line).collect(), "<<", 0).as_bytes())?;
+            for lines in row.chunks(LINES) {
+                out.write_all(show::table(lines.iter().map(line).collect(), "<<", 0).as_bytes())?;
+            }
         }
     }
     for (i, output) in ran.outputs.iter().enumerate() {
@@ -177,19 +183,29 @@ fn print_text(ran: &Ran, top: Option<Vec<Vec<Ranked>>>, folder: Option<&Path>) -
     Ok(())
 }
 
-fn print_json(ran: &Ran, top: Option<Vec<Vec<Ranked>>>) -> Result {
-    let mut report = json!({
-        "method": ran.method,
-        "outputs": ran.outputs.iter().map(show::json).collect::<Vec<_>>(),
-    });
-    if let Some(top) = top {
-        report["top"] = json!(top);
-    }
-    if let Some(latency) = &ran.latency {
-        report["latency"] = json!(latency);
-        report["load_ms"] = json!(ran.load.as_secs_f64() * 1e3);
-    }
-    let mut out = io::stdout().lock();
+/// What `--json` prints.
+#[derive(Serialize)]
+struct Report<'r> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    latency: Option<Latency>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    load_ms: Option<f64>,
+    method: &'r str,
+    outputs: Vec<Json<'r>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    top: Option<Top<'r>>,
+}
+
+fn print_json(ran: &Ran, top: Option<Top<'_>>) -> Result {
+    let report = Report {
+        latency: ran.latency,
+        load_ms: ran.latency.map(|_| ran.load.as_secs_f64() * 1e3),
+        method: &ran.method,
+        outputs: ran.outputs.iter().map(Json).collect(),
+        top,
+    };
+    let mut out = io::BufWriter::new(io::stdout().lock());
     serde_json::to_writer(&mut out, &report).map_err(io::Error::from)?;
-    Ok(writeln!(out)?)
+    writeln!(out)?;
+    Ok(out.flush()?)
 }

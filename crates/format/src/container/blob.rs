@@ -113,6 +113,8 @@ impl<'d> Blob<'d> {
     /// All bytes in memory. Meant for blobs known to be small.
     pub fn to_vec(&self) -> Result<Vec<u8>> {
         let mut bytes = Vec::new();
+        let len = usize::try_from(self.len).unwrap_or(usize::MAX);
+        bytes.try_reserve_exact(len).map_err(std::io::Error::from)?;
         self.copy_to(&mut bytes)?;
         Ok(bytes)
     }

@@ -74,7 +74,7 @@ struct Contents {
 ///
 /// `.safetensors` has neither blobs nor dim orders. Blobs become vectors of bytes, tensors row-major, and
 /// the file's metadata remembers which they were, for the way back. `.npz` has no metadata, and types that
-/// NumPy lacks become what [`npy::to_bytes`](crate::npy::to_bytes) makes of them. `.ptd` has no metadata.
+/// NumPy lacks become what [`npy::File`](crate::npy::File) makes of them. `.ptd` has no metadata.
 pub fn convert(
     loader: &Arc<dyn DataLoader>,
     to: Format,

@@ -62,9 +62,9 @@ pub(super) fn write(builder: Builder<'static>, progress: &Progress) -> Result<Ou
             let array = array_of(entry).map_err(|e| io::Error::other(one_line(&e)))?;
             let options = SimpleFileOptions::default()
                 .compression_method(CompressionMethod::Stored)
-                .large_file(array.len() as u64 >= u64::from(u32::MAX));
+                .large_file(array.bytes() >= u64::from(u32::MAX));
             zip.start_file(format!("{}.npy", entry.key), options).map_err(io::Error::from)?;
-            zip.write_all(&array)?;
+            array.write_to(&mut zip)?;
         }
         zip.finish().map_err(io::Error::from)?;
         Ok(())
@@ -72,14 +72,24 @@ pub(super) fn write(builder: Builder<'static>, progress: &Progress) -> Result<Ou
 }
 
 /// An entry as a `.npy` file.
-fn array_of(entry: &Entry<'_>) -> Result<Vec<u8>> {
-    let mut bytes = entry.blob.to_vec().context(|| format!("`{}`", entry.key))?;
+fn array_of(entry: &Entry<'_>) -> Result<npy::File> {
     let meta = match &entry.layout {
         Some(layout) => meta_of(layout)?,
-        None => TensorMeta::contiguous(ScalarType::Byte, &[bytes.len()])?,
+        None => {
+            let len = usize::try_from(entry.blob.len()).unwrap_or(usize::MAX);
+            TensorMeta::contiguous(ScalarType::Byte, &[len])?
+        }
     };
-    npy::swap_on_big_endian(meta.dtype(), &mut bytes);
-    npy::to_bytes(&Tensor::from_bytes(meta, &bytes)?)
+    if meta.nbytes() as u64 != entry.blob.len() {
+        let (expected, found) = (meta.nbytes(), usize::try_from(entry.blob.len()).unwrap_or(usize::MAX));
+        return Err(tensor::Error::WrongByteCount { expected, found }.into());
+    }
+    let mut tensor = Tensor::zeros(meta)?;
+    let dtype = tensor.dtype();
+    let mut view = tensor.view_mut();
+    entry.blob.copy_to(&mut &mut *view.bytes_mut()).context(|| format!("`{}`", entry.key))?;
+    npy::swap_on_big_endian(dtype, view.bytes_mut());
+    npy::File::new(&tensor)
 }
 
 /// The header of an array, whose elements are within the limit.

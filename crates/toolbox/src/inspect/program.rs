@@ -100,7 +100,7 @@ pub struct ValueReport {
     /// Whether the plan gives a tensor memory.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub planned: Option<bool>,
-    /// The value that the exporter fixed, of anything but a tensor, as [`crate::show::json`] has it.
+    /// The value that the exporter fixed, of anything but a tensor, as [`crate::json::Json`] has it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub traced: Option<serde_json::Value>,
 }
@@ -341,7 +341,7 @@ fn value(meta: &ValueMeta) -> ValueReport {
         planned: tensor.map(|t| t.planned),
         traced: match meta.tag {
             Tag::Tensor => None,
-            _ => meta.traced.as_ref().map(crate::show::json),
+            _ => meta.traced.as_ref().and_then(|v| serde_json::to_value(crate::json::Json(v)).ok()),
         },
     }
 }

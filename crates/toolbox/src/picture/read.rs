@@ -149,7 +149,7 @@ impl Preparation {
     /// The picture in the size of the input.
     fn shaped(&self, mut pixels: Pixels, place: &Place) -> Result<Pixels, String> {
         if self.resize.is_none() && self.crop.is_none() {
-            return Ok(pixels.resized(place.width, place.height));
+            return pixels.resized(place.width, place.height);
         }
         let (height, width) = match self.resize {
             None => (pixels.height, pixels.width),
@@ -165,10 +165,10 @@ impl Preparation {
             }
         };
         check_size(height, width)?;
-        pixels = pixels.resized(width, height);
+        pixels = pixels.resized(width, height)?;
         if let Some((height, width)) = self.crop {
             check_size(height, width)?;
-            pixels = pixels.centre(width, height);
+            pixels = pixels.centre(width, height)?;
         }
         match (pixels.height, pixels.width) == (place.height, place.width) {
             true => Ok(pixels),

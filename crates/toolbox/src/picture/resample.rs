@@ -15,17 +15,26 @@ pub(super) struct Pixels {
 }
 
 impl Pixels {
+    /// Room for a picture. The error is what there is no memory for.
+    fn room(width: usize, height: usize, channels: usize) -> Result<Vec<u8>, String> {
+        let bytes = width.saturating_mul(height).saturating_mul(channels);
+        let mut room = Vec::new();
+        let no_room = |_| format!("there is no memory for a picture of {height} by {width} (height by width)");
+        room.try_reserve_exact(bytes).map_err(no_room)?;
+        Ok(room)
+    }
+
     /// The picture in another size.
-    pub(super) fn resized(&self, width: usize, height: usize) -> Self {
+    pub(super) fn resized(self, width: usize, height: usize) -> Result<Self, String> {
         let across = match width == self.width {
-            true => self.clone(),
+            true => self,
             false => {
                 let steps = steps(self.width, width);
-                self.resampled(width, self.height, &steps, |x, y| (x, y * self.width), 1)
+                self.resampled(width, self.height, &steps, |x, y| (x, y * self.width), 1)?
             }
         };
         match height == across.height {
-            true => across,
+            true => Ok(across),
             false => {
                 let steps = steps(across.height, height);
                 across.resampled(width, height, &steps, |x, y| (y, x), width)
@@ -42,8 +51,8 @@ impl Pixels {
         steps: &[Step],
         place: impl Fn(usize, usize) -> (usize, usize),
         stride: usize,
-    ) -> Self {
-        let mut bytes = Vec::with_capacity(width * height * self.channels);
+    ) -> Result<Self, String> {
+        let mut bytes = Self::room(width, height, self.channels)?;
         for y in 0..height {
             for x in 0..width {
                 let (step, line) = place(x, y);
@@ -57,13 +66,14 @@ impl Pixels {
                 }
             }
         }
-        Self { width, height, channels: self.channels, bytes }
+        Ok(Self { width, height, channels: self.channels, bytes })
     }
 
     /// The middle of the picture in this size, with black around it where it is smaller.
-    pub(super) fn centre(&self, width: usize, height: usize) -> Self {
+    pub(super) fn centre(&self, width: usize, height: usize) -> Result<Self, String> {
         let (left, top) = (offset(self.width, width), offset(self.height, height));
-        let mut bytes = vec![0; width * height * self.channels];
+        let mut bytes = Self::room(width, height, self.channels)?;
+        bytes.resize(width * height * self.channels, 0);
         for y in 0..height {
             let Some(from) = y.checked_add_signed(top).filter(|&y| y < self.height) else { continue };
             for x in 0..width {
@@ -74,7 +84,7 @@ impl Pixels {
                     .copy_from_slice(&self.bytes[source..source + self.channels]);
             }
         }
-        Self { width, height, channels: self.channels, bytes }
+        Ok(Self { width, height, channels: self.channels, bytes })
     }
 }
 
@@ -119,16 +129,16 @@ mod tests {
 
     #[test]
     fn weights_are_those_of_a_triangle() {
-        assert_eq!(row(&[0, 100]).resized(4, 1).bytes, [0, 25, 75, 100]);
-        assert_eq!(row(&[7; 9]).resized(4, 3).bytes, [7; 12]);
-        assert_eq!(row(&[10, 20, 30]).resized(1, 1).bytes, [20]);
-        assert_eq!(row(&[5]).resized(3, 2).bytes, [5; 6]);
+        assert_eq!(row(&[0, 100]).resized(4, 1).unwrap().bytes, [0, 25, 75, 100]);
+        assert_eq!(row(&[7; 9]).resized(4, 3).unwrap().bytes, [7; 12]);
+        assert_eq!(row(&[10, 20, 30]).resized(1, 1).unwrap().bytes, [20]);
+        assert_eq!(row(&[5]).resized(3, 2).unwrap().bytes, [5; 6]);
     }
 
     #[test]
     fn the_middle_is_cut_or_padded() {
-        assert_eq!(row(&[1, 2, 3, 4, 5]).centre(3, 1).bytes, [2, 3, 4]);
-        assert_eq!(row(&[1, 2, 3, 4]).centre(1, 1).bytes, [3]);
-        assert_eq!(row(&[1, 2]).centre(5, 2).bytes, [0, 1, 2, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(row(&[1, 2, 3, 4, 5]).centre(3, 1).unwrap().bytes, [2, 3, 4]);
+        assert_eq!(row(&[1, 2, 3, 4]).centre(1, 1).unwrap().bytes, [3]);
+        assert_eq!(row(&[1, 2]).centre(5, 2).unwrap().bytes, [0, 1, 2, 0, 0, 0, 0, 0, 0, 0]);
     }
 }

@@ -1,0 +1,136 @@
+//! Values as JSON, as conformance cases write them: numbers that are not finite are strings, the elements of a tensor
+//! stand in row-major order. They are written element by element, so that no text or tree of a tensor is in memory.
+
+use operator::EValue;
+use serde::ser::{Error as _, Serialize, SerializeStruct, Serializer};
+use tensor::{Bool, Complex, DimOrder, ScalarType, Tensor};
+
+/// A value.
+#[derive(Debug, Clone, Copy)]
+pub struct Json<'a>(pub &'a EValue);
+
+impl Serialize for Json<'_> {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        match self.0 {
+            EValue::None => value(to, "none", None::<()>),
+            EValue::Tensor(t) => TensorJson(t).serialize(to),
+            EValue::String(v) => value(to, "string", Some(v)),
+            EValue::Double(v) => value(to, "double", Some(Number(*v))),
+            EValue::Int(v) => value(to, "int", Some(v)),
+            EValue::Bool(v) => value(to, "bool", Some(v)),
+            EValue::ListBool(v) => list(to, v.iter()),
+            EValue::ListInt(v) => list(to, v.iter()),
+            EValue::ListDouble(v) => list(to, v.iter().map(|&v| Number(v))),
+            EValue::ListTensor(v) => list(to, v.iter().map(TensorJson)),
+            EValue::ListOptionalTensor(v) => list(to, v.iter().map(|t| t.as_ref().map(TensorJson))),
+        }
+    }
+}
+
+fn value<S: Serializer>(to: S, kind: &'static str, value: Option<impl Serialize>) -> Result<S::Ok, S::Error> {
+    let mut fields = to.serialize_struct("value", 1 + usize::from(value.is_some()))?;
+    fields.serialize_field("kind", kind)?;
+    if let Some(value) = value {
+        fields.serialize_field("value", &value)?;
+    }
+    fields.end()
+}
+
+fn list<S: Serializer>(
+    to: S,
+    values: impl Iterator<Item = impl Serialize> + Clone,
+) -> Result<S::Ok, S::Error> {
+    let mut fields = to.serialize_struct("list", 2)?;
+    fields.serialize_field("kind", "list")?;
+    fields.serialize_field("values", &Sequence(values))?;
+    fields.end()
+}
+
+/// Values one after another, made as they are written.
+struct Sequence<I>(I);
+
+impl<I: Iterator<Item: Serialize> + Clone> Serialize for Sequence<I> {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_seq(self.0.clone())
+    }
+}
+
+struct Number(f64);
+
+impl Serialize for Number {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        match self.0 {
+            v if v.is_nan() => to.serialize_str("nan"),
+            v if v.is_infinite() => to.serialize_str(if v > 0.0 { "inf" } else { "-inf" }),
+            v => to.serialize_f64(v),
+        }
+    }
+}
+
+struct TensorJson<'a>(&'a Tensor);
+
+impl Serialize for TensorJson<'_> {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let tensor = self.0;
+        let row_major = tensor.to_dim_order(DimOrder::contiguous(tensor.rank())).map_err(S::Error::custom)?;
+        let mut fields = to.serialize_struct("tensor", 5)?;
+        fields.serialize_field("dim_order", &tensor.dim_order()[..])?;
+        fields.serialize_field("dtype", tensor.dtype().name())?;
+        fields.serialize_field("kind", "tensor")?;
+        fields.serialize_field("shape", &tensor.sizes()[..])?;
+        fields.serialize_field("values", &Elements(&row_major))?;
+        fields.end()
+    }
+}
+
+/// The elements of a row-major tensor; null for types that have no elements.
+struct Elements<'a>(&'a Tensor);
+
+impl Serialize for Elements<'_> {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let t = self.0;
+        let complex = |re: f64, im: f64| [Number(re), Number(im)];
+        macro_rules! each {
+            ($type:ty, $convert:expr) => {
+                match t.as_slice::<$type>() {
+                    Ok(all) => to.collect_seq(all.iter().map($convert)),
+                    Err(e) => Err(S::Error::custom(e)),
+                }
+            };
+        }
+        match t.dtype() {
+            ScalarType::Bool => each!(Bool, |v| v.get()),
+            ScalarType::Long => each!(i64, |v| *v),
+            ScalarType::UInt64 => each!(u64, |v| *v),
+            ScalarType::ComplexFloat => each!(Complex<f32>, |v| complex(v.re.into(), v.im.into())),
+            ScalarType::ComplexDouble => each!(Complex<f64>, |v| complex(v.re, v.im)),
+            dtype => match crate::show::numbers(t) {
+                Some(number) if dtype.is_integral() => {
+                    to.collect_seq((0..t.numel()).map(|i| number(i) as i64))
+                }
+                Some(number) => to.collect_seq((0..t.numel()).map(|i| Number(number(i)))),
+                None => to.serialize_none(),
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_written_one_by_one() {
+        let json = |value: EValue| serde_json::to_string(&Json(&value)).unwrap();
+        let t = Tensor::from_slice(&[1, 2, 1, 2], &[1.5f32, f32::NAN, f32::NEG_INFINITY, 2.0]).unwrap();
+        assert_eq!(
+            json(EValue::Tensor(t.to_dim_order(DimOrder::channels_last(4)).unwrap())),
+            r#"{"dim_order":[0,2,3,1],"dtype":"float32","kind":"tensor","shape":[1,2,1,2],"values":[1.5,"nan","-inf",2.0]}"#
+        );
+        let small = Tensor::from_slice(&[2], &[-1i8, 7]).unwrap();
+        assert!(json(EValue::Tensor(small)).ends_with(r#""values":[-1,7]}"#));
+        assert_eq!(json(EValue::None), r#"{"kind":"none"}"#);
+        assert_eq!(json(EValue::Double(f64::INFINITY)), r#"{"kind":"double","value":"inf"}"#);
+        assert_eq!(json(EValue::ListInt(vec![1, 2])), r#"{"kind":"list","values":[1,2]}"#);
+    }
+}
