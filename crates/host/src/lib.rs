@@ -48,6 +48,6 @@ pub use function::{Function, FunctionKind, FunctionRef, Module, Results};
 pub use kernel::{Effect, Fault, Frame, Kernel, PlainKernel, PlainResults, Reporter};
 pub use limits::Limits;
 pub use ordered::Interpreter;
-pub use registry::{KernelRegistry, NativeFunction, closest};
+pub use registry::{KernelRegistry, NativeFunction};
 pub use typed::{Attr, Cursor, IntoKernel, Outcome, Parameter, typed};
 pub use value::{Chain, FromValue, IntoValue, Object, Value};

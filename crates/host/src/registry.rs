@@ -82,54 +82,6 @@ impl KernelRegistry {
     }
 }
 
-/// The one of `names` that `name` was most likely meant to be, if one differs by little: by one letter in four.
-pub fn closest<'n>(name: &str, names: impl IntoIterator<Item = &'n str>) -> Option<&'n str> {
-    // Of longer names, there is none to compare.
-    const LONGEST: usize = 128;
-    let most = (name.len() / 4).clamp(1, 3);
-    let near = |other: &&str| {
-        !other.is_empty() && other.len() <= LONGEST && other.len().abs_diff(name.len()) <= most
-    };
-    let names = if name.len() <= LONGEST { Some(names) } else { None };
-    let distances = names.into_iter().flatten().filter(near).map(|other| (distance(name, other), other));
-    distances.filter(|(distance, _)| *distance <= most).min().map(|(_, other)| other)
-}
-
-/// How many bytes must be put in, taken out, replaced or exchanged with their neighbour to make one of the other.
-fn distance(a: &str, b: &str) -> usize {
-    let (a, b) = (a.as_bytes(), b.as_bytes());
-    let mut rows = [vec![0; b.len() + 1], (0..=b.len()).collect(), vec![0; b.len() + 1]];
-    for i in 1..=a.len() {
-        rows[2][0] = i;
-        for j in 1..=b.len() {
-            let replaced = rows[1][j - 1] + usize::from(a[i - 1] != b[j - 1]);
-            let mut least = replaced.min(rows[1][j] + 1).min(rows[2][j - 1] + 1);
-            if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
-                least = least.min(rows[0][j - 2] + 1);
-            }
-            rows[2][j] = least;
-        }
-        rows.rotate_left(1);
-    }
-    rows[1][b.len()]
-}
-
-#[cfg(all(test, not(loom)))]
-mod tests {
-    use super::{closest, distance};
-
-    #[test]
-    fn the_closest_name_differs_by_little() {
-        assert_eq!((distance("abc", "acb"), distance("abc", "abcd"), distance("", "ab")), (1, 1, 2));
-        let names = ["tfrt.add.i32", "tfrt.add.i64", "tfrt.div.i32", "f"];
-        assert_eq!(closest("tfrt.ad.i32", names), Some("tfrt.add.i32"));
-        assert_eq!(closest("tfrt.dvi.i32", names), Some("tfrt.div.i32"));
-        assert_eq!(closest("g", names), Some("f"));
-        assert_eq!(closest("something.else", names), None);
-        assert_eq!(closest(&"x".repeat(1 << 20), names), None);
-    }
-}
-
 impl fmt::Debug for KernelRegistry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "KernelRegistry({} kernels, {} native functions)", self.kernels.len(), self.natives.len())

@@ -8,6 +8,7 @@ use std::process::Command;
 /// The floor of every crate of the workspace. A crate uses crates of lower floors only.
 const FLOORS: &[(&str, u32)] = &[
     ("pteron-tensor", 0),
+    ("pteron-names", 0),
     ("pteron-trace", 0),
     ("pteron-pool", 0),
     ("pteron-format", 1),

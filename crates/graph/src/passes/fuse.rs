@@ -1,14 +1,15 @@
 //! What follows a convolution or a product and is seen by nobody else goes into it.
 
 use super::norm::scale_and_shift;
-use crate::graph::{Graph, NodeId, ValueId, argument, constant, meaning, own_producer};
+use crate::graph::{Constant, Graph, NodeId, ValueId, argument, constant, meaning, own_producer};
 use crate::operation::{Fused, as_op, operation};
 use crate::steps::conv::Convolution;
 use crate::steps::pointwise::Pointwise;
 use crate::steps::relayout::Reshape;
 use kernels::compute::Activation;
 use operator::{Binary, Expression, Instr, Meaning};
-use tensor::ScalarType;
+use std::sync::Arc;
+use tensor::{ScalarType, Tensor};
 
 /// Fuses what can be fused.
 pub(super) fn run(graph: &mut Graph) {
@@ -82,13 +83,14 @@ fn scale_conv(graph: &mut Graph, node: NodeId, affine: &Affine) -> Option<(Convo
         return None;
     }
     let meta = graph.meta(inputs[1]).clone();
-    let mut weights = graph.floats(inputs[1])?.to_vec();
     let old_bias = if conv.bias { Some(graph.floats(inputs[2])?) } else { None };
     let bias: Vec<f32> =
         (0..channels).map(|c| old_bias.map_or(0.0, |b| b[c]) * affine.scale[c] + affine.shift[c]).collect();
-    if !meta.dim_order().is_contiguous() || weights.is_empty() {
+    if !meta.dim_order().is_contiguous() || meta.numel() == 0 {
         return None;
     }
+    let mut scaled = Tensor::from_slice(meta.sizes(), graph.floats(inputs[1])?).ok()?;
+    let weights = scaled.as_mut_slice::<f32>().ok()?;
     let (first, second) = (meta.strides()[0], meta.strides()[1]);
     let (rows, columns) = (meta.sizes()[0], meta.sizes()[1]);
     let groups = conv.params.groups;
@@ -99,8 +101,12 @@ fn scale_conv(graph: &mut Graph, node: NodeId, affine: &Affine) -> Option<(Convo
             weights[at..at + second].iter_mut().for_each(|x| *x *= affine.scale[channel]);
         }
     }
-    let (w, b) = (constant(graph, meta.sizes(), &weights)?, constant(graph, &[channels], &bias)?);
+    let b = constant(graph, &[channels], &bias)?;
+    let w = graph.constant(scaled.meta().clone(), Constant::Computed(Arc::new(scaled)));
     graph.set_value_origin(w, graph.value(inputs[1]).origin());
+    if graph.uses(inputs[1]).len() == 1 {
+        graph.forget_constant(inputs[1]);
+    }
     Some((Convolution { bias: true, ..conv }, vec![inputs[0], w, b]))
 }
 

@@ -225,13 +225,21 @@ pub(crate) fn is_registered(dialect: &str) -> bool {
 
 /// The definition of an operation.
 pub(crate) fn lookup(name: &[u8]) -> Option<&'static OpDef> {
+    table().get(name)
+}
+
+/// The names of all operations.
+pub(crate) fn names() -> impl Iterator<Item = &'static str> {
+    table().values().map(|definition| definition.name.as_str())
+}
+
+fn table() -> &'static HashMap<Vec<u8>, OpDef> {
     static TABLE: OnceLock<HashMap<Vec<u8>, OpDef>> = OnceLock::new();
-    let table = TABLE.get_or_init(|| {
+    TABLE.get_or_init(|| {
         let rows = DIALECTS.iter().flat_map(|dialect| dialect.rows.iter().map(move |row| (*dialect, row)));
         let definitions = rows.flat_map(|(dialect, row)| expand(dialect, row));
         definitions.map(|definition| (definition.name.clone().into_bytes(), definition)).collect()
-    });
-    table.get(name)
+    })
 }
 
 fn expand(dialect: &Dialect, row: &Row) -> Vec<OpDef> {

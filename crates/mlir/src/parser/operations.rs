@@ -203,6 +203,7 @@ impl<'a> Parser<'a> {
             if tried != written {
                 message.push_str(&format!(" (tried '{tried}' as well)"));
             }
+            message.push_str(&names::did_you_mean(&tried, dialects::names()));
             self.advance();
             return self.error(at, message);
         };

@@ -1,6 +1,7 @@
 //! Functions to run as users name them: `f`, or `f(1, 2.5)` with arguments.
 
-use host::{Function, Module, Value, closest};
+use host::{Function, Module, Value};
+use names::did_you_mean;
 use std::str::FromStr;
 use std::sync::Arc;
 
@@ -30,8 +31,7 @@ impl Call {
         };
         let Some(function) = module.find(name) else {
             let functions: Vec<Function> = module.functions().collect();
-            let near = closest(name, functions.iter().map(Function::name));
-            let hint = near.map(|near| format!("; did you mean {near}?")).unwrap_or_default();
+            let hint = did_you_mean(name, functions.iter().map(Function::name));
             return Err(format!("couldn't find function {name}{hint}"));
         };
         let Some(list) = list else { return Err(format!("{text}: the arguments end with `)`")) };

@@ -11,7 +11,7 @@ use call::Call;
 use diagnostics::Diagnostics;
 use host::{
     Bytes, Error, ErrorValue, ExecutionContext, FunctionKind, HostContext, KernelRegistry, Limits, Module,
-    Results, SourceLocation, Value, closest,
+    Results, SourceLocation, Value,
 };
 use pool::{Pool, WorkQueue};
 use std::io::{self, Write};
@@ -199,15 +199,19 @@ impl Opened {
     }
 }
 
+/// Unknown kernels for which names like theirs are looked for.
+const EXPLAINED: usize = 20;
+
 /// Reports why a file cannot be opened, in the reference's words where it has some.
 fn report_open(diagnostics: &Diagnostics, error: &Error, bytes: &[u8], registry: &KernelRegistry) {
     match error {
         Error::UnknownKernels(kernels) => {
             let located = locates_unknown_kernels(bytes);
-            for kernel in kernels {
+            let known = registry.names();
+            for (i, kernel) in kernels.iter().enumerate() {
                 let location = kernel.location.as_ref().filter(|_| located);
-                let near = closest(&kernel.name, registry.names());
-                let hint = near.map(|near| format!("; did you mean '{near}'?")).unwrap_or_default();
+                let candidates: &[&str] = if i < EXPLAINED { &known } else { &[] };
+                let hint = names::did_you_mean(&kernel.name, candidates.iter().copied());
                 diagnostics.report(location, &format!("unknown kernel name '{}'{hint}", kernel.name));
             }
         }

@@ -19,7 +19,8 @@ impl Pixels {
     fn room(width: usize, height: usize, channels: usize) -> Result<Vec<u8>, String> {
         let bytes = width.saturating_mul(height).saturating_mul(channels);
         let mut room = Vec::new();
-        let no_room = |_| format!("there is no memory for a picture of {height} by {width} (height by width)");
+        let no_room =
+            |_| format!("there is no memory for a picture of {height} by {width} (height by width)");
         room.try_reserve_exact(bytes).map_err(no_room)?;
         Ok(room)
     }

@@ -18,7 +18,7 @@ use super::quantize::{Affine, Quantization};
 use depthwise::Depthwise;
 use pool::Pool;
 use std::ops::Range;
-use tensor::Result;
+use tensor::{AlignedBuffer, Result};
 
 /// Images of 8-bit numbers, channels last.
 #[derive(Clone, Copy, Debug)]
@@ -80,7 +80,8 @@ impl QuantizedConv {
             let (taps, channels) = (params.taps(), params.in_channels / params.groups);
             let (k, n) = (taps * channels, params.out_channels / params.groups);
             // The rows of a product are taps, and of each its channels.
-            let mut matrix = vec![0i8; k * n];
+            let mut matrix = AlignedBuffer::zeroed(k * n)?;
+            let matrix: &mut [i8] = bytemuck::cast_slice_mut(&mut matrix);
             let mut groups = Vec::with_capacity(params.groups);
             for g in 0..params.groups {
                 for (o, row) in matrix.chunks_exact_mut(k.max(1)).enumerate() {
@@ -89,7 +90,7 @@ impl QuantizedConv {
                         row.iter_mut().enumerate().for_each(|(c, x)| *x = from[c * taps + t]);
                     }
                 }
-                let numbers = MatRef::new(&matrix, n, k).t();
+                let numbers = MatRef::new(matrix, n, k).t();
                 let scales = if scales.len() == 1 { scales } else { &scales[g * n..][..n] };
                 let bits = WeightBits::Eight;
                 groups.push(PackedWeights::new(&Weights { numbers, bits, scales, group: usize::MAX })?);

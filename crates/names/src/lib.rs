@@ -1,4 +1,5 @@
-//! Names that somebody may have meant.
+//! Names that somebody may have meant who has written another.
+#![forbid(unsafe_code)]
 
 /// Bytes of a name that are compared.
 const MOST: usize = 100;
