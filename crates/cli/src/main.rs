@@ -36,7 +36,7 @@ struct Cli {
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    signals::take();
+    pteron::before_unfinished_files(signals::take);
     cli.general.limits().set();
     match cli.verb.run(&cli.general) {
         Ok(()) => ExitCode::SUCCESS,

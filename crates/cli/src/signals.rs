@@ -4,6 +4,9 @@
 
 /// Takes the signals that end a process (Ctrl-C, SIGTERM, a terminal that closes) to clean up first. The process
 /// then ends as if the signal had not been taken. Those that the process was told to ignore stay ignored.
+///
+/// The thread that waits for them takes 64 MiB of address space, which matters under `ulimit -v`: it is not started
+/// before there is something to clean up.
 #[cfg(unix)]
 pub(crate) fn take() {
     use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};

@@ -44,6 +44,14 @@ impl Constant {
             Self::Scalar(_) => &[],
         }
     }
+
+    /// The number of bytes. They are not read for it, if that is left to whoever looks at them.
+    pub fn nbytes(&self) -> usize {
+        match self {
+            Self::Shared(bytes) => bytes.identity().1,
+            Self::Computed(_) | Self::Scalar(_) => self.bytes().len(),
+        }
+    }
 }
 
 /// What a value is.

@@ -136,7 +136,7 @@ impl Graph {
         match value.def() {
             Def::Removed => check(value.uses.is_empty(), at, || "it is used and not defined".into()),
             Def::Constant if value.ty() == Type::Tensor && !value.uses.is_empty() => {
-                let there = value.view().is_some();
+                let there = value.constant().is_some_and(|c| c.nbytes() >= value.meta().nbytes());
                 check(there, at, || format!("its bytes are fewer than {} asks for", value.meta()))
             }
             _ => Ok(()),

@@ -26,9 +26,10 @@ fn name(path: &Path) -> String {
     if is_stdin(path) { "stdin".to_owned() } else { path.display().to_string() }
 }
 
-/// All of a stream, to load from.
+/// All of a stream, to load from; the beginning of one that is neither text nor of a format that is known.
 pub(crate) fn open(path: &Path) -> Result<Arc<dyn DataLoader>> {
-    Ok(Arc::new(BytesLoader::named(name(path), read(path)?)))
+    let is_known = |start: &[u8]| format::sniff(start).is_some() || !start.contains(&0);
+    Ok(Arc::new(BytesLoader::named(name(path), read_up_to(path, most(), &is_known)?)))
 }
 
 /// A file or a stream, to be read from its start.
@@ -55,7 +56,12 @@ pub(crate) fn read_full(file: &mut impl Read, buffer: &mut [u8]) -> io::Result<u
 
 /// All bytes of a file or a stream, of which [`STREAM_BYTES`] are allowed.
 pub fn read(path: &Path) -> Result<Vec<u8>> {
-    read_up_to(path, STREAM_BYTES.min(runtime::free_memory().unwrap_or(u64::MAX)))
+    read_up_to(path, most(), &|_| true)
+}
+
+/// Bytes of a stream that there is memory for.
+fn most() -> u64 {
+    STREAM_BYTES.min(runtime::free_memory().unwrap_or(u64::MAX))
 }
 
 /// The text of a file or a stream.
@@ -63,11 +69,11 @@ pub fn read_text(path: &Path) -> Result<String> {
     String::from_utf8(read(path)?).map_err(|_| Error::bad_file(name(path), "it is no text"))
 }
 
-fn read_up_to(path: &Path, most: u64) -> Result<Vec<u8>> {
+fn read_up_to(path: &Path, most: u64, is_known: &dyn Fn(&[u8]) -> bool) -> Result<Vec<u8>> {
     let fail = Error::read(name(path));
     let read = match is_stdin(path) {
-        true => read_all(&mut io::stdin().lock(), most),
-        false => File::open(path).and_then(|mut file| read_all(&mut file, most)),
+        true => read_all(&mut io::stdin().lock(), most, is_known),
+        false => File::open(path).and_then(|mut file| read_all(&mut file, most, is_known)),
     };
     match read.map_err(fail)? {
         Some(bytes) => Ok(bytes),
@@ -81,8 +87,13 @@ fn read_up_to(path: &Path, most: u64) -> Result<Vec<u8>> {
     }
 }
 
-/// All that a reader gives, or nothing if that is more than `most` bytes.
-fn read_all(reader: &mut dyn Read, most: u64) -> io::Result<Option<Vec<u8>>> {
+/// All that a reader gives, or nothing if that is more than `most` bytes. One whose first piece `is_known` refuses
+/// is not read on.
+fn read_all(
+    reader: &mut dyn Read,
+    most: u64,
+    is_known: &dyn Fn(&[u8]) -> bool,
+) -> io::Result<Option<Vec<u8>>> {
     let mut bytes = Vec::new();
     loop {
         bytes.try_reserve(PIECE)?;
@@ -90,7 +101,7 @@ fn read_all(reader: &mut dyn Read, most: u64) -> io::Result<Option<Vec<u8>>> {
         if bytes.len() as u64 > most {
             return Ok(None);
         }
-        if read == 0 {
+        if read == 0 || (bytes.len() == read && !is_known(&bytes)) {
             return Ok(Some(bytes));
         }
     }
@@ -102,9 +113,12 @@ mod tests {
 
     #[test]
     fn streams_have_a_bound() {
-        assert_eq!(read_all(&mut &b"hello"[..], 5).unwrap().unwrap(), b"hello");
-        assert!(read_all(&mut &b"hello"[..], 4).unwrap().is_none());
-        assert!(read_all(&mut io::repeat(0), 10 << 20).unwrap().is_none());
+        let any = |_: &[u8]| true;
+        assert_eq!(read_all(&mut &b"hello"[..], 5, &any).unwrap().unwrap(), b"hello");
+        assert!(read_all(&mut &b"hello"[..], 4, &any).unwrap().is_none());
+        assert!(read_all(&mut io::repeat(0), 10 << 20, &any).unwrap().is_none());
+        let none = |_: &[u8]| false;
+        assert_eq!(read_all(&mut io::repeat(0), 10 << 20, &none).unwrap().unwrap().len(), PIECE);
     }
 
     #[test]
@@ -117,7 +131,7 @@ mod tests {
         assert_eq!(e, "cannot read no/such/file");
         if cfg!(unix) {
             assert!(is_stream(Path::new("/dev/null")));
-            let e = read_up_to(Path::new("/dev/zero"), 1 << 21).unwrap_err().to_string();
+            let e = read_up_to(Path::new("/dev/zero"), 1 << 21, &|_| true).unwrap_err().to_string();
             assert!(e.starts_with("/dev/zero: it goes on after 2097152 bytes"), "{e}");
         }
     }

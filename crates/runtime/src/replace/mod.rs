@@ -3,7 +3,7 @@
 mod part;
 mod stale;
 
-pub use part::discard_unfinished_files;
+pub use part::{before_unfinished_files, discard_unfinished_files};
 
 use crate::{Error, Result};
 use part::Part;

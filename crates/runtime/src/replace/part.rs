@@ -4,10 +4,27 @@ use std::fs::{self, File, OpenOptions, Permissions};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, Once, OnceLock, PoisonError};
 
 /// The named files that this process is writing.
 static UNFINISHED: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
+
+/// What is called before the first of them is made.
+static BEFORE: OnceLock<fn()> = OnceLock::new();
+
+/// Has `prepare` called once, before [`replace_file`](super::replace_file) makes the first file that would be left if
+/// the process were killed: a command takes signals there, to call [`discard_unfinished_files`], and spends nothing
+/// on them where files that are being written have no names. The first `prepare` counts.
+pub fn before_unfinished_files(prepare: fn()) {
+    let _ = BEFORE.set(prepare);
+}
+
+fn prepare() {
+    static PREPARED: Once = Once::new();
+    if let Some(prepare) = BEFORE.get() {
+        PREPARED.call_once(prepare);
+    }
+}
 
 fn unfinished() -> MutexGuard<'static, Vec<PathBuf>> {
     UNFINISHED.lock().unwrap_or_else(PoisonError::into_inner)
@@ -42,6 +59,7 @@ impl Part {
 
     /// A new file that has a name.
     pub(super) fn create_named(target: &Path) -> io::Result<Self> {
+        prepare();
         loop {
             let path = fresh_name(target);
             let mut unfinished = unfinished();
@@ -114,6 +132,7 @@ fn fresh_name(target: &Path) -> PathBuf {
 
 /// Gives a file without a name one beside the target.
 fn name(file: &File, target: &Path, unfinished: &mut Vec<PathBuf>) -> io::Result<PathBuf> {
+    prepare();
     loop {
         let path = fresh_name(target);
         if link(file, &path)? {

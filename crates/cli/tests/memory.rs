@@ -1,0 +1,113 @@
+//! Commands that run out of memory say so and end: none is aborted, whatever the room that `ulimit -v` leaves.
+#![cfg(target_os = "linux")]
+
+use pteron::format::container::Blob;
+use pteron::format::pte::{
+    AllocationDetails, Builder, Chain, EValue as Value, ExecutionPlan, Instruction, Operator, Tensor,
+};
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+/// Rows and columns of the weights.
+const SIDE: usize = 1024;
+/// The number of products, of 4 MiB of weights each.
+const LAYERS: usize = 4;
+/// Rows of the input: outputs of 16 MiB.
+const ROWS: usize = 4096;
+
+fn tensor(sizes: [usize; 2]) -> Tensor {
+    let sizes = sizes.map(|n| n as i32).to_vec();
+    Tensor { scalar_type: 6, dim_order: vec![0, 1], sizes, ..Tensor::default() }
+}
+
+/// A program of products.
+fn program(path: &Path) {
+    let mut builder = Builder::new();
+    let bytes = (4 * ROWS * SIDE) as u64;
+    let activation = |i: usize| {
+        let allocation_info = Some(AllocationDetails::new(1, (i % 2) as u64 * bytes));
+        Value::Tensor(Tensor { allocation_info, ..tensor([ROWS, SIDE]) })
+    };
+    let (mut values, mut instructions) = (vec![Value::Null, activation(0)], Vec::new());
+    for layer in 0..LAYERS {
+        let mut weights = vec![0u8; 4 * SIDE * SIDE];
+        weights[..4].copy_from_slice(&(layer as f32).to_le_bytes());
+        let data_buffer_idx = builder.add_constant(Blob::bytes(weights));
+        values.push(Value::Tensor(Tensor { data_buffer_idx, ..tensor([SIDE, SIDE]) }));
+        values.push(activation(layer + 1));
+        let w = 2 * layer as i32 + 2;
+        instructions.push(Instruction::KernelCall { op_index: 0, args: vec![w - 1, w, 0, w + 1, w + 1] });
+    }
+    builder.execution_plan.push(ExecutionPlan {
+        name: "forward".to_owned(),
+        inputs: vec![1],
+        outputs: vec![values.len() as i32 - 1],
+        values,
+        chains: vec![Chain { instructions, ..Chain::default() }],
+        operators: vec![Operator { name: "aten::linear".to_owned(), overload: "out".to_owned() }],
+        non_const_buffer_sizes: vec![0, 2 * bytes as i64],
+        ..ExecutionPlan::default()
+    });
+    let mut file = std::fs::File::create(path).expect("a file");
+    builder.finish().and_then(|draft| draft.write(&mut file)).expect("it is sound");
+}
+
+/// Runs a command that may have so many KiB of address space.
+fn within(kilobytes: usize, args: &[&str]) -> Output {
+    Command::new("sh")
+        .args(["-c", "ulimit -c 0; ulimit -v \"$0\"; exec \"$@\"", &kilobytes.to_string()])
+        .arg(env!("CARGO_BIN_EXE_pteron"))
+        .args(args)
+        .output()
+        .expect("sh runs")
+}
+
+/// Runs a command with ever less room, until it does not even start.
+fn squeeze(args: &[&str]) {
+    const STEP: usize = 5 << 10;
+    let (mut room, mut succeeded, mut refused) = (400 << 10, 0, 0);
+    // What the program itself and the system's libraries take.
+    while within(room, &["--version"]).status.success() {
+        let output = within(room, args);
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        match output.status.code() {
+            Some(0) => succeeded += 1,
+            Some(1) if stderr.contains("error: ") => refused += 1,
+            _ => panic!("{args:?} within {room} KiB: {:?}, {stderr}", output.status.signal()),
+        }
+        room -= if succeeded > 0 && refused == 0 { 4 * STEP } else { STEP };
+    }
+    assert!(succeeded > 0 && refused > 0, "{args:?}: {succeeded} succeeded, {refused} refused");
+}
+
+fn folder(name: &str) -> PathBuf {
+    let folder = std::env::temp_dir().join(format!("pteron-cli-memory-{name}-{}", std::process::id()));
+    let _ = std::fs::remove_dir_all(&folder);
+    std::fs::create_dir_all(&folder).expect("a folder");
+    folder
+}
+
+#[test]
+fn no_command_is_aborted_for_want_of_memory() {
+    let folder = folder("squeeze");
+    let model = folder.join("m.pte");
+    program(&model);
+    let path = |name: &str| folder.join(name).display().to_string();
+    let (model, out, data) = (path("m.pte"), path("out"), path("w.ptd"));
+    let first = within(1 << 20, &["externalize", &model, "-o", &path("x.pte"), "--data", &data]);
+    assert!(first.status.success(), "{}", String::from_utf8_lossy(&first.stderr));
+    for args in [
+        &["run", &model][..],
+        &["run", &model, "--no-prepare"],
+        &["run", &model, "--json"],
+        &["run", &model, "--top", "3"],
+        &["run", &model, "--output", &out],
+        &["extract", &model, "--constants", "-o", &out],
+        &["convert", &data, "-o", &path("w.npz")],
+        &["profile", &model],
+    ] {
+        squeeze(args);
+    }
+    std::fs::remove_dir_all(folder).expect("the folder");
+}

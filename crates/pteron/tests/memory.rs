@@ -1,0 +1,138 @@
+//! What a method holds, counted: arenas, weights, what they are packed to, and workspaces.
+
+use pteron::format::container::Blob;
+use pteron::format::pte::{
+    AllocationDetails, Builder, Chain, EValue as Value, ExecutionPlan, Instruction, Operator, Tensor as Planned,
+};
+use pteron::{DataLoader, EValue, FileLoader, Limits, LoadOptions, Method, Program, Tensor};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// Rows and columns of the weights of each product.
+const SIDE: usize = 256;
+/// Bytes of the weights of each product.
+const WEIGHTS: u64 = (4 * SIDE * SIDE) as u64;
+/// The number of products.
+const LAYERS: usize = 8;
+
+/// A file, removed with the value.
+struct Temporary(PathBuf);
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+fn plain(sizes: &[usize]) -> Planned {
+    let sizes: Vec<i32> = sizes.iter().map(|&n| n as i32).collect();
+    Planned { scalar_type: 6, dim_order: (0..sizes.len() as u8).collect(), sizes, ..Planned::default() }
+}
+
+/// A chain of products with weights of their own: each element of the result is the sum of the input's.
+fn chain(name: &str) -> Temporary {
+    let mut builder = Builder::new();
+    let row = 4 * SIDE as u64;
+    let activation = |i: usize| {
+        let allocation_info = Some(AllocationDetails::new(1, (i % 2) as u64 * row));
+        Value::Tensor(Planned { allocation_info, ..plain(&[1, SIDE]) })
+    };
+    let mut values = vec![Value::Null, activation(0)];
+    let mut instructions = Vec::new();
+    for layer in 0..LAYERS {
+        // Weights of their own: a layer's number in the first element, then ones over the side.
+        let mut weights = vec![1.0 / SIDE as f32; SIDE * SIDE];
+        weights[0] = layer as f32;
+        let data_buffer_idx = builder.add_constant(Blob::bytes(bytes(&weights)));
+        values.push(Value::Tensor(Planned { data_buffer_idx, ..plain(&[SIDE, SIDE]) }));
+        values.push(activation(layer + 1));
+        let (x, w, y) = (2 * layer as i32 + 1, 2 * layer as i32 + 2, 2 * layer as i32 + 3);
+        let x = if layer == 0 { 1 } else { x };
+        instructions.push(Instruction::KernelCall { op_index: 0, args: vec![x, w, 0, y, y] });
+    }
+    let output = values.len() as i32 - 1;
+    builder.execution_plan.push(ExecutionPlan {
+        name: "forward".to_owned(),
+        values,
+        inputs: vec![1],
+        outputs: vec![output],
+        chains: vec![Chain { instructions, ..Chain::default() }],
+        operators: vec![Operator { name: "aten::linear".to_owned(), overload: "out".to_owned() }],
+        non_const_buffer_sizes: vec![0, 2 * row as i64],
+        ..ExecutionPlan::default()
+    });
+    let mut file = Vec::new();
+    builder.finish().and_then(|draft| draft.write(&mut file)).expect("it is sound");
+    let path = std::env::temp_dir().join(format!("pteron-memory-{name}-{}.pte", std::process::id()));
+    std::fs::write(&path, file).expect("a file");
+    Temporary(path)
+}
+
+fn bytes(elements: &[f32]) -> Vec<u8> {
+    elements.iter().flat_map(|x| x.to_le_bytes()).collect()
+}
+
+fn load(file: &Temporary, memory: u64, no_prepare: bool) -> pteron::Result<Method> {
+    let loader: Arc<dyn DataLoader> = Arc::new(FileLoader::open(&file.0)?);
+    let program = Program::load(loader, &Limits::default())?;
+    let limits = Limits { memory, ..Limits::default() };
+    program.load_method("forward", LoadOptions { no_prepare, limits, ..pteron::load_options() })
+}
+
+fn run(method: &mut Method) -> Vec<f32> {
+    let x: EValue = Tensor::from_slice(&[1, SIDE], &[0.5f32; SIDE]).unwrap().into();
+    method.execute(&[x]).unwrap()[0].as_tensor().unwrap().to_vec().unwrap()
+}
+
+#[test]
+fn weights_are_held_once() {
+    let file = chain("once");
+    let all = LAYERS as u64 * WEIGHTS;
+    let mut written = load(&file, u64::MAX, true).unwrap();
+    assert!((all..all + WEIGHTS / 4).contains(&written.memory()), "{}", written.memory());
+    let mut prepared = load(&file, u64::MAX, false).unwrap();
+    // Packed, with a workspace, and nothing of what was read.
+    assert!((all..all + WEIGHTS / 4).contains(&prepared.memory()), "{}", prepared.memory());
+    assert_eq!(run(&mut written), run(&mut prepared));
+
+    let fork = prepared.fork().unwrap();
+    let both = prepared.memory();
+    assert!((all..all + WEIGHTS / 4).contains(&both), "{both}");
+    drop(fork);
+    assert!(prepared.memory() < both);
+}
+
+#[test]
+fn loading_holds_the_weights_once_and_one_that_is_packed_twice() {
+    let file = chain("peak");
+    let all = LAYERS as u64 * WEIGHTS;
+    let expected = run(&mut load(&file, u64::MAX, false).unwrap());
+    // Room for all and for one more, not for all of them twice.
+    let mut method = load(&file, all + 2 * WEIGHTS, false).unwrap();
+    assert_eq!(run(&mut method), expected);
+    // Each was read once: what cannot be packed is read again to run as it stands.
+    let read = method.program().loader().bytes_loaded();
+    assert!((all..all + WEIGHTS / 2).contains(&read), "{read}");
+}
+
+#[test]
+fn where_packing_has_no_room_instructions_run_as_they_stand() {
+    let file = chain("tight");
+    let all = LAYERS as u64 * WEIGHTS;
+    let expected = run(&mut load(&file, u64::MAX, false).unwrap());
+    let mut method = load(&file, all + WEIGHTS / 8, false).unwrap();
+    assert!(method.memory() <= all + WEIGHTS / 8);
+    assert_eq!(run(&mut method), expected);
+}
+
+#[test]
+fn weights_over_the_limit_are_refused_before_they_are_read() {
+    let file = chain("refused");
+    let loader: Arc<dyn DataLoader> = Arc::new(FileLoader::open(&file.0).unwrap());
+    let program = Program::load(Arc::clone(&loader), &Limits::default()).unwrap();
+    let read = loader.bytes_loaded();
+    let limits = Limits { memory: LAYERS as u64 * WEIGHTS - 1, ..Limits::default() };
+    let e = program.load_method("forward", LoadOptions { limits, ..pteron::load_options() }).unwrap_err();
+    assert!(e.to_string().starts_with("method `forward` with its weights needs"), "{e}");
+    assert_eq!(loader.bytes_loaded(), read);
+}
