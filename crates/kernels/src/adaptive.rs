@@ -82,6 +82,7 @@ impl Windows {
     /// Calls `f` with the position in a plane of the input of each element of a window, row-major.
     fn covered(&self, [d, h, w]: [Range<usize>; 3], mut f: impl FnMut(usize)) {
         let [_, height, width] = self.from;
+        pool::progress(d.len() * h.len() * w.len());
         for z in d {
             for y in h.clone() {
                 for x in w.clone() {

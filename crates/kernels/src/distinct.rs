@@ -103,7 +103,10 @@ fn isin(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result
         let (elements, tests) = (given::<C>(ctx, tensor(0), x)?, given::<C>(ctx, tensor(1), y)?);
         let mut sorted = ctx.scratch::<C>(tests.len())?;
         sorted.copy_from_slice(&tests);
-        sorted.sort_unstable_by(|a, b| a.order(*b));
+        sorted.sort_unstable_by(|a, b| {
+            pool::progress(1);
+            a.order(*b)
+        });
         let (elements, sorted) = (&*elements, &*sorted);
         write_rows::<i64>(ctx, out, |out| {
             for (o, x) in out.iter_mut().zip(elements) {
@@ -151,7 +154,10 @@ impl<'a> Kinds<'a> {
         let mut order = ctx.scratch::<i64>(items.count)?;
         order.iter_mut().enumerate().for_each(|(i, o)| *o = i as i64);
         if sort {
-            order.sort_by(|&a, &b| items.order(a as usize, b as usize));
+            order.sort_by(|&a, &b| {
+                pool::progress(1);
+                items.order(a as usize, b as usize)
+            });
         }
         let (mut first, mut kind, mut counts) =
             (ctx.scratch(items.count)?, ctx.scratch(items.count)?, ctx.scratch(items.count)?);

@@ -128,6 +128,7 @@ fn bag(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<
                 for i in range(b).filter(counts) {
                     let row = &table[at[i] as usize * width..][..width];
                     let scale = scales.as_ref().map_or(1.0, |s| s[i]);
+                    pool::progress(width);
                     for (j, (out, &x)) in out.iter_mut().zip(row).enumerate() {
                         if mode != Mode::Max {
                             *out += x * scale;

@@ -112,6 +112,7 @@ impl<'a> Plan<'a> {
             to[0] = from[0];
             return;
         };
+        pool::progress(to.len());
         let m = to.len() / p;
         for (r, part) in to.chunks_exact_mut(m).enumerate() {
             self.split(&from[r * stride..], stride * p, part, rest);

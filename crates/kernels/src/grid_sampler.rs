@@ -169,6 +169,7 @@ fn grid_sampler<const N: usize>(ctx: &KernelContext<'_>, args: &Args<'_>, outs: 
                 let x = &x[n * channels * image..][..channels * image];
                 for (p, place) in grid[n * plane * N..][..plane * N].chunks_exact(N).enumerate() {
                     let (taps, count) = combine::<C, N>(&axes, place, mode);
+                    pool::progress(channels * count);
                     for c in 0..channels {
                         let x = &x[c * image..][..image];
                         let terms = taps[..count].iter().map(|&(at, w)| x[at] * w);

@@ -57,6 +57,8 @@ mod hadamard;
 #[cfg(test)]
 mod hostile;
 mod index;
+#[cfg(test)]
+mod interrupts;
 mod join;
 mod kv_cache;
 mod masked;

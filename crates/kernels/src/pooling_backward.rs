@@ -163,6 +163,7 @@ impl Windows {
     /// Calls `f` with the position in an image of the input of each element of a window.
     fn covered(&self, [z, y, x]: [(usize, usize); 3], mut f: impl FnMut(usize)) {
         let [a, b, c] = &self.slides;
+        pool::progress(z.1 * y.1 * x.1);
         for i in 0..z.1 {
             for j in 0..y.1 {
                 let row = ((z.0 + i * a.dilation) * b.from + y.0 + j * b.dilation) * c.from;

@@ -144,7 +144,15 @@ fn choose<'a, C: Order>(
 
 /// Orders indices by the elements they stand for.
 fn arrange<C: Order>(keys: &[C], order: &mut [i64], descending: bool) {
-    order.sort_unstable_by(|&a, &b| compare(keys, a, b, descending));
+    // Lanes that take long are left when what runs is to end.
+    const LONG: usize = 1 << 16;
+    if order.len() < LONG {
+        return order.sort_unstable_by(|&a, &b| compare(keys, a, b, descending));
+    }
+    order.sort_unstable_by(|&a, &b| {
+        pool::progress(1);
+        compare(keys, a, b, descending)
+    });
 }
 
 fn compare<C: Order>(keys: &[C], a: i64, b: i64, descending: bool) -> Ordering {

@@ -1,7 +1,7 @@
 //! Ending a computation early: by hand, or when its time is over.
 
 use std::any::Any;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -113,6 +113,31 @@ pub fn interruptible<T>(body: impl FnOnce() -> T) -> Result<T, Interrupted> {
     catch_unwind(AssertUnwindSafe(body)).map_err(interrupted)
 }
 
+/// Work between two looks at the handle: fractions of a millisecond.
+const STRIDE: usize = 1 << 16;
+
+/// For long loops off a pool: ends the computation, as a loop of a pool would, if what this thread runs under says so.
+/// `work` is what was done since the last call, about in elements. It looks at the handle once in a while.
+pub fn progress(work: usize) {
+    thread_local! {
+        static DONE: Cell<usize> = const { Cell::new(0) };
+    }
+    let done = DONE.get().saturating_add(work);
+    if done < STRIDE {
+        DONE.set(done);
+        return;
+    }
+    DONE.set(0);
+    look();
+}
+
+#[cold]
+fn look() {
+    if let Some(interrupt) = armed() {
+        interrupt.unwind();
+    }
+}
+
 /// Pieces of a loop that one thread runs between which it looks at the handle.
 const PIECES: usize = 64;
 
@@ -216,6 +241,26 @@ mod tests {
             pool.parallel_chunks_mut(&mut data, 4, 1, &|_, chunk| chunk.fill(2));
             assert!(data.iter().all(|&x| x == 2));
         }
+    }
+
+    #[test]
+    fn loops_off_a_pool_end_soon() {
+        let interrupt = Interrupt::new();
+        let armed = interrupt.arm();
+        let mut done = 0;
+        let ended = interruptible(|| {
+            for i in 0..100 * STRIDE {
+                done = i;
+                if i == STRIDE {
+                    interrupt.cancel();
+                }
+                progress(1);
+            }
+        });
+        assert_eq!(ended, Err(Interrupted::Cancelled));
+        assert!(done <= 2 * STRIDE, "{done}");
+        drop(armed);
+        assert_eq!(interruptible(|| progress(usize::MAX)), Ok(()));
     }
 
     #[test]

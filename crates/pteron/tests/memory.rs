@@ -2,7 +2,8 @@
 
 use pteron::format::container::Blob;
 use pteron::format::pte::{
-    AllocationDetails, Builder, Chain, EValue as Value, ExecutionPlan, Instruction, Operator, Tensor as Planned,
+    AllocationDetails, Builder, Chain, EValue as Value, ExecutionPlan, Instruction, Operator,
+    Tensor as Planned,
 };
 use pteron::{DataLoader, EValue, FileLoader, Limits, LoadOptions, Method, Program, Tensor};
 use std::path::PathBuf;

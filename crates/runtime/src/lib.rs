@@ -62,7 +62,9 @@ pub use options::LoadOptions;
 pub use pool::{Interrupt, Interrupted};
 pub use program::Program;
 pub use raise::Places;
-pub use replace::{before_unfinished_files, discard_unfinished_files, replace_file, replaced_path, write_stream};
+pub use replace::{
+    before_unfinished_files, discard_unfinished_files, replace_file, replaced_path, write_stream,
+};
 pub use session::{Session, SharedMethod};
 pub use tensor::Unchanged;
 #[cfg(feature = "training")]

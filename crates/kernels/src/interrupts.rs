@@ -1,0 +1,76 @@
+//! Executions that are to end do so in the middle of long kernels, whether or not these divide their work.
+
+use crate::support::call::{a, int, ints, out, run};
+use operator::{Arg, Out};
+use pool::{Interrupt, Interrupted, interruptible};
+use smallvec::SmallVec;
+use std::time::{Duration, Instant};
+use tensor::{ScalarType, Tensor};
+
+/// How long a kernel may go on once it is to end: far longer than the pieces between which it looks, on a machine
+/// that does other work besides, and far shorter than what the calls here take in all.
+const SOON: Duration = Duration::from_millis(250);
+
+/// Runs a call that takes long and cancels it on its way.
+fn ends(name: &str, args: &[Arg<'_>], outs: &mut [Tensor]) {
+    let interrupt = Interrupt::new();
+    let deadline = Instant::now() + Duration::from_millis(20);
+    let armed = interrupt.until(deadline).arm();
+    let outs: SmallVec<[Out<'_>; 3]> = outs.iter_mut().map(|o| Out::Tensor(o.view_mut())).collect();
+    let ended = interruptible(|| run(name, args, outs).map(drop));
+    let late = deadline.elapsed();
+    drop(armed);
+    println!("{name}: {late:?} after it was to end");
+    match ended {
+        Err(why) => assert_eq!(why, Interrupted::DeadlinePassed),
+        Ok(done) => done.unwrap(),
+    }
+    assert!(late < SOON, "{name} went on for {late:?}");
+}
+
+fn noise(sizes: &[usize]) -> Tensor {
+    let mut state = 1u32;
+    let mut tensor =
+        Tensor::zeros(tensor::TensorMeta::contiguous(ScalarType::Float, sizes).unwrap()).unwrap();
+    for x in tensor.as_mut_slice::<f32>().unwrap() {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        *x = (state >> 8) as f32;
+    }
+    tensor
+}
+
+#[test]
+fn long_kernels_end_in_the_middle() {
+    use ScalarType::{ComplexFloat, Float, Long};
+    let n = 1 << 18;
+    let long = noise(&[n]);
+    ends("aten::sort.values", &[a(&long)], &mut [out(Float, &[n]), out(Long, &[n])]);
+    ends(
+        "aten::_fft_r2c.out",
+        &[a(&long), ints(&[0]), int(0), Arg::Bool(true)],
+        &mut [out(ComplexFloat, &[n / 2 + 1])],
+    );
+    let image = noise(&[1, 1, 1024, 1024]);
+    let whole = [a(&image), ints(&[512, 512])];
+    ends(
+        "aten::adaptive_max_pool2d.out",
+        &whole,
+        &mut [out(Float, &[1, 1, 512, 512]), out(Long, &[1, 1, 512, 512])],
+    );
+    let square = noise(&[1024, 1024]);
+    ends("aten::mm.out", &[a(&square), a(&square)], &mut [out(Float, &[1024, 1024])]);
+    ends("aten::sum.IntList_out", &[a(&square), ints(&[0])], &mut [out(Float, &[1024])]);
+    let filters = noise(&[8, 1, 15, 15]);
+    let conv = [
+        a(&image),
+        a(&filters),
+        Arg::None,
+        ints(&[1, 1]),
+        ints(&[7, 7]),
+        ints(&[1, 1]),
+        Arg::Bool(false),
+        ints(&[0, 0]),
+        int(1),
+    ];
+    ends("aten::convolution.out", &conv, &mut [out(Float, &[1, 8, 1024, 1024])]);
+}
