@@ -4,6 +4,7 @@ use clap::{Args, ValueEnum};
 use pteron::{Interrupt, Limits};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
+use toolbox::bef::RunOptions;
 
 /// Options of every verb.
 #[derive(Debug, Args)]
@@ -11,10 +12,11 @@ pub(crate) struct LimitOpts {
     /// What programs may use: `default` for what this machine has free, `strict` for files of strangers
     #[arg(long, value_enum, default_value_t, global = true, value_name = "WHICH", help_heading = "Limits")]
     limits: Which,
-    /// Memory that a program may hold: its arenas, and weights that are read; 512M, 2G, or bytes
+    /// Memory that a program may hold, packed weights and workspaces included: 512M, 2G, or bytes; in a BEF program,
+    /// what one value may
     #[arg(long, value_parser = size, global = true, value_name = "SIZE", help_heading = "Limits")]
     max_memory: Option<u64>,
-    /// Instructions that one execution may run
+    /// Instructions that one execution may run; kernels of a BEF program, which are counted by the thousand
     #[arg(long, global = true, value_name = "N", help_heading = "Limits")]
     max_instructions: Option<u64>,
     /// End with an error after this long: 10s, 500ms, 2m
@@ -35,7 +37,14 @@ enum Which {
 }
 
 /// What the arguments say, for the whole command.
-static SET: OnceLock<(Limits, Option<Interrupt>)> = OnceLock::new();
+static SET: OnceLock<Set> = OnceLock::new();
+
+struct Set {
+    limits: Limits,
+    interrupt: Option<Interrupt>,
+    /// Kernels of a BEF program that may run, if that is said.
+    kernels: Option<u64>,
+}
 
 /// After the timeout, how long a verb has to end by itself, which says more.
 const GRACE: Duration = Duration::from_millis(500);
@@ -54,16 +63,16 @@ impl LimitOpts {
                 .within_memory(bytes);
         }
         limits.instructions = self.max_instructions.unwrap_or(limits.instructions);
+        let kernels = match self.limits {
+            Which::Default => self.max_instructions,
+            Which::Strict | Which::None => Some(limits.instructions),
+        };
         let end = self.timeout.and_then(|time| Instant::now().checked_add(time));
-        let _ = SET.set((limits, end.map(|end| Interrupt::new().until(end))));
+        let interrupt = end.map(|end| Interrupt::new().until(end));
+        let _ = SET.set(Set { limits, interrupt, kernels });
         if let (Some(time), Some(_)) = (self.timeout, end) {
             watch(time);
         }
-    }
-
-    /// Those of a program of methods that were given, for files that have no use for them.
-    pub(crate) fn given(&self) -> [(&'static str, bool); 2] {
-        [("--max-memory", self.max_memory.is_some()), ("--max-instructions", self.max_instructions.is_some())]
     }
 }
 
@@ -80,12 +89,24 @@ fn watch(time: Duration) {
 
 /// The limits that the arguments say.
 pub(crate) fn limits() -> Limits {
-    SET.get().map_or_else(Limits::default, |(limits, _)| limits.clone())
+    SET.get().map_or_else(Limits::default, |set| set.limits.clone())
 }
 
 /// What ends the command early, if there is a timeout.
 pub(crate) fn interrupt() -> Option<Interrupt> {
-    SET.get().and_then(|(_, interrupt)| interrupt.clone())
+    SET.get().and_then(|set| set.interrupt.clone())
+}
+
+/// Puts a BEF program under the limits: its kernels count as instructions, and no value may be larger than the memory.
+pub(crate) fn bound(options: &mut RunOptions) {
+    let limits = &mut options.limits;
+    if let Some(set) = SET.get() {
+        limits.kernels = set.kernels.unwrap_or(limits.kernels);
+        limits.value_bytes = match set.kernels {
+            Some(u64::MAX) => set.limits.memory,
+            _ => limits.value_bytes.min(set.limits.memory),
+        };
+    }
 }
 
 /// `512M` and the like, in units of 1024.

@@ -80,12 +80,14 @@ impl BefOpts {
     }
 
     pub(crate) fn options(self) -> RunOptions {
-        RunOptions {
+        let mut options = RunOptions {
             functions: self.functions.iter().flat_map(|list| calls(list)).collect(),
             init: self.init,
             queue: self.work_queue.unwrap_or_default(),
             ..RunOptions::default()
-        }
+        };
+        crate::limits::bound(&mut options);
+        options
     }
 }
 

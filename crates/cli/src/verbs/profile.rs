@@ -101,7 +101,7 @@ impl Opts {
     fn run_bef(self, program: Program, name: &str, general: &GeneralOpts) -> Result {
         let verbose = general.verbosity() > 0;
         let own = [("--etdump", self.etdump.is_some()), ("--debug-buffer", self.debug_buffer.is_some())];
-        let own = own.into_iter().chain(self.call.of_methods()).chain(general.limits().given());
+        let own = own.into_iter().chain(self.call.of_methods());
         refuse("profile", name, "a BEF program", own)?;
         let stdout: Box<dyn Write + Send> = if verbose { Box::new(io::stderr()) } else { Box::new(io::sink()) };
         let program = binary(program, name)?;

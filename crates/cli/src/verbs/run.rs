@@ -86,7 +86,7 @@ impl Opts {
         self.output.iter().for_each(|path| paths.folder("-o", path));
     }
 
-    pub(crate) fn run(self, general: &GeneralOpts) -> Result {
+    pub(crate) fn run(self, _: &GeneralOpts) -> Result {
         let loader = self.call.open()?;
         if let Some(program) = toolbox::bef::open(&*loader)? {
             let own = [
@@ -97,7 +97,7 @@ impl Opts {
                 ("--checkpoint", self.checkpoint.is_some()),
                 ("--top", self.top.is_some()),
             ];
-            let own = own.into_iter().chain(self.call.of_methods()).chain(general.limits().given());
+            let own = own.into_iter().chain(self.call.of_methods());
             refuse("run", loader.name(), "a BEF program", own)?;
             return self.bef.run(program, loader.name());
         }
