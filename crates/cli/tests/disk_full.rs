@@ -72,7 +72,9 @@ fn every_writer_names_the_file_and_leaves_nothing() {
         format!("print --bytes {bef} -o %/out"),
     ];
     writers.extend(["ptd", "safetensors", "npz"].map(|to| format!("convert {data} --to {to} -o %/out")));
-    writers.extend(["inspect", "plan", "print", "validate", "ops --file"].map(|v| format!("{v} {digits} -o %/out")));
+    writers.extend(
+        ["inspect", "plan", "print", "validate", "ops --file"].map(|v| format!("{v} {digits} -o %/out")),
+    );
     for writer in &writers {
         let args: Vec<String> =
             writer.split(' ').map(|word| word.replace('%', &disk.display().to_string())).collect();

@@ -13,8 +13,8 @@ use std::process::{Command, Output};
 const SIDE: usize = 1024;
 /// The number of products, of 4 MiB of weights each.
 const LAYERS: usize = 4;
-/// Rows of the input: outputs of 16 MiB.
-const ROWS: usize = 4096;
+/// Rows of the input: outputs of 512 KiB.
+const ROWS: usize = 128;
 
 fn tensor(sizes: [usize; 2]) -> Tensor {
     let sizes = sizes.map(|n| n as i32).to_vec();
@@ -65,8 +65,8 @@ fn within(kilobytes: usize, args: &[&str]) -> Output {
 
 /// Runs a command with ever less room, until it does not even start.
 fn squeeze(args: &[&str]) {
-    const STEP: usize = 5 << 10;
-    let (mut room, mut succeeded, mut refused) = (400 << 10, 0, 0);
+    const STEP: usize = 4 << 10;
+    let (mut room, mut succeeded, mut refused) = (200 << 10, 0, 0);
     // What the program itself and the system's libraries take.
     while within(room, &["--version"]).status.success() {
         let output = within(room, args);

@@ -85,6 +85,14 @@ fn run(method: &mut Method) -> Vec<f32> {
     method.execute(&[x]).unwrap()[0].as_tensor().unwrap().to_vec().unwrap()
 }
 
+/// Packed or not, elements are the same sums, rounded otherwise.
+fn assert_close(found: &[f32], expected: &[f32]) {
+    assert_eq!(found.len(), expected.len());
+    for (a, b) in found.iter().zip(expected) {
+        assert!((a - b).abs() <= 1e-4 * b.abs(), "{a} and {b}");
+    }
+}
+
 #[test]
 fn weights_are_held_once() {
     let file = chain("once");
@@ -94,7 +102,7 @@ fn weights_are_held_once() {
     let mut prepared = load(&file, u64::MAX, false).unwrap();
     // Packed, with a workspace, and nothing of what was read.
     assert!((all..all + WEIGHTS / 4).contains(&prepared.memory()), "{}", prepared.memory());
-    assert_eq!(run(&mut written), run(&mut prepared));
+    assert_close(&run(&mut written), &run(&mut prepared));
 
     let fork = prepared.fork().unwrap();
     let both = prepared.memory();
@@ -110,7 +118,7 @@ fn loading_holds_the_weights_once_and_one_that_is_packed_twice() {
     let expected = run(&mut load(&file, u64::MAX, false).unwrap());
     // Room for all and for one more, not for all of them twice.
     let mut method = load(&file, all + 2 * WEIGHTS, false).unwrap();
-    assert_eq!(run(&mut method), expected);
+    assert_close(&run(&mut method), &expected);
     // Each was read once: what cannot be packed is read again to run as it stands.
     let read = method.program().loader().bytes_loaded();
     assert!((all..all + WEIGHTS / 2).contains(&read), "{read}");
@@ -123,7 +131,7 @@ fn where_packing_has_no_room_instructions_run_as_they_stand() {
     let expected = run(&mut load(&file, u64::MAX, false).unwrap());
     let mut method = load(&file, all + WEIGHTS / 8, false).unwrap();
     assert!(method.memory() <= all + WEIGHTS / 8);
-    assert_eq!(run(&mut method), expected);
+    assert_close(&run(&mut method), &expected);
 }
 
 #[test]

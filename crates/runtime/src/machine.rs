@@ -3,9 +3,12 @@
 use std::fs;
 use std::path::Path;
 
+/// Address space that is left for what no limit counts, such as tables, stacks and code.
+const UNCOUNTED: u64 = 8 << 20;
+
 /// Bytes of memory that this process can still have: the least of what the machine has available, of what its
-/// control groups (containers) leave, and of what is left of its address space under `ulimit -v`. `None` where
-/// the system does not say, which is everywhere but on Linux.
+/// control groups (containers) leave, and of most of what is left of its address space under `ulimit -v`. `None`
+/// where the system does not say, which is everywhere but on Linux.
 pub fn free_memory() -> Option<u64> {
     let read = |path: &str| fs::read_to_string(path).ok();
     let machine = read("/proc/meminfo").and_then(|text| available(&text));
@@ -14,7 +17,8 @@ pub fn free_memory() -> Option<u64> {
     });
     let space = read("/proc/self/limits")
         .zip(read("/proc/self/status"))
-        .and_then(|(limits, status)| address_space(&limits, &status));
+        .and_then(|(limits, status)| address_space(&limits, &status))
+        .map(|left| left.saturating_sub(UNCOUNTED));
     [machine, groups, space].into_iter().flatten().min()
 }
 

@@ -76,7 +76,8 @@ fn conversion(
 pub(super) fn make_plain(graph: &mut Graph, node: NodeId, slot: usize) {
     let Some(&value) = graph.node(node).inputs().get(slot) else { return };
     let order = DimOrder::contiguous(graph.meta(value).rank());
-    let stored = graph.view(value).filter(|v| *v.dim_order() != order);
+    let differs = *graph.meta(value).dim_order() != order;
+    let stored = if differs { graph.view(value) } else { None };
     if let Some(plain) = stored.and_then(|v| v.to_tensor().ok()?.to_dim_order(order).ok()) {
         let (meta, origin) = (plain.meta().clone(), graph.value(value).origin());
         let plain = graph.constant(meta, Constant::Computed(Arc::new(plain)));

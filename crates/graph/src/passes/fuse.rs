@@ -101,8 +101,8 @@ fn scale_conv(graph: &mut Graph, node: NodeId, affine: &Affine) -> Option<(Convo
             weights[at..at + second].iter_mut().for_each(|x| *x *= affine.scale[channel]);
         }
     }
-    let b = constant(graph, &[channels], &bias)?;
     let w = graph.constant(scaled.meta().clone(), Constant::Computed(Arc::new(scaled)));
+    let b = constant(graph, &[channels], &bias)?;
     graph.set_value_origin(w, graph.value(inputs[1]).origin());
     if graph.uses(inputs[1]).len() == 1 {
         graph.forget_constant(inputs[1]);

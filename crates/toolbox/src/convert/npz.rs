@@ -6,7 +6,7 @@ use format::container::Blob;
 use format::ptd::{Builder, Entry, TensorLayout};
 use runtime::{DataLoader, Limits, Purpose};
 use std::collections::BTreeMap;
-use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::io::{self, Read, Seek, SeekFrom};
 use std::sync::Arc;
 use tensor::{ScalarType, Tensor, TensorMeta};
 use zip::write::SimpleFileOptions;

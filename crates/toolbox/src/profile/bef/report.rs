@@ -130,7 +130,8 @@ impl Report {
             );
         }
         for name in &self.not_run {
-            let _ = writeln!(out, "{name}: not run, because it takes arguments; name them, as in `{name}(1)`");
+            let _ =
+                writeln!(out, "{name}: not run, because it takes arguments; name them, as in `{name}(1)`");
         }
         if self.functions.is_empty() && self.not_run.is_empty() {
             out.push_str("nothing was run: there is no function without arguments\n");
