@@ -26,6 +26,8 @@ pub enum Interrupted {
     Cancelled,
     /// The time was over.
     DeadlinePassed,
+    /// There was no memory for so many bytes: see [`out_of_memory`].
+    OutOfMemory(usize),
 }
 
 thread_local! {
@@ -101,11 +103,21 @@ pub(crate) fn armed() -> Option<Interrupt> {
     ARMED.with(|armed| armed.borrow().clone())
 }
 
-/// Calls `body`. A loop of a pool in it that was interrupted ends here. What it wrote so far stays.
-pub fn interruptible<T>(body: impl FnOnce() -> T) -> Result<T, Interrupted> {
-    if armed().is_none() {
-        return Ok(body());
+/// Ends the computation for want of memory, where nothing else can be done: in the middle of a loop, whose
+/// [`interruptible`] caller gets the error.
+///
+/// # Panics
+/// If there is no such caller, or if panics abort.
+pub fn out_of_memory(bytes: usize) -> ! {
+    let why = Interrupted::OutOfMemory(bytes);
+    match cfg!(panic = "unwind") {
+        true => resume_unwind(Box::new(why)),
+        false => panic!("{why}"),
     }
+}
+
+/// Calls `body`. A loop in it that was interrupted ends here. What it wrote so far stays.
+pub fn interruptible<T>(body: impl FnOnce() -> T) -> Result<T, Interrupted> {
     let interrupted = |payload: Box<dyn Any + Send>| match payload.downcast::<Interrupted>() {
         Ok(why) => *why,
         Err(other) => resume_unwind(other),
@@ -180,6 +192,7 @@ impl fmt::Display for Interrupted {
         f.write_str(match self {
             Self::Cancelled => "it was cancelled",
             Self::DeadlinePassed => "its time is over",
+            Self::OutOfMemory(bytes) => return write!(f, "there is no memory for {bytes} bytes"),
         })
     }
 }
@@ -273,6 +286,22 @@ mod tests {
         assert_eq!(interrupt.until(now).until(later).check(), Err(Interrupted::DeadlinePassed));
         interrupt.until(now).cancel();
         assert_eq!(interrupt.check(), Err(Interrupted::Cancelled));
+    }
+
+    #[test]
+    fn want_of_memory_ends_a_loop_on_any_thread() {
+        for threads in [1, 3] {
+            let pool = Pool::new(threads);
+            let ended = interruptible(|| {
+                pool.parallel_for(1000, 1, &|range| {
+                    if range.contains(&500) {
+                        out_of_memory(7);
+                    }
+                });
+            });
+            assert_eq!(ended, Err(Interrupted::OutOfMemory(7)));
+        }
+        assert_eq!(Interrupted::OutOfMemory(7).to_string(), "there is no memory for 7 bytes");
     }
 
     #[test]

@@ -22,18 +22,18 @@ pub(crate) fn with_table<R>(body: impl FnOnce(&mut Vec<*const f32>) -> R) -> R {
 }
 
 /// Lends `len` elements of the thread's scratch, holding whatever was left there. A use within a use
-/// gets memory of its own.
+/// gets memory of its own. Ends the computation if there is no memory ([`pool::out_of_memory`]).
 pub(crate) fn with<R>(len: usize, body: impl FnOnce(&mut [f32]) -> R) -> R {
     let bytes = len * size_of::<f32>();
     SCRATCH.with(|cell| match cell.try_borrow_mut() {
         Ok(mut buffer) => {
             if buffer.len() < bytes {
-                *buffer = AlignedBuffer::zeroed(bytes).expect("memory for packing blocks");
+                *buffer = AlignedBuffer::zeroed(bytes).unwrap_or_else(|_| pool::out_of_memory(bytes));
             }
             body(&mut bytemuck::cast_slice_mut(&mut buffer[..bytes])[..len])
         }
         Err(_) => {
-            let mut own = AlignedBuffer::zeroed(bytes).expect("memory for packing blocks");
+            let mut own = AlignedBuffer::zeroed(bytes).unwrap_or_else(|_| pool::out_of_memory(bytes));
             body(bytemuck::cast_slice_mut(&mut own))
         }
     })
