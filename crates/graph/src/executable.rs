@@ -24,6 +24,7 @@ pub struct Executable {
     pub(crate) held: Held,
     /// As what steps are reported.
     pub(crate) kind: SpanKind,
+    pub(crate) held: Held,
     /// The instruction whose result the step computes that failed last.
     pub(crate) failed: Place,
 }
@@ -74,6 +75,7 @@ impl Executable {
             workspace: self.workspace,
             held,
             kind: self.kind,
+            held,
             failed: Place::default(),
         })
     }

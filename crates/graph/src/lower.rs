@@ -61,6 +61,7 @@ pub(crate) fn lower(mut graph: Graph, isa: Isa, packs: &mut Packs) -> Result<Exe
         workspace,
         held,
         kind: SpanKind::Kernel,
+        held,
         failed: Place::default(),
     })
 }

@@ -12,7 +12,7 @@ use std::collections::HashSet;
 /// Reads the constants that are needed beside lowered regions. Fails, too, if lowering has looked at one that could
 /// not be read.
 pub(crate) fn read_needed(method: &mut Method) -> Result<()> {
-    let needed = needed(method);
+    let needed = Needed::of(method).constants;
     let constants = &method.state.constants;
     if let Some(failure) = constants.iter().find_map(ConstantBytes::take_failure) {
         return Err(failure);
@@ -20,49 +20,27 @@ pub(crate) fn read_needed(method: &mut Method) -> Result<()> {
     constants.iter().zip(needed).filter(|(_, needed)| *needed).try_for_each(|(constant, _)| constant.read())
 }
 
-/// Lets go of the constants of a method that nothing will read, and of the delegates that nothing calls, since regions
+/// Lets go of the constants of a method that nothing will read, and of delegates that nothing calls, since regions
 /// compute what they do. A constant that is asked for by its name all the same is read again.
 pub(crate) fn unneeded(method: &mut Method) {
-    let needed = needed(method);
-    let called = Reads::of(method).called;
-    let delegates = method.delegates.iter_mut();
-    delegates.zip(called).filter(|(_, called)| !called).for_each(|(delegate, _)| delegate.release());
-    let constants = method.state.constants.iter_mut();
-    constants.zip(needed).filter(|(_, needed)| !needed).for_each(|(constant, _)| constant.release());
-}
-
-/// Which constants something will read: a step that runs as it is written, an argument of a region, or somebody who
-/// asks for an output or, if it cannot be read again, for a tensor by its name.
-fn needed(method: &Method) -> Vec<bool> {
-    let read = Reads::of(method).values;
-    let state = &method.state;
-    let mut kept: HashSet<Id> = read.iter().flat_map(|&id| tensors_of(state, id)).collect();
-    let is_asked_for = |id: &Id| {
-        state.values[*id].tensor().is_some_and(|t| match t.home {
-            Storage::Constant(index) => t.name.is_some() && !state.constants[index].is_read_again(),
-            _ => false,
-        })
-    };
-    kept.extend((0..state.values.len()).filter(is_asked_for));
-    let mut needed = vec![false; state.constants.len()];
-    for tensor in kept.iter().filter_map(|&id| state.values[id].tensor()) {
-        for storage in [tensor.storage, tensor.home] {
-            if let Storage::Constant(index) = storage {
-                needed[index] = true;
-            }
-        }
+    let Needed { constants, delegates } = Needed::of(method);
+    for (delegate, _) in method.delegates.iter_mut().zip(delegates).filter(|(_, called)| !called) {
+        delegate.release();
     }
-    needed
+    let all = method.state.constants.iter_mut();
+    all.zip(constants).filter(|(_, needed)| !needed).for_each(|(constant, _)| constant.release());
 }
 
-/// What an execution looks at.
-struct Reads {
-    values: HashSet<Id>,
-    /// Of each delegate, if it is called.
-    called: Vec<bool>,
+/// What a prepared method still needs.
+struct Needed {
+    /// Constants that something will read: a step that runs as it is written, an argument of a region, or somebody
+    /// who asks for an output or, if it cannot be read again, for a tensor by its name.
+    constants: Vec<bool>,
+    /// Delegates that are called.
+    delegates: Vec<bool>,
 }
 
-impl Reads {
+impl Needed {
     fn of(method: &Method) -> Self {
         let mut read: HashSet<Id> = method.inputs.iter().chain(&method.outputs).copied().collect();
         // A region that is lowered when it meets new sizes may ask how a constant was computed, wherever that was.
@@ -104,7 +82,24 @@ impl Reads {
                 }
             }
         }
-        Self { values: read, called }
+        let state = &method.state;
+        let mut kept: HashSet<Id> = read.iter().flat_map(|&id| tensors_of(state, id)).collect();
+        let is_asked_for = |id: &Id| {
+            state.values[*id].tensor().is_some_and(|t| match t.home {
+                Storage::Constant(index) => t.name.is_some() && !state.constants[index].is_read_again(),
+                _ => false,
+            })
+        };
+        kept.extend((0..state.values.len()).filter(is_asked_for));
+        let mut needed = vec![false; state.constants.len()];
+        for tensor in kept.iter().filter_map(|&id| state.values[id].tensor()) {
+            for storage in [tensor.storage, tensor.home] {
+                if let Storage::Constant(index) = storage {
+                    needed[index] = true;
+                }
+            }
+        }
+        Self { constants: needed, delegates: called }
     }
 }
 

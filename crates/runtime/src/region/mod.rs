@@ -20,7 +20,7 @@ use crate::raise::{DefUse, Position};
 use crate::step::{ArgStep, DelegateEntry, OutStep, RegionStep, Step};
 use crate::value::Id;
 use builder::{Builder, Sizes};
-use graph::{Executable, Graph};
+use graph::{Executable, Graph, Packs};
 use operator::KernelContext;
 use std::ops::Range;
 use std::sync::Arc;
@@ -230,7 +230,9 @@ fn fixed(method: &Method, def_use: &DefUse, run: &Run) -> Option<Box<Lowered>> {
     let graph = method.keep_graphs.then(|| builder.graph.clone());
     // What delegates have computed of their weights goes as soon as it is packed.
     delegates.iter().for_each(DelegateEntry::forget_graph);
-    let executable = Executable::with_packs(builder.graph, &ctx, &mut method.packs.clone()).ok()?;
+    // Packs of its own: what delegates let go may leave its address to other weights.
+    let mut packs = Packs::within(method.packs.budget().clone());
+    let executable = Executable::with_packs(builder.graph, &ctx, &mut packs).ok()?;
     let lowered =
         Lowered { graph, executable, args, outs, sizes: Vec::new(), numbers: Vec::new(), views: Vec::new() };
     Some(Box::new(lowered))
