@@ -1,0 +1,11 @@
+//! A lowered graph computes what its calls compute one by one: random graphs of operator calls, run
+//! both ways.
+
+mod activations;
+mod attention;
+mod both;
+mod convolutions;
+mod elementwise;
+mod half_precision;
+mod layouts;
+mod quantized;

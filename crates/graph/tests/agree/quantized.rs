@@ -1,0 +1,141 @@
+//! Quantized networks, and products with weights in any form.
+
+use crate::both::*;
+use pteron_graph::ValueId;
+use tensor::{ScalarType, Tensor};
+
+/// Weights from -127 to 127, of these sizes, and the value that they are dequantized to: with a scale for each
+/// of the first dimension, or one.
+fn weights(both: &mut Both, sizes: &[usize], per_channel: bool, seed: u64) -> ValueId {
+    let numbers: Vec<i8> =
+        random(sizes, seed).storage::<f32>().unwrap().iter().map(|x| (x * 63.0) as i8).collect();
+    let numbers = both.constant_of(Tensor::from_slice(sizes, &numbers).unwrap());
+    let bounds = [int(-127), int(127), int(1), Given::None];
+    let (name, params) = if per_channel {
+        let scales: Vec<f32> = (0..sizes[0]).map(|i| 0.002 + 0.0001 * i as f32).collect();
+        let scales = both.constant_of(Tensor::from_slice(&[sizes[0]], &scales).unwrap());
+        let zeros = both.constant_of(Tensor::from_slice(&[sizes[0]], &vec![0i64; sizes[0]]).unwrap());
+        ("dequantize_per_channel.out", vec![value(scales), value(zeros), int(0)])
+    } else {
+        ("dequantize_per_tensor.out", vec![number(0.003), int(0)])
+    };
+    let args: Vec<Given> = [value(numbers)].into_iter().chain(params).chain(bounds).collect();
+    both.call(&format!("{QUANTIZED}{name}"), &args, sizes).unwrap()
+}
+
+/// Quantizes by known parameters, and back.
+fn there_and_back(both: &mut Both, x: ValueId, scale: f64, zero: i64, sizes: &[usize]) -> ValueId {
+    let params = || [number(scale), int(zero), int(-128), int(127), int(1)];
+    let args: Vec<Given> = [value(x)].into_iter().chain(params()).collect();
+    let q =
+        both.call_typed(&format!("{QUANTIZED}quantize_per_tensor.out"), &args, &[(CHAR, sizes)]).unwrap()[0];
+    let args: Vec<Given> = [value(q)].into_iter().chain(params()).chain([Given::None]).collect();
+    both.call(&format!("{QUANTIZED}dequantize_per_tensor.out"), &args, sizes).unwrap()
+}
+
+fn addmm(both: &mut Both, bias: ValueId, x: ValueId, w: ValueId, sizes: &[usize]) -> ValueId {
+    let [n, k] = **both.graph.meta(w).sizes() else { panic!("a matrix of weights") };
+    let t = both.call("aten::permute_copy.out", &[value(w), ints(&[1, 0])], &[k, n]).unwrap();
+    both.call("aten::addmm.out", &[value(bias), value(x), value(t), one(), one()], sizes).unwrap()
+}
+
+#[test]
+fn statically_quantized_networks() {
+    for per_channel in [false, true] {
+        let mut both = Both::new(2);
+        let first = [2, 6, 11, 9];
+        let x = both.input(&[2, 3, 11, 9], 1);
+        let x = there_and_back(&mut both, x, 0.02, 3, &[2, 3, 11, 9]);
+        let w = weights(&mut both, &[6, 3, 3, 3], per_channel, 2);
+        let y = both.conv(x, w, 1, 1, &first);
+        let y = both.call("aten::relu.out", &[value(y)], &first).unwrap();
+        let y = there_and_back(&mut both, y, 0.02, -128, &first);
+        let w = weights(&mut both, &[6, 1, 3, 3], per_channel, 3);
+        let y = both.conv(y, w, 1, 6, &first);
+        let y = there_and_back(&mut both, y, 0.02, -10, &first);
+        let y = both.call("aten::hardtanh.out", &[value(y), number(0.0), number(1.5)], &first).unwrap();
+        let y = there_and_back(&mut both, y, 0.02, -10, &first);
+        let w = weights(&mut both, &[6, 6, 1, 1], per_channel, 6);
+        let y = both.conv(y, w, 1, 1, &first);
+        let y = there_and_back(&mut both, y, 0.02, 0, &first);
+        let flat = both.call("aten::view_copy.out", &[value(y), ints(&[12, 99])], &[12, 99]).unwrap();
+        let (w, bias) = (weights(&mut both, &[40, 99], per_channel, 4), both.constant(&[40], 5));
+        let z = addmm(&mut both, bias, flat, w, &[12, 40]);
+        let z = there_and_back(&mut both, z, 0.05, 7, &[12, 40]);
+        // Quantized, three convolutions with a change of layout before and after, a product, and dequantized.
+        assert_eq!(both.check(&[z], 0.02), 8, "per channel: {per_channel}");
+    }
+}
+
+#[test]
+fn dynamically_quantized_products() {
+    for by_row in [false, true] {
+        let mut both = Both::new(2);
+        let sizes = [5, 70];
+        let x = both.input(&sizes, 1);
+        let mut both_ways = |x: ValueId, sizes: &[usize]| {
+            let params = if by_row { vec![sizes[0], 1] } else { vec![1] };
+            let (choose, args, suffix): (_, Vec<Given>, _) = if by_row {
+                ("choose_qparams_per_token_asymmetric.out", vec![value(x), int(1)], "per_token.out")
+            } else {
+                let bounds = [value(x), int(-128), int(127), number(1e-5), int(1)];
+                ("choose_qparams.Tensor_out", bounds.into(), "per_tensor.Tensor_out")
+            };
+            let outs = [(ScalarType::Double, &params[..]), (ScalarType::Long, &params[..])];
+            let chosen = both.call_typed(&format!("{QUANTIZED}{choose}"), &args, &outs).unwrap();
+            let rest = || [value(chosen[0]), value(chosen[1]), int(-128), int(127), int(1)];
+            let args: Vec<Given> = [value(x)].into_iter().chain(rest()).collect();
+            let name = format!("{QUANTIZED}quantize_{suffix}");
+            let q = both.call_typed(&name, &args, &[(CHAR, sizes)]).unwrap()[0];
+            let last = if by_row { int(6) } else { Given::None };
+            let args: Vec<Given> = [value(q)].into_iter().chain(rest()).chain([last]).collect();
+            let x = both.call(&format!("{QUANTIZED}dequantize_{suffix}"), &args, sizes).unwrap();
+            let w = weights(&mut both, &[sizes[1] - 9, sizes[1]], true, 2);
+            let bias = both.constant(&[sizes[1] - 9], 3);
+            let y = addmm(&mut both, bias, x, w, &[sizes[0], sizes[1] - 9]);
+            both.call("aten::relu.out", &[value(y)], &[sizes[0], sizes[1] - 9]).unwrap()
+        };
+        let y = both_ways(x, &sizes);
+        let z = both_ways(y, &[5, 61]);
+        assert_eq!(both.check(&[z], 0.01), 2, "by row: {by_row}");
+    }
+}
+
+/// Transposes of weights: read by products alone, by products and something else, by something else alone, and
+/// of a product whose shape the graph does not know as one with weights.
+#[test]
+fn products_read_transposed_weights() {
+    for readers in 0..4 {
+        let mut both = Both::new(2);
+        let (m, k, n) = (5, 7, 6);
+        let (x, w) = (both.input(&[m, k], 1), both.constant(&[n, k], 2));
+        let (name, swap) = match readers {
+            0 => ("aten::t_copy.out", vec![value(w)]),
+            1 => ("aten::transpose_copy.int_out", vec![value(w), int(-1), int(0)]),
+            _ => ("aten::permute_copy.out", vec![value(w), ints(&[-1, -2])]),
+        };
+        let t = both.call(name, &swap, &[k, n]).unwrap();
+        let mut results = Vec::new();
+        if readers != 2 {
+            results.push(both.call("aten::mm.out", &[value(x), value(t)], &[m, n]).unwrap());
+            let bias = both.constant(&[n], 3);
+            results.push(
+                both.call("aten::addmm.out", &[value(bias), value(x), value(t), one(), one()], &[m, n])
+                    .unwrap(),
+            );
+        }
+        if readers > 0 {
+            let y = both.input(&[k, n], 4);
+            results.push(both.call("aten::mul.out", &[value(y), value(t)], &[k, n]).unwrap());
+        }
+        if readers == 3 {
+            // The bias is not one of columns.
+            let bias = both.constant(&[m, 1], 5);
+            results.push(
+                both.call("aten::addmm.out", &[value(bias), value(x), value(t), one(), one()], &[m, n])
+                    .unwrap(),
+            );
+        }
+        both.check(&results, 1e-5);
+    }
+}
