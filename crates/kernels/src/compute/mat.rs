@@ -1,3 +1,6 @@
+use std::marker::PhantomData;
+use std::ops::Range;
+
 /// The number of elements from the first to one past the last of a strided matrix.
 fn span(rows: usize, cols: usize, rs: usize, cs: usize) -> Option<usize> {
     if rows == 0 || cols == 0 {
@@ -10,6 +13,7 @@ fn span(rows: usize, cols: usize, rs: usize, cs: usize) -> Option<usize> {
 /// Strides are in elements and may be zero (a broadcast).
 #[derive(Clone, Copy, Debug)]
 pub struct MatRef<'a, T = f32> {
+    /// From the element `(0, 0)` on.
     data: &'a [T],
     rows: usize,
     cols: usize,
@@ -72,20 +76,43 @@ impl<'a, T> MatRef<'a, T> {
         &self.data[i * self.rs + j * self.cs..]
     }
 
+    /// Some of its rows and columns.
+    ///
+    /// # Panics
+    /// If it has not all of them.
+    #[inline]
+    pub(super) fn block(&self, rows: Range<usize>, cols: Range<usize>) -> Self {
+        assert!(rows.start <= rows.end && rows.end <= self.rows, "rows of a block");
+        assert!(cols.start <= cols.end && cols.end <= self.cols, "columns of a block");
+        let data = if rows.is_empty() || cols.is_empty() { &[] } else { self.from(rows.start, cols.start) };
+        Self { data, rows: rows.len(), cols: cols.len(), ..*self }
+    }
+
+    /// Where the element `(0, 0)` is, if there is one. All others are in the same slice.
     pub(super) fn as_ptr(&self) -> *const T {
         self.data.as_ptr()
     }
 }
 
 /// A matrix to write; like [`MatRef`], but no two elements may share a place.
+///
+/// It borrows its elements, not what lies between them: blocks of one matrix interleave in memory, and
+/// tasks write them at once.
 #[derive(Debug)]
 pub struct MatMut<'a, T = f32> {
-    data: &'a mut [T],
+    /// Where the element `(0, 0)` is. Every element is borrowed for `'a` by this value alone.
+    first: *mut T,
     rows: usize,
     cols: usize,
     rs: usize,
     cs: usize,
+    borrow: PhantomData<&'a mut [T]>,
 }
+
+// SAFETY: it is an exclusive borrow of its elements.
+unsafe impl<T: Send> Send for MatMut<'_, T> {}
+// SAFETY: as above.
+unsafe impl<T: Sync> Sync for MatMut<'_, T> {}
 
 impl<'a, T> MatMut<'a, T> {
     /// A dense row-major matrix.
@@ -101,19 +128,13 @@ impl<'a, T> MatMut<'a, T> {
     /// # Panics
     /// If an element lies outside `data`, or rows (or columns) interleave or overlap.
     pub fn strided(data: &'a mut [T], rows: usize, cols: usize, rs: usize, cs: usize) -> Self {
-        let fits = span(rows, cols, rs, cs).is_some_and(|s| s <= data.len());
-        assert!(fits, "a {rows}x{cols} matrix with strides {rs}, {cs} leaves its {} elements", data.len());
-        let apart = rows == 0
-            || cols == 0
-            || ((rows == 1 || rs > (cols - 1) * cs) && (cols == 1 || cs > 0))
-            || ((cols == 1 || cs > (rows - 1) * rs) && (rows == 1 || rs > 0));
-        assert!(apart, "elements of a {rows}x{cols} matrix with strides {rs}, {cs} share places");
-        Self { data, rows, cols, rs, cs }
+        check(data.len(), rows, cols, rs, cs);
+        Self { first: data.as_mut_ptr(), rows, cols, rs, cs, borrow: PhantomData }
     }
 
     /// The transpose; no element moves.
     pub fn t(self) -> Self {
-        Self { data: self.data, rows: self.cols, cols: self.rows, rs: self.cs, cs: self.rs }
+        Self { rows: self.cols, cols: self.rows, rs: self.cs, cs: self.rs, ..self }
     }
 
     /// Number of rows.
@@ -138,11 +159,135 @@ impl<'a, T> MatMut<'a, T> {
 
     /// The same matrix, borrowed for a shorter time.
     pub fn reborrow(&mut self) -> MatMut<'_, T> {
-        MatMut { data: self.data, rows: self.rows, cols: self.cols, rs: self.rs, cs: self.cs }
+        MatMut { ..*self }
     }
 
+    /// Some of its rows and columns.
+    ///
+    /// # Panics
+    /// If it has not all of them.
+    #[inline]
+    pub(super) fn block(&mut self, rows: Range<usize>, cols: Range<usize>) -> MatMut<'_, T> {
+        // SAFETY: the block borrows the whole matrix.
+        unsafe { Blocks { whole: self.reborrow() }.block(rows, cols) }
+    }
+
+    /// The same elements as one row, if no others lie between them.
+    pub(super) fn joined(self) -> Self {
+        let dense = self.cs == 1 && self.rs == self.cols;
+        if dense { Self { rows: 1, cols: self.rows * self.cols, ..self } } else { self }
+    }
+
+    /// The matrix, to be written in blocks by several tasks.
+    pub(super) fn blocks(self) -> Blocks<'a, T> {
+        Blocks { whole: self }
+    }
+
+    /// The element at row `i`, column `j`.
+    ///
+    /// # Panics
+    /// If there is no such element.
+    #[inline]
+    pub(super) fn at(&mut self, i: usize, j: usize) -> &mut T {
+        assert!(i < self.rows && j < self.cols);
+        // SAFETY: an element, which only this value borrows.
+        unsafe { &mut *self.first.add(i * self.rs + j * self.cs) }
+    }
+
+    /// The elements of row `i`, if they are contiguous.
+    ///
+    /// # Panics
+    /// If there is no such row.
+    #[inline]
+    pub(super) fn row(&mut self, i: usize) -> Option<&mut [T]> {
+        assert!(i < self.rows);
+        if self.cs != 1 && self.cols > 1 {
+            return None;
+        }
+        let len = self.cols;
+        // SAFETY: the elements of a row, which only this value borrows. Of a row of none, the address may lie
+        // anywhere.
+        Some(unsafe { std::slice::from_raw_parts_mut(self.first.wrapping_add(i * self.rs), len) })
+    }
+
+    /// Where the element `(0, 0)` is, if there is one. All others can be reached from there.
     pub(super) fn as_mut_ptr(&mut self) -> *mut T {
-        self.data.as_mut_ptr()
+        self.first
+    }
+}
+
+/// Panics unless the elements of a matrix lie within `len`, and no two share a place.
+fn check(len: usize, rows: usize, cols: usize, rs: usize, cs: usize) {
+    let fits = span(rows, cols, rs, cs).is_some_and(|s| s <= len);
+    assert!(fits, "a {rows}x{cols} matrix with strides {rs}, {cs} leaves its {len} elements");
+    let disjoint = rows == 0
+        || cols == 0
+        || ((rows == 1 || rs > (cols - 1) * cs) && (cols == 1 || cs > 0))
+        || ((cols == 1 || cs > (rows - 1) * rs) && (rows == 1 || rs > 0));
+    assert!(disjoint, "elements of a {rows}x{cols} matrix with strides {rs}, {cs} share places");
+}
+
+/// A matrix that tasks write at once, each its own block.
+#[derive(Debug)]
+pub(crate) struct Blocks<'a, T = f32> {
+    whole: MatMut<'a, T>,
+}
+
+// SAFETY: an exclusive borrow of its elements, of which it hands out disjoint blocks only, as callers promise.
+unsafe impl<T: Send> Sync for Blocks<'_, T> {}
+
+impl<'a, T> Blocks<'a, T> {
+    /// Some rows and columns, borrowed as long as the matrix.
+    ///
+    /// # Safety
+    /// While the block is used, so is no other block that has one of its elements.
+    ///
+    /// # Panics
+    /// If the matrix has not all of them.
+    #[inline]
+    pub(crate) unsafe fn block(&self, rows: Range<usize>, cols: Range<usize>) -> MatMut<'a, T> {
+        let MatMut { first, rs, cs, .. } = self.whole;
+        assert!(rows.start <= rows.end && rows.end <= self.whole.rows, "rows of a block");
+        assert!(cols.start <= cols.end && cols.end <= self.whole.cols, "columns of a block");
+        // Of a block without elements, the address may lie anywhere.
+        let first = first.wrapping_add(rows.start * rs + cols.start * cs);
+        MatMut { first, rows: rows.len(), cols: cols.len(), rs, cs, borrow: PhantomData }
+    }
+}
+
+/// A slice that tasks write at once, each some elements of its own.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Shared<'a, T = f32> {
+    first: *mut T,
+    len: usize,
+    borrow: PhantomData<&'a mut [T]>,
+}
+
+// SAFETY: an exclusive borrow of its elements, of which it hands out disjoint parts only, as callers promise.
+unsafe impl<T: Send> Send for Shared<'_, T> {}
+// SAFETY: as above.
+unsafe impl<T: Send> Sync for Shared<'_, T> {}
+
+impl<'a, T> Shared<'a, T> {
+    pub(super) fn new(data: &'a mut [T]) -> Self {
+        Self { first: data.as_mut_ptr(), len: data.len(), borrow: PhantomData }
+    }
+
+    /// The matrix whose first element is element `first`.
+    ///
+    /// # Safety
+    /// While the matrix is used, so is no other with one of its elements.
+    ///
+    /// # Panics
+    /// As [`MatMut::strided`].
+    pub(super) unsafe fn matrix(
+        self,
+        first: usize,
+        (rows, rs): (usize, usize),
+        (cols, cs): (usize, usize),
+    ) -> MatMut<'a, T> {
+        check(self.len.saturating_sub(first), rows, cols, rs, cs);
+        MatMut { first: self.first.wrapping_add(first), rows, cols, rs, cs, borrow: PhantomData }
     }
 }
 

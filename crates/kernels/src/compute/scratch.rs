@@ -8,19 +8,6 @@ thread_local! {
     static SCRATCH: RefCell<AlignedBuffer> = RefCell::new(AlignedBuffer::default());
 }
 
-thread_local! {
-    static TABLE: RefCell<Vec<*const f32>> = const { RefCell::new(Vec::new()) };
-}
-
-/// Lends the thread's table of pointers, empty. A use within a use gets one of its own.
-pub(crate) fn with_table<R>(body: impl FnOnce(&mut Vec<*const f32>) -> R) -> R {
-    let mut table = TABLE.with(|cell| cell.take());
-    table.clear();
-    let result = body(&mut table);
-    TABLE.with(|cell| cell.replace(table));
-    result
-}
-
 /// Lends `len` elements of the thread's scratch, holding whatever was left there. A use within a use
 /// gets memory of its own.
 pub(crate) fn with<R>(len: usize, body: impl FnOnce(&mut [f32]) -> R) -> R {

@@ -3,12 +3,17 @@
 
 use pool::Pool;
 
+/// Work that is worth dividing. An interpreter could not wait for as much, and is to see it divided.
+pub(crate) const fn worth(work: usize) -> usize {
+    if cfg!(miri) { 1 << 8 } else { work }
+}
+
 /// Multiplications of a product whose operands are held in registers.
-pub(crate) const PRODUCTS: usize = 1 << 18;
+pub(crate) const PRODUCTS: usize = worth(1 << 18);
 /// Multiplications that each load an operand of their own.
-pub(crate) const TAPS: usize = 1 << 16;
+pub(crate) const TAPS: usize = worth(1 << 16);
 /// Elements that a function is applied to.
-pub(crate) const ELEMENTS: usize = 1 << 14;
+pub(crate) const ELEMENTS: usize = worth(1 << 14);
 /// Rows of a product of fewer, for which the weights must be read all the same.
 pub(crate) const LEAST_ROWS: usize = 8;
 

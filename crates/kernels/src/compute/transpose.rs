@@ -21,68 +21,64 @@ pub fn copy(isa: Isa, from: MatRef<'_>, mut to: MatMut<'_>) {
 /// Copies where the target runs along its rows, if it is contiguous at all.
 fn copy_along(isa: Isa, from: MatRef<'_>, mut to: MatMut<'_>) {
     let (rows, cols) = (from.rows(), from.cols());
-    let (rs, cs) = (to.row_stride(), to.col_stride());
-    let target = to.as_mut_ptr();
-    if cs == 1 && from.row_stride() == 1 && cols > 1 && rows > 1 {
-        let block = Transpose {
-            src: from.as_ptr(),
-            src_step: from.col_stride(),
-            rows: cols,
-            cols: rows,
-            dst: target,
-            dst_step: rs,
-        };
-        // The source, seen along its contiguous direction, has `cols` rows of `rows` elements; `MatRef`
-        // and `MatMut` vouch that all lie in their slices.
-        return dispatch(isa, block);
+    if to.col_stride() == 1 && from.row_stride() == 1 && cols > 1 && rows > 1 {
+        // The source, seen along its contiguous direction, has `cols` rows of `rows` elements.
+        return dispatch(isa, Transpose::new(from.t(), to.t()));
     }
     for i in 0..rows {
         let source = from.from(i, 0);
-        let row = target.wrapping_add(i * rs);
-        if cs == 1 {
-            // SAFETY: row i of the target has `cols` contiguous elements, and no one else writes them.
-            let row = unsafe { std::slice::from_raw_parts_mut(row, cols) };
-            if from.col_stride() == 1 {
-                row.copy_from_slice(&source[..cols]);
-            } else {
+        match to.row(i) {
+            Some(row) if from.col_stride() == 1 => row.copy_from_slice(&source[..cols]),
+            Some(row) => {
                 for (j, x) in row.iter_mut().enumerate() {
                     *x = source[j * from.col_stride()];
                 }
             }
-        } else {
-            for j in 0..cols {
-                // SAFETY: (i, j) is an element of the target.
-                unsafe { *row.wrapping_add(j * cs) = source[j * from.col_stride()] };
+            None => {
+                for j in 0..cols {
+                    *to.at(i, j) = source[j * from.col_stride()];
+                }
             }
         }
     }
 }
 
-/// `dst[c * dst_step + r] = src[r * src_step + c]` for `rows x cols` elements. Whoever makes one vouches
-/// that they can be read and written.
-pub(crate) struct Transpose {
-    pub(crate) src: *const f32,
-    pub(crate) src_step: usize,
-    pub(crate) rows: usize,
-    pub(crate) cols: usize,
-    pub(crate) dst: *mut f32,
-    pub(crate) dst_step: usize,
+/// Copies a matrix that is contiguous along its rows to one that is contiguous down its columns.
+pub(crate) struct Transpose<'a> {
+    from: MatRef<'a>,
+    to: MatMut<'a>,
 }
 
-impl Op for Transpose {
+impl<'a> Transpose<'a> {
+    /// # Panics
+    /// If the shapes differ, or elements that are to be contiguous are not.
+    pub(crate) fn new(from: MatRef<'a>, to: MatMut<'a>) -> Self {
+        assert_eq!((from.rows(), from.cols()), (to.rows(), to.cols()), "shapes of a copy");
+        assert!(from.col_stride() == 1 || from.cols() <= 1, "rows of the source are contiguous");
+        assert!(to.row_stride() == 1 || to.rows() <= 1, "columns of the target are contiguous");
+        Self { from, to }
+    }
+}
+
+impl Op for Transpose<'_> {
     type Out = ();
 
     #[inline(always)]
-    fn run<S: Simd>(self, s: S) {
+    fn run<S: Simd>(mut self, s: S) {
+        let (rows, cols) = (self.from.rows(), self.from.cols());
+        let (src_step, dst_step) = (self.from.row_stride(), self.to.col_stride());
+        let (src, dst) = (self.from.as_ptr(), self.to.as_mut_ptr());
         let l = S::LANES;
-        for r in (0..self.rows).step_by(l) {
-            let h = l.min(self.rows - r);
-            for c in (0..self.cols).step_by(l) {
-                let w = l.min(self.cols - c);
-                let src = self.src.wrapping_add(r * self.src_step + c);
-                let dst = self.dst.wrapping_add(c * self.dst_step + r);
-                // SAFETY: whoever made this vouches for every element.
-                unsafe { s.transpose(src, self.src_step, (h, w), dst, self.dst_step) };
+        for r in (0..rows).step_by(l) {
+            let h = l.min(rows - r);
+            for c in (0..cols).step_by(l) {
+                let w = l.min(cols - c);
+                // SAFETY: the rows and columns of a block are in both matrices, which `new` found to be
+                // contiguous in these directions.
+                unsafe {
+                    let (src, dst) = (src.add(r * src_step + c), dst.add(c * dst_step + r));
+                    s.transpose(src, src_step, (h, w), dst, dst_step);
+                }
             }
         }
     }

@@ -8,7 +8,7 @@ use super::super::math;
 use super::super::scratch;
 use super::super::simd::{Op, Simd, dispatch};
 use super::super::split;
-use super::{ConvEpilogue, ConvFrame, ConvParams, RawOut};
+use super::{ConvEpilogue, ConvFrame, ConvParams};
 use pool::Pool;
 use smallvec::{SmallVec, smallvec};
 use std::ops::Range;
@@ -48,17 +48,9 @@ pub(super) fn run(
     let depth = frame.output[0];
     let planes = frame.batch * p.out_channels * depth;
     let area = frame.output[1] * frame.output[2];
-    let raw = RawOut(out.as_mut_ptr());
-    let plane = |i: usize| {
-        #[expect(
-            clippy::redundant_locals,
-            reason = "captures the wrapper, which may be shared, not its pointer"
-        )]
-        let raw = raw;
+    let plane = |i: usize, out: &mut [f32]| {
         let (image, z) = (i / depth, i % depth);
         let c = image % p.out_channels;
-        // SAFETY: plane i of the output, which this call alone writes.
-        let out = unsafe { std::slice::from_raw_parts_mut(raw.0.add(i * area), area) };
         let source = (z * p.stride[0]).checked_sub(p.padding[0]).filter(|&z| z < frame.input[0]);
         let in_area = frame.input[1] * frame.input[2];
         Plane {
@@ -75,11 +67,11 @@ pub(super) fn run(
         .run();
     };
     let per_plane = area * p.taps();
-    if pool.threads() == 1 || planes.saturating_mul(per_plane) < split::TAPS {
-        (0..planes).for_each(plane);
+    if planes.saturating_mul(per_plane) < split::TAPS {
+        out.chunks_exact_mut(area).enumerate().for_each(|(i, out)| plane(i, out));
     } else {
         let grain = (split::TAPS / 4 / per_plane.max(1)).max(1);
-        pool.parallel_for(planes, grain, &|range| range.for_each(plane));
+        pool.parallel_chunks_mut(out, area, grain, &plane);
     }
 }
 
@@ -268,6 +260,7 @@ impl Op for Block<'_> {
     #[inline(always)]
     fn run<S: Simd>(mut self, s: S) {
         let whole = self.n.next_multiple_of(S::LANES);
+        assert!(self.lines > 0);
         let last = (self.lines - 1) * self.step + whole;
         assert!(self.taps.iter().all(|&(at, _)| at + last <= self.patch.len()));
         let end = (self.lines - 1) * self.width + self.n;

@@ -6,7 +6,7 @@ use super::super::isa::Isa;
 use super::super::math;
 use super::super::simd::{Op, Simd, dispatch};
 use super::super::split;
-use super::{ConvEpilogue, ConvFrame, ConvParams, RawOut, TAIL_PART};
+use super::{ConvEpilogue, ConvFrame, ConvParams, TAIL_PART};
 use pool::Pool;
 use tensor::{AlignedBuffer, Result};
 
@@ -48,36 +48,27 @@ impl DepthwiseLast {
         let line_len = width * p.out_channels;
         let per_line = line_len * p.taps();
         let weights: &[f32] = bytemuck::cast_slice(&self.weights);
-        let raw = RawOut(out.as_mut_ptr());
         let pixels = frame.in_pixels() * p.in_channels;
         // As many lines as what follows is best done for at once.
         let at_once = epilogue.tail.map_or(1, |_| TAIL_PART.div_ceil(line_len));
-        let some = |group: usize| {
-            let (first, end) = (group * at_once, lines.min((group + 1) * at_once));
-            #[expect(
-                clippy::redundant_locals,
-                reason = "captures the wrapper, which may be shared, not its pointer"
-            )]
-            let raw = raw;
-            let (at, len) = (first * line_len, (end - first) * line_len);
-            // SAFETY: these lines of the output, which this call alone writes.
-            let out = unsafe { std::slice::from_raw_parts_mut(raw.0.add(at), len) };
-            for (i, out) in (first..end).zip(out.chunks_exact_mut(line_len)) {
+        let some = |group: usize, out: &mut [f32]| {
+            let first = group * at_once;
+            for (i, out) in (first..).zip(out.chunks_exact_mut(line_len)) {
                 let (n, z, y) = (i / height / frame.output[0], i / height % frame.output[0], i % height);
                 let residual = epilogue.residual.map(|r| &r[i * line_len..][..line_len]);
                 let image = &x[n * pixels..][..pixels];
                 Line { p, frame, image, z, y, weights, epilogue, residual, out }.run(isa);
             }
             if let Some(tail) = epilogue.tail {
-                (tail.0)(at, out);
+                (tail.0)(first * line_len, out);
             }
         };
-        let groups = lines.div_ceil(at_once);
-        if pool.threads() == 1 || lines.saturating_mul(per_line) < split::TAPS {
-            (0..groups).for_each(some);
+        let group_len = at_once * line_len;
+        if lines.saturating_mul(per_line) < split::TAPS {
+            out.chunks_mut(group_len).enumerate().for_each(|(group, out)| some(group, out));
         } else {
             let grain = (split::TAPS / 4 / (per_line * at_once).max(1)).max(1);
-            pool.parallel_for(groups, grain, &|range| range.for_each(some));
+            pool.parallel_chunks_mut(out, group_len, grain, &some);
         }
     }
 }
@@ -186,6 +177,7 @@ impl Op for Pixels<'_> {
     #[inline(always)]
     fn run<S: Simd>(mut self, s: S) {
         let c = self.channels;
+        assert!(self.count > 0);
         let last = (self.count - 1) * self.step + c;
         assert!(
             self.taps

@@ -76,15 +76,6 @@ enum Form {
     DepthwiseLast(DepthwiseLast),
 }
 
-/// Where the output is. Tasks write disjoint elements of it.
-#[derive(Clone, Copy)]
-struct RawOut(*mut f32);
-
-// SAFETY: made from a slice that outlives the call; no two tasks write the same element.
-unsafe impl Send for RawOut {}
-// SAFETY: as above.
-unsafe impl Sync for RawOut {}
-
 impl Conv {
     /// Lays out weights of shape `[out, in / groups, depth, height, width]`, or if transposed
     /// `[in, out / groups, depth, height, width]`, dense. Fails if the memory cannot be had.

@@ -2,14 +2,15 @@
 //! column. Patches are laid out a block at a time, straight into the panels that the product reads; a
 //! 1x1 kernel needs none of that, its patches being the image.
 
-use super::super::gemm::driver::{BBlock, Job, LONG, LongSums, PART, RawC, Sweep, grid, run_of, share};
-use super::super::gemm::tile::{self, Rows};
+use super::super::gemm::driver::{Job, LONG, LongSums, PART, grid, run_of, share};
+use super::super::gemm::sweep::{Left, Right, Sweep};
+use super::super::gemm::tile;
 use super::super::gemm::{Bias, Epilogue, Lhs, PackedA, Rhs};
 use super::super::isa::Isa;
-use super::super::mat::MatRef;
+use super::super::mat::{MatMut, MatRef};
 use super::super::scratch;
 use super::super::split;
-use super::{ConvEpilogue, ConvFrame, ConvParams, RawOut};
+use super::{ConvEpilogue, ConvFrame, ConvParams};
 use pool::Pool;
 use std::ops::Range;
 use tensor::Result;
@@ -42,8 +43,7 @@ impl PlanesConv {
         out: &mut [f32],
         epilogue: &ConvEpilogue<'_>,
     ) {
-        let out = RawOut(out.as_mut_ptr());
-        let run = Run { isa, p, frame, x, out, epilogue, conv: self };
+        let run = Run { isa, p, frame, x, epilogue, conv: self };
         let (rows, cols) = (p.out_channels / p.groups, frame.out_pixels());
         let units = frame.batch * p.groups;
         let k = p.in_channels / p.groups * p.taps();
@@ -51,12 +51,17 @@ impl PlanesConv {
         let threads = split::threads(pool, work, split::PRODUCTS);
         let (row_unit, col_unit) = (self.weights[0].height(), tile::panel_cols(isa.level()));
         let (tm, tn) = grid(threads.div_ceil(units), rows.div_ceil(row_unit), cols.div_ceil(col_unit));
+        // A row for each plane: those of a unit lie together.
+        let out = MatMut::new(out, units * rows, cols).blocks();
         let part = |t: usize| {
             let (unit, t) = (t / (tm * tn), t % (tm * tn));
-            let rows = share(t / tn, tm, rows, row_unit);
-            let cols = share(t % tn, tn, cols, col_unit);
-            if !rows.is_empty() && !cols.is_empty() {
-                run.part(unit / p.groups, unit % p.groups, rows, cols);
+            let planes = share(t / tn, tm, rows, row_unit);
+            let pixels = share(t % tn, tn, cols, col_unit);
+            if !planes.is_empty() && !pixels.is_empty() {
+                let first = unit * rows;
+                // SAFETY: units have planes of their own, and shares of one have planes or pixels of their own.
+                let c = unsafe { out.block(first + planes.start..first + planes.end, pixels.clone()) };
+                run.part(unit / p.groups, unit % p.groups, planes, pixels, c);
             }
         };
         if threads == 1 {
@@ -72,14 +77,13 @@ struct Run<'a> {
     p: &'a ConvParams,
     frame: &'a ConvFrame,
     x: &'a [f32],
-    out: RawOut,
     epilogue: &'a ConvEpilogue<'a>,
     conv: &'a PlanesConv,
 }
 
 impl Run<'_> {
-    /// Computes some channels and pixels of image `n`, group `g`.
-    fn part(&self, n: usize, g: usize, rows: Range<usize>, cols: Range<usize>) {
+    /// Computes some channels and pixels of image `n`, group `g`: C has these and no others.
+    fn part(&self, n: usize, g: usize, rows: Range<usize>, cols: Range<usize>, mut c: MatMut<'_>) {
         let (p, frame) = (self.p, self.frame);
         let (ci, co) = (p.in_channels / p.groups, p.out_channels / p.groups);
         let (in_pixels, out_pixels) = (frame.in_pixels(), frame.out_pixels());
@@ -90,7 +94,6 @@ impl Run<'_> {
             activation: self.epilogue.activation,
             ..Epilogue::NONE
         };
-        let c = RawC { ptr: self.out.0.wrapping_add(first), rs: out_pixels, cs: 1 };
         let image = &self.x[(n * p.in_channels + g * ci) * in_pixels..][..ci * in_pixels];
         let weights = &self.conv.weights[g];
         let k = ci * p.taps();
@@ -98,7 +101,7 @@ impl Run<'_> {
         if whole || k == 0 {
             let b = Rhs::Plain(MatRef::new(image, k, out_pixels));
             let a = Lhs::Packed(weights);
-            return Job { isa: self.isa, m: co, n: out_pixels, k, a, b, c, epilogue }.part(rows, cols);
+            return Job { isa: self.isa, m: co, n: out_pixels, k, a, b, epilogue }.part(rows, cols, c);
         }
         let nr = tile::panel_cols(self.isa.level());
         let kc = run_of(k, KC).min(k);
@@ -108,10 +111,8 @@ impl Run<'_> {
             for jb in cols.clone().step_by(nc) {
                 let jcols = jb..cols.end.min(jb + nc);
                 let mut long = (k > LONG).then(|| LongSums::new(rows.len(), jcols.len()));
-                let (to, plain) = match &mut long {
-                    Some(sums) => (sums.place(rows.start, jcols.start), Epilogue::NONE),
-                    None => (c, epilogue),
-                };
+                let mut c = c.block(0..rows.len(), jb - cols.start..jcols.end - cols.start);
+                let plain = if long.is_some() { Epilogue::NONE } else { epilogue };
                 for kb in (0..k).step_by(kc) {
                     let ks = kb..k.min(kb + kc);
                     let panel = ks.len() * nr;
@@ -124,21 +125,21 @@ impl Run<'_> {
                     }
                     let sweep = Sweep {
                         isa: self.isa,
-                        c: to,
                         epilogue: &plain,
                         rows: rows.clone(),
                         cols: jcols.clone(),
                         height: weights.height(),
                         k: ks.len(),
-                        b: BBlock { base: panels.as_ptr(), step: nr, panel, tail: None },
+                        b: Right { elements: panels, step: nr, panel, tail: None },
                         accumulate: if long.is_some() { !kb.is_multiple_of(PART) } else { kb > 0 },
                         last: ks.end == k,
                     };
-                    let a = weights.elements()[rows.start * k..].as_ptr();
-                    // SAFETY: the panel of the weights' rows from i on starts `i * k` elements further and has
-                    // `h` elements a column; the panels hold these columns of the patches; this task alone
-                    // writes these rows and columns.
-                    unsafe { sweep.run(|i, h| Rows::Packed(a.wrapping_add(i * k + ks.start * h))) };
+                    let to = match &mut long {
+                        Some(sums) => sums.partial(),
+                        None => c.reborrow(),
+                    };
+                    let elements = &weights.elements()[rows.start * k..];
+                    sweep.run(Left::Packed { elements, k, skip: ks.start }, to);
                     if let Some(sums) = &mut long
                         && (ks.end.is_multiple_of(PART) || ks.end == k)
                     {
@@ -146,8 +147,7 @@ impl Run<'_> {
                     }
                 }
                 if let Some(sums) = &long {
-                    // SAFETY: rows and columns of the output that this task alone writes.
-                    unsafe { sums.store(c, &epilogue, rows.start, jcols.start) };
+                    sums.store(c, &epilogue, rows.start, jcols.start);
                 }
             }
         });

@@ -5,14 +5,16 @@
 //! A transposed convolution of stride `s` is `s` ordinary ones a dimension, its phases: the output
 //! pixels of one phase all meet the same taps.
 
-use super::super::gemm::driver::{BBlock, Job, LONG, LongSums, PART, RawC, Sweep, grid, run_of, share};
-use super::super::gemm::tile::{self, Rows};
+use super::super::gemm::driver::{Job, LONG, LongSums, PART, grid, run_of, share};
+use super::super::gemm::row_table::RowTable;
+use super::super::gemm::sweep::{Left, Right, Sweep};
+use super::super::gemm::tile;
 use super::super::gemm::{Bias, Epilogue, Lhs, PackedB, Rhs, pack};
 use super::super::isa::Isa;
-use super::super::mat::MatRef;
+use super::super::mat::{MatMut, MatRef, Shared};
 use super::super::scratch;
 use super::super::split;
-use super::{ConvEpilogue, ConvFrame, ConvParams, Layout, RawOut, TAIL_PART};
+use super::{ConvEpilogue, ConvFrame, ConvParams, Layout, TAIL_PART};
 use pool::Pool;
 use std::ops::Range;
 use tensor::{AlignedBuffer, Result};
@@ -102,7 +104,7 @@ impl RowsConv {
         out: &mut [f32],
         epilogue: &ConvEpilogue<'_>,
     ) {
-        let out = RawOut(out.as_mut_ptr());
+        let out = Shared::new(out);
         for phase in &self.phases {
             let count = phase.count(frame.output);
             let rows: usize = count.iter().product();
@@ -123,7 +125,9 @@ impl RowsConv {
                 let (unit, t) = (t / (tm * tn), t % (tm * tn));
                 let rows = share(t / tn, tm, rows, row_unit);
                 let cols = share(t % tn, tn, cols, col_unit);
-                run.part(unit / p.groups, unit % p.groups, rows, cols);
+                // SAFETY: units have an image or a group of their own, and shares of one have rows or columns of
+                // their own.
+                unsafe { run.part(unit / p.groups, unit % p.groups, rows, cols) };
             };
             if threads == 1 {
                 (0..units * tm * tn).for_each(part);
@@ -219,7 +223,7 @@ struct Run<'a> {
     p: &'a ConvParams,
     frame: &'a ConvFrame,
     x: &'a [f32],
-    out: RawOut,
+    out: Shared<'a>,
     epilogue: &'a ConvEpilogue<'a>,
     phase: &'a Phase,
     count: [usize; 3],
@@ -228,9 +232,17 @@ struct Run<'a> {
 
 impl Run<'_> {
     /// Computes some pixels and channels of image `n`, group `g`.
-    fn part(&self, n: usize, g: usize, rows: Range<usize>, cols: Range<usize>) {
+    ///
+    /// # Safety
+    /// No other task uses these meanwhile.
+    unsafe fn part(&self, n: usize, g: usize, rows: Range<usize>, cols: Range<usize>) {
+        if rows.is_empty() || cols.is_empty() {
+            return;
+        }
         if self.is_pointwise() {
-            return self.pointwise(n, g, rows, cols);
+            // SAFETY: as the caller promises.
+            let c = unsafe { self.place(n, g, rows.clone(), cols.clone()) };
+            return self.pointwise(n, g, rows, cols, c);
         }
         let width = self.count[2];
         let mut row = rows.start;
@@ -239,21 +251,40 @@ impl Run<'_> {
             let end =
                 if self.phase.step == [1; 3] { rows.end } else { rows.end.min((row / width + 1) * width) };
             let end = end.min(row + MC);
-            self.block(n, g, row..end, cols.clone());
-            self.pass_on(n, row..end);
+            // SAFETY: as the caller promises.
+            let mut c = unsafe { self.place(n, g, row..end, cols.clone()) };
+            self.block(n, g, row..end, cols.clone(), c.reborrow());
+            self.pass_on(n, row..end, c);
             row = end;
         }
     }
 
     /// Lets what follows have finished rows, if anything does: then the rows are pixels of the output, and all of
-    /// their channels are done.
-    fn pass_on(&self, n: usize, rows: Range<usize>) {
+    /// their channels are done, in C.
+    fn pass_on(&self, n: usize, rows: Range<usize>, c: MatMut<'_>) {
         let Some(tail) = self.epilogue.tail else { return };
-        let channels = self.p.out_channels;
-        let first = (n * self.frame.out_pixels() + rows.start) * channels;
-        // SAFETY: elements of the output that this task alone has written; nobody else reads or writes them.
-        let part = unsafe { std::slice::from_raw_parts_mut(self.out.0.add(first), rows.len() * channels) };
-        (tail.0)(first, part);
+        let first = (n * self.frame.out_pixels() + rows.start) * self.p.out_channels;
+        let mut c = c.joined();
+        (tail.0)(first, c.row(0).expect("pixels that lie together, channels last"));
+    }
+
+    /// Rows a fixed distance apart and columns of the output of image `n`, group `g`.
+    ///
+    /// # Safety
+    /// No other task uses these meanwhile.
+    unsafe fn place(&self, n: usize, g: usize, rows: Range<usize>, cols: Range<usize>) -> MatMut<'_> {
+        let (first, rs, cs) = self.strides(n, g, rows.start);
+        // SAFETY: as the caller promises.
+        unsafe { self.out.matrix(first + cols.start * cs, (rows.len(), rs), (cols.len(), cs)) }
+    }
+
+    /// Of the output of image `n`, group `g`: the element of row `row` and the first channel, and the distances of
+    /// rows and of channels.
+    fn strides(&self, n: usize, g: usize, row: usize) -> (usize, usize, usize) {
+        let (p, out_pixels) = (self.p, self.frame.out_pixels());
+        let (channel, pixel) = self.conv.output.strides(p.out_channels, out_pixels);
+        let base = n * p.out_channels * out_pixels + g * (p.out_channels / p.groups) * channel;
+        (base + self.out_pixel(row) * pixel, self.phase.step[2] * pixel, channel)
     }
 
     /// Whether output pixel `i` reads input pixel `i` and no other.
@@ -264,53 +295,48 @@ impl Run<'_> {
     }
 
     /// A product of the image itself, whose rows are its pixels, by the weights.
-    fn pointwise(&self, n: usize, g: usize, rows: Range<usize>, cols: Range<usize>) {
+    fn pointwise(&self, n: usize, g: usize, rows: Range<usize>, cols: Range<usize>, mut c: MatMut<'_>) {
         let (p, pixels) = (self.p, self.frame.out_pixels());
         let (ci, co) = (p.in_channels / p.groups, p.out_channels / p.groups);
         let (channel, pixel) = self.conv.input.strides(p.in_channels, pixels);
         let image = &self.x[n * p.in_channels * pixels + g * ci * channel..];
         let a = Lhs::Plain(MatRef::strided(image, pixels, ci, pixel, channel));
-        let (channel, pixel) = self.conv.output.strides(p.out_channels, pixels);
-        let first = n * p.out_channels * pixels + g * co * channel;
-        let residual = |r| (1.0, MatRef::strided(&(r as &[f32])[first..], pixels, co, pixel, channel));
+        let (first, rs, cs) = self.strides(n, g, 0);
+        let residual = |r| (1.0, MatRef::strided(&(r as &[f32])[first..], pixels, co, rs, cs));
         let epilogue = Epilogue {
             bias: Bias::per_col(self.epilogue.bias.map(|b| &b[g * co..][..co])),
             residual: self.epilogue.residual.map(residual),
             activation: self.epilogue.activation,
             ..Epilogue::NONE
         };
-        let c = RawC { ptr: self.out.0.wrapping_add(first), rs: pixel, cs: channel };
         let b = Rhs::Packed(&self.phase.weights[g]);
-        let job = Job { isa: self.isa, m: pixels, n: co, k: ci, a, b, c, epilogue };
+        let job = Job { isa: self.isa, m: pixels, n: co, k: ci, a, b, epilogue };
         if self.epilogue.tail.is_none() {
-            return job.part(rows, cols);
+            return job.part(rows, cols, c);
         }
         let some = TAIL_PART.div_ceil(co.max(1)).next_multiple_of(MC);
         for row in rows.clone().step_by(some) {
-            let rows = row..rows.end.min(row + some);
-            job.part(rows.clone(), cols.clone());
-            self.pass_on(n, rows);
+            let part = row..rows.end.min(row + some);
+            let mut c = c.block(row - rows.start..part.end - rows.start, 0..cols.len());
+            job.part(part.clone(), cols.clone(), c.reborrow());
+            self.pass_on(n, part, c);
         }
     }
 
-    fn block(&self, n: usize, g: usize, rows: Range<usize>, cols: Range<usize>) {
-        let (p, frame) = (self.p, self.frame);
+    /// Computes some rows and columns of image `n`, group `g`: C has these and no others.
+    fn block(&self, n: usize, g: usize, rows: Range<usize>, cols: Range<usize>, mut c: MatMut<'_>) {
+        let p = self.p;
         let (ci, co) = (p.in_channels / p.groups, p.out_channels / p.groups);
-        let out_pixels = frame.out_pixels();
-        let (channel, pixel) = self.conv.output.strides(p.out_channels, out_pixels);
-        let base = n * p.out_channels * out_pixels + g * co * channel;
-        let first = base + self.out_pixel(rows.start) * pixel;
-        let rs = self.phase.step[2] * pixel;
+        let (first, rs, cs) = self.strides(n, g, rows.start);
         let epilogue = Epilogue {
             bias: Bias::per_col(self.epilogue.bias.map(|b| &b[g * co..][..co])),
             residual: self
                 .epilogue
                 .residual
-                .map(|r| (1.0, MatRef::strided(&r[first..], rows.len(), co, rs, channel))),
+                .map(|r| (1.0, MatRef::strided(&r[first..], rows.len(), co, rs, cs))),
             activation: self.epilogue.activation,
             ..Epilogue::NONE
         };
-        let c = RawC { ptr: self.out.0.wrapping_add(first), rs, cs: channel };
         let weights = &self.phase.weights[g];
         let level = self.isa.level();
         let wide = self.wide();
@@ -319,25 +345,20 @@ impl Run<'_> {
         let height = rows.len().div_ceil(rows.len().div_ceil(most));
         let all = self.phase.taps.len() * ci;
         let mut long = (all > LONG).then(|| LongSums::new(rows.len(), cols.len()));
-        let (to, plain) = match &mut long {
-            Some(sums) => (sums.place(0, cols.start), Epilogue::NONE),
-            None => (c, epilogue),
-        };
+        let plain = if long.is_some() { Epilogue::NONE } else { epilogue };
         let sweep = |k: usize, row: usize, accumulate: bool, last: bool| Sweep {
             isa: self.isa,
-            c: to,
             epilogue: &plain,
             rows: 0..rows.len(),
             cols: cols.clone(),
             height,
             k,
-            b: BBlock::of_packed(weights, cols.start, row),
+            b: Right::of_packed(weights, cols.start, row),
             accumulate,
             last,
         };
         if ci == 0 || self.phase.taps.is_empty() {
-            // SAFETY: nothing is read; rows and columns are in the output and this task's own.
-            return unsafe { sweep(0, 0, false, true).run(|_, _| Rows::Packed(std::ptr::null())) };
+            return sweep(0, 0, false, true).run(Left::Packed { elements: &[], k: 0, skip: 0 }, c);
         }
         let mut places = [Place::default(); MC];
         let places = &mut places[..rows.len()];
@@ -349,22 +370,21 @@ impl Run<'_> {
             let row = chunk.taps.start * ci + chunk.channels.start;
             let last = (chunk.taps.end, chunk.channels.end) == end;
             let accumulate = if long.is_some() { summed > 0 } else { row > 0 };
+            let to = match &mut long {
+                Some(sums) => sums.partial(),
+                None => c.reborrow(),
+            };
             if in_place {
                 let taps = chunk.taps.len();
                 let borders = if wide > 1 { places.len() * taps * ci } else { 0 };
+                let len = chunk.channels.len();
                 scratch::with(borders, |borders| {
-                    scratch::with_table(|table| {
+                    RowTable::with(len, |table| {
                         match wide {
                             1 => self.fill_table(table, n, g, places, height, &chunk),
                             _ => self.fill_wide(table, n, places, height, (&chunk, wide), borders),
                         }
-                        // SAFETY: the table holds `taps` pointers for each row, to as many elements as the
-                        // chunk has channels; the weights have the chunk's rows; the output rows are this
-                        // task's own.
-                        unsafe {
-                            sweep(chunk.channels.len(), row, accumulate, last)
-                                .run(|i, _| Rows::InPlace(table[i * taps..].as_ptr(), taps));
-                        }
+                        sweep(len, row, accumulate, last).run(Left::Table { table, taps }, to);
                     });
                 });
             } else {
@@ -380,11 +400,7 @@ impl Run<'_> {
                         height,
                         packed,
                     );
-                    let a = packed.as_ptr();
-                    // SAFETY: the panel of the rows from i on starts `i * k` elements into `packed`.
-                    unsafe {
-                        sweep(k, row, accumulate, last).run(|i, _| Rows::Packed(a.wrapping_add(i * k)));
-                    }
+                    sweep(k, row, accumulate, last).run(Left::Packed { elements: packed, k, skip: 0 }, to);
                 });
             }
             if let Some(sums) = &mut long {
@@ -396,8 +412,7 @@ impl Run<'_> {
             }
         }
         if let Some(sums) = &long {
-            // SAFETY: rows and columns of the output that this task alone writes.
-            unsafe { sums.store(c, &epilogue, 0, cols.start) };
+            sums.store(c, &epilogue, 0, cols.start);
         }
     }
 
@@ -462,14 +477,14 @@ impl Run<'_> {
 
     /// As [`Self::fill_table`], for taps of which each stands for `wide`. What lies across the border of
     /// the image is copied to `borders`.
-    fn fill_wide(
-        &self,
-        table: &mut Vec<*const f32>,
+    fn fill_wide<'a>(
+        &'a self,
+        table: &mut RowTable<'a>,
         n: usize,
         places: &[Place],
         height: usize,
         (chunk, wide): (&Chunk, usize),
-        borders: &mut [f32],
+        borders: &'a mut [f32],
     ) {
         let channels = self.p.in_channels;
         let image = &self.x[n * self.frame.in_pixels() * channels..];
@@ -482,48 +497,47 @@ impl Run<'_> {
                     continue;
                 }
                 let (first, last) = (self.pixels_of(&taps[0]), self.pixels_of(&taps[wide - 1]));
-                table.extend(places.iter().map(|place| {
+                for place in places {
                     if let (Some(pixel), Some(_)) = (first(place), last(place)) {
-                        return image[pixel * channels..][..len].as_ptr();
+                        table.push(&image[pixel * channels..][..len]);
+                        continue;
                     }
-                    let Some(border) = borders.next() else { return ZEROS[..len].as_ptr() };
+                    let border = borders.next().expect("a border for each row and tap");
                     for (dst, tap) in border.chunks_exact_mut(channels).zip(taps) {
                         match self.pixels_of(tap)(place) {
                             Some(at) => dst.copy_from_slice(&image[at * channels..][..channels]),
                             None => dst.fill(0.0),
                         }
                     }
-                    border.as_ptr()
-                }));
+                    table.push(border);
+                }
             }
         }
     }
 
-    /// Adds pointers to where one tap meets the image, whose pixels are `step` elements apart, if it has all
-    /// pixels that all taps of these rows meet. Says whether it has.
+    /// Adds the rows of one tap, whose pixels are `step` elements apart in the image, if it has all pixels that
+    /// all taps of these rows meet. Says whether it has.
     #[inline(always)]
-    fn extend_inner(
+    fn extend_inner<'a>(
         &self,
-        table: &mut Vec<*const f32>,
-        image: &[f32],
+        table: &mut RowTable<'a>,
+        image: &'a [f32],
         places: &[Place],
         tap: &[isize; 3],
         step: usize,
     ) -> bool {
         let all = places.iter().all(|p| p.inner);
         if all {
-            let base = image.as_ptr();
             let distance = linear(*tap, self.frame.input);
-            let step = step as isize;
-            table.extend(places.iter().map(|p| base.wrapping_offset((p.pixel + distance) * step)));
+            table.extend(image, places.iter().map(|p| ((p.pixel + distance) as usize).wrapping_mul(step)));
         }
         all
     }
 
-    /// For each `height` rows, for each tap of the chunk, pointers to their channels.
-    fn fill_table(
-        &self,
-        table: &mut Vec<*const f32>,
+    /// Adds for each `height` rows, for each tap of the chunk, the channels that they read.
+    fn fill_table<'a>(
+        &'a self,
+        table: &mut RowTable<'a>,
         n: usize,
         g: usize,
         places: &[Place],
@@ -540,10 +554,12 @@ impl Run<'_> {
                     continue;
                 }
                 let pixel_of = self.pixels_of(tap);
-                table.extend(places.iter().map(|place| match pixel_of(place) {
-                    Some(pixel) => image[pixel * p.in_channels + channel..][..len].as_ptr(),
-                    None => ZEROS[..len].as_ptr(),
-                }));
+                for place in places {
+                    table.push(match pixel_of(place) {
+                        Some(pixel) => &image[pixel * p.in_channels + channel..][..len],
+                        None => &ZEROS[..len],
+                    });
+                }
             }
         }
     }

@@ -61,6 +61,16 @@ fn naive(p: &ConvParams, f: &ConvFrame, x: &[f32], w: &[f32], layouts: (Layout, 
 }
 
 fn check(p: ConvParams, f: ConvFrame, layouts: (Layout, Layout), variant: u32) {
+    check_with(Isa::available(), p, f, layouts, variant);
+}
+
+fn check_with(
+    levels: impl IntoIterator<Item = Isa>,
+    p: ConvParams,
+    f: ConvFrame,
+    layouts: (Layout, Layout),
+    variant: u32,
+) {
     let x = numbers(f.batch * p.in_channels * f.in_pixels(), 1);
     let w = numbers(p.weights(), 2);
     let len = f.batch * p.out_channels * f.out_pixels();
@@ -85,7 +95,7 @@ fn check(p: ConvParams, f: ConvFrame, layouts: (Layout, Layout), variant: u32) {
         Layout::ChannelsLast => i % p.out_channels,
     };
     let tolerance = 1e-6 * (p.in_channels / p.groups * p.taps() + 4) as f64;
-    for isa in Isa::available() {
+    for isa in levels {
         let conv = Conv::new(isa, p, &w, layouts.0, layouts.1).unwrap();
         let mut first: Option<Vec<f32>> = None;
         for threads in [1, 3] {
@@ -187,6 +197,28 @@ fn usual_shapes() {
         let output = p.output_size(input, [0; 3]).unwrap();
         for layouts in both.into_iter().flat_map(|a| both.map(|b| (a, b))) {
             check(p, ConvFrame { batch: 2, input, output }, layouts, 7);
+        }
+    }
+}
+
+/// Every form, on shapes that an interpreter gets through.
+#[test]
+fn small_shapes() {
+    let conv2d = ConvParams::conv2d;
+    let padded = |p: ConvParams| ConvParams { padding: [0, 1, 1], stride: [1, 2, 1], ..p };
+    let transposed = ConvParams { transposed: true, groups: 2, stride: [1, 2, 2], ..conv2d(4, 6, [3, 2]) };
+    for p in [
+        conv2d(5, 9, [1, 1]),
+        padded(conv2d(3, 9, [3, 3])),
+        padded(conv2d(6, 3, [3, 3])),
+        padded(ConvParams { groups: 5, ..conv2d(5, 5, [3, 3]) }),
+        ConvParams { groups: 2, ..conv2d(4, 4, [2, 1]) },
+        transposed,
+    ] {
+        let input = [1, 3, 5];
+        let output = p.output_size(input, [0; 3]).unwrap();
+        for layouts in LAYOUTS.into_iter().flat_map(|a| LAYOUTS.map(|b| (a, b))) {
+            check_with([Isa::portable()], p, ConvFrame { batch: p.groups.min(2), input, output }, layouts, 7);
         }
     }
 }

@@ -2,6 +2,7 @@
 //! each result is a dot product of two contiguous vectors.
 
 use super::super::isa::Isa;
+use super::super::mat::MatRef;
 use super::super::simd::{Op, Simd, dispatch};
 
 /// Rows up to which this is the way.
@@ -9,35 +10,13 @@ pub(crate) const MAX_ROWS: usize = 4;
 /// Products that a lane adds up one after another, and sums of so many.
 const RUN: usize = 32;
 
-/// Dot products of `m` rows of A and `n` columns of B, each `k` contiguous elements, the sum in `sums`
-/// row by row.
+/// Dot products of the rows of A and of B, which are contiguous and equally long: of row `i` of A and row `j` of
+/// B at `i * b.rows() + j` of `sums`.
 ///
-/// # Safety
-/// `m` rows `a_step` apart and `n` columns `b_step` apart, of `k` elements each, can be read.
-pub(crate) unsafe fn dots(
-    isa: Isa,
-    k: usize,
-    (a, a_step, m): (*const f32, usize, usize),
-    (b, b_step, n): (*const f32, usize, usize),
-    sums: &mut [f32; 32],
-) {
-    let args = Dots { k, a, a_step, b, b_step };
-    let mut put = |rows: usize, cols: usize, i: usize, j: usize| {
-        let at = Dots { a: a.wrapping_add(i * a_step), b: b.wrapping_add(j * b_step), ..args };
-        match (rows, cols) {
-            (1, 8) => spread(dispatch(isa, Block::<1, 8>(at)), i, j, n, sums),
-            (1, 4) => spread(dispatch(isa, Block::<1, 4>(at)), i, j, n, sums),
-            (1, 1) => spread(dispatch(isa, Block::<1, 1>(at)), i, j, n, sums),
-            (2, 4) => spread(dispatch(isa, Block::<2, 4>(at)), i, j, n, sums),
-            (2, 1) => spread(dispatch(isa, Block::<2, 1>(at)), i, j, n, sums),
-            (3, 4) => spread(dispatch(isa, Block::<3, 4>(at)), i, j, n, sums),
-            (3, 1) => spread(dispatch(isa, Block::<3, 1>(at)), i, j, n, sums),
-            (4, 4) => spread(dispatch(isa, Block::<4, 4>(at)), i, j, n, sums),
-            (4, 1) => spread(dispatch(isa, Block::<4, 1>(at)), i, j, n, sums),
-            _ => unreachable!("no dot block of {rows} by {cols}"),
-        }
-    };
-    debug_assert!(m <= MAX_ROWS && m * n <= 32);
+/// # Panics
+/// If there are more than [`MAX_ROWS`] rows of A or more than 32 sums, or rows are not contiguous.
+pub(crate) fn dots(isa: Isa, a: MatRef<'_>, b: MatRef<'_>, sums: &mut [f32; 32]) {
+    let (m, n) = (a.rows(), b.rows());
     let mut j = 0;
     while j < n {
         let cols = match n - j {
@@ -45,40 +24,54 @@ pub(crate) unsafe fn dots(
             4.. => 4,
             _ => 1,
         };
-        put(m, cols, 0, j);
+        let b = b.block(j..j + cols, 0..b.cols());
+        match (m, cols) {
+            (1, 8) => spread(dispatch(isa, Block::<1, 8>::new(a, b)), j, n, sums),
+            (1, 4) => spread(dispatch(isa, Block::<1, 4>::new(a, b)), j, n, sums),
+            (1, 1) => spread(dispatch(isa, Block::<1, 1>::new(a, b)), j, n, sums),
+            (2, 4) => spread(dispatch(isa, Block::<2, 4>::new(a, b)), j, n, sums),
+            (2, 1) => spread(dispatch(isa, Block::<2, 1>::new(a, b)), j, n, sums),
+            (3, 4) => spread(dispatch(isa, Block::<3, 4>::new(a, b)), j, n, sums),
+            (3, 1) => spread(dispatch(isa, Block::<3, 1>::new(a, b)), j, n, sums),
+            (4, 4) => spread(dispatch(isa, Block::<4, 4>::new(a, b)), j, n, sums),
+            (4, 1) => spread(dispatch(isa, Block::<4, 1>::new(a, b)), j, n, sums),
+            _ => unreachable!("no dot block of {m} by {cols}"),
+        }
         j += cols;
     }
 }
 
-fn spread<const M: usize, const N: usize>(
-    block: [[f32; N]; M],
-    i: usize,
-    j: usize,
-    n: usize,
-    sums: &mut [f32; 32],
-) {
+/// Puts the dot products of a block of columns from `j` on where [`dots`] says.
+fn spread<const M: usize, const N: usize>(block: [[f32; N]; M], j: usize, n: usize, sums: &mut [f32; 32]) {
     for (r, row) in block.iter().enumerate() {
-        sums[(i + r) * n + j..][..N].copy_from_slice(row);
+        sums[r * n + j..][..N].copy_from_slice(row);
     }
 }
 
-#[derive(Clone, Copy)]
-struct Dots {
-    k: usize,
-    a: *const f32,
-    a_step: usize,
-    b: *const f32,
-    b_step: usize,
+/// The dot products of `M` rows and `N` rows.
+struct Block<'a, const M: usize, const N: usize> {
+    a: MatRef<'a>,
+    b: MatRef<'a>,
 }
 
-struct Block<const M: usize, const N: usize>(Dots);
+impl<'a, const M: usize, const N: usize> Block<'a, M, N> {
+    #[inline]
+    fn new(a: MatRef<'a>, b: MatRef<'a>) -> Self {
+        assert!(a.rows() == M && b.rows() == N && a.cols() == b.cols(), "rows of a block of dot products");
+        let contiguous = a.cols() <= 1 || (a.col_stride() == 1 && b.col_stride() == 1);
+        assert!(contiguous, "rows of dot products are contiguous");
+        Self { a, b }
+    }
+}
 
-impl<const M: usize, const N: usize> Op for Block<M, N> {
+impl<const M: usize, const N: usize> Op for Block<'_, M, N> {
     type Out = [[f32; N]; M];
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) -> Self::Out {
-        let Dots { k, a, a_step, b, b_step } = self.0;
+        let k = self.a.cols();
+        let (a, a_step) = (self.a.as_ptr(), self.a.row_stride());
+        let (b, b_step) = (self.b.as_ptr(), self.b.row_stride());
         let mut sums = [[0.0f64; N]; M];
         let mut at = 0;
         while at < k {
@@ -89,7 +82,7 @@ impl<const M: usize, const N: usize> Op for Block<M, N> {
                 let mut acc = [[s.splat(0.0); N]; M];
                 while at < run {
                     let left = k - at;
-                    // SAFETY: rows and columns have k elements, of which `left` are at or past `at`.
+                    // SAFETY: `new` found M and N rows of k contiguous elements, of which `left` are at or past `at`.
                     let load = |p: *const f32| unsafe {
                         if left >= S::LANES { s.load(p) } else { s.load_first(p, left) }
                     };

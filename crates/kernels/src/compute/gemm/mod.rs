@@ -9,6 +9,8 @@ mod dot;
 pub(crate) mod driver;
 mod epilogue;
 pub(crate) mod pack;
+pub(crate) mod row_table;
+pub(crate) mod sweep;
 pub(crate) mod tile;
 
 pub use epilogue::{Activation, Bias, Epilogue};
@@ -17,7 +19,7 @@ pub use pack::{PackedA, PackedB};
 use super::isa::Isa;
 use super::mat::{MatMut, MatRef};
 use super::split;
-use driver::{Job, RawC};
+use driver::Job;
 use pool::Pool;
 
 /// The left operand of a product.
@@ -93,8 +95,8 @@ pub fn gemm<'a>(
     c: MatMut<'_>,
     epilogue: &Epilogue<'a>,
 ) {
-    if let Some(job) = job(isa, a.into(), b.into(), c, epilogue) {
-        job.run(pool);
+    if let Some((job, c)) = job(isa, a.into(), b.into(), c, epilogue) {
+        job.run(pool, c);
     }
 }
 
@@ -135,8 +137,14 @@ pub fn bmm<'a>(
     });
 }
 
-/// Checks a product; `None` if there is nothing to compute.
-fn job<'a>(isa: Isa, a: Lhs<'a>, b: Rhs<'a>, mut c: MatMut<'_>, epilogue: &Epilogue<'a>) -> Option<Job<'a>> {
+/// Checks a product, and chooses which of its operands is the left one; `None` if there is nothing to compute.
+fn job<'a, 'c>(
+    isa: Isa,
+    a: Lhs<'a>,
+    b: Rhs<'a>,
+    c: MatMut<'c>,
+    epilogue: &Epilogue<'a>,
+) -> Option<(Job<'a>, MatMut<'c>)> {
     let ((m, k), (bk, n)) = (a.shape(), b.shape());
     assert_eq!(k, bk, "inner dimensions of a {m}x{k} by {bk}x{n} product");
     assert_eq!((c.rows(), c.cols()), (m, n), "result of a {m}x{k} by {k}x{n} product");
@@ -150,26 +158,20 @@ fn job<'a>(isa: Isa, a: Lhs<'a>, b: Rhs<'a>, mut c: MatMut<'_>, epilogue: &Epilo
     if m == 0 || n == 0 {
         return None;
     }
-    let c = RawC { rs: c.row_stride(), cs: c.col_stride(), ptr: c.as_mut_ptr() };
-    let job = Job { isa, m, n, k, a, b, c, epilogue: *epilogue };
     Some(match (a, b) {
-        (Lhs::Plain(a), Rhs::Plain(b)) if transposing_pays(m, n, &job.c, a, b) => Job {
-            m: n,
-            n: m,
-            a: Lhs::Plain(b.t()),
-            b: Rhs::Plain(a.t()),
-            c: RawC { rs: c.cs, cs: c.rs, ..c },
-            epilogue: epilogue.t(),
-            ..job
-        },
-        _ => job,
+        (Lhs::Plain(a), Rhs::Plain(b)) if transposing_pays(&c, a, b) => {
+            let (a, b) = (Lhs::Plain(b.t()), Rhs::Plain(a.t()));
+            (Job { isa, m: n, n: m, k, a, b, epilogue: epilogue.t() }, c.t())
+        }
+        _ => (Job { isa, m, n, k, a, b, epilogue: *epilogue }, c),
     })
 }
 
 /// Whether `C' = B' A'` is the better way: where C is contiguous down its columns, or there are too few
 /// columns for vectors.
-fn transposing_pays(m: usize, n: usize, c: &RawC, a: MatRef<'_>, b: MatRef<'_>) -> bool {
-    let down = c.cs != 1 && c.rs == 1 && n > 1;
+fn transposing_pays(c: &MatMut<'_>, a: MatRef<'_>, b: MatRef<'_>) -> bool {
+    let (m, n) = (c.rows(), c.cols());
+    let down = c.col_stride() != 1 && c.row_stride() == 1 && n > 1;
     let narrow = n <= dot::MAX_ROWS && m > n && a.col_stride() == 1 && b.row_stride() == 1;
     down || narrow
 }

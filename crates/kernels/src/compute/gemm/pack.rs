@@ -1,7 +1,7 @@
 //! Operands laid out as the tiles read them.
 
 use super::super::isa::{Isa, Level};
-use super::super::mat::MatRef;
+use super::super::mat::{MatMut, MatRef};
 use super::super::simd::dispatch;
 use super::super::transpose::Transpose;
 use super::tile;
@@ -166,10 +166,8 @@ fn gather(isa: Isa, b: MatRef<'_>, r: usize, c: usize, k: usize, n: usize, step:
             row[..n].copy_from_slice(&b.from(r + i, c)[..n]);
         }
     } else if rs == 1 {
-        assert!(out.len() >= k * step && n <= step && (n == 0 || b.from(r, c + n - 1).len() >= k));
-        let (src, dst) = (b.from(r, c).as_ptr(), out.as_mut_ptr());
-        // The assertion holds all that is read and written: columns of k elements, k rows of a panel.
-        dispatch(isa, Transpose { src, src_step: cs, rows: n, cols: k, dst, dst_step: step });
+        let from = b.block(r..r + k, c..c + n);
+        dispatch(isa, Transpose::new(from.t(), MatMut::strided(out, k, n, step, 1).t()));
     } else {
         for (i, row) in out.chunks_exact_mut(step).enumerate() {
             let source = b.from(r + i, c);

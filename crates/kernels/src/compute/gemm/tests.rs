@@ -178,6 +178,21 @@ fn edges_of_tiles_and_blocks() {
     }
 }
 
+/// Every way, in every form, on shapes that an interpreter gets through.
+#[test]
+fn small_shapes() {
+    let forms = [Form::RowMajor, Form::ColMajor, Form::Spread, Form::Packed];
+    let operands = forms.into_iter().flat_map(|a| forms.map(|b| (a, b)));
+    let results = [(Form::RowMajor, 0), (Form::ColMajor, 86), (Form::Spread, 151)];
+    let shapes = [(7, 17, 3), (1, 9, 5), (3, 4, 9), (2, 20, 1)];
+    for (i, (a, b)) in operands.enumerate() {
+        let (c, variant) = results[i % 3];
+        check(Isa::portable(), 2, shapes[i % 4], (a, b, c), variant);
+        check(Isa::portable(), 1, shapes[(i + 1) % 4], (a, b, Form::RowMajor), 22);
+    }
+    check(Isa::portable(), 1, (1, 2, driver::LONG + 8), (Form::RowMajor, Form::Packed, Form::RowMajor), 0);
+}
+
 #[test]
 fn threads_do_not_change_a_bit() {
     for isa in Isa::available() {

@@ -45,23 +45,33 @@ pub(crate) fn panels_at_once(level: Level, rows: usize) -> usize {
 
 /// Where the rows of A are.
 #[derive(Clone, Copy)]
-pub(crate) enum Rows {
+pub(super) enum Rows {
     /// Packed: `MR` elements of one column after those of the last.
     Packed(*const f32),
+    /// In place: the first row, and elements from one row to the next.
+    Strided(*const f32, usize),
     /// In place: for each of `taps` runs, `MR` pointers to rows of `k` elements each.
-    InPlace(*const *const f32, usize),
+    Table(*const *const f32, usize),
 }
 
 /// A tile's last step: `clamp(alpha * acc + bias + beta * residual)`. Null pointers: absent.
 #[derive(Clone, Copy)]
-pub(crate) struct Finish {
-    pub(crate) alpha: f32,
-    pub(crate) col_bias: *const f32,
-    pub(crate) row_bias: *const f32,
-    pub(crate) beta: f32,
-    pub(crate) residual: *const f32,
-    pub(crate) residual_step: usize,
-    pub(crate) bounds: Option<(f32, f32)>,
+pub(super) struct Finish {
+    pub(super) alpha: f32,
+    pub(super) col_bias: *const f32,
+    pub(super) row_bias: *const f32,
+    pub(super) beta: f32,
+    pub(super) residual: *const f32,
+    pub(super) residual_step: usize,
+    pub(super) bounds: Option<(f32, f32)>,
+}
+
+impl Rows {
+    /// How often the inner dimension is run through.
+    #[inline(always)]
+    fn taps(&self) -> usize {
+        if let Rows::Table(_, taps) = *self { taps } else { 1 }
+    }
 }
 
 impl Finish {
@@ -72,26 +82,26 @@ impl Finish {
     }
 }
 
-/// A tile's operands. Whoever makes one vouches that every element named by it is there: `k` columns
+/// A tile's operands, for [`run`], whose callers promise that every element is there that it names: `k` columns
 /// (times taps) of `MR` rows of A and of the panels of B, and `MR` rows of `n` elements of C, of the
 /// residual and the biases.
 #[derive(Clone, Copy)]
-pub(crate) struct Args {
-    pub(crate) a: Rows,
-    pub(crate) k: usize,
-    pub(crate) b: *const f32,
+pub(super) struct Args {
+    pub(super) a: Rows,
+    pub(super) k: usize,
+    pub(super) b: *const f32,
     /// Elements from one row of a panel to the next.
-    pub(crate) b_step: usize,
+    pub(super) b_step: usize,
     /// Elements from one panel to the next.
-    pub(crate) b_panel: usize,
-    pub(crate) c: *mut f32,
+    pub(super) b_panel: usize,
+    pub(super) c: *mut f32,
     /// Elements from one row of C to the next.
-    pub(crate) c_step: usize,
+    pub(super) c_step: usize,
     /// Columns of C.
-    pub(crate) n: usize,
+    pub(super) n: usize,
     /// Whether the sums are added to C.
-    pub(crate) accumulate: bool,
-    pub(crate) finish: Option<Finish>,
+    pub(super) accumulate: bool,
+    pub(super) finish: Option<Finish>,
 }
 
 impl Args {
@@ -107,13 +117,14 @@ impl Args {
 /// # Safety
 /// The promise of [`Args`] holds; `rows` is 1 to [`max_rows`] ([`max_rows_in_place`] for rows in
 /// place) and `panels` is 1 or [`panels_at_once`].
-pub(crate) unsafe fn run(isa: Isa, rows: usize, panels: usize, args: &Args) {
+pub(super) unsafe fn run(isa: Isa, rows: usize, panels: usize, args: &Args) {
     // Half a panel is enough for few columns.
     let vectors = if panels == 1 && 2 * args.n <= panel_cols(isa.level()) { 1 } else { PANEL_VECTORS };
     macro_rules! shapes {
         ($in_place:literal: $(($mr:literal, $np:literal, $nv:literal)),*) => {
             match (rows, panels, vectors) {
-                $(($mr, $np, $nv) => dispatch(isa, Tile::<$mr, $np, $nv, $in_place>(args)),)*
+                // SAFETY: as the caller promises.
+                $(($mr, $np, $nv) => dispatch(isa, unsafe { Tile::<$mr, $np, $nv, $in_place>::new(args) }),)*
                 _ => unreachable!("no tile of {rows} rows by {panels} panels"),
             }
         };
@@ -125,17 +136,31 @@ pub(crate) unsafe fn run(isa: Isa, rows: usize, panels: usize, args: &Args) {
             (1, 1, 1), (2, 1, 1), (3, 1, 1), (4, 1, 1), (5, 1, 1), (6, 1, 1), (7, 1, 1),
             (8, 1, 1), (9, 1, 1), (10, 1, 1), (11, 1, 1), (12, 1, 1), (13, 1, 1), (14, 1, 1),
             (1, 4, 2), (2, 4, 2), (2, 2, 2), (3, 2, 2), (4, 2, 2), (5, 2, 2), (6, 2, 2)),
-        Rows::InPlace(..) => shapes!(true:
+        Rows::Strided(..) | Rows::Table(..) => shapes!(true:
             (1, 1, 2), (2, 1, 2), (3, 1, 2), (4, 1, 2), (5, 1, 2), (6, 1, 2), (7, 1, 2), (8, 1, 2),
             (1, 1, 1), (2, 1, 1), (3, 1, 1), (4, 1, 1), (5, 1, 1), (6, 1, 1), (7, 1, 1), (8, 1, 1),
             (1, 4, 2), (2, 4, 2), (2, 2, 2), (3, 2, 2), (4, 2, 2), (5, 2, 2), (6, 2, 2)),
     }
     if let Some(finish) = args.finish.filter(Finish::is_late) {
-        dispatch(isa, Late { rows, args, finish });
+        // SAFETY: as the caller promises.
+        dispatch(isa, unsafe { Late::new(rows, args, finish) });
     }
 }
 
+/// A tile of `MR` rows by `NP` panels, of each of which the first `NV` vectors are computed.
 struct Tile<'a, const MR: usize, const NP: usize, const NV: usize, const IN_PLACE: bool>(&'a Args);
+
+impl<'a, const MR: usize, const NP: usize, const NV: usize, const IN_PLACE: bool>
+    Tile<'a, MR, NP, NV, IN_PLACE>
+{
+    /// # Safety
+    /// The promise of [`Args`] holds for `MR` rows and `NP` panels, no column lies past the `NV`th vector of the last
+    /// panel, and `IN_PLACE` says whether the rows of A are in place.
+    #[inline(always)]
+    unsafe fn new(args: &'a Args) -> Self {
+        Self(args)
+    }
+}
 
 impl<const MR: usize, const NP: usize, const NV: usize, const IN_PLACE: bool> Op
     for Tile<'_, MR, NP, NV, IN_PLACE>
@@ -144,7 +169,7 @@ impl<const MR: usize, const NP: usize, const NV: usize, const IN_PLACE: bool> Op
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        // SAFETY: the caller of the module's `run` vouches for the operands.
+        // SAFETY: as `new` demands.
         unsafe {
             // Constants of blocks of their own: what a level never takes is not compiled for it.
             if const { MR > S::MAX_ROWS } {
@@ -185,7 +210,7 @@ macro_rules! each_vector {
 }
 
 /// # Safety
-/// The promise of [`Args`] holds.
+/// As [`Tile::new`].
 #[inline(always)]
 unsafe fn tile<S: Simd, const MR: usize, const NP: usize, const NV: usize, const IN_PLACE: bool>(
     s: S,
@@ -200,12 +225,16 @@ unsafe fn tile<S: Simd, const MR: usize, const NP: usize, const NV: usize, const
     let mut acc = [[[s.splat(0.0); NV]; NP]; MR];
 
     let mut b = args.b;
-    let taps = if let Rows::InPlace(_, taps) = args.a { taps } else { 1 };
-    for tap in 0..taps {
+    for tap in 0..args.a.taps() {
         let mut rows = [std::ptr::null::<f32>(); MR];
         match args.a {
+            Rows::Strided(a, step) => {
+                repeat!(MR, [0 1 2 3 4 5 6 7 8 9 10 11 12 13], i => {
+                    rows[i] = a.wrapping_add(i * step);
+                });
+            }
             // SAFETY: there are MR pointers for each tap.
-            Rows::InPlace(table, _) => unsafe {
+            Rows::Table(table, _) => unsafe {
                 repeat!(MR, [0 1 2 3 4 5 6 7 8 9 10 11 12 13], i => {
                     rows[i] = *table.add(tap * MR + i);
                 });
@@ -283,6 +312,15 @@ struct Late<'a> {
     finish: Finish,
 }
 
+impl<'a> Late<'a> {
+    /// # Safety
+    /// The promise of [`Args`] holds for so many rows, and `finish` is their last step.
+    #[inline(always)]
+    unsafe fn new(rows: usize, args: &'a Args, finish: Finish) -> Self {
+        Self { rows, args, finish }
+    }
+}
+
 impl Op for Late<'_> {
     type Out = ();
 
@@ -320,7 +358,7 @@ impl Op for Late<'_> {
 /// The tile in loops over arrays of lanes, which the compiler makes vectors of whatever the target has.
 ///
 /// # Safety
-/// The promise of [`Args`] holds.
+/// As [`Tile::new`].
 #[inline(always)]
 unsafe fn plain<S: Simd, const MR: usize, const NP: usize, const IN_PLACE: bool>(s: S, args: &Args) {
     let panel = PANEL_VECTORS * S::LANES;
@@ -338,11 +376,11 @@ unsafe fn plain<S: Simd, const MR: usize, const NP: usize, const IN_PLACE: bool>
         }
     };
     let mut b = args.b;
-    let taps = if let Rows::InPlace(_, taps) = args.a { taps } else { 1 };
-    for tap in 0..taps {
+    for tap in 0..args.a.taps() {
         let rows: [*const f32; MR] = std::array::from_fn(|i| match args.a {
             // SAFETY: there are MR pointers for each tap.
-            Rows::InPlace(table, _) => unsafe { *table.add(tap * MR + i) },
+            Rows::Table(table, _) => unsafe { *table.add(tap * MR + i) },
+            Rows::Strided(a, step) => a.wrapping_add(i * step),
             Rows::Packed(a) => a.wrapping_add(i),
         });
         for k in 0..args.k {

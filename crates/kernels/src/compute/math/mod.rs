@@ -8,6 +8,7 @@ mod tests;
 pub(crate) use scalar::{exp, log};
 
 use super::isa::Isa;
+use super::mat::MatMut;
 use super::simd::{Op, Portable, Simd, dispatch};
 use super::split::ELEMENTS;
 use pool::Pool;
@@ -88,13 +89,12 @@ pub(crate) fn activate(isa: Isa, op: Unary, x: &mut [f32]) {
     dispatch(isa, UnaryIn { op, x });
 }
 
-/// `x[i] = op(x[i])` for the `n` elements of each of `rows` rows, which begin `step` elements apart.
+/// `x = op(x)` for each element of a matrix whose rows are contiguous.
 ///
-/// # Safety
-/// The rows are there to be read and written, and nobody else does so meanwhile.
-pub(crate) unsafe fn activate_rows(isa: Isa, op: Unary, x: *mut f32, rows: usize, n: usize, step: usize) {
-    let (rows, n) = if step == n { (1, rows * n) } else { (rows, n) };
-    dispatch(isa, UnaryRows { op, x, rows, n, step });
+/// # Panics
+/// If they are not.
+pub(crate) fn activate_rows(isa: Isa, op: Unary, x: MatMut<'_>) {
+    dispatch(isa, UnaryRows { op, x: x.joined() });
 }
 
 /// One element, as the portable level computes it.
@@ -197,23 +197,19 @@ impl Op for UnaryIn<'_> {
     }
 }
 
-/// See [`activate_rows`], which vouches for the rows.
-struct UnaryRows {
+/// See [`activate_rows`].
+struct UnaryRows<'a> {
     op: Unary,
-    x: *mut f32,
-    rows: usize,
-    n: usize,
-    step: usize,
+    x: MatMut<'a>,
 }
 
-impl Op for UnaryRows {
+impl Op for UnaryRows<'_> {
     type Out = ();
 
     #[inline(always)]
-    fn run<S: Simd>(self, s: S) {
-        for row in 0..self.rows {
-            // SAFETY: a row that the maker vouches for.
-            let x = unsafe { std::slice::from_raw_parts_mut(self.x.wrapping_add(row * self.step), self.n) };
+    fn run<S: Simd>(mut self, s: S) {
+        for i in 0..self.x.rows() {
+            let x = self.x.row(i).expect("rows that are contiguous");
             UnaryIn { op: self.op, x }.run(s);
         }
     }

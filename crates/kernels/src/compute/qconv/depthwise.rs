@@ -1,12 +1,13 @@
 use super::super::conv::{ConvFrame, ConvParams};
 use super::super::gemm::tile::repeat;
 use super::super::isa::Isa;
-use super::super::qgemm::epilogue::{Finish, MAX_TILE, Params, Place, QuantizedEpilogue, Tile};
+use super::super::qgemm::epilogue::{Finish, MAX_TILE, Params, QuantizedEpilogue, QuantizedOut, Tile};
 use super::super::qgemm::pack::PANEL;
 use super::super::qgemm::unsigned;
 use super::super::quantize::Affine;
 use super::super::scratch;
 use super::super::simd::{Op, Simd, dispatch};
+use super::super::split;
 use super::QuantizedImages;
 use pool::Pool;
 
@@ -15,7 +16,7 @@ const CHANNELS: usize = 64;
 /// Pixels of a line that are stored at once.
 const PIXELS: usize = MAX_TILE / CHANNELS;
 /// Multiplications below which work is not divided among threads.
-const SPLIT_WORK: usize = 1 << 18;
+const SPLIT_WORK: usize = split::worth(1 << 18);
 /// Most taps: so many products of 8-bit numbers stay below 2^22, where f32 holds and rounds integers.
 const MAX_TAPS: usize = 128;
 /// Most pixels by which a line is longer with its padding.
@@ -61,7 +62,7 @@ impl Depthwise {
         pool: &Pool,
         (p, frame): (&ConvParams, &ConvFrame),
         (x, zero): (QuantizedImages<'_>, u8),
-        out: Place,
+        out: QuantizedOut<'_>,
         epilogue: &QuantizedEpilogue<'_>,
     ) {
         let lines = frame.batch * frame.output[0] * frame.output[1];
@@ -72,19 +73,16 @@ impl Depthwise {
         let taps: Vec<usize> = (0..p.kernel[0] * p.kernel[1])
             .flat_map(|line| (0..p.kernel[2]).map(move |x| line * len + x * p.dilation[2] * p.in_channels))
             .collect();
+        let out = out.blocks();
         let line = |i: usize| {
+            let pixels = i * frame.output[2]..(i + 1) * frame.output[2];
+            // SAFETY: each line has pixels of its own.
+            let out = unsafe { out.block(pixels, 0..p.out_channels) };
             let bytes = p.kernel[0] * p.kernel[1] * len + CHANNELS;
             scratch::with(bytes.div_ceil(size_of::<f32>()), |scratch| {
                 let scratch: &mut [u8] = bytemuck::cast_slice_mut(scratch);
                 gather((p, frame), (&x, zero), i, scratch.chunks_exact_mut(len));
-                self.line(
-                    isa,
-                    (p, frame),
-                    (scratch, &taps),
-                    (x.affine, zero),
-                    out.at(i * frame.output[2], 0),
-                    epilogue,
-                );
+                self.line(isa, (p, frame), (scratch, &taps), (x.affine, zero), out, epilogue);
             });
         };
         if pool.threads() == 1 || lines.saturating_mul(per_line) < SPLIT_WORK {
@@ -102,7 +100,7 @@ impl Depthwise {
         (p, frame): (&ConvParams, &ConvFrame),
         (lines, taps): (&[u8], &[usize]),
         (affine, zero): (Affine, u8),
-        out: Place,
+        mut out: QuantizedOut<'_>,
         epilogue: &QuantizedEpilogue<'_>,
     ) {
         let (width, channels) = (frame.output[2], p.in_channels);
@@ -131,17 +129,14 @@ impl Depthwise {
                     first: true,
                     last: true,
                     step: CHANNELS,
-                    rows: pixels,
-                    cols: count,
                     params: Params::All(Affine { zero: i32::from(zero), ..affine }),
                     zero: 0,
                     scales: &self.scales[c..],
                     column_sums: &self.sums[c..],
                     epilogue: epilogue.from(c),
-                    out: out.at(first, c),
+                    out: out.block(first..first + pixels, c..c + count),
                 };
-                // SAFETY: pixels of this line, which this call alone writes.
-                unsafe { finish.run(isa) };
+                finish.run(isa);
             }
         }
     }
@@ -197,6 +192,7 @@ impl Op for Block<'_> {
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
+        assert!(!self.sums.is_empty() && self.channels <= CHANNELS);
         let last = (self.sums.len() - 1) * self.step + self.taps.iter().max().unwrap_or(&0);
         assert!(last + CHANNELS <= self.lines.len(), "lines go on past the last channel");
         assert!(

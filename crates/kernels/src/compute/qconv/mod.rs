@@ -130,15 +130,14 @@ impl QuantizedConv {
             return;
         }
         let m = frame.batch * frame.out_pixels();
-        let place = match out {
+        let mut out = match out {
             QuantizedConvOut::Real(out) => QuantizedOut::Real(MatMut::new(out, m, p.out_channels)),
             QuantizedConvOut::Quantized(out, q) => {
                 QuantizedOut::Quantized(MatMut::new(out, m, p.out_channels), q)
             }
         };
-        let place = place.place(m, p.out_channels);
         match &self.form {
-            Form::Depthwise(form) => form.run(self.isa, pool, (p, frame), (x, zero), place, epilogue),
+            Form::Depthwise(form) => form.run(self.isa, pool, (p, frame), (x, zero), out, epilogue),
             Form::Rows(groups) => {
                 let n = p.out_channels / p.groups;
                 for (g, b) in groups.iter().enumerate() {
@@ -152,10 +151,9 @@ impl QuantizedConv {
                         zero: lift,
                         params: Params::All(x.affine),
                         b,
-                        out: place.at(0, g * n),
                         epilogue: epilogue.from(g * n),
                     }
-                    .run(pool);
+                    .run(pool, out.block(0..m, g * n..(g + 1) * n));
                 }
             }
         }

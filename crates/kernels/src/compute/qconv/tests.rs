@@ -77,6 +77,22 @@ proptest! {
     }
 }
 
+/// Both forms, on shapes that an interpreter gets through.
+#[test]
+fn small_shapes() {
+    let padded = |p: ConvParams| ConvParams { padding: [0, 1, 1], ..p };
+    for p in [
+        padded(ConvParams::conv2d(3, 5, [3, 3])),
+        padded(ConvParams { groups: 2, ..ConvParams::conv2d(4, 6, [1, 2]) }),
+        padded(ConvParams { groups: 7, stride: [1, 1, 2], ..ConvParams::conv2d(7, 7, [3, 3]) }),
+        ConvParams { groups: 70, ..ConvParams::conv2d(70, 70, [2, 2]) },
+    ] {
+        let input = [1, 4, 5];
+        let output = p.output_size(input, [0; 3]).unwrap();
+        check(p, &ConvFrame { batch: 1, input, output }, true, 2);
+    }
+}
+
 fn check(p: ConvParams, frame: &ConvFrame, signed: bool, threads: usize) {
     let zero = if signed { -5 } else { 17 };
     let x = bytes(frame.batch * frame.in_pixels() * p.in_channels, 1);

@@ -4,6 +4,7 @@
 use super::tile::{AMX_STEP, Args};
 use std::arch::asm;
 use std::arch::x86_64::{__cpuid, __cpuid_count, _xgetbv};
+use std::marker::PhantomData;
 use std::sync::OnceLock;
 
 /// Whether the machine has AMX-INT8 and the system lets this process use it. Asked once.
@@ -83,8 +84,8 @@ static CONFIG: Config = {
     config
 };
 
-/// The tiles of this thread, configured while it lives.
-pub(super) struct Tiles(());
+/// The tiles of this thread, configured while it lives. It cannot be sent to another.
+pub(super) struct Tiles(PhantomData<*const ()>);
 
 impl Tiles {
     /// # Safety
@@ -94,7 +95,7 @@ impl Tiles {
         unsafe {
             asm!("ldtilecfg [{}]", in(reg) &CONFIG, options(nostack, readonly, preserves_flags));
         }
-        Self(())
+        Self(PhantomData)
     }
 }
 
@@ -108,16 +109,16 @@ impl Drop for Tiles {
 /// The sums of 32 rows by two panels, of which those past `args.rows` and `args.panels` mean nothing.
 ///
 /// # Safety
-/// The promise of [`Args`] holds, numbers of B are of 8 bits, and [`Tiles`] are configured.
-pub(super) unsafe fn tile(args: &Args) {
+/// [`Args`] were checked, numbers of B are of 8 bits, and [`Tiles`] are configured.
+pub(super) unsafe fn tile(args: &mut Args<'_>) {
     let steps = args.k.div_ceil(AMX_STEP);
-    // What is not there is computed from what is.
-    let low = if args.rows > 16 { args.a.wrapping_add(16 * args.a_step) } else { args.a };
-    let right = if args.panels > 1 { args.b.wrapping_add(args.b_step) } else { args.b };
     if steps == 0 {
-        // SAFETY: there is room for every tile.
-        return unsafe { args.sums.write_bytes(0, super::epilogue::MAX_TILE) };
+        return args.sums.0.fill(0);
     }
+    let (a, b, sums) = (args.a.as_ptr(), args.b.as_ptr(), args.sums.0.as_mut_ptr());
+    // Tiles of rows or panels that are missing are computed from those that are present.
+    let low = if args.rows > 16 { a.wrapping_add(16 * args.a_step) } else { a };
+    let right = if args.panels > 1 { b.wrapping_add(args.b_step) } else { b };
     // SAFETY: each step reads 64 bytes of 16 rows from `a` and `low`, and a kilobyte of `b` and `right`; the
     // sums fill 32 rows of 128 bytes.
     unsafe {
@@ -145,15 +146,15 @@ pub(super) unsafe fn tile(args: &Args) {
             "tilestored [{c} + {c_step}*1 + 64], tmm1",
             "tilestored [{c2} + {c_step}*1], tmm2",
             "tilestored [{c2} + {c_step}*1 + 64], tmm3",
-            a = inout(reg) args.a => _,
+            a = inout(reg) a => _,
             low = inout(reg) low => _,
             a_step = in(reg) args.a_step,
-            b = inout(reg) args.b => _,
+            b = inout(reg) b => _,
             right = inout(reg) right => _,
             b_step = in(reg) 64usize,
             steps = inout(reg) steps => _,
-            c = in(reg) args.sums,
-            c2 = in(reg) args.sums.wrapping_add(16 * 32),
+            c = in(reg) sums,
+            c2 = in(reg) sums.wrapping_add(16 * 32),
             c_step = in(reg) 128usize,
             out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
             out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,

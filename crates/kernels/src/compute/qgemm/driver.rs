@@ -3,9 +3,10 @@
 use super::super::gemm::driver::{grid, share};
 use super::super::isa::Isa;
 use super::super::scratch;
-use super::epilogue::{Finish, MAX_TILE, Params, Place, QuantizedEpilogue, Tile};
+use super::super::split;
+use super::epilogue::{Finish, MAX_TILE, Params, QuantizedEpilogue, QuantizedOut, Tile};
 use super::pack::{PANEL, PackedWeights, WeightBits};
-use super::tile::{self, AMX_STEP, Args, ROWS_READ};
+use super::tile::{AMX_STEP, Args, ROWS_READ, Ready};
 
 pub(crate) use super::tile::Path;
 
@@ -19,7 +20,7 @@ const ROW_UNIT: usize = 32;
 /// Panels that a task keeps together.
 const PANEL_UNIT: usize = 2;
 /// Multiplications below which a product is not divided among threads.
-const SPLIT_WORK: usize = 1 << 22;
+const SPLIT_WORK: usize = split::worth(1 << 22);
 
 /// The left operand of a product, given a block of rows at a time.
 pub(crate) trait Fill: Sync {
@@ -38,29 +39,38 @@ pub(crate) struct Job<'a> {
     pub(crate) zero: i32,
     pub(crate) params: Params<'a>,
     pub(crate) b: &'a PackedWeights,
-    pub(crate) out: Place,
     pub(crate) epilogue: QuantizedEpilogue<'a>,
 }
 
 impl Job<'_> {
-    /// Computes the product, divided among the threads of `pool` where that pays.
-    pub(crate) fn run(&self, pool: &Pool) {
-        let panels = self.b.panels();
-        let work = self.m.saturating_mul(self.b.cols()).saturating_mul(self.b.rows());
+    /// Computes the product into `out`, divided among the threads of `pool` where that pays.
+    ///
+    /// # Panics
+    /// If `out` is not an `m x n` matrix with contiguous rows.
+    pub(crate) fn run(&self, pool: &Pool, out: QuantizedOut<'_>) {
+        let (n, panels) = (self.b.cols(), self.b.panels());
+        out.check(self.m, n);
+        let work = self.m.saturating_mul(n).saturating_mul(self.b.rows());
         let threads = if work < SPLIT_WORK { 1 } else { pool.threads().min(work / (SPLIT_WORK / 2)) };
         if threads == 1 {
-            return self.part(0..self.m, 0..panels);
+            return self.part(0..self.m, 0..panels, out);
         }
         let (tm, tn) = grid(threads, self.m.div_ceil(ROW_UNIT), panels.div_ceil(PANEL_UNIT));
+        let out = out.blocks();
         pool.parallel_for(tm * tn, 1, &|tasks| {
             for t in tasks {
-                self.part(share(t / tn, tm, self.m, ROW_UNIT), share(t % tn, tn, panels, PANEL_UNIT));
+                let rows = share(t / tn, tm, self.m, ROW_UNIT);
+                let panels = share(t % tn, tn, panels, PANEL_UNIT);
+                let cols = (panels.start * PANEL).min(n)..(panels.end * PANEL).min(n);
+                // SAFETY: shares of different tasks have rows or panels of their own.
+                let out = unsafe { out.block(rows.clone(), cols) };
+                self.part(rows, panels, out);
             }
         });
     }
 
-    /// Computes some rows and panels of the result.
-    pub(crate) fn part(&self, rows: Range<usize>, panels: Range<usize>) {
+    /// Computes some rows and panels of the result: `out` has these and no others.
+    fn part(&self, rows: Range<usize>, panels: Range<usize>, mut out: QuantizedOut<'_>) {
         let k = self.b.rows();
         let path = self.path.for_shape(rows.len(), k, self.b.group());
         // An odd number of cache lines: rows at a power of two would evict each other.
@@ -69,28 +79,30 @@ impl Job<'_> {
         let a_len = (block.next_multiple_of(ROWS_READ)) * step;
         let widen = path.is_amx() && self.b.bits() == WeightBits::Four;
         let b_len = if widen { PANEL_UNIT * PANEL * self.b.depth() } else { 0 };
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: a path by AMX exists only where it is available.
-        let _tiles = path.is_amx().then(|| unsafe { super::amx::Tiles::configure() });
+        let ready = path.ready();
         scratch::with((a_len + b_len).div_ceil(size_of::<f32>()), |scratch| {
             let (a, b) = bytemuck::cast_slice_mut(scratch).split_at_mut(a_len);
             for first in rows.clone().step_by(block) {
                 let block = first..rows.end.min(first + block);
                 self.fill.fill(block.clone(), step, a);
-                self.block(path, block, panels.clone(), (a, step), widen.then_some(&mut *b));
+                let cols = panels.start * PANEL..self.b.cols().min(panels.end * PANEL);
+                let out = out.block(block.start - rows.start..block.end - rows.start, 0..cols.len());
+                self.block(&ready, block, panels.clone(), (a, step), widen.then_some(&mut *b), out);
             }
         });
     }
 
     fn block(
         &self,
-        path: Path,
+        ready: &Ready,
         rows: Range<usize>,
         panels: Range<usize>,
         (a, a_step): (&[u8], usize),
         mut wide: Option<&mut [u8]>,
+        mut out: QuantizedOut<'_>,
     ) {
-        let (b, n) = (self.b, self.b.cols());
+        let (b, n, path) = (self.b, self.b.cols(), ready.path());
+        let first_col = panels.start * PANEL;
         let mut sums = Tile([0i32; MAX_TILE]);
         let mut reals = Tile([0.0f32; MAX_TILE]);
         let mut p = panels.start;
@@ -110,13 +122,14 @@ impl Job<'_> {
                 // A last single row may take its panels in another way.
                 for q in (0..at_once).step_by(panels) {
                     let cols = (panels * PANEL).min(cols.saturating_sub(q * PANEL));
+                    let col = ((p + q) * PANEL).min(n) - first_col;
                     self.tile(
-                        path,
-                        (rows.start + r, height),
-                        (p + q, panels, cols),
+                        ready,
+                        (rows.start + r, p + q, panels),
                         (&a[r * a_step..], a_step),
                         wide.as_deref().map(|w| &w[q * PANEL * b.depth()..]),
                         (&mut sums, &mut reals),
+                        out.block(r..r + height, col..col + cols),
                     );
                 }
                 r += height;
@@ -125,18 +138,18 @@ impl Job<'_> {
         }
     }
 
-    /// Computes a tile of the result: `rows` from `row` on by `panels` from `panel` on, of whose columns `cols`
-    /// are there.
+    /// Computes a tile of the result, which is `out`: its rows from `row` on, of `panels` panels from `panel` on.
     fn tile(
         &self,
-        path: Path,
-        (row, rows): (usize, usize),
-        (panel, panels, cols): (usize, usize, usize),
+        ready: &Ready,
+        (row, panel, panels): (usize, usize, usize),
         (a, a_step): (&[u8], usize),
         wide: Option<&[u8]>,
         (sums, reals): (&mut Tile<i32>, &mut Tile<f32>),
+        mut out: QuantizedOut<'_>,
     ) {
         let (b, k) = (self.b, self.b.rows());
+        let (rows, cols) = out.shape();
         let four = b.bits() == WeightBits::Four && wide.is_none();
         let groups = b.groups();
         for g in 0..groups {
@@ -146,21 +159,9 @@ impl Job<'_> {
                 None => (b.panel(panel, from), b.panel_step()),
             };
             let k = b.group().min(k - from);
-            let args = Args {
-                a: a[from..].as_ptr(),
-                a_step,
-                b: data.as_ptr(),
-                b_step,
-                k,
-                four,
-                rows,
-                panels,
-                sums: sums.0.as_mut_ptr(),
-            };
-            // SAFETY: A was copied with a distance of rows that is a multiple of every step, for a multiple of
-            // the rows of every tile; panels are padded to the step of AMX, or where they are shorter, and AMX
-            // is not taken, to a block.
-            unsafe { tile::run(path, &args) };
+            let mut args = Args { a: &a[from..], a_step, b: data, b_step, k, four, rows, panels, sums };
+            let step = args.step(ready.path());
+            ready.run(&mut args);
             let (scales, column_sums) = b.columns(g, panel);
             let finish = Finish {
                 sums,
@@ -168,18 +169,15 @@ impl Job<'_> {
                 reals,
                 first: g == 0,
                 last: g + 1 == groups,
-                step: args.step(path),
-                rows,
-                cols,
+                step,
                 params: self.params.from(row),
                 zero: self.zero,
                 scales,
                 column_sums,
                 epilogue: self.epilogue.from(panel * PANEL),
-                out: self.out.at(row, panel * PANEL),
+                out: out.block(0..rows, 0..cols),
             };
-            // SAFETY: rows and columns of the result that only this task writes.
-            unsafe { finish.run(self.isa) };
+            finish.run(self.isa);
         }
     }
 }

@@ -1,10 +1,11 @@
 use super::super::gemm::Activation;
 use super::super::isa::Isa;
-use super::super::mat::MatMut;
+use super::super::mat::{Blocks, MatMut};
 use super::super::math;
 use super::super::quantize::{Affine, Quantization, Quantizer};
 use super::super::simd::{Op, Simd, dispatch};
 use super::pack::PANEL;
+use std::ops::Range;
 
 /// What happens to a product before it is stored: `activation((sums + offset) * scales + bias)`.
 #[derive(Clone, Copy, Debug, Default)]
@@ -46,45 +47,64 @@ pub enum QuantizedOut<'a> {
     Quantized(MatMut<'a, u8>, Quantization),
 }
 
-impl QuantizedOut<'_> {
-    pub(crate) fn place(self, m: usize, n: usize) -> Place {
-        let check = |rows, cols, step| {
-            assert_eq!((rows, cols), (m, n), "result of a product");
-            assert!(step == 1 || n <= 1, "rows of a quantized product's result are contiguous");
+impl<'a> QuantizedOut<'a> {
+    /// Panics unless it is an `m x n` matrix with contiguous rows.
+    pub(crate) fn check(&self, m: usize, n: usize) {
+        let (shape, step) = match self {
+            Self::Real(c) => ((c.rows(), c.cols()), c.col_stride()),
+            Self::Quantized(c, _) => ((c.rows(), c.cols()), c.col_stride()),
         };
+        assert_eq!(shape, (m, n), "result of a product");
+        assert!(step == 1 || n <= 1, "rows of a quantized product's result are contiguous");
+    }
+
+    /// Some of its rows and columns.
+    ///
+    /// # Panics
+    /// If it has not all of them.
+    pub(crate) fn block(&mut self, rows: Range<usize>, cols: Range<usize>) -> QuantizedOut<'_> {
         match self {
-            Self::Real(mut c) => {
-                check(c.rows(), c.cols(), c.col_stride());
-                Place::Real(c.as_mut_ptr(), c.row_stride())
-            }
-            Self::Quantized(mut c, q) => {
-                check(c.rows(), c.cols(), c.col_stride());
-                Place::Quantized(c.as_mut_ptr(), c.row_stride(), q)
-            }
+            Self::Real(c) => QuantizedOut::Real(c.block(rows, cols)),
+            Self::Quantized(c, q) => QuantizedOut::Quantized(c.block(rows, cols), *q),
+        }
+    }
+
+    /// The matrix, to be written in blocks by several tasks.
+    pub(crate) fn blocks(self) -> QuantizedBlocks<'a> {
+        match self {
+            Self::Real(c) => QuantizedBlocks::Real(c.blocks()),
+            Self::Quantized(c, q) => QuantizedBlocks::Quantized(c.blocks(), q),
+        }
+    }
+
+    /// Its rows and columns.
+    pub(crate) fn shape(&self) -> (usize, usize) {
+        match self {
+            Self::Real(c) => (c.rows(), c.cols()),
+            Self::Quantized(c, _) => (c.rows(), c.cols()),
         }
     }
 }
 
-/// The first element of a result, and the elements from one row to the next. Tasks write disjoint rows and
-/// columns of it.
-#[derive(Clone, Copy)]
-pub(crate) enum Place {
-    Real(*mut f32, usize),
-    Quantized(*mut u8, usize, Quantization),
+/// A result that tasks write at once, each its own block.
+pub(crate) enum QuantizedBlocks<'a> {
+    Real(Blocks<'a, f32>),
+    Quantized(Blocks<'a, u8>, Quantization),
 }
 
-// SAFETY: made from a `MatMut` that outlives the call; no two of its elements share a place, and no
-// two tasks of a product write the same element.
-unsafe impl Send for Place {}
-// SAFETY: as above.
-unsafe impl Sync for Place {}
-
-impl Place {
-    /// The place of an element.
-    pub(crate) fn at(self, row: usize, col: usize) -> Self {
-        match self {
-            Self::Real(p, step) => Self::Real(p.wrapping_add(row * step + col), step),
-            Self::Quantized(p, step, q) => Self::Quantized(p.wrapping_add(row * step + col), step, q),
+impl<'a> QuantizedBlocks<'a> {
+    /// # Safety
+    /// As [`Blocks::block`].
+    ///
+    /// # Panics
+    /// If the result has not all of these rows and columns.
+    pub(crate) unsafe fn block(&self, rows: Range<usize>, cols: Range<usize>) -> QuantizedOut<'a> {
+        // SAFETY: as the caller promises.
+        unsafe {
+            match self {
+                Self::Real(c) => QuantizedOut::Real(c.block(rows, cols)),
+                Self::Quantized(c, q) => QuantizedOut::Quantized(c.block(rows, cols), *q),
+            }
         }
     }
 }
@@ -107,8 +127,6 @@ pub(crate) struct Finish<'a> {
     pub(crate) last: bool,
     /// Elements from one row of the tile to the next: whole panels.
     pub(crate) step: usize,
-    pub(crate) rows: usize,
-    pub(crate) cols: usize,
     /// The parameters of the rows, and what is added to the zero points.
     pub(crate) params: Params<'a>,
     pub(crate) zero: i32,
@@ -117,22 +135,18 @@ pub(crate) struct Finish<'a> {
     pub(crate) column_sums: &'a [i32],
     /// Of the columns from the tile's first on.
     pub(crate) epilogue: QuantizedEpilogue<'a>,
-    pub(crate) out: Place,
+    /// Contiguous rows: as many as the tile has, and columns that it has.
+    pub(crate) out: QuantizedOut<'a>,
 }
 
 impl Finish<'_> {
-    /// # Safety
-    /// `out` is the place of `rows` rows of `cols` elements that nobody else uses now.
-    pub(crate) unsafe fn run(self, isa: Isa) {
-        let (rows, cols, out, last) = (self.rows, self.cols, self.out, self.last);
+    /// # Panics
+    /// If there are fewer sums, scales, biases or parameters than rows and columns.
+    pub(crate) fn run(mut self, isa: Isa) {
+        dispatch(isa, &mut self);
         let activation = self.epilogue.activation;
-        dispatch(isa, self);
-        if let (Activation::Unary(op), Place::Real(p, step), true) = (activation, out, last) {
-            for r in 0..rows {
-                // SAFETY: a row of the result, as the caller promises.
-                let row = unsafe { std::slice::from_raw_parts_mut(p.wrapping_add(r * step), cols) };
-                math::activate(isa, op, row);
-            }
+        if let (Activation::Unary(op), QuantizedOut::Real(c), true) = (activation, self.out, self.last) {
+            math::activate_rows(isa, op, c);
         }
     }
 }
@@ -156,18 +170,15 @@ impl<'a> Params<'a> {
     }
 }
 
-impl Op for Finish<'_> {
+impl Op for &mut Finish<'_> {
     type Out = ();
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        // SAFETY: the caller of `Finish::run` has promised it.
-        unsafe {
-            match (self.out, self.last) {
-                (_, false) => self.each::<S, KEPT>(s),
-                (Place::Real(..), true) => self.each::<S, REAL>(s),
-                (Place::Quantized(..), true) => self.each::<S, QUANTIZED>(s),
-            }
+        match (&self.out, self.last) {
+            (_, false) => self.each::<S, KEPT>(s),
+            (QuantizedOut::Real(..), true) => self.each::<S, REAL>(s),
+            (QuantizedOut::Quantized(..), true) => self.each::<S, QUANTIZED>(s),
         }
     }
 }
@@ -179,60 +190,62 @@ const REAL: u8 = 1;
 /// Results are quantized.
 const QUANTIZED: u8 = 2;
 
+/// Where results are stored.
+#[derive(Clone, Copy)]
+enum To {
+    Real(*mut f32, usize),
+    Quantized(*mut u8, usize),
+}
+
 impl Finish<'_> {
-    /// # Safety
-    /// As [`Finish::run`]; the result is of the kind that `END` says.
     #[inline(always)]
-    unsafe fn each<S: Simd, const END: u8>(self, s: S) {
+    fn each<S: Simd, const END: u8>(&mut self, s: S) {
         // Parameters of all rows are multiplied with those of the columns once. Those of a row come first, and the bias of
         // a column of one group is added without rounding before, where the machine can: as XNNPACK does.
         let one = Affine { scale: 1.0, zero: 0 };
-        // SAFETY: as the caller promises.
-        unsafe {
-            match self.params {
-                Params::All(all) => self.rows::<S, END, false>(s, all, &[]),
-                Params::Rows(rows) => self.rows::<S, END, true>(s, one, rows),
-            }
+        match self.params {
+            Params::All(all) => self.rows::<S, END, false>(s, all, &[]),
+            Params::Rows(rows) => self.rows::<S, END, true>(s, one, rows),
         }
     }
 
-    /// # Safety
-    /// As [`Finish::each`].
     #[inline(always)]
-    unsafe fn rows<S: Simd, const END: u8, const EACH: bool>(self, s: S, all: Affine, each: &[Affine]) {
-        let padded = self.cols.next_multiple_of(PANEL);
-        assert!(self.cols <= self.step && padded <= self.scales.len() && padded <= self.column_sums.len());
+    fn rows<S: Simd, const END: u8, const EACH: bool>(&mut self, s: S, all: Affine, each: &[Affine]) {
+        let (rows, cols) = self.out.shape();
+        self.out.check(rows, cols);
+        let padded = cols.next_multiple_of(PANEL);
+        assert!(padded <= self.step && padded <= self.scales.len() && padded <= self.column_sums.len());
         let QuantizedEpilogue { offset, bias, activation } = self.epilogue;
-        assert!(self.rows * self.step <= MAX_TILE && bias.is_none_or(|b| self.cols <= b.len()));
-        assert!(offset.is_none_or(|o| self.cols <= o.len()) && (!EACH || self.rows <= each.len()));
+        assert!(rows * self.step <= MAX_TILE && bias.is_none_or(|b| cols <= b.len()));
+        assert!(offset.is_none_or(|o| cols <= o.len()) && (!EACH || rows <= each.len()));
         // Sums of several groups have one offset.
         let offset = offset.filter(|_| self.first);
         let (low, high) = activation.bounds().unwrap_or((f32::NEG_INFINITY, f32::INFINITY));
         // Results that are to be quantized are summed, over the groups, in units of the scale to come.
-        let (factor, quantizer) = match self.out {
-            Place::Quantized(_, _, q) => {
-                let quantizer = Quantizer::new(&q);
-                (quantizer.inverse(), Some(quantizer.bounded(low, high)))
+        let (factor, quantizer, to) = match &mut self.out {
+            QuantizedOut::Quantized(c, q) => {
+                let (quantizer, to) = (Quantizer::new(q), To::Quantized(c.as_mut_ptr(), c.row_stride()));
+                (quantizer.inverse(), Some(quantizer.bounded(low, high)), to)
             }
-            Place::Real(..) => (1.0, None),
+            QuantizedOut::Real(c) => (1.0, None, To::Real(c.as_mut_ptr(), c.row_stride())),
         };
         let (low, high) = (s.splat(low), s.splat(high));
-        for col in (0..self.cols).step_by(S::LANES) {
-            let left = self.cols - col;
-            // SAFETY: scales and sums are padded to whole panels, and there is a bias for each column; the tile has
-            // room for `rows` rows of whole panels; the result is there as the caller promises.
+        for col in (0..cols).step_by(S::LANES) {
+            let left = cols - col;
+            // SAFETY: the assertions hold scales and sums of whole panels, a bias for each column, room for `rows`
+            // rows of whole panels in the tile and parameters for each row; the result has these rows and columns.
             unsafe {
                 let scales = s.mul(s.load(self.scales.as_ptr().add(col)), s.splat(all.scale * factor));
                 let sums = s.load_int(self.column_sums.as_ptr().add(col));
                 let mut zeros = s.mul_int(sums, s.splat_int(all.zero.wrapping_add(self.zero)));
                 if let Some(offset) = offset {
-                    zeros = s.sub_int(zeros, s.load_int(lanes(&offset[col..self.cols]).as_ptr()));
+                    zeros = s.sub_int(zeros, s.load_int(lanes(&offset[col..cols]).as_ptr()));
                 }
                 let bias = match bias {
                     Some(bias) => s.mul(s.load_first(bias.as_ptr().add(col), left), s.splat(factor)),
                     None => s.splat(0.0),
                 };
-                for row in 0..self.rows {
+                for row in 0..rows {
                     let at = row * self.step + col;
                     let x = s.load_int(self.sums.0.as_ptr().add(at));
                     let mut x = s.sub_int(s.shift_right(x, self.shift), zeros);
@@ -257,11 +270,11 @@ impl Finish<'_> {
                         }
                         y = s.add(y, bias);
                     }
-                    match (self.out, &quantizer) {
-                        (Place::Quantized(to, step, _), Some(quantizer)) if END == QUANTIZED => {
+                    match (to, &quantizer) {
+                        (To::Quantized(to, step), Some(quantizer)) if END == QUANTIZED => {
                             s.store_bytes_first(to.add(row * step + col), left, quantizer.numbers(s, y));
                         }
-                        (Place::Real(to, step), _) if END == REAL => {
+                        (To::Real(to, step), _) if END == REAL => {
                             let y = s.min(high, s.max(low, y));
                             s.store_first(to.add(row * step + col), left, y);
                         }

@@ -100,14 +100,14 @@ fn qgemm_by(
 ) {
     let (m, k, n) = (a.rows, a.cols, b.cols());
     assert_eq!(k, b.rows(), "inner dimensions of a {m}x{k} by {}x{n} product", b.rows());
-    let out = out.place(m, n);
+    out.check(m, n);
     epilogue.check(n);
     if m == 0 || n == 0 {
         return;
     }
     let fill = Copied { a };
     let zero = i32::from(a.signed) * 128;
-    Job { path, isa, m, fill: &fill, zero, params: a.params, b, out, epilogue: *epilogue }.run(pool);
+    Job { path, isa, m, fill: &fill, zero, params: a.params, b, epilogue: *epilogue }.run(pool, out);
 }
 
 /// Rows that lie one after another.

@@ -36,7 +36,7 @@ pub struct Weights<'a> {
 
 /// Weights laid out once, for every level: panels of 16 columns, each a sequence of blocks in which four
 /// rows of each column lie together (of 4-bit numbers eight rows: four in the low halves of the bytes,
-/// the next four in the high ones). Columns and rows that are not there are zero.
+/// the next four in the high ones). Padding is zero.
 #[derive(Clone, Debug)]
 pub struct PackedWeights {
     data: AlignedBuffer,
@@ -169,7 +169,7 @@ impl PackedWeights {
         self.data.len() / self.panels().max(1)
     }
 
-    /// Rows of a panel, those that are not there included.
+    /// Rows of a panel, padding included.
     pub(super) fn depth(&self) -> usize {
         match self.bits {
             WeightBits::Eight => self.panel_step() / PANEL,

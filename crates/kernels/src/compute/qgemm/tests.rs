@@ -202,6 +202,22 @@ fn plain(shape: (usize, usize, usize), bits: WeightBits, group: usize) -> Case {
     }
 }
 
+/// Every kind of weights and of result, on shapes that an interpreter gets through.
+#[test]
+fn small_shapes() {
+    for (shape, group, threads) in
+        [((1, 40, 20), 32, 2), ((9, 5, 35), usize::MAX, 2), ((34, 3, 2), usize::MAX, 1)]
+    {
+        for bits in [WeightBits::Four, WeightBits::Eight] {
+            for quantized in [None, Some((-128, 127))] {
+                Case { quantized, per_row: bits == WeightBits::Four, ..plain(shape, bits, group) }
+                    .check(threads);
+            }
+        }
+    }
+    Case { activation: Activation::Unary(Unary::Gelu), ..plain((3, 4, 5), WeightBits::Eight, 64) }.check(1);
+}
+
 #[test]
 fn larger_products_on_several_threads() {
     for (bits, group) in [(WeightBits::Eight, usize::MAX), (WeightBits::Four, 128), (WeightBits::Four, 32)] {

@@ -1,7 +1,7 @@
 //! The tile of a product: sums of a few rows of A by a few panels of B, and the ways to compute it.
 
 use super::super::isa::{Isa, Level};
-use super::epilogue::MAX_TILE;
+use super::epilogue::{MAX_TILE, Tile};
 use super::pack::PANEL;
 
 /// A way to compute tiles. There is none for what the machine lacks: [`Path::available`] is the only
@@ -96,15 +96,13 @@ pub(super) const AMX_STEP: usize = 64;
 /// Rows past the last that a tile may read.
 pub(super) const ROWS_READ: usize = 32;
 
-/// A tile's operands. Whoever makes one vouches that they are there: `k` bytes of `rows` rows of A, rounded
-/// up to the tile's step and to as many rows as the tile has ([`ROWS_READ`] are enough), and `k` rows of
-/// `panels` panels of B, rounded up likewise.
-#[derive(Clone, Copy)]
-pub(super) struct Args {
-    pub(super) a: *const u8,
+/// A tile's operands. Rows of A and panels of B go on past the end of what counts, to the tile's step and to as
+/// many rows as the path takes at once.
+pub(super) struct Args<'a> {
+    pub(super) a: &'a [u8],
     /// Bytes from one row of A to the next.
     pub(super) a_step: usize,
-    pub(super) b: *const u8,
+    pub(super) b: &'a [u8],
     /// Bytes from one panel of B to the next.
     pub(super) b_step: usize,
     pub(super) k: usize,
@@ -112,48 +110,94 @@ pub(super) struct Args {
     pub(super) four: bool,
     pub(super) rows: usize,
     pub(super) panels: usize,
-    /// Room for [`MAX_TILE`] sums.
-    pub(super) sums: *mut i32,
+    pub(super) sums: &'a mut Tile<i32>,
 }
 
-impl Args {
+impl Args<'_> {
     /// Sums from one row of the tile to the next.
     pub(super) fn step(&self, path: Path) -> usize {
         if path.is_amx() { 2 * PANEL } else { self.panels * PANEL }
     }
+
+    /// Panics unless every byte is there that the path reads, and room for the sums that it writes.
+    fn check(&self, path: Path) {
+        let (rows, unit) = match path.0 {
+            Kind::Portable => (self.rows, if self.four { 8 } else { 4 }),
+            #[cfg(target_arch = "x86_64")]
+            Kind::Amx => {
+                assert!(!self.four && self.rows <= 32 && self.panels <= 2, "a tile of AMX");
+                (if self.rows > 16 { 32 } else { 16 }, AMX_STEP)
+            }
+            // The tiles have a power of two of rows.
+            #[cfg(target_arch = "x86_64")]
+            _ => (self.rows.next_power_of_two().max(2), if self.four { 8 } else { 4 }),
+        };
+        let last = |count: usize, step: usize| count.saturating_sub(1).saturating_mul(step);
+        let k = self.k.next_multiple_of(unit);
+        assert!(last(rows, self.a_step).saturating_add(k) <= self.a.len() || k == 0, "A of a tile");
+        let panel = k * PANEL / if self.four { 2 } else { 1 };
+        assert!(
+            last(self.panels, self.b_step).saturating_add(panel) <= self.b.len() || k == 0,
+            "B of a tile"
+        );
+        assert!(rows.saturating_mul(self.step(path)) <= MAX_TILE, "sums of a tile");
+    }
 }
 
-/// Computes the sums of a tile of a shape that [`Path::shape`] gives.
-///
-/// # Safety
-/// The promise of [`Args`] holds.
-pub(super) unsafe fn run(path: Path, args: &Args) {
-    debug_assert!(args.rows * args.step(path) <= MAX_TILE);
-    // SAFETY: as the caller promises; a path proves that the machine has its instructions.
-    unsafe {
-        match path.0 {
-            Kind::Portable => portable(args),
+/// A path on a thread that is ready to take it.
+pub(super) struct Ready {
+    path: Path,
+    #[cfg(target_arch = "x86_64")]
+    _tiles: Option<super::amx::Tiles>,
+}
+
+impl Path {
+    /// Makes this thread ready for the path.
+    pub(super) fn ready(self) -> Ready {
+        Ready {
+            path: self,
             #[cfg(target_arch = "x86_64")]
-            Kind::MultiplyAdd => super::x86::multiply_add(args),
-            #[cfg(target_arch = "x86_64")]
-            Kind::AvxVnni => super::x86::avx_vnni(args),
-            #[cfg(target_arch = "x86_64")]
-            Kind::Avx512Vnni => super::x86::avx512_vnni(args),
-            #[cfg(target_arch = "x86_64")]
-            Kind::Amx => super::amx::tile(args),
+            // SAFETY: a path by AMX exists only where it is available.
+            _tiles: self.is_amx().then(|| unsafe { super::amx::Tiles::configure() }),
         }
     }
 }
 
-/// # Safety
-/// The promise of [`Args`] holds.
-unsafe fn portable(args: &Args) {
+impl Ready {
+    pub(super) fn path(&self) -> Path {
+        self.path
+    }
+
+    /// Computes the sums of a tile of a shape that [`Path::shape`] gives.
+    ///
+    /// # Panics
+    /// If the path has no tile of this shape, or operands do not reach as far as it reads.
+    pub(super) fn run(&self, args: &mut Args<'_>) {
+        args.check(self.path);
+        // SAFETY: `check` holds for the path, which proves that the machine has its instructions; the tiles of
+        // AMX are configured while this value lives, on the thread that it cannot leave.
+        unsafe {
+            match self.path.0 {
+                Kind::Portable => portable(args),
+                #[cfg(target_arch = "x86_64")]
+                Kind::MultiplyAdd => super::x86::multiply_add(args),
+                #[cfg(target_arch = "x86_64")]
+                Kind::AvxVnni => super::x86::avx_vnni(args),
+                #[cfg(target_arch = "x86_64")]
+                Kind::Avx512Vnni => super::x86::avx512_vnni(args),
+                #[cfg(target_arch = "x86_64")]
+                Kind::Amx => super::amx::tile(args),
+            }
+        }
+    }
+}
+
+fn portable(args: &mut Args<'_>) {
     for r in 0..args.rows {
         for p in 0..args.panels {
             let mut sums = [0i32; PANEL];
             let mut add = |k: usize, block: &[u8; 64], number: fn(u8) -> i32| {
-                // SAFETY: A has `k` bytes in each row, rounded up to a block's rows.
-                let a = unsafe { args.a.add(r * args.a_step + k).cast::<[u8; 4]>().read() };
+                let a = &args.a[r * args.a_step + k..][..4];
                 for (sum, b) in sums.iter_mut().zip(block.as_chunks::<4>().0) {
                     for t in 0..4 {
                         *sum += i32::from(a[t]) * number(b[t]);
@@ -161,9 +205,8 @@ unsafe fn portable(args: &Args) {
                 }
             };
             let rows = if args.four { 8 } else { 4 };
-            for (i, k) in (0..args.k).step_by(rows).enumerate() {
-                // SAFETY: B has `k` rows, rounded up to those of a block.
-                let block = unsafe { &*args.b.add(p * args.b_step + i * 64).cast::<[u8; 64]>() };
+            let blocks = args.b[p * args.b_step..].as_chunks::<64>().0;
+            for (k, block) in (0..args.k).step_by(rows).zip(blocks) {
                 if args.four {
                     add(k, block, |x| i32::from((x << 4) as i8));
                     add(k + 4, block, |x| i32::from((x & 0xf0) as i8));
@@ -171,9 +214,7 @@ unsafe fn portable(args: &Args) {
                     add(k, block, |x| i32::from(x as i8));
                 }
             }
-            let to = args.sums.wrapping_add((r * args.panels + p) * PANEL);
-            // SAFETY: there is room for every tile.
-            unsafe { to.cast::<[i32; PANEL]>().write_unaligned(sums) };
+            args.sums.0[(r * args.panels + p) * PANEL..][..PANEL].copy_from_slice(&sums);
         }
     }
 }

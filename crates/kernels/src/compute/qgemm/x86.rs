@@ -43,12 +43,13 @@ const fn vectors<D: Dots>() -> usize {
 }
 
 /// # Safety
-/// The promise of [`Args`] holds, and `args` is of this shape or smaller.
+/// [`Args`] were checked, and `args` is of this shape or smaller.
 #[inline(always)]
-unsafe fn tile<D: Dots, const MR: usize, const NP: usize, const FOUR: bool>(d: D, args: &Args) {
+unsafe fn tile<D: Dots, const MR: usize, const NP: usize, const FOUR: bool>(d: D, args: &mut Args<'_>) {
     let mut sums = [[[d.zero(); 2]; NP]; MR];
-    let a = args.a;
-    let mut b = args.b;
+    let a = args.a.as_ptr();
+    let mut b = args.b.as_ptr();
+    let out = args.sums.0.as_mut_ptr();
     let per_block = if FOUR { 8 } else { 4 };
     let mut k = 0;
     while k < args.k {
@@ -80,7 +81,7 @@ unsafe fn tile<D: Dots, const MR: usize, const NP: usize, const FOUR: bool>(d: D
     repeat!(MR, [0 1 2 3 4 5 6 7], i => {
         repeat!(NP, [0 1 2 3], p => {
             repeat!(vectors::<D>(), [0 1], v => {
-                let to = args.sums.wrapping_add((i * NP + p) * PANEL + v * D::LANES);
+                let to = out.wrapping_add((i * NP + p) * PANEL + v * D::LANES);
                 // SAFETY: there is room for every tile.
                 unsafe { d.store(to, sums[i][p][v]) };
             });
@@ -102,9 +103,9 @@ macro_rules! shapes {
 }
 
 /// # Safety
-/// The machine has AVX-512 F, BW and VNNI; the promise of [`Args`] holds.
+/// The machine has AVX-512 F, BW and VNNI; [`Args`] were checked.
 #[target_feature(enable = "avx2,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-pub(super) unsafe fn avx512_vnni(args: &Args) {
+pub(super) unsafe fn avx512_vnni(args: &mut Args<'_>) {
     // SAFETY: as the caller promises.
     unsafe {
         shapes!(Avx512Vnni, args, (1, 4), (1, 1), (2, 2), (2, 1), (4, 2), (4, 1), (8, 2), (8, 1));
@@ -112,9 +113,9 @@ pub(super) unsafe fn avx512_vnni(args: &Args) {
 }
 
 /// # Safety
-/// The machine has AVX2 and AVX-VNNI; the promise of [`Args`] holds.
+/// The machine has AVX2 and AVX-VNNI; [`Args`] were checked.
 #[target_feature(enable = "avx2,avxvnni")]
-pub(super) unsafe fn avx_vnni(args: &Args) {
+pub(super) unsafe fn avx_vnni(args: &mut Args<'_>) {
     // SAFETY: as the caller promises.
     unsafe {
         shapes!(AvxVnni, args, (1, 2), (1, 1), (2, 1), (4, 1));
@@ -122,9 +123,9 @@ pub(super) unsafe fn avx_vnni(args: &Args) {
 }
 
 /// # Safety
-/// The machine has AVX2; the promise of [`Args`] holds.
+/// The machine has AVX2; [`Args`] were checked.
 #[target_feature(enable = "avx2")]
-pub(super) unsafe fn multiply_add(args: &Args) {
+pub(super) unsafe fn multiply_add(args: &mut Args<'_>) {
     // SAFETY: as the caller promises.
     unsafe {
         shapes!(MultiplyAdd, args, (1, 2), (1, 1), (2, 1));

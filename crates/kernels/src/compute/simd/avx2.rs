@@ -1,7 +1,7 @@
 use super::{Level, Op, Simd};
 use std::arch::x86_64::*;
 
-/// AVX2 and FMA. Made only by [`enter`], whose caller vouches for the machine.
+/// AVX2 and FMA. Made only by [`enter`], whose caller promises that the machine has them.
 #[derive(Clone, Copy)]
 pub(crate) struct Avx2(());
 

@@ -1,7 +1,7 @@
 use super::{Level, Op, Simd};
 use std::arch::x86_64::*;
 
-/// AVX-512 F, BW, DQ and VL. Made only by [`enter`], whose caller vouches for the machine.
+/// AVX-512 F, BW, DQ and VL. Made only by [`enter`], whose caller promises that the machine has them.
 #[derive(Clone, Copy)]
 pub(crate) struct Avx512(());
 
