@@ -12,7 +12,7 @@ const BORROW_FROM: usize = 1 << 16;
 
 /// The bytes of a section being written.
 ///
-/// Positions are relative to the buffer's start; whoever places the buffer in a file gives it the alignment that
+/// Positions are relative to the buffer's start; the code that places the buffer in a file gives it the alignment that
 /// [`Buffer::alignment`] says.
 #[derive(Debug, Default)]
 pub(crate) struct Buffer<'m> {

@@ -17,7 +17,7 @@ const GIB: u64 = 1 << 30;
 const SOON: Duration = Duration::from_secs(1);
 
 fn map(scratch: &Scratch) -> Mmap {
-    // SAFETY: nobody else knows the file, and it is not written while it is mapped.
+    // SAFETY: no other process knows the file, and it is not written while it is mapped.
     unsafe { Mmap::map(&scratch.file) }.unwrap()
 }
 

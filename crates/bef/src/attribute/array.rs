@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 
 use super::base::{check_aligned, narrow};
-use super::{DType, ElementType, scalar};
+use super::{Attribute, DType, ElementType, scalar};
 use crate::buffer::Buffer;
 use crate::error::{Error, ErrorKind, Result, Within};
 use crate::region::Region;
@@ -94,6 +94,15 @@ impl<'a> Array<'a> {
     /// The elements as little-endian bytes.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
+    }
+
+    /// The elements, one after another.
+    pub fn elements(&self) -> impl Iterator<Item = Attribute<'static>> + '_ {
+        let size = usize::try_from(self.element_type.size()).unwrap_or(usize::MAX);
+        self.bytes.chunks_exact(size).filter_map(|bytes| match self.element_type {
+            ElementType::Data(dtype) => scalar::from_le_bytes(dtype, bytes),
+            ElementType::Type => bytes.first().and_then(|&number| DType::new(number)).map(Attribute::Type),
+        })
     }
 
     /// The elements, if they are types.

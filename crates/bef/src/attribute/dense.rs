@@ -5,7 +5,7 @@
 use std::borrow::Cow;
 
 use super::base::{Base, check_aligned, narrow};
-use super::{DType, scalar, shape};
+use super::{Attribute, DType, scalar, shape};
 use crate::buffer::Buffer;
 use crate::error::{Error, ErrorKind, Result, Within};
 use crate::region::Region;
@@ -63,6 +63,12 @@ impl<'a> Dense<'a> {
     /// The elements, little-endian, row-major.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
+    }
+
+    /// The elements, row after row.
+    pub fn elements(&self) -> impl Iterator<Item = Attribute<'static>> + '_ {
+        let size = self.dtype.element_size().and_then(|size| usize::try_from(size).ok()).unwrap_or(1);
+        self.bytes.chunks_exact(size).filter_map(|bytes| scalar::from_le_bytes(self.dtype, bytes))
     }
 
     /// The elements, borrowed from the file as long as they were read from one.

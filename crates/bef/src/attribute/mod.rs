@@ -16,6 +16,7 @@ pub mod aggregate;
 pub mod array;
 mod base;
 pub mod dense;
+mod display;
 mod reference;
 pub mod scalar;
 pub mod shape;
@@ -40,7 +41,7 @@ pub use types::{AttributeType, DType, ElementType};
 /// The value of an attribute. Text and payloads borrow from the file that they were read from.
 ///
 /// Floating-point numbers are raw bits, so that values compare, hash and round-trip exactly: use
-/// [`f32::from_bits`].
+/// [`f32::from_bits`]. `Display` shows what they stand for.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[allow(missing_docs)] // The numeric variants are named for their types.
 pub enum Attribute<'a> {

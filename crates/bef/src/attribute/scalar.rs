@@ -64,21 +64,30 @@ pub(super) fn complex128(region: Region<'_>, offset: u64) -> Result<Complex<u64>
     Ok(value)
 }
 
-/// The scalar of type `dtype` at `offset`, and where it ends.
-pub(super) fn read(region: Region<'_>, offset: u64, dtype: DType) -> Result<(Attribute<'static>, u64)> {
+/// The scalar of type `dtype` that these little-endian bytes are; `None` if the type has no scalars, or has them of
+/// another size.
+pub(super) fn from_le_bytes(dtype: DType, bytes: &[u8]) -> Option<Attribute<'static>> {
     macro_rules! number {
+        ($variant:ident, $type:ty) => {
+            Attribute::$variant(<$type>::from_le_bytes(bytes.try_into().ok()?))
+        };
+    }
+    macro_rules! complex {
         ($variant:ident, $type:ty) => {{
-            const SIZE: usize = size_of::<$type>();
-            let value = <$type>::from_le_bytes(bytes::<SIZE>(region, offset, SIZE as u64)?);
-            Attribute::$variant(value)
+            let (re, im) = bytes.split_at_checked(size_of::<$type>())?;
+            let part = |bytes: &[u8]| Some(<$type>::from_le_bytes(bytes.try_into().ok()?));
+            Attribute::$variant(Complex { re: part(re)?, im: part(im)? })
         }};
     }
-    let value = match dtype {
+    Some(match dtype {
         DType::UI8 => number!(UI8, u8),
         DType::UI16 => number!(UI16, u16),
         DType::UI32 => number!(UI32, u32),
         DType::UI64 => number!(UI64, u64),
-        DType::I1 => Attribute::I1(bool(region, offset)?),
+        DType::I1 => {
+            let &[byte] = bytes else { return None };
+            Attribute::I1(byte != 0)
+        }
         DType::I8 => number!(I8, i8),
         DType::I16 => number!(I16, i16),
         DType::I32 => number!(I32, i32),
@@ -87,8 +96,8 @@ pub(super) fn read(region: Region<'_>, offset: u64, dtype: DType) -> Result<(Att
         DType::BF16 => number!(BF16, u16),
         DType::F32 => number!(F32, u32),
         DType::F64 => number!(F64, u64),
-        DType::Complex64 => Attribute::Complex64(complex64(region, offset)?),
-        DType::Complex128 => Attribute::Complex128(complex128(region, offset)?),
+        DType::Complex64 => complex!(Complex64, u32),
+        DType::Complex128 => complex!(Complex128, u64),
         DType::String
         | DType::Resource
         | DType::Variant
@@ -96,16 +105,28 @@ pub(super) fn read(region: Region<'_>, offset: u64, dtype: DType) -> Result<(Att
         | DType::QUI16
         | DType::QI8
         | DType::QI16
-        | DType::QI32 => {
-            return Err(Error::new(
-                ErrorKind::UnknownTag,
-                region.start() + offset,
-                format!("an attribute of type {dtype}"),
-                "a type that an attribute can have",
-            ));
-        }
+        | DType::QI32 => return None,
+    })
+}
+
+/// The scalar of type `dtype` at `offset`, and where it ends.
+pub(super) fn read(region: Region<'_>, offset: u64, dtype: DType) -> Result<(Attribute<'static>, u64)> {
+    let no_scalar = || {
+        Error::new(
+            ErrorKind::UnknownTag,
+            region.start() + offset,
+            format!("an attribute of type {dtype}"),
+            "a type that an attribute can have",
+        )
     };
-    Ok((value, offset + dtype.element_size().unwrap_or_default()))
+    let (size, alignment) = dtype.element_size().zip(dtype.element_alignment()).ok_or_else(no_scalar)?;
+    let bytes = region.slice(offset, size)?;
+    check_aligned(region, offset, alignment, 0)?;
+    if dtype == DType::I1 {
+        bool(region, offset)?;
+    }
+    let value = from_le_bytes(dtype, bytes.bytes()).ok_or_else(no_scalar)?;
+    Ok((value, offset + size))
 }
 
 /// Checks the scalar of type `dtype` at `offset`; where it ends.

@@ -72,7 +72,7 @@ impl<'a> AttributeTable<'a> {
         self.len() == 0
     }
 
-    /// The value of attribute `id`; `None` if there is none, or nobody knows its type.
+    /// The value of attribute `id`; `None` if there is none, or its type is unknown.
     pub fn get(&self, id: AttributeId) -> Option<&Attribute<'a>> {
         self.values.get(id.index().checked_sub(self.first())?)
     }

@@ -26,7 +26,7 @@ use crate::region::{Cursor, Region};
 /// `file;line;col` for one inside others, `child(name)`, `callee<-caller`, `a,b`, `(unknown)`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Location<'a> {
-    /// Nobody knows.
+    /// Unknown.
     Unknown,
     /// A place in a file.
     FileLineCol {

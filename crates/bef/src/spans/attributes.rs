@@ -1,7 +1,7 @@
 //! Attributes, as far as their types are recorded.
 
 use super::{Known, Labels, brief, plural};
-use crate::attribute::{Attribute, AttributeType, DType, ElementType};
+use crate::attribute::{AttributeType, DType, ElementType};
 use crate::error::Result;
 
 impl<'a> Known<'_, 'a> {
@@ -37,7 +37,7 @@ impl<'a> Known<'_, 'a> {
         match kind {
             AttributeType::Scalar(dtype) => {
                 let value = self.file.attributes().at(offset).decode(kind)?;
-                labels.take(dtype.element_size().unwrap_or(1), "", |_| scalar(&value)).map(drop)
+                labels.take(dtype.element_size().unwrap_or(1), "", |_| value.to_string()).map(drop)
             }
             AttributeType::Type => labels.byte("", dtype).map(drop),
             AttributeType::String | AttributeType::Func => {
@@ -83,26 +83,6 @@ impl<'a> Known<'_, 'a> {
 
 fn dtype(number: u8) -> String {
     DType::new(number).map_or_else(|| format!("unknown type {number}"), |dtype| dtype.to_string())
-}
-
-fn scalar(value: &Attribute<'_>) -> String {
-    match value {
-        Attribute::UI8(v) => v.to_string(),
-        Attribute::UI16(v) => v.to_string(),
-        Attribute::UI32(v) => v.to_string(),
-        Attribute::UI64(v) => v.to_string(),
-        Attribute::I1(v) => v.to_string(),
-        Attribute::I8(v) => v.to_string(),
-        Attribute::I16(v) => v.to_string(),
-        Attribute::I32(v) => v.to_string(),
-        Attribute::I64(v) => v.to_string(),
-        Attribute::F32(v) => format!("{:?}", f32::from_bits(*v)),
-        Attribute::F64(v) => format!("{:?}", f64::from_bits(*v)),
-        Attribute::F16(v) | Attribute::BF16(v) => format!("bits {v:#06x}"),
-        Attribute::Complex64(v) => format!("{:?} + {:?}i", f32::from_bits(v.re), f32::from_bits(v.im)),
-        Attribute::Complex128(v) => format!("{:?} + {:?}i", f64::from_bits(v.re), f64::from_bits(v.im)),
-        other => other.attribute_type().to_string(),
-    }
 }
 
 fn array(element: ElementType, labels: &mut Labels<'_, '_>) -> Result<()> {

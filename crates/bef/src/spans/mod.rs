@@ -128,7 +128,7 @@ impl<'a> Known<'_, 'a> {
         }
         let (found, cost) = match look_up() {
             Ok(found) => (brief(&found), found.len() as u64),
-            // Nobody knows how far the search went.
+            // How far the search went is unknown.
             Err(_) => ("nothing readable".into(), self.file.section(id).unwrap_or_default().len()),
         };
         if budget.spend(cost, 0).is_err() {

@@ -1,7 +1,8 @@
 use crate::{Context, Result};
-use bef::{Attribute, DType, ElementType, FunctionId, FunctionKind, KernelCode, SectionId, Verified};
+use bef::{Attribute, FunctionId, FunctionKind, KernelCode, SectionId, Verified};
 use serde::Serialize;
 use std::collections::BTreeMap;
+use std::fmt::Write;
 
 /// What is in a BEF file.
 #[derive(Debug, Clone, Serialize)]
@@ -165,75 +166,29 @@ fn sections(program: &Verified<'_>) -> Vec<SectionReport> {
     program.file().sections().map(section).collect()
 }
 
-/// An attribute's value for people: numbers as numbers, whatever their bits are, and bytes as text.
-fn shown(attribute: &Attribute<'_>) -> String {
-    match attribute {
-        Attribute::UI8(v) => v.to_string(),
-        Attribute::UI16(v) => v.to_string(),
-        Attribute::UI32(v) => v.to_string(),
-        Attribute::UI64(v) => v.to_string(),
-        Attribute::I1(v) => v.to_string(),
-        Attribute::I8(v) => v.to_string(),
-        Attribute::I16(v) => v.to_string(),
-        Attribute::I32(v) => v.to_string(),
-        Attribute::I64(v) => v.to_string(),
-        Attribute::F16(v) => format!("{:?}", tensor::f16::from_bits(*v).to_f32()),
-        Attribute::BF16(v) => format!("{:?}", tensor::bf16::from_bits(*v).to_f32()),
-        Attribute::F32(v) => format!("{:?}", f32::from_bits(*v)),
-        Attribute::F64(v) => format!("{:?}", f64::from_bits(*v)),
-        Attribute::Complex64(v) => format!("{:?} + {:?}i", f32::from_bits(v.re), f32::from_bits(v.im)),
-        Attribute::Complex128(v) => format!("{:?} + {:?}i", f64::from_bits(v.re), f64::from_bits(v.im)),
-        Attribute::String(v) => format!("{:?}", String::from_utf8_lossy(v)),
-        Attribute::Func(v) => format!("@{}", String::from_utf8_lossy(v)),
-        Attribute::Type(v) => v.to_string(),
-        Attribute::Array(v) => list(v.element_type(), v.bytes()),
-        Attribute::Dense(v) => {
-            format!("dense {:?} {}", v.dims(), list(ElementType::Data(v.dtype()), v.bytes()))
+/// An attribute's value, cut short if it is long.
+fn brief(attribute: &Attribute<'_>) -> String {
+    let mut brief = Brief { text: String::new(), left: LONGEST_VALUE };
+    match write!(brief, "{attribute}") {
+        Ok(()) => brief.text,
+        Err(_) => brief.text + "…",
+    }
+}
+
+/// Text that takes `left` more characters, then fails.
+struct Brief {
+    text: String,
+    left: usize,
+}
+
+impl Write for Brief {
+    fn write_str(&mut self, text: &str) -> std::fmt::Result {
+        for c in text.chars() {
+            self.left = self.left.checked_sub(1).ok_or(std::fmt::Error)?;
+            self.text.push(c);
         }
-        Attribute::Aggregate(all) => format!("[{}]", all.iter().map(shown).collect::<Vec<_>>().join(", ")),
-        other => format!("{other:?}"),
+        Ok(())
     }
-}
-
-/// The first elements of an array, with their type.
-fn list(kind: ElementType, bytes: &[u8]) -> String {
-    let size = usize::try_from(kind.size()).unwrap_or(0).max(1);
-    // Each takes three characters at least.
-    let first = bytes.chunks_exact(size).take(LONGEST_VALUE / 3);
-    let values = first.map(|bytes| element(kind, bytes).unwrap_or_else(|| format!("{bytes:02x?}")));
-    let name = match kind {
-        ElementType::Data(dtype) => dtype.to_string(),
-        ElementType::Type => "types".to_owned(),
-    };
-    format!("{name} [{}]", values.collect::<Vec<_>>().join(", "))
-}
-
-/// An element of an array, of its little-endian bytes.
-fn element(kind: ElementType, bytes: &[u8]) -> Option<String> {
-    macro_rules! number {
-        ($variant:ident, $type:ty) => {
-            Attribute::$variant(<$type>::from_le_bytes(bytes.try_into().ok()?))
-        };
-    }
-    let ElementType::Data(dtype) = kind else {
-        return bytes.first().and_then(|&number| DType::new(number)).map(|dtype| dtype.to_string());
-    };
-    Some(shown(&match dtype {
-        DType::UI8 => number!(UI8, u8),
-        DType::UI16 => number!(UI16, u16),
-        DType::UI32 => number!(UI32, u32),
-        DType::UI64 => number!(UI64, u64),
-        DType::I1 => Attribute::I1(*bytes.first()? != 0),
-        DType::I8 => number!(I8, i8),
-        DType::I16 => number!(I16, i16),
-        DType::I32 => number!(I32, i32),
-        DType::I64 => number!(I64, i64),
-        DType::F16 => number!(F16, u16),
-        DType::BF16 => number!(BF16, u16),
-        DType::F32 => number!(F32, u32),
-        DType::F64 => number!(F64, u64),
-        _ => return None,
-    }))
 }
 
 fn attributes(program: &Verified<'_>) -> Vec<AttributeReport> {
@@ -243,14 +198,10 @@ fn attributes(program: &Verified<'_>) -> Vec<AttributeReport> {
         .iter()
         .map(|(offset, kind)| {
             let decoded = u32::try_from(offset).ok().map(|o| program.attribute(o).decode(kind));
-            let mut value = match decoded {
-                Some(Ok(attribute)) => shown(&attribute),
+            let value = match decoded {
+                Some(Ok(attribute)) => brief(&attribute),
                 _ => String::new(),
             };
-            if let Some((cut, _)) = value.char_indices().nth(LONGEST_VALUE) {
-                value.truncate(cut);
-                value.push('…');
-            }
             AttributeReport { offset: base + offset, kind: format!("{kind:?}"), value }
         })
         .collect()
