@@ -14,7 +14,7 @@ pub(crate) enum Failure {
     Trouble(Box<dyn Error + Send + Sync>),
     /// Something failed and has been told already: exit status 1.
     Reported,
-    /// Whoever read our output has gone: not worth a word.
+    /// The reader of our output has gone: nothing to report.
     OutputClosed,
 }
 

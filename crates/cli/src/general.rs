@@ -312,7 +312,7 @@ pub(crate) fn write_stdout(write: impl FnOnce(&mut dyn Write) -> Result) -> Resu
     pteron::write_stream("stdout", io::stdout().lock(), write)
 }
 
-/// Says something on stderr. That nobody hears it is no reason to stop.
+/// Writes a message to stderr, ignoring failure to do so.
 pub(crate) fn say(text: impl std::fmt::Display) {
     let _ = writeln!(io::stderr(), "{text}");
 }

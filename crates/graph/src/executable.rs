@@ -43,13 +43,13 @@ pub(crate) enum Source {
 }
 
 impl Executable {
-    /// Lowers a graph: runs the passes, packs weights, plans the workspace. What comes of it works with
-    /// the instructions of `ctx`, whatever those of later contexts.
+    /// Lowers a graph: runs the passes, packs weights, plans the workspace. The executable
+    /// is compiled for the instruction set of `ctx` and keeps it, even if it is run under another context.
     pub fn new(graph: Graph, ctx: &KernelContext<'_>) -> Result<Self> {
         Self::with_packs(graph, ctx, &mut Packs::default())
     }
 
-    /// As [`Self::new`], with the weights that others have packed.
+    /// As [`Self::new`], sharing weights that other executables have packed.
     pub fn with_packs(mut graph: Graph, ctx: &KernelContext<'_>, packs: &mut Packs) -> Result<Self> {
         crate::passes::run(&mut graph, ctx);
         crate::layouts::check(&graph)?;

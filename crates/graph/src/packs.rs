@@ -20,7 +20,7 @@ pub struct Packs(Arc<Mutex<Table>>);
 struct Table {
     hasher: RandomState,
     made: HashMap<Source, Vec<Made>>,
-    /// Entries at which the next look for those that nobody holds is due.
+    /// Number of entries at which unused ones are next looked for.
     crowded: usize,
 }
 
@@ -105,7 +105,7 @@ impl Table {
             }
         };
         if !self.made.contains_key(&source) && self.made.len() >= self.crowded {
-            // What nobody holds any more goes whenever there are twice as many entries as were held.
+            // Unused entries are dropped whenever there are twice as many entries as were in use.
             self.made.retain(|_, list| {
                 list.retain(Made::is_held);
                 !list.is_empty()

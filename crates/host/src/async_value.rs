@@ -40,7 +40,7 @@ fn available() -> *mut Node {
 pub struct AsyncValue(Arc<Inner>);
 
 /// The right, and the duty, to make an [`AsyncValue`] available. A promise that is dropped makes it an
-/// error, so that nobody waits for ever.
+/// error, so that no waiter is left waiting.
 pub struct Promise(Option<AsyncValue>);
 
 impl AsyncValue {
@@ -141,7 +141,7 @@ fn broken() -> ErrorValue {
     ErrorValue::new(ErrorCode::Internal, "the task that was to make this value ended without it")
 }
 
-/// A list of those who wait, taken out of its value.
+/// A list of waiters, taken out of its value.
 struct Waiters(*mut Node);
 
 // SAFETY: the nodes belong to this list alone, and their waiters are `Send`.

@@ -152,7 +152,7 @@ impl KernelEditor<'_> {
         self
     }
 
-    /// What can be noticed of it beside its results.
+    /// Its observable side effects.
     pub fn effect(self, effect: Effect) -> Self {
         self.0.effect = effect;
         self

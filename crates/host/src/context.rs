@@ -147,7 +147,7 @@ impl HostContext {
         let _ = write(&mut **log);
     }
 
-    /// Tells whoever listens of a failure.
+    /// Reports a failure to the diagnostics handler.
     pub fn diagnose(&self, error: &ErrorValue) {
         (self.0.diagnose)(error);
     }

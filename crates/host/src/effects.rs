@@ -1,17 +1,17 @@
 //! Which functions may run in program order, though their kernels belong to several streams.
 //!
-//! Kernels have a program order, and are scheduled in another: the reference's, which decides in which order
-//! text is printed and failures are reported. A function is *ordered* if all schedules that respect who uses
-//! what give the same order of everything that can be noticed:
+//! Kernels have a program order, and a scheduling order: the reference's, which decides in which order text is
+//! printed and failures are reported. A function is *ordered* if every schedule that respects data dependences
+//! gives the same order of observable side effects:
 //!
-//! * of each of its kernels, and of those of the functions that they call, it is known what can be noticed of
-//!   it ([`Effect`]), and when: while the kernel runs, and before its results are available;
-//! * kernels of one function that can be noticed use, directly or not, results of the one before;
-//! * so do all results of a function that is called, of its last such kernel.
+//! * the side effects of each of its kernels, and of the kernels of its callees, are declared ([`Effect`]), and
+//!   happen while the kernel runs, before its results are available;
+//! * each kernel with an observable effect depends, directly or not, on the one before it;
+//! * every result of a callee depends on its last kernel with such an effect.
 //!
-//! Then a call can be noticed, as a whole, before its results are available, and after its arguments are. Loops
-//! may begin an iteration before the results of the last one are available, so functions that they call must
-//! have nothing that can be noticed.
+//! Then the effects of a call happen after its arguments are available and before its results are. Loops may begin an
+//! iteration before the results of the last one are available, so the functions that they call must have no
+//! observable effect.
 
 use crate::body::Body;
 use crate::function::{FunctionKind, FunctionRef};
@@ -19,8 +19,8 @@ use crate::kernel::Effect;
 use crate::limits::{MOST_ORDERED_FUNCTIONS, MOST_ORDERED_KERNELS};
 use std::collections::HashMap;
 
-/// Whether all schedules of a function's executions look the same from outside. False also of functions that
-/// are too large to look at.
+/// Whether no schedule of a function's executions is observable. False also of functions that are too large to
+/// analyse.
 pub(crate) fn is_ordered(root: FunctionRef<'_>) -> bool {
     Reachable::from(root).is_some_and(Reachable::all_in_one_order)
 }
@@ -36,8 +36,8 @@ struct Reachable<'a> {
 #[derive(Clone, Copy)]
 struct Reached<'a> {
     body: &'a Body,
-    /// Whether something of its executions can be noticed.
-    noticed: bool,
+    /// Whether its executions have observable effects.
+    observable: bool,
 }
 
 impl<'a> Reachable<'a> {
@@ -79,9 +79,9 @@ impl<'a> Reachable<'a> {
                     open.push(callee);
                 }
             }
-            let noticed = body.nodes.iter().any(|node| node.effect == Effect::Immediate);
+            let observable = body.nodes.iter().any(|node| node.effect == Effect::Immediate);
             found.positions.insert(function.index(), found.functions.len());
-            found.functions.push(Reached { body, noticed });
+            found.functions.push(Reached { body, observable });
         }
         Some(found)
     }
@@ -91,40 +91,40 @@ impl<'a> Reachable<'a> {
         (0..self.functions.len()).all(|position| self.has_one_order(position))
     }
 
-    /// Whether something of the functions that a kernel calls can be noticed.
-    fn calls_noticed(&self, body: &Body, kernel: usize) -> bool {
+    /// Whether the functions that a kernel calls have observable effects.
+    fn calls_observable(&self, body: &Body, kernel: usize) -> bool {
         let called = body.sites[kernel].functions.iter().filter_map(|f| self.positions.get(&(*f as usize)));
-        called.into_iter().any(|&position| self.functions[position].noticed)
+        called.into_iter().any(|&position| self.functions[position].observable)
     }
 
-    /// Finds functions of which something can be noticed because they call such; false once there are no more.
+    /// Marks functions that are observable because a callee is; false once there are no more.
     fn spread(&mut self) -> bool {
         let mut more = false;
-        // Callees mostly stand behind their callers.
+        // Backwards: most callees come after their callers.
         for position in (0..self.functions.len()).rev() {
-            let Reached { body, noticed } = self.functions[position];
-            if !noticed && (0..body.nodes.len()).any(|kernel| self.calls_noticed(body, kernel)) {
-                self.functions[position].noticed = true;
+            let Reached { body, observable } = self.functions[position];
+            if !observable && (0..body.nodes.len()).any(|kernel| self.calls_observable(body, kernel)) {
+                self.functions[position].observable = true;
                 more = true;
             }
         }
         more
     }
 
-    /// Whether the kernels of a function that can be noticed come one after another, and its results after them.
+    /// Whether the observable kernels of a function depend on one another in a chain, and its results on the last.
     fn has_one_order(&self, position: usize) -> bool {
-        let Reached { body, noticed } = self.functions[position];
-        if !noticed {
+        let Reached { body, observable } = self.functions[position];
+        if !observable {
             return true;
         }
-        // Of each register and kernel, the noticed kernels that are over when it is set, or begins.
+        // How many observable kernels have returned when each register is set, and when each kernel begins.
         let mut set = vec![0; body.registers.len()];
         let mut begins = vec![0; body.nodes.len()];
         let mut count = 0;
         for (i, node) in body.nodes.iter().enumerate() {
             let (arguments, results) = body.operands(node);
             let mut over = arguments.iter().map(|&r| set[r as usize]).fold(begins[i], usize::max);
-            if node.effect == Effect::Immediate || self.calls_noticed(body, i) {
+            if node.effect == Effect::Immediate || self.calls_observable(body, i) {
                 if node.effect == Effect::Loop || over != count {
                     return false;
                 }
@@ -134,7 +134,7 @@ impl<'a> Reachable<'a> {
             results.iter().for_each(|&r| set[r as usize] = over);
             body.successors(node).iter().for_each(|&s| begins[s as usize] = over.max(begins[s as usize]));
         }
-        // Nobody waits for the root if it has no results.
+        // No caller waits for a root without results.
         let waited_for = position == 0 || !body.results.is_empty();
         waited_for && body.results.iter().all(|&r| set[r as usize] == count)
     }

@@ -44,7 +44,7 @@ pub(crate) struct Entry {
     pub(crate) native: Option<NativeFunction>,
     /// Read from the file when first asked for.
     pub(crate) body: OnceLock<Result<Body, String>>,
-    /// Whether what can be noticed of its executions has one order only; found out when first asked for.
+    /// Whether its observable effects have the same order in every schedule; computed on first use.
     pub(crate) ordered: OnceLock<bool>,
 }
 
@@ -183,14 +183,14 @@ impl Function {
 
     /// As [`Self::execute`], for callers that do nothing with the request until the results are available.
     ///
-    /// Where one thread runs everything, kernels then run in program order if nobody can tell: if what can be noticed
-    /// of them ([`Effect`](crate::Effect)) has one order, whenever each of them runs.
+    /// On a single thread, kernels then run in program order if their execution order is not observable: if their
+    /// effects ([`Effect`](crate::Effect)) come in the same order in every schedule.
     pub fn execute_alone(&self, context: &ExecutionContext, arguments: &[Value]) -> Results {
         let in_order = context.host().queue().parallelism() == 1 && self.is_ordered();
         self.by_ref().execute_in_order(context, arguments, in_order)
     }
 
-    /// Whether what can be noticed of an execution has one order only: see [`effects`].
+    /// Whether an execution's observable effects have the same order in every schedule: see [`effects`].
     fn is_ordered(&self) -> bool {
         *self.by_ref().entry().ordered.get_or_init(|| effects::is_ordered(self.by_ref()))
     }

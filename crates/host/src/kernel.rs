@@ -74,7 +74,7 @@ impl<'a> PlainResults<'a> {
     }
 }
 
-/// What can be noticed of a kernel's calls beside their results. A registry says it of its kernels
+/// The observable side effects of a kernel's calls. A registry declares them
 /// ([`crate::KernelRegistry::declare`]).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Effect {
@@ -283,7 +283,7 @@ impl<'a> Frame<'a> {
         function.execute_in(self, from);
     }
 
-    /// Reports a failure to whoever listens for diagnostics, and makes every result this error.
+    /// Reports a failure to the context's diagnostics handler, and makes every result this error.
     #[cold]
     pub fn fail(&mut self, fault: impl Into<Fault>) {
         let error = self.report(fault);
@@ -407,7 +407,7 @@ pub struct Reporter {
 }
 
 impl Reporter {
-    /// Reports a failure to whoever listens for diagnostics, and gives it as a value.
+    /// Reports a failure to the context's diagnostics handler, and returns it as a value.
     pub fn report(&self, fault: impl Into<Fault>) -> ErrorValue {
         let Fault { code, message } = fault.into();
         let error = ErrorValue::at(code, message, &self.kernel, self.location.clone());

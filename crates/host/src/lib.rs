@@ -7,10 +7,10 @@
 //!   allocation;
 //! * as dataflow ([`Function::execute`]): a kernel runs once its operands are available, counted by
 //!   atomics. Kernels of one stream run one after another on one thread; others become tasks of a
-//!   [`pool::WorkQueue`]. Values that are not there yet are [`AsyncValue`]s.
+//!   [`pool::WorkQueue`]. Values that are not available yet are [`AsyncValue`]s.
 //!
-//! On a single-threaded queue the second keeps the order of the reference's scheduler. Functions of which nobody
-//! could tell run in program order where one thread runs everything ([`Function::execute_alone`], [`Effect`]).
+//! On a single-threaded queue the second keeps the order of the reference's scheduler. There, a function whose
+//! execution order is not observable runs in program order ([`Function::execute_alone`], [`Effect`]).
 //!
 //! Kernels are found by name in a [`KernelRegistry`], a value; a [`HostContext`] says where tasks, text
 //! and failures go; an [`ExecutionContext`] is one request, which can be cancelled and is limited.

@@ -83,7 +83,7 @@ pub(crate) fn run(
             *result = if again { register.clone() } else { std::mem::take(register) };
         }
     }
-    // Numbers and chains may stay: nobody waits for them to be dropped.
+    // Numbers and chains may stay: dropping them has no effect.
     if shares && (outcome.is_err() || body.results.is_empty()) {
         registers.iter_mut().for_each(Value::release);
     }

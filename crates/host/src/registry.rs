@@ -10,7 +10,7 @@ use std::sync::Arc;
 /// its declaration says.
 pub type NativeFunction = Arc<dyn Fn(&ExecutionContext, &[Value], &mut [Value]) + Send + Sync>;
 
-/// Kernels and native functions by name. A value, handed to whoever opens programs; nothing is global.
+/// Kernels and native functions by name. A value, passed to the code that opens programs; nothing is global.
 #[derive(Clone, Default)]
 pub struct KernelRegistry {
     kernels: HashMap<Arc<str>, (Arc<dyn Kernel>, Effect)>,
@@ -38,10 +38,10 @@ impl KernelRegistry {
         self.kernels.insert(name.into(), (kernel, Effect::Any));
     }
 
-    /// Says what can be noticed of calls of a kernel beside their results. False if there is no such kernel.
+    /// Declares the observable side effects of a kernel. Returns `false` if there is no such kernel.
     ///
-    /// A function whose kernels can be noticed in one order only, whenever each of them runs, need not be
-    /// scheduled: on one thread it runs in program order, several times as fast.
+    /// A function whose side effects come in the same order in every schedule needs no scheduling: on one thread it
+    /// runs in program order, several times as fast.
     pub fn declare(&mut self, name: &str, effect: Effect) -> bool {
         let kernel = self.kernels.get_mut(name);
         kernel.is_some_and(|(_, declared)| {
@@ -64,7 +64,7 @@ impl KernelRegistry {
         self.kernels.get(name).map(|(kernel, _)| kernel)
     }
 
-    /// The kernel called `name`, with its name to share and what can be noticed of its calls.
+    /// The kernel called `name`, with its name to share and its observable side effects.
     pub(crate) fn declared(&self, name: &str) -> Option<(&Arc<str>, &Arc<dyn Kernel>, Effect)> {
         self.kernels.get_key_value(name).map(|(name, (kernel, effect))| (name, kernel, *effect))
     }

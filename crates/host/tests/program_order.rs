@@ -21,10 +21,10 @@ impl Random {
     }
 }
 
-/// What kernels have done: what can be noticed, and the order in which all ran.
+/// What kernels have done: observable effects, and the order in which all ran.
 #[derive(Default)]
 struct Log {
-    noticed: Mutex<Vec<i64>>,
+    observable: Mutex<Vec<i64>>,
     ran: Mutex<Vec<i64>>,
 }
 
@@ -32,7 +32,7 @@ type Noted = (Vec<i64>, Vec<i64>);
 
 impl Log {
     fn take(&self) -> Noted {
-        (std::mem::take(&mut self.noticed.lock().unwrap()), std::mem::take(&mut self.ran.lock().unwrap()))
+        (std::mem::take(&mut self.observable.lock().unwrap()), std::mem::take(&mut self.ran.lock().unwrap()))
     }
 }
 
@@ -58,7 +58,7 @@ fn kernel(effect: Effect, seed: i64, fails: bool, log: &Arc<Log>) -> Arc<dyn Ker
             Effect::None => set_all(frame, total(frame, seed)),
             Effect::Immediate => {
                 let total = total(frame, seed);
-                log.noticed.lock().unwrap().push(total);
+                log.observable.lock().unwrap().push(total);
                 if fails { frame.fail("asked to fail") } else { set_all(frame, total) }
             }
             Effect::Call => {
@@ -99,8 +99,8 @@ fn body(random: &mut Random, own: Declared, callees: &[Declared], log: &Arc<Log>
             continue;
         }
         let mut given: Vec<Register> = (0..count).map(|_| known[random.below(known.len())]).collect();
-        let noticed = effect != Effect::None;
-        if let (true, true, Some(last)) = (careful, noticed, last) {
+        let observable = effect != Effect::None;
+        if let (true, true, Some(last)) = (careful, observable, last) {
             match given.first_mut() {
                 Some(first) => *first = last,
                 None => given.push(last),
@@ -113,7 +113,7 @@ fn body(random: &mut Random, own: Declared, callees: &[Declared], log: &Arc<Log>
         if let Some((callee, ..)) = callee {
             edit.functions(&[callee]);
         }
-        if noticed && !registers.is_empty() {
+        if observable && !registers.is_empty() {
             last = Some(registers[random.below(registers.len())]);
         }
         known.extend(registers);
@@ -170,13 +170,13 @@ fn effects_and_results_are_those_of_the_schedule() {
     let (mut reordered, mut effects) = (0, 0);
     for round in 0..count {
         let function = module(&mut random, &log);
-        let (scheduled, (noticed, ran)) = outcome(&host, &log, |c| function.execute(c, &[]).into_vec());
-        let (alone, (noticed_alone, ran_alone)) =
+        let (scheduled, (observable, ran)) = outcome(&host, &log, |c| function.execute(c, &[]).into_vec());
+        let (alone, (observed_alone, ran_alone)) =
             outcome(&host, &log, |c| function.execute_alone(c, &[]).into_vec());
         assert_eq!(alone, scheduled, "module {round}");
-        assert_eq!(noticed_alone, noticed, "module {round}");
+        assert_eq!(observed_alone, observable, "module {round}");
         reordered += usize::from(ran != ran_alone);
-        effects += usize::from(ran != ran_alone && noticed.len() > 1);
+        effects += usize::from(ran != ran_alone && observable.len() > 1);
     }
     assert!(reordered > count / 10, "only {reordered} of {count} modules ran in another order");
     assert!(effects > count / 50, "only {effects} of {count} had several effects");

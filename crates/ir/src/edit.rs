@@ -114,7 +114,7 @@ impl Graph {
         self.values[value.index()].constant = None;
     }
 
-    /// Gives the result of a node another type, sizes or layout: whoever does so sees to it that its producer
+    /// Gives the result of a node another type, sizes or layout: the caller makes sure that its producer
     /// and users agree. If its bytes were known, they are not any more: they are of the old type.
     pub fn set_meta(&mut self, value: ValueId, meta: TensorMeta) {
         let value = &mut self.values[value.index()];

@@ -44,7 +44,7 @@
 //!
 //! # How a method maps onto a graph
 //!
-//! A method's plan gives values places in memory, not names. Whoever raises it keeps a map from places to
+//! A method's plan gives values places in memory, not names. Raising it keeps a map from places to
 //! the values that they hold, and adds:
 //!
 //! | in the method | in the graph |

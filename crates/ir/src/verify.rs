@@ -1,7 +1,7 @@
 use crate::{BlockId, Def, Graph, Live, NodeId, Terminator, Type, Use, User, ValueId};
 use tensor::ScalarType;
 
-/// A graph that breaks a rule: a mistake of whoever built or changed it.
+/// A graph that breaks a rule: a mistake of the code that built or changed it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("malformed graph, {place}: {problem}")]
 pub struct Malformed {

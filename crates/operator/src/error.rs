@@ -1,6 +1,6 @@
 use tensor::ScalarType;
 
-/// Why an operator call was refused or failed. Whoever made the call adds the operator's name and
+/// Why an operator call was refused or failed. The caller adds the operator's name and
 /// the place of the call.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]

@@ -11,7 +11,7 @@ pub type Dims = SmallVec<[usize; 4]>;
 /// How the results of a call in half precision follow from those of the same call in f32.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Rounding {
-    /// Nobody has said.
+    /// Unknown.
     #[default]
     Unknown,
     /// They are the same: results are elements of what is read, or of the same magnitude.
@@ -51,7 +51,7 @@ pub type MeaningFn = fn(&Args<'_>) -> Option<Meaning>;
 /// What a call computes, in terms that passes know: how it lowers to a node. Operands are given by the
 /// positions of the arguments; where none is, the only tensor is the first.
 ///
-/// Whoever gives a meaning answers for the general case: passes check types, sizes and layouts themselves.
+/// A meaning holds for the general case: passes check types, sizes and layouts themselves.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Meaning {
     /// An expression over the tensors, which are broadcast.

@@ -103,7 +103,7 @@ impl<'a> Outs<'a> {
         }
     }
 
-    /// The outs, for whoever made the call.
+    /// The outs, returned to the caller.
     pub fn into_inner(self) -> SmallVec<[Out<'a>; 3]> {
         self.list
     }

@@ -11,7 +11,7 @@ enum Entry {
 }
 
 /// Where kernels are found by name. A value: make one, register what a program needs, hand it to
-/// whoever loads programs. Cloning is cheap enough to extend a common set.
+/// the code that loads programs. Cloning is cheap enough to extend a common set.
 #[derive(Clone, Default)]
 pub struct KernelRegistry {
     kernels: HashMap<String, Entry>,

@@ -3,7 +3,7 @@ use crate::sync::{AtomicU32, AtomicUsize, Condvar, Mutex, Ordering, fence, lock}
 /// What sleeping threads wait on. A thread that wants to sleep calls [`Event::listen`], looks once
 /// more for work, and then either [`Event::wait`]s or [`Event::cancel`]s; a thread that has made
 /// work calls [`Event::notify_one`] or [`Event::notify_all`]. No wake-up is lost, and notifying costs
-/// a fence when nobody sleeps.
+/// a fence when no thread sleeps.
 #[derive(Debug)]
 pub(crate) struct Event {
     generation: AtomicU32,

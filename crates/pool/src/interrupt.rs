@@ -34,7 +34,7 @@ thread_local! {
 }
 
 impl Interrupt {
-    /// A handle that nobody has cancelled, without a deadline.
+    /// A handle that is not cancelled, without a deadline.
     pub fn new() -> Self {
         Self::default()
     }

@@ -107,7 +107,7 @@ impl Slot {
         if let Some(job) = self.job.with(|place| unsafe { *place }) {
             self.work(&job);
         }
-        // The loop has no items left: nobody else need join in.
+        // The loop has no items left: no other thread need join in.
         self.state.fetch_and(!OPEN, Ordering::SeqCst);
         let before = self.state.fetch_sub(1, Ordering::SeqCst);
         if before & ACTIVE == 1 {

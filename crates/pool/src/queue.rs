@@ -184,7 +184,7 @@ impl WorkQueue {
         }
     }
 
-    /// Runs tasks on this thread until `done` is true. Whoever makes it true calls
+    /// Runs tasks on this thread until `done` is true. The code that makes it true calls
     /// [`WorkQueue::wake`] afterwards.
     ///
     /// # Panics

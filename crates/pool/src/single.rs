@@ -5,7 +5,7 @@ use crate::sync::{AtomicUsize, Mutex, Ordering, lock};
 use std::cell::RefCell;
 use std::collections::VecDeque;
 
-/// Tasks in the order they came, run by whoever waits.
+/// Tasks in order of arrival, run by the thread that waits.
 ///
 /// A thread that runs tasks holds those that wait, and adds to them without a lock; what other threads
 /// add meanwhile stands in `tasks`.

@@ -97,7 +97,7 @@ impl Shared {
         self.event.notify_one();
     }
 
-    /// Runs a task, keeping its panic for whoever waits.
+    /// Runs a task, keeping its panic for the thread that waits.
     pub(crate) fn run(&self, task: Task) {
         RUNNING.set(RUNNING.get() + 1);
         if let Err(payload) = catch_unwind(AssertUnwindSafe(|| task.run())) {

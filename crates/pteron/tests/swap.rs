@@ -1,4 +1,4 @@
-//! Weights that are exchanged while a program runs: nobody waits, nobody fails, nobody sees a mixture.
+//! Weights that are exchanged while a program runs: no execution waits, fails or sees a mixture.
 
 use pteron::format::container::Blob;
 use pteron::format::ptd::Builder;
@@ -75,9 +75,9 @@ fn swapped_weights_are_used_prepared_or_not() {
         assert_eq!(swapped.program().loader().bytes_loaded(), loaded, "the program was read again");
         let twice: Vec<f32> = before.iter().map(|v| v * 2.0).collect();
         assert_eq!(after, twice, "weights and bias are twice what they were");
-        assert!(!swapped.take_up_data().unwrap());
+        assert!(!swapped.apply_swapped_data().unwrap());
         swapped.swap_data(scaled(1.0)).unwrap();
-        assert!(swapped.take_up_data().unwrap());
+        assert!(swapped.apply_swapped_data().unwrap());
         assert_eq!(output(&mut swapped, &x), before);
     }
 }

@@ -21,7 +21,7 @@ use tensor::{Extent, TensorView};
 impl Method {
     /// The tensors that outlive an execution, with their keys, in the order of the program's values.
     pub fn state(&self) -> impl Iterator<Item = (String, TensorView<'_>)> {
-        self.lasting().into_iter().filter_map(|(key, id)| Some((key, self.state.view(id).ok()?)))
+        self.persistent().into_iter().filter_map(|(key, id)| Some((key, self.state.view(id).ok()?)))
     }
 
     /// Writes the tensors that outlive an execution to a `.ptd` file. The file is replaced as a whole: a
@@ -60,10 +60,10 @@ impl Method {
 
     /// As [`Self::load_checkpoint`], of a map that is open.
     pub fn restore(&mut self, data: &dyn NamedDataMap) -> Result<()> {
-        let lasting = self.lasting();
+        let persistent = self.persistent();
         // All is read before anything is changed.
-        let mut read = Vec::with_capacity(lasting.len());
-        for (key, id) in &lasting {
+        let mut read = Vec::with_capacity(persistent.len());
+        for (key, id) in &persistent {
             let Some(t) = self.state.values[*id].tensor() else { continue };
             let name = Path::new(data.name());
             if !data.contains(key) {
@@ -108,7 +108,7 @@ impl Method {
     }
 
     /// Keys and values of the tensors that outlive an execution, one value for each place.
-    fn lasting(&self) -> Vec<(String, Id)> {
+    fn persistent(&self) -> Vec<(String, Id)> {
         let tables = self.program.tables();
         let starts_filled = |id: Id| {
             let value = self.meta().plan().values.get(id).and_then(format::pte::EValue::as_tensor);
@@ -133,17 +133,17 @@ impl Method {
             let at = places.entry((extent.arena, extent.offset)).or_insert((rank, id));
             *at = (*at).min((rank, id));
         }
-        let mut lasting: Vec<(String, Id)> = places
+        let mut persistent: Vec<(String, Id)> = places
             .into_values()
             .map(|(_, id)| {
                 let name = self.state.values[id].tensor().and_then(|t| t.name.as_deref());
                 (name.map_or_else(|| format!("{}.value{id}", self.name()), str::to_owned), id)
             })
             .collect();
-        lasting.sort_by_key(|(_, id)| *id);
+        persistent.sort_by_key(|(_, id)| *id);
         // One name at two places is one tensor to the exporter; its first value stands for it.
         let mut seen = HashSet::new();
-        lasting.retain(|(key, _)| seen.insert(key.clone()));
-        lasting
+        persistent.retain(|(key, _)| seen.insert(key.clone()));
+        persistent
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 /// Bounds on what loading and running a program may use.
 ///
-/// The defaults let every program through that this machine has the memory for; whoever runs files of strangers
+/// The defaults admit every program that this machine has the memory for; those who run untrusted files
 /// takes [`Limits::strict`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
@@ -52,7 +52,7 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// Bounds for files that nobody vouches for: 256 MiB in all, of it 64 MiB of arenas, 16 MiB of temporaries;
+    /// Bounds for untrusted files: 256 MiB in all, of it 64 MiB of arenas, 16 MiB of temporaries;
     /// 100,000 instructions and ten seconds.
     pub fn strict() -> Self {
         let limits = Self {

@@ -272,7 +272,7 @@ impl fmt::Debug for dyn DataLoader {
 mod tests {
     use super::*;
 
-    /// Nobody else knows the files of these tests.
+    /// No other process knows the files of these tests.
     fn unchanged() -> Unchanged {
         Unchanged::given_by_the_user_of_a_command()
     }

@@ -378,7 +378,7 @@ impl Method {
         self.interrupt = interrupt;
     }
 
-    /// Sends events of further runs to `tracer`, or to nobody.
+    /// Sends events of further runs to `tracer`, or nowhere.
     pub fn set_tracer(&mut self, tracer: Option<Arc<dyn EventTracer>>) {
         self.tracer = tracer;
     }

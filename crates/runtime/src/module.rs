@@ -81,7 +81,7 @@ impl Module {
     /// The program is not read again, and mutable state stays as it is, but for tensors whose initial
     /// values come from the data: these start anew. What was prepared from the old data, such as packed
     /// weights, and delegates are made again by each module when it next executes, or when
-    /// [`Self::take_up_data`] is called, which moves the cost there.
+    /// [`Self::apply_swapped_data`] is called, which moves the cost there.
     ///
     /// Data that does not fit the program (a tensor is missing, or is of another type or shape) is
     /// refused, and the old data stays.
@@ -107,7 +107,7 @@ impl Module {
     /// Makes the loaded methods use the data that was last [swapped](Self::swap_data) in, and says
     /// whether that is other data than before. Executing does so by itself. After an error all methods
     /// are as they were.
-    pub fn take_up_data(&mut self) -> Result<bool> {
+    pub fn apply_swapped_data(&mut self) -> Result<bool> {
         if self.swapped.version.load(Ordering::Acquire) == self.version {
             return Ok(false);
         }
@@ -185,7 +185,7 @@ impl Module {
 
     /// Loads a method now rather than at its first call.
     pub fn load_method(&mut self, name: &str) -> Result<()> {
-        self.take_up_data()?;
+        self.apply_swapped_data()?;
         if !self.methods.contains_key(name) {
             let method = self.program.load_method(name, self.options.clone())?;
             self.methods.insert(name.to_owned(), method);
@@ -226,7 +226,7 @@ impl Module {
 
     /// Does something with a method while it has its memory.
     fn with_memory<T>(&mut self, name: &str, act: impl FnOnce(&mut Method) -> Result<T>) -> Result<T> {
-        self.take_up_data()?;
+        self.apply_swapped_data()?;
         let Some(mut shared) = self.shared.take() else {
             return act(self.method(name)?);
         };

@@ -36,7 +36,7 @@ struct Inner {
 struct Constants {
     /// The whole segment, if it is mapped or in memory, or if its parts overlap.
     whole: Weak<FreeableBuffer>,
-    /// Parts that were read by themselves, so that each can go when nobody uses it any longer.
+    /// Parts that were read on their own, so that each can be freed when its last user is gone.
     parts: HashMap<Range<u64>, Weak<FreeableBuffer>>,
     /// Bytes of the parts, those that have gone since counted in.
     bytes: u64,

@@ -96,7 +96,7 @@ impl SharedMethod {
     }
 
     /// Executes the method. Each execution starts with the state that the method had when it was shared:
-    /// whoever wants state that goes on, such as a cache, holds a [`Self::session`].
+    /// to keep state between executions, such as a cache, hold a [`Self::session`].
     pub fn execute(&self, inputs: &[EValue]) -> Result<Vec<EValue>> {
         self.session()?.execute(inputs)
     }

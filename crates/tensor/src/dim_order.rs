@@ -63,7 +63,7 @@ impl DimOrder {
     /// The strides, in elements, of a dense tensor of these sizes in this order.
     ///
     /// A dimension of size zero takes the stride of the next inner one, as the reference has it.
-    /// Sizes whose product overflows give wrapped strides; whoever makes a tensor checks `numel`.
+    /// Sizes whose product overflows give wrapped strides; constructors of tensors check `numel`.
     pub fn strides(&self, sizes: &Shape) -> Shape {
         let mut strides = *sizes;
         let mut step = 1usize;

@@ -2,7 +2,7 @@
 //! owned aligned buffers, and arenas that lend disjoint views.
 //!
 //! This crate knows no file format and no operator. Bytes are little-endian in files and native in
-//! memory; whoever reads a file on a big-endian host converts before making a view.
+//! memory; on a big-endian host, data is converted before a view is made.
 
 mod arena;
 mod buffer;

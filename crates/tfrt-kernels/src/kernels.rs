@@ -12,7 +12,7 @@ pub(crate) trait RegistryExt {
         kernel: impl Fn(&mut Frame<'_>) -> Result<R, Fault> + Send + Sync + 'static,
     );
 
-    /// Adds a kernel that may fail, and of which nothing else than this is noticed beside its results.
+    /// Adds a kernel that may fail and has this side effect.
     fn fallible_with<R: Outcome>(
         &mut self,
         name: &str,
@@ -35,7 +35,7 @@ pub(crate) trait RegistryExt {
     /// Adds a function that has no effect but its results, and cannot fail.
     fn pure<P>(&mut self, name: &str, function: impl IntoKernel<P>);
 
-    /// Says what can be noticed of a kernel that was added.
+    /// Declares the observable side effects of a kernel that was added.
     fn declared(&mut self, name: &str, effect: Effect);
 }
 

@@ -64,7 +64,7 @@ pub fn is_one(loader: &dyn DataLoader) -> Result<bool> {
 }
 
 impl Bundle {
-    /// Reads and verifies a bundle. The program inside is verified by whoever opens it.
+    /// Reads and verifies a bundle. The program inside is verified when it is opened.
     pub fn open(loader: &dyn DataLoader, limits: &Limits) -> Result<Self> {
         let file = loader.load(0, loader.size(), Purpose::Program)?;
         let read = bpte::read(&file, &limits.format).context(|| format!("{} is not valid", loader.name()))?;

@@ -131,7 +131,7 @@ fn of_data(data: &PtdDataMap, selection: Selection, parts: &mut Parts<'_>) -> Re
     Ok(())
 }
 
-/// Parts in the making.
+/// Parts under construction.
 struct Parts<'p> {
     all: Vec<Part>,
     taken: HashSet<String>,

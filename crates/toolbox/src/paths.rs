@@ -1,7 +1,7 @@
 //! The paths that a verb reads and writes, compared before it does either.
 //!
 //! Paths are the same if they lead to the same file, however they are spelt: by `./`, symbolic links or hard
-//! links. For a file that is not there yet, its folder and its name count.
+//! links. A file that does not exist yet is identified by its folder and its name.
 
 use std::fs::{self, Metadata};
 use std::path::{Path, PathBuf};

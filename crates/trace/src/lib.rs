@@ -1,7 +1,7 @@
 //! One stream of events about loading and running: what a profiler, an ETDump and a Chrome trace are
 //! all made from.
 //!
-//! Whoever runs something holds a [`Tracer`]; whoever wants to know implements [`EventTracer`]. With
+//! Code that runs programs holds a [`Tracer`]; code that records events implements [`EventTracer`]. With
 //! no tracer installed, a span costs one comparison and reads no clock.
 #![forbid(unsafe_code)]
 

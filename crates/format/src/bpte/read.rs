@@ -11,7 +11,7 @@ use std::collections::HashMap;
 ///
 /// Checked are the flatbuffer's structure, the schema version, the shape of every tensor and that it
 /// has as many bytes as that asks for, and that no method has two suites. The program inside is
-/// checked by whoever opens it.
+/// checked when it is opened.
 pub fn read(file: &[u8], limits: &Limits) -> Result<BundledProgram> {
     let head = Head::new(file, file.len() as u64, FileKind::Bpte)?;
     head.check_magic(4, Magic { identifier: IDENTIFIER, kind: FileKind::Bpte })?;

@@ -23,9 +23,9 @@ pub struct Gguf {
     pub version: u32,
     /// To what the data of each tensor is aligned, in bytes.
     pub alignment: u64,
-    /// The metadata, in the file's order. No key stands twice.
+    /// The metadata, in the file's order. Keys are unique.
     pub metadata: Vec<(String, Value)>,
-    /// The tensors, in the file's order. No name stands twice.
+    /// The tensors, in the file's order. Names are unique.
     pub tensors: Vec<Tensor>,
 }
 

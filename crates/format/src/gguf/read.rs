@@ -84,7 +84,7 @@ pub fn read(head: impl Read, file_len: u64, limits: &Limits) -> Result<Gguf> {
     Ok(Gguf { version, alignment, metadata, tensors: all })
 }
 
-/// Refuses a name that stands twice.
+/// Refuses duplicate names.
 fn unique(seen: &mut HashSet<String>, name: &str, path: impl FnOnce() -> String) -> Result<()> {
     match seen.insert(name.to_owned()) {
         true => Ok(()),

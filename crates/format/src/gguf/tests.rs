@@ -1,7 +1,7 @@
 use super::*;
 use crate::{ErrorKind, Limits};
 
-/// A file in the making.
+/// A file under construction.
 struct Maker(Vec<u8>);
 
 impl Maker {

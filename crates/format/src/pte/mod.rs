@@ -11,7 +11,7 @@
 //! ```
 //!
 //! Opening a file takes its first [`HEAD_BYTES`](crate::container::HEAD_BYTES), then exactly the
-//! program's bytes; segments are for whoever needs them:
+//! program's bytes; segments are read on demand:
 //!
 //! ```no_run
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -1,4 +1,4 @@
-//! What follows a convolution or a product and is seen by nobody else goes into it.
+//! The epilogues of convolutions and products: nodes that are the only user of their result are fused into them.
 
 use super::norm::scale_and_shift;
 use crate::graph::{Graph, NodeId, ValueId, argument, constant, meaning, own_producer};

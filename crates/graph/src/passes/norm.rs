@@ -41,7 +41,7 @@ pub(super) fn scale_and_shift() -> Expression {
     }
 }
 
-/// The factors of a group norm whose statistics nobody takes.
+/// The factors of a group norm whose statistics have no user.
 fn factors(graph: &Graph, id: NodeId, norm: &GroupNorm) -> Option<GroupFactors> {
     let node = graph.node(id);
     let (x, out) = (graph.meta(argument(graph, id, 0)?), graph.meta(*node.outputs().first()?));

@@ -293,7 +293,7 @@ pub(super) fn outputs(graph: &mut Graph) {
     }
 }
 
-/// Puts a quantization, of what nobody else reads, into what makes that.
+/// Fuses a quantization into the producer of its operand, if it is the only user.
 fn quantize_producer(graph: &mut Graph, node: NodeId) -> Option<()> {
     let &Quantize(q) = as_op(graph, node)?;
     let input = |node: NodeId| graph.node(node).inputs()[0];

@@ -1,5 +1,5 @@
 //! Half precision: what computes in float16 or bfloat16 computes in f32, and every result is rounded to the numbers
-//! of its type, in f32, as PyTorch rounds it. Whoever reads a result, a comparison, an index, a sum that cancels,
+//! of its type, in f32, as PyTorch rounds it. All that reads a result, a comparison, an index, a sum that cancels,
 //! finds what PyTorch has; what overflows is infinite. Nothing is rounded where that changes nothing: what moves,
 //! selects or bounds elements gives numbers of the type, and a conversion rounds by itself.
 //!
@@ -139,7 +139,7 @@ impl Pass {
                 self.forms.write(graph, v, meta);
                 continue;
             }
-            // Whoever has read the result reads what rounds it.
+            // Users of the result become users of its rounding.
             let uses = graph.uses(v).to_vec();
             let own = graph.meta(v).clone();
             let round = Fused::kind(Pointwise(Expression::unary(to)));

@@ -238,7 +238,7 @@ impl Pass {
                 Instr::Input(_) | Instr::Const(_) => {}
             }
         }
-        // What is the same for every block is written once, and its block is nobody else's.
+        // A value that is the same for every block is computed once, into a block of its own.
         let lasting = |instr: &Instr| match instr {
             Instr::Const(_) => true,
             Instr::Input(n) => access[*n].is_periodic(block),

@@ -2,7 +2,7 @@
 //!
 //! Kernels of one stream run one after another on the thread that follows the stream; others become
 //! tasks of the work queue. No lock is taken on the way. As long as no other thread knows of an
-//! execution (no task, nobody waiting for a value), kernels work on its registers in place and are
+//! execution (no task, no waiter for a value), kernels work on its registers in place and are
 //! counted without atomic operations ([`own`]); the execution moves to the heap when it has to be shared
 //! ([`shared`]).
 
@@ -32,8 +32,8 @@ pub(crate) fn prepare<'v>(body: &Body, arguments: impl Iterator<Item = &'v Value
     Own::new(body, arguments)
 }
 
-/// Starts a function here, `in_order` if nobody can tell in which order kernels run ([`crate::effects`]). Its
-/// results go to `give`, in order, for it to take them.
+/// Starts a function here, in program order if `in_order`: its execution order is not observable
+/// ([`crate::effects`]). Its results go to `give`, in order, for it to take them.
 #[inline]
 pub(crate) fn execute(
     function: FunctionRef<'_>,

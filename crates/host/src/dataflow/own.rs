@@ -354,7 +354,7 @@ impl Run<'_> {
     /// Sets a register when its value is available, and counts it in for the kernels that use it.
     fn publish(&mut self, register: u32, value: Value, ready: &mut Ready) {
         let users = self.body.users(register);
-        // If nobody but the caller waits for it, the caller can do so as well as we.
+        // A value without users in this function is waited for by the caller alone: no need to share the execution.
         if !users.is_empty() && matches!(&value, Value::Async(v) if !v.is_available()) {
             self.share();
         }
@@ -519,7 +519,7 @@ fn settle(value: &mut Value, register: u32, body: &Body, site: &Site) -> bool {
         Value::Empty => no_result(&site.name),
         value => value.settle(),
     };
-    // If nobody but the caller waits for it, the caller can do so as well as we.
+    // A value without users in this function is waited for by the caller alone: no need to share the execution.
     !matches!(value, Value::Async(_)) || body.users(register).is_empty()
 }
 

@@ -120,7 +120,7 @@ impl<'a> Part<'a> {
         self.is_put(register, ready);
     }
 
-    /// Tells whoever waits for a register, which was put just now.
+    /// Wakes the waiters of a register that was just set.
     #[inline(always)]
     fn is_put(&self, register: u32, ready: &mut Ready) {
         if self.body.registers[register as usize].returned {
@@ -155,7 +155,7 @@ impl<'a> Part<'a> {
     /// Sets a register when its value is available, and counts it in for the kernels that use it.
     pub(super) fn publish(&self, register: u32, value: Value, ready: &mut Ready) {
         match value {
-            // If nobody but the caller waits for it, the caller can do so as well as we.
+            // A value without users in this function is waited for by the caller alone: no need to share the execution.
             Value::Async(value) if !value.is_available() && !self.body.users(register).is_empty() => {
                 // SAFETY: a register is set by one kernel, which runs once, or is an argument; nobody is
                 // told before the value, taken back, is available.

@@ -100,7 +100,7 @@ fn parse_function(parser: &mut Parser<'_>, state: &mut OpState) -> Parse {
     Ok(())
 }
 
-/// `{...}` as a dictionary attribute, empty if it is not there.
+/// `{...}` as a dictionary attribute, empty if absent.
 fn dictionary(parser: &mut Parser<'_>) -> Parse<Attribute> {
     if !parser.at_brace() {
         return Ok(Attribute::Dictionary([].into()));

@@ -1,6 +1,6 @@
 //! What a file without the optional sections does not say, guessed.
 //!
-//! - The type of a register is that which the operation defining it must give, or that which an operation or
+//! - The type of a register is the one that its defining operation must give, or that an operation or
 //!   function using it must take. Where nothing says, the registers that are left get the types of the file's
 //!   table that nothing else accounts for, in order: so that translating the text again lists the same types.
 //! - The name and kind of an attribute are those of the operation's definition. Elsewhere it is called `attr0`,

@@ -99,7 +99,7 @@ fn alignment_of(places: u64) -> u64 {
     [4096, 128, 16].into_iter().find(|&step| places.is_multiple_of(step)).unwrap_or(1)
 }
 
-/// Differences in the making, and what is known of bytes.
+/// The differences found so far, and what is known of bytes.
 struct Notes {
     differences: Vec<Difference>,
     /// By file and range.

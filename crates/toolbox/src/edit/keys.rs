@@ -44,8 +44,7 @@ pub(crate) fn layout_of(tensor: &Tensor) -> TensorLayout {
     }
 }
 
-/// A `.ptd` file in the making: entries with keys of which none stands twice, and of which those with equal
-/// bytes share them.
+/// A `.ptd` file under construction: entries with unique keys; entries with equal bytes share one blob.
 #[derive(Debug, Default)]
 pub(crate) struct Shelf {
     entries: Vec<Entry<'static>>,

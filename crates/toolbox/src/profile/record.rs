@@ -102,7 +102,7 @@ struct Kept {
     done: Vec<Block>,
 }
 
-/// The spans of one thread, which nobody else touches until a block ends.
+/// The spans of one thread, which owns them until a block ends.
 struct Spans {
     thread: usize,
     spans: Vec<Span>,

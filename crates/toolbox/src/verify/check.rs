@@ -65,7 +65,7 @@ const NO_RUNS: &str =
 fn check_program(case: &Case, options: &Options) -> Outcome {
     let mut module = match open(case, options) {
         Ok(module) => module,
-        // A file that is not there says nothing about the program.
+        // A missing file says nothing about the program.
         Err(e @ (Error::Io { .. } | Error::Runtime(runtime::Error::Io { .. }))) => {
             return Outcome::Failed(one_line(&e));
         }
@@ -191,7 +191,7 @@ fn not_opened(case: &Case, problem: &str) -> Outcome {
     }
 }
 
-/// Executes every method on zeros. Whatever comes of it is right, for a panic does not come back here.
+/// Executes every method on zeros. Any outcome but a panic passes.
 fn try_all_methods(module: &mut Module) -> Outcome {
     let names: Vec<String> = module.program().method_names().map(str::to_owned).collect();
     for name in names {
