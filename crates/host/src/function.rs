@@ -174,7 +174,7 @@ impl Function {
         self.by_ref().body()
     }
 
-    /// Starts the function and gives its results, of which some may not be there yet. What can run at
+    /// Starts the function and returns its results; some may not be available yet. What can run at
     /// once runs on this thread before this returns; the rest becomes tasks of the work queue.
     /// Failures are results, too.
     pub fn execute(&self, context: &ExecutionContext, arguments: &[Value]) -> Results {

@@ -27,7 +27,7 @@ pub trait Kernel: Send + Sync {
 /// Only [`crate::typed`] makes one: of all registers, it reads the arguments and writes the results of its call.
 pub struct PlainKernel(Box<PlainFn>);
 
-/// Takes all registers of a function, of which the operands, arguments and then results, are indices. False if
+/// Takes all registers of a function; `operands` are indices into them, of arguments and then results. False if
 /// the kernel did not run.
 type PlainFn = dyn Fn(&mut [Value], &PlainOperands) -> bool + Send + Sync;
 

@@ -1,7 +1,7 @@
 use crate::{BlockId, NodeId, ValueId};
 use smallvec::SmallVec;
 
-/// Nodes that run one after another, and what comes then.
+/// Nodes that run one after another, and a terminator.
 #[derive(Clone, Default)]
 pub struct Block {
     pub(crate) parameters: Vec<ValueId>,

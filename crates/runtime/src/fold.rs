@@ -73,7 +73,7 @@ fn is_foldable(method: &Method, def_use: &DefUse, call: &KernelStep, at: Positio
         })
 }
 
-/// The results of a call all of whose arguments are known, if they are not too large.
+/// The results of a call on constant arguments, if they are not too large.
 fn compute(
     method: &Method,
     call: &KernelStep,

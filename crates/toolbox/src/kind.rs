@@ -48,7 +48,7 @@ pub(crate) fn wrong(
     Error::WrongFormat { file: loader.name().to_owned(), found: found.to_owned(), verb, expected }
 }
 
-/// What can be said of a file whose magic is none of the formats'.
+/// Describes a file that has no known format's magic.
 fn unknown(loader: &dyn DataLoader) -> String {
     let head = loader.load(0, loader.size().min(HEAD_BYTES), Purpose::Program);
     let head: &[u8] = head.as_deref().unwrap_or(&[]);

@@ -44,7 +44,7 @@ pub(crate) fn swap_on_big_endian(dtype: ScalarType, bytes: &mut [u8]) {
 /// Bytes of a header that are read at most. NumPy's own are below a hundred.
 const LONGEST_HEADER: usize = 1 << 16;
 
-/// A `.npy` file of which the header has been read: what the array is, before its elements take memory.
+/// A `.npy` file after its header is read: type and sizes of the array, before memory is allocated for elements.
 pub struct Array<R> {
     meta: TensorMeta,
     /// Whether the elements are big-endian.

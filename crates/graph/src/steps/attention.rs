@@ -28,7 +28,7 @@ pub struct Attention {
     pub(crate) mask: Option<View>,
     /// A factor of the product of queries and keys, before the mask.
     pub(crate) factor: f32,
-    /// Whether a query all of whose scores are negative infinity gives zeros.
+    /// Whether a query whose scores are all negative infinity gives zeros.
     pub(crate) safe: bool,
     /// What rounds every result on the way, where the program computes in half precision.
     pub(crate) rounding: Option<Unary>,

@@ -98,7 +98,7 @@ impl Convolution {
     }
 }
 
-/// What a listing says of what is done to a result.
+/// The epilogue, as listings show it.
 pub(crate) fn epilogue(f: &mut fmt::Formatter<'_>, residual: bool, activation: Activation) -> fmt::Result {
     if residual {
         write!(f, ", residual")?;

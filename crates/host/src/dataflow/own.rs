@@ -337,7 +337,7 @@ impl Run<'_> {
         }
     }
 
-    /// Publishes the arguments, of which some may not be available.
+    /// Publishes the arguments; some may not be available yet.
     #[inline(never)]
     fn start_on_some(&mut self, ready: &mut Ready) {
         let Home::Own(own) = &mut self.home else { return };

@@ -184,7 +184,7 @@ fn create_from_scalar(_: &Frame<'_>, _: &[&Tensor], attrs: &OpAttrs) -> Result<V
     Ok(vec![Tensor::Scalar(dtype, shape, bytes)])
 }
 
-/// The type of the elements of two tensors of one type and shape; errors say of which operator they are.
+/// The element type of two tensors of equal type and shape; `dtypes` and `shapes` are the errors otherwise.
 fn same_kind(a: &Tensor, b: &Tensor, dtypes: &str, shapes: &str) -> Result<DType, Fault> {
     let shape = |t: &Tensor| match t {
         Tensor::Dense(t) => t.shape.clone(),

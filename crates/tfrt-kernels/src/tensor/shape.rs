@@ -40,7 +40,7 @@ impl fmt::Display for TensorShape {
     }
 }
 
-/// Sizes of which some (negative), or even their number, are not known.
+/// Sizes that may be unknown: a negative size is, and so may be the rank.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct PartialShape(Option<Vec<i64>>);
 

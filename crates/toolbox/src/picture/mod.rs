@@ -24,7 +24,7 @@ pub struct Preparation {
     pub resize: Option<Resize>,
     /// Cut out the middle: height and width. What is larger than the picture is filled with black.
     pub crop: Option<(usize, usize)>,
-    /// What bytes are multiplied by, 1/255 if nothing is said.
+    /// The factor of bytes; 1/255 by default.
     pub scale: Option<f32>,
     /// What is subtracted: for all channels, or one for each.
     pub mean: Vec<f32>,

@@ -120,7 +120,7 @@ fn check_size(height: usize, width: usize) -> Result<(), String> {
 }
 
 impl Preparation {
-    /// Whether anything is said of the values.
+    /// Whether any option about the values is given.
     fn has_values(&self) -> bool {
         self.scale.is_some() || !self.mean.is_empty() || !self.std.is_empty()
     }

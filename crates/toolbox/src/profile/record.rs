@@ -130,7 +130,7 @@ impl Recorder {
         }
     }
 
-    /// A recorder that keeps so many executions and so many other spans, and leaves out what comes then.
+    /// A recorder that keeps at most so many executions and so many other spans, and drops later ones.
     pub fn with_limit(limit: usize) -> Self {
         Self { limit, ..Self::new(false) }
     }

@@ -1,4 +1,4 @@
-//! Conformance: runs recorded cases and compares what comes out.
+//! Conformance: runs recorded cases and compares the outputs.
 
 mod case;
 mod check;

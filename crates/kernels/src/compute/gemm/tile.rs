@@ -147,7 +147,7 @@ pub(super) unsafe fn run(isa: Isa, rows: usize, panels: usize, args: &Args) {
     }
 }
 
-/// A tile of `MR` rows by `NP` panels, of each of which the first `NV` vectors are computed.
+/// A tile of `MR` rows by `NP` panels; of each panel the first `NV` vectors are computed.
 struct Tile<'a, const MR: usize, const NP: usize, const NV: usize, const IN_PLACE: bool>(&'a Args);
 
 impl<'a, const MR: usize, const NP: usize, const NV: usize, const IN_PLACE: bool>

@@ -106,7 +106,7 @@ impl Drop for Tiles {
     }
 }
 
-/// The sums of 32 rows by two panels, of which those past `args.rows` and `args.panels` mean nothing.
+/// The sums of 32 rows by two panels, those past `args.rows` and `args.panels` undefined.
 ///
 /// # Safety
 /// [`Args`] were checked, numbers of B are of 8 bits, and [`Tiles`] are configured.

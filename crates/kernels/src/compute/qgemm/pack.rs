@@ -5,7 +5,7 @@ use tensor::{AlignedBuffer, Result};
 
 /// Columns of a panel.
 pub(crate) const PANEL: usize = 16;
-/// Rows of which the last block of a panel is made, where it has as many: what a step of AMX takes.
+/// Long panels are padded to a multiple of so many rows: those of a step of AMX.
 const STEP: usize = 64;
 /// Rows of the last block of a short panel: what a step of 4-bit numbers takes.
 const SHORT_STEP: usize = 8;
