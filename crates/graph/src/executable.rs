@@ -21,7 +21,6 @@ pub struct Executable {
     pub(crate) outputs: Arc<[usize]>,
     pub(crate) arena: Arenas,
     pub(crate) workspace: usize,
-    pub(crate) held: Held,
     /// As what steps are reported.
     pub(crate) kind: SpanKind,
     pub(crate) held: Held,
@@ -73,7 +72,6 @@ impl Executable {
             outputs: Arc::clone(&self.outputs),
             arena,
             workspace: self.workspace,
-            held,
             kind: self.kind,
             held,
             failed: Place::default(),

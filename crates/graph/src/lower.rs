@@ -59,7 +59,6 @@ pub(crate) fn lower(mut graph: Graph, isa: Isa, packs: &mut Packs) -> Result<Exe
         outputs: graph.outputs().iter().map(|v| v.index()).collect(),
         arena,
         workspace,
-        held,
         kind: SpanKind::Kernel,
         held,
         failed: Place::default(),
