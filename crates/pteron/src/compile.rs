@@ -29,7 +29,8 @@ const MAGIC_BYTES: u64 = 4;
 /// # Errors
 /// The file cannot be read.
 pub fn is_archive(loader: &dyn DataLoader) -> crate::Result<bool> {
-    let other = [".npz", ".zip"].iter().any(|end| loader.name().ends_with(end));
+    let name = loader.name().to_ascii_lowercase();
+    let other = [".npz", ".zip"].iter().any(|end| name.ends_with(end));
     if other || loader.size() < MAGIC_BYTES {
         return Ok(false);
     }
