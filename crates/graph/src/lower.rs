@@ -1,7 +1,7 @@
 //! From a graph to its executable: steps of nodes, what is constant packed, places in the workspace.
 
 use crate::executable::{Executable, Slot, Source, WORKSPACE};
-use crate::graph::{Graph, NodeId, ValueId};
+use crate::graph::{Constant, Graph, NodeId, ValueId};
 use crate::operation::{Lowered, Lowering, as_op, operation};
 use crate::packs::Packs;
 use crate::plan::{Lifetime, place};
@@ -49,6 +49,7 @@ pub(crate) fn lower(mut graph: Graph, isa: Isa, packs: &mut Packs) -> Result<Exe
         unread.into_iter().for_each(|v| graph.forget_constant(v));
     }
     let (values, workspace) = slots(&graph, &steps, &alias);
+    values.iter().try_for_each(check_readable)?;
     let held = packs.budget().take(WORKSPACE, workspace)?;
     let mut arena = Arenas::new();
     arena.push(AlignedBuffer::zeroed(workspace)?);
@@ -70,6 +71,16 @@ fn forget_unused(graph: &mut Graph) {
     let unused: Vec<ValueId> =
         graph.values().filter(|&v| graph.value(v).constant().is_some() && !graph.is_used(v)).collect();
     unused.into_iter().for_each(|v| graph.forget_constant(v));
+}
+
+/// Fails if a step would find no bytes where a constant is: they are read now, not when the step runs.
+fn check_readable(slot: &Slot) -> Result<()> {
+    match &slot.source {
+        Source::Constant(constant @ Constant::Shared(_)) if constant.bytes().len() < slot.meta.nbytes() => {
+            Err(Error::invalid("a constant that cannot be read"))
+        }
+        _ => Ok(()),
+    }
 }
 
 fn no_step(graph: &Graph, node: NodeId) -> Error {

@@ -145,3 +145,30 @@ fn weights_over_the_limit_are_refused_before_they_are_read() {
     assert!(e.to_string().starts_with("method `forward` with its weights needs"), "{e}");
     assert_eq!(loader.bytes_loaded(), read);
 }
+
+#[test]
+fn no_limit_lets_a_method_load_that_cannot_run() {
+    let file = chain("limits");
+    let all = LAYERS as u64 * WEIGHTS;
+    let expected = run(&mut load(&file, u64::MAX, false).unwrap());
+    for memory in (all - WEIGHTS..all + 3 * WEIGHTS).step_by(WEIGHTS as usize / 8) {
+        match load(&file, memory, false) {
+            Ok(mut method) => assert_close(&run(&mut method), &expected),
+            Err(e) => assert!(e.to_string().contains("Limits::memory"), "{memory}: {e}"),
+        }
+    }
+    // Small constants, which calls in regions read as they are.
+    let digits = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../examples/digits/digits.pte");
+    let program = Program::open(digits).unwrap();
+    for memory in (20_000..200_000).step_by(4_000) {
+        let limits = Limits { memory, ..Limits::default() };
+        let options = LoadOptions { limits, ..pteron::load_options() };
+        match program.load_method("forward", options) {
+            Ok(mut method) => {
+                let x: EValue = Tensor::from_slice(&[1, 1, 8, 8], &[0.5f32; 64]).unwrap().into();
+                method.execute(&[x]).unwrap();
+            }
+            Err(e) => assert!(e.to_string().contains("Limits::memory"), "{memory}: {e}"),
+        }
+    }
+}

@@ -2,7 +2,7 @@
 //! packed ones, and read again if they are asked for when they were let go.
 
 use crate::limits::over_memory;
-use crate::{Error, FreeableBuffer, NamedDataMap, Program, Result, load::from_little_endian};
+use crate::{FreeableBuffer, NamedDataMap, Program, Result, load::from_little_endian};
 use graph::{Bytes, Constant};
 use operator::{Budget, Held};
 use std::ops::{Deref, Range};
@@ -58,11 +58,6 @@ impl ConstantBytes {
         };
     }
 
-    /// What went wrong when somebody looked at the bytes, if anything did.
-    pub(crate) fn take_failure(&self) -> Option<Error> {
-        lock(&self.deferred.as_ref()?.failure).take()
-    }
-
     /// The constant for a graph.
     pub(crate) fn to_graph(&self) -> Constant {
         Constant::Shared(Arc::new(self.clone()))
@@ -72,16 +67,12 @@ impl ConstantBytes {
 impl Deref for ConstantBytes {
     type Target = [u8];
 
-    /// None if they cannot be read: [`Self::take_failure`] says why.
+    /// None if they cannot be read: [`Self::read`] says why. Who looks at them then cannot go on, and does without.
     fn deref(&self) -> &[u8] {
-        let read = || match &self.deferred {
-            Some(deferred) => deferred.read().unwrap_or_else(|e| {
-                lock(&deferred.failure).get_or_insert(e);
-                FreeableBuffer::default()
-            }),
-            None => FreeableBuffer::default(),
-        };
-        self.bytes.get_or_init(read)
+        match self.read() {
+            Ok(()) => self.bytes.get().map_or(&[], |bytes| bytes),
+            Err(_) => &[],
+        }
     }
 }
 
@@ -107,7 +98,6 @@ pub(crate) struct Deferred {
     /// What the bytes are counted in.
     budget: Budget,
     present: Mutex<Weak<Read>>,
-    failure: Mutex<Option<Error>>,
 }
 
 /// Where a constant is.
@@ -134,7 +124,7 @@ impl Deferred {
     /// The constant of this type and shape.
     pub(crate) fn new(source: Source, meta: &TensorMeta, budget: &Budget) -> Self {
         let (meta, len, budget) = (meta.clone(), meta.nbytes(), budget.clone());
-        Self { source, meta, len, budget, present: Mutex::default(), failure: Mutex::default() }
+        Self { source, meta, len, budget, present: Mutex::default() }
     }
 
     fn read(&self) -> Result<FreeableBuffer> {

@@ -1,7 +1,6 @@
 //! Weights go once they are packed: what only lowered regions have read is not kept beside what they made of it.
 
 use crate::Result;
-use crate::constants::ConstantBytes;
 use crate::method::Method;
 use crate::raise::tensors_of;
 use crate::region::Region;
@@ -9,14 +8,10 @@ use crate::step::{ArgStep, OutStep, Step};
 use crate::value::{Id, Storage};
 use std::collections::HashSet;
 
-/// Reads the constants that are needed beside lowered regions. Fails, too, if lowering has looked at one that could
-/// not be read.
+/// Reads the constants that are needed beside lowered regions. What lowering could not read is among them.
 pub(crate) fn read_needed(method: &mut Method) -> Result<()> {
     let needed = Needed::of(method).constants;
     let constants = &method.state.constants;
-    if let Some(failure) = constants.iter().find_map(ConstantBytes::take_failure) {
-        return Err(failure);
-    }
     constants.iter().zip(needed).filter(|(_, needed)| *needed).try_for_each(|(constant, _)| constant.read())
 }
 
