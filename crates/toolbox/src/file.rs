@@ -8,6 +8,7 @@ use std::fmt;
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
+use tensor::AlignedBuffer;
 
 /// Bytes that are read at a time.
 const PIECE: u64 = 1 << 20;
@@ -98,7 +99,8 @@ pub(crate) fn source<'d>(
     move |range| {
         let (loader, progress) = (Arc::clone(&loader), progress.clone());
         Blob::stream(range.end.saturating_sub(range.start), move |out| {
-            let mut piece = vec![0; (range.end - range.start).min(PIECE) as usize];
+            let len = range.end.saturating_sub(range.start).min(PIECE) as usize;
+            let mut piece = AlignedBuffer::zeroed(len).map_err(io::Error::other)?;
             let mut at = range.start;
             while at < range.end {
                 let piece = &mut piece[..(range.end - at).min(PIECE) as usize];

@@ -11,6 +11,7 @@ use std::collections::{HashMap, HashSet};
 use std::fmt::Write;
 use std::ops::Range;
 use std::sync::Arc;
+use tensor::AlignedBuffer;
 
 /// Bytes that are hashed at a time.
 const PIECE: u64 = 1 << 20;
@@ -19,7 +20,7 @@ const PIECE: u64 = 1 << 20;
 /// name.
 pub(crate) fn sha256(loader: &Arc<dyn DataLoader>, range: Range<u64>, progress: &Progress) -> Result<String> {
     let mut hash = Sha256::new();
-    let mut piece = vec![0; (range.end - range.start).min(PIECE) as usize];
+    let mut piece = AlignedBuffer::zeroed(range.end.saturating_sub(range.start).min(PIECE) as usize)?;
     let mut at = range.start;
     while at < range.end {
         let piece = &mut piece[..(range.end - at).min(PIECE) as usize];
