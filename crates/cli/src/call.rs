@@ -88,9 +88,9 @@ impl CallArgs {
         self.input.path()
     }
 
-    /// Opens the file, which need not be a program of methods.
+    /// Opens the file, which need not be a program of methods. A torch.export archive is compiled.
     pub(crate) fn open(&self) -> Result<Arc<dyn DataLoader>> {
-        Ok(toolbox::run::open(self.input.path(), self.mode())?)
+        Ok(toolbox::run::open(self.input.path(), self.mode()).and_then(general::compiled)?)
     }
 
     /// What only methods have, and whether it was given.

@@ -39,7 +39,7 @@ pub(crate) fn wrong(
         }
         Some(FileKind::Bef) => "a BEF file",
         Some(FileKind::Xnnpack) => "a payload of the XNNPACK backend",
-        Some(FileKind::Zip) => "a zip archive; if it is a .pt2, ExecuTorch's exporter makes a .pte of it",
+        Some(FileKind::Zip) => "a zip archive",
         Some(FileKind::Npy) => "a NumPy array (.npy)",
         Some(FileKind::Safetensors) => "a safetensors file",
         Some(FileKind::Gguf) => "a .gguf file",
