@@ -8,11 +8,11 @@ pub use part::{before_unfinished_files, discard_unfinished_files};
 use crate::{Error, Result};
 use part::Part;
 use std::fs::{self, OpenOptions};
-use std::io::{self, BufWriter, Write};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 /// Bytes gathered before they go to the file.
-const BUFFER: usize = 1 << 18;
+const BUFFER: usize = 1 << 16;
 /// Links to links that are followed, as many as Linux follows.
 const LINKS: usize = 40;
 
@@ -81,13 +81,33 @@ fn folder_of(path: &Path) -> &Path {
 
 /// A buffered file that keeps the first error, whatever becomes of it on its way up.
 struct Noting<W: Write> {
-    out: BufWriter<W>,
+    out: W,
+    /// What has not gone to the file yet: never more than [`BUFFER`], allocated by the first write such that it can fail.
+    buffer: Vec<u8>,
     error: Option<io::Error>,
 }
 
 impl<W: Write> Noting<W> {
-    fn new(file: W) -> Self {
-        Self { out: BufWriter::with_capacity(BUFFER, file), error: None }
+    fn new(out: W) -> Self {
+        Self { out, buffer: Vec::new(), error: None }
+    }
+
+    fn gather(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.buffer.try_reserve_exact(BUFFER - self.buffer.len())?;
+        if self.buffer.len() + bytes.len() > BUFFER {
+            self.empty()?;
+        }
+        if bytes.len() >= BUFFER {
+            return self.out.write(bytes);
+        }
+        self.buffer.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn empty(&mut self) -> io::Result<()> {
+        let result = self.out.write_all(&self.buffer);
+        self.buffer.clear();
+        result
     }
 
     fn note<T>(&mut self, result: io::Result<T>) -> io::Result<T> {
@@ -106,19 +126,19 @@ impl<W: Write> Noting<W> {
     fn finish(mut self) -> io::Result<()> {
         match self.error.take() {
             Some(e) => Err(e),
-            None => self.out.flush(),
+            None => self.flush(),
         }
     }
 }
 
 impl<W: Write> Write for Noting<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let result = self.out.write(bytes);
+        let result = self.gather(bytes);
         self.note(result)
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        let result = self.out.flush();
+        let result = self.empty().and_then(|()| self.out.flush());
         self.note(result)
     }
 }
