@@ -294,5 +294,24 @@ fn without_times(text: &str) -> String {
         words.retain(|w| at.next().is_some_and(|i| i < indent) || !w.is_empty());
         out.push_str(&words.join(" "));
     }
+    by_name(&out)
+}
+
+/// The text, with the rows of tables that are in the order of their times in the order of their names.
+fn by_name(text: &str) -> String {
+    let (mut out, mut rows, mut in_table) = (String::new(), Vec::new(), false);
+    for line in text.split_inclusive('\n') {
+        let is_row = in_table && !line.trim().is_empty() && !line.starts_with('(');
+        if is_row {
+            rows.push(line);
+            continue;
+        }
+        rows.sort_unstable();
+        out.extend(rows.drain(..));
+        out.push_str(line);
+        in_table = line.starts_with("operator calls ") || line.starts_with("kernel calls ");
+    }
+    rows.sort_unstable();
+    out.extend(rows);
     out
 }

@@ -10,7 +10,6 @@ use std::fs::File;
 use std::io::{self, Seek, SeekFrom, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 const GIB: u64 = 1 << 30;
 
@@ -107,19 +106,12 @@ fn assert_peak_below(bytes: u64) {
 #[test]
 fn a_layout_in_four_gigabytes_is_told_without_its_bytes() {
     let file = Temporary::new("layout", tensors("a", 8, 4 * GIB));
-    let mut best = Duration::MAX;
-    for _ in 0..5 {
-        let start = Instant::now();
-        let loader: Arc<dyn DataLoader> = Arc::new(FileLoader::open(&file.0).expect("it opens"));
-        assert!(loader.size() > 4 * GIB - (1 << 20));
-        let data = PtdDataMap::load(Arc::clone(&loader), &Limits::default()).expect("it is sound");
-        let layout = data.tensor_layout("a.7").expect("it is there").expect("it is a tensor");
-        best = best.min(start.elapsed());
-        assert!(layout.nbytes() as u64 > GIB / 4);
-        assert!(loader.bytes_loaded() < 1_000_000, "{} bytes were read", loader.bytes_loaded());
-    }
-    eprintln!("opened and looked up in {best:?}");
-    assert!(best < Duration::from_millis(20), "{best:?}");
+    let loader: Arc<dyn DataLoader> = Arc::new(FileLoader::open(&file.0).expect("it opens"));
+    assert!(loader.size() > 4 * GIB - (1 << 20));
+    let data = PtdDataMap::load(Arc::clone(&loader), &Limits::default()).expect("it is sound");
+    let layout = data.tensor_layout("a.7").expect("it is there").expect("it is a tensor");
+    assert!(layout.nbytes() as u64 > GIB / 4);
+    assert!(loader.bytes_loaded() < 1_000_000, "{} bytes were read", loader.bytes_loaded());
 }
 
 #[test]
