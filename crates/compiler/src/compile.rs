@@ -5,8 +5,11 @@ use crate::{Error, OperatorTable, Result, passes, pt2};
 use format::container::Blob;
 use format::pte::{Builder, Prepared};
 use ir::SharedBytes;
+use ir::exported::delegate::{DebugHandle, Partitioner, Preprocess, to_backend};
 use ir::exported::{ExportedProgram, TensorSpec, VarId};
 use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::sync::Arc;
 
 /// How to compile.
 #[derive(Debug, Clone)]
@@ -21,6 +24,23 @@ pub struct Options {
     pub external_data: bool,
     /// The models to compile; all of them if none is named.
     pub methods: Vec<String>,
+    /// Backends that take parts of the program, one after the other.
+    pub delegation: Vec<Delegation>,
+}
+
+/// A backend that takes parts of programs, and what decides which.
+#[derive(Clone)]
+pub struct Delegation {
+    /// Decides which nodes it takes.
+    pub partitioner: Arc<dyn Partitioner + Send + Sync>,
+    /// Makes their payloads.
+    pub backend: Arc<dyn Preprocess + Send + Sync>,
+}
+
+impl fmt::Debug for Delegation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Delegation({})", self.backend.backend_id())
+    }
 }
 
 impl Default for Options {
@@ -31,6 +51,7 @@ impl Default for Options {
             source_frames: false,
             external_data: false,
             methods: Vec::new(),
+            delegation: Vec::new(),
         }
     }
 }
@@ -66,6 +87,23 @@ pub struct MethodSummary {
     pub arena_bytes: u64,
     /// Bytes of its constants, each counted once.
     pub constant_bytes: u64,
+    /// The parts that backends have taken, in the order of their calls' indices.
+    pub delegates: Vec<DelegateSummary>,
+}
+
+/// A part that a backend has taken.
+#[derive(Debug, Clone)]
+pub struct DelegateSummary {
+    /// The backend.
+    pub backend_id: String,
+    /// How often each operator stands in it.
+    pub operators: BTreeMap<String, usize>,
+    /// Bytes of the payload.
+    pub payload_bytes: u64,
+    /// Bytes of the data that it names.
+    pub named_bytes: u64,
+    /// For each handle that the backend reports at run time the nodes of the archive that it stands for.
+    pub debug_handle_map: BTreeMap<DebugHandle, Vec<String>>,
 }
 
 /// What is told while a program is compiled: the method, the pass that has ended, and the program after it.
@@ -106,6 +144,10 @@ pub fn compile(
     for program in &mut programs {
         let name = program.name.clone();
         passes::run(program, table, &mut |pass, program| watch(&name, pass, program))?;
+        for Delegation { partitioner, backend } in &options.delegation {
+            *program = to_backend(program, &**partitioner, &[&**backend])?;
+            watch(&name, passes::DELEGATE, program);
+        }
         let mut keys = Vec::new();
         let summary = emit(program, table, emit_options, &mut builder, &mut keys)?;
         for (key, var) in keys {
@@ -116,6 +158,7 @@ pub fn compile(
             operators: summary.operators.into_iter().collect(),
             arena_bytes: summary.arena_bytes,
             constant_bytes: constant_bytes(program),
+            delegates: delegates(program),
         });
     }
     Ok(Compiled { program: builder.finish()?.prepare()?, external, methods })
@@ -140,6 +183,24 @@ fn add_external(
     named.insert(key.clone(), external.len());
     external.push(ExternalTensor { name: key, spec: spec.clone(), blob });
     Ok(())
+}
+
+fn delegates(program: &ExportedProgram) -> Vec<DelegateSummary> {
+    let summary = |module: &Arc<ir::exported::delegate::LoweredModule>| {
+        let mut operators = BTreeMap::new();
+        module.original.graph.for_each_node(&mut |node| {
+            *operators.entry(node.target.to_string()).or_insert(0) += 1;
+        });
+        let result = &module.result;
+        DelegateSummary {
+            backend_id: module.spec.backend_id.clone(),
+            operators,
+            payload_bytes: result.processed_bytes.len() as u64,
+            named_bytes: result.named_data.iter().map(|data| data.bytes.len() as u64).sum(),
+            debug_handle_map: result.debug_handle_map.clone(),
+        }
+    };
+    program.lowered.iter().map(summary).collect()
 }
 
 fn constant_bytes(program: &ExportedProgram) -> u64 {

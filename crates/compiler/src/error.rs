@@ -23,6 +23,9 @@ pub enum Error {
     /// The program breaks a rule.
     #[error(transparent)]
     Malformed(#[from] ir::Malformed),
+    /// A backend could not take a part of the program.
+    #[error(transparent)]
+    Delegation(#[from] ir::exported::delegate::DelegationError),
     /// The program could not be written.
     #[error("the compiled program: {0}")]
     Format(#[from] format::Error),

@@ -2,11 +2,13 @@
 //!
 //! ```text
 //! archive ─ pt2 ─► ExportedProgram ─ passes, decompose ─► nodes that kernels take ─ emit ─► .pte
+//!                                                          └ partition, preprocess ─┘
 //! ```
 //!
 //! An archive is read without Python, and nothing in it is unpickled. Its weights are never copied: they are read from
 //! the archive when the program is written. Which operators a program may call is an [`OperatorTable`]; whatever else
-//! the archive holds is rewritten in terms of those, or refused with the line of the model that asked for it.
+//! the archive holds is rewritten in terms of those, or refused with the line of the model that asked for it. Backends
+//! ([`Delegation`]) take parts of what results.
 #![forbid(unsafe_code)]
 
 mod compile;
@@ -21,7 +23,9 @@ mod passes;
 pub mod pt2;
 mod rewrite;
 
-pub use compile::{Compiled, ExternalTensor, MethodSummary, Options, Watch, compile};
+pub use compile::{
+    Compiled, DelegateSummary, Delegation, ExternalTensor, MethodSummary, Options, Watch, compile,
+};
 pub use error::{Error, NodeError, Result, UnsupportedOperator};
 pub use operators::OperatorTable;
 pub use passes::{expect_pass, pass_names};

@@ -8,10 +8,13 @@ use crate::operators::{OperatorTable, Slot};
 use crate::{Error, Result};
 use format::container::Blob;
 use format::pte::{
-    Builder, Chain, ContainerMetadata, EValue, ExecutionPlan, Frame, FrameList, Instruction, Operator,
+    BackendDelegate, BackendDelegateDataReference, Builder, Chain, CompileSpec, ContainerMetadata,
+    DataLocation, EValue, ExecutionPlan, Frame, FrameList, Instruction, NamedBlob, Operator,
 };
-use ir::exported::{Argument, ExportedGraph, ExportedNode, ExportedProgram, InputKind, Source, VarId};
-use std::collections::HashMap;
+use ir::exported::{
+    Argument, ExportedGraph, ExportedNode, ExportedProgram, InputKind, Source, VarId, delegate,
+};
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use values::Values;
 
@@ -48,10 +51,13 @@ pub(crate) fn emit(
     emitter.graph(&program.graph)?;
     let outputs = emitter.outputs()?;
     let Emitter { values, instructions, sources, operator_list, counts, .. } = emitter;
+    let past_end = program.lowered.iter().map(|module| module.result.reads_past_end).max().unwrap_or(0);
     let (evalues, arena_bytes, names) = values.finish(instructions.len(), options.alignment);
+    let arena_bytes = arena_bytes.saturating_add(past_end);
     external.extend(names);
     let stacktrace =
         if options.source_frames { sources.iter().map(|s| frames(s)).collect() } else { Vec::new() };
+    let delegates = delegates(program, builder);
     builder.execution_plan.push(ExecutionPlan {
         name: program.name.clone(),
         container_meta_type: Some(ContainerMetadata {
@@ -63,11 +69,35 @@ pub(crate) fn emit(
         outputs,
         chains: vec![Chain { inputs: Vec::new(), outputs: Vec::new(), instructions, stacktrace }],
         operators: operator_list,
-        delegates: Vec::new(),
+        delegates,
         non_const_buffer_sizes: vec![0, arena_bytes as i64],
         non_const_buffer_device: Vec::new(),
     });
     Ok(PlanSummary { arena_bytes, operators: counts })
+}
+
+/// The payloads of a program, in the order of their indices; what they name is added once for each key.
+fn delegates(program: &ExportedProgram, builder: &mut Builder<'static>) -> Vec<BackendDelegate> {
+    let mut known: HashSet<String> = builder.named_data.iter().map(|named| named.key.clone()).collect();
+    let mut all = Vec::with_capacity(program.lowered.len());
+    for module in &program.lowered {
+        for data in &module.result.named_data {
+            if known.insert(data.key.clone()) {
+                let bytes = Arc::clone(&data.bytes);
+                let blob = Blob::stream(bytes.len() as u64, move |out| out.write_all(&bytes));
+                builder.named_data.push(NamedBlob { key: data.key.clone(), blob, alignment: data.alignment });
+            }
+        }
+        let index = builder.add_delegate_data(Blob::bytes(module.result.processed_bytes.clone()));
+        let spec =
+            |spec: &delegate::CompileSpec| CompileSpec { key: spec.key.clone(), value: spec.value.clone() };
+        all.push(BackendDelegate {
+            id: module.spec.backend_id.clone(),
+            processed: BackendDelegateDataReference { location: DataLocation::Segment, index },
+            compile_specs: module.spec.compile_specs.iter().map(spec).collect(),
+        });
+    }
+    all
 }
 
 /// The values that nodes, outputs and what is left for the next execution name.
@@ -145,6 +175,7 @@ impl Emitter<'_> {
             return self.control(node, inner);
         }
         match &*node.target {
+            delegate::CALL_DELEGATE => self.delegate(node),
             "aten.view.default" => self.view(node),
             "aten.sym_size.int" => self.sym_size(node),
             "aten.item.default" | "aten._local_scalar_dense.default" => {
@@ -200,6 +231,24 @@ impl Emitter<'_> {
         }
         let name = schema.name.clone();
         self.kernel_call(&name, args, &node.source);
+        Ok(())
+    }
+
+    /// A call of a payload: what it is given, then what it gives.
+    fn delegate(&mut self, node: &ExportedNode) -> Result<()> {
+        let Some((_, Argument::Int(index))) = node.args.first() else {
+            return Err(Error::node(self.program, node, "it names no payload"));
+        };
+        let at = self.instructions.len();
+        let mut args = Vec::with_capacity(node.args.len() + node.outputs.len());
+        for (_, arg) in &node.args[1..] {
+            args.push(self.argument(node, arg, false, at)?);
+        }
+        for &output in &node.outputs {
+            args.push(self.define(node, output)?);
+        }
+        let delegate_index = i32::try_from(*index).unwrap_or(-1);
+        self.push(Instruction::DelegateCall { delegate_index, args }, &node.source);
         Ok(())
     }
 

@@ -28,6 +28,9 @@ pub(crate) const PASSES: &[(&str, Pass)] = &[
     ("remove-folded", |program, _| dead::run(program)),
 ];
 
+/// The name under which a program is watched after each backend has taken its parts.
+pub(crate) const DELEGATE: &str = "delegate";
+
 /// Brings a program to the form that can be emitted, and tells `watch` after each pass.
 pub(crate) fn run(
     program: &mut ExportedProgram,
@@ -47,7 +50,7 @@ pub(crate) fn run(
 
 /// The names under which a program can be watched.
 pub fn pass_names() -> impl Iterator<Item = &'static str> {
-    std::iter::once("read").chain(PASSES.iter().map(|(name, _)| *name))
+    std::iter::once("read").chain(PASSES.iter().map(|(name, _)| *name)).chain([DELEGATE])
 }
 
 /// Checks the name of a pass.

@@ -9,6 +9,7 @@
 //! graphs around it.
 
 mod argument;
+pub mod delegate;
 mod print;
 mod size;
 mod verify;
@@ -259,6 +260,10 @@ pub struct ExportedProgram {
     pub ranges: Ranges,
     /// The values that are constants.
     pub constants: BTreeMap<VarId, ConstantTensor>,
+    /// The delegation tag of each tagged node, by its first result.
+    pub tags: BTreeMap<VarId, Arc<str>>,
+    /// The parts that backends have taken, by the index with which calls name them.
+    pub lowered: Vec<Arc<delegate::LoweredModule>>,
     /// Python's containers around the inputs, as pytree JSON.
     pub in_spec: Option<String>,
     /// Python's containers around the outputs.

@@ -1,0 +1,262 @@
+//! Tagged parts taken out of a program, and calls in their places.
+
+use super::tags::{Group, groups_in_order};
+use super::{CALL_DELEGATE, DelegationError, DelegationSpec, LoweredModule, Partitioner, Preprocess};
+use crate::exported::{Argument, ExportedGraph, ExportedNode, ExportedProgram, InputKind, VarId, VarType};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+
+/// Lets a partitioner tag a program and gives each tagged part to its backend. The result has a call of
+/// [`CALL_DELEGATE`] for each part; other nodes stay as they are, in an order in which all can run.
+///
+/// A program whose parts are for several backends in order of preference goes through one call for each.
+///
+/// # Errors
+/// Tags that are not of one graph, not explained, or of a part that cannot run at once; a backend that is not given or
+/// cannot take a part.
+pub fn to_backend(
+    program: &ExportedProgram,
+    partitioner: &dyn Partitioner,
+    backends: &[&dyn Preprocess],
+) -> Result<ExportedProgram, DelegationError> {
+    let result = partitioner.partition(program)?;
+    let mut program = result.tagged_exported_program;
+    program.check_tags()?;
+    lower(&mut program, &result.partition_tags, backends)?;
+    program.tags.clear();
+    program.verify()?;
+    Ok(program)
+}
+
+/// Gives a whole program to a backend: all nodes of its outermost graph become one call.
+///
+/// # Errors
+/// The backend cannot take it.
+pub fn to_backend_whole(
+    program: &ExportedProgram,
+    backend: &dyn Preprocess,
+    spec: &DelegationSpec,
+) -> Result<ExportedProgram, DelegationError> {
+    struct Whole<'s>(&'s DelegationSpec);
+    impl Partitioner for Whole<'_> {
+        fn partition(&self, program: &ExportedProgram) -> Result<super::PartitionResult, DelegationError> {
+            let mut program = program.clone();
+            let tag: Arc<str> = "whole".into();
+            let firsts: Vec<VarId> =
+                program.graph.nodes.iter().filter_map(|n| n.outputs.first().copied()).collect();
+            program.tags.extend(firsts.into_iter().map(|var| (var, Arc::clone(&tag))));
+            let partition_tags = BTreeMap::from([(tag, self.0.clone())]);
+            Ok(super::PartitionResult { tagged_exported_program: program, partition_tags })
+        }
+    }
+    to_backend(program, &Whole(spec), &[backend])
+}
+
+fn lower(
+    program: &mut ExportedProgram,
+    specs: &BTreeMap<Arc<str>, DelegationSpec>,
+    backends: &[&dyn Preprocess],
+) -> Result<(), DelegationError> {
+    let used = uses_of(program);
+    let mut graph = std::mem::take(&mut program.graph);
+    let known = program.lowered.iter().flat_map(|module| &module.result.named_data);
+    let keys = known.map(|data| (data.key.clone(), Arc::clone(&data.bytes))).collect();
+    let lowered = Lowering { program, used, specs, backends, keys }.graph(&mut graph);
+    program.graph = graph;
+    lowered
+}
+
+/// How often each value is named, by nodes, outputs and what is left for the next execution.
+fn uses_of(program: &ExportedProgram) -> Vec<u32> {
+    fn of_graph(graph: &ExportedGraph, uses: &mut [u32]) {
+        for node in &graph.nodes {
+            node.operands().for_each(|v| uses[v.index()] += 1);
+            node.graphs().for_each(|inner| of_graph(inner, uses));
+        }
+        graph.outputs.iter().flat_map(Argument::vars).for_each(|v| uses[v.index()] += 1);
+    }
+    let mut uses = vec![0; program.num_vars()];
+    of_graph(&program.graph, &mut uses);
+    program.mutations.iter().for_each(|m| uses[m.value.index()] += 1);
+    uses
+}
+
+struct Lowering<'a> {
+    program: &'a mut ExportedProgram,
+    used: Vec<u32>,
+    specs: &'a BTreeMap<Arc<str>, DelegationSpec>,
+    backends: &'a [&'a dyn Preprocess],
+    /// The named data of all payloads.
+    keys: HashMap<String, Arc<Vec<u8>>>,
+}
+
+impl Lowering<'_> {
+    fn graph(&mut self, graph: &mut ExportedGraph) -> Result<(), DelegationError> {
+        let groups = groups_in_order(self.program, graph)?;
+        let nodes = std::mem::take(&mut graph.nodes);
+        let mut nodes: Vec<Option<ExportedNode>> = nodes.into_iter().map(Some).collect();
+        for Group { tag, nodes: members } in groups {
+            let mut members: Vec<ExportedNode> =
+                members.into_iter().filter_map(|n| nodes[n].take()).collect();
+            match tag {
+                Some(tag) => graph.nodes.push(self.part(&tag, members)?),
+                None => {
+                    members
+                        .iter_mut()
+                        .flat_map(|n| n.graphs_mut())
+                        .try_for_each(|inner| self.graph(inner))?;
+                    graph.nodes.append(&mut members);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The call that takes the place of the nodes of a tag.
+    fn part(&mut self, tag: &Arc<str>, members: Vec<ExportedNode>) -> Result<ExportedNode, DelegationError> {
+        let spec = self.specs.get(tag).ok_or_else(|| DelegationError::UnknownTag {
+            tag: tag.to_string(),
+            node: members.first().map_or_else(String::new, |node| name_of(self.program, node)),
+            known: self.specs.keys().map(|tag| format!("`{tag}`")).collect::<Vec<_>>().join(", "),
+        })?;
+        let backend = self.backends.iter().find(|b| b.backend_id() == spec.backend_id).ok_or_else(|| {
+            DelegationError::NoBackend { tag: tag.to_string(), backend_id: spec.backend_id.clone() }
+        })?;
+        let part = Part::of(self.program, members, &self.used);
+        let result = backend.preprocess(&part.program, &spec.compile_specs)?;
+        for data in &result.named_data {
+            let known = self.keys.entry(data.key.clone()).or_insert_with(|| Arc::clone(&data.bytes));
+            if **known != *data.bytes {
+                return Err(DelegationError::SameKey { key: data.key.clone() });
+            }
+        }
+        let mut args = vec![("lowered_module".into(), Argument::Int(self.program.lowered.len() as i64))];
+        args.extend(part.inputs.into_iter().map(|v| ("".into(), Argument::Var(v))));
+        let module = LoweredModule { spec: spec.clone(), result, original: part.program };
+        self.program.lowered.push(Arc::new(module));
+        Ok(ExportedNode { target: CALL_DELEGATE.into(), args, outputs: part.outputs, source: part.source })
+    }
+}
+
+fn name_of(program: &ExportedProgram, node: &ExportedNode) -> String {
+    node.outputs.first().map_or_else(String::new, |&v| program.var(v).name.to_string())
+}
+
+/// A part as a program of its own.
+struct Part {
+    program: ExportedProgram,
+    /// The values of the whole program that calls give.
+    inputs: Vec<VarId>,
+    /// The values of the whole program that calls take.
+    outputs: Vec<VarId>,
+    source: Arc<crate::exported::Source>,
+}
+
+impl Part {
+    fn of(whole: &ExportedProgram, mut nodes: Vec<ExportedNode>, used: &[u32]) -> Self {
+        let mut copier = Copier {
+            whole,
+            part: ExportedProgram {
+                ranges: whole.ranges.clone(),
+                ..ExportedProgram::new(whole.name.clone())
+            },
+            of: HashMap::new(),
+            inputs: Vec::new(),
+        };
+        let source = nodes.first().map(|node| Arc::clone(&node.source)).unwrap_or_default();
+        let mut inside: HashMap<VarId, u32> = HashMap::new();
+        let mut order = Vec::new();
+        for node in &mut nodes {
+            copier.node(node, &mut inside);
+            order.extend_from_slice(&node.outputs);
+        }
+        // The nodes name the part's values now; what they define is told in those of the whole.
+        let back: HashMap<VarId, VarId> = copier.of.iter().map(|(&whole, &part)| (part, whole)).collect();
+        let escapes = |v: &VarId| {
+            let opaque = matches!(whole.var(*v).ty, VarType::Opaque);
+            !opaque && used[v.index()] > inside.get(v).copied().unwrap_or(0)
+        };
+        let outputs: Vec<VarId> = order.iter().filter_map(|v| back.get(v).copied()).filter(escapes).collect();
+        let Copier { mut part, of, inputs, .. } = copier;
+        part.graph.nodes = nodes;
+        part.graph.outputs = outputs.iter().map(|v| Argument::Var(of[v])).collect();
+        Self { program: part, inputs, outputs, source }
+    }
+}
+
+/// Values of a program, copied to that of a part as its nodes name them.
+struct Copier<'w> {
+    whole: &'w ExportedProgram,
+    part: ExportedProgram,
+    of: HashMap<VarId, VarId>,
+    inputs: Vec<VarId>,
+}
+
+impl Copier<'_> {
+    /// Lets a node name the part's values, and counts what it uses of the whole's in `inside`.
+    fn node(&mut self, node: &mut ExportedNode, inside: &mut HashMap<VarId, u32>) {
+        let mut own = HashSet::new();
+        self.node_in(node, inside, &mut own);
+    }
+
+    fn node_in(
+        &mut self,
+        node: &mut ExportedNode,
+        inside: &mut HashMap<VarId, u32>,
+        own: &mut HashSet<VarId>,
+    ) {
+        node.operands().for_each(|v| *inside.entry(v).or_default() += 1);
+        for (_, arg) in &mut node.args {
+            let with = std::mem::replace(arg, Argument::None);
+            *arg = with.map_vars(&mut |v| self.used(v, own));
+        }
+        for inner in node.graphs_mut() {
+            for input in &mut inner.inputs {
+                own.insert(*input);
+                *input = self.copy(*input);
+            }
+            for node in &mut inner.nodes {
+                self.node_in(node, inside, own);
+            }
+            for output in &mut inner.outputs {
+                output.vars().into_iter().for_each(|v| *inside.entry(v).or_default() += 1);
+                let with = std::mem::replace(output, Argument::None);
+                *output = with.map_vars(&mut |v| self.used(v, own));
+            }
+        }
+        for output in &mut node.outputs {
+            own.insert(*output);
+            *output = self.copy(*output);
+        }
+    }
+
+    /// A value that is used: defined before, a constant, or from now on an input.
+    fn used(&mut self, var: VarId, own: &HashSet<VarId>) -> VarId {
+        if let Some(&known) = self.of.get(&var) {
+            return known;
+        }
+        let copy = self.copy(var);
+        match self.whole.constants.get(&var).filter(|_| !self.whole.is_mutated(var)) {
+            Some(data) => {
+                self.part.constants.insert(copy, data.clone());
+            }
+            None if !own.contains(&var) => {
+                self.part.graph.inputs.push(copy);
+                self.part.inputs.push(InputKind::User);
+                self.inputs.push(var);
+            }
+            None => {}
+        }
+        copy
+    }
+
+    fn copy(&mut self, var: VarId) -> VarId {
+        if let Some(&known) = self.of.get(&var) {
+            return known;
+        }
+        let known = self.whole.var(var).clone();
+        let copy = self.part.add_var(known.name, known.ty);
+        self.of.insert(var, copy);
+        copy
+    }
+}
