@@ -16,6 +16,7 @@ mod node;
 mod read;
 mod text;
 mod value;
+mod write;
 
 pub use header::Header;
 pub use node::{Binary, Conv, Node, Op, Pool, Unary};
@@ -53,6 +54,15 @@ impl Payload {
     /// Reads and verifies a payload. Errors name bytes of `bytes`.
     pub fn read(bytes: &[u8], limits: &Limits) -> Result<Self> {
         read::payload(bytes, limits)
+    }
+
+    /// The payload as bytes, with a header. `source` has the bytes that [`Constant::Payload`] names: those from which the
+    /// payload was read, or others that whoever made it gathered.
+    ///
+    /// # Errors
+    /// A constant that is not of the source, sizes of 2^32 and up, or more than a flatbuffer holds.
+    pub fn to_bytes(&self, source: &[u8]) -> Result<Vec<u8>> {
+        write::bytes(self, source)
     }
 
     /// The payload as text: its values with types, shapes, quantization and places, and its nodes as an operator

@@ -12,9 +12,9 @@ use std::ops::Range;
 pub(super) type In<'t, 'r, 'a> = &'t Table<'r, 'a>;
 
 /// The id that stands for no value.
-const NO_VALUE: u32 = u32::MAX;
+pub(super) const NO_VALUE: u32 = u32::MAX;
 /// The offset of constants that are named data.
-const NAMED: u64 = u64::MAX;
+pub(super) const NAMED: u64 = u64::MAX;
 
 pub(super) fn payload(bytes: &[u8], limits: &Limits) -> Result<Payload> {
     let header = Header::parse(bytes)?;

@@ -54,6 +54,11 @@ impl Datatype {
         Self::ALL.get(index).map(|(datatype, ..)| *datatype)
     }
 
+    /// Its number in the schema.
+    pub fn code(self) -> i16 {
+        self as i16 + 1
+    }
+
     /// Its name in the schema, without `xnn_datatype_`.
     pub fn name(self) -> &'static str {
         Self::ALL[self as usize].1
