@@ -5,7 +5,7 @@ use crate::{Error, OperatorTable, Result, passes, pt2};
 use format::container::Blob;
 use format::pte::{Builder, Prepared};
 use ir::SharedBytes;
-use ir::exported::delegate::{DebugHandle, Partitioner, Preprocess, to_backend};
+use ir::exported::delegate::{CALL_DELEGATE, DebugHandle, Partitioner, Preprocess, to_backend};
 use ir::exported::{ExportedProgram, TensorSpec, VarId};
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -89,6 +89,19 @@ pub struct MethodSummary {
     pub constant_bytes: u64,
     /// The parts that backends have taken, in the order of their calls' indices.
     pub delegates: Vec<DelegateSummary>,
+    /// The nodes that no backend has taken, those alike counted once.
+    pub left: Vec<LeftNodes>,
+}
+
+/// Nodes that a backend was offered and has not taken.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct LeftNodes {
+    /// The operator.
+    pub target: String,
+    /// Why the last backend that was asked did not take them.
+    pub reason: String,
+    /// How many there are.
+    pub count: usize,
 }
 
 /// A part that a backend has taken.
@@ -144,7 +157,9 @@ pub fn compile(
     for program in &mut programs {
         let name = program.name.clone();
         passes::run(program, table, &mut |pass, program| watch(&name, pass, program))?;
+        let mut left = Vec::new();
         for Delegation { partitioner, backend } in &options.delegation {
+            left = left_nodes(program, &partitioner.reasons(program));
             *program = to_backend(program, &**partitioner, &[&**backend])?;
             watch(&name, passes::DELEGATE, program);
         }
@@ -159,6 +174,7 @@ pub fn compile(
             arena_bytes: summary.arena_bytes,
             constant_bytes: constant_bytes(program),
             delegates: delegates(program),
+            left,
         });
     }
     Ok(Compiled { program: builder.finish()?.prepare()?, external, methods })
@@ -183,6 +199,23 @@ fn add_external(
     named.insert(key.clone(), external.len());
     external.push(ExternalTensor { name: key, spec: spec.clone(), blob });
     Ok(())
+}
+
+/// The nodes that have a reason to be left, those alike counted once.
+fn left_nodes(program: &ExportedProgram, reasons: &BTreeMap<VarId, String>) -> Vec<LeftNodes> {
+    let mut counts: BTreeMap<(&str, &str), usize> = BTreeMap::new();
+    program.graph.for_each_node(&mut |node| {
+        let reason = node.outputs.first().and_then(|var| reasons.get(var));
+        if let Some(reason) = reason.filter(|_| *node.target != *CALL_DELEGATE) {
+            *counts.entry((&node.target, reason)).or_default() += 1;
+        }
+    });
+    let left = |((target, reason), count): ((&str, &str), usize)| LeftNodes {
+        target: target.to_owned(),
+        reason: reason.to_owned(),
+        count,
+    };
+    counts.into_iter().map(left).collect()
 }
 
 fn delegates(program: &ExportedProgram) -> Vec<DelegateSummary> {

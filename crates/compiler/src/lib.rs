@@ -24,7 +24,7 @@ pub mod pt2;
 mod rewrite;
 
 pub use compile::{
-    Compiled, DelegateSummary, Delegation, ExternalTensor, MethodSummary, Options, Watch, compile,
+    Compiled, DelegateSummary, Delegation, ExternalTensor, LeftNodes, MethodSummary, Options, Watch, compile,
 };
 pub use error::{Error, NodeError, Result, UnsupportedOperator};
 pub use operators::OperatorTable;

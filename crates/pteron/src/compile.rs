@@ -16,10 +16,20 @@
 
 pub use compiler::*;
 pub use ir::exported;
+pub use ir::exported::delegate;
+
+#[cfg(feature = "xnnpack")]
+pub use backend_xnnpack::{XnnpackPartitioner, XnnpackPreprocess};
 
 use crate::{BytesLoader, DataLoader, Error as Failure, KernelRegistry};
 use runtime::Purpose;
 use std::sync::Arc;
+
+/// Everything that XNNPACK takes, for [`Options::delegation`].
+#[cfg(feature = "xnnpack")]
+pub fn to_xnnpack() -> Delegation {
+    Delegation { partitioner: Arc::new(XnnpackPartitioner), backend: Arc::new(XnnpackPreprocess) }
+}
 
 /// Bytes by which an archive is known.
 const MAGIC_BYTES: u64 = 4;

@@ -24,15 +24,22 @@
 //! convolutions that are not constant, dilated average pooling, and ScaledDotProductAttention.
 //!
 //! Quantized sums are exact, and are rounded as XNNPACK rounds them.
+//!
+//! Ahead of time (feature `compile`) `XnnpackPartitioner` decides which nodes of an exported program are XNNPACK's, and
+//! `XnnpackPreprocess` makes their payloads, which the reference's runtime takes, too.
 #![forbid(unsafe_code)]
 
 mod data;
 mod delegate;
 mod error;
+#[cfg(feature = "compile")]
+mod lower;
 pub mod payload;
 mod raise;
 
 pub use delegate::XnnpackBackend;
+#[cfg(feature = "compile")]
+pub use lower::{XnnpackPartitioner, XnnpackPreprocess};
 pub use payload::Payload;
 
 /// The id by which programs name this backend.

@@ -2,7 +2,7 @@ use crate::failure::{Failure, Result};
 use crate::general::{self, GeneralOpts, InputArg, OutputArg, exit_status, say};
 use clap::{Args, ValueEnum};
 use pteron::compile::exported::{PrintOptions, TensorSpec};
-use pteron::compile::{self, Compiled, ExternalTensor, OperatorTable, Options, expect_pass};
+use pteron::compile::{self, Compiled, Delegation, ExternalTensor, OperatorTable, Options, expect_pass};
 use pteron::format::{self, container::Blob};
 use serde_json::json;
 use std::path::PathBuf;
@@ -24,6 +24,8 @@ use toolbox::show::{bytes, count, table};
     "  pteron run model.pte 1x3x224x224xf32\n\n",
     "  # weights in a file of their own\n",
     "  pteron compile model.pt2 -o model.pte --external-data weights.ptd\n\n",
+    "  # for XNNPACK, here or on the reference runtime\n",
+    "  pteron compile model.pt2 -o model.pte --backend xnnpack\n\n",
     "  # what the compiler makes of the model, step by step\n",
     "  pteron compile model.pt2 -o model.pte --print-after read --print-after decompose",
     exit_status!()
@@ -67,6 +69,8 @@ pub(crate) struct Opts {
 enum BackendName {
     /// No backend: kernels compute everything
     None,
+    /// XNNPACK, float32 only: on the reference runtime its own, here Pteron's
+    Xnnpack,
 }
 
 /// Which operators a program may call.
@@ -108,6 +112,7 @@ impl Opts {
             source_frames: self.source_frames,
             external_data: self.external_data.is_some(),
             methods: self.method.clone(),
+            delegation: self.delegation()?,
         };
         let mut watch = |method: &str, pass: &str, program: &compile::exported::ExportedProgram| {
             if self.print_after.iter().any(|p| p == pass) {
@@ -125,9 +130,46 @@ impl Opts {
             "methods": compiled.methods.iter().map(|m| json!({
                 "name": m.name, "operators": m.operators, "arena_bytes": m.arena_bytes,
                 "constant_bytes": m.constant_bytes,
+                "delegates": m.delegates.iter().map(delegate_json).collect::<Vec<_>>(),
+                "left": m.left.iter().map(|left| json!({
+                    "operator": left.target, "nodes": left.count, "reason": left.reason,
+                })).collect::<Vec<_>>(),
             })).collect::<Vec<_>>(),
         });
         general::report(&self.output, self.json, &report, &self.text(&compiled))
+    }
+
+    /// The backends that are asked, in order; `none` stands alone.
+    fn delegation(&self) -> Result<Vec<Delegation>> {
+        if self.backend.len() > 1 && self.backend.contains(&BackendName::None) {
+            return Err(Failure::Usage("--backend: `none` leaves no place for other backends".to_owned()));
+        }
+        let delegation = self.backend.iter().filter_map(|backend| match backend {
+            BackendName::None => None,
+            BackendName::Xnnpack => Some(compile::to_xnnpack()),
+        });
+        Ok(delegation.collect())
+    }
+
+    /// What backends took, and what they left and why.
+    fn delegated(&self, compiled: &Compiled) -> String {
+        let mut text = String::new();
+        for method in compiled.methods.iter().filter(|_| self.backend != [BackendName::None]) {
+            let nodes = |d: &compile::DelegateSummary| d.operators.values().sum::<usize>();
+            let taken: usize = method.delegates.iter().map(nodes).sum();
+            let left: usize = method.left.iter().map(|left| left.count).sum();
+            let parts = count(method.delegates.len(), "delegate");
+            text += &format!("\n{}: {taken} of {} in {parts}", method.name, count(taken + left, "node"));
+            let head = ["left to kernels", "nodes", "because"].map(str::to_owned).to_vec();
+            let rows = method
+                .left
+                .iter()
+                .map(|left| vec![left.target.clone(), left.count.to_string(), left.reason.clone()]);
+            if left > 0 {
+                text += &format!("\n{}", table(std::iter::once(head).chain(rows).collect(), "<><", 2));
+            }
+        }
+        text
     }
 
     fn text(&self, compiled: &Compiled) -> String {
@@ -144,6 +186,7 @@ impl Opts {
         });
         let rows = table(std::iter::once(head).chain(rows).collect(), "<>>>>", 0);
         let size = bytes(compiled.program.header().file_len);
+        let rows = format!("{rows}{}", self.delegated(compiled));
         match &self.external_data {
             Some(path) => {
                 let moved = count(compiled.external.len(), "weight");
@@ -152,6 +195,20 @@ impl Opts {
             None => format!("{rows}\nthe program has {size}"),
         }
     }
+}
+
+fn delegate_json(delegate: &compile::DelegateSummary) -> serde_json::Value {
+    let handles = delegate.debug_handle_map.iter().map(|(handle, nodes)| {
+        let handle = match handle {
+            compile::delegate::DebugHandle::Int(handle) => handle.to_string(),
+            compile::delegate::DebugHandle::Str(handle) => handle.clone(),
+        };
+        (handle, json!(nodes))
+    });
+    json!({
+        "backend": delegate.backend_id, "operators": delegate.operators, "payload_bytes": delegate.payload_bytes,
+        "named_bytes": delegate.named_bytes, "debug_handle_map": handles.collect::<serde_json::Map<_, _>>(),
+    })
 }
 
 /// A file of named data with these tensors.

@@ -63,120 +63,106 @@ pub(super) fn check_constant(value: &Value) -> Option<Fault> {
 pub(super) fn decode(graph: &mut Graph<'_>, kind: u8, t: In<'_, '_, '_>) -> Result<Node> {
     let unary = |f| Op::Unary(f);
     match kind {
-        1 => binary(graph, t, "Add", Op::Binary(Binary::Add)),
+        1 => binary(graph, t, Op::Binary(Binary::Add)),
         2 => products(graph, t),
-        3 => single(graph, t, "Softmax", 0, Op::Softmax),
-        4 => single(graph, t, "Sigmoid", 0, unary(Unary::Sigmoid)),
+        3 => single(graph, t, 0, Op::Softmax),
+        4 => single(graph, t, 0, unary(Unary::Sigmoid)),
         5 => {
             let perm = sizes(t, 1, "perm", Some(0))?;
-            single(graph, t, "StaticTranspose", 2, Op::Transpose { perm })
+            single(graph, t, 2, Op::Transpose { perm })
         }
-        6 => single(graph, t, "Clamp", 0, unary(Unary::Clamp)),
-        7 => convolution(graph, t, "Conv2d", Op::Conv),
-        8 => binary(graph, t, "Div", Op::Binary(Binary::Divide)),
+        6 => single(graph, t, 0, unary(Unary::Clamp)),
+        7 => convolution(graph, t, Op::Conv),
+        8 => binary(graph, t, Op::Binary(Binary::Divide)),
         9 => {
             let (height, width) = (size(t, 0, "new_height")?, size(t, 1, "new_width")?);
             let flags: u32 = t.get(4, "flags", 0)?;
             let op =
                 Op::ResizeBilinear { height, width, align_corners: flags & 8 != 0, legacy: flags & 4 != 0 };
-            single(graph, t, "StaticResizeBilinear2D", 2, op)
+            single(graph, t, 2, op)
         }
         10 => {
             let (pre, post) = (sizes(t, 0, "pre_paddings", None)?, sizes(t, 1, "post_paddings", None)?);
             let op = Op::Pad { pre, post, value: t.get(2, "padding_value", 0.0)? };
-            single(graph, t, "StaticConstantPad", 3, op)
+            single(graph, t, 3, op)
         }
-        11 => pooling(graph, t, "AvgPooling2d", Op::AvgPool),
-        12 => binary(graph, t, "Minimum", Op::Binary(Binary::Minimum)),
-        13 => convolution(graph, t, "DepthwiseConv2d", Op::DepthwiseConv),
-        14 => pooling(graph, t, "MaxPooling2d", Op::MaxPool),
-        15 => binary(graph, t, "Multiply", Op::Binary(Binary::Multiply)),
-        16 => binary(graph, t, "Subtract", Op::Binary(Binary::Subtract)),
-        17 => single(graph, t, "Floor", 0, unary(Unary::Floor)),
-        18 => single(graph, t, "Convert", 0, Op::Convert),
+        11 => pooling(graph, t, Op::AvgPool),
+        12 => binary(graph, t, Op::Binary(Binary::Minimum)),
+        13 => convolution(graph, t, Op::DepthwiseConv),
+        14 => pooling(graph, t, Op::MaxPool),
+        15 => binary(graph, t, Op::Binary(Binary::Multiply)),
+        16 => binary(graph, t, Op::Binary(Binary::Subtract)),
+        17 => single(graph, t, 0, unary(Unary::Floor)),
+        18 => single(graph, t, 0, Op::Convert),
         19 => {
             let flags: u32 = t.get(2, "flags", 0)?;
-            single(graph, t, "GlobalAvgPooling2d", 0, Op::GlobalAvgPool { keep_dims: flags & 0x40 != 0 })
+            single(graph, t, 0, Op::GlobalAvgPool { keep_dims: flags & 0x40 != 0 })
         }
         20 => {
             let sizes = sizes(t, 1, "new_shape", Some(0))?;
-            single(graph, t, "StaticReshape", 2, Op::Reshape { sizes })
+            single(graph, t, 2, Op::Reshape { sizes })
         }
         21 => arg_max_pooling(graph, t),
-        22 => single(graph, t, "SquareRoot", 0, unary(Unary::SquareRoot)),
-        23 => single(graph, t, "Ceiling", 0, unary(Unary::Ceiling)),
-        24 => single(graph, t, "Hardswish", 0, unary(Unary::Hardswish)),
+        22 => single(graph, t, 0, unary(Unary::SquareRoot)),
+        23 => single(graph, t, 0, unary(Unary::Ceiling)),
+        24 => single(graph, t, 0, unary(Unary::Hardswish)),
         25 => {
             let slope = t.get(0, "negative_slope", 0.0)?;
-            single(graph, t, "LeakyReLU", 1, unary(Unary::LeakyRelu { slope }))
+            single(graph, t, 1, unary(Unary::LeakyRelu { slope }))
         }
-        26 => binary(graph, t, "Maximum", Op::Binary(Binary::Maximum)),
-        27 => single(graph, t, "Negate", 0, unary(Unary::Negate)),
-        28 => single(graph, t, "Square", 0, unary(Unary::Square)),
+        26 => binary(graph, t, Op::Binary(Binary::Maximum)),
+        27 => single(graph, t, 0, unary(Unary::Negate)),
+        28 => single(graph, t, 0, unary(Unary::Square)),
         29 => {
             let alpha = t.get(0, "alpha", 0.0)?;
-            single(graph, t, "ELU", 1, unary(Unary::Elu { alpha }))
+            single(graph, t, 1, unary(Unary::Elu { alpha }))
         }
-        30 => single(graph, t, "Abs", 0, unary(Unary::Abs)),
-        31 => binary(graph, t, "PReLU", Op::PRelu),
-        32 => concat(graph, t, "Concatenate2", 2),
-        33 => concat(graph, t, "Concatenate3", 3),
-        34 => concat(graph, t, "Concatenate4", 4),
+        30 => single(graph, t, 0, unary(Unary::Abs)),
+        31 => binary(graph, t, Op::PRelu),
+        32 => concat(graph, t, 2),
+        33 => concat(graph, t, 3),
+        34 => concat(graph, t, 4),
         35 => {
             let op = Op::Slice {
                 offsets: sizes(t, 1, "offsets", Some(0))?,
                 sizes: sizes(t, 2, "sizes", Some(0))?,
             };
-            single(graph, t, "StaticSlice", 3, op)
+            single(graph, t, 3, op)
         }
         36 => attention(graph, t),
         37 => {
             let transposed = t.get(3, "flags", 0u32)? & 1 != 0;
-            binary(graph, t, "BatchMatrixMultiply", Op::BatchMatMul { transposed })
+            binary(graph, t, Op::BatchMatMul { transposed })
         }
-        38 => concat(graph, t, "Concatenate5", 5),
-        39 => convolution(graph, t, "ConvTranspose2d", Op::ConvTranspose),
-        40 => single(graph, t, "ReciprocalSquareRoot", 0, unary(Unary::ReciprocalSquareRoot)),
-        41 => single(graph, t, "Log", 0, unary(Unary::Log)),
-        42 => single(graph, t, "Gelu", 0, unary(Unary::Gelu)),
-        43 => single(graph, t, "Tanh", 0, unary(Unary::Tanh)),
-        44 => single(graph, t, "Exp", 0, unary(Unary::Exp)),
-        45 => single(graph, t, "Sin", 0, unary(Unary::Sin)),
-        46 => single(graph, t, "Copy", 0, Op::Copy),
-        47 => single(graph, t, "Cos", 0, unary(Unary::Cos)),
+        38 => concat(graph, t, 5),
+        39 => convolution(graph, t, Op::ConvTranspose),
+        40 => single(graph, t, 0, unary(Unary::ReciprocalSquareRoot)),
+        41 => single(graph, t, 0, unary(Unary::Log)),
+        42 => single(graph, t, 0, unary(Unary::Gelu)),
+        43 => single(graph, t, 0, unary(Unary::Tanh)),
+        44 => single(graph, t, 0, unary(Unary::Exp)),
+        45 => single(graph, t, 0, unary(Unary::Sin)),
+        46 => single(graph, t, 0, Op::Copy),
+        47 => single(graph, t, 0, unary(Unary::Cos)),
         _ => Err(t.error_here(ErrorKind::Newer, "a kind of node up to 47", kind)),
     }
 }
 
-fn node(
-    t: In<'_, '_, '_>,
-    name: &'static str,
-    flags: usize,
-    op: Op,
-    inputs: Vec<usize>,
-    outputs: Vec<usize>,
-) -> Result<Node> {
-    let bounds = (f32::NEG_INFINITY, f32::INFINITY);
-    Ok(Node { op, name, inputs, outputs, bounds, flags: t.get(flags, "flags", 0)?, debug_handle: 0 })
+fn node(t: In<'_, '_, '_>, flags: usize, op: Op, inputs: Vec<usize>, outputs: Vec<usize>) -> Result<Node> {
+    Ok(Node { flags: t.get(flags, "flags", 0)?, ..Node::new(op, inputs, outputs) })
 }
 
 /// A node whose input is field `first`, its output the next, its flags the one behind.
-fn single(
-    graph: &mut Graph<'_>,
-    t: In<'_, '_, '_>,
-    name: &'static str,
-    first: usize,
-    op: Op,
-) -> Result<Node> {
+fn single(graph: &mut Graph<'_>, t: In<'_, '_, '_>, first: usize, op: Op) -> Result<Node> {
     let input = graph.input(t, first, "input_id")?;
     let output = graph.output(t, first + 1, "output_id")?;
-    node(t, name, first + 2, op, vec![input], vec![output])
+    node(t, first + 2, op, vec![input], vec![output])
 }
 
-fn binary(graph: &mut Graph<'_>, t: In<'_, '_, '_>, name: &'static str, op: Op) -> Result<Node> {
+fn binary(graph: &mut Graph<'_>, t: In<'_, '_, '_>, op: Op) -> Result<Node> {
     let inputs = vec![graph.input(t, 0, "input1_id")?, graph.input(t, 1, "input2_id")?];
     let output = graph.output(t, 2, "output_id")?;
-    node(t, name, 3, op, inputs, vec![output])
+    node(t, 3, op, inputs, vec![output])
 }
 
 /// Input, filter and bias at three fields from `first` on, and the output behind them.
@@ -189,15 +175,10 @@ fn weighted(graph: &mut Graph<'_>, t: In<'_, '_, '_>, first: usize) -> Result<(V
 fn products(graph: &mut Graph<'_>, t: In<'_, '_, '_>) -> Result<Node> {
     let transposed = t.get(4, "flags", 0u32)? & 1 != 0;
     let (inputs, outputs) = weighted(graph, t, 0)?;
-    node(t, "FullyConnected", 4, Op::FullyConnected { transposed }, inputs, outputs)
+    node(t, 4, Op::FullyConnected { transposed }, inputs, outputs)
 }
 
-fn convolution(
-    graph: &mut Graph<'_>,
-    t: In<'_, '_, '_>,
-    name: &'static str,
-    op: fn(Conv) -> Op,
-) -> Result<Node> {
+fn convolution(graph: &mut Graph<'_>, t: In<'_, '_, '_>, op: fn(Conv) -> Op) -> Result<Node> {
     let conv = Conv {
         padding: padding(t)?,
         kernel: [positive(t, 4, "kernel_height")?, positive(t, 5, "kernel_width")?],
@@ -209,10 +190,10 @@ fn convolution(
         adjustment: [step(t, 13, "adjustment_height")?, step(t, 14, "adjustment_width")?],
     };
     let (inputs, outputs) = weighted(graph, t, 15)?;
-    node(t, name, 19, op(conv), inputs, outputs)
+    node(t, 19, op(conv), inputs, outputs)
 }
 
-fn pooling(graph: &mut Graph<'_>, t: In<'_, '_, '_>, name: &'static str, op: fn(Pool) -> Op) -> Result<Node> {
+fn pooling(graph: &mut Graph<'_>, t: In<'_, '_, '_>, op: fn(Pool) -> Op) -> Result<Node> {
     // Average pooling has no dilation, and 0 in the fields.
     let dilation = [step(t, 8, "dilation_height")?.max(1), step(t, 9, "dilation_width")?.max(1)];
     let pool = Pool {
@@ -221,7 +202,7 @@ fn pooling(graph: &mut Graph<'_>, t: In<'_, '_, '_>, name: &'static str, op: fn(
         stride: [positive(t, 6, "stride_height")?, positive(t, 7, "stride_width")?],
         dilation,
     };
-    single(graph, t, name, 10, op(pool))
+    single(graph, t, 10, op(pool))
 }
 
 fn arg_max_pooling(graph: &mut Graph<'_>, t: In<'_, '_, '_>) -> Result<Node> {
@@ -229,10 +210,10 @@ fn arg_max_pooling(graph: &mut Graph<'_>, t: In<'_, '_, '_>) -> Result<Node> {
     let pool = Pool { padding: padding(t)?, window, stride: window, dilation: [1; 2] };
     let input = graph.input(t, 6, "input_id")?;
     let outputs = vec![graph.output(t, 7, "output_value_id")?, graph.output(t, 8, "output_index_id")?];
-    node(t, "ArgMaxPooling2d", 9, Op::ArgMaxPool(pool), vec![input], outputs)
+    node(t, 9, Op::ArgMaxPool(pool), vec![input], outputs)
 }
 
-fn concat(graph: &mut Graph<'_>, t: In<'_, '_, '_>, name: &'static str, count: usize) -> Result<Node> {
+fn concat(graph: &mut Graph<'_>, t: In<'_, '_, '_>, count: usize) -> Result<Node> {
     const FIELDS: [(usize, &str); 5] =
         [(1, "input1_id"), (2, "input2_id"), (3, "input3_id"), (4, "input4_id"), (7, "input5_id")];
     let inputs =
@@ -242,7 +223,7 @@ fn concat(graph: &mut Graph<'_>, t: In<'_, '_, '_>, name: &'static str, count: u
     let given = i64::from(t.get(0, "axis", 0i32)?);
     let axis = if given < 0 { given + rank } else { given };
     match usize::try_from(axis).ok().filter(|_| axis < rank) {
-        Some(axis) => node(t, name, 6, Op::Concat { axis }, inputs, vec![output]),
+        Some(axis) => node(t, 6, Op::Concat { axis }, inputs, vec![output]),
         None => Err(t.error(ErrorKind::Invalid, 0, "axis", format!("a dimension of {rank}"), given)),
     }
 }
@@ -251,7 +232,7 @@ fn attention(graph: &mut Graph<'_>, t: In<'_, '_, '_>) -> Result<Node> {
     let fields = [(0, "query_id"), (1, "key_id"), (2, "value_id"), (3, "scale_id"), (4, "mask_id")];
     let inputs = fields.iter().map(|(id, name)| graph.input(t, *id, name)).collect::<Result<Vec<_>>>()?;
     let output = graph.output(t, 5, "output_id")?;
-    node(t, "ScaledDotProductAttention", 6, Op::ScaledDotProductAttention, inputs, vec![output])
+    node(t, 6, Op::ScaledDotProductAttention, inputs, vec![output])
 }
 
 fn padding(t: In<'_, '_, '_>) -> Result<[usize; 4]> {

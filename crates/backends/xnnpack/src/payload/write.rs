@@ -1,6 +1,6 @@
 //! Payloads as bytes.
 
-use super::node::{Binary, Conv, Node, Op, Pool, Unary};
+use super::node::{Conv, Node, Op, Pool, Unary};
 use super::value::{Constant, Datatype, Quantization, Role, Scales, Value};
 use super::{Payload, read};
 use format::flatbuffer::{Field, Ref, Writer};
@@ -157,71 +157,52 @@ fn write_quantization(w: &mut Writer, quantization: &Quantization) -> Option<(u8
 }
 
 fn write_node(w: &mut Writer, node: &Node, values: &[Value]) -> Ref {
-    let (kind, fields) = fields(w, node, values);
+    let fields = fields(w, node, values);
     let table = w.table(&fields);
     let bounds = node.is_bounded().then(|| {
         let (low, high) = node.bounds;
         w.table(&[Field::number(low, 0.0), Field::number(high, 0.0)])
     });
     let handle = Field::number(node.debug_handle, 0);
-    w.table(&[Field::number(kind, 0u8), Field::Ref(table), handle, bounds.map_or(Field::Absent, Field::Ref)])
+    let kind = node.op.kind(node.inputs.len()).0;
+    w.table(&[Field::number(kind, 0), Field::Ref(table), handle, bounds.map_or(Field::Absent, Field::Ref)])
 }
 
-/// The kind in the schema's union, and the fields of its table.
-fn fields(w: &mut Writer, node: &Node, values: &[Value]) -> (u8, Vec<Field>) {
+/// The fields of a node's table.
+fn fields(w: &mut Writer, node: &Node, values: &[Value]) -> Vec<Field> {
     let id = |v: usize| Field::number(values[v].id, 0);
     let input = |n: usize| node.inputs.get(n).map_or(Field::always(read::NO_VALUE), |&v| id(v));
     let output = |n: usize| node.outputs.get(n).map_or(Field::Absent, |&v| id(v));
     let flags = Field::number(node.flags, 0);
     let one = |before: Vec<Field>| [before, vec![input(0), output(0), flags]].concat();
-    let two = || vec![input(0), input(1), output(0), flags];
     match &node.op {
-        Op::Unary(f) => match *f {
-            Unary::LeakyRelu { slope } => (25, one(vec![Field::number(slope, 0.0)])),
-            Unary::Elu { alpha } => (29, one(vec![Field::number(alpha, 0.0)])),
-            f => (unary(f), one(Vec::new())),
-        },
-        Op::Binary(f) => (binary(*f), two()),
-        Op::PRelu => (31, two()),
-        Op::BatchMatMul { .. } => (37, two()),
-        Op::Convert => (18, one(Vec::new())),
-        Op::Copy => (46, one(Vec::new())),
-        Op::Softmax => (3, one(Vec::new())),
-        Op::GlobalAvgPool { .. } => (19, one(Vec::new())),
-        Op::FullyConnected { .. } => (2, vec![input(0), input(1), input(2), output(0), flags]),
-        Op::Conv(conv) => (7, convolution(conv, &[input(0), input(1), input(2), output(0), flags])),
-        Op::DepthwiseConv(conv) => (13, convolution(conv, &[input(0), input(1), input(2), output(0), flags])),
-        Op::ConvTranspose(conv) => (39, convolution(conv, &[input(0), input(1), input(2), output(0), flags])),
-        Op::AvgPool(pool) => (11, one(pooling(pool, true))),
-        Op::MaxPool(pool) => (14, one(pooling(pool, true))),
-        Op::ArgMaxPool(pool) => {
-            (21, [pooling(pool, false), vec![input(0), output(0), output(1), flags]].concat())
+        Op::Unary(Unary::LeakyRelu { slope }) => one(vec![Field::number(*slope, 0.0)]),
+        Op::Unary(Unary::Elu { alpha }) => one(vec![Field::number(*alpha, 0.0)]),
+        Op::Unary(_) | Op::Convert | Op::Copy | Op::Softmax | Op::GlobalAvgPool { .. } => one(Vec::new()),
+        Op::Binary(_) | Op::PRelu | Op::BatchMatMul { .. } => vec![input(0), input(1), output(0), flags],
+        Op::FullyConnected { .. } => vec![input(0), input(1), input(2), output(0), flags],
+        Op::Conv(conv) | Op::DepthwiseConv(conv) | Op::ConvTranspose(conv) => {
+            convolution(conv, &[input(0), input(1), input(2), output(0), flags])
         }
-        Op::Transpose { perm } => (5, one(vec![count(perm.len()), Field::Ref(sizes(w, perm))])),
-        Op::Reshape { sizes: new } => (20, one(vec![count(new.len()), Field::Ref(sizes(w, new))])),
+        Op::AvgPool(pool) | Op::MaxPool(pool) => one(pooling(pool, true)),
+        Op::ArgMaxPool(pool) => [pooling(pool, false), vec![input(0), output(0), output(1), flags]].concat(),
+        Op::Transpose { perm } => one(vec![count(perm.len()), Field::Ref(sizes(w, perm))]),
+        Op::Reshape { sizes: new } => one(vec![count(new.len()), Field::Ref(sizes(w, new))]),
         Op::Slice { offsets, sizes: new } => {
             let (offsets, rank) = (Field::Ref(sizes(w, offsets)), count(new.len()));
-            (35, one(vec![rank, offsets, Field::Ref(sizes(w, new))]))
+            one(vec![rank, offsets, Field::Ref(sizes(w, new))])
         }
         Op::Pad { pre, post, value } => {
             let (pre, post) = (Field::Ref(sizes(w, pre)), Field::Ref(sizes(w, post)));
-            (10, one(vec![pre, post, Field::number(*value, 0.0)]))
+            one(vec![pre, post, Field::number(*value, 0.0)])
         }
-        Op::ResizeBilinear { height, width, .. } => (9, one(vec![count(*height), count(*width)])),
+        Op::ResizeBilinear { height, width, .. } => one(vec![count(*height), count(*width)]),
         Op::Concat { axis } => {
             let given = |n: usize| node.inputs.get(n).map_or(Field::Absent, |&v| id(v));
-            let kind = match node.inputs.len() {
-                2 => 32,
-                3 => 33,
-                4 => 34,
-                _ => 38,
-            };
-            let fields =
-                vec![count(*axis), given(0), given(1), given(2), given(3), output(0), flags, given(4)];
-            (kind, fields)
+            vec![count(*axis), given(0), given(1), given(2), given(3), output(0), flags, given(4)]
         }
         Op::ScaledDotProductAttention => {
-            (36, vec![input(0), input(1), input(2), input(3), input(4), output(0), flags])
+            vec![input(0), input(1), input(2), input(3), input(4), output(0), flags]
         }
     }
 }
@@ -239,38 +220,4 @@ fn pooling(pool: &Pool, has_steps: bool) -> Vec<Field> {
         fields.extend(pool.stride.iter().chain(&pool.dilation).map(|&n| count(n)));
     }
     fields
-}
-
-fn unary(f: Unary) -> u8 {
-    match f {
-        Unary::Sigmoid => 4,
-        Unary::Clamp => 6,
-        Unary::Floor => 17,
-        Unary::SquareRoot => 22,
-        Unary::Ceiling => 23,
-        Unary::Hardswish => 24,
-        Unary::LeakyRelu { .. } => 25,
-        Unary::Negate => 27,
-        Unary::Square => 28,
-        Unary::Elu { .. } => 29,
-        Unary::Abs => 30,
-        Unary::ReciprocalSquareRoot => 40,
-        Unary::Log => 41,
-        Unary::Gelu => 42,
-        Unary::Tanh => 43,
-        Unary::Exp => 44,
-        Unary::Sin => 45,
-        Unary::Cos => 47,
-    }
-}
-
-fn binary(f: Binary) -> u8 {
-    match f {
-        Binary::Add => 1,
-        Binary::Divide => 8,
-        Binary::Minimum => 12,
-        Binary::Multiply => 15,
-        Binary::Subtract => 16,
-        Binary::Maximum => 26,
-    }
 }

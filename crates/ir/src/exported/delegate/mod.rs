@@ -13,7 +13,7 @@ mod tags;
 pub use lower::{to_backend, to_backend_whole};
 pub use propose::tag_supported;
 
-use super::ExportedProgram;
+use super::{ExportedProgram, VarId};
 use crate::Malformed;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -56,6 +56,11 @@ pub trait Partitioner {
     /// # Errors
     /// Why the program cannot be partitioned at all. Nodes that the backend does not take are left without a tag.
     fn partition(&self, program: &ExportedProgram) -> Result<PartitionResult, DelegationError>;
+
+    /// Why the nodes that the backend does not take are left, by their first results: for reports.
+    fn reasons(&self, _program: &ExportedProgram) -> BTreeMap<VarId, String> {
+        BTreeMap::new()
+    }
 }
 
 /// The ahead-of-time half of a backend.
@@ -192,7 +197,7 @@ pub enum DelegationError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::exported::{Argument, ExportedNode, InputKind, TensorSpec, VarId, VarType};
+    use crate::exported::{Argument, ExportedNode, InputKind, TensorSpec, VarType};
     use tensor::ScalarType;
 
     fn value(program: &mut ExportedProgram, name: &str) -> VarId {

@@ -1,0 +1,241 @@
+//! The payload under construction: values in one or both layouts, constants, nodes.
+
+use super::call::{Reason, is_constant};
+use super::taken::floats;
+use crate::payload::{Constant, Datatype, Node, Op, Payload, Quantization, Role, Value};
+use ir::exported::delegate::NamedBytes;
+use ir::exported::{Argument, ExportedProgram, VarId};
+use sha2::{Digest, Sha256};
+use std::collections::HashMap;
+use std::fmt::Write;
+use std::sync::Arc;
+
+/// From an image's logical dimensions to those of payloads, `[N, H, W, C]`.
+pub(super) const TO_IMAGE: [usize; 4] = [0, 2, 3, 1];
+/// The other way.
+const FROM_IMAGE: [usize; 4] = [0, 3, 1, 2];
+/// To what constants are aligned in the file.
+const ALIGNMENT: u64 = 16;
+
+/// The values of the payload that a value of the part is: in the order of its dimensions, as an image, or both.
+#[derive(Clone, Copy, Default)]
+struct Forms {
+    plain: Option<usize>,
+    image: Option<usize>,
+}
+
+/// A payload under construction.
+pub(super) struct Builder<'p> {
+    pub(super) part: &'p ExportedProgram,
+    forms: HashMap<VarId, Forms>,
+    /// The external ids of the part's outputs.
+    outputs: HashMap<VarId, u32>,
+    payload: Payload,
+    named: Vec<NamedBytes>,
+    by_key: HashMap<String, usize>,
+    /// The handle of the nodes that are made.
+    pub(super) handle: u32,
+}
+
+impl<'p> Builder<'p> {
+    pub(super) fn new(part: &'p ExportedProgram) -> Result<Self, Reason> {
+        let payload = Payload {
+            identifier: *b"XN01",
+            header: None,
+            version: "0".to_owned(),
+            values: Vec::new(),
+            nodes: Vec::new(),
+            constants: vec![Constant::Payload(0..0)],
+            inputs: Vec::new(),
+            outputs: Vec::new(),
+        };
+        let inputs = part.graph.inputs.len() as u32;
+        let outputs = part.graph.outputs.iter().filter_map(Argument::var);
+        let outputs = outputs.zip(inputs..).collect();
+        let mut builder = Self {
+            part,
+            forms: HashMap::new(),
+            outputs,
+            payload,
+            named: Vec::new(),
+            by_key: HashMap::new(),
+            handle: 0,
+        };
+        for (id, &input) in (0..).zip(&part.graph.inputs) {
+            let dims = builder.dims(input)?;
+            let value = builder.value(dims, Role::Input(id));
+            builder.forms.entry(input).or_default().plain = Some(value);
+            builder.payload.inputs.push(value);
+        }
+        Ok(builder)
+    }
+
+    /// The payload and what it names.
+    pub(super) fn finish(mut self) -> Result<(Payload, Vec<NamedBytes>), Reason> {
+        for output in self.part.graph.outputs.iter().filter_map(Argument::var) {
+            let value = self.plain(output)?;
+            self.payload.outputs.push(value);
+        }
+        Ok((self.payload, self.named))
+    }
+
+    /// The greatest sizes of a tensor.
+    pub(super) fn dims(&self, var: VarId) -> Result<Vec<usize>, Reason> {
+        let name = &self.part.var(var).name;
+        let spec = self.part.spec(var).ok_or_else(|| format!("%{name} is no tensor"))?;
+        let max = spec.sizes.iter().map(|size| usize::try_from(size.bounds(&self.part.ranges).max));
+        max.collect::<Result<_, _>>().map_err(|_| format!("%{name} has a size without a bound"))
+    }
+
+    fn value(&mut self, dims: Vec<usize>, role: Role) -> usize {
+        let index = self.payload.values.len();
+        self.payload.values.push(Value {
+            id: index as u32,
+            datatype: Datatype::Fp32,
+            dims,
+            role,
+            quantization: Quantization::None,
+            quantized_by_row: false,
+        });
+        index
+    }
+
+    /// A value between two nodes.
+    pub(super) fn temporary(&mut self, dims: Vec<usize>) -> usize {
+        self.value(dims, Role::Internal)
+    }
+
+    /// A constant value of these bytes.
+    fn constant(&mut self, bytes: Vec<u8>, dims: Vec<usize>) -> usize {
+        let key = Sha256::digest(&bytes).iter().fold(String::new(), |mut key, byte| {
+            // Writing to a string does not fail.
+            let _ = write!(key, "{byte:02x}");
+            key
+        });
+        let size = bytes.len() as u64;
+        let index = *self.by_key.entry(key.clone()).or_insert_with(|| {
+            self.payload.constants.push(Constant::Named { key: key.clone(), size });
+            self.named.push(NamedBytes { key, bytes: Arc::new(bytes), alignment: ALIGNMENT });
+            self.payload.constants.len() - 1
+        });
+        self.value(dims, Role::Constant(index))
+    }
+
+    /// A constant value of these numbers.
+    pub(super) fn numbers(&mut self, numbers: &[f32], dims: Vec<usize>) -> usize {
+        self.constant(numbers.iter().flat_map(|x| x.to_le_bytes()).collect(), dims)
+    }
+
+    /// A value of the part in the order of its dimensions.
+    pub(super) fn plain(&mut self, var: VarId) -> Result<usize, Reason> {
+        let forms = self.forms.get(&var).copied().unwrap_or_default();
+        if let Some(value) = forms.plain {
+            return Ok(value);
+        }
+        if let Some(image) = forms.image {
+            let value = self.define(var)?;
+            self.node(Op::Transpose { perm: FROM_IMAGE.to_vec() }, vec![image], vec![value]);
+            return Ok(value);
+        }
+        let dims = self.dims(var)?;
+        let value = self.constant(self.bytes_of(var)?, dims);
+        self.forms.entry(var).or_default().plain = Some(value);
+        Ok(value)
+    }
+
+    /// A value of the part of four dimensions as an image.
+    pub(super) fn image(&mut self, var: VarId) -> Result<usize, Reason> {
+        let forms = self.forms.get(&var).copied().unwrap_or_default();
+        if let Some(value) = forms.image {
+            return Ok(value);
+        }
+        let value = match forms.plain {
+            None if is_constant(self.part, var) => {
+                let dims = self.dims(var)?;
+                let numbers = permuted(&floats(self.part, var), &dims, &TO_IMAGE);
+                self.numbers(&numbers, TO_IMAGE.map(|d| dims[d]).to_vec())
+            }
+            _ => {
+                let (plain, value) = (self.plain(var)?, self.define_image(var)?);
+                self.node(Op::Transpose { perm: TO_IMAGE.to_vec() }, vec![plain], vec![value]);
+                value
+            }
+        };
+        self.forms.entry(var).or_default().image = Some(value);
+        Ok(value)
+    }
+
+    /// Whether a value is there as an image, and not in the order of its dimensions.
+    pub(super) fn is_image(&self, var: VarId) -> bool {
+        self.forms.get(&var).is_some_and(|forms| forms.image.is_some() && forms.plain.is_none())
+    }
+
+    /// The value that a node is to write, in the order of its dimensions.
+    pub(super) fn define(&mut self, var: VarId) -> Result<usize, Reason> {
+        let role = self.outputs.get(&var).map_or(Role::Internal, |&id| Role::Output(id));
+        let dims = self.dims(var)?;
+        let value = self.value(dims, role);
+        self.forms.entry(var).or_default().plain = Some(value);
+        Ok(value)
+    }
+
+    /// The value that a node is to write, as an image.
+    pub(super) fn define_image(&mut self, var: VarId) -> Result<usize, Reason> {
+        let dims = self.dims(var)?;
+        let value = self.value(TO_IMAGE.map(|d| dims[d]).to_vec(), Role::Internal);
+        self.forms.entry(var).or_default().image = Some(value);
+        Ok(value)
+    }
+
+    pub(super) fn dims_of_value(&self, value: usize) -> &[usize] {
+        &self.payload.values[value].dims
+    }
+
+    fn bytes_of(&self, var: VarId) -> Result<Vec<u8>, Reason> {
+        let data = self.part.constants.get(&var);
+        let data = data.ok_or_else(|| format!("%{} is not defined", self.part.var(var).name))?;
+        Ok(data.data().to_vec())
+    }
+
+    pub(super) fn node(&mut self, op: Op, inputs: Vec<usize>, outputs: Vec<usize>) {
+        self.bounded_node(op, inputs, outputs, None);
+    }
+
+    pub(super) fn bounded_node(
+        &mut self,
+        op: Op,
+        inputs: Vec<usize>,
+        outputs: Vec<usize>,
+        bounds: Option<(f32, f32)>,
+    ) {
+        let node = Node::new(op, inputs, outputs);
+        let bounds = bounds.unwrap_or(node.bounds);
+        self.payload.nodes.push(Node { bounds, debug_handle: self.handle, ..node });
+    }
+}
+
+/// The elements of a tensor of these sizes with its dimensions in another order: `perm` says for each of the result
+/// which it was.
+pub(super) fn permuted(from: &[f32], dims: &[usize], perm: &[usize]) -> Vec<f32> {
+    let mut strides = vec![1; dims.len()];
+    for d in (1..dims.len()).rev() {
+        strides[d - 1] = strides[d] * dims[d];
+    }
+    let (sizes, steps): (Vec<usize>, Vec<usize>) = perm.iter().map(|&d| (dims[d], strides[d])).unzip();
+    let mut to = Vec::with_capacity(from.len());
+    let mut index = vec![0; sizes.len()];
+    let mut at = 0;
+    for _ in 0..from.len() {
+        to.push(from[at]);
+        for d in (0..sizes.len()).rev() {
+            index[d] += 1;
+            at += steps[d];
+            if index[d] < sizes[d] {
+                break;
+            }
+            at -= steps[d] * sizes[d];
+            index[d] = 0;
+        }
+    }
+    to
+}

@@ -1,0 +1,136 @@
+//! The arguments of a node, read by name.
+
+use ir::exported::{Argument, ExportedNode, ExportedProgram, TensorSpec, VarId};
+use tensor::ScalarType;
+
+/// Why the backend does not take a node.
+pub(super) type Reason = String;
+
+/// A node of a program.
+#[derive(Clone, Copy)]
+pub(super) struct Call<'p> {
+    pub(super) program: &'p ExportedProgram,
+    pub(super) node: &'p ExportedNode,
+}
+
+impl<'p> Call<'p> {
+    fn given(&self, name: &str) -> Option<&'p Argument> {
+        self.node.arg(name).filter(|arg| !matches!(arg, Argument::None | Argument::Ignored))
+    }
+
+    /// A tensor that must be there.
+    pub(super) fn tensor(&self, name: &str) -> Result<VarId, Reason> {
+        let var = self.given(name).and_then(Argument::var).ok_or_else(|| format!("`{name}` is no tensor"))?;
+        self.real(var).map(|_| var)
+    }
+
+    /// A tensor that may be left out.
+    pub(super) fn optional(&self, name: &str) -> Result<Option<VarId>, Reason> {
+        self.given(name).map(|_| self.tensor(name)).transpose()
+    }
+
+    /// A tensor whose bytes the program brings.
+    pub(super) fn constant(&self, name: &str) -> Result<VarId, Reason> {
+        let var = self.tensor(name)?;
+        if is_constant(self.program, var) { Ok(var) } else { Err(format!("`{name}` is no constant")) }
+    }
+
+    /// A number of integers; one stands for all. `default` is what the schema has.
+    pub(super) fn ints<const N: usize>(&self, name: &str, default: [i64; N]) -> Result<[i64; N], Reason> {
+        let list = match self.given(name) {
+            None => return Ok(default),
+            Some(Argument::Int(v)) => vec![*v],
+            Some(arg) => arg.known_ints().ok_or_else(|| format!("`{name}` is computed"))?,
+        };
+        match list[..] {
+            [] => Ok(default),
+            [one] => Ok([one; N]),
+            _ => list
+                .try_into()
+                .map_err(|list: Vec<i64>| format!("`{name}` has {} numbers, not {N}", list.len())),
+        }
+    }
+
+    /// As [`Self::ints`], none negative and none too large for a payload.
+    pub(super) fn counts<const N: usize>(&self, name: &str, default: [i64; N]) -> Result<[usize; N], Reason> {
+        let ints = self.ints(name, default)?;
+        match ints.iter().find(|v| !(0..=1 << 20).contains(*v)) {
+            Some(v) => Err(format!("`{name}` is {v}")),
+            None => Ok(ints.map(|v| v as usize)),
+        }
+    }
+
+    pub(super) fn int(&self, name: &str, default: i64) -> Result<i64, Reason> {
+        self.ints(name, [default]).map(|[v]| v)
+    }
+
+    /// A number; `None` if it is left out.
+    pub(super) fn number(&self, name: &str) -> Result<Option<f64>, Reason> {
+        match self.given(name) {
+            None => Ok(None),
+            Some(Argument::Int(v)) => Ok(Some(*v as f64)),
+            Some(Argument::Float(v)) => Ok(Some(*v)),
+            Some(_) => Err(format!("`{name}` is no known number")),
+        }
+    }
+
+    pub(super) fn flag(&self, name: &str, default: bool) -> Result<bool, Reason> {
+        match self.given(name) {
+            None => Ok(default),
+            Some(Argument::Bool(v)) => Ok(*v),
+            Some(_) => Err(format!("`{name}` is no known truth value")),
+        }
+    }
+
+    /// Refuses another value of an argument than the one that the backend computes with.
+    pub(super) fn expect(&self, name: &str, value: f64) -> Result<(), Reason> {
+        match self.number(name)? {
+            Some(found) if found != value => Err(format!("`{name}` is {found}, not {value}")),
+            _ => Ok(()),
+        }
+    }
+
+    /// The result.
+    pub(super) fn output(&self) -> Result<VarId, Reason> {
+        let var = *self.node.outputs.first().ok_or("it has no result")?;
+        self.real(var).map(|_| var)
+    }
+
+    /// The spec of a tensor that payloads can hold.
+    pub(super) fn real(&self, var: VarId) -> Result<&'p TensorSpec, Reason> {
+        real(self.program, var)
+    }
+
+    /// A dimension that may be counted from the last.
+    pub(super) fn dim(&self, dim: i64, rank: usize) -> Result<usize, Reason> {
+        let at = if dim < 0 { dim + rank as i64 } else { dim };
+        let at = usize::try_from(at).ok().filter(|at| *at < rank);
+        at.ok_or_else(|| format!("{dim} is no dimension of {rank}"))
+    }
+}
+
+/// Whether a value's bytes are those that the program brings, always.
+pub(super) fn is_constant(program: &ExportedProgram, var: VarId) -> bool {
+    program.constants.contains_key(&var) && !program.is_mutated(var)
+}
+
+/// The spec of a float32 tensor, row-major, of at most six dimensions that are bounded and not empty.
+fn real(program: &ExportedProgram, var: VarId) -> Result<&TensorSpec, Reason> {
+    let name = &program.var(var).name;
+    let spec = program.spec(var).ok_or_else(|| format!("%{name} is no tensor"))?;
+    if spec.dtype != ScalarType::Float {
+        return Err(format!("%{name} is of {}", spec.dtype));
+    }
+    if !spec.dim_order.is_contiguous() {
+        return Err(format!("%{name} is in dim order {}", spec.dim_order));
+    }
+    if spec.rank() > crate::payload::MAX_RANK {
+        return Err(format!("%{name} has {} dimensions", spec.rank()));
+    }
+    let bounds = spec.sizes.iter().map(|size| size.bounds(&program.ranges).max);
+    match bounds.into_iter().find(|max| !(1..=i64::from(i32::MAX)).contains(max)) {
+        Some(0) => Err(format!("%{name} is empty")),
+        Some(_) => Err(format!("%{name} has a size without a bound")),
+        None => Ok(spec),
+    }
+}

@@ -1,0 +1,220 @@
+//! Nodes of a part as nodes of its payload.
+
+use super::build::{Builder, TO_IMAGE, permuted};
+use super::call::{Reason, is_constant};
+use super::taken::{Operand, Taken, TakenConv, floats};
+use crate::payload::{Binary, Op, Unary};
+use ir::exported::VarId;
+
+/// Where a node's result goes, and what has been drawn into the node that computes it.
+pub(super) struct Target {
+    /// The value that it writes.
+    pub(super) var: VarId,
+    /// The batch normalization behind a convolution: a factor and a summand for each channel.
+    pub(super) norm: Option<(Vec<f32>, Vec<f32>)>,
+    /// Bounds of the result.
+    pub(super) bounds: Option<(f32, f32)>,
+}
+
+impl Builder<'_> {
+    /// Adds what computes a node.
+    pub(super) fn add(&mut self, taken: Taken, target: Target) -> Result<(), Reason> {
+        let to = target.var;
+        match taken {
+            Taken::Unary(f, x) => self.elementwise(Op::Unary(f), x, to, None),
+            Taken::Bounded { x, low, high } => {
+                self.elementwise(Op::Unary(Unary::Clamp), x, to, Some((low, high)))
+            }
+            Taken::Binary(f, a, b) => self.binary(f, a, b, &target),
+            Taken::Norm { x, scale, shift } => self.norm(x, &scale, &shift, to),
+            Taken::Softmax(x) => self.plain_node(Op::Softmax, &[x], to),
+            Taken::BatchProduct(a, b) => self.plain_node(Op::BatchMatMul { transposed: false }, &[a, b], to),
+            Taken::Product { x, weight, bias, transposed } => {
+                let mut inputs = vec![self.plain(x)?, self.plain(weight)?];
+                inputs.extend(bias.map(|bias| self.plain(bias)).transpose()?);
+                let output = self.define(to)?;
+                self.bounded_node(Op::FullyConnected { transposed }, inputs, vec![output], target.bounds);
+                Ok(())
+            }
+            Taken::Conv(conv) => self.convolution(&conv, &target),
+            Taken::MaxPool(x, pool) => self.image_node(Op::MaxPool(pool), x, &target),
+            Taken::AvgPool(x, pool) => self.image_node(Op::AvgPool(pool), x, &target),
+            Taken::SpatialMean(x) => self.image_node(Op::GlobalAvgPool { keep_dims: true }, x, &target),
+            Taken::Resize { x, align_corners } => {
+                let dims = self.dims(to)?;
+                let op = Op::ResizeBilinear { height: dims[2], width: dims[3], align_corners, legacy: false };
+                self.image_node(op, x, &target)
+            }
+            Taken::Transpose { x, perm } => self.plain_node(Op::Transpose { perm }, &[x], to),
+            Taken::Reshape(x) => {
+                let sizes = self.new_sizes(to);
+                self.plain_node(Op::Reshape { sizes }, &[x], to)
+            }
+            Taken::Concat { tensors, axis } => self.concat(&tensors, axis, to),
+            Taken::Slice { x, axis, start } => self.slice(x, axis, start, to),
+            Taken::Pad { x, pre, post, value } => {
+                if self.is_image(x) {
+                    let (pre, post) = (TO_IMAGE.map(|d| pre[d]).to_vec(), TO_IMAGE.map(|d| post[d]).to_vec());
+                    return self.image_node(Op::Pad { pre, post, value }, x, &target);
+                }
+                self.plain_node(Op::Pad { pre, post, value }, &[x], to)
+            }
+        }
+    }
+
+    fn plain_node(&mut self, op: Op, inputs: &[VarId], to: VarId) -> Result<(), Reason> {
+        let inputs = inputs.iter().map(|&x| self.plain(x)).collect::<Result<_, _>>()?;
+        let output = self.define(to)?;
+        self.node(op, inputs, vec![output]);
+        Ok(())
+    }
+
+    fn image_node(&mut self, op: Op, x: VarId, target: &Target) -> Result<(), Reason> {
+        let input = self.image(x)?;
+        let output = self.define_image(target.var)?;
+        self.bounded_node(op, vec![input], vec![output], target.bounds);
+        Ok(())
+    }
+
+    fn elementwise(&mut self, op: Op, x: VarId, to: VarId, bounds: Option<(f32, f32)>) -> Result<(), Reason> {
+        let (input, output) = match self.is_image(x) {
+            true => (self.image(x)?, self.define_image(to)?),
+            false => (self.plain(x)?, self.define(to)?),
+        };
+        self.bounded_node(op, vec![input], vec![output], bounds);
+        Ok(())
+    }
+
+    /// As an image if an operand is one, and the others are of four dimensions or constant.
+    fn binary(&mut self, f: Binary, a: Operand, b: Operand, target: &Target) -> Result<(), Reason> {
+        let of = |operand| if let Operand::Var(var) = operand { Some(var) } else { None };
+        let vars: Vec<VarId> = [a, b].into_iter().filter_map(of).collect();
+        let rank = |var: VarId| self.part.spec(var).map_or(0, |spec| spec.rank());
+        let can = |&var: &VarId| rank(var) == 4 || is_constant(self.part, var) && rank(var) <= 4;
+        let as_image = vars.iter().any(|&var| self.is_image(var)) && vars.iter().all(can);
+        let mut inputs = Vec::with_capacity(2);
+        for operand in [a, b] {
+            inputs.push(match operand {
+                Operand::Number(number) => self.numbers(&[number], vec![1]),
+                Operand::Var(var) if !as_image => self.plain(var)?,
+                Operand::Var(var) if rank(var) == 4 => self.image(var)?,
+                Operand::Var(var) => {
+                    let mut dims = vec![1; 4 - rank(var)];
+                    dims.extend(self.dims(var)?);
+                    let numbers = permuted(&floats(self.part, var), &dims, &TO_IMAGE);
+                    self.numbers(&numbers, TO_IMAGE.map(|d| dims[d]).to_vec())
+                }
+            });
+        }
+        let output = if as_image { self.define_image(target.var)? } else { self.define(target.var)? };
+        self.bounded_node(Op::Binary(f), inputs, vec![output], target.bounds);
+        Ok(())
+    }
+
+    fn norm(&mut self, x: VarId, scale: &[f32], shift: &[f32], to: VarId) -> Result<(), Reason> {
+        let input = self.image(x)?;
+        let (scale, shift) = (self.numbers(scale, vec![scale.len()]), self.numbers(shift, vec![shift.len()]));
+        let dims = self.dims_of_value(input).to_vec();
+        let scaled = self.temporary(dims);
+        self.node(Op::Binary(Binary::Multiply), vec![input, scale], vec![scaled]);
+        let output = self.define_image(to)?;
+        self.node(Op::Binary(Binary::Add), vec![scaled, shift], vec![output]);
+        Ok(())
+    }
+
+    fn convolution(&mut self, conv: &TakenConv, target: &Target) -> Result<(), Reason> {
+        let attributes = conv.attributes;
+        let outputs = attributes.outputs();
+        let [kh, kw] = attributes.kernel;
+        let weights = floats(self.part, conv.weight);
+        let (groups, ins, outs) = (attributes.groups, attributes.group_inputs, attributes.group_outputs);
+        // [out, kh, kw, in / groups]
+        let mut weights = match conv.is_transposed {
+            true => permuted(&weights, &[groups, ins, outs, kh, kw], &[0, 2, 3, 4, 1]),
+            false => permuted(&weights, &[outputs, ins, kh, kw], &TO_IMAGE),
+        };
+        let mut bias = match conv.bias {
+            Some(bias) => floats(self.part, bias),
+            None => vec![0.0; outputs],
+        };
+        if let Some((scale, shift)) = &target.norm {
+            let of_output = weights.len() / outputs;
+            for (output, weights) in weights.chunks_mut(of_output).enumerate() {
+                weights.iter_mut().for_each(|w| *w *= scale[output]);
+                bias[output] = bias[output] * scale[output] + shift[output];
+            }
+        }
+        let (op, dims) = if conv.is_depthwise() {
+            weights = permuted(&weights, &[outputs, kh, kw], &[1, 2, 0]);
+            (Op::DepthwiseConv(attributes), vec![1, kh, kw, outputs])
+        } else if conv.is_transposed {
+            (Op::ConvTranspose(attributes), vec![outputs, kh, kw, ins])
+        } else {
+            (Op::Conv(attributes), vec![outputs, kh, kw, ins])
+        };
+        let mut inputs = vec![self.image(conv.x)?, self.numbers(&weights, dims)];
+        if conv.bias.is_some() || target.norm.is_some() {
+            inputs.push(self.numbers(&bias, vec![outputs]));
+        }
+        let output = self.define_image(target.var)?;
+        self.bounded_node(op, inputs, vec![output], target.bounds);
+        Ok(())
+    }
+
+    /// The sizes that a reshape asks for: 0 for the one that is computed.
+    fn new_sizes(&self, to: VarId) -> Vec<usize> {
+        let sizes = self.part.spec(to).map_or(&[][..], |spec| &spec.sizes);
+        sizes.iter().map(|size| size.known().and_then(|n| usize::try_from(n).ok()).unwrap_or(0)).collect()
+    }
+
+    /// Five at once, which is as many as a node takes.
+    fn concat(&mut self, tensors: &[VarId], axis: usize, to: VarId) -> Result<(), Reason> {
+        let as_image = tensors.iter().all(|&x| self.is_image(x));
+        let axis = if as_image { TO_IMAGE.iter().position(|&d| d == axis).unwrap_or(axis) } else { axis };
+        let mut inputs = Vec::with_capacity(tensors.len());
+        for &x in tensors {
+            inputs.push(if as_image { self.image(x)? } else { self.plain(x)? });
+        }
+        while inputs.len() > 5 {
+            let first: Vec<usize> = inputs.drain(..5).collect();
+            let mut dims = self.dims_of_value(first[0]).to_vec();
+            dims[axis] = first.iter().map(|&v| self.dims_of_value(v)[axis]).sum();
+            let joined = self.temporary(dims);
+            self.node(Op::Concat { axis }, first, vec![joined]);
+            inputs.insert(0, joined);
+        }
+        let output = if as_image { self.define_image(to)? } else { self.define(to)? };
+        self.node(Op::Concat { axis }, inputs, vec![output]);
+        Ok(())
+    }
+
+    /// A part; if the result has fewer dimensions, the one that was cut is dropped.
+    fn slice(&mut self, x: VarId, axis: usize, start: usize, to: VarId) -> Result<(), Reason> {
+        let spec = |var| self.part.spec(var).map_or(&[][..], |spec| &spec.sizes);
+        let (from, result) = (spec(x), spec(to));
+        let dropped = result.len() < from.len();
+        // The rest of a dimension, from 0 on, is all of it.
+        let mut sizes: Vec<usize> =
+            from.iter().map(|size| size.known().and_then(|n| usize::try_from(n).ok()).unwrap_or(0)).collect();
+        sizes[axis] = if dropped { 1 } else { self.new_sizes(to)[axis] };
+        let mut offsets = vec![0; sizes.len()];
+        offsets[axis] = start;
+        if !dropped && self.is_image(x) {
+            let (offsets, sizes) =
+                (TO_IMAGE.map(|d| offsets[d]).to_vec(), TO_IMAGE.map(|d| sizes[d]).to_vec());
+            let target = Target { var: to, norm: None, bounds: None };
+            return self.image_node(Op::Slice { offsets, sizes }, x, &target);
+        }
+        if !dropped {
+            return self.plain_node(Op::Slice { offsets, sizes }, &[x], to);
+        }
+        let mut dims = self.dims(x)?;
+        dims[axis] = 1;
+        let (input, cut) = (self.plain(x)?, self.temporary(dims));
+        self.node(Op::Slice { offsets, sizes }, vec![input], vec![cut]);
+        let sizes = self.new_sizes(to);
+        let output = self.define(to)?;
+        self.node(Op::Reshape { sizes }, vec![cut], vec![output]);
+        Ok(())
+    }
+}

@@ -1,0 +1,445 @@
+//! What the backend takes: nodes of float32 tensors, read into what their payload's nodes need.
+
+use super::call::{Call, Reason};
+use crate::payload::{Binary, Conv, Pool, Unary};
+use ir::exported::{Argument, ExportedNode, ExportedProgram, VarId};
+
+/// A node that the backend takes.
+pub(super) enum Taken {
+    Unary(Unary, VarId),
+    /// The same numbers within bounds.
+    Bounded {
+        x: VarId,
+        low: f32,
+        high: f32,
+    },
+    Binary(Binary, Operand, Operand),
+    Softmax(VarId),
+    /// A product with constant weights.
+    Product {
+        x: VarId,
+        weight: VarId,
+        bias: Option<VarId>,
+        transposed: bool,
+    },
+    /// Products of matrices.
+    BatchProduct(VarId, VarId),
+    Conv(TakenConv),
+    /// What is left of batch normalization: a factor and a summand for each channel.
+    Norm {
+        x: VarId,
+        scale: Vec<f32>,
+        shift: Vec<f32>,
+    },
+    MaxPool(VarId, Pool),
+    AvgPool(VarId, Pool),
+    SpatialMean(VarId),
+    Resize {
+        x: VarId,
+        align_corners: bool,
+    },
+    Transpose {
+        x: VarId,
+        perm: Vec<usize>,
+    },
+    Reshape(VarId),
+    Concat {
+        tensors: Vec<VarId>,
+        axis: usize,
+    },
+    /// A part; with fewer dimensions if one of size 1 is dropped.
+    Slice {
+        x: VarId,
+        axis: usize,
+        start: usize,
+    },
+    Pad {
+        x: VarId,
+        pre: Vec<usize>,
+        post: Vec<usize>,
+        value: f32,
+    },
+}
+
+/// A convolution over two dimensions.
+pub(super) struct TakenConv {
+    pub(super) x: VarId,
+    pub(super) weight: VarId,
+    pub(super) bias: Option<VarId>,
+    pub(super) attributes: Conv,
+    pub(super) is_transposed: bool,
+}
+
+impl TakenConv {
+    /// Whether each channel of the image is convolved by itself.
+    pub(super) fn is_depthwise(&self) -> bool {
+        !self.is_transposed && self.attributes.group_inputs == 1 && self.attributes.groups > 1
+    }
+}
+
+/// An operand of an elementwise node.
+#[derive(Clone, Copy)]
+pub(super) enum Operand {
+    Var(VarId),
+    Number(f32),
+}
+
+/// Reads a node. `is_used` says whether anything uses a value.
+///
+/// # Errors
+/// Why the backend does not take it.
+pub(super) fn taken(
+    program: &ExportedProgram,
+    node: &ExportedNode,
+    is_used: &dyn Fn(VarId) -> bool,
+) -> Result<Taken, Reason> {
+    let call = Call { program, node };
+    let name = node.target.strip_prefix("aten.").ok_or("it is no operator of ATen")?;
+    let unary = |f| call.tensor("self").map(|x| Taken::Unary(f, x));
+    let taken = match name {
+        "abs.default" => unary(Unary::Abs),
+        "ceil.default" => unary(Unary::Ceiling),
+        "cos.default" => unary(Unary::Cos),
+        "exp.default" => unary(Unary::Exp),
+        "floor.default" => unary(Unary::Floor),
+        "hardswish.default" => unary(Unary::Hardswish),
+        "log.default" => unary(Unary::Log),
+        "neg.default" => unary(Unary::Negate),
+        "rsqrt.default" => unary(Unary::ReciprocalSquareRoot),
+        "sigmoid.default" => unary(Unary::Sigmoid),
+        "sin.default" => unary(Unary::Sin),
+        "sqrt.default" => unary(Unary::SquareRoot),
+        "tanh.default" => unary(Unary::Tanh),
+        "elu.default" => {
+            call.expect("scale", 1.0)?;
+            call.expect("input_scale", 1.0)?;
+            unary(Unary::Elu { alpha: call.number("alpha")?.unwrap_or(1.0) as f32 })
+        }
+        "leaky_relu.default" => {
+            unary(Unary::LeakyRelu { slope: call.number("negative_slope")?.unwrap_or(0.01) as f32 })
+        }
+        "gelu.default" => match node.arg("approximate") {
+            Some(Argument::Str(how)) if how != "none" => Err(format!("`approximate` is `{how}`")),
+            _ => unary(Unary::Gelu),
+        },
+        "pow.Tensor_Scalar" => match call.number("exponent")? {
+            Some(2.0) => unary(Unary::Square),
+            _ => Err("the exponent is not 2".to_owned()),
+        },
+        "relu.default" => bounded(&call, Some(0.0), None),
+        "clamp.default" => bounded(&call, call.number("min")?, call.number("max")?),
+        "hardtanh.default" => {
+            let low = call.number("min_val")?.unwrap_or(-1.0);
+            bounded(&call, Some(low), Some(call.number("max_val")?.unwrap_or(1.0)))
+        }
+        "add.Tensor" | "add.Scalar" => summed(&call, Binary::Add),
+        "sub.Tensor" | "sub.Scalar" => summed(&call, Binary::Subtract),
+        "mul.Tensor" | "mul.Scalar" => binary(&call, Binary::Multiply),
+        "div.Tensor" | "div.Scalar" => binary(&call, Binary::Divide),
+        "maximum.default" => binary(&call, Binary::Maximum),
+        "minimum.default" => binary(&call, Binary::Minimum),
+        "_softmax.default" => softmax(&call),
+        "linear.default" => {
+            let (x, weight) = (call.tensor("input")?, call.constant("weight")?);
+            product(&call, x, weight, call.optional("bias")?, false)
+        }
+        "mm.default" => product(&call, call.tensor("self")?, call.constant("mat2")?, None, true),
+        "addmm.default" => {
+            call.expect("alpha", 1.0)?;
+            call.expect("beta", 1.0)?;
+            let (x, weight) = (call.tensor("mat1")?, call.constant("mat2")?);
+            product(&call, x, weight, Some(call.tensor("self")?), true)
+        }
+        "bmm.default" => Ok(Taken::BatchProduct(call.tensor("self")?, call.tensor("mat2")?)),
+        "convolution.default" => convolution(&call),
+        "_native_batch_norm_legit_no_training.default" => norm(&call, is_used),
+        "max_pool2d_with_indices.default" => max_pool(&call, is_used),
+        "avg_pool2d.default" => avg_pool(&call),
+        "mean.dim" => spatial_mean(&call),
+        "upsample_bilinear2d.vec" => resize(&call),
+        "permute.default" => permute(&call),
+        "view.default" => reshape(&call),
+        "cat.default" => concat(&call),
+        "slice.Tensor" => slice(&call),
+        "select.int" => select(&call),
+        "constant_pad_nd.default" => pad(&call),
+        _ => Err("XNNPACK has no such operator".to_owned()),
+    }?;
+    call.output()?;
+    Ok(taken)
+}
+
+fn bounded(call: &Call<'_>, low: Option<f64>, high: Option<f64>) -> Result<Taken, Reason> {
+    let low = low.map_or(f32::NEG_INFINITY, |v| v as f32);
+    let high = high.map_or(f32::INFINITY, |v| v as f32);
+    if low <= high {
+        Ok(Taken::Bounded { x: call.tensor("self")?, low, high })
+    } else {
+        Err("its bounds are empty".into())
+    }
+}
+
+fn summed(call: &Call<'_>, f: Binary) -> Result<Taken, Reason> {
+    call.expect("alpha", 1.0)?;
+    binary(call, f)
+}
+
+fn binary(call: &Call<'_>, f: Binary) -> Result<Taken, Reason> {
+    let operand = |name: &str| match call.number(name) {
+        Ok(Some(number)) => Ok(Operand::Number(number as f32)),
+        _ => call.tensor(name).map(Operand::Var),
+    };
+    let (a, b) = (operand("self")?, operand("other")?);
+    let rank = call.real(call.output()?)?.rank();
+    if rank == 0 { Err("its result has no dimensions".to_owned()) } else { Ok(Taken::Binary(f, a, b)) }
+}
+
+fn softmax(call: &Call<'_>) -> Result<Taken, Reason> {
+    let x = call.tensor("self")?;
+    let rank = call.real(x)?.rank();
+    if call.flag("half_to_float", false)? || rank == 0 || call.dim(call.int("dim", -1)?, rank)? + 1 != rank {
+        return Err("it is not over the last dimension".to_owned());
+    }
+    Ok(Taken::Softmax(x))
+}
+
+fn product(
+    call: &Call<'_>,
+    x: VarId,
+    weight: VarId,
+    bias: Option<VarId>,
+    transposed: bool,
+) -> Result<Taken, Reason> {
+    let weights = call.real(weight)?.known_sizes().unwrap_or_default();
+    let [rows, columns] = weights[..] else { return Err("the weights are no matrix".to_owned()) };
+    if call.real(x)?.rank() == 0 {
+        return Err("the input has no dimensions".to_owned());
+    }
+    bias_of(call, bias, if transposed { columns } else { rows })?;
+    Ok(Taken::Product { x, weight, bias, transposed })
+}
+
+/// Checks that a summand is a constant of one number for each output.
+fn bias_of(call: &Call<'_>, bias: Option<VarId>, outputs: i64) -> Result<(), Reason> {
+    let Some(bias) = bias else { return Ok(()) };
+    let fits = call.real(bias)?.known_sizes().is_some_and(|sizes| sizes == [outputs]);
+    if fits && super::call::is_constant(call.program, bias) {
+        return Ok(());
+    }
+    Err(format!("the bias is no constant of {outputs} numbers"))
+}
+
+fn convolution(call: &Call<'_>) -> Result<Taken, Reason> {
+    let (x, weight) = (call.tensor("input")?, call.constant("weight")?);
+    let sizes = call.real(weight)?.known_sizes().unwrap_or_default();
+    let [first, second, height, width] = sizes[..] else {
+        return Err(format!("it is over {} dimensions, not 2", sizes.len().saturating_sub(2)));
+    };
+    if call.real(x)?.rank() != 4 {
+        return Err("its image has no batch".to_owned());
+    }
+    let count = |n: i64| usize::try_from(n).unwrap_or(usize::MAX);
+    let (stride, padding) = (call.counts("stride", [1; 2])?, call.counts("padding", [0; 2])?);
+    let (dilation, adjustment) = (call.counts("dilation", [1; 2])?, call.counts("output_padding", [0; 2])?);
+    let is_transposed = call.flag("transposed", false)?;
+    let [groups] = call.counts("groups", [1])?;
+    let of_groups = |n: i64| (groups > 0 && count(n) % groups == 0).then(|| count(n) / groups);
+    // Weights are [out, in / groups, kh, kw], of transposed convolutions [in, out / groups, kh, kw].
+    let (grouped, plain) = (of_groups(first).ok_or("its channels are not those of groups")?, count(second));
+    let (group_inputs, group_outputs) = if is_transposed { (grouped, plain) } else { (plain, grouped) };
+    let attributes = Conv {
+        padding: [padding[0], padding[1], padding[0], padding[1]],
+        kernel: [count(height), count(width)],
+        stride,
+        dilation,
+        group_inputs,
+        group_outputs,
+        groups,
+        adjustment,
+    };
+    let bias = call.optional("bias")?;
+    bias_of(call, bias, attributes.outputs() as i64)?;
+    Ok(Taken::Conv(TakenConv { x, weight, bias, attributes, is_transposed }))
+}
+
+fn norm(call: &Call<'_>, is_used: &dyn Fn(VarId) -> bool) -> Result<Taken, Reason> {
+    if call.node.outputs.iter().skip(1).any(|&v| is_used(v)) {
+        return Err("more than its first result is used".to_owned());
+    }
+    let x = call.tensor("input")?;
+    if call.real(x)?.rank() != 4 {
+        return Err("its image is not of 4 dimensions".to_owned());
+    }
+    let numbers = |name: &str| -> Result<Vec<f32>, Reason> { Ok(floats(call.program, call.constant(name)?)) };
+    let (mean, variance) = (numbers("running_mean")?, numbers("running_var")?);
+    let optional = |name: &str, otherwise: f32| match call.optional(name)? {
+        Some(_) => numbers(name),
+        None => Ok(vec![otherwise; mean.len()]),
+    };
+    let (weight, bias) = (optional("weight", 1.0)?, optional("bias", 0.0)?);
+    let eps = call.number("eps")?.ok_or("`eps` is not known")?;
+    if [variance.len(), weight.len(), bias.len()] != [mean.len(); 3] {
+        return Err("its parameters are of different sizes".to_owned());
+    }
+    let scale = |c: usize| f64::from(weight[c]) / (f64::from(variance[c]) + eps).sqrt();
+    let channels = 0..mean.len();
+    let shift =
+        channels.clone().map(|c| (f64::from(bias[c]) - f64::from(mean[c]) * scale(c)) as f32).collect();
+    Ok(Taken::Norm { x, scale: channels.map(|c| scale(c) as f32).collect(), shift })
+}
+
+/// The numbers of a constant.
+pub(super) fn floats(program: &ExportedProgram, var: VarId) -> Vec<f32> {
+    let bytes = program.constants.get(&var).map_or(&[][..], |data| data.data());
+    bytes.as_chunks::<4>().0.iter().map(|b| f32::from_le_bytes(*b)).collect()
+}
+
+fn pool(call: &Call<'_>) -> Result<(VarId, Pool), Reason> {
+    let x = call.tensor("self")?;
+    if call.real(x)?.rank() != 4 {
+        return Err("its image is not of 4 dimensions".to_owned());
+    }
+    if call.flag("ceil_mode", false)? {
+        return Err("`ceil_mode` is set".to_owned());
+    }
+    let window = call.counts("kernel_size", [0; 2])?;
+    let stride = call.counts("stride", window.map(|n| n as i64))?;
+    let [rows, columns] = call.counts("padding", [0; 2])?;
+    if rows >= window[0] || columns >= window[1] {
+        return Err("its padding is not less than a window".to_owned());
+    }
+    Ok((x, Pool { padding: [rows, columns, rows, columns], window, stride, dilation: [1; 2] }))
+}
+
+fn max_pool(call: &Call<'_>, is_used: &dyn Fn(VarId) -> bool) -> Result<Taken, Reason> {
+    if call.node.outputs.iter().skip(1).any(|&v| is_used(v)) {
+        return Err("its indices are used".to_owned());
+    }
+    let (x, pool) = pool(call)?;
+    Ok(Taken::MaxPool(x, Pool { dilation: call.counts("dilation", [1; 2])?, ..pool }))
+}
+
+fn avg_pool(call: &Call<'_>) -> Result<Taken, Reason> {
+    let (x, pool) = pool(call)?;
+    if pool.padding != [0; 4] && call.flag("count_include_pad", true)? {
+        return Err("it counts the padding".to_owned());
+    }
+    if call.number("divisor_override")?.is_some() {
+        return Err("`divisor_override` is given".to_owned());
+    }
+    Ok(Taken::AvgPool(x, pool))
+}
+
+fn spatial_mean(call: &Call<'_>) -> Result<Taken, Reason> {
+    let x = call.tensor("self")?;
+    let rank = call.real(x)?.rank();
+    let dims = call.node.arg("dim").and_then(Argument::known_ints).unwrap_or_default();
+    let mut dims = dims.iter().map(|&d| call.dim(d, rank)).collect::<Result<Vec<_>, _>>()?;
+    dims.sort_unstable();
+    if rank != 4 || dims != [2, 3] || !call.flag("keepdim", false)? {
+        return Err("it is not over height and width, or does not keep them".to_owned());
+    }
+    Ok(Taken::SpatialMean(x))
+}
+
+fn resize(call: &Call<'_>) -> Result<Taken, Reason> {
+    let x = call.tensor("input")?;
+    let sizes = |var| call.real(var).map(|spec| spec.known_sizes().unwrap_or_default());
+    let (from, to) = (sizes(x)?, sizes(call.output()?)?);
+    let ([_, _, h, w], [_, _, new_h, new_w]) = (&from[..], &to[..]) else {
+        return Err("its sizes are not known".to_owned());
+    };
+    if let Some(Argument::Floats(scales)) = call.node.arg("scale_factors") {
+        let exact = |from: i64, to: i64, scale: &f64| from as f64 * scale == to as f64;
+        if !matches!(&scales[..], [a, b] if exact(*h, *new_h, a) && exact(*w, *new_w, b)) {
+            return Err("its factors do not give whole sizes".to_owned());
+        }
+    }
+    Ok(Taken::Resize { x, align_corners: call.flag("align_corners", false)? })
+}
+
+fn permute(call: &Call<'_>) -> Result<Taken, Reason> {
+    let x = call.tensor("self")?;
+    let rank = call.real(x)?.rank();
+    let dims = call.node.arg("dims").and_then(Argument::known_ints).ok_or("`dims` is not known")?;
+    let perm = dims.iter().map(|&d| call.dim(d, rank)).collect::<Result<Vec<_>, _>>()?;
+    if rank == 0 { Err("it has no dimensions".to_owned()) } else { Ok(Taken::Transpose { x, perm }) }
+}
+
+fn reshape(call: &Call<'_>) -> Result<Taken, Reason> {
+    let x = call.tensor("self")?;
+    let to = call.real(call.output()?)?;
+    let computed = to.sizes.iter().filter(|size| size.known().is_none()).count();
+    if computed > 1 {
+        return Err("more than one of its sizes is computed".to_owned());
+    }
+    if to.rank() == 0 || call.real(x)?.rank() == 0 {
+        return Err("a tensor without dimensions".to_owned());
+    }
+    Ok(Taken::Reshape(x))
+}
+
+fn concat(call: &Call<'_>) -> Result<Taken, Reason> {
+    let Some(Argument::Vars(tensors)) = call.node.arg("tensors") else {
+        return Err("`tensors` is no list of tensors".to_owned());
+    };
+    let rank = call.real(call.output()?)?.rank();
+    for &tensor in tensors {
+        if call.real(tensor)?.rank() != rank {
+            return Err("its tensors are of different ranks".to_owned());
+        }
+    }
+    if tensors.len() < 2 {
+        return Err("it is of one tensor".to_owned());
+    }
+    Ok(Taken::Concat { tensors: tensors.clone(), axis: call.dim(call.int("dim", 0)?, rank)? })
+}
+
+fn slice(call: &Call<'_>) -> Result<Taken, Reason> {
+    call.expect("step", 1.0)?;
+    let x = call.tensor("self")?;
+    let spec = call.real(x)?;
+    let axis = call.dim(call.int("dim", 0)?, spec.rank())?;
+    let size = spec.sizes[axis].known().ok_or("the size that is cut is computed")?;
+    let result = call.real(call.output()?)?.sizes[axis].known().ok_or("its size is computed")?;
+    let start = call.int("start", 0)?;
+    let start = if start < 0 { start + size } else { start }.clamp(0, size);
+    if start + result > size {
+        return Err("it reaches behind the end".to_owned());
+    }
+    Ok(Taken::Slice { x, axis, start: start as usize })
+}
+
+fn select(call: &Call<'_>) -> Result<Taken, Reason> {
+    let x = call.tensor("self")?;
+    let spec = call.real(x)?;
+    let axis = call.dim(call.int("dim", 0)?, spec.rank())?;
+    let size = spec.sizes[axis].known().ok_or("the size that is cut is computed")?;
+    let index = match call.node.arg("index") {
+        Some(Argument::Int(index)) => *index,
+        _ => return Err("`index` is computed".to_owned()),
+    };
+    let at = if index < 0 { index + size } else { index };
+    let computed = spec.sizes.iter().filter(|size| size.known().is_none()).count();
+    if !(0..size).contains(&at) || spec.rank() < 2 || computed > 1 {
+        return Err("it leaves nothing, or more than one of its sizes is computed".to_owned());
+    }
+    Ok(Taken::Slice { x, axis, start: at as usize })
+}
+
+fn pad(call: &Call<'_>) -> Result<Taken, Reason> {
+    let x = call.tensor("self")?;
+    let rank = call.real(x)?.rank();
+    // Pairs of before and behind, the last dimension's first.
+    let pads = call.node.arg("pad").and_then(Argument::known_ints).ok_or("`pad` is not known")?;
+    let (mut pre, mut post) = (vec![0; rank], vec![0; rank]);
+    for (n, pair) in pads.chunks(2).enumerate() {
+        let [before, behind] = pair else { return Err("`pad` has no pairs".to_owned()) };
+        let axis = rank.checked_sub(n + 1).ok_or("`pad` has too many pairs")?;
+        let fits = |n: &i64| usize::try_from(*n).ok().filter(|n| *n <= 1 << 20);
+        pre[axis] = fits(before).ok_or("it cuts")?;
+        post[axis] = fits(behind).ok_or("it cuts")?;
+    }
+    let value = call.number("value")?.unwrap_or(0.0) as f32;
+    Ok(Taken::Pad { x, pre, post, value })
+}
