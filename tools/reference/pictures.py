@@ -1,4 +1,4 @@
-"""Makes testdata/pictures: a picture, and what torchvision makes of it."""
+"""Makes testdata/pictures: pictures, and what torchvision makes of them."""
 
 import os
 
@@ -24,3 +24,8 @@ steps = {
 }
 for name, transforms in steps.items():
     np.save(f"{name}.npy", T.Compose(transforms)(image).numpy())
+
+opacity = (x * y % 256).astype(np.uint8)
+Image.fromarray(np.dstack([picture, opacity])[:13, :17], "RGBA").save("opacity.png", optimize=True)
+transforms = T.Compose([T.Resize((8, 21)), T.ToTensor()])
+np.save("opacity.npy", transforms(Image.open("opacity.png")).numpy())

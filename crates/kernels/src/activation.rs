@@ -104,14 +104,14 @@ float_functions! {
         if x * b > threshold as F { x } else { (x * b).exp().ln_1p() / b }
     };
     log_sigmoid = |x| x.min(0.0) - (-x.abs()).exp().ln_1p();
-    /// `scale * x` above zero, `scale * alpha * (exp(input_scale x) - 1)` below.
-    elu { alpha = 1, scale = 2, input_scale = 3 } = |x| if x <= 0.0 {
+    /// `scale * x` of zeros and above, `scale * alpha * (exp(input_scale x) - 1)` below.
+    elu { alpha = 1, scale = 2, input_scale = 3 } = |x| if x < 0.0 {
         scale as F * alpha as F * (x * input_scale as F).exp_m1()
     } else {
         scale as F * x
     };
     /// `max(x, 0) + min(alpha (exp(x / alpha) - 1), 0)`
-    celu { alpha = 1 } = |x| if x <= 0.0 { alpha as F * (x / alpha as F).exp_m1() } else { x };
+    celu { alpha = 1 } = |x| if x < 0.0 { alpha as F * (x / alpha as F).exp_m1() } else { x };
     leaky_relu { slope = 1 } = |x| if x > 0.0 { x } else { x * slope as F };
 }
 
@@ -364,6 +364,29 @@ mod tests {
         near(&go("aten::hardswish.out", &x, &[]), &[-0.333_333_34, 0.291_666_67, f32::NAN, f32::NAN]);
         near(&go("aten::hardtanh.out", &x, &[int(0), Arg::Double(0.25)]), &[0.0, 0.25, 0.0, f32::NAN]);
         assert!(call("aten::gelu.out", &[a(&x), Arg::Str("x")], out(Float, &[4])).is_err());
+    }
+
+    /// As PyTorch's: of a zero, the side on which it lies shows in its sign.
+    #[test]
+    fn signs_of_zeros() {
+        let x = t(&[2], &[0.0f32, -0.0]);
+        let number = Arg::Double;
+        let cases: &[(&str, &[Arg<'_>], [bool; 2])] = &[
+            ("elu", &[number(2.0), number(3.0), number(-1.5)], [false, true]),
+            ("celu", &[number(-1.5)], [false, true]),
+            ("leaky_relu", &[number(-0.5)], [true, false]),
+            ("hardshrink", &[], [false, false]),
+            ("silu", &[], [false, true]),
+            ("hardswish", &[], [false, true]),
+            ("gelu", &[], [false, true]),
+            ("mish", &[], [false, true]),
+            ("relu", &[], [false, true]),
+        ];
+        for (name, args, negative) in cases {
+            let y = go(&format!("aten::{name}.out"), &x, args);
+            let signs = y.storage::<f32>().unwrap().iter().map(|y| y.is_sign_negative());
+            assert!(signs.eq(*negative), "{name}: {y:?}");
+        }
     }
 
     #[test]

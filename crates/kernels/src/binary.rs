@@ -1,7 +1,7 @@
 //! Arithmetic of two operands.
 
 use crate::support::dtype::float_type;
-use crate::support::map::{Fns, Input, elementwise, map, map_as, map_float, promote, rounded};
+use crate::support::map::{Fns, Input, elementwise, map, map_as, map_float, nearest, promote};
 use crate::support::meaning::{binary, unary};
 use operator::{
     Arg, Args, Binary, DtypeSet, Error, Expression, KernelContext, Meaning, Operator, Outs, Result, Rounding,
@@ -22,16 +22,16 @@ macro_rules! row {
 
 pub(crate) const OPERATORS: &[Operator] = &[
     row!("add.out(Tensor self, Tensor other, *, Scalar alpha=1", ALL, add)
-        .rounding(Rounding::Once)
+        .rounding(Rounding::OnceWithNumbers)
         .means(|args| plain(args, binary(Binary::Add))),
     row!(scalar "add.Scalar_out(Tensor self, Scalar other, Scalar alpha=1, *", ALL, add)
-        .rounding(Rounding::Once)
+        .rounding(Rounding::OnceWithNumbers)
         .means(|args| plain(args, with_number(args, Binary::Add))),
     row!("sub.out(Tensor self, Tensor other, *, Scalar alpha=1", ALL, sub)
-        .rounding(Rounding::Once)
+        .rounding(Rounding::OnceWithNumbers)
         .means(|args| plain(args, binary(Binary::Sub))),
     row!(scalar "sub.Scalar_out(Tensor self, Scalar other, Scalar alpha=1, *", ALL, sub)
-        .rounding(Rounding::Once)
+        .rounding(Rounding::OnceWithNumbers)
         .means(|args| plain(args, with_number(args, Binary::Sub))),
     row!("rsub.Tensor_out(Tensor self, Tensor other, *, Scalar alpha=1", ALL, rsub),
     row!(scalar "rsub.Scalar_out(Tensor self, Scalar other, Scalar alpha=1, *", ALL, rsub),
@@ -116,14 +116,14 @@ fn operands(args: &Args<'_>) -> Result<[Input; 2]> {
     Ok([Input::of(args, 0)?, Input::of(args, 1)?])
 }
 
-/// Argument 2, by which `other` is multiplied; it must not be of a higher category than the result.
+/// Argument 2, by which `other` is multiplied, as a number of the result's type; it must not be of a higher category.
 fn alpha(args: &Args<'_>, dtype: ScalarType) -> Result<Scalar> {
     let alpha = args.scalar(2)?;
     ensure!(
         !alpha.is_floating() || dtype.is_floating() || dtype.is_complex(),
         "alpha: {alpha} is not an integer, but the result is of {dtype}"
     );
-    Ok(alpha)
+    Ok(if alpha.is_floating() { Scalar::Double(nearest(alpha.to_f64(), dtype)) } else { alpha })
 }
 
 /// `self + alpha * other`
@@ -164,9 +164,9 @@ fn sub(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<
     map(ctx, args, outs, inputs, &fns)
 }
 
-/// `other - alpha * self`; a number `other` is one of the tensor's type.
+/// `other - alpha * self`
 fn rsub(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let inputs = rounded(args, operands(args)?)?;
+    let inputs = operands(args)?;
     let dtype = promote(args, &inputs)?;
     ensure!(dtype != ScalarType::Bool, "self: bool tensors cannot be subtracted; use logical_xor");
     let alpha = alpha(args, dtype)?;
@@ -184,14 +184,15 @@ fn rsub(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result
 
 fn mul(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let fns = elementwise!(float | a, b | a * b, int | a, b | a.wrapping_mul(b), complex | a, b | a * b);
-    map(ctx, args, outs, operands(args)?, &fns)
+    map(ctx, args, outs, operands(args)?, &Fns { exact_number: true, ..fns })
 }
 
 /// True division: integers are divided as float32.
 fn div(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let inputs = operands(args)?;
     let dtype = float_type(promote(args, &inputs)?);
-    map_as(ctx, args, outs, inputs, dtype, dtype, &elementwise!(float | a, b | a / b, complex | a, b | a / b))
+    let fns = elementwise!(float | a, b | a / b, complex | a, b | a / b);
+    map_as(ctx, args, outs, inputs, dtype, dtype, &Fns { exact_number: true, ..fns })
 }
 
 /// Division without rounding, toward zero (`trunc`) or down (`floor`); rounded, integers stay integers.
@@ -203,6 +204,7 @@ fn div_mode(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Re
             let inputs = operands(args)?;
             divisible(args, outs, &inputs)?;
             let fns = elementwise!(float | a, b | (a / b).trunc(), int | a, b | quotient(a, b));
+            let fns = Fns { exact_number: true, ..fns };
             let Some(round) = step_rounding(args, &inputs)? else {
                 return map(ctx, args, outs, inputs, &fns);
             };
@@ -295,6 +297,7 @@ fn floor_divide(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -
             if rest(a, b) != 0 && (a < 0) != (b < 0) { q - 1 } else { q }
         }
     );
+    let fns = Fns { exact_number: true, ..fns };
     let Some(round) = step_rounding(args, &inputs)? else { return map(ctx, args, outs, inputs, &fns) };
     let each = |[a, b]: [&[f32]; 2], out: &mut [f32]| {
         out.iter_mut().zip(a).zip(b).for_each(|((o, &a), &b)| *o = floor_div!(a, b, f32, round));
@@ -304,7 +307,7 @@ fn floor_divide(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -
 
 /// The remainder with the sign of the divisor, as Python's `%`.
 fn remainder(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let inputs = rounded(args, operands(args)?)?;
+    let inputs = operands(args)?;
     divisible(args, outs, &inputs)?;
     let fns = elementwise!(
         float | a,
@@ -323,7 +326,7 @@ fn remainder(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> R
 
 /// The remainder with the sign of the dividend, as C's `fmod`.
 fn fmod(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let inputs = rounded(args, operands(args)?)?;
+    let inputs = operands(args)?;
     divisible(args, outs, &inputs)?;
     map(ctx, args, outs, inputs, &elementwise!(float | a, b | a % b, int | a, b | rest(a, b)))
 }
@@ -343,7 +346,7 @@ fn pow(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<
             elementwise!(float | a, _b | a * a, int | a, _b | a.wrapping_mul(a), complex | a, _b | a * a);
         return map(ctx, args, outs, inputs, &fns);
     }
-    // The square root of negative infinity is not a number.
+    // The square root of negative infinity is not a number. PyTorch takes one in every type but float16.
     if let Input::Scalar(Scalar::Double(e @ (0.5 | -0.5))) = inputs[1] {
         let whole = e > 0.0;
         let root = elementwise!(
@@ -508,14 +511,37 @@ mod tests {
     }
 
     #[test]
-    fn numbers_that_are_subtracted_from_are_of_the_type() {
+    fn numbers_that_are_subtracted_are_of_the_type() {
         let x = t(&[1], &[f16::from_f32(0.1)]);
         let go = |name: &str| {
             let args = [a(&x), Arg::Double(0.1), Arg::Int(1)];
             call(name, &args, out(Half, &[1])).unwrap().storage::<f16>().unwrap()[0].to_f32()
         };
         assert_eq!(go("aten::rsub.Scalar_out"), 0.0);
-        assert_eq!(go("aten::sub.Scalar_out"), f16::from_f32(f16::from_f32(0.1).to_f32() - 0.1).to_f32());
+        assert_eq!(go("aten::sub.Scalar_out"), 0.0);
+    }
+
+    /// In half precision numbers, and tensors of other types, are of the type first; but by a single number products
+    /// are multiplied, and quotients divided, as it is.
+    #[test]
+    fn operands_are_of_the_type_in_which_they_meet() {
+        let x = t(&[2], &[1.0f32, 2.0].map(f16::from_f32));
+        let (tenth, many) = (t(&[], &[0.1f32]), t(&[2], &[2049i32, -4099]));
+        let go = |name: &str, other: &Tensor| {
+            let r = call(name, &[a(&x), a(other)], out(Half, &[2])).unwrap();
+            r.storage::<f16>().unwrap().iter().map(|x| x.to_f32()).collect::<Vec<_>>()
+        };
+        let half = |x: f32| f16::from_f32(x).to_f32();
+        let near = half(0.1);
+        assert_eq!(go("aten::add.out", &tenth), [half(1.0 + near), half(2.0 + near)]);
+        assert_eq!(go("aten::pow.Tensor_Tensor_out", &tenth), [1.0, half(2f32.powf(near))]);
+        assert_eq!(go("aten::mul.out", &tenth), [half(0.1), half(0.2)]);
+        assert_eq!(go("aten::div.out", &tenth), [half(1.0 / 0.1), half(2.0 / 0.1)]);
+        assert_eq!(go("aten::mul.out", &many), [2048.0, -8200.0]);
+        assert_eq!(go("aten::maximum.out", &many), [2048.0, 2.0]);
+        let by = [a(&x), Arg::Double(0.3), Arg::Double(0.1)];
+        let r = call("aten::add.Scalar_out", &by, out(Half, &[2])).unwrap();
+        assert_eq!(r.storage::<f16>().unwrap()[0].to_f32(), half(1.0 + near * half(0.3)));
     }
 
     #[test]

@@ -4,7 +4,7 @@ use crate::support::convert::{fill, values};
 use crate::support::dims::broadcast;
 use crate::support::dtype::{Compute, expect_dtype};
 use crate::support::layout::Layout;
-use crate::support::map::{Input, elementwise, map, map_bool, promote, rounded};
+use crate::support::map::{Input, elementwise, map, map_bool, promote};
 use operator::{Args, DtypeSet, Error, KernelContext, Meaning, Operator, Outs, Result, Rounding, ensure};
 use tensor::{ScalarType, TensorView};
 
@@ -88,7 +88,7 @@ macro_rules! comparisons {
     ($($name:ident = |$a:ident, $b:ident| $f:expr $(, complex $c:expr)?;)*) => { $(
         fn $name(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
             let fns = elementwise!(real |$a, $b| F::truth($f) $(, complex |$a, $b| F::truth($c))?);
-            map_bool(ctx, args, outs, rounded(args, operands(args)?)?, &fns)
+            map_bool(ctx, args, outs, operands(args)?, &fns)
         }
     )* };
 }

@@ -6,14 +6,14 @@ use crate::support::convert::{Values, all_values, indices, values, write_rows};
 use crate::support::dims::{to_positive, to_size, wrap_dim};
 use crate::support::dtype::{Compute, compute_type, dispatch, expect_dtype};
 use crate::support::layout::Layout;
-use crate::support::map::{Input, expect_out, promote, rounded};
+use crate::support::map::{Input, expect_out, nearest, promote};
 use crate::support::rows::expect_type;
 use operator::{
     Arg, Args, DtypeSet, Error, KernelContext, Operator, Outs, Result, Results, ScratchBuffer, ensure,
 };
 use smallvec::SmallVec;
 use std::cmp::Ordering;
-use tensor::{ScalarType, Shape, TensorView};
+use tensor::{Scalar, ScalarType, Shape, TensorView};
 
 macro_rules! row {
     ($schema:literal, $f:ident) => {
@@ -93,8 +93,12 @@ fn isin(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result
     let invert = args.bool(3)?;
     let tensor = |index: usize| if let Arg::Tensor(t) = args.get(index) { Some(*t) } else { None };
     let sizes = tensor(0).map_or(Shape::SCALAR, |t| *t.sizes());
-    let [x, y] = rounded(args, [Input::of(args, 0)?, Input::of(args, 1)?])?;
-    let meet = promote(args, &[x, y])?;
+    let inputs = [Input::of(args, 0)?, Input::of(args, 1)?];
+    let meet = promote(args, &inputs)?;
+    let [x, y] = inputs.map(|input| match input {
+        Input::Scalar(Scalar::Double(x)) => Input::Scalar(Scalar::Double(nearest(x, meet))),
+        input => input,
+    });
     expect_dtype(args.name(0), meet, DtypeSet::REAL_BOOL)?;
     let out = outs.tensor(0)?;
     expect_type("out", ScalarType::Bool, out.dtype())?;

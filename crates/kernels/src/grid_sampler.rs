@@ -173,7 +173,11 @@ fn grid_sampler<const N: usize>(ctx: &KernelContext<'_>, args: &Args<'_>, outs: 
                     for c in 0..channels {
                         let x = &x[c * image..][..image];
                         let terms = taps[..count].iter().map(|&(at, w)| x[at] * w);
-                        to[c * plane + p] = terms.fold(C::default(), |sum, term| sum + term);
+                        to[c * plane + p] = match mode {
+                            // The element itself: the sum with zero of a negative zero has another sign.
+                            Mode::Nearest => terms.last().unwrap_or_default(),
+                            _ => terms.fold(C::default(), |sum, term| sum + term),
+                        };
                     }
                 }
             }
@@ -229,6 +233,16 @@ mod tests {
         assert_eq!(sample(&[-9.0, 9.0], 0, 1, false), [3.0]);
         assert_eq!(sample(&[1.6, -1.0], 1, 2, true), [2.0]);
         assert_eq!(sample(&[0.0, 0.0], 2, 1, true), [2.5]);
+    }
+
+    #[test]
+    fn the_nearest_element_keeps_its_sign() {
+        let (x, grid) =
+            (t(&[1, 1, 1, 1, 1], &[-0.0f32]), t(&[1, 1, 1, 2, 3], &[0f32, 0.0, 0.0, 9.0, 0.0, 0.0]));
+        let args = [a(&x), a(&grid), int(1), int(0), Arg::Bool(true)];
+        let r = call("aten::grid_sampler_3d.out", &args, out(Float, &[1, 1, 1, 1, 2])).unwrap();
+        let signs = r.storage::<f32>().unwrap().iter().map(|y| y.is_sign_negative());
+        assert!(signs.eq([true, false]), "{r:?}");
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use crate::diagnostics::{Diagnostic, Severity};
 use crate::dialects::{self, AttributeDef, AttributeKind, OpDef, Problem, Slot};
 use crate::ir::{
-    Attribute, Block, FloatKind, FunctionType, LocationId, Module, Operation, Region, Signedness, Type,
+    Attribute, Block, FloatKind, FunctionType, LocationId, Module, Operation, Region, Signedness, Text, Type,
     ValueId,
 };
 
@@ -88,6 +88,14 @@ impl<'a> Verifier<'a> {
             Some(Attribute::Type(Type::Function(ty))) => Symbol::Function(ty),
             _ => Symbol::Missing,
         }
+    }
+
+    /// What is wrong with a symbol that names no function.
+    pub(crate) fn no_function(&self, name: &Text) -> String {
+        let functions = self.functions.last().into_iter().flat_map(HashMap::keys);
+        let functions = functions.filter_map(|name| std::str::from_utf8(name).ok());
+        let hint = names::did_you_mean(&name.to_string_lossy(), functions);
+        format!("'{name}' does not reference a valid function{hint}")
     }
 
     /// Types of values.

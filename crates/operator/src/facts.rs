@@ -20,7 +20,7 @@ pub enum Rounding {
     ExactWithNumbers,
     /// They are those of f32, rounded once.
     Once,
-    /// They are those of f32, rounded once, if the numbers that the call names are of the type.
+    /// They are those of f32, rounded once, of the numbers that the call names, which are rounded to the type before.
     OnceWithNumbers,
 }
 

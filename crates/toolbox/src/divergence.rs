@@ -5,8 +5,8 @@
 //! value of a fused step is that of the last instruction that it computes; the instructions before that
 //! leave no value of their own, and are reported as fused.
 //!
-//! What the program rounds to half precision and the prepared run keeps in f32 is rounded before it is
-//! compared. Both runs are the method's second, since what has dynamic shapes is lowered in the first; a
+//! What the program rounds to half precision and a prepared run keeps in f32, this one or the recorded one, is
+//! rounded before it is compared. Both runs are the method's second, since what has dynamic shapes is lowered in the first; a
 //! recording is compared with the first run.
 
 use crate::profile::{self, Recording, Value};
@@ -132,13 +132,15 @@ pub fn find(
             report.fused.push(Fused::new(key, place));
             continue;
         };
+        tolerance.rounded_to = coarser(tolerance.rounded_to, value.tensor.dtype());
         let found = rounded(&value.tensor, expected.tensor.dtype())?;
-        let (a, b) = (EValue::Tensor(found.clone()), EValue::Tensor(expected.tensor.clone()));
+        let expected = rounded(&expected.tensor, value.tensor.dtype())?;
+        let (a, b) = (EValue::Tensor(found.clone()), EValue::Tensor(expected.clone()));
         let difference = compare(&a, &b, &tolerance).err();
         if difference.is_some() {
             report.first.get_or_insert(report.values.len());
         }
-        report.values.push(Compared::new(key, place, &found, &expected.tensor, difference));
+        report.values.push(Compared::new(key, place, &found, &expected, difference));
     }
     if report.values.is_empty() {
         return Err(Error::input("the two runs have no value in common: they are not of the same program"));

@@ -329,7 +329,7 @@ fn with_output(
     clamped: bool,
 ) -> Option<Arc<dyn Kind>> {
     let output = |before: Option<Quantization>, activation: Activation| match before {
-        None if !clamped && !matches!(activation, Activation::Unary(_)) => Some(q),
+        None if !clamped && activation.is_simple() => Some(q),
         Some(before) if clamped && before.affine == q.affine => {
             let (low, high) = (before.low.max(bounds.0), before.high.min(bounds.1));
             (low <= high).then_some(Quantization { low, high, ..before })

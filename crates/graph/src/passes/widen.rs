@@ -15,7 +15,7 @@ use crate::steps::pointwise::Pointwise;
 use operator::{Expression, Facts, Results, Rounding, Unary};
 use std::collections::HashSet;
 use std::sync::Arc;
-use tensor::{ScalarType, bf16, f16};
+use tensor::{Scalar, ScalarType, bf16, f16};
 
 /// Bytes of a constant of half precision up to which it is kept in f32. Larger weights stay as they are, and so do
 /// the calls that read them: in f32 they take twice the memory, and the time that it takes to read it.
@@ -64,6 +64,8 @@ enum Widened {
     Exact,
     /// What it gives is to be rounded.
     Rounded,
+    /// So are the numbers that it names, to this type, before.
+    RoundedOfNumbers(ScalarType),
 }
 
 struct Pass {
@@ -86,7 +88,7 @@ impl Pass {
         let kind = match rounding {
             Rounding::Exact => Widened::Exact,
             Rounding::ExactWithNumbers => numbers_are_of(call, dtype).then_some(Widened::Exact)?,
-            Rounding::OnceWithNumbers => numbers_are_of(call, dtype).then_some(Widened::Rounded)?,
+            Rounding::OnceWithNumbers => Widened::RoundedOfNumbers(dtype),
             Rounding::Once => Widened::Rounded,
             Rounding::Unknown => return None,
         };
@@ -94,11 +96,11 @@ impl Pass {
             && call.kernel.dtypes().contains(ScalarType::Float)
             && !names_a_type(call);
         let is_constant = |v: &ValueId| graph.is_constant(*v);
-        // Operands of two types are promoted, and one of f32 says that the result is.
-        let same = |v: &ValueId| !half(v) || meta(*v).dtype() == dtype;
-        let reads = |v: &ValueId| same(v) && meta(*v).dtype() != ScalarType::Float;
-        let writes =
-            |v: &ValueId| same(v) && half(v) || meta(*v).dtype() == ScalarType::Bool || !graph.is_used(*v);
+        // Operands of two types are promoted: those of others are rounded first, and one of f32 says that the result
+        // is. Indices of what is moved are none.
+        let fits = |v: &ValueId| [dtype, ScalarType::Bool].contains(&meta(*v).dtype());
+        let reads = |v: &ValueId| fits(v) || moves && !meta(*v).dtype().is_floating();
+        let writes = |v: &ValueId| fits(v) || !graph.is_used(*v);
         let large =
             |v: &ValueId| self.large.contains(v) || is_constant(v) && half(v) && meta(*v).nbytes() > LARGEST;
         if node.inputs().iter().any(large) {
@@ -123,8 +125,11 @@ impl Pass {
     }
 
     fn widen(&mut self, graph: &mut Graph, node: NodeId, kind: Widened) {
-        if let Some(call) = graph.node(node).call().filter(|call| call.prepared.is_some()) {
-            let call = Call { prepared: None, ..call.clone() };
+        if let Some(call) = graph.node(node).call() {
+            let mut call = Call { prepared: None, ..call.clone() };
+            if let Widened::RoundedOfNumbers(dtype) = kind {
+                round_numbers(&mut call, dtype);
+            }
             graph.set_kind(node, call);
         }
         for slot in 0..graph.node(node).inputs().len() {
@@ -182,19 +187,32 @@ fn names_a_type(call: &Call) -> bool {
     named.into_iter().any(|(declared, arg)| &*declared.name == "dtype" && !matches!(arg, CallArg::None))
 }
 
+/// A number rounded to a type of half precision.
+fn nearest(number: f64, dtype: ScalarType) -> f64 {
+    match dtype {
+        ScalarType::Half => f16::from_f64(number).to_f64(),
+        _ => bf16::from_f64(number).to_f64(),
+    }
+}
+
 /// Whether the numbers that a call names are of a type of half precision, infinities among them.
 fn numbers_are_of(call: &Call, dtype: ScalarType) -> bool {
-    let is_of = |number: f64| {
-        let rounded = match dtype {
-            ScalarType::Half => f16::from_f64(number).to_f64(),
-            _ => bf16::from_f64(number).to_f64(),
-        };
-        rounded == number
-    };
     call.args.iter().all(|arg| match arg {
-        CallArg::Scalar(number) => is_of(number.to_f64()),
+        CallArg::Scalar(number) => nearest(number.to_f64(), dtype) == number.to_f64(),
         _ => true,
     })
+}
+
+/// Makes the numbers that a call names numbers of a type of half precision.
+fn round_numbers(call: &mut Call, dtype: ScalarType) {
+    for arg in &mut call.args {
+        if let CallArg::Scalar(number) = arg {
+            let rounded = nearest(number.to_f64(), dtype);
+            if rounded != number.to_f64() {
+                *number = Scalar::Double(rounded);
+            }
+        }
+    }
 }
 
 /// The function that rounds to a type of half precision, if it is one.

@@ -57,7 +57,8 @@ impl Operation for Convolution {
     }
 
     fn with_activation(&self, activation: Activation) -> Option<Arc<dyn Kind>> {
-        (self.activation == Activation::Identity).then(|| Fused::kind(Self { activation, ..*self }))
+        let activation = self.activation.then(activation)?;
+        Some(Fused::kind(Self { activation, ..*self }))
     }
 
     fn with_residual(&self) -> Option<Arc<dyn Kind>> {

@@ -50,8 +50,8 @@ impl Operation for QuantizedConvolution {
     }
 
     fn with_activation(&self, activation: Activation) -> Option<Arc<dyn Kind>> {
-        let conv = Convolution { activation, ..self.conv };
-        (self.conv.activation == Activation::Identity).then(|| Fused::kind(Self { conv, ..*self }))
+        let activation = self.conv.activation.then(activation)?;
+        Some(Fused::kind(Self { conv: Convolution { activation, ..self.conv }, ..*self }))
     }
 
     fn images(&self) -> Images {

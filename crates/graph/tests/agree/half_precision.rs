@@ -29,6 +29,23 @@ fn chains_in_half_precision_are_those_of_the_calls() {
     }
 }
 
+/// A product that is rounded and bounded is one step: what is rounded is in its range before it is stored.
+#[test]
+fn bounds_go_into_products_that_are_rounded() {
+    for (dtype, tolerance) in [(ScalarType::Half, 1e-3), (ScalarType::BFloat16, 8e-3)] {
+        let mut both = Both::of(dtype, 2);
+        let (x, w) = (both.input(&[5, 8], 1), both.constant(&[7, 8], 2));
+        let y = both.call("aten::linear.out", &[value(x), value(w), Given::None], &[5, 7]).unwrap();
+        let y = both.call("aten::relu.out", &[value(y)], &[5, 7]).unwrap();
+        let w = both.constant(&[9, 7], 3);
+        let z = both.call("aten::linear.out", &[value(y), value(w), Given::None], &[5, 9]).unwrap();
+        let z = both.call("aten::hardtanh.out", &[value(z), number(-0.5), number(0.25)], &[5, 9]).unwrap();
+        assert!(floats(&both.values[&z]).contains(&0.25));
+        // The input and the result are cast.
+        assert_eq!(both.check(&[z], tolerance), 4, "{dtype}");
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 

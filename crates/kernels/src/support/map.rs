@@ -7,7 +7,7 @@
 //! lies so already, the function sees the input's own memory.
 
 use crate::support::dims::broadcast;
-use crate::support::dtype::{C64, Compute, Load, compute_type, float_type, unsupported};
+use crate::support::dtype::{C64, Compute, Load, compute_type, conversion, float_type, unsupported};
 use crate::support::layout::{Layout, Walk};
 use operator::{Arg, Args, DtypeSet, KernelContext, Outs, Result, ScratchBuffer, ensure};
 use pool::Pool;
@@ -30,6 +30,9 @@ pub(crate) struct Fns<'f, const N: usize> {
     pub(crate) f64: Option<BlockFn<'f, f64, N>>,
     pub(crate) i64: Option<BlockFn<'f, i64, N>>,
     pub(crate) complex: Option<BlockFn<'f, C64, N>>,
+    /// Whether a second input of one element is taken as it is where the inputs meet in half precision; others are
+    /// rounded to the type first.
+    pub(crate) exact_number: bool,
 }
 
 impl<const N: usize> Fns<'_, N> {
@@ -82,7 +85,7 @@ macro_rules! elementwise {
         elementwise!(@fns None, None, elementwise!(@block i64, [$($i),+], $n), None)
     };
     (@fns $f32:expr, $f64:expr, $i64:expr, $complex:expr) => {
-        $crate::support::map::Fns { f32: $f32, f64: $f64, i64: $i64, complex: $complex }
+        $crate::support::map::Fns { f32: $f32, f64: $f64, i64: $i64, complex: $complex, exact_number: false }
     };
     (@block $type:ty, [$($x:ident),+], $body:expr) => {
         Some(&|inputs: [&[$type]; _], out: &mut [$type]| {
@@ -129,16 +132,6 @@ impl Input {
             _ => Self::Arg(index),
         })
     }
-}
-
-/// The inputs, their numbers rounded to the type in which they meet, if that is one of half precision: what
-/// comparisons and remainders see. Sums and products take them as they are.
-pub(crate) fn rounded(args: &Args<'_>, inputs: [Input; 2]) -> Result<[Input; 2]> {
-    let dtype = promote(args, &inputs)?;
-    Ok(inputs.map(|input| match input {
-        Input::Scalar(Scalar::Double(x)) => Input::Scalar(Scalar::Double(nearest(x, dtype))),
-        input => input,
-    }))
 }
 
 /// The number of a floating-point type that is nearest to `x`; `x` for other types.
@@ -291,7 +284,8 @@ pub(crate) fn map_sized<const N: usize>(
         }
     }
     out.resize(&sizes)?;
-    let call = Call { pool: ctx.pool(), args, inputs, moved: &moved, dtype: result };
+    let exact_number = fns.exact_number;
+    let call = Call { pool: ctx.pool(), args, inputs, moved: &moved, dtype: result, exact_number };
     let refuse = || unsupported(args.name(0), dtype, fns.dtypes());
     match compute_type(dtype) {
         ScalarType::Float => call.run(out, dtype, fns.f32.ok_or_else(refuse)?),
@@ -315,6 +309,8 @@ struct Call<'c, 'a, 's, const N: usize> {
     inputs: [Input; N],
     moved: &'c [Option<ScratchBuffer<'s, u8>>; N],
     dtype: ScalarType,
+    /// See [`Fns::exact_number`].
+    exact_number: bool,
 }
 
 /// How one input gives its blocks.
@@ -328,6 +324,8 @@ enum Operand<'a, C> {
         direct: Option<&'a [C]>,
         walk: Walk,
         load: Load<C>,
+        /// What makes elements of another type those of the type in which the inputs meet.
+        narrow: Option<fn(C) -> C>,
     },
 }
 
@@ -335,8 +333,10 @@ type Buffer<C> = Option<[C; BLOCK]>;
 
 impl<const N: usize> Call<'_, '_, '_, N> {
     fn operand<C: Compute>(&self, k: usize, dtype: ScalarType, out: &TensorMeta) -> Result<Operand<'_, C>> {
+        let narrow = self.narrowing::<C>(k, dtype)?;
+        let narrowed = |x: C| narrow.map_or(x, |narrow| narrow(x));
         let (index, view) = match self.inputs[k] {
-            Input::Scalar(s) => return Ok(Operand::Constant(round_to(C::of_scalar(s), dtype))),
+            Input::Scalar(s) => return Ok(Operand::Constant(narrowed(C::of_scalar(s)))),
             Input::Arg(index) => (index, None),
             Input::View(index, view) => (index, Some(view)),
         };
@@ -353,10 +353,24 @@ impl<const N: usize> Call<'_, '_, '_, N> {
         if let (Some(at), false) = (walk.constant(), bytes.is_empty()) {
             let mut value = [C::default()];
             load(bytes, at, 0, &mut value);
-            return Ok(Operand::Constant(value[0]));
+            return Ok(Operand::Constant(narrowed(value[0])));
         }
-        let direct = if meta.dtype() == C::DTYPE { bytemuck::try_cast_slice(bytes).ok() } else { None };
-        Ok(Operand::Strided { bytes, direct, walk, load })
+        let as_it_is = meta.dtype() == C::DTYPE && narrow.is_none();
+        let direct = if as_it_is { bytemuck::try_cast_slice(bytes).ok() } else { None };
+        Ok(Operand::Strided { bytes, direct, walk, load, narrow })
+    }
+
+    /// What makes elements of an input those of the type in which the inputs meet, where it is not what they are.
+    fn narrowing<C: Compute>(&self, k: usize, dtype: ScalarType) -> Result<Option<fn(C) -> C>> {
+        let (own, single) = match self.inputs[k] {
+            Input::Scalar(_) => (None, true),
+            Input::Arg(i) | Input::View(i, _) => {
+                (Some(self.args.meta(i)?.dtype()), self.args.meta(i)?.numel() == 1)
+            }
+        };
+        let half = matches!(dtype, ScalarType::Half | ScalarType::BFloat16);
+        let exact = half && self.exact_number && k == 1 && single;
+        Ok(if own == Some(dtype) || exact { None } else { narrowing::<C>(dtype) })
     }
 
     fn run<C: Compute>(
@@ -372,7 +386,7 @@ impl<const N: usize> Call<'_, '_, '_, N> {
         let to = out.dtype();
         let store = C::storer(to)?;
         let direct = to == C::DTYPE;
-        let wrap = if to == self.dtype { None } else { wrapping::<C>(self.dtype) };
+        let narrow = if to == self.dtype { None } else { narrowing::<C>(self.dtype) };
         let size = to.size();
         let bytes = out.bytes_mut();
         aligned(bytes, to)?;
@@ -392,8 +406,8 @@ impl<const N: usize> Call<'_, '_, '_, N> {
                 } else {
                     let result = &mut result.get_or_insert([C::default(); BLOCK])[..n];
                     f(inputs, result);
-                    if let Some(wrap) = wrap {
-                        result.iter_mut().for_each(|x| *x = wrap(*x));
+                    if let Some(narrow) = narrow {
+                        result.iter_mut().for_each(|x| *x = narrow(*x));
                     }
                     store(result, bytes);
                 }
@@ -413,7 +427,7 @@ impl<C: Compute> Operand<'_, C> {
                 load(out, 0, 1, block);
                 block
             }
-            Self::Strided { bytes, direct, walk, load } => {
+            Self::Strided { bytes, direct, walk, load, narrow } => {
                 if let Some(all) = direct
                     && let Some(at) = walk.dense_range(start..start + n)
                 {
@@ -425,6 +439,9 @@ impl<C: Compute> Operand<'_, C> {
                     load(bytes, at, stride, &mut block[done..done + count]);
                     done += count;
                 });
+                if let Some(narrow) = narrow {
+                    block.iter_mut().for_each(|x| *x = narrow(*x));
+                }
                 block
             }
         }
@@ -439,19 +456,13 @@ pub(crate) fn aligned(bytes: &[u8], dtype: ScalarType) -> Result<()> {
     Ok(())
 }
 
-/// A number as an operand of a type: integers wrap.
-fn round_to<C: Compute>(value: C, dtype: ScalarType) -> C {
-    wrapping::<C>(dtype).map_or(value, |wrap| wrap(value))
-}
-
-/// How integers wrap to a type narrower than the one they are computed in.
-fn wrapping<C: Compute>(dtype: ScalarType) -> Option<fn(C) -> C> {
+/// What makes numbers those of a type narrower than the one they are computed in: integers wrap, halves are rounded.
+fn narrowing<C: Compute>(dtype: ScalarType) -> Option<fn(C) -> C> {
     Some(match dtype {
         ScalarType::Byte => |x| C::of(x.into::<u8>()),
         ScalarType::Char => |x| C::of(x.into::<i8>()),
         ScalarType::Short => |x| C::of(x.into::<i16>()),
         ScalarType::Int => |x| C::of(x.into::<i32>()),
-        ScalarType::Bool => |x| C::of(x.into::<tensor::Bool>()),
-        _ => return None,
+        _ => return conversion::<C>(C::DTYPE, dtype),
     })
 }

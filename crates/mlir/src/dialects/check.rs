@@ -41,7 +41,7 @@ fn callee<'a>(
     match verifier.function(symbol) {
         Symbol::Function(ty) => Ok(Some(ty)),
         Symbol::Unknown => Ok(None),
-        Symbol::Missing => Err(Problem::Op(format!("'{symbol}' does not reference a valid function"))),
+        Symbol::Missing => Err(Problem::Op(verifier.no_function(symbol))),
     }
 }
 
@@ -69,7 +69,7 @@ pub(super) fn case(verifier: &Verifier<'_>, op: &Operation) -> Check {
         if let Some(symbol) = branch.as_flat_symbol()
             && matches!(verifier.function(symbol), Symbol::Missing)
         {
-            return refuse(format!("'{symbol}' does not reference a valid function"));
+            return refuse(verifier.no_function(symbol));
         }
     }
     Ok(())

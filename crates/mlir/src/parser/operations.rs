@@ -203,7 +203,12 @@ impl<'a> Parser<'a> {
             if tried != written {
                 message.push_str(&format!(" (tried '{tried}' as well)"));
             }
-            message.push_str(&names::did_you_mean(&tried, dialects::names()));
+            // Older MLIR wrote `func` for `func.func`.
+            let named_as_dialect = dialects::names().find(|name| name.split('.').all(|part| part == written));
+            message.push_str(&match named_as_dialect {
+                Some(name) => format!("; did you mean `{name}`?"),
+                None => names::did_you_mean(&tried, dialects::names()),
+            });
             self.advance();
             return self.error(at, message);
         };

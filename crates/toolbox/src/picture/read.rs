@@ -13,6 +13,9 @@ const PIXELS: usize = 1 << 26;
 /// The sizes must be those of one picture: [1, C, H, W] or [C, H, W], where C is 1 (grey), 3 (red, green, blue)
 /// or 4 (with opacity). Elements of a floating-point type are in 0..1 with black 0 unless `preparation` says
 /// otherwise; those of uint8 are in 0..255.
+///
+/// Decoders of JPEG round differently: the bytes of grey pictures are those of libjpeg to within 1, those of colours,
+/// which are stored at half the size, mostly to within 1 and seldom off by more than 4.
 pub fn read(path: &Path, meta: &TensorMeta, preparation: &Preparation) -> Result<Tensor> {
     let unfit =
         |why: &str| Error::input(format!("an image ({}) cannot be the input {meta}: {why}", path.display()));

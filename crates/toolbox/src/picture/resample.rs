@@ -25,8 +25,34 @@ impl Pixels {
         Ok(room)
     }
 
-    /// The picture in another size.
-    pub(super) fn resized(self, width: usize, height: usize) -> Result<Self, String> {
+    /// The picture in another size. Colours count by their opacity: those of a pixel that is not seen are not mixed
+    /// into its neighbours'.
+    pub(super) fn resized(mut self, width: usize, height: usize) -> Result<Self, String> {
+        if self.channels != 4 || (width, height) == (self.width, self.height) {
+            return self.each_resized(width, height);
+        }
+        self.each_colour(|colour, opacity| {
+            let product = u32::from(colour) * u32::from(opacity) + 128;
+            (((product >> 8) + product) >> 8) as u8
+        });
+        let mut resized = self.each_resized(width, height)?;
+        resized.each_colour(|colour, opacity| match opacity {
+            0 | 255 => colour,
+            _ => (255 * u32::from(colour) / u32::from(opacity)).min(255) as u8,
+        });
+        Ok(resized)
+    }
+
+    /// Changes the colours of pixels with opacity, from which the opacity is given, too.
+    fn each_colour(&mut self, change: impl Fn(u8, u8) -> u8) {
+        for pixel in self.bytes.as_chunks_mut::<4>().0 {
+            let [colours @ .., opacity] = pixel;
+            colours.iter_mut().for_each(|colour| *colour = change(*colour, *opacity));
+        }
+    }
+
+    /// Each channel in another size.
+    fn each_resized(self, width: usize, height: usize) -> Result<Self, String> {
         let across = match width == self.width {
             true => self,
             false => {

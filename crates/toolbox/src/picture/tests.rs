@@ -50,11 +50,13 @@ fn pictures_are_as_torchvision_makes_them() {
         ("stretched", with(Preset::Unit, Some(Resize::To(23, 18)), None)),
         ("larger", with(Preset::Signed, None, None)),
         ("padded", with(Preset::Unit, None, Some((32, 20)))),
-        ("grey", as_it_is),
+        ("grey", as_it_is.clone()),
+        ("opacity", as_it_is),
     ];
     for (name, preparation) in cases {
         let expected = npy::open(&folder.join(format!("{name}.npy"))).unwrap().read().unwrap();
-        let found = read(&folder.join("colours.png"), expected.meta(), &preparation).unwrap();
+        let picture = if name == "opacity" { "opacity.png" } else { "colours.png" };
+        let found = read(&folder.join(picture), expected.meta(), &preparation).unwrap();
         let pairs = found.as_slice::<f32>().unwrap().iter().zip(expected.as_slice::<f32>().unwrap());
         let most = pairs.map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
         assert!(most < 1e-6, "{name}: {most}");

@@ -6,8 +6,11 @@ use crate::{Context, Error, Result};
 use operator::EValue;
 use runtime::{DataLoader, FileLoader, Limits, Program};
 use serde::Deserialize;
+use std::collections::hash_map::Entry as Slot;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use tensor::{DimOrder, ScalarType, Tensor, TensorMeta};
 
@@ -464,10 +467,10 @@ impl Entry {
     }
 }
 
-/// Reads the values of a case, each file once.
+/// Reads the values of a case.
 pub struct Values<'a> {
     case: &'a Case,
-    files: HashMap<String, Vec<u8>>,
+    files: HashMap<String, File>,
 }
 
 impl<'a> Values<'a> {
@@ -491,18 +494,9 @@ impl<'a> Values<'a> {
             }
             Recorded::Tensor { dtype, shape, dim_order, file, offset, nbytes } => {
                 let path = self.case.folder.join(file);
-                let wrong = |problem: String| Error::bad_file(&path, problem);
-                let dtype =
-                    ScalarType::parse(dtype).ok_or_else(|| wrong(format!("`{dtype}` is no scalar type")))?;
-                if !self.files.contains_key(file) {
-                    let bytes = std::fs::read(&path).map_err(Error::read(&path))?;
-                    self.files.insert(file.clone(), bytes);
-                }
-                let end = offset.saturating_add(*nbytes);
-                let range = usize::try_from(*offset).ok().zip(usize::try_from(end).ok());
-                let bytes = range.and_then(|(start, end)| self.files[file].get(start..end));
-                let bytes = bytes.ok_or_else(|| wrong(format!("it has no bytes {offset}..{end}")))?;
-                let mut bytes = bytes.to_vec();
+                let wrong = || Error::bad_file(&path, format!("`{dtype}` is no scalar type"));
+                let dtype = ScalarType::parse(dtype).ok_or_else(wrong)?;
+                let mut bytes = self.bytes(file, *offset, *nbytes).map_err(Error::read(&path))?;
                 if cfg!(target_endian = "big") {
                     bytes.chunks_exact_mut(dtype.to_real().size()).for_each(<[u8]>::reverse);
                 }
@@ -510,6 +504,22 @@ impl<'a> Values<'a> {
                 EValue::Tensor(tensor.to_dim_order(DimOrder::new(dim_order)?)?)
             }
         })
+    }
+
+    /// Some bytes of a file of the case.
+    fn bytes(&mut self, name: &str, offset: u64, len: u64) -> io::Result<Vec<u8>> {
+        let file = match self.files.entry(name.to_owned()) {
+            Slot::Occupied(file) => file.into_mut(),
+            Slot::Vacant(slot) => slot.insert(File::open(self.case.folder.join(name))?),
+        };
+        file.seek(SeekFrom::Start(offset))?;
+        let mut bytes = Vec::new();
+        file.by_ref().take(len).read_to_end(&mut bytes)?;
+        if bytes.len() as u64 != len {
+            let missing = format!("it has no bytes {offset}..{}", offset.saturating_add(len));
+            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, missing));
+        }
+        Ok(bytes)
     }
 
     /// Makes several values.

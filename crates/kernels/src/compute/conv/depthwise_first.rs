@@ -147,20 +147,11 @@ impl Plane<'_> {
             if let Some(residual) = self.residual {
                 line.iter_mut().zip(&residual[y * width..]).for_each(|(sum, r)| *sum += r);
             }
-            if let Some((low, high)) = bounds {
-                let clamp = |x: f32| {
-                    if x < low {
-                        low
-                    } else if x > high {
-                        high
-                    } else {
-                        x
-                    }
-                };
-                line.iter_mut().for_each(|sum| *sum = clamp(*sum));
+            if bounds.is_some() {
+                line.iter_mut().for_each(|sum| *sum = math::bounded(*sum, bounds));
             }
-            if let Activation::Unary(op) = self.activation {
-                math::activate(self.isa, op, line);
+            if let Some(function) = self.activation.function() {
+                math::activate(self.isa, function, line);
             }
         }
     }
@@ -222,9 +213,9 @@ impl Plane<'_> {
             out: &mut self.out[ys.start * width + xs.start..],
         };
         dispatch(self.isa, block);
-        if let Activation::Unary(op) = self.activation {
+        if let Some(function) = self.activation.function() {
             for y in ys {
-                math::activate(self.isa, op, &mut self.out[y * width..][xs.clone()]);
+                math::activate(self.isa, function, &mut self.out[y * width..][xs.clone()]);
             }
         }
     }

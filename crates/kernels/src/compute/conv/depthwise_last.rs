@@ -1,7 +1,6 @@
 //! Depthwise convolution of channels-last images: channels are the lanes, a few pixels share each load
 //! of the weights.
 
-use super::super::gemm::Activation;
 use super::super::isa::Isa;
 use super::super::math;
 use super::super::simd::{Op, Simd, dispatch};
@@ -120,8 +119,8 @@ impl Line<'_> {
                 out: &mut *out,
             };
             dispatch(isa, pixels);
-            if let Activation::Unary(op) = self.epilogue.activation {
-                math::activate(isa, op, out);
+            if let Some(function) = self.epilogue.activation.function() {
+                math::activate(isa, function, out);
             }
             x += count;
         }

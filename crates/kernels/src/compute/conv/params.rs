@@ -69,8 +69,9 @@ impl ConvParams {
             let reach = self.dilation[d].checked_mul(self.kernel[d].checked_sub(1)?)?.checked_add(1)?;
             let pad = self.padding[d].checked_mul(2)?;
             size[d] = if self.transposed {
-                let spread = input[d].checked_sub(1)?.checked_mul(self.stride[d])?;
-                spread.checked_add(reach)?.checked_add(output_padding[d])?.checked_sub(pad)?
+                // An empty image has one step less than none: padding may make up for it.
+                let end = input[d].checked_mul(self.stride[d])?.checked_add(reach)?;
+                end.checked_add(output_padding[d])?.checked_sub(self.stride[d])?.checked_sub(pad)?
             } else {
                 input[d].checked_add(pad)?.checked_sub(reach)? / self.stride[d].max(1) + 1
             };

@@ -501,10 +501,9 @@ impl Run<'_> {
                     continue;
                 }
                 let (first, last) = (self.pixels_of(&taps[0]), self.pixels_of(&taps[wide - 1]));
-                for place in places {
+                table.extend_rows(places.iter().map(|place| {
                     if let (Some(pixel), Some(_)) = (first(place), last(place)) {
-                        table.push(&image[pixel * channels..][..len]);
-                        continue;
+                        return &image[pixel * channels..];
                     }
                     let border = borders.next().expect("a border for each row and tap");
                     for (dst, tap) in border.chunks_exact_mut(channels).zip(taps) {
@@ -513,8 +512,8 @@ impl Run<'_> {
                             None => dst.fill(0.0),
                         }
                     }
-                    table.push(border);
-                }
+                    border
+                }));
             }
         }
     }
@@ -551,19 +550,16 @@ impl Run<'_> {
         let (p, ci) = (self.p, self.p.in_channels / self.p.groups);
         let image = &self.x[n * self.frame.in_pixels() * p.in_channels..];
         let channel = g * ci + chunk.channels.start;
-        let len = chunk.channels.len();
         for places in places.chunks(height) {
             for tap in &self.phase.taps[chunk.taps.clone()] {
                 if self.extend_inner(table, &image[channel..], places, tap, p.in_channels) {
                     continue;
                 }
                 let pixel_of = self.pixels_of(tap);
-                for place in places {
-                    table.push(match pixel_of(place) {
-                        Some(pixel) => &image[pixel * p.in_channels + channel..][..len],
-                        None => &ZEROS[..len],
-                    });
-                }
+                table.extend_rows(places.iter().map(|place| match pixel_of(place) {
+                    Some(pixel) => &image[pixel * p.in_channels + channel..],
+                    None => &ZEROS[..],
+                }));
             }
         }
     }

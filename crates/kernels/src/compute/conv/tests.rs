@@ -82,7 +82,8 @@ fn check_with(
         activation: match variant >> 2 {
             0 => Activation::Identity,
             1 => Activation::Relu,
-            _ => Activation::Unary(Unary::Hardswish),
+            2 => Activation::Unary(Unary::Hardswish),
+            _ => Activation::Bounded { function: Unary::Hardswish, low: -0.25, high: 1.0 },
         },
         tail: None,
     };
@@ -113,6 +114,9 @@ fn check_with(
                     0 => {}
                     1 => want = want.max(0.0),
                     _ => want *= (want + 3.0).clamp(0.0, 6.0) / 6.0,
+                }
+                if variant >> 2 == 3 {
+                    want = want.clamp(-0.25, 1.0);
                 }
                 assert!(
                     (f64::from(got) - want).abs() <= tolerance,
@@ -154,7 +158,7 @@ proptest! {
     #[test]
     fn convolutions_match_their_definition(
         p in params(), batch in 1usize..3, input in prop::array::uniform3(1usize..8),
-        more in prop::array::uniform3(0usize..2), layouts in (layout(), layout()), variant in 0u32..12,
+        more in prop::array::uniform3(0usize..2), layouts in (layout(), layout()), variant in 0u32..16,
     ) {
         if let Some(mut output) = p.output_size(input, [0; 3]) {
             for d in 0..3 {
@@ -167,7 +171,7 @@ proptest! {
     #[test]
     fn depthwise_matches_its_definition(
         p in params(), channels in 1usize..70, input in prop::array::uniform2(1usize..20), layout in layout(),
-        variant in 0u32..12,
+        variant in 0u32..16,
     ) {
         let mut p = ConvParams { in_channels: channels, out_channels: channels, groups: channels, transposed: false, ..p };
         (p.kernel[0], p.padding[0]) = (1, 0);
@@ -255,7 +259,7 @@ fn kernels_that_reach_far_copy_little_more_than_they_add_up() {
         };
         let input = [1, input[0], input[1]];
         let output = p.output_size(input, [0; 3]).unwrap();
-        for variant in [0, 7, 11] {
+        for variant in [0, 7, 11, 15] {
             depthwise_first::copied::take();
             let frame = ConvFrame { batch: 1, input, output };
             check(p, frame, (Layout::ChannelsFirst, Layout::ChannelsFirst), variant);

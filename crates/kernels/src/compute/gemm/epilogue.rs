@@ -1,5 +1,5 @@
 use super::super::mat::MatRef;
-use super::super::math::{Unary, unary_scalar};
+use super::super::math::{Function, Unary, bounded, unary_scalar};
 
 /// A function applied to each element of a result before it is stored.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -18,21 +18,53 @@ pub enum Activation {
     },
     /// A function of one element, applied while the result is in the nearest cache.
     Unary(Unary),
+    /// `min(max(f(x), low), high)` of such a function; NaN stays; `high` wins if `low > high`.
+    Bounded {
+        /// The function.
+        function: Unary,
+        /// Least result.
+        low: f32,
+        /// Greatest result.
+        high: f32,
+    },
 }
 
 impl Activation {
+    /// What this activation and another one after it are, if they are one.
+    pub fn then(self, next: Self) -> Option<Self> {
+        match (self, next) {
+            (Activation::Identity, next) => Some(next),
+            (Activation::Unary(function), next) => {
+                let (low, high) = next.bounds()?;
+                Some(Activation::Bounded { function, low, high })
+            }
+            _ => None,
+        }
+    }
+
     /// The bounds that stand for this activation, if it is no more than bounds.
     pub(crate) fn bounds(self) -> Option<(f32, f32)> {
         match self {
-            Activation::Identity | Activation::Unary(_) => None,
+            Activation::Identity | Activation::Unary(_) | Activation::Bounded { .. } => None,
             Activation::Relu => Some((0.0, f32::INFINITY)),
             Activation::Clamp { low, high } => Some((low, high)),
         }
     }
 
+    /// What it applies to each element, if it is more than bounds.
+    pub(crate) fn function(self) -> Option<Function> {
+        match self {
+            Activation::Identity | Activation::Relu | Activation::Clamp { .. } => None,
+            Activation::Unary(op) => Some(Function { op, bounds: None }),
+            Activation::Bounded { function: op, low, high } => {
+                Some(Function { op, bounds: Some((low, high)) })
+            }
+        }
+    }
+
     /// Whether it is no more than bounds.
-    pub(crate) fn is_simple(self) -> bool {
-        !matches!(self, Activation::Unary(_))
+    pub fn is_simple(self) -> bool {
+        self.function().is_none()
     }
 }
 
@@ -140,12 +172,9 @@ impl Activation {
     /// The result for one element.
     #[inline]
     pub(crate) fn scalar(self, x: f32) -> f32 {
-        match self {
-            Activation::Unary(op) => unary_scalar(op, x),
-            _ => self.bounds().map_or(x, |(low, high)| {
-                let x = if low > x { low } else { x };
-                if high < x { high } else { x }
-            }),
+        match self.function() {
+            Some(Function { op, bounds }) => bounded(unary_scalar(op, x), bounds),
+            None => bounded(x, self.bounds()),
         }
     }
 }

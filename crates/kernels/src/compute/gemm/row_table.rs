@@ -24,14 +24,17 @@ impl<'a> RowTable<'a> {
         result
     }
 
-    /// Adds a row: the first elements of `row`.
+    /// Adds rows: the first elements of each.
     ///
     /// # Panics
-    /// If it has too few.
+    /// If one has too few.
     #[inline(always)]
-    pub(crate) fn push(&mut self, row: &'a [f32]) {
-        assert!(row.len() >= self.len, "a row of {} elements, not {}", row.len(), self.len);
-        self.starts.push(row.as_ptr());
+    pub(crate) fn extend_rows(&mut self, rows: impl Iterator<Item = &'a [f32]>) {
+        let len = self.len;
+        self.starts.extend(rows.map(|row| {
+            assert!(row.len() >= len, "a row of {} elements, not {len}", row.len());
+            row.as_ptr()
+        }));
     }
 
     /// Adds rows that begin at these elements of `data`.

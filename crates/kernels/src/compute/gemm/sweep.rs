@@ -159,8 +159,8 @@ impl Sweep<'_> {
                     }
                 }
             }
-            if let (true, Some(op)) = (self.last, by_panel) {
-                math::activate_rows(self.isa, op, c.block(0..self.rows.len(), j..j + n));
+            if let (true, Some(function)) = (self.last, by_panel) {
+                math::activate_rows(self.isa, function, c.block(0..self.rows.len(), j..j + n));
             }
             p += wide;
         }
@@ -267,9 +267,6 @@ struct RawC {
 
 /// The function that is applied to whole panels of C once they are done: one that is more than bounds, where
 /// the elements of a row lie together.
-fn by_panel(epilogue: &Epilogue<'_>, c: &RawC) -> Option<math::Unary> {
-    match epilogue.activation {
-        Activation::Unary(op) if c.cs == 1 => Some(op),
-        _ => None,
-    }
+fn by_panel(epilogue: &Epilogue<'_>, c: &RawC) -> Option<math::Function> {
+    epilogue.activation.function().filter(|_| c.cs == 1)
 }

@@ -84,17 +84,33 @@ pub fn scale_add(pool: &Pool, isa: Isa, a: f32, x: &[f32], y: &[f32], out: &mut 
     });
 }
 
-/// `x[i] = op(x[i])` for a few elements.
-pub(crate) fn activate(isa: Isa, op: Unary, x: &mut [f32]) {
-    dispatch(isa, UnaryIn { op, x });
+/// A function of one element, and bounds of what it gives.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Function {
+    pub(crate) op: Unary,
+    pub(crate) bounds: Option<(f32, f32)>,
 }
 
-/// `x = op(x)` for each element of a matrix whose rows are contiguous.
+/// `x` within bounds; NaN stays, and the upper one wins if they contradict each other.
+#[inline(always)]
+pub(crate) fn bounded(x: f32, bounds: Option<(f32, f32)>) -> f32 {
+    let Some((low, high)) = bounds else { return x };
+    // Comparisons that NaN fails keep it.
+    let x = if x < low { low } else { x };
+    if x > high { high } else { x }
+}
+
+/// Applies a function to a few elements.
+pub(crate) fn activate(isa: Isa, function: Function, x: &mut [f32]) {
+    dispatch(isa, Activate { function, x });
+}
+
+/// Applies a function to each element of a matrix whose rows are contiguous.
 ///
 /// # Panics
 /// If they are not.
-pub(crate) fn activate_rows(isa: Isa, op: Unary, x: MatMut<'_>) {
-    dispatch(isa, UnaryRows { op, x: x.joined() });
+pub(crate) fn activate_rows(isa: Isa, function: Function, x: MatMut<'_>) {
+    dispatch(isa, ActivateRows { function, x: x.joined() });
 }
 
 /// One element, as the portable level computes it.
@@ -197,20 +213,39 @@ impl Op for UnaryIn<'_> {
     }
 }
 
+/// See [`activate`].
+struct Activate<'a> {
+    function: Function,
+    x: &'a mut [f32],
+}
+
+impl Op for Activate<'_> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let Function { op, bounds } = self.function;
+        UnaryIn { op, x: &mut *self.x }.run(s);
+        if bounds.is_some() {
+            self.x.iter_mut().for_each(|x| *x = bounded(*x, bounds));
+        }
+    }
+}
+
 /// See [`activate_rows`].
-struct UnaryRows<'a> {
-    op: Unary,
+struct ActivateRows<'a> {
+    function: Function,
     x: MatMut<'a>,
 }
 
-impl Op for UnaryRows<'_> {
+impl Op for ActivateRows<'_> {
     type Out = ();
 
     #[inline(always)]
     fn run<S: Simd>(mut self, s: S) {
         for i in 0..self.x.rows() {
             let x = self.x.row(i).expect("rows that are contiguous");
-            UnaryIn { op: self.op, x }.run(s);
+            Activate { function: self.function, x }.run(s);
         }
     }
 }
@@ -274,9 +309,7 @@ impl Op for Clamp<'_> {
     #[inline(always)]
     fn run<S: Simd>(self, _: S) {
         for (out, &x) in self.out.iter_mut().zip(self.x) {
-            // Comparisons that NaN fails keep it.
-            let bounded = if x < self.low { self.low } else { x };
-            *out = if bounded > self.high { self.high } else { bounded };
+            *out = bounded(x, Some((self.low, self.high)));
         }
     }
 }

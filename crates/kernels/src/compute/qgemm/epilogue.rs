@@ -144,9 +144,9 @@ impl Finish<'_> {
     /// If there are fewer sums, scales, biases or parameters than rows and columns.
     pub(crate) fn run(mut self, isa: Isa) {
         dispatch(isa, &mut self);
-        let activation = self.epilogue.activation;
-        if let (Activation::Unary(op), QuantizedOut::Real(c), true) = (activation, self.out, self.last) {
-            math::activate_rows(isa, op, c);
+        let function = self.epilogue.activation.function();
+        if let (Some(function), QuantizedOut::Real(c), true) = (function, self.out, self.last) {
+            math::activate_rows(isa, function, c);
         }
     }
 }

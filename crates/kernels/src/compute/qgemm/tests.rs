@@ -1,7 +1,7 @@
 use super::super::gemm::Activation;
 use super::super::isa::Level;
 use super::super::mat::{MatMut, MatRef};
-use super::super::math::{Unary, unary_scalar};
+use super::super::math::Unary;
 use super::super::quantize::Quantization;
 use super::*;
 use proptest::prelude::*;
@@ -103,10 +103,10 @@ impl Case {
                     one_group = one;
                 }
                 let y = if one_group { y } else { y + bias };
-                out.push(match (self.activation, self.activation.bounds()) {
-                    (Activation::Unary(op), _) => unary_scalar(op, y),
-                    (_, Some((low, high))) => y.max(low * factor).min(high * factor),
-                    _ => y,
+                out.push(match (self.activation.function(), self.activation.bounds()) {
+                    (Some(_), _) => self.activation.scalar(y),
+                    (None, Some((low, high))) => y.max(low * factor).min(high * factor),
+                    (None, None) => y,
                 });
             }
         }
@@ -151,7 +151,7 @@ impl Case {
                     let to = QuantizedOut::Real(MatMut::new(&mut out, m, n));
                     qgemm_by(path, &pool, isa, a, &packed, to, &epilogue);
                     for (i, (&found, &want)) in out.iter().zip(want).enumerate() {
-                        let exact = !matches!(self.activation, Activation::Unary(_));
+                        let exact = self.activation.is_simple();
                         let close = (found - want).abs() <= want.abs() * 1e-5 + 1e-5;
                         assert!(
                             found == want || !exact && close,
@@ -214,6 +214,8 @@ fn small_shapes() {
         }
     }
     Case { activation: Activation::Unary(Unary::Gelu), ..plain((3, 4, 5), WeightBits::Eight, 64) }.check(1);
+    let bounded = Activation::Bounded { function: Unary::Gelu, low: 0.0, high: 6.0 };
+    Case { activation: bounded, ..plain((3, 4, 5), WeightBits::Eight, 64) }.check(1);
 }
 
 #[test]

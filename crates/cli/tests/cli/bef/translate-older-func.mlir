@@ -1,0 +1,4 @@
+// FAIL: translate %
+func @main() {
+  tfrt.return
+}
