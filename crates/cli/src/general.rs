@@ -185,9 +185,15 @@ impl InputArg {
         paths.read("", &self.file);
     }
 
-    /// Opens the file, of which ranges are read when they are needed, or reads all of stdin.
+    /// Opens the file as a program, of which ranges are read when they are needed, or reads all of stdin. A
+    /// torch.export archive is compiled.
     pub(crate) fn open(&self) -> Result<Arc<dyn DataLoader>> {
         open(&self.file)
+    }
+
+    /// The same of a file that is no program of methods: archives stay what they are.
+    pub(crate) fn open_plain(&self) -> Result<Arc<dyn DataLoader>> {
+        open_plain(&self.file)
     }
 }
 
@@ -201,23 +207,25 @@ pub(crate) fn backends() -> BackendRegistry {
     pteron::backend_registry()
 }
 
-/// Opens a file, or reads all of stdin for `-`. A torch.export archive is compiled to a program in memory.
+/// Opens a program, or reads all of stdin for `-`. A torch.export archive is compiled to a program in memory.
 pub(crate) fn open(file: &Path) -> Result<Arc<dyn DataLoader>> {
-    Ok(toolbox::run::open(file, maps::when_large()).and_then(compiled)?)
+    Ok(compiled(open_plain(file)?)?)
+}
+
+/// Opens a file that is no program of methods, or reads all of stdin for `-`: archives stay what they are.
+pub(crate) fn open_plain(file: &Path) -> Result<Arc<dyn DataLoader>> {
+    Ok(toolbox::run::open(file, maps::when_large())?)
 }
 
 /// The program that an archive compiles to; any other file as it is.
 pub(crate) fn compiled(loader: Arc<dyn DataLoader>) -> toolbox::Result<Arc<dyn DataLoader>> {
-    match pteron::compile::is_archive(&*loader)? {
-        true => Ok(pteron::compile::in_memory(&*loader, &pteron::kernel_registry())?),
-        false => Ok(loader),
-    }
+    Ok(pteron::compile::program(loader, &pteron::kernel_registry())?)
 }
 
 /// Opens files of named data for `verb`.
 pub(crate) fn open_data(files: &[PathBuf], verb: &'static str) -> Result<Vec<PtdDataMap>> {
     let limits = limits();
-    let open = |file: &PathBuf| Ok(toolbox::file::File::open_data(open(file)?, verb, &limits)?);
+    let open = |file: &PathBuf| Ok(toolbox::file::File::open_data(open_plain(file)?, verb, &limits)?);
     files.iter().map(open).collect()
 }
 
