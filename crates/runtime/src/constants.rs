@@ -4,7 +4,7 @@
 use crate::limits::over_memory;
 use crate::{FreeableBuffer, NamedDataMap, Program, Result, load::from_little_endian};
 use graph::{Bytes, Constant};
-use operator::{Budget, Held};
+use operator::Budget;
 use std::ops::{Deref, Range};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use tensor::{AlignedBuffer, TensorMeta};
@@ -97,7 +97,7 @@ pub(crate) struct Deferred {
     len: usize,
     /// What the bytes are counted in.
     budget: Budget,
-    present: Mutex<Weak<Read>>,
+    present: Mutex<Weak<FreeableBuffer>>,
 }
 
 /// Where a constant is.
@@ -106,18 +106,6 @@ pub(crate) enum Source {
     Program(Program, Range<u64>),
     /// An entry of data outside of it.
     Named(Arc<dyn NamedDataMap>, String),
-}
-
-/// Bytes that were read, and counted if they take memory.
-struct Read {
-    bytes: FreeableBuffer,
-    _held: Option<Held>,
-}
-
-impl AsRef<[u8]> for Read {
-    fn as_ref(&self) -> &[u8] {
-        &self.bytes
-    }
 }
 
 impl Deferred {
@@ -140,7 +128,7 @@ impl Deferred {
         Ok(FreeableBuffer::shared(read, 0..self.len))
     }
 
-    fn read_anew(&self) -> Result<Read> {
+    fn read_anew(&self) -> Result<FreeableBuffer> {
         // Taken before the bytes are there, and given back if they are none of this process's own.
         let held = self.budget.take("its constants", self.len).map_err(over_memory)?;
         let bytes = match &self.source {
@@ -150,9 +138,7 @@ impl Deferred {
         if bytes.len() < self.len {
             return Err(tensor::Error::WrongByteCount { expected: self.len, found: bytes.len() }.into());
         }
-        let bytes = aligned(bytes, &self.meta)?;
-        let held = bytes.takes_memory().then_some(held);
-        Ok(Read { bytes, _held: held })
+        Ok(aligned(bytes, &self.meta)?.holding(held))
     }
 }
 

@@ -1,6 +1,6 @@
 //! Running a method: the ordered loop over its instructions.
 
-use crate::backend::{BackendError, BackendExecutionContext, Delegate, at_node};
+use crate::backend::{BackendError, BackendExecutionContext, BackendMemory, Delegate, at_node};
 use crate::call::{ArgList, Callee, OutList, State};
 use crate::error::{Error, ExecuteError};
 use crate::method::Method;
@@ -11,7 +11,6 @@ use graph::{Executable, Packs};
 use operator::{Arg, Args, Generator, Isa, KernelContext, Out, Outs, Scratch};
 use pool::{Interrupt, Pool};
 use smallvec::SmallVec;
-use std::cell::Cell;
 use std::time::Instant;
 use tensor::{DimOrder, Tensor, TensorView, TensorViewMut};
 use trace::{Place, SpanKind, Tracer};
@@ -205,7 +204,7 @@ impl<'a> Runner<'a> {
                     tracer: self.tracer,
                     kernels: &kernels,
                     packs: self.packs,
-                    budget: Cell::new(self.backend_bytes),
+                    memory: BackendMemory::new(self.backend_bytes, self.packs.budget()),
                 };
                 let name = entry.backend.clone();
                 let Some(delegate) = entry.delegate.as_deref_mut() else {

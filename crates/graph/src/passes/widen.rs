@@ -8,13 +8,12 @@
 //! All other passes, and the compute core, know f32.
 
 use super::forms::Forms;
-use crate::graph::{Call, CallArg, Constant, Graph, NodeId, ValueId, facts};
+use crate::graph::{Call, CallArg, Graph, NodeId, ValueId, facts};
 use crate::operation::{Fused, as_op, made_by};
 use crate::steps::cast::{Cast, is_half, widen, widened};
 use crate::steps::pointwise::Pointwise;
 use operator::{Expression, Facts, Results, Rounding, Unary};
 use std::collections::HashSet;
-use std::sync::Arc;
 use tensor::{ScalarType, bf16, f16};
 
 /// Bytes of a constant of half precision up to which it is kept in f32. Larger weights stay as they are, and so do
@@ -163,10 +162,10 @@ impl Pass {
             return v;
         }
         let Some(meta) = widened(meta) else { return v };
-        match graph.view(v).as_ref().and_then(widen) {
+        match widen(graph, v) {
             Some(wide) => {
                 self.budget = self.budget.saturating_sub(wide.bytes().len());
-                let wide = graph.constant(meta, Constant::Computed(Arc::new(wide)));
+                let wide = graph.constant(meta, wide.into());
                 graph.set_value_origin(wide, graph.value(v).origin());
                 self.forms.set(v, wide);
                 wide

@@ -183,7 +183,7 @@ impl Raise<'_> {
     }
 
     fn number(&mut self, x: f32) -> Result<ValueId> {
-        Ok(self.emit.computed(Tensor::from_slice(&[1], &[x])?))
+        self.emit.computed(Tensor::from_slice(&[1], &[x])?)
     }
 
     fn scaled(&mut self, id: ValueId, factor: f32) -> Result<ValueId> {
@@ -285,10 +285,10 @@ impl Raise<'_> {
             WeightBits::Eight => self.plain(filter)?,
             WeightBits::Four => {
                 let numbers = nibbles(self.data.of(value)?, outputs, inputs);
-                self.emit.computed(Tensor::from_slice(&[outputs, inputs], &numbers)?)
+                self.emit.computed(Tensor::from_slice(&[outputs, inputs], &numbers)?)?
             }
         };
-        let scales = self.emit.computed(Tensor::from_slice(&[by_group.len()], &by_group)?);
+        let scales = self.emit.computed(Tensor::from_slice(&[by_group.len()], &by_group)?)?;
         let plain = self.plain(x)?;
         let mut ids = vec![self.emit.cast(plain, ScalarType::Float)?, weights, scales];
         if let Some(&bias) = node.inputs.get(2) {
@@ -325,7 +325,7 @@ impl Raise<'_> {
             ScalarType::BFloat16 => view.storage::<tensor::bf16>()?.iter().map(|x| x.to_f32()).collect(),
             other => return fail(format!("a bias of {other}")),
         };
-        Ok(self.emit.computed(Tensor::from_slice(&[wide.len()], &wide)?))
+        self.emit.computed(Tensor::from_slice(&[wide.len()], &wide)?)
     }
 
     /// What the numbers of an image stand for that is quantized by parameters of its own: the image of a convolution.
@@ -393,10 +393,10 @@ impl Raise<'_> {
             return self.product_of_units(node, transposed, &scales);
         };
         let mut ids = vec![self.plain(v)?, weights];
-        ids.push(self.emit.computed(Tensor::from_slice(&[scales.len()], &scales)?));
+        ids.push(self.emit.computed(Tensor::from_slice(&[scales.len()], &scales)?)?);
         if let Some(&bias) = node.inputs.get(2) {
             let bias = self.bias(node, bias)?;
-            ids.push(self.emit.computed(Tensor::from_slice(&[bias.len()], &bias)?));
+            ids.push(self.emit.computed(Tensor::from_slice(&[bias.len()], &bias)?)?);
         }
         let op = QuantizedLinear {
             input: QuantizedInput::Numbers(from.units()),
@@ -423,7 +423,7 @@ impl Raise<'_> {
                 let len = value.dims.iter().product();
                 let numbers: Vec<i8> =
                     self.data.of(value)?.iter().take(len).map(|&b| (b ^ 0x80) as i8).collect();
-                Ok(Some(self.emit.computed(Tensor::from_slice(&value.dims, &numbers)?)))
+                Ok(Some(self.emit.computed(Tensor::from_slice(&value.dims, &numbers)?)?))
             }
             (Datatype::Quint8, _) => Ok(None),
             _ => self.plain(v).map(Some),
@@ -459,7 +459,7 @@ impl Raise<'_> {
         let x = self.dequantize(x, from.units())?;
         let x = self.emit.cast(x, ScalarType::Double)?;
         let weights = Tensor::from_slice(&self.dims(filter), &self.weight_units(filter)?)?;
-        let mut weights = self.emit.computed(weights);
+        let mut weights = self.emit.computed(weights)?;
         if transposed {
             weights = self.emit.permute(weights, &[1, 0])?;
         }
@@ -468,14 +468,14 @@ impl Raise<'_> {
         let bias = match node.inputs.get(2) {
             Some(&bias) => {
                 let bias: Vec<f64> = self.bias(node, bias)?.iter().map(|&x| f64::from(x)).collect();
-                In::Tensor(self.emit.computed(Tensor::from_slice(&[bias.len()], &bias)?))
+                In::Tensor(self.emit.computed(Tensor::from_slice(&[bias.len()], &bias)?)?)
             }
             None => In::Absent,
         };
         let args = vec![In::Tensor(x), In::Tensor(weights), bias];
         let id = self.emit.call("aten::linear.out", args, ScalarType::Double, &dims)?;
         let id = self.emit.cast(id, ScalarType::Float)?;
-        let scales = self.emit.computed(Tensor::from_slice(&[scales.len()], scales)?);
+        let scales = self.emit.computed(Tensor::from_slice(&[scales.len()], scales)?)?;
         let args = vec![In::Tensor(id), In::Tensor(scales)];
         let id = self.emit.call("aten::mul.out", args, ScalarType::Float, &dims)?;
         let id = self.stored_units(node, id, to)?;
@@ -540,11 +540,11 @@ impl Raise<'_> {
         let stored = self.emit.graph.view(numbers).ok_or_else(|| Error::new("weights without bytes"))?;
         let weights = TensorView::new(&meta, stored.bytes())?.to_tensor()?;
         let weights = weights.to_dim_order(DimOrder::contiguous(4))?;
-        let mut ids = vec![x, self.emit.computed(weights)];
-        ids.push(self.emit.computed(Tensor::from_slice(&[scales.len()], &scales)?));
+        let mut ids = vec![x, self.emit.computed(weights)?];
+        ids.push(self.emit.computed(Tensor::from_slice(&[scales.len()], &scales)?)?);
         if let Some(&bias) = node.inputs.get(2) {
             let bias = self.bias(node, bias)?;
-            ids.push(self.emit.computed(Tensor::from_slice(&[bias.len()], &bias)?));
+            ids.push(self.emit.computed(Tensor::from_slice(&[bias.len()], &bias)?)?);
         }
         let conv = graph::Convolution {
             params,
@@ -589,14 +589,14 @@ impl Raise<'_> {
         let bias = match bias {
             Some(bias) => {
                 let bias: Vec<f64> = bias.iter().map(|&x| f64::from(x)).collect();
-                In::Tensor(self.emit.computed(numbers_of(dtype, &[bias.len()], &bias)?))
+                In::Tensor(self.emit.computed(numbers_of(dtype, &[bias.len()], &bias)?)?)
             }
             None => In::Absent,
         };
         let args = [In::Tensor(x), In::Tensor(weights), bias].into_iter().chain(spec.args()).collect();
         let id = self.emit.call("aten::convolution.out", args, dtype, &spec.out)?;
         let id = self.emit.cast(id, ScalarType::Float)?;
-        let scales = self.emit.computed(Tensor::from_slice(&[scales.len(), 1, 1], scales)?);
+        let scales = self.emit.computed(Tensor::from_slice(&[scales.len(), 1, 1], scales)?)?;
         let args = vec![In::Tensor(id), In::Tensor(scales)];
         let id = self.emit.call("aten::mul.out", args, ScalarType::Float, &spec.out)?;
         self.stored_units(node, id, to)
@@ -612,7 +612,7 @@ impl Raise<'_> {
         let meta = spec.filter.meta(dtype)?;
         let flat = numbers_of(dtype, &[meta.numel()], numbers)?;
         let stored = TensorView::new(&meta, flat.bytes())?.to_tensor()?;
-        let stored = self.emit.computed(stored);
+        let stored = self.emit.computed(stored)?;
         self.grouped(spec, stored)
     }
 }

@@ -55,6 +55,10 @@ impl Depthwise {
         new
     }
 
+    pub(super) fn bytes(&self) -> usize {
+        size_of_val(&*self.weights) + size_of_val(&*self.scales) + size_of_val(&*self.sums)
+    }
+
     /// Convolves images of which `zero` is the zero point as an unsigned byte.
     pub(super) fn run(
         &self,

@@ -100,6 +100,14 @@ impl QuantizedConv {
         Ok(Self { isa, params, form })
     }
 
+    /// Bytes that the weights take.
+    pub fn bytes(&self) -> usize {
+        match &self.form {
+            Form::Rows(groups) => groups.iter().map(PackedWeights::bytes).sum(),
+            Form::Depthwise(depthwise) => depthwise.bytes(),
+        }
+    }
+
     /// Convolves `frame.batch` images of `x` into `out`: `activation((sums + offset) * scales + bias)`. Divided among the threads of
     /// `pool` if it is large enough.
     ///
