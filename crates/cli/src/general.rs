@@ -273,8 +273,11 @@ impl OutputArg {
 
     /// Writes a value as JSON, in lines for people.
     pub(crate) fn write_json(&self, value: &impl serde::Serialize) -> Result {
-        let text = serde_json::to_string_pretty(value).map_err(|e| Failure::Failed(Box::new(e)))?;
-        self.write_text(&text)
+        let write = |out: &mut dyn Write| json_line(out, value);
+        match self.path() {
+            Some(path) => write_file_with(path, write),
+            None => write_stdout(write),
+        }
     }
 
     /// Writes bytes that are no text: never to a terminal.
@@ -332,15 +335,23 @@ pub(crate) fn write_file_with(path: &Path, write: impl FnOnce(&mut dyn Write) ->
 /// Prints a report on a file that was written: as JSON if that is asked for. When the file itself went to
 /// stdout, the report goes to stderr.
 pub(crate) fn report(output: &OutputArg, json: bool, value: &impl serde::Serialize, text: &str) -> Result {
-    let text = match json {
-        true => serde_json::to_string_pretty(value).map_err(|e| Failure::Failed(Box::new(e)))?,
-        false => text.to_owned(),
+    let write = |out: &mut dyn Write| match json {
+        true => json_line(out, value),
+        false => Ok(writeln!(out, "{text}")?),
     };
     match output.is_file() {
-        true => write_stdout(|out| Ok(writeln!(out, "{text}")?)),
+        true => write_stdout(write),
+        // Ignoring failure to do so, as for all that goes to stderr.
         false => {
-            say(text);
+            let _ = write(&mut io::stderr().lock());
             Ok(())
         }
     }
+}
+
+/// Writes a value as JSON, in lines for people. What it is made of is written as it comes: no text of the whole is
+/// in memory.
+fn json_line(out: &mut dyn Write, value: &impl serde::Serialize) -> Result {
+    serde_json::to_writer_pretty(&mut *out, value).map_err(io::Error::from)?;
+    Ok(writeln!(out)?)
 }

@@ -1,6 +1,6 @@
 use crate::{BlockId, NodeId};
-use std::sync::Arc;
 use operator::CountedTensor;
+use std::sync::Arc;
 use tensor::{Scalar, ScalarType, Tensor, TensorMeta, TensorView};
 use trace::Place;
 

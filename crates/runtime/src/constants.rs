@@ -52,6 +52,9 @@ impl ConstantBytes {
 
     /// Lets the bytes go, until somebody looks at them.
     pub(crate) fn release(&mut self) {
+        if let Some(bytes) = self.bytes.get() {
+            bytes.give_back_pages();
+        }
         self.bytes = match self.deferred {
             Some(_) => OnceLock::new(),
             None => FreeableBuffer::default().into(),
@@ -60,7 +63,7 @@ impl ConstantBytes {
 
     /// The constant for a graph.
     pub(crate) fn to_graph(&self) -> Constant {
-        Constant::Shared(Arc::new(self.clone()))
+        Constant::Shared(Arc::new(InGraph(self.clone())))
     }
 }
 
@@ -76,16 +79,27 @@ impl Deref for ConstantBytes {
     }
 }
 
-impl Bytes for ConstantBytes {
+/// A constant as a graph has it. The graph lets go of it as soon as it is packed: if it is mapped, its pages go then.
+struct InGraph(ConstantBytes);
+
+impl Bytes for InGraph {
     fn bytes(&self) -> &[u8] {
-        self
+        &self.0
     }
 
     /// What is read again may lie where another constant has lain: the deferred one stays where it is.
     fn identity(&self) -> (usize, usize) {
-        match &self.deferred {
+        match &self.0.deferred {
             Some(deferred) => (Arc::as_ptr(deferred).addr(), deferred.len),
-            None => (self.as_ptr().addr(), self.len()),
+            None => (self.0.as_ptr().addr(), self.0.len()),
+        }
+    }
+}
+
+impl Drop for InGraph {
+    fn drop(&mut self) {
+        if let Some(bytes) = self.0.bytes.get() {
+            bytes.give_back_pages();
         }
     }
 }

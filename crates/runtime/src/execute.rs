@@ -15,6 +15,9 @@ use std::time::Instant;
 use tensor::{DimOrder, Tensor, TensorView, TensorViewMut};
 use trace::{Place, SpanKind, Tracer};
 
+/// Elements of a condition that are looked at between two looks at the handle that may end the execution.
+const PIECE: usize = 1 << 16;
+
 impl Method {
     /// Runs every chain from its first instruction on.
     pub(crate) fn run_chains(&mut self) -> crate::Result<()> {
@@ -376,7 +379,10 @@ impl State {
             Value::Tensor(_) => {
                 let view = self.view(id)?;
                 match view.storage::<tensor::Bool>() {
-                    Ok(elements) => Ok(elements.iter().all(|b| b.get())),
+                    Ok(elements) => Ok(elements.chunks(PIECE).all(|piece| {
+                        pool::progress(piece.len());
+                        piece.iter().all(|b| b.get())
+                    })),
                     Err(_) => Err(ExecuteError::Condition(format!("a tensor of {}", view.dtype()))),
                 }
             }

@@ -66,6 +66,15 @@ impl FreeableBuffer {
         Self::shared(Arc::new(Counted { bytes: self, _held: held }), range)
     }
 
+    /// Lets the pages of a map go until somebody looks at them again. Of other bytes, nothing.
+    pub(crate) fn give_back_pages(&self) {
+        match &self.owner {
+            Owner::Mapped(file) => file.give_back(self.range.clone()),
+            Owner::Part(whole) => whole.give_back_pages(),
+            Owner::Freed | Owner::Read(_) | Owner::Shared(_) => {}
+        }
+    }
+
     /// Whether the bytes take memory of their own: not those of a map, nor those that somebody else holds anyway.
     pub(crate) fn takes_memory(&self) -> bool {
         match &self.owner {

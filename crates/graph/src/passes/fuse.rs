@@ -9,6 +9,7 @@ use crate::steps::relayout::Reshape;
 use kernels::compute::Activation;
 use operator::{Binary, Expression, Instr, Meaning};
 use tensor::ScalarType;
+use tensor::memory::{copied, filled};
 
 /// Fuses what can be fused.
 pub(super) fn run(graph: &mut Graph) {
@@ -61,10 +62,10 @@ fn factors(graph: &Graph, id: NodeId, eps: f64) -> Option<Affine> {
     let channels = x.sizes()[1];
     let given = |position: usize, default: f32| -> Option<Vec<f32>> {
         if node.call()?.is_none(position) {
-            return Some(vec![default; channels]);
+            return filled(channels, default).ok();
         }
         let values = graph.floats(argument(graph, id, position)?)?;
-        (values.len() == channels).then(|| values.to_vec())
+        if values.len() == channels { copied(values).ok() } else { None }
     };
     let (weight, bias) = (given(1, 1.0)?, given(2, 0.0)?);
     let (mean, variance) = (given(3, 0.0)?, given(4, 1.0)?);

@@ -165,7 +165,12 @@ impl Step for QuantizedLinearStep {
 
 impl QuantizedLinearStep {
     /// Quantizes `m` rows of `k` elements by parameters chosen from each.
-    fn quantize_rows(&self, (m, k): (usize, usize), reals: &[f32], numbers: &mut [u8]) -> Result<Vec<Affine>> {
+    fn quantize_rows(
+        &self,
+        (m, k): (usize, usize),
+        reals: &[f32],
+        numbers: &mut [u8],
+    ) -> Result<Vec<Affine>> {
         if k == 0 {
             return Ok(filled(m, Affine { scale: 1.0, zero: 0 })?);
         }

@@ -483,7 +483,7 @@ impl<'a> Values<'a> {
             Recorded::Bool { value } => EValue::Bool(*value),
             Recorded::String { value } => EValue::String(value.clone()),
             Recorded::None => EValue::None,
-            Recorded::Given(value) => (**value).clone(),
+            Recorded::Given(value) => value.try_clone()?,
             Recorded::Double { value: Number::Finite(v) } => EValue::Double(*v),
             Recorded::Double { value: Number::Text(v) } => {
                 let wrong = || Error::bad_file(&self.case.folder, format!("`{v}` is no number"));
@@ -502,7 +502,7 @@ impl<'a> Values<'a> {
                 let range = usize::try_from(*offset).ok().zip(usize::try_from(end).ok());
                 let bytes = range.and_then(|(start, end)| self.files[file].get(start..end));
                 let bytes = bytes.ok_or_else(|| wrong(format!("it has no bytes {offset}..{end}")))?;
-                let mut bytes = bytes.to_vec();
+                let mut bytes = tensor::memory::copied(bytes)?;
                 if cfg!(target_endian = "big") {
                     bytes.chunks_exact_mut(dtype.to_real().size()).for_each(<[u8]>::reverse);
                 }

@@ -12,6 +12,7 @@ use crate::payload::{Binary, Datatype, Node, Op as NodeOp, Quantization};
 use graph::{Affine, Dequantize, Quantize, QuantizedConvolution, QuantizedInput, QuantizedLinear};
 use graph::{SumOfQuantized, ValueId, WeightBits};
 use kernels::compute::{Activation, ConvParams, Layout, PackedWeights, QuantizedConv, QuantizedSum};
+use tensor::memory::collected;
 use tensor::{DimOrder, ScalarType, Tensor, TensorView};
 
 /// How 8-bit numbers stand for reals.
@@ -279,12 +280,12 @@ impl Raise<'_> {
         // From `[out, groups]` to `[groups, out]`.
         let by_group: Vec<f32> = match scales.len() {
             1 => scales,
-            _ => (0..groups * outputs).map(|i| scales[i % outputs * groups + i / outputs]).collect(),
+            _ => collected((0..groups * outputs).map(|i| scales[i % outputs * groups + i / outputs]))?,
         };
         let weights = match bits {
             WeightBits::Eight => self.plain(filter)?,
             WeightBits::Four => {
-                let numbers = nibbles(self.data.of(value)?, outputs, inputs);
+                let numbers = nibbles(self.data.of(value)?, outputs, inputs)?;
                 self.emit.computed(Tensor::from_slice(&[outputs, inputs], &numbers)?)?
             }
         };
@@ -421,8 +422,8 @@ impl Raise<'_> {
             (Datatype::Quint8, 128) => {
                 let value = &self.payload.values[v];
                 let len = value.dims.iter().product();
-                let numbers: Vec<i8> =
-                    self.data.of(value)?.iter().take(len).map(|&b| (b ^ 0x80) as i8).collect();
+                let bytes = self.data.of(value)?.iter().take(len);
+                let numbers = collected(bytes.map(|&b| (b ^ 0x80) as i8))?;
                 Ok(Some(self.emit.computed(Tensor::from_slice(&value.dims, &numbers)?)?))
             }
             (Datatype::Quint8, _) => Ok(None),
@@ -445,7 +446,7 @@ impl Raise<'_> {
         let number = |&b: &u8| {
             if value.datatype == Datatype::Quint8 { i32::from(b) } else { i32::from(b as i8) }
         };
-        Ok(bytes.map(|b| f64::from(number(b) - zero)).collect())
+        Ok(collected(bytes.map(|b| f64::from(number(b) - zero)))?)
     }
 
     /// A product of numbers for which the graph has no node: of whole numbers in f64.
@@ -506,7 +507,7 @@ impl Raise<'_> {
         if scales.len() != 1 && scales.len() != outputs {
             return fail(format!("{} scales for {outputs} outputs", scales.len()));
         }
-        let scales: Vec<f32> = scales.iter().map(|scale| from.scale * scale / to.scale).collect();
+        let scales = collected(scales.iter().map(|scale| from.scale * scale / to.scale))?;
         match scales.iter().find(|s| !s.is_finite()) {
             Some(s) => fail(format!("scales that together are {s}")),
             None => Ok(scales),
@@ -520,7 +521,7 @@ impl Raise<'_> {
             return Err(self.unsupported(node));
         }
         let words = self.data.of(value)?.chunks_exact(4).take(value.dims.iter().product());
-        Ok(words.map(|b| i32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect())
+        Ok(collected(words.map(|b| i32::from_le_bytes([b[0], b[1], b[2], b[3]])))?)
     }
 
     pub(super) fn quantized_convolution(&mut self, node: &Node, x: ValueId, spec: &Spec) -> Result<ValueId> {
@@ -621,7 +622,7 @@ impl Raise<'_> {
 fn numbers_of(dtype: ScalarType, sizes: &[usize], numbers: &[f64]) -> Result<Tensor> {
     Ok(match dtype {
         ScalarType::Double => Tensor::from_slice(sizes, numbers)?,
-        _ => Tensor::from_slice(sizes, &numbers.iter().map(|&x| x as f32).collect::<Vec<_>>())?,
+        _ => Tensor::from_slice(sizes, &collected(numbers.iter().map(|&x| x as f32))?)?,
     })
 }
 
@@ -641,11 +642,11 @@ fn params(spec: &Spec) -> ConvParams {
 }
 
 /// Numbers of four bits, -8 to 7, of which each byte holds two, the lower bits first; rows are of whole bytes.
-fn nibbles(bytes: &[u8], rows: usize, columns: usize) -> Vec<i8> {
+fn nibbles(bytes: &[u8], rows: usize, columns: usize) -> Result<Vec<i8>> {
     let stride = columns.div_ceil(2);
     let at = |r: usize, c: usize| {
         let byte = bytes.get(r * stride + c / 2).copied().unwrap_or(0x88);
         (if c.is_multiple_of(2) { byte & 15 } else { byte >> 4 }) as i8 - 8
     };
-    (0..rows).flat_map(|r| (0..columns).map(move |c| at(r, c))).collect()
+    Ok(collected((0..rows * columns).map(|i| at(i / columns, i % columns)))?)
 }
