@@ -185,9 +185,15 @@ impl InputArg {
         paths.read("", &self.file);
     }
 
-    /// Opens the file, of which ranges are read when they are needed, or reads all of stdin.
+    /// Opens the file as a program, of which ranges are read when they are needed, or reads all of stdin. A
+    /// torch.export archive is compiled.
     pub(crate) fn open(&self) -> Result<Arc<dyn DataLoader>> {
         open(&self.file)
+    }
+
+    /// The same of a file that is no program of methods: archives stay what they are.
+    pub(crate) fn open_plain(&self) -> Result<Arc<dyn DataLoader>> {
+        open_plain(&self.file)
     }
 }
 
@@ -201,23 +207,25 @@ pub(crate) fn backends() -> BackendRegistry {
     pteron::backend_registry()
 }
 
-/// Opens a file, or reads all of stdin for `-`. A torch.export archive is compiled to a program in memory.
+/// Opens a program, or reads all of stdin for `-`. A torch.export archive is compiled to a program in memory.
 pub(crate) fn open(file: &Path) -> Result<Arc<dyn DataLoader>> {
-    Ok(toolbox::run::open(file, maps::when_large()).and_then(compiled)?)
+    Ok(compiled(open_plain(file)?)?)
+}
+
+/// Opens a file that is no program of methods, or reads all of stdin for `-`: archives stay what they are.
+pub(crate) fn open_plain(file: &Path) -> Result<Arc<dyn DataLoader>> {
+    Ok(toolbox::run::open(file, maps::when_large())?)
 }
 
 /// The program that an archive compiles to; any other file as it is.
 pub(crate) fn compiled(loader: Arc<dyn DataLoader>) -> toolbox::Result<Arc<dyn DataLoader>> {
-    match pteron::compile::is_archive(&*loader)? {
-        true => Ok(pteron::compile::in_memory(&*loader, &pteron::kernel_registry())?),
-        false => Ok(loader),
-    }
+    Ok(pteron::compile::program(loader, &pteron::kernel_registry())?)
 }
 
 /// Opens files of named data for `verb`.
 pub(crate) fn open_data(files: &[PathBuf], verb: &'static str) -> Result<Vec<PtdDataMap>> {
     let limits = limits();
-    let open = |file: &PathBuf| Ok(toolbox::file::File::open_data(open(file)?, verb, &limits)?);
+    let open = |file: &PathBuf| Ok(toolbox::file::File::open_data(open_plain(file)?, verb, &limits)?);
     files.iter().map(open).collect()
 }
 
@@ -265,8 +273,11 @@ impl OutputArg {
 
     /// Writes a value as JSON, in lines for people.
     pub(crate) fn write_json(&self, value: &impl serde::Serialize) -> Result {
-        let text = serde_json::to_string_pretty(value).map_err(|e| Failure::Failed(Box::new(e)))?;
-        self.write_text(&text)
+        let write = |out: &mut dyn Write| json_line(out, value);
+        match self.path() {
+            Some(path) => write_file_with(path, write),
+            None => write_stdout(write),
+        }
     }
 
     /// Writes bytes that are no text: never to a terminal.
@@ -324,15 +335,23 @@ pub(crate) fn write_file_with(path: &Path, write: impl FnOnce(&mut dyn Write) ->
 /// Prints a report on a file that was written: as JSON if that is asked for. When the file itself went to
 /// stdout, the report goes to stderr.
 pub(crate) fn report(output: &OutputArg, json: bool, value: &impl serde::Serialize, text: &str) -> Result {
-    let text = match json {
-        true => serde_json::to_string_pretty(value).map_err(|e| Failure::Failed(Box::new(e)))?,
-        false => text.to_owned(),
+    let write = |out: &mut dyn Write| match json {
+        true => json_line(out, value),
+        false => Ok(writeln!(out, "{text}")?),
     };
     match output.is_file() {
-        true => write_stdout(|out| Ok(writeln!(out, "{text}")?)),
+        true => write_stdout(write),
+        // Ignoring failure to do so, as for all that goes to stderr.
         false => {
-            say(text);
+            let _ = write(&mut io::stderr().lock());
             Ok(())
         }
     }
+}
+
+/// Writes a value as JSON, in lines for people. What it is made of is written as it comes: no text of the whole is
+/// in memory.
+fn json_line(out: &mut dyn Write, value: &impl serde::Serialize) -> Result {
+    serde_json::to_writer_pretty(&mut *out, value).map_err(io::Error::from)?;
+    Ok(writeln!(out)?)
 }

@@ -36,17 +36,7 @@ pub(crate) fn own_producer(graph: &Graph, value: ValueId) -> Option<NodeId> {
     if graph.uses(value).len() == 1 { graph.producer(value) } else { None }
 }
 
-/// A copy of elements of a constant. Fails, rather than aborts, if the memory cannot be had.
-pub(crate) fn copied(elements: &[f32]) -> operator::Result<Vec<f32>> {
-    let mut copy = Vec::new();
-    let out_of_memory = |_| tensor::Error::OutOfMemory(size_of_val(elements));
-    copy.try_reserve_exact(elements.len()).map_err(out_of_memory)?;
-    copy.extend_from_slice(elements);
-    Ok(copy)
-}
-
 /// Adds a constant of these elements.
 pub(crate) fn constant(graph: &mut Graph, sizes: &[usize], elements: &[f32]) -> Option<ValueId> {
-    let tensor = Tensor::from_slice(sizes, elements).ok()?;
-    Some(graph.constant(tensor.meta().clone(), Constant::Computed(std::sync::Arc::new(tensor))))
+    graph.computed(Tensor::from_slice(sizes, elements).ok()?).ok()
 }

@@ -1,7 +1,7 @@
 //! What the graph's own kinds of node have in common: how their operands lie, how they lower to a step, what
 //! they can take in.
 
-use crate::graph::{Graph, Kind, NodeId, ValueId, copied};
+use crate::graph::{Graph, Kind, NodeId, ValueId};
 use crate::layouts::Lies;
 use crate::packs::Packs;
 use crate::steps::Step;
@@ -177,7 +177,7 @@ impl<'g> Lowering<'g> {
     /// # Errors
     /// As [`Self::floats`].
     pub fn floats_if(&self, there: bool, i: usize) -> Result<Option<Vec<f32>>> {
-        there.then(|| copied(self.floats(i)?)).transpose()
+        there.then(|| Ok(tensor::memory::copied(self.floats(i)?)?)).transpose()
     }
 
     /// The owner of the bytes of an input that is a constant.

@@ -77,8 +77,8 @@ impl Packs {
         &self.budget
     }
 
-    /// Takes the bytes of what is packed before it is: about those of the constant.
-    fn packed<T>(
+    /// Packs weights that nobody shares. Their bytes are taken before: about those of the constant.
+    pub(crate) fn packed<T>(
         &self,
         constant: &Constant,
         pack: impl FnOnce() -> Result<T>,
@@ -180,7 +180,7 @@ mod tests {
         let meta = TensorMeta::contiguous(tensor::ScalarType::Float, &[values.len()]).unwrap();
         let mut tensor = Tensor::zeros(meta).unwrap();
         tensor.view_mut().storage_mut::<f32>().unwrap().copy_from_slice(values);
-        Constant::Computed(Arc::new(tensor))
+        Constant::from(tensor)
     }
 
     #[test]

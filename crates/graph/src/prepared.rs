@@ -1,6 +1,6 @@
 //! Calls outside of graphs whose weights are known: weights are packed once, sizes are those of each call.
 
-use crate::graph::{Constant, copied};
+use crate::graph::Constant;
 use crate::packs::{MatrixForm, Packed, Packs};
 use kernels::compute::{Bias, Epilogue, Isa, MatMut, MatRef, PackedB, gemm};
 use operator::facts::Product;
@@ -29,7 +29,7 @@ pub fn prepare(
     let form = MatrixForm { rows: plain.rows(), columns: plain.cols(), transposed: product.out_major };
     let weights = packs.matrix(&source, form, || Ok(PackedB::new(isa, plain)?))?;
     let bias = match product.bias {
-        Some(at) => Some(copied(args.tensor(at)?.storage::<f32>()?)?),
+        Some(at) => Some(tensor::memory::copied(args.tensor(at)?.storage::<f32>()?)?),
         None => None,
     };
     let kernel = Arc::clone(kernel);

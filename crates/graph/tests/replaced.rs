@@ -42,7 +42,7 @@ fn run(replaced: &str, meaning: Option<Meaning>) -> (Vec<String>, usize) {
     let weights = Tensor::from_slice(&[3, 3], &[1f32, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0]).unwrap();
     let mut graph = Graph::new();
     let x = graph.input(meta.clone());
-    let w = graph.constant(meta.clone(), Constant::Computed(Arc::new(weights)));
+    let w = graph.constant(meta.clone(), Constant::from(weights));
     let mut call = |name: &str, inputs: &[_], args: Vec<CallArg>| {
         let call = Call::new(registry.get(name).unwrap(), args, vec![CallOut::Tensor]);
         let node = graph.append(call, inputs, [meta.clone()]);

@@ -3,10 +3,14 @@ use crate::node::Removed;
 use crate::value::scalar_meta;
 use crate::{Block, BlockId, Constant, Def, Effect, IntoKind, Kind, Memory, Node, NodeId, Terminator, Type};
 use crate::{Use, User, Value, ValueId};
+use operator::{Budget, CountedTensor};
 use smallvec::SmallVec;
 use std::sync::Arc;
-use tensor::{Scalar, TensorMeta, TensorView};
+use tensor::{Scalar, Tensor, TensorMeta, TensorView};
 use trace::Place;
+
+/// What takes the memory of computed constants, for messages.
+const CONSTANTS: &str = "its computed constants";
 
 /// Between the order numbers of nodes that were appended; nodes put between them take numbers in between.
 pub(crate) const GAP: u64 = 1 << 40;
@@ -48,6 +52,8 @@ pub struct Graph {
     pub(crate) num_nodes: usize,
     /// Steps of work that edits took, for tests that growth is linear.
     pub(crate) work: u64,
+    /// What constants that passes compute are taken from.
+    budget: Budget,
 }
 
 impl Default for Graph {
@@ -71,6 +77,7 @@ impl Graph {
             origin: Place::default(),
             num_nodes: 0,
             work: 0,
+            budget: Budget::default(),
         }
     }
 
@@ -120,6 +127,33 @@ impl Graph {
         let id = self.value_of(Type::Tensor, meta, Def::Constant);
         self.values[id.index()].constant = Some(constant);
         id
+    }
+
+    /// Adds a constant that was computed, row-major or not, which counts in the [budget](Self::budget).
+    ///
+    /// # Errors
+    /// If the budget does not have the bytes.
+    pub fn computed(&mut self, tensor: Tensor) -> operator::Result<ValueId> {
+        let tensor = CountedTensor::new(tensor, CONSTANTS, &self.budget)?;
+        Ok(self.constant(tensor.meta().clone(), tensor.into()))
+    }
+
+    /// Zero bytes for a constant that is about to be computed, which count in the [budget](Self::budget).
+    ///
+    /// # Errors
+    /// If the budget does not have the bytes, or the system has no memory.
+    pub fn zeros(&self, meta: TensorMeta) -> operator::Result<CountedTensor> {
+        CountedTensor::zeros(meta, CONSTANTS, &self.budget)
+    }
+
+    /// What computed constants are taken from: without a bound, unless [`Self::set_budget`] has said otherwise.
+    pub fn budget(&self) -> &Budget {
+        &self.budget
+    }
+
+    /// Lets the constants that are computed from now on count in this budget.
+    pub fn set_budget(&mut self, budget: Budget) {
+        self.budget = budget;
     }
 
     /// Adds a constant number.

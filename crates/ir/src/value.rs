@@ -1,4 +1,5 @@
 use crate::{BlockId, NodeId};
+use operator::CountedTensor;
 use std::sync::Arc;
 use tensor::{Scalar, ScalarType, Tensor, TensorMeta, TensorView};
 use trace::Place;
@@ -30,9 +31,22 @@ pub enum Constant {
     /// Bytes of a file or of another owner, aligned for their type.
     Shared(SharedBytes),
     /// Computed when the graph was made or by a pass.
-    Computed(Arc<Tensor>),
+    Computed(Arc<CountedTensor>),
     /// A number.
     Scalar(Scalar),
+}
+
+impl From<Tensor> for Constant {
+    /// A tensor that counts in no budget: see [`Graph::computed`](crate::Graph::computed).
+    fn from(tensor: Tensor) -> Self {
+        CountedTensor::from(tensor).into()
+    }
+}
+
+impl From<CountedTensor> for Constant {
+    fn from(tensor: CountedTensor) -> Self {
+        Self::Computed(Arc::new(tensor))
+    }
 }
 
 impl Constant {

@@ -146,7 +146,7 @@ fn growing_and_going_back() {
     let before = graph.to_string();
     let mark = graph.mark();
     let y = graph.input(meta());
-    let one = graph.constant(meta(), Constant::Computed(Arc::new(Tensor::zeros(meta()).unwrap())));
+    let one = graph.constant(meta(), Constant::from(Tensor::zeros(meta()).unwrap()));
     let used = graph.inputs()[0];
     graph.append(Op("add"), &[y, one, used], [meta()]);
     graph.rollback(&mark);
@@ -227,7 +227,7 @@ fn a_result_of_another_type_has_no_known_bytes() {
     let node = graph.append(Op("copy"), &[x], [meta()]);
     let y = result(&graph, node);
     graph.output(y);
-    graph.set_constant(y, Constant::Computed(Arc::new(Tensor::zeros(meta()).unwrap())));
+    graph.set_constant(y, Constant::from(Tensor::zeros(meta()).unwrap()));
     graph.set_meta(y, TensorMeta::contiguous(ScalarType::Double, &[2]).unwrap());
     assert!(graph.value(y).constant().is_none());
     graph.verify().unwrap();

@@ -1,6 +1,6 @@
 //! Comparison, logic and bits.
 
-use crate::support::convert::{fill, values};
+use crate::support::convert::{PIECE, fill, values};
 use crate::support::dims::broadcast;
 use crate::support::dtype::{Compute, expect_dtype};
 use crate::support::layout::Layout;
@@ -158,7 +158,10 @@ fn allclose(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Re
             || (equal_nan && a.is_nan() && b.is_nan())
             || (a.is_finite() && b.is_finite() && (a - b).abs() <= atol + (rtol * b).abs())
     };
-    let truth = a.iter().zip(b.iter()).all(close);
+    let truth = a.chunks(PIECE).zip(b.chunks(PIECE)).all(|(a, b)| {
+        pool::progress(a.len());
+        a.iter().zip(b).all(close)
+    });
     let out = outs.tensor(0)?;
     out.resize(&[])?;
     fill(out, truth as i64)

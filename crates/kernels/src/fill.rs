@@ -1,6 +1,6 @@
 //! Tensors made from numbers.
 
-use crate::support::convert::{fill, fill_scalar};
+use crate::support::convert::{fill, fill_scalar, fill_zero};
 use crate::support::dims::to_shape;
 use operator::{Args, DtypeSet, Error, KernelContext, Meaning, Operator, Outs, Result, Rounding, ensure};
 use tensor::{Scalar, TensorViewMut};
@@ -75,12 +75,12 @@ fn full_like(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Res
 
 /// Zeros; also what the `empty` operators give, which promise nothing.
 fn zeros(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    sized(args, 0, outs)?.bytes_mut().fill(0);
+    fill_zero(sized(args, 0, outs)?);
     Ok(())
 }
 
 fn zeros_like(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    sized_like(args, outs)?.bytes_mut().fill(0);
+    fill_zero(sized_like(args, outs)?);
     Ok(())
 }
 
@@ -89,7 +89,7 @@ fn ones(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<(
 }
 
 fn new_zeros(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    sized(args, 1, outs)?.bytes_mut().fill(0);
+    fill_zero(sized(args, 1, outs)?);
     Ok(())
 }
 
@@ -210,6 +210,7 @@ fn eye(_: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()
         for j in (0..sizes[1]).filter(|&j| j != i) {
             bytes[(i * strides[0] + j * strides[1]) * size..][..size].fill(0);
         }
+        pool::progress(sizes[1]);
     }
     Ok(())
 }

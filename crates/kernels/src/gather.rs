@@ -85,6 +85,7 @@ fn take(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result
             let (from, to): (&[E], &mut [E]) = (bytemuck::cast_slice(x.bytes()), bytemuck::cast_slice_mut(to));
             for (to, &i) in to.iter_mut().zip(at.iter()) {
                 *to = from[walk.at(wrap_index(args.name(1), i, x.numel())?)];
+                pool::progress(1);
             }
         });
         Ok(())

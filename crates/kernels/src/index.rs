@@ -149,6 +149,7 @@ impl<'a> Choice<'a> {
             } else {
                 (0..n).for_each(|i| f(start + here.at(i), at + there.at(i), 1));
             }
+            pool::progress(n);
         }
     }
 

@@ -27,6 +27,27 @@ fn noise(sizes: &[usize]) -> Tensor {
     tensor
 }
 
+/// Kernels that only move, fill or compare elements, on one thread.
+#[test]
+fn moves_fills_and_comparisons_end_in_the_middle() {
+    use ScalarType::Float;
+    let side = 1 << 10;
+    let sizes = [side, side];
+    let (x, y) = (noise(&sizes), noise(&sizes));
+    let like = || [out(Float, &sizes)];
+    let n = side as i64;
+    ends("aten::clone.out", &[a(&x), Arg::None], &mut like());
+    ends("aten::t_copy.out", &[a(&x)], &mut like());
+    ends("aten::transpose_copy.int_out", &[a(&x), int(0), int(1)], &mut like());
+    ends("aten::view_copy.out", &[a(&x), ints(&[n * n])], &mut [out(Float, &[side * side])]);
+    ends("aten::full.out", &[ints(&[n, n]), int(3)], &mut like());
+    ends("aten::zeros.out", &[ints(&[n, n])], &mut like());
+    ends("aten::eye.m_out", &[int(n), int(n)], &mut like());
+    ends("aten::roll.out", &[a(&x), ints(&[3]), ints(&[1])], &mut like());
+    let close = [a(&x), a(&y), Arg::Double(1.0), Arg::Double(1e30), Arg::Bool(false)];
+    ends("aten::allclose.out", &close, &mut [out(ScalarType::Bool, &[])]);
+}
+
 #[test]
 fn long_kernels_end_in_the_middle() {
     use ScalarType::{ComplexFloat, Float, Long};

@@ -83,7 +83,10 @@ fn scatter(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Res
     by_size!(x.dtype().size(), E => {
         let (from, to): (&[E], &mut [E]) = (bytemuck::cast_slice(&source), bytemuck::cast_slice_mut(out.bytes_mut()));
         let chosen = (0..mask.len()).filter(|&i| mask[i] != 0);
-        chosen.zip(from).for_each(|(i, &x)| to[walk.at(i)] = x);
+        for (i, &x) in chosen.zip(from) {
+            to[walk.at(i)] = x;
+            pool::progress(1);
+        }
     });
     Ok(())
 }
@@ -101,7 +104,10 @@ fn select(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Resu
         by_size!(x.dtype().size(), E => {
             let (all, to): (&[E], &mut [E]) = (bytemuck::cast_slice(x.bytes()), bytemuck::cast_slice_mut(to));
             let chosen = (0..mask.len()).filter(|&i| mask[i] != 0);
-            to.iter_mut().zip(chosen).for_each(|(to, i)| *to = all[from.at(i)]);
+            for (to, i) in to.iter_mut().zip(chosen) {
+                *to = all[from.at(i)];
+                pool::progress(1);
+            }
         });
         Ok(())
     })

@@ -343,7 +343,7 @@ fn batch_norm(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> 
     for k in 0..2 {
         let saved = outs.tensor(3 + k)?;
         saved.resize(&[channels])?;
-        let all: Vec<f64> = pairs.chunks_exact(2).map(|p| p[k]).collect();
+        let all = tensor::memory::collected(pairs.chunks_exact(2).map(|p| p[k]))?;
         let into = Layout::of(saved.meta());
         write(ctx, &all, saved, &into)?;
         let mut now = ctx.scratch::<f64>(channels)?;

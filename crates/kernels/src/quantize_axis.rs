@@ -10,6 +10,7 @@ use crate::support::meaning::optional_tensor;
 use crate::support::reduce::{Reducer, reduce};
 use operator::facts::{Affinity, Choice, wrap};
 use operator::{Args, DtypeSet, KernelContext, Meaning, Operator, Outs, Result, ensure};
+use tensor::memory::{collected, filled};
 use tensor::{Scalar, ScalarType, Tensor, TensorMeta};
 
 /// Types that hold quantized numbers.
@@ -233,11 +234,11 @@ fn bounds(ctx: &KernelContext<'_>, args: &Args<'_>, dims: DimSet) -> Result<Vec<
         dispatch!("input", compute_type(x.dtype()), COMPUTE_FLOAT, C => {
             reduce::<C, _>(ctx, &x, dims, true, &mut t.view_mut(), &Bound { least })?;
         });
-        all.resize(t.numel(), 0.0);
+        *all = filled(t.numel(), 0.0)?;
         read(&t.view(), &Layout::of(t.meta()), all)?;
     }
     let [low, high] = all;
-    Ok(low.into_iter().zip(high).map(|(a, b)| [a, b]).collect())
+    Ok(collected(low.into_iter().zip(high).map(|(a, b)| [a, b]))?)
 }
 
 /// Sets the outs, of one element for each row, to what `choose` makes of its bounds.

@@ -97,7 +97,10 @@ fn roll_flat(x: &TensorView<'_>, out: &mut TensorViewMut<'_>, shift: i64) -> Res
     let (from, into) = (Layout::of(x.meta()).walk(), Layout::of(out.meta()).walk());
     by_size!(x.dtype().size(), E => {
         let (src, dst): (&[E], &mut [E]) = (bytemuck::cast_slice(x.bytes()), bytemuck::cast_slice_mut(out.bytes_mut()));
-        (0..n).for_each(|i| dst[into.at((i + by) % n)] = src[from.at(i)]);
+        for i in 0..n {
+            dst[into.at((i + by) % n)] = src[from.at(i)];
+            pool::progress(1);
+        }
     });
     Ok(())
 }
@@ -154,6 +157,7 @@ fn triangle(
             to[..kept.start].fill(0);
             to[kept.end..].fill(0);
             to[kept.clone()].copy_from_slice(&from[kept]);
+            pool::progress(width);
         }
         Ok(())
     })

@@ -1,6 +1,8 @@
 use crate::{Error, Result};
+use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use tensor::{Tensor, TensorMeta};
 
 /// Memory that several owners may hold together: bytes are taken before they are allocated, and given back by
 /// dropping what was taken. Clones are the same budget.
@@ -74,6 +76,54 @@ impl Held {
 impl Drop for Held {
     fn drop(&mut self) {
         self.budget.0.held.fetch_sub(self.bytes as u64, Ordering::Relaxed);
+    }
+}
+
+/// A tensor whose bytes are taken from a [`Budget`] for as long as it lives.
+#[derive(Debug)]
+pub struct CountedTensor {
+    tensor: Tensor,
+    _held: Held,
+}
+
+impl CountedTensor {
+    /// A tensor of zero bytes. `what` needs them, for the message.
+    ///
+    /// # Errors
+    /// As [`Budget::take`], or if the memory cannot be had.
+    pub fn zeros(meta: TensorMeta, what: &'static str, budget: &Budget) -> Result<Self> {
+        let held = budget.take(what, meta.nbytes())?;
+        Ok(Self { tensor: Tensor::zeros(meta)?, _held: held })
+    }
+
+    /// A tensor that is there: for small ones, whose bytes are not known before.
+    ///
+    /// # Errors
+    /// As [`Budget::take`].
+    pub fn new(tensor: Tensor, what: &'static str, budget: &Budget) -> Result<Self> {
+        let held = budget.take(what, tensor.bytes().len())?;
+        Ok(Self { tensor, _held: held })
+    }
+}
+
+impl From<Tensor> for CountedTensor {
+    /// Counted in no budget that anybody has.
+    fn from(tensor: Tensor) -> Self {
+        let held = Held { budget: Budget::default(), bytes: 0 };
+        Self { tensor, _held: held }
+    }
+}
+
+impl Deref for CountedTensor {
+    type Target = Tensor;
+    fn deref(&self) -> &Tensor {
+        &self.tensor
+    }
+}
+
+impl DerefMut for CountedTensor {
+    fn deref_mut(&mut self) -> &mut Tensor {
+        &mut self.tensor
     }
 }
 

@@ -66,6 +66,23 @@ pub enum EValue {
 }
 
 impl EValue {
+    /// A copy. Fails, where cloning would panic, if there is no memory for its tensors.
+    ///
+    /// # Errors
+    /// If the memory cannot be had.
+    pub fn try_clone(&self) -> tensor::Result<Self> {
+        let copy = |t: &Tensor| t.view().to_tensor();
+        Ok(match self {
+            Self::Tensor(t) => Self::Tensor(copy(t)?),
+            Self::ListTensor(all) => Self::ListTensor(all.iter().map(copy).collect::<Result<_, _>>()?),
+            Self::ListOptionalTensor(all) => {
+                let all = all.iter().map(|t| t.as_ref().map(copy).transpose());
+                Self::ListOptionalTensor(all.collect::<Result<_, _>>()?)
+            }
+            other => other.clone(),
+        })
+    }
+
     /// The kind of value.
     pub fn tag(&self) -> Tag {
         match self {

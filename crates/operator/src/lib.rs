@@ -30,7 +30,7 @@ mod schema;
 
 pub use ::names::{closest, did_you_mean};
 pub use args::{Arg, Args};
-pub use budget::{Budget, Held};
+pub use budget::{Budget, CountedTensor, Held};
 pub use context::{Generator, KernelContext, Scratch, ScratchBuffer};
 pub use dtype_set::DtypeSet;
 pub use error::{Error, Result};

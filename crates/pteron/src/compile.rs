@@ -21,9 +21,10 @@ pub use ir::exported::delegate;
 #[cfg(feature = "xnnpack")]
 pub use backend_xnnpack::{XnnpackPartitioner, XnnpackPreprocess};
 
-use crate::{BytesLoader, DataLoader, Error as Failure, KernelRegistry};
-use runtime::Purpose;
+use crate::{BytesLoader, DataLoader, Error as Failure, FreeableBuffer, KernelRegistry};
+use runtime::{LoaderReader, Purpose};
 use std::sync::Arc;
+use tensor::AlignedBuffer;
 
 /// Everything that XNNPACK takes, for [`Options::delegation`].
 #[cfg(feature = "xnnpack")]
@@ -31,32 +32,37 @@ pub fn to_xnnpack() -> Delegation {
     Delegation { partitioner: Arc::new(XnnpackPartitioner), backend: Arc::new(XnnpackPreprocess) }
 }
 
-/// Bytes by which an archive is known.
-const MAGIC_BYTES: u64 = 4;
-
-/// Whether a file is an archive of models.
+/// The program that a file holds: a torch.export archive is compiled in memory, and may call every operator of the
+/// registry; any other file is served as it is.
 ///
 /// # Errors
-/// The file cannot be read.
-pub fn is_archive(loader: &dyn DataLoader) -> crate::Result<bool> {
-    let name = loader.name().to_ascii_lowercase();
-    let other = [".npz", ".zip"].iter().any(|end| name.ends_with(end));
-    if other || loader.size() < MAGIC_BYTES {
-        return Ok(false);
+/// The archive cannot be read, or not be compiled.
+pub fn program(file: Arc<dyn DataLoader>, kernels: &KernelRegistry) -> crate::Result<Arc<dyn DataLoader>> {
+    if !pt2::is_archive(LoaderReader::new(&file)) {
+        return Ok(file);
     }
-    Ok(pt2::is_archive(&loader.load(0, MAGIC_BYTES, Purpose::Program)?))
+    let compiled = from_loader(&*file, &OperatorTable::all(kernels), &Options::default(), &mut |_, _, _| {})?;
+    let len = usize::try_from(compiled.program.header().file_len).unwrap_or(usize::MAX);
+    let mut program = AlignedBuffer::zeroed(len)?;
+    let written = compiled.program.write_to(&mut &mut program[..]);
+    written.map_err(|e| failed(&*file, e.into()))?;
+    Ok(Arc::new(BytesLoader::named(file.name(), FreeableBuffer::read(program))))
 }
 
-/// The program that an archive compiles to, in memory. It may call every operator of the registry.
+/// Compiles the archive that a loader serves, as [`compile`] does.
 ///
 /// # Errors
-/// The file cannot be read, or not be compiled.
-pub fn in_memory(loader: &dyn DataLoader, kernels: &KernelRegistry) -> crate::Result<Arc<dyn DataLoader>> {
-    let failed =
-        |source: Error| Failure::Compile { file: loader.name().to_owned(), source: Box::new(source) };
-    let bytes = Arc::new(loader.load(0, loader.size(), Purpose::Program)?);
-    let compiled = compile(bytes, &OperatorTable::all(kernels), &Options::default(), &mut |_, _, _| {});
-    let mut program = Vec::new();
-    compiled.and_then(|c| Ok(c.program.write_to(&mut program)?)).map_err(failed)?;
-    Ok(Arc::new(BytesLoader::named(loader.name(), program)))
+/// The file cannot be read, or as [`compile`].
+pub fn from_loader(
+    file: &dyn DataLoader,
+    table: &OperatorTable,
+    options: &Options,
+    watch: Watch<'_>,
+) -> crate::Result<Compiled> {
+    let bytes = Arc::new(file.load(0, file.size(), Purpose::Program)?);
+    compile(bytes, table, options, watch).map_err(|e| failed(file, e))
+}
+
+fn failed(file: &dyn DataLoader, source: Error) -> Failure {
+    Failure::Compile { file: file.name().to_owned(), source: Box::new(source) }
 }

@@ -49,7 +49,7 @@
 //! ```
 
 pub use runtime::{
-    BytesLoader, DataLoader, FileLoader, FreeableBuffer, MergedDataMap, MmapLoader, NamedDataMap, PtdDataMap,
-    Purpose,
+    BytesLoader, DataLoader, FileLoader, FreeableBuffer, LoaderReader, MergedDataMap, MmapLoader,
+    NamedDataMap, PtdDataMap, Purpose,
 };
 pub use tensor::AlignedBuffer;

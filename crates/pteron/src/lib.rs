@@ -143,12 +143,9 @@ pub fn load_options() -> LoadOptions {
 /// Opens a program with [`load_options`]. With the feature `compile`, a torch.export archive (`.pt2`) is one too: it is
 /// compiled in memory.
 pub fn open(path: impl AsRef<Path>) -> Result<Module> {
+    let options = load_options();
+    let file: Arc<dyn DataLoader> = Arc::new(FileLoader::open(path)?);
     #[cfg(feature = "compile")]
-    {
-        let loader: Arc<dyn DataLoader> = Arc::new(FileLoader::open(&path)?);
-        if compile::is_archive(&*loader)? {
-            return Module::load(compile::in_memory(&*loader, &kernel_registry())?, load_options());
-        }
-    }
-    Module::open(path, load_options())
+    let file = compile::program(file, &options.kernels)?;
+    Module::load(file, options)
 }

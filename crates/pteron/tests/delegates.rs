@@ -23,6 +23,10 @@ const CHAIN: &[u8] = b"chain";
 const SEVERAL: &[u8] = b"several";
 /// `a` plus the number of calls before, by an opaque delegate.
 const COUNTER: &[u8] = b"counter";
+/// `a + c` with a constant that is computed, by a delegate that has taken memory for itself.
+const HOLDS: &[u8] = b"holds";
+/// Bytes that it takes.
+const HELD: usize = 1 << 16;
 /// The smaller of `a` and an index that does not exist: fails when it runs.
 const FAILS: &[u8] = b"fails";
 
@@ -33,10 +37,13 @@ impl Backend for TestBackend {
 
     fn init(
         &self,
-        _: &BackendInitContext<'_>,
+        ctx: &BackendInitContext<'_>,
         payload: FreeableBuffer,
         _: &[CompileSpec<'_>],
     ) -> Result<Box<dyn Delegate>, BackendError> {
+        if &*payload == HOLDS {
+            ctx.allocate(HELD)?;
+        }
         Ok(match &*payload {
             COUNTER => Box::new(Counter(0.0)),
             known => Box::new(GraphDelegate::new(Payload(known.to_vec()))),
@@ -112,6 +119,13 @@ impl DelegateGraph for Payload {
                 graph.set_origin(Place::node(1));
                 vec![sum, inputs[0], Self::unary(&mut graph, "aten::relu.out", sum)]
             }
+            HOLDS => {
+                graph.set_budget(request.budget.clone());
+                let c = graph.computed(Tensor::from_slice(&[4], &[1.0f32; 4])?)?;
+                let alpha = CallArg::Scalar(1i64.into());
+                let args = vec![CallArg::Tensor, CallArg::Tensor, alpha, CallArg::Out(0)];
+                vec![Self::call(&mut graph, "aten::add.out", args, &[inputs[0], c])]
+            }
             _ => {
                 graph.set_origin(Place::node(7));
                 let index = CallArg::Scalar(9i64.into());
@@ -125,11 +139,15 @@ impl DelegateGraph for Payload {
 }
 
 fn load(file: &[u8], no_prepare: bool) -> Method {
+    load_within(file, no_prepare, Limits::default()).unwrap()
+}
+
+fn load_within(file: &[u8], no_prepare: bool, limits: Limits) -> pteron::Result<Method> {
     let program = Program::load(Arc::new(BytesLoader::new(file.to_vec())), &Limits::default()).unwrap();
     let mut backends = BackendRegistry::new();
     backends.register(TestBackend).unwrap();
     let options = LoadOptions::new(kernels()).backends(backends);
-    program.load_method("forward", LoadOptions { no_prepare, keep_graphs: true, ..options }).unwrap()
+    program.load_method("forward", LoadOptions { no_prepare, keep_graphs: true, limits, ..options })
 }
 
 fn delegate(plan: &mut Plan, payload: &'static [u8], args: &[i32]) {
@@ -180,6 +198,33 @@ fn a_node_that_fails_is_named() {
         assert!(place.contains("forward") && place.contains("1 (delegate 0 of `TestBackend`)"), "{place}");
         assert!(cause.contains("node 7"), "{cause}");
     }
+}
+
+#[test]
+fn what_a_delegate_holds_is_memory_of_the_method() {
+    let [without, file] = [false, true].map(|holds| {
+        let mut plan = Plan::default();
+        let [x, y, z] = [0, 16, 32].map(|offset| plan.tensor(4, offset));
+        plan.call(1, &[x, y, y]);
+        if holds {
+            delegate(&mut plan, HOLDS, &[y, z]);
+        }
+        plan.file(&[x], &[if holds { z } else { y }])
+    });
+    let without = load(&without, true).memory();
+    for no_prepare in [false, true] {
+        let mut method = load(&file, no_prepare);
+        let loaded = method.memory();
+        assert!(loaded >= without + HELD as u64, "{loaded} bytes, {without} without the delegate");
+        let outputs = method.execute(&[Tensor::from_slice(&[4], &[1.0f32; 4]).unwrap().into()]).unwrap();
+        assert_eq!(outputs[0].to_vec::<f32>().unwrap(), [2.0; 4]);
+        // The constant: in the region's graph, or in that of the delegate, which is made when it is called.
+        assert!(method.memory() >= without + HELD as u64 + 16);
+    }
+    let limits = Limits { memory: without + HELD as u64 - 1, ..Limits::default() };
+    let e = load_within(&file, true, limits).unwrap_err();
+    let cause = std::error::Error::source(&e).unwrap().to_string();
+    assert!(cause.contains("its backends"), "{e}: {cause}");
 }
 
 /// Calls and delegates on tensors of 4 numbers that lie wherever chance puts them.

@@ -62,6 +62,10 @@ fn chain(name: &str) -> Temporary {
         non_const_buffer_sizes: vec![0, 2 * row as i64],
         ..ExecutionPlan::default()
     });
+    write(builder, name)
+}
+
+fn write(builder: Builder<'_>, name: &str) -> Temporary {
     let mut file = Vec::new();
     builder.finish().and_then(|draft| draft.write(&mut file)).expect("it is sound");
     let path = std::env::temp_dir().join(format!("pteron-memory-{name}-{}.pte", std::process::id()));
@@ -132,6 +136,53 @@ fn where_packing_has_no_room_instructions_run_as_they_stand() {
     let mut method = load(&file, all + WEIGHTS / 8, false).unwrap();
     assert!(method.memory() <= all + WEIGHTS / 8);
     assert_close(&run(&mut method), &expected);
+}
+
+/// A chain of additions of constants in half precision, which regions keep in f32.
+fn halves(name: &str) -> Temporary {
+    let mut builder = Builder::new();
+    let bytes = 2 * (SIDE * SIDE) as u64;
+    let half = |allocation_info, data_buffer_idx| {
+        Value::Tensor(Planned { scalar_type: 5, allocation_info, data_buffer_idx, ..plain(&[SIDE, SIDE]) })
+    };
+    let activation = |i: usize| half(Some(AllocationDetails::new(1, (i % 2) as u64 * bytes)), 0);
+    let (mut values, mut instructions) = (vec![Value::Int(1), activation(0)], Vec::new());
+    for layer in 0..LAYERS {
+        let data = builder.add_constant(Blob::bytes([layer as u8, 0x3c].repeat(SIDE * SIDE)));
+        values.extend([half(None, data), activation(layer + 1)]);
+        let y = 2 * layer as i32 + 3;
+        instructions.push(Instruction::KernelCall { op_index: 0, args: vec![y - 2, y - 1, 0, y, y] });
+    }
+    builder.execution_plan.push(ExecutionPlan {
+        name: "forward".to_owned(),
+        inputs: vec![1],
+        outputs: vec![values.len() as i32 - 1],
+        values,
+        chains: vec![Chain { instructions, ..Chain::default() }],
+        operators: vec![Operator { name: "aten::add".to_owned(), overload: "out".to_owned() }],
+        non_const_buffer_sizes: vec![0, 2 * bytes as i64],
+        ..ExecutionPlan::default()
+    });
+    write(builder, name)
+}
+
+#[test]
+fn constants_that_passes_compute_count() {
+    let file = halves("halves");
+    let (halves, arenas) = (LAYERS as u64 * WEIGHTS / 2, WEIGHTS);
+    let as_they_stand = load(&file, u64::MAX, true).unwrap().memory();
+    assert!((halves + arenas..halves + arenas + WEIGHTS).contains(&as_they_stand), "{as_they_stand}");
+    let floats = LAYERS as u64 * WEIGHTS;
+    let prepared = load(&file, u64::MAX, false).unwrap().memory();
+    assert!(prepared >= floats + arenas, "{prepared} of {floats} and {arenas}");
+    // Without room for them, there is no region, or one that keeps fewer.
+    for memory in [as_they_stand, as_they_stand + 2 * WEIGHTS, prepared] {
+        let mut method = load(&file, memory, false).unwrap();
+        assert!(method.memory() <= memory, "{} within {memory}", method.memory());
+        let x = Tensor::from_slice(&[SIDE, SIDE], &[pteron::f16::ONE; SIDE * SIDE]).unwrap();
+        let outputs = method.execute(&[x.into()]).unwrap();
+        assert_eq!(outputs[0].as_tensor().unwrap().to_vec::<pteron::f16>().unwrap()[0].to_f32(), 9.03125);
+    }
 }
 
 #[test]

@@ -4,7 +4,7 @@
 use crate::limits::over_memory;
 use crate::{FreeableBuffer, NamedDataMap, Program, Result, load::from_little_endian};
 use graph::{Bytes, Constant};
-use operator::{Budget, Held};
+use operator::Budget;
 use std::ops::{Deref, Range};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use tensor::{AlignedBuffer, TensorMeta};
@@ -52,6 +52,9 @@ impl ConstantBytes {
 
     /// Lets the bytes go, until somebody looks at them.
     pub(crate) fn release(&mut self) {
+        if let Some(bytes) = self.bytes.get() {
+            bytes.give_back_pages();
+        }
         self.bytes = match self.deferred {
             Some(_) => OnceLock::new(),
             None => FreeableBuffer::default().into(),
@@ -60,7 +63,7 @@ impl ConstantBytes {
 
     /// The constant for a graph.
     pub(crate) fn to_graph(&self) -> Constant {
-        Constant::Shared(Arc::new(self.clone()))
+        Constant::Shared(Arc::new(InGraph(self.clone())))
     }
 }
 
@@ -76,16 +79,27 @@ impl Deref for ConstantBytes {
     }
 }
 
-impl Bytes for ConstantBytes {
+/// A constant as a graph has it. The graph lets go of it as soon as it is packed: if it is mapped, its pages go then.
+struct InGraph(ConstantBytes);
+
+impl Bytes for InGraph {
     fn bytes(&self) -> &[u8] {
-        self
+        &self.0
     }
 
     /// What is read again may lie where another constant has lain: the deferred one stays where it is.
     fn identity(&self) -> (usize, usize) {
-        match &self.deferred {
+        match &self.0.deferred {
             Some(deferred) => (Arc::as_ptr(deferred).addr(), deferred.len),
-            None => (self.as_ptr().addr(), self.len()),
+            None => (self.0.as_ptr().addr(), self.0.len()),
+        }
+    }
+}
+
+impl Drop for InGraph {
+    fn drop(&mut self) {
+        if let Some(bytes) = self.0.bytes.get() {
+            bytes.give_back_pages();
         }
     }
 }
@@ -97,7 +111,7 @@ pub(crate) struct Deferred {
     len: usize,
     /// What the bytes are counted in.
     budget: Budget,
-    present: Mutex<Weak<Read>>,
+    present: Mutex<Weak<FreeableBuffer>>,
 }
 
 /// Where a constant is.
@@ -106,18 +120,6 @@ pub(crate) enum Source {
     Program(Program, Range<u64>),
     /// An entry of data outside of it.
     Named(Arc<dyn NamedDataMap>, String),
-}
-
-/// Bytes that were read, and counted if they take memory.
-struct Read {
-    bytes: FreeableBuffer,
-    _held: Option<Held>,
-}
-
-impl AsRef<[u8]> for Read {
-    fn as_ref(&self) -> &[u8] {
-        &self.bytes
-    }
 }
 
 impl Deferred {
@@ -140,7 +142,7 @@ impl Deferred {
         Ok(FreeableBuffer::shared(read, 0..self.len))
     }
 
-    fn read_anew(&self) -> Result<Read> {
+    fn read_anew(&self) -> Result<FreeableBuffer> {
         // Taken before the bytes are there, and given back if they are none of this process's own.
         let held = self.budget.take("its constants", self.len).map_err(over_memory)?;
         let bytes = match &self.source {
@@ -150,9 +152,7 @@ impl Deferred {
         if bytes.len() < self.len {
             return Err(tensor::Error::WrongByteCount { expected: self.len, found: bytes.len() }.into());
         }
-        let bytes = aligned(bytes, &self.meta)?;
-        let held = bytes.takes_memory().then_some(held);
-        Ok(Read { bytes, _held: held })
+        Ok(aligned(bytes, &self.meta)?.holding(held))
     }
 }
 

@@ -1,6 +1,6 @@
 //! Running a method: the ordered loop over its instructions.
 
-use crate::backend::{BackendError, BackendExecutionContext, Delegate, at_node};
+use crate::backend::{BackendError, BackendExecutionContext, BackendMemory, Delegate, at_node};
 use crate::call::{ArgList, Callee, OutList, State};
 use crate::error::{Error, ExecuteError};
 use crate::method::Method;
@@ -11,10 +11,12 @@ use graph::{Executable, Packs};
 use operator::{Arg, Args, Generator, Isa, KernelContext, Out, Outs, Scratch};
 use pool::{Interrupt, Pool};
 use smallvec::SmallVec;
-use std::cell::Cell;
 use std::time::Instant;
 use tensor::{DimOrder, Tensor, TensorView, TensorViewMut};
 use trace::{Place, SpanKind, Tracer};
+
+/// Elements of a condition that are looked at between two looks at the handle that may end the execution.
+const PIECE: usize = 1 << 16;
 
 impl Method {
     /// Runs every chain from its first instruction on.
@@ -205,7 +207,7 @@ impl<'a> Runner<'a> {
                     tracer: self.tracer,
                     kernels: &kernels,
                     packs: self.packs,
-                    budget: Cell::new(self.backend_bytes),
+                    memory: BackendMemory::new(self.backend_bytes, self.packs.budget()),
                 };
                 let name = entry.backend.clone();
                 let Some(delegate) = entry.delegate.as_deref_mut() else {
@@ -377,7 +379,10 @@ impl State {
             Value::Tensor(_) => {
                 let view = self.view(id)?;
                 match view.storage::<tensor::Bool>() {
-                    Ok(elements) => Ok(elements.iter().all(|b| b.get())),
+                    Ok(elements) => Ok(elements.chunks(PIECE).all(|piece| {
+                        pool::progress(piece.len());
+                        piece.iter().all(|b| b.get())
+                    })),
                     Err(_) => Err(ExecuteError::Condition(format!("a tensor of {}", view.dtype()))),
                 }
             }

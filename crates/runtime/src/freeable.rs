@@ -1,3 +1,4 @@
+use operator::Held;
 use std::fmt;
 use std::ops::{Deref, Range};
 use std::sync::Arc;
@@ -55,6 +56,25 @@ impl FreeableBuffer {
         Some(Self { owner: self.owner.clone(), range: start + range.start..start + range.end })
     }
 
+    /// The same bytes, for which memory is held as long as one of their clones lives. Nothing is held for bytes that
+    /// take no memory of their own.
+    pub(crate) fn holding(self, held: Held) -> Self {
+        if !self.takes_memory() {
+            return self;
+        }
+        let range = 0..self.len();
+        Self::shared(Arc::new(Counted { bytes: self, _held: held }), range)
+    }
+
+    /// Lets the pages of a map go until somebody looks at them again. Of other bytes, nothing.
+    pub(crate) fn give_back_pages(&self) {
+        match &self.owner {
+            Owner::Mapped(file) => file.give_back(self.range.clone()),
+            Owner::Part(whole) => whole.give_back_pages(),
+            Owner::Freed | Owner::Read(_) | Owner::Shared(_) => {}
+        }
+    }
+
     /// Whether the bytes take memory of their own: not those of a map, nor those that somebody else holds anyway.
     pub(crate) fn takes_memory(&self) -> bool {
         match &self.owner {
@@ -67,6 +87,18 @@ impl FreeableBuffer {
     /// Lets the bytes go. The buffer is empty from now on.
     pub fn free(&mut self) {
         *self = Self::default();
+    }
+}
+
+/// Bytes, and the memory that they are counted as.
+struct Counted {
+    bytes: FreeableBuffer,
+    _held: Held,
+}
+
+impl AsRef<[u8]> for Counted {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
     }
 }
 

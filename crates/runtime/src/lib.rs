@@ -52,7 +52,7 @@ pub use error::{
 pub use freeable::FreeableBuffer;
 pub use graph::{Call, CallArg, CallOut, Constant, Graph, ValueId};
 pub use limits::Limits;
-pub use loader::{BytesLoader, DataLoader, FileLoader, MmapLoader, Purpose};
+pub use loader::{BytesLoader, DataLoader, FileLoader, LoaderReader, MmapLoader, Purpose};
 pub use machine::free_memory;
 pub use meta::{BackendUse, MethodMeta, OperatorUse, TensorInfo, ValueMeta, check_tensor};
 pub use method::{Method, MethodGraph};

@@ -2,12 +2,12 @@
 //! instructions. The tables were verified, so indices are in range; what a schema or another file has
 //! to say is checked here.
 
-use crate::backend::{BackendInitContext, CompileSpec};
+use crate::backend::{BackendInitContext, BackendMemory, CompileSpec};
 use crate::call::State;
 use crate::constants::{ConstantBytes, Deferred, Source, aligned};
 use crate::limits::over_memory;
 use crate::meta::{MethodMeta, tensor_meta};
-use crate::named_data::{MergedDataMap, PteDataMap};
+use crate::named_data::{CountedDataMap, MergedDataMap, PteDataMap};
 use crate::step::{ArgStep, Chain, DelegateEntry, DelegateStep, KernelStep, OutStep, Step};
 use crate::value::{Id, Storage, TensorValue, Value};
 use crate::{
@@ -16,7 +16,6 @@ use crate::{
 };
 use format::pte::{self, TensorData};
 use operator::{Budget, Generator, Held, Kernel, Scratch};
-use std::cell::Cell;
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
@@ -248,10 +247,12 @@ impl<'p> Loader<'p> {
 
     fn push_bytes(&mut self, bytes: FreeableBuffer, meta: &TensorMeta) -> Result<Storage> {
         let bytes = aligned(bytes, meta)?;
-        if bytes.takes_memory() {
-            self.held.push(self.budget.take("its constants", bytes.len()).map_err(over_memory)?);
-        }
-        Ok(self.push_constant(ConstantBytes::here(bytes)))
+        let held = match bytes.takes_memory() {
+            true => bytes.len(),
+            false => 0,
+        };
+        let held = self.budget.take("its constants", held).map_err(over_memory)?;
+        Ok(self.push_constant(ConstantBytes::here(bytes.holding(held))))
     }
 
     fn push_constant(&mut self, constant: ConstantBytes) -> Storage {
@@ -270,7 +271,7 @@ impl<'p> Loader<'p> {
         }
         let named_data = match maps.len() {
             0 => None,
-            _ => Some(MergedDataMap::new(maps)?),
+            _ => Some(CountedDataMap::new(MergedDataMap::new(maps)?, self.budget.clone())),
         };
         let no_specs = BackendOptions::new();
         let mut entries = Vec::new();
@@ -288,10 +289,15 @@ impl<'p> Loader<'p> {
                 .ok_or_else(|| self.error(format!("delegate {index}"), "its backend has gone"))?;
             let range = self.meta.payload_range(delegate);
             let payload = usize_of(range.end.saturating_sub(range.start))?;
-            if self.program.loader().takes_memory() {
-                self.held.push(self.budget.take("its payloads", payload).map_err(over_memory)?);
-            }
+            let held = match self.program.loader().takes_memory() {
+                true => Some(self.budget.take("its payloads", payload).map_err(over_memory)?),
+                false => None,
+            };
             let processed = self.program.load_range(range, Purpose::Backend(&delegate.id))?;
+            let processed = match held {
+                Some(held) => processed.holding(held),
+                None => processed,
+            };
             let specs: Vec<_> =
                 delegate.compile_specs.iter().map(|s| CompileSpec { key: &s.key, value: &s.value }).collect();
             let ctx = BackendInitContext {
@@ -301,9 +307,10 @@ impl<'p> Loader<'p> {
                 tracer,
                 pool: &self.options.pool,
                 isa: self.options.isa,
-                budget: Cell::new(self.options.limits.backend_bytes),
+                memory: BackendMemory::new(self.options.limits.backend_bytes, &self.budget),
             };
             let made = backend.init(&ctx, processed, &specs).map_err(fail)?;
+            self.held.extend(ctx.memory.into_held());
             entries.push(DelegateEntry::new(delegate.id.as_str().into(), made));
         }
         Ok(entries)

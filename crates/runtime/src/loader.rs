@@ -3,7 +3,7 @@
 use crate::{Error, FreeableBuffer, Result};
 use std::fmt;
 use std::fs::File;
-use std::io;
+use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -260,6 +260,40 @@ fn read_exact_at(file: &File, mut target: &mut [u8], mut offset: u64) -> io::Res
         }
     }
     Ok(())
+}
+
+/// What a loader serves, as a file that is read: for readers that look for their way in it, such as those of archives.
+pub struct LoaderReader {
+    loader: Arc<dyn DataLoader>,
+    at: u64,
+}
+
+impl LoaderReader {
+    /// From the first byte on.
+    pub fn new(loader: &Arc<dyn DataLoader>) -> Self {
+        Self { loader: Arc::clone(loader), at: 0 }
+    }
+}
+
+impl Read for LoaderReader {
+    fn read(&mut self, target: &mut [u8]) -> io::Result<usize> {
+        let len = self.loader.size().saturating_sub(self.at).min(target.len() as u64) as usize;
+        self.loader.load_into(self.at, &mut target[..len], Purpose::Named).map_err(io::Error::other)?;
+        self.at += len as u64;
+        Ok(len)
+    }
+}
+
+impl Seek for LoaderReader {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        let at = match to {
+            SeekFrom::Start(at) => Some(at),
+            SeekFrom::End(by) => self.loader.size().checked_add_signed(by),
+            SeekFrom::Current(by) => self.at.checked_add_signed(by),
+        };
+        self.at = at.ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
+        Ok(self.at)
+    }
 }
 
 impl fmt::Debug for dyn DataLoader {

@@ -1,7 +1,9 @@
 //! Data by name: the entries of `.ptd` files and of a program's own named data.
 
+use crate::limits::over_memory;
 use crate::{DataLoader, Error, FileLoader, FreeableBuffer, Limits, MmapLoader, Program, Purpose, Result};
 use format::ptd;
+use operator::Budget;
 use std::collections::HashMap;
 use std::ops::Range;
 use std::path::Path;
@@ -12,6 +14,11 @@ use tensor::{DimOrder, ScalarType, TensorMeta, Unchanged};
 pub trait NamedDataMap: Send + Sync {
     /// Type, sizes and layout of an entry. `Ok(None)` if the entry is a blob without them.
     fn tensor_layout(&self, key: &str) -> Result<Option<TensorMeta>>;
+
+    /// The number of bytes of an entry. A map that knows it says so without reading them.
+    fn nbytes(&self, key: &str) -> Result<u64> {
+        Ok(self.data(key)?.len() as u64)
+    }
 
     /// The bytes of an entry.
     fn data(&self, key: &str) -> Result<FreeableBuffer>;
@@ -110,6 +117,10 @@ impl NamedDataMap for PtdDataMap {
         Ok(Some(TensorMeta::new(dtype, &sizes, DimOrder::new(&layout.dim_order)?)?))
     }
 
+    fn nbytes(&self, key: &str) -> Result<u64> {
+        Ok(self.range(self.entry(key)?).1)
+    }
+
     fn data(&self, key: &str) -> Result<FreeableBuffer> {
         let (offset, len) = self.range(self.entry(key)?);
         self.loader.load(offset, len, Purpose::Named)
@@ -150,8 +161,8 @@ impl PteDataMap {
         Self { program, name }
     }
 
-    fn range(&self, key: &str) -> Option<Range<u64>> {
-        self.program.tables().named_data(key)
+    fn range(&self, key: &str) -> Result<Range<u64>> {
+        self.program.tables().named_data(key).ok_or_else(|| no_key(key, self))
     }
 }
 
@@ -160,13 +171,17 @@ impl NamedDataMap for PteDataMap {
         if self.contains(key) { Ok(None) } else { Err(no_key(key, self)) }
     }
 
+    fn nbytes(&self, key: &str) -> Result<u64> {
+        let range = self.range(key)?;
+        Ok(range.end.saturating_sub(range.start))
+    }
+
     fn data(&self, key: &str) -> Result<FreeableBuffer> {
-        let range = self.range(key).ok_or_else(|| no_key(key, self))?;
-        self.program.load_range(range, Purpose::Named)
+        self.program.load_range(self.range(key)?, Purpose::Named)
     }
 
     fn contains(&self, key: &str) -> bool {
-        self.range(key).is_some()
+        self.range(key).is_ok()
     }
 
     fn keys(&self) -> Box<dyn Iterator<Item = &str> + '_> {
@@ -214,6 +229,10 @@ impl NamedDataMap for MergedDataMap {
         self.owner(key)?.tensor_layout(key)
     }
 
+    fn nbytes(&self, key: &str) -> Result<u64> {
+        self.owner(key)?.nbytes(key)
+    }
+
     fn data(&self, key: &str) -> Result<FreeableBuffer> {
         self.owner(key)?.data(key)
     }
@@ -232,6 +251,51 @@ impl NamedDataMap for MergedDataMap {
 
     fn name(&self) -> &str {
         &self.name
+    }
+}
+
+/// A map for backends: what they are given counts as memory of the method for as long as they keep it.
+pub(crate) struct CountedDataMap {
+    map: MergedDataMap,
+    budget: Budget,
+}
+
+impl CountedDataMap {
+    pub(crate) fn new(map: MergedDataMap, budget: Budget) -> Self {
+        Self { map, budget }
+    }
+}
+
+impl NamedDataMap for CountedDataMap {
+    fn tensor_layout(&self, key: &str) -> Result<Option<TensorMeta>> {
+        self.map.tensor_layout(key)
+    }
+
+    fn nbytes(&self, key: &str) -> Result<u64> {
+        self.map.nbytes(key)
+    }
+
+    /// Taken before the bytes are there, and given back if they are none of this process's own.
+    fn data(&self, key: &str) -> Result<FreeableBuffer> {
+        let bytes = usize::try_from(self.map.nbytes(key)?).unwrap_or(usize::MAX);
+        let held = self.budget.take("its named data", bytes).map_err(over_memory)?;
+        Ok(self.map.data(key)?.holding(held))
+    }
+
+    fn load_data_into(&self, key: &str, target: &mut [u8]) -> Result<()> {
+        self.map.load_data_into(key, target)
+    }
+
+    fn contains(&self, key: &str) -> bool {
+        self.map.contains(key)
+    }
+
+    fn keys(&self) -> Box<dyn Iterator<Item = &str> + '_> {
+        self.map.keys()
+    }
+
+    fn name(&self) -> &str {
+        self.map.name()
     }
 }
 

@@ -10,6 +10,7 @@ mod dim_order;
 mod element;
 mod error;
 mod mapped;
+pub mod memory;
 mod meta;
 #[cfg(feature = "ndarray")]
 mod ndarray;

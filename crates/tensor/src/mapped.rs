@@ -39,6 +39,23 @@ impl MappedFile {
     }
 }
 
+impl MappedFile {
+    /// Lets go of the pages of a range: they take no memory of this process until they are looked at again. What the
+    /// system cannot let go stays.
+    pub fn give_back(&self, range: std::ops::Range<usize>) {
+        let range = range.start.min(self.0.len())..range.end.min(self.0.len());
+        #[cfg(unix)]
+        if !range.is_empty() {
+            // SAFETY: the map is of a file and is never written to, so pages that are dropped hold nothing that the
+            // file does not. Who looks at them again finds the file's bytes, which `Unchanged` says are the same.
+            let given = unsafe {
+                self.0.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, range.start, range.len())
+            };
+            let _ = given;
+        }
+    }
+}
+
 impl Deref for MappedFile {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
@@ -49,5 +66,26 @@ impl Deref for MappedFile {
 impl fmt::Debug for MappedFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "MappedFile({} bytes)", self.0.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[cfg_attr(miri, ignore = "Miri maps no files")]
+    #[test]
+    fn pages_that_were_given_back_are_found_again() {
+        let path = std::env::temp_dir().join(format!("pteron-mapped-{}", std::process::id()));
+        let bytes: Vec<u8> = (0..40_000u32).map(|i| (i % 251) as u8).collect();
+        std::fs::write(&path, &bytes).unwrap();
+        // SAFETY: the file is this test's own, and is not written to again.
+        let map = MappedFile::new(&File::open(&path).unwrap(), unsafe { Unchanged::promise() }).unwrap();
+        for range in [0..40_000, 5_000..5_001, 39_999..90_000, 7..7, 50_000..60_000] {
+            assert_eq!(*map, bytes[..]);
+            map.give_back(range);
+        }
+        assert_eq!(*map, bytes[..]);
+        std::fs::remove_file(path).unwrap();
     }
 }

@@ -1,4 +1,4 @@
-use crate::{AlignedBuffer, DimOrder, Element, Error, Result, ScalarType, Shape, TensorMeta};
+use crate::{AlignedBuffer, DimOrder, Element, Error, Result, ScalarType, Shape, TensorMeta, memory};
 use std::fmt;
 
 fn typed<T: Element>(dtype: ScalarType) -> Result<()> {
@@ -81,9 +81,9 @@ impl<'a> TensorView<'a> {
     /// A copy of the elements in row-major order of [`Self::sizes`], whatever the layout.
     pub fn to_vec<T: Element>(&self) -> Result<Vec<T>> {
         if self.meta.is_row_major() {
-            return Ok(self.storage::<T>()?.to_vec());
+            return memory::copied(self.storage::<T>()?);
         }
-        Ok(self.to_tensor()?.to_dim_order(DimOrder::contiguous(self.rank()))?.storage::<T>()?.to_vec())
+        memory::copied(self.to_tensor()?.to_dim_order(DimOrder::contiguous(self.rank()))?.storage::<T>()?)
     }
 
     /// An owned copy.

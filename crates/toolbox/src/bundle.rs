@@ -136,7 +136,7 @@ fn value(bundled: &Value) -> Result<EValue> {
             let sizes: Vec<usize> =
                 t.sizes.iter().map(|&s| usize::try_from(s).unwrap_or(usize::MAX)).collect();
             let meta = TensorMeta::new(dtype, &sizes, DimOrder::new(&t.dim_order)?)?;
-            EValue::Tensor(Tensor::from_bytes(meta, &little_endian(dtype, &t.data))?)
+            EValue::Tensor(Tensor::from_bytes(meta, &little_endian(dtype, &t.data)?)?)
         }
     })
 }
@@ -149,7 +149,7 @@ fn to_bundled(value: &EValue) -> Result<Value> {
         EValue::Tensor(t) => Value::Tensor(bpte::Tensor {
             scalar_type: t.dtype() as i8,
             sizes: t.sizes().iter().map(|&s| i32::try_from(s).unwrap_or(i32::MAX)).collect(),
-            data: little_endian(t.dtype(), t.bytes()),
+            data: little_endian(t.dtype(), t.bytes())?,
             dim_order: t.dim_order().to_vec(),
         }),
         other => {
@@ -160,12 +160,12 @@ fn to_bundled(value: &EValue) -> Result<Value> {
 }
 
 /// Elements of this machine as files hold them, or the other way.
-fn little_endian(dtype: ScalarType, bytes: &[u8]) -> Vec<u8> {
-    let mut bytes = bytes.to_vec();
+fn little_endian(dtype: ScalarType, bytes: &[u8]) -> Result<Vec<u8>> {
+    let mut bytes = tensor::memory::copied(bytes)?;
     if cfg!(target_endian = "big") {
         bytes.chunks_exact_mut(dtype.to_real().size()).for_each(<[u8]>::reverse);
     }
-    bytes
+    Ok(bytes)
 }
 
 /// What a bundle holds; `program` is what its program does.

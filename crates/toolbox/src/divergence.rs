@@ -9,7 +9,7 @@
 //! rounded before it is compared. Both runs are the method's second, since what has dynamic shapes is lowered in the first; a
 //! recording is compared with the first run.
 
-use crate::profile::{self, Recording, Value};
+use crate::profile::{self, Profile, Recording, Value};
 use crate::run::Request;
 use crate::verify::{Difference, Tolerance, compare};
 use crate::{Error, Result, show};
@@ -97,26 +97,27 @@ pub fn find(
     let request = Request { repeat: 1, ..request.clone() };
     let warm = matches!(against, Against::AsWritten);
     let run = |options| profile::record(program, &request, true, warm, options);
-    let found = run(options.clone())?;
+    let Profile { method, zeros, recording, .. } = run(options.clone())?;
+    let found = values_of(recording)?;
     let (expected, empty) = match against {
         Against::AsWritten => {
             let as_written = LoadOptions { no_prepare: true, ..options };
             let empty = "the method computes no tensors, so there is nothing to compare";
-            (keyed(values_of(&run(as_written)?.recording)), empty)
+            (keyed(values_of(run(as_written)?.recording)?), empty)
         }
         Against::Recorded { dump, buffer } => {
             let recorded = recorded(dump, buffer)?;
-            let recorded = results_alone(recorded, &values_of(&found.recording), program, &found.method);
+            let recorded = results_alone(recorded, &found, program, &method);
             (keyed(recorded), "the ETDump holds no intermediate values; record it with them")
         }
     };
     if expected.is_empty() {
         return Err(Error::input(empty));
     }
-    let known: HashMap<Key, Value> = keyed(values_of(&found.recording)).into_iter().collect();
+    let mut known: HashMap<Key, Value> = keyed(found).into_iter().collect();
     let mut report = Divergence {
-        method: found.method,
-        zeros: found.zeros,
+        method,
+        zeros,
         recorded: expected.len(),
         values: Vec::new(),
         fused: Vec::new(),
@@ -125,22 +126,24 @@ pub fn find(
     let operators = program.method_meta(&report.method)?.operators();
     let quantized = operators.iter().any(|op| op.name.starts_with("quantized_decomposed::"));
     let mut tolerance = Tolerance { quantized, ..*tolerance };
-    for (key, expected) in &expected {
+    for (key, expected) in expected {
         let place = program.instruction_place(&report.method, key.place)?;
         tolerance.rounded_to = coarser(tolerance.rounded_to, expected.tensor.dtype());
-        let Some(value) = known.get(key) else {
-            report.fused.push(Fused::new(key, place));
+        let Some(value) = known.remove(&key) else {
+            report.fused.push(Fused::new(&key, place));
             continue;
         };
-        tolerance.rounded_to = coarser(tolerance.rounded_to, value.tensor.dtype());
-        let found = rounded(&value.tensor, expected.tensor.dtype())?;
-        let expected = rounded(&expected.tensor, value.tensor.dtype())?;
-        let (a, b) = (EValue::Tensor(found.clone()), EValue::Tensor(expected.clone()));
+        let (found_as, expected_as) = (value.tensor.dtype(), expected.tensor.dtype());
+        tolerance.rounded_to = coarser(tolerance.rounded_to, found_as);
+        let found = rounded(value.tensor, expected_as)?;
+        let (a, b) = (EValue::Tensor(found), EValue::Tensor(rounded(expected.tensor, found_as)?));
         let difference = compare(&a, &b, &tolerance).err();
         if difference.is_some() {
             report.first.get_or_insert(report.values.len());
         }
-        report.values.push(Compared::new(key, place, &found, &expected, difference));
+        if let (EValue::Tensor(found), EValue::Tensor(expected)) = (&a, &b) {
+            report.values.push(Compared::new(&key, place, found, expected, difference));
+        }
     }
     if report.values.is_empty() {
         return Err(Error::input("the two runs have no value in common: they are not of the same program"));
@@ -158,22 +161,24 @@ fn coarser(seen: Option<ScalarType>, dtype: ScalarType) -> Option<ScalarType> {
 }
 
 /// A tensor of f32 rounded to half precision, if that is what the other run has; otherwise the same.
-fn rounded(tensor: &Tensor, dtype: ScalarType) -> Result<Tensor> {
+fn rounded(tensor: Tensor, dtype: ScalarType) -> Result<Tensor> {
     if tensor.dtype() != ScalarType::Float {
-        return Ok(tensor.clone());
+        return Ok(tensor);
     }
+    let mut halves = Tensor::zeros(TensorMeta::contiguous(dtype, tensor.sizes())?)?;
     let elements = tensor.as_slice::<f32>()?;
-    Ok(match dtype {
+    match dtype {
         ScalarType::Half => {
-            let halves: Vec<f16> = elements.iter().map(|&x| f16::from_f32(x)).collect();
-            Tensor::from_slice(tensor.sizes(), &halves)?
+            let halves = halves.as_mut_slice::<f16>()?.iter_mut();
+            halves.zip(elements).for_each(|(half, &x)| *half = f16::from_f32(x));
         }
         ScalarType::BFloat16 => {
-            let halves: Vec<bf16> = elements.iter().map(|&x| bf16::from_f32(x)).collect();
-            Tensor::from_slice(tensor.sizes(), &halves)?
+            let halves = halves.as_mut_slice::<bf16>()?.iter_mut();
+            halves.zip(elements).for_each(|(half, &x)| *half = bf16::from_f32(x));
         }
-        _ => tensor.clone(),
-    })
+        _ => return Ok(tensor),
+    }
+    Ok(halves)
 }
 
 /// Which value of a run: of an instruction, in which iteration, which of its outputs.
@@ -196,8 +201,10 @@ fn keyed(values: Vec<Value>) -> Vec<(Key, Value)> {
     values.into_iter().map(key).collect()
 }
 
-fn values_of(recording: &Recording) -> Vec<Value> {
-    recording.blocks.iter().flat_map(|b| &b.values).cloned().collect()
+/// The values of a recording, which has all of them.
+fn values_of(recording: Recording) -> Result<Vec<Value>> {
+    recording.expect_values()?;
+    Ok(recording.blocks.into_iter().flat_map(|b| b.values).collect())
 }
 
 /// The tensors of the first block of a recording that has any.
@@ -292,7 +299,7 @@ fn tensor_of(tensor: &etdump::Tensor, buffer: &[u8]) -> Result<Tensor> {
             tensor.strides
         )));
     }
-    let mut bytes = bytes.to_vec();
+    let mut bytes = tensor::memory::copied(bytes)?;
     if cfg!(target_endian = "big") {
         bytes.chunks_exact_mut(dtype.to_real().size()).for_each(<[u8]>::reverse);
     }

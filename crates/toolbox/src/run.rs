@@ -192,7 +192,8 @@ impl Request {
             Some(name) => name.clone(),
             None => default_method(program)?,
         };
-        if let Some(inputs) = self.values.clone() {
+        if let Some(values) = &self.values {
+            let inputs = values.iter().map(EValue::try_clone).collect::<Result<_, _>>()?;
             return Ok(Called { method, inputs, zeros: None });
         }
         let declared = program.method_meta(&method)?.inputs();

@@ -4,7 +4,7 @@ use crate::payload::Role;
 use crate::raise::{raise, scalar_type};
 use crate::{BACKEND_ID, Payload};
 use graph::Graph;
-use operator::KernelRegistry;
+use operator::{Budget, KernelRegistry};
 use runtime::{
     Backend, BackendError, BackendInitContext, CompileSpec, Delegate, DelegateGraph, FreeableBuffer,
     GraphDelegate, GraphRequest,
@@ -43,7 +43,7 @@ impl Backend for XnnpackBackend {
         let num_inputs = inputs_of_calls(&payload)?;
         let data = Data::load(&payload, &processed, ctx.named_data())?;
         let raised = RaisedPayload { payload, data, num_inputs, kernels: Arc::clone(&self.kernels) };
-        raised.check(ctx.bytes_left())?;
+        raised.check(ctx.bytes_left(), ctx.memory())?;
         Ok(Box::new(GraphDelegate::new(raised)))
     }
 
@@ -79,14 +79,15 @@ struct RaisedPayload {
 
 impl RaisedPayload {
     /// Fails for a payload that cannot be raised for the example with which it was exported.
-    fn check(&self, bytes: usize) -> Result<()> {
+    fn check(&self, bytes: usize, budget: &Budget) -> Result<()> {
         let meta = |v: &usize| {
             let value = &self.payload.values[*v];
             TensorMeta::contiguous(scalar_type(value.datatype), &value.dims)
         };
         let inputs = self.payload.inputs.iter().map(meta).collect::<Result<Vec<_>, _>>()?;
         let outputs = self.payload.outputs.iter().map(meta).collect::<Result<Vec<_>, _>>()?;
-        raise(&self.payload, &self.data, &self.kernels, &GraphRequest::new(&inputs, &outputs, bytes))?;
+        let request = GraphRequest::new(&inputs, &outputs, bytes).within(budget);
+        raise(&self.payload, &self.data, &self.kernels, &request)?;
         Ok(())
     }
 }

@@ -45,7 +45,7 @@ impl Opts {
 
     pub(crate) fn run(self, _: &GeneralOpts) -> Result {
         let Verb::Run { input, options } = self.verb;
-        let loader = input.open()?;
+        let loader = input.open_plain()?;
         match bef::open(&*loader)? {
             Some(program) => options.run(program, loader.name()),
             None => Err(bef::wrong(&*loader, "bef run", "BEF programs (.bef) and MLIR text (.mlir)").into()),

@@ -66,7 +66,7 @@ impl Opts {
         let tolerance = Tolerance { scope: Scope::Network, explicit, ..Tolerance::default() };
         let recorded = match (&self.etdump, &self.debug_buffer) {
             (Some(dump), Some(buffer)) => {
-                let dump = etdump::read(&*general::open(dump)?, &limits())?;
+                let dump = etdump::read(&*general::open_plain(dump)?, &limits())?;
                 Some((dump, toolbox::stream::read(buffer)?))
             }
             _ => None,

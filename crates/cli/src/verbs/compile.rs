@@ -6,7 +6,6 @@ use pteron::compile::{self, Compiled, Delegation, ExternalTensor, OperatorTable,
 use pteron::format::{self, container::Blob};
 use serde_json::json;
 use std::path::PathBuf;
-use std::sync::Arc;
 use toolbox::paths::Paths;
 use toolbox::run::LoadMode;
 use toolbox::show::{bytes, count, table};
@@ -95,12 +94,7 @@ impl Opts {
         for pass in &self.print_after {
             expect_pass(pass).map_err(|e| Failure::Usage(format!("--print-after: {e}")))?;
         }
-        let loader = toolbox::run::open(self.input.path(), LoadMode::File)?;
-        if !pteron::compile::is_archive(&*loader)? {
-            let problem = format!("{} is no torch.export archive (.pt2)", loader.name());
-            return Err(toolbox::Error::Input(problem).into());
-        }
-        let archive = Arc::new(loader.load(0, loader.size(), pteron::data::Purpose::Program)?);
+        let file = toolbox::run::open(self.input.path(), LoadMode::File)?;
         let registry = pteron::kernel_registry();
         let operators = match self.operators {
             Operators::Portable => OperatorTable::portable(&registry),
@@ -119,7 +113,7 @@ impl Opts {
                 say(format_args!("# {method} after {pass}\n{}", program.listing(PrintOptions { source: true })));
             }
         };
-        let compiled = compile::compile(archive, &operators, &options, &mut watch).map_err(fail)?;
+        let compiled = compile::from_loader(&*file, &operators, &options, &mut watch).map_err(toolbox::Error::from)?;
         if let Some(path) = &self.external_data {
             let file = external(&compiled.external).map_err(|e| fail(e.into()))?;
             general::write_file_with(path, |out| file.write_to(out).map_err(|e| fail(e.into())))?;

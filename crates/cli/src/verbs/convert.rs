@@ -57,7 +57,7 @@ impl Opts {
 
     pub(crate) fn run(self, _: &GeneralOpts) -> Result {
         let format = self.format()?;
-        let loader = self.input.open()?;
+        let loader = self.input.open_plain()?;
         let options = Options { keep_quantized: self.keep_quantized };
         let converted = convert(&loader, format, options, &limits(), &progress::of_bytes())?;
         self.output.write_file(&converted)

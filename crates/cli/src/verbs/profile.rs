@@ -85,7 +85,7 @@ impl Opts {
             write(path, |out| chrome::trace(&profile.recording, out))?;
         }
         if let Some(path) = &self.etdump {
-            let (dump, buffer) = etdump::dump(&profile.recording);
+            let (dump, buffer) = etdump::dump(&profile.recording)?;
             write(path, |out| etdump::write(&dump, out))?;
             if let Some(path) = &self.debug_buffer {
                 write(path, |out| out.write_all(&buffer).map_err(toolbox::Error::write(path)))?;

@@ -48,7 +48,7 @@ impl Opts {
     }
 
     pub(crate) fn run(self, _: &GeneralOpts) -> Result {
-        let loader = self.input.open()?;
+        let loader = self.input.open_plain()?;
         let options =
             mlir::Options { optional_sections: !self.no_optional_sections, ..mlir::Options::default() };
         match bef::open(&*loader)? {

@@ -4,10 +4,13 @@ use crate::limits::{MAX_INFLATED_BYTES, MAX_JSON_BYTES};
 use crate::{Error, Result};
 use ir::SharedBytes;
 use std::collections::HashMap;
-use std::io::{Cursor, Read};
+use std::io::{Cursor, Read, Seek};
 use std::ops::Range;
 use std::sync::Arc;
 use zip::{CompressionMethod, ZipArchive};
+
+/// How a zip file with records begins.
+const MAGIC: &[u8; 4] = b"PK\x03\x04";
 
 /// An archive whose records are found by their names, without the folder that all have in common.
 pub(super) struct Archive {
@@ -105,12 +108,30 @@ impl RecordBytes {
     }
 }
 
-/// Whether bytes begin like a zip file.
-pub fn is_archive(start: &[u8]) -> bool {
-    start.starts_with(b"PK\x03\x04")
+/// Whether a file is a zip archive of what PyTorch saves: models, which [`read`](super::read) reads, or pickled objects
+/// and compiled code, which it refuses with what to do. Known by its records: other zip archives (arrays of NumPy) have
+/// none of these names.
+pub fn is_archive(mut file: impl Read + Seek) -> bool {
+    let mut magic = [0; MAGIC.len()];
+    if file.read_exact(&mut magic).is_err() || magic != *MAGIC {
+        return false;
+    }
+    ZipArchive::new(file).is_ok_and(|zip| zip.file_names().any(is_of_pytorch))
+}
+
+/// Whether PyTorch calls a record so.
+fn is_of_pytorch(name: &str) -> bool {
+    let (folder, name) = name.rsplit_once('/').unwrap_or(("", name));
+    let is_model = folder == "models" || folder.ends_with("/models");
+    is_model && name.ends_with(".json")
+        || matches!(name, "data.pkl" | "serialized_exported_program.json")
+        || folder.contains("data/aotinductor")
 }
 
 fn zip_of(bytes: &SharedBytes) -> Result<ZipArchive<Cursor<&[u8]>>> {
+    if !bytes.bytes().starts_with(MAGIC) {
+        return Err(Error::archive("the archive", "it is no zip file, as torch.export archives (.pt2) are"));
+    }
     ZipArchive::new(Cursor::new(bytes.bytes())).map_err(broken)
 }
 

@@ -98,6 +98,17 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn archives_are_known_by_their_records() {
+        let is_known = |records: &[(&str, &[u8])]| is_archive(Cursor::new(zip(records).bytes().to_vec()));
+        assert!(is_known(&[("archive_version", b"0"), ("models/model.json", b"{}")]));
+        assert!(is_known(&[("data.pkl", b"")]) && is_known(&[("data/aotinductor/model/x.so", b"")]));
+        assert!(!is_known(&[("weight.npy", b""), ("models.npy", b""), ("models/x.npy", b"")]));
+        assert!(
+            !is_archive(Cursor::new(b"PK\x03\x04 and nothing".to_vec())) && !is_archive(Cursor::new(b"P"))
+        );
+    }
+
+    #[test]
     fn another_schema_is_refused() {
         let json = br#"{"schema_version": {"major": 9, "minor": 1}, "graph_module": 5}"#;
         assert!(error(zip(&[("models/model.json", json)])).contains("9.1"));

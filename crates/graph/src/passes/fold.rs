@@ -5,9 +5,8 @@ use crate::operation::as_op;
 use crate::steps::cast::{self, Cast};
 use crate::steps::pointwise::Pointwise;
 use kernels::compute;
-use operator::{Instr, KernelContext, Results};
-use std::sync::Arc;
-use tensor::{DimOrder, Tensor, TensorView, TensorViewMut};
+use operator::{CountedTensor, Instr, KernelContext, Results};
+use tensor::{DimOrder, TensorMeta, TensorView, TensorViewMut};
 
 /// Bytes of a computed constant above which the computation stays in the graph.
 const LARGEST_CONSTANT: usize = 256 << 20;
@@ -28,7 +27,7 @@ pub(super) fn fold(graph: &mut Graph, id: NodeId, ctx: &KernelContext<'_>) -> bo
     }
     let inputs: Option<Vec<_>> = node.inputs().iter().map(|&v| graph.view(v)).collect();
     let Some(tensors) = inputs.and_then(|inputs| computed(graph, id, &inputs, ctx)) else { return false };
-    graph.fold(id, tensors.into_iter().map(|tensor| Constant::Computed(Arc::new(tensor))).collect());
+    graph.fold(id, tensors.into_iter().map(Constant::from).collect());
     true
 }
 
@@ -37,15 +36,15 @@ fn computed(
     id: NodeId,
     inputs: &[TensorView<'_>],
     ctx: &KernelContext<'_>,
-) -> Option<Vec<Tensor>> {
+) -> Option<Vec<CountedTensor>> {
     let outputs = graph.node(id).outputs();
     if graph.node(id).call().is_none() {
         return conversion(graph, id, inputs, ctx).map(|tensor| vec![tensor]);
     }
     let call = graph.node(id).call().filter(|call| call.kernel.results() == Results::Elements)?;
-    let zeros = |&v: &_| Tensor::zeros(graph.meta(v).clone()).ok();
-    let mut tensors: Vec<Tensor> = outputs.iter().map(zeros).collect::<Option<_>>()?;
-    let views: Vec<TensorViewMut<'_>> = tensors.iter_mut().map(Tensor::view_mut).collect();
+    let zeros = |&v: &_| graph.zeros(graph.meta(v).clone()).ok();
+    let mut tensors: Vec<CountedTensor> = outputs.iter().map(zeros).collect::<Option<_>>()?;
+    let views: Vec<TensorViewMut<'_>> = tensors.iter_mut().map(|tensor| tensor.view_mut()).collect();
     // A call that fails here fails again when it runs, and says then what is wrong.
     call.execute(ctx, inputs, views).ok()?;
     let same = outputs.iter().zip(&tensors).all(|(&v, t)| graph.meta(v).sizes() == t.sizes());
@@ -58,9 +57,9 @@ fn conversion(
     id: NodeId,
     inputs: &[TensorView<'_>],
     ctx: &KernelContext<'_>,
-) -> Option<Tensor> {
+) -> Option<CountedTensor> {
     let (&[x], &[to]) = (inputs, graph.node(id).outputs()) else { return None };
-    let mut tensor = Tensor::zeros(graph.meta(to).clone()).ok()?;
+    let mut tensor = graph.zeros(graph.meta(to).clone()).ok()?;
     let mut out = tensor.view_mut();
     if as_op::<Cast>(graph, id).is_some() {
         cast::run(ctx, &x, &mut out).ok()?;
@@ -78,10 +77,17 @@ pub(super) fn make_plain(graph: &mut Graph, node: NodeId, slot: usize) {
     let order = DimOrder::contiguous(graph.meta(value).rank());
     let differs = *graph.meta(value).dim_order() != order;
     let stored = if differs { graph.view(value) } else { None };
-    if let Some(plain) = stored.and_then(|v| v.to_tensor().ok()?.to_dim_order(order).ok()) {
+    if let Some(plain) = stored.and_then(|stored| plain(graph, &stored, order)) {
         let (meta, origin) = (plain.meta().clone(), graph.value(value).origin());
-        let plain = graph.constant(meta, Constant::Computed(Arc::new(plain)));
+        let plain = graph.constant(meta, plain.into());
         graph.set_value_origin(plain, origin);
         graph.set_input(node, slot, plain);
     }
+}
+
+/// The same elements in another order.
+fn plain(graph: &Graph, stored: &TensorView<'_>, order: DimOrder) -> Option<CountedTensor> {
+    let mut plain = graph.zeros(TensorMeta::new(stored.dtype(), stored.sizes(), order).ok()?).ok()?;
+    stored.relayout(&mut plain.view_mut()).ok()?;
+    Some(plain)
 }

@@ -1,15 +1,15 @@
 //! The epilogues of convolutions and products: nodes that are the only user of their result are fused into them.
 
 use super::norm::scale_and_shift;
-use crate::graph::{Constant, Graph, NodeId, ValueId, argument, constant, meaning, own_producer};
+use crate::graph::{Graph, NodeId, ValueId, argument, constant, meaning, own_producer};
 use crate::operation::{Fused, as_op, operation};
 use crate::steps::conv::Convolution;
 use crate::steps::pointwise::Pointwise;
 use crate::steps::relayout::Reshape;
 use kernels::compute::Activation;
 use operator::{Binary, Expression, Instr, Meaning};
-use std::sync::Arc;
-use tensor::{ScalarType, Tensor};
+use tensor::ScalarType;
+use tensor::memory::{copied, filled};
 
 /// Fuses what can be fused.
 pub(super) fn run(graph: &mut Graph) {
@@ -62,10 +62,10 @@ fn factors(graph: &Graph, id: NodeId, eps: f64) -> Option<Affine> {
     let channels = x.sizes()[1];
     let given = |position: usize, default: f32| -> Option<Vec<f32>> {
         if node.call()?.is_none(position) {
-            return Some(vec![default; channels]);
+            return filled(channels, default).ok();
         }
         let values = graph.floats(argument(graph, id, position)?)?;
-        (values.len() == channels).then(|| values.to_vec())
+        if values.len() == channels { copied(values).ok() } else { None }
     };
     let (weight, bias) = (given(1, 1.0)?, given(2, 0.0)?);
     let (mean, variance) = (given(3, 0.0)?, given(4, 1.0)?);
@@ -89,8 +89,9 @@ fn scale_conv(graph: &mut Graph, node: NodeId, affine: &Affine) -> Option<(Convo
     if !meta.dim_order().is_contiguous() || meta.numel() == 0 {
         return None;
     }
-    let mut scaled = Tensor::from_slice(meta.sizes(), graph.floats(inputs[1])?).ok()?;
+    let mut scaled = graph.zeros(meta.clone()).ok()?;
     let weights = scaled.as_mut_slice::<f32>().ok()?;
+    weights.copy_from_slice(graph.floats(inputs[1])?);
     let (first, second) = (meta.strides()[0], meta.strides()[1]);
     let (rows, columns) = (meta.sizes()[0], meta.sizes()[1]);
     let groups = conv.params.groups;
@@ -101,7 +102,7 @@ fn scale_conv(graph: &mut Graph, node: NodeId, affine: &Affine) -> Option<(Convo
             weights[at..at + second].iter_mut().for_each(|x| *x *= affine.scale[channel]);
         }
     }
-    let w = graph.constant(scaled.meta().clone(), Constant::Computed(Arc::new(scaled)));
+    let w = graph.constant(scaled.meta().clone(), scaled.into());
     let b = constant(graph, &[channels], &bias)?;
     graph.set_value_origin(w, graph.value(inputs[1]).origin());
     if graph.uses(inputs[1]).len() == 1 {

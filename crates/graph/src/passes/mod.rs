@@ -137,13 +137,13 @@ mod tests {
     /// Products with an activation and an addition each, and a reshape.
     fn chain(len: usize) -> Graph {
         let meta = TensorMeta::contiguous(ScalarType::Float, &[4, 4]).unwrap();
-        let weights = Arc::new(Tensor::zeros(meta.clone()).unwrap());
+        let weights = Constant::from(Tensor::zeros(meta.clone()).unwrap());
         let mut graph = Graph::new();
         let mut x = graph.input(meta.clone());
         let linear =
             Linear { out_major: true, bias: false, residual: false, activation: Activation::Identity };
         for _ in 0..len {
-            let w = graph.constant(meta.clone(), Constant::Computed(Arc::clone(&weights)));
+            let w = graph.constant(meta.clone(), weights.clone());
             let mut add = |kind: Arc<dyn crate::Kind>, inputs: &[ValueId]| {
                 let node = graph.append(kind, inputs, [meta.clone()]);
                 graph.node(node).outputs()[0]

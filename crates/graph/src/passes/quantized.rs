@@ -26,6 +26,7 @@ use operator::Meaning;
 use operator::facts::{Affinity, Choice, ViewOf};
 use std::collections::HashMap;
 use std::sync::Arc;
+use tensor::memory::{collected, copied};
 use tensor::{ScalarType, TensorMeta, TensorView};
 
 /// Reshapes that are looked through between a product and what dequantizes its input.
@@ -96,8 +97,8 @@ fn dequantized(graph: &Graph, node: NodeId, affinity: Affinity) -> Option<Weight
 /// Elements of a tensor of f32 or f64.
 fn numbers(x: &TensorView<'_>) -> Option<Vec<f32>> {
     match x.dtype() {
-        ScalarType::Float => Some(x.storage::<f32>().ok()?.to_vec()),
-        ScalarType::Double => Some(x.storage::<f64>().ok()?.iter().map(|&s| s as f32).collect()),
+        ScalarType::Float => copied(x.storage::<f32>().ok()?).ok(),
+        ScalarType::Double => collected(x.storage::<f64>().ok()?.iter().map(|&s| s as f32)).ok(),
         _ => None,
     }
 }

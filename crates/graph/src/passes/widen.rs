@@ -8,7 +8,7 @@
 //! All other passes, and the compute core, know f32.
 
 use super::forms::Forms;
-use crate::graph::{Call, CallArg, Constant, Graph, NodeId, ValueId, facts};
+use crate::graph::{Call, CallArg, Graph, NodeId, ValueId, facts};
 use crate::operation::{Fused, as_op, made_by};
 use crate::steps::cast::{Cast, is_half, widen, widened};
 use crate::steps::pointwise::Pointwise;
@@ -168,10 +168,10 @@ impl Pass {
             return v;
         }
         let Some(meta) = widened(meta) else { return v };
-        match graph.view(v).as_ref().and_then(widen) {
+        match widen(graph, v) {
             Some(wide) => {
                 self.budget = self.budget.saturating_sub(wide.bytes().len());
-                let wide = graph.constant(meta, Constant::Computed(Arc::new(wide)));
+                let wide = graph.constant(meta, wide.into());
                 graph.set_value_origin(wide, graph.value(v).origin());
                 self.forms.set(v, wide);
                 wide

@@ -220,7 +220,10 @@ impl Step for AttentionStep {
         }
         for (item, out) in out.chunks_exact_mut(queries * row).enumerate() {
             ctx.pool().parallel_chunks_mut(out, at_once * row, 1, &|i, out| {
-                self.rows(&reads, item, i * at_once, out, &mut vec![0.0; at_once * keys]);
+                let scores = tensor::memory::filled(at_once * keys, 0.0);
+                let mut scores =
+                    scores.unwrap_or_else(|_| pool::out_of_memory(at_once * keys * size_of::<f32>()));
+                self.rows(&reads, item, i * at_once, out, &mut scores);
             });
         }
         Ok(())

@@ -1,12 +1,13 @@
 //! Conversions between f32 and types of half precision.
 
 use super::{Step, Writes, only};
+use crate::graph::{Graph, ValueId};
 use crate::layouts::Lies;
 use crate::operation::{Lowered, Lowering, Operation};
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
-use operator::{Error, KernelContext, Result};
-use tensor::{ScalarType, Tensor, TensorMeta, TensorView, TensorViewMut};
+use operator::{CountedTensor, Error, KernelContext, Result};
+use tensor::{ScalarType, TensorMeta, TensorView, TensorViewMut};
 
 /// Elements that a task converts.
 const GRAIN: usize = 1 << 15;
@@ -21,9 +22,10 @@ pub(crate) fn widened(meta: &TensorMeta) -> Option<TensorMeta> {
     TensorMeta::new(ScalarType::Float, meta.sizes(), *meta.dim_order()).ok()
 }
 
-/// A constant in f32.
-pub(crate) fn widen(x: &TensorView<'_>) -> Option<Tensor> {
-    let mut wide = Tensor::zeros(widened(x.meta())?).ok()?;
+/// A constant of a graph in f32.
+pub(crate) fn widen(graph: &Graph, constant: ValueId) -> Option<CountedTensor> {
+    let x = graph.view(constant)?;
+    let mut wide = graph.zeros(widened(x.meta())?).ok()?;
     let mut view = wide.view_mut();
     let out = view.storage_mut::<f32>().ok()?;
     match x.dtype() {

@@ -6,6 +6,7 @@ use super::{Step, Writes, only};
 use crate::graph::Kind;
 use crate::layouts::Lies;
 use crate::operation::{Fused, Images, Lowered, Lowering, Operation};
+use crate::packs::Packed;
 use kernels::compute::{Activation, Affine, ConvFrame, Layout, Quantization};
 use kernels::compute::{QuantizedConv, QuantizedConvOut, QuantizedImages};
 use operator::{KernelContext, Result};
@@ -43,7 +44,9 @@ impl Operation for QuantizedConvolution {
 
     fn lower(&self, node: &mut Lowering<'_>) -> Result<Lowered> {
         let values = node.constant(1)?.storage::<i8>()?;
-        let conv = QuantizedConv::new(node.isa(), self.conv.params, values, node.floats(2)?)?;
+        let (isa, params, scales) = (node.isa(), self.conv.params, node.floats(2)?);
+        let pack = || Ok(QuantizedConv::new(isa, params, values, scales)?);
+        let conv = node.packs.packed(node.owner(1)?, pack, QuantizedConv::bytes)?;
         let frame = frame(node.input(0)?, node.output(0)?, self.conv.space);
         let bias = SumBias::of(node, self.conv.bias, 3)?;
         Ok(Lowered::step(QuantizedConvStep { spec: *self, conv, frame, bias }, [0]))
@@ -67,7 +70,7 @@ impl Operation for QuantizedConvolution {
 
 struct QuantizedConvStep {
     spec: QuantizedConvolution,
-    conv: QuantizedConv,
+    conv: Arc<Packed<QuantizedConv>>,
     frame: ConvFrame,
     bias: SumBias,
 }

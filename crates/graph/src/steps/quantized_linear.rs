@@ -4,6 +4,7 @@ use super::conv::epilogue;
 use super::{Step, Writes, only};
 use crate::graph::Kind;
 use crate::operation::{Fused, Lowered, Lowering, Operation};
+use crate::packs::Packed;
 use kernels::compute::qgemm;
 use kernels::compute::{
     Activation, Affine, Isa, MatMut, MatRef, Quantization, quantize, quantize_row, range,
@@ -12,6 +13,7 @@ use kernels::compute::{PackedWeights, QuantizedEpilogue, QuantizedOut, Quantized
 use operator::{Error, KernelContext, Result};
 use std::fmt;
 use std::sync::Arc;
+use tensor::memory::{collected, copied, filled};
 use tensor::{ScalarType, TensorView};
 
 /// As [`Linear`](crate::Linear) with quantized values in place of real numbers, summed exactly. Inputs: `x`, weights
@@ -75,9 +77,10 @@ impl Operation for QuantizedLinear {
         let numbers = MatRef::new(node.constant(1)?.storage::<i8>()?, rows, columns);
         let numbers = if self.out_major { numbers.t() } else { numbers };
         let weights = Weights { numbers, bits: self.bits, scales: node.floats(2)?, group: self.group };
-        let weights = PackedWeights::new(&weights)?;
+        let (isa, owner) = (node.isa(), node.owner(1)?);
+        let weights = node.packs.packed(owner, || Ok(PackedWeights::new(&weights)?), PackedWeights::bytes)?;
         let bias = SumBias::of(node, self.bias, 3)?;
-        Ok(Lowered::step(QuantizedLinearStep { spec: *self, weights, bias, isa: node.isa() }, [0]))
+        Ok(Lowered::step(QuantizedLinearStep { spec: *self, weights, bias, isa }, [0]))
     }
 
     fn with_activation(&self, activation: Activation) -> Option<Arc<dyn Kind>> {
@@ -103,8 +106,8 @@ impl SumBias {
         }
         let bias = node.constant(i)?;
         match bias.dtype() {
-            ScalarType::Int => Ok(Self::Numbers(bias.storage::<i32>()?.to_vec())),
-            _ => Ok(Self::Reals(bias.storage::<f32>()?.to_vec())),
+            ScalarType::Int => Ok(Self::Numbers(copied(bias.storage::<i32>()?)?)),
+            _ => Ok(Self::Reals(copied(bias.storage::<f32>()?)?)),
         }
     }
 
@@ -121,7 +124,7 @@ impl SumBias {
 
 struct QuantizedLinearStep {
     spec: QuantizedLinear,
-    weights: PackedWeights,
+    weights: Arc<Packed<PackedWeights>>,
     bias: SumBias,
     isa: Isa,
 }
@@ -134,7 +137,7 @@ impl Step for QuantizedLinearStep {
         mut writes: Writes<'a>,
     ) -> Result<()> {
         let (x, out) = (&reads[0], only(&mut writes)?);
-        let (weights, isa, pool) = (&self.weights, self.isa, ctx.pool());
+        let (weights, isa, pool) = (&**self.weights, self.isa, ctx.pool());
         let (k, n) = (weights.rows(), weights.cols());
         let m = out.as_view().numel() / n.max(1);
         let epilogue = self.bias.epilogue(self.spec.activation);
@@ -155,7 +158,7 @@ impl Step for QuantizedLinearStep {
             qgemm(pool, isa, QuantizedRows::new(&numbers, true, m, k, q.affine), weights, to, &epilogue);
             return Ok(());
         }
-        let params = self.quantize_rows((m, k), reals, &mut numbers);
+        let params = self.quantize_rows((m, k), reals, &mut numbers)?;
         qgemm(pool, isa, QuantizedRows::by_row(&numbers, true, m, k, &params), weights, to, &epilogue);
         Ok(())
     }
@@ -163,9 +166,14 @@ impl Step for QuantizedLinearStep {
 
 impl QuantizedLinearStep {
     /// Quantizes `m` rows of `k` elements by parameters chosen from each.
-    fn quantize_rows(&self, (m, k): (usize, usize), reals: &[f32], numbers: &mut [u8]) -> Vec<Affine> {
+    fn quantize_rows(
+        &self,
+        (m, k): (usize, usize),
+        reals: &[f32],
+        numbers: &mut [u8],
+    ) -> Result<Vec<Affine>> {
         if k == 0 {
-            return vec![Affine { scale: 1.0, zero: 0 }; m];
+            return Ok(filled(m, Affine { scale: 1.0, zero: 0 })?);
         }
         let isa = self.isa;
         let rows = reals.chunks_exact(k).zip(numbers.chunks_exact_mut(k));
@@ -177,6 +185,6 @@ impl QuantizedLinearStep {
                 q.affine
             }
         });
-        each.collect()
+        Ok(collected(each)?)
     }
 }

@@ -75,7 +75,7 @@ impl Both {
     }
 
     pub(crate) fn constant_of(&mut self, tensor: Tensor) -> ValueId {
-        let id = self.graph.constant(tensor.meta().clone(), Constant::Computed(Arc::new(tensor.clone())));
+        let id = self.graph.constant(tensor.meta().clone(), Constant::from(tensor.clone()));
         self.values.insert(id, tensor);
         id
     }

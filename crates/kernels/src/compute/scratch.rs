@@ -8,6 +8,13 @@ thread_local! {
     static SCRATCH: RefCell<AlignedBuffer> = RefCell::new(AlignedBuffer::default());
 }
 
+/// So many copies of a value, for as long as a computation takes. Ends the computation if there is no memory, as
+/// [`with`] does.
+pub(crate) fn filled<T: Clone>(len: usize, value: T) -> Vec<T> {
+    let out_of_memory = |_| pool::out_of_memory(len.saturating_mul(size_of::<T>()));
+    tensor::memory::filled(len, value).unwrap_or_else(out_of_memory)
+}
+
 /// Lends `len` elements of the thread's scratch, holding whatever was left there. A use within a use
 /// gets memory of its own. Ends the computation if there is no memory ([`pool::out_of_memory`]).
 pub(crate) fn with<R>(len: usize, body: impl FnOnce(&mut [f32]) -> R) -> R {

@@ -173,8 +173,20 @@ pub(crate) fn fill<C: Compute>(out: &mut TensorViewMut<'_>, value: C) -> Result<
     let block = [value; 256];
     for bytes in out.bytes_mut().chunks_mut(256 * size) {
         store(&block[..bytes.len() / size], bytes);
+        pool::progress(256);
     }
     Ok(())
+}
+
+/// Bytes that are moved or filled between two looks at the handle that may end an execution.
+pub(crate) const PIECE: usize = 1 << 18;
+
+/// Fills an out with zero bytes.
+pub(crate) fn fill_zero(out: &mut TensorViewMut<'_>) {
+    for bytes in out.bytes_mut().chunks_mut(PIECE) {
+        bytes.fill(0);
+        pool::progress(bytes.len());
+    }
 }
 
 /// Fills an out with a scalar.

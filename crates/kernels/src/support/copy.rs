@@ -1,5 +1,6 @@
 //! Copies between layouts: what every shape operator ends in.
 
+use crate::support::convert::PIECE;
 use crate::support::layout::Layout;
 use operator::{Args, Error, Outs, Result, ensure};
 use smallvec::SmallVec;
@@ -61,7 +62,11 @@ pub(crate) fn copy_bytes(
         return Ok(());
     }
     if let (Some(a), Some(b)) = (from.walk().dense(), into.walk().dense()) {
-        dst[b * size..(b + numel) * size].copy_from_slice(&src[a * size..(a + numel) * size]);
+        let (dst, src) = (&mut dst[b * size..(b + numel) * size], &src[a * size..(a + numel) * size]);
+        for (dst, src) in dst.chunks_mut(PIECE).zip(src.chunks(PIECE)) {
+            dst.copy_from_slice(src);
+            pool::progress(src.len());
+        }
         return Ok(());
     }
     match size {
@@ -95,7 +100,12 @@ fn copy_elements<const S: usize>(src: &[u8], from: &Layout, dst: &mut [u8], into
     } else {
         let (a, b) = (from.walk(), into.walk());
         let numel = from.sizes.iter().product();
-        (0..numel).for_each(|i| dst[b.at(i)] = src[a.at(i)]);
+        for i in 0..numel {
+            dst[b.at(i)] = src[a.at(i)];
+            if i.is_multiple_of(LINE) {
+                pool::progress(LINE);
+            }
+        }
         return;
     };
     let mut loops: SmallVec<[Loop; 8]> = (0..from.rank())
@@ -116,8 +126,14 @@ fn copy_elements<const S: usize>(src: &[u8], from: &Layout, dst: &mut [u8], into
         _ => Loop { size: 1, from: 0, into: 0 },
     };
     let mut index: SmallVec<[usize; 8]> = SmallVec::from_elem(0, loops.len());
+    let mut done = 0;
     loop {
         copy_tiles(src, a, dst, b, inner, across);
+        done += inner.size * across.size;
+        if done >= LINE {
+            pool::progress(done);
+            done = 0;
+        }
         let mut d = loops.len();
         loop {
             if d == 0 {
@@ -152,11 +168,21 @@ fn merge(loops: &mut SmallVec<[Loop; 8]>) {
     }
 }
 
+/// Elements that are copied between two looks at the handle that may end an execution.
+const LINE: usize = 1 << 14;
+
 /// Two loops, cut into squares that stay in the cache where one side is read against its grain.
 fn copy_tiles<T: Copy>(src: &[T], a: isize, dst: &mut [T], b: isize, inner: Loop, across: Loop) {
     const TILE: usize = 32;
     if across.size == 1 {
-        return copy_line(src, a, dst, b, inner);
+        for j in (0..inner.size).step_by(LINE) {
+            let (line, j) = (Loop { size: LINE.min(inner.size - j), ..inner }, j as isize);
+            copy_line(src, a + j * inner.from, dst, b + j * inner.into, line);
+            if inner.size > LINE {
+                pool::progress(line.size);
+            }
+        }
+        return;
     }
     for i in (0..across.size).step_by(TILE) {
         for j in (0..inner.size).step_by(TILE) {
@@ -165,6 +191,9 @@ fn copy_tiles<T: Copy>(src: &[T], a: isize, dst: &mut [T], b: isize, inner: Loop
                 let at = |l: isize, m: isize| j as isize * l + i as isize * m;
                 copy_line(src, a + at(inner.from, across.from), dst, b + at(inner.into, across.into), line);
             }
+        }
+        if inner.size > LINE {
+            pool::progress(TILE * inner.size);
         }
     }
 }

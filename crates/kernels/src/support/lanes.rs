@@ -66,7 +66,7 @@ pub(crate) fn map_lanes<C: Compute, O: Compute>(
             let input = match own(at) {
                 Some(all) => all,
                 None => {
-                    taken.resize(n, C::default());
+                    grow(&mut taken, n);
                     if n > 0 {
                         load(x.bytes(), at, step, &mut taken);
                     }
@@ -77,7 +77,7 @@ pub(crate) fn map_lanes<C: Compute, O: Compute>(
                 f(input, &mut bytemuck::cast_slice_mut(bytes)[to..to + m]);
                 continue;
             }
-            result.resize(m, O::default());
+            grow(&mut result, m);
             f(input, &mut result);
             if put == 1 {
                 store(&result, &mut bytes[to * size..(to + m) * size]);
@@ -87,6 +87,15 @@ pub(crate) fn map_lanes<C: Compute, O: Compute>(
         }
     });
     Ok(())
+}
+
+/// Makes a lane so long. Ends the computation if there is no memory.
+fn grow<T: Compute>(lane: &mut Lane<T>, len: usize) {
+    let more = len.saturating_sub(lane.len());
+    if lane.try_reserve(more).is_err() {
+        pool::out_of_memory(len.saturating_mul(size_of::<T>()));
+    }
+    lane.resize(len, T::default());
 }
 
 /// Stores elements `put` apart, from `to` on.

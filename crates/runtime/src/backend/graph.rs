@@ -2,7 +2,7 @@
 
 use super::{BackendError, BackendExecutionContext, Delegate};
 use graph::{Executable, Graph};
-use operator::{Arg, Isa, Out};
+use operator::{Arg, Budget, Isa, Out};
 use std::sync::Arc;
 use tensor::{DimOrder, ScalarType, ShapeDynamism, TensorMeta, TensorView, TensorViewMut};
 
@@ -10,7 +10,7 @@ use tensor::{DimOrder, ScalarType, ShapeDynamism, TensorMeta, TensorView, Tensor
 const KEPT: usize = 8;
 
 /// For which call of a delegate a graph is wanted.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct GraphRequest<'a> {
     /// Type, sizes and layout of the inputs.
@@ -19,12 +19,20 @@ pub struct GraphRequest<'a> {
     pub outputs: &'a [TensorMeta],
     /// Bytes that the nodes may write together.
     pub bytes: usize,
+    /// What constants are taken from that the graph computes: see [`Graph::set_budget`].
+    pub budget: Budget,
 }
 
 impl<'a> GraphRequest<'a> {
     /// A request for a call of these inputs and outputs, whose nodes may write so many bytes.
     pub fn new(inputs: &'a [TensorMeta], outputs: &'a [TensorMeta], bytes: usize) -> Self {
-        Self { inputs, outputs, bytes }
+        Self { inputs, outputs, bytes, budget: Budget::default() }
+    }
+
+    /// The same, whose computed constants are taken from a budget.
+    #[must_use]
+    pub fn within(self, budget: &Budget) -> Self {
+        Self { budget: budget.clone(), ..self }
     }
 }
 
@@ -81,7 +89,7 @@ impl GraphDelegate {
         if let Some(at) = self.lowered.iter().position(is_known) {
             self.lowered[at..].rotate_left(1);
         } else {
-            let request = GraphRequest { inputs: &inputs, outputs, bytes: ctx.bytes_left() };
+            let request = GraphRequest::new(&inputs, outputs, ctx.bytes_left()).within(ctx.packs.budget());
             let graph = self.graph.graph(&request)?;
             let executable =
                 Executable::with_packs(graph, ctx.kernels, &mut ctx.packs.clone())?.of_delegate();

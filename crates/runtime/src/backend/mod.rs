@@ -7,9 +7,9 @@ pub use graph::{DelegateGraph, GraphDelegate, GraphRequest};
 
 use crate::{FreeableBuffer, NamedDataMap};
 use ::graph::Packs;
-use operator::{Arg, Isa, KernelContext, Out};
+use operator::{Arg, Budget, Held, Isa, KernelContext, Out};
 use pool::Pool;
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
@@ -140,7 +140,7 @@ pub struct BackendInitContext<'a> {
     pub(crate) tracer: Tracer<'a>,
     pub(crate) pool: &'a Pool,
     pub(crate) isa: Isa,
-    pub(crate) budget: Cell<usize>,
+    pub(crate) memory: BackendMemory,
 }
 
 impl<'a> BackendInitContext<'a> {
@@ -176,12 +176,18 @@ impl<'a> BackendInitContext<'a> {
 
     /// Bytes that are left of the limit for backends: for those that do not take them from [`Self::allocate`].
     pub fn bytes_left(&self) -> usize {
-        self.budget.get()
+        self.memory.left.get()
     }
 
-    /// Zeroed memory to keep, counted against the limit for backends.
+    /// Zeroed memory to keep, counted against the limit for backends, and as memory of the method while that lives.
     pub fn allocate(&self, bytes: usize) -> Result<AlignedBuffer, BackendError> {
-        allocate(&self.budget, bytes)
+        self.memory.allocate(bytes)
+    }
+
+    /// What the method may hold: bytes that a delegate takes by itself are taken from it, and are seen in
+    /// `Method::memory`.
+    pub fn memory(&self) -> &Budget {
+        &self.memory.budget
     }
 }
 
@@ -192,7 +198,7 @@ pub struct BackendExecutionContext<'a> {
     pub(crate) kernels: &'a KernelContext<'a>,
     /// Packed weights that the delegates and regions of a method share.
     pub(crate) packs: &'a Packs,
-    pub(crate) budget: Cell<usize>,
+    pub(crate) memory: BackendMemory,
 }
 
 impl<'a> BackendExecutionContext<'a> {
@@ -218,24 +224,46 @@ impl<'a> BackendExecutionContext<'a> {
 
     /// Bytes that are left of the limit for backends: for those that do not take them from [`Self::allocate`].
     pub fn bytes_left(&self) -> usize {
-        self.budget.get()
+        self.memory.left.get()
     }
 
-    /// Zeroed memory for this execution, counted against the limit for backends.
+    /// Zeroed memory for this execution, counted against the limit for backends, and as memory of the method while
+    /// it executes.
     pub fn allocate(&self, bytes: usize) -> Result<AlignedBuffer, BackendError> {
-        allocate(&self.budget, bytes)
+        self.memory.allocate(bytes)
     }
 }
 
-fn allocate(budget: &Cell<usize>, bytes: usize) -> Result<AlignedBuffer, BackendError> {
-    let left = budget.get().checked_sub(bytes).ok_or_else(|| {
-        BackendError::new(format!(
-            "the backend asked for {bytes} bytes, {} are left of `Limits::backend_bytes`",
-            budget.get()
-        ))
-    })?;
-    budget.set(left);
-    Ok(AlignedBuffer::zeroed(bytes)?)
+/// What a backend takes through a context.
+pub(crate) struct BackendMemory {
+    /// Bytes that are left of the limit for backends.
+    left: Cell<usize>,
+    /// What the method may hold.
+    budget: Budget,
+    held: RefCell<Vec<Held>>,
+}
+
+impl BackendMemory {
+    pub(crate) fn new(limit: usize, budget: &Budget) -> Self {
+        Self { left: Cell::new(limit), budget: budget.clone(), held: RefCell::default() }
+    }
+
+    fn allocate(&self, bytes: usize) -> Result<AlignedBuffer, BackendError> {
+        let left = self.left.get().checked_sub(bytes).ok_or_else(|| {
+            BackendError::new(format!(
+                "the backend asked for {bytes} bytes, {} are left of `Limits::backend_bytes`",
+                self.left.get()
+            ))
+        })?;
+        self.held.borrow_mut().push(self.budget.take("its backends", bytes)?);
+        self.left.set(left);
+        Ok(AlignedBuffer::zeroed(bytes)?)
+    }
+
+    /// The memory that was taken.
+    pub(crate) fn into_held(self) -> Vec<Held> {
+        self.held.into_inner()
+    }
 }
 
 /// Where backends are found by id. A value, as the kernel registry is.

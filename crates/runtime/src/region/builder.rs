@@ -6,7 +6,7 @@ use crate::raise::{DefId, DefUse, Position, number_of, writes_only_its_outs};
 use crate::step::{ArgStep, Chain, DelegateEntry, DelegateStep, KernelStep, OutStep, Step};
 use crate::value::{Id, Storage, Value};
 use graph::{Call, CallArg, CallOut, Fused, Graph, Relayout, Reshape, ValueId};
-use operator::Results;
+use operator::{Budget, Results};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use tensor::{Scalar, Shape, ShapeDynamism, TensorMeta};
@@ -182,6 +182,13 @@ impl<'m> Builder<'m> {
         self
     }
 
+    /// The same, with what the nodes of a delegate may write, and what computed constants are taken from.
+    pub(crate) fn within(mut self, backend_bytes: usize, budget: &Budget) -> Self {
+        self.backend_bytes = backend_bytes;
+        self.graph.set_budget(budget.clone());
+        self
+    }
+
     /// Adds the call of an instruction. `false` if it cannot be part of the region, which is as it was then.
     pub(crate) fn add(&mut self, step: &Step, at: Position) -> bool {
         let (mark, inputs, added) = (self.graph.mark(), self.inputs.len(), self.added.len());
@@ -305,11 +312,9 @@ impl<'m> Builder<'m> {
             let OutStep::Tensor(id) = *out else { return None };
             written.push((id, self.place_of_out(id)?));
         }
-        let request = GraphRequest {
-            inputs: &inputs.iter().map(|&v| self.graph.meta(v).clone()).collect::<Vec<_>>(),
-            outputs: &written.iter().map(|(_, meta)| meta.clone()).collect::<Vec<_>>(),
-            bytes: self.backend_bytes,
-        };
+        let metas: Vec<_> = inputs.iter().map(|&v| self.graph.meta(v).clone()).collect();
+        let outputs: Vec<_> = written.iter().map(|(_, meta)| meta.clone()).collect();
+        let request = GraphRequest::new(&metas, &outputs, self.backend_bytes).within(self.graph.budget());
         let graph = entry.graph(&request)?;
         if graph.outputs().len() != written.len() {
             return None;

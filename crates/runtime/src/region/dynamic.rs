@@ -92,8 +92,8 @@ impl DynamicRegion {
     /// A region of a run's calls. `None` if it is not worth it.
     pub(crate) fn new(method: &Method, def_use: &Arc<DefUse>, run: &Run) -> Option<Self> {
         let start = run.positions(def_use).start;
-        let mut builder = Builder::new(&method.state, &method.delegates, def_use, start, Sizes::Bounds);
-        builder.backend_bytes = method.limits.backend_bytes;
+        let builder = Builder::new(&method.state, &method.delegates, def_use, start, Sizes::Bounds);
+        let mut builder = builder.within(method.limits.backend_bytes, method.packs.budget());
         for (i, call) in calls(&method.chains[run.chain].steps, run.range.clone()) {
             if !builder.add(call, def_use.position(run.chain, i)) {
                 return None;
@@ -277,8 +277,7 @@ impl DynamicRegion {
         let positions = position(self.range.start)..position(self.range.end);
         let sizes = Sizes::Recorded(recorded);
         let builder = Builder::new(state, delegates, def_use, positions.start, sizes);
-        let mut builder = builder.with_folded(chains);
-        builder.backend_bytes = self.backend_bytes;
+        let mut builder = builder.with_folded(chains).within(self.backend_bytes, packs.budget());
         let rest = calls(&chains[self.chain].steps, self.range.start + 1..self.range.end);
         for (i, call) in std::iter::once((self.range.start, first)).chain(rest) {
             builder.place = Place::instruction(self.chain as u32, i as u32);

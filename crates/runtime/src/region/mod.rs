@@ -174,8 +174,8 @@ fn longest(method: &Method, def_use: &DefUse, chain: usize, range: Range<usize>)
     }
     let grow = |sizes| {
         let start_at = def_use.position(chain, start);
-        let mut builder = Builder::new(&method.state, &method.delegates, def_use, start_at, sizes);
-        builder.backend_bytes = method.limits.backend_bytes;
+        let builder = Builder::new(&method.state, &method.delegates, def_use, start_at, sizes);
+        let mut builder = builder.within(method.limits.backend_bytes, method.packs.budget());
         let mut end = start;
         while end < range.end && (end == start || !def_use.starts_block(def_use.position(chain, end))) {
             match &steps[end] {
@@ -216,8 +216,8 @@ fn fixed(method: &Method, def_use: &DefUse, run: &Run) -> Option<Box<Lowered>> {
     let positions = run.positions(def_use);
     let Method { state, delegates, chains, .. } = method;
     let builder = Builder::new(state, delegates, def_use, positions.start, Sizes::Fixed);
-    let mut builder = builder.with_folded(chains);
-    builder.backend_bytes = method.limits.backend_bytes;
+    let builder = builder.with_folded(chains);
+    let mut builder = builder.within(method.limits.backend_bytes, method.packs.budget());
     for (i, call) in calls(steps, run.range.clone()) {
         builder.place = Place::instruction(run.chain as u32, i as u32);
         if !builder.add(call, def_use.position(run.chain, i)) {

@@ -96,7 +96,7 @@ impl Sgd {
         }
         let first = !self.buffers.contains_key(name);
         if first {
-            self.buffers.insert(name.to_owned(), vec![0.0; gradient.len()]);
+            self.buffers.insert(name.to_owned(), tensor::memory::filled(gradient.len(), 0.0)?);
         }
         let Some(buffer) = self.buffers.get_mut(name) else { return Ok(()) };
         if buffer.len() != gradient.len() {

@@ -1,11 +1,10 @@
-use super::npz::LoaderReader;
 use super::{Contents, Options, row_major};
 use crate::file::{InFile, Progress, source};
 use crate::{Error, Result};
 use format::container::Blob;
 use format::gguf::{self, Gguf, Tensor, TensorKind, Value};
 use format::ptd::{Builder, TensorLayout};
-use runtime::{DataLoader, Limits, Purpose};
+use runtime::{DataLoader, Limits, LoaderReader, Purpose};
 use std::io::{self, BufReader};
 use std::sync::Arc;
 use tensor::ScalarType;

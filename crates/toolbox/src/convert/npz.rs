@@ -4,9 +4,9 @@ use crate::file::Progress;
 use crate::{Context, Error, Result, npy, one_line};
 use format::container::Blob;
 use format::ptd::{Builder, Entry, TensorLayout};
-use runtime::{DataLoader, Limits, Purpose};
+use runtime::{DataLoader, Limits, LoaderReader};
 use std::collections::BTreeMap;
-use std::io::{self, Read, Seek, SeekFrom};
+use std::io::{self, Read};
 use std::sync::Arc;
 use tensor::{ScalarType, Tensor, TensorMeta};
 use zip::write::SimpleFileOptions;
@@ -104,37 +104,4 @@ fn open_array<R: Read>(entry: R, most: u64) -> Result<npy::Array<R>, String> {
 fn layout_of(meta: &TensorMeta) -> Result<TensorLayout, String> {
     let sizes: Vec<u64> = meta.sizes().iter().map(|&size| size as u64).collect();
     Ok(TensorLayout { dim_order: meta.dim_order().to_vec(), ..row_major(meta.dtype(), &sizes)? })
-}
-
-/// A loader as a file that is read.
-pub(super) struct LoaderReader {
-    loader: Arc<dyn DataLoader>,
-    at: u64,
-}
-
-impl LoaderReader {
-    pub(super) fn new(loader: &Arc<dyn DataLoader>) -> Self {
-        Self { loader: Arc::clone(loader), at: 0 }
-    }
-}
-
-impl Read for LoaderReader {
-    fn read(&mut self, target: &mut [u8]) -> io::Result<usize> {
-        let len = self.loader.size().saturating_sub(self.at).min(target.len() as u64) as usize;
-        self.loader.load_into(self.at, &mut target[..len], Purpose::Named).map_err(io::Error::other)?;
-        self.at += len as u64;
-        Ok(len)
-    }
-}
-
-impl Seek for LoaderReader {
-    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
-        let at = match to {
-            SeekFrom::Start(at) => Some(at),
-            SeekFrom::End(by) => self.loader.size().checked_add_signed(by),
-            SeekFrom::Current(by) => self.at.checked_add_signed(by),
-        };
-        self.at = at.ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
-        Ok(self.at)
-    }
 }

@@ -22,7 +22,7 @@ pub(super) fn align<T: PartialEq>(a: &[T], b: &[T]) -> Vec<Pair> {
     let (mid_a, mid_b) = (&a[prefix..a.len() - suffix], &b[prefix..b.len() - suffix]);
     let mut pairs: Vec<Pair> = (0..prefix).map(|i| Pair::Both(i, i)).collect();
     match mid_a.len().checked_mul(mid_b.len()) {
-        Some(cells) if cells <= MOST => middle(mid_a, mid_b, prefix, &mut pairs),
+        Some(cells) if cells <= MOST && middle(mid_a, mid_b, prefix, &mut pairs).is_ok() => {}
         _ => {
             for i in 0..mid_a.len().max(mid_b.len()) {
                 match (mid_a.get(i), mid_b.get(i)) {
@@ -39,10 +39,11 @@ pub(super) fn align<T: PartialEq>(a: &[T], b: &[T]) -> Vec<Pair> {
     pairs
 }
 
-/// The longest common subsequence, by the table of those of all ends.
-fn middle<T: PartialEq>(a: &[T], b: &[T], base: usize, pairs: &mut Vec<Pair>) {
+/// The longest common subsequence, by the table of those of all ends. Fails if there is no memory for the table, and
+/// has added no pairs then.
+fn middle<T: PartialEq>(a: &[T], b: &[T], base: usize, pairs: &mut Vec<Pair>) -> tensor::Result<()> {
     let width = b.len() + 1;
-    let mut longest = vec![0u32; (a.len() + 1) * width];
+    let mut longest = tensor::memory::filled((a.len() + 1) * width, 0u32)?;
     for i in (0..a.len()).rev() {
         for j in (0..b.len()).rev() {
             longest[i * width + j] = match a[i] == b[j] {
@@ -64,6 +65,7 @@ fn middle<T: PartialEq>(a: &[T], b: &[T], base: usize, pairs: &mut Vec<Pair>) {
             j += 1;
         }
     }
+    Ok(())
 }
 
 #[cfg(test)]

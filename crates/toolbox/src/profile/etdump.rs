@@ -20,18 +20,24 @@ pub fn write(dump: &ETDump, out: &mut dyn Write) -> Result<()> {
 }
 
 /// The recording, and the debug buffer that holds its tensors.
-pub fn dump(recording: &Recording) -> (ETDump, Vec<u8>) {
+///
+/// # Errors
+/// A value is missing, or there is no memory for the buffer.
+pub fn dump(recording: &Recording) -> Result<(ETDump, Vec<u8>)> {
+    recording.expect_values()?;
     let mut buffer = Vec::new();
     let mut run_data = Vec::new();
     for block in &recording.blocks {
         let mut events = Vec::new();
-        events.extend(block.values.iter().map(|value| debug_event(value, &mut buffer)));
+        for value in &block.values {
+            events.push(debug_event(value, &mut buffer)?);
+        }
         for span in &block.spans {
             profile_events(span, &mut events);
         }
         run_data.push(RunData { name: Some(block.name.clone()), events, ..RunData::default() });
     }
-    (ETDump { version: 0, run_data }, buffer)
+    Ok((ETDump { version: 0, run_data }, buffer))
 }
 
 fn profile_events(span: &Span, events: &mut Vec<Event>) {
@@ -67,7 +73,9 @@ fn profile_events(span: &Span, events: &mut Vec<Event>) {
     }
 }
 
-fn debug_event(value: &Value, buffer: &mut Vec<u8>) -> Event {
+fn debug_event(value: &Value, buffer: &mut Vec<u8>) -> Result<Event> {
+    let more = value.tensor.nbytes() + ALIGNMENT;
+    buffer.try_reserve(more).map_err(|_| tensor::Error::OutOfMemory(buffer.len() + more))?;
     buffer.resize(buffer.len().next_multiple_of(ALIGNMENT), 0);
     let offset = buffer.len();
     buffer.extend_from_slice(value.tensor.bytes());
@@ -80,7 +88,7 @@ fn debug_event(value: &Value, buffer: &mut Vec<u8>) -> Event {
     };
     // An output of the method stands at chain -1, instruction 0, and says that it is one.
     let output = value.place.instruction.is_none().then_some(true);
-    Event {
+    Ok(Event {
         debug_event: Some(DebugEvent {
             chain_index: value.place.chain.map_or(u64::MAX, u64::from),
             instruction_id: value.place.instruction.map_or(0, |i| i32::try_from(i).unwrap_or(-1)),
@@ -88,5 +96,5 @@ fn debug_event(value: &Value, buffer: &mut Vec<u8>) -> Event {
             ..DebugEvent::default()
         }),
         ..Event::default()
-    }
+    })
 }

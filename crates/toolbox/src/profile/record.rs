@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, ThreadId};
 use std::time::Instant;
-use tensor::{DimOrder, ScalarType, Tensor};
+use tensor::{DimOrder, ScalarType, Tensor, TensorMeta};
 use trace::{EventTracer, Place, SpanKind, Tracer};
 
 /// What happened, in blocks: loading, then each execution.
@@ -21,6 +21,19 @@ pub struct Recording {
     pub left_out: usize,
     /// When the first of them ended: what ended before is complete.
     pub complete_until: Option<u64>,
+    /// Bytes of the first value that was left out for want of memory.
+    pub lost_value: Option<usize>,
+}
+
+impl Recording {
+    /// # Errors
+    /// If there was no memory for a value.
+    pub(crate) fn expect_values(&self) -> Result<()> {
+        match self.lost_value {
+            Some(bytes) => Err(tensor::Error::OutOfMemory(bytes).into()),
+            None => Ok(()),
+        }
+    }
 }
 
 /// A block of events.
@@ -100,6 +113,7 @@ pub struct Recorder {
 struct Kept {
     block: Block,
     done: Vec<Block>,
+    lost_value: Option<usize>,
 }
 
 /// The spans of one thread, which owns them until a block ends.
@@ -180,8 +194,10 @@ impl Recorder {
     pub fn finish(&self) -> Recording {
         let left_out = |count: &AtomicUsize| count.swap(0, Ordering::Relaxed).saturating_sub(self.limit);
         let complete_until = self.complete_until.swap(u64::MAX, Ordering::Relaxed);
+        let mut kept = lock(&self.kept);
         Recording {
-            blocks: std::mem::take(&mut lock(&self.kept).done),
+            blocks: std::mem::take(&mut kept.done),
+            lost_value: kept.lost_value.take(),
             functions: Vec::new(),
             left_out: self.counts.iter().map(left_out).sum(),
             complete_until: (complete_until < u64::MAX).then_some(complete_until),
@@ -252,11 +268,13 @@ impl EventTracer for Recorder {
     }
 
     fn value(&self, name: &str, place: Place, output: usize, dtype: &str, sizes: &[usize], bytes: &[u8]) {
-        let tensor = ScalarType::parse(dtype)
-            .and_then(|dtype| tensor::TensorMeta::contiguous(dtype, sizes).ok())
-            .and_then(|meta| Tensor::from_bytes(meta, bytes).ok());
-        let Some(tensor) = tensor else { return };
-        lock(&self.kept).block.values.push(Value { name: name.to_owned(), place, output, tensor });
+        let meta = ScalarType::parse(dtype).and_then(|dtype| TensorMeta::contiguous(dtype, sizes).ok());
+        let Some(meta) = meta else { return };
+        let mut kept = lock(&self.kept);
+        match Tensor::from_bytes(meta, bytes) {
+            Ok(tensor) => kept.block.values.push(Value { name: name.to_owned(), place, output, tensor }),
+            Err(_) => _ = kept.lost_value.get_or_insert(bytes.len()),
+        }
     }
 }
 

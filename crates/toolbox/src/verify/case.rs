@@ -486,7 +486,7 @@ impl<'a> Values<'a> {
             Recorded::Bool { value } => EValue::Bool(*value),
             Recorded::String { value } => EValue::String(value.clone()),
             Recorded::None => EValue::None,
-            Recorded::Given(value) => (**value).clone(),
+            Recorded::Given(value) => value.try_clone()?,
             Recorded::Double { value: Number::Finite(v) } => EValue::Double(*v),
             Recorded::Double { value: Number::Text(v) } => {
                 let wrong = || Error::bad_file(&self.case.folder, format!("`{v}` is no number"));

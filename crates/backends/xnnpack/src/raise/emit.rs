@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Result, fail};
 use graph::{Call, CallArg, CallOut, Constant, Fused, Graph, Operation, Reshape, ValueId};
-use operator::KernelRegistry;
+use operator::{Budget, KernelRegistry};
 use std::sync::Arc;
 use tensor::{Scalar, ScalarType, Tensor, TensorMeta};
 
@@ -35,9 +35,11 @@ pub(crate) struct Emit<'k> {
 }
 
 impl<'k> Emit<'k> {
-    /// An empty graph, whose nodes may write so many bytes together.
-    pub(crate) fn new(kernels: &'k KernelRegistry, bytes: usize) -> Self {
-        Self { graph: Graph::new(), kernels, bytes }
+    /// An empty graph, whose nodes may write so many bytes together, and whose constants are taken from a budget.
+    pub(crate) fn new(kernels: &'k KernelRegistry, bytes: usize, budget: &Budget) -> Self {
+        let mut graph = Graph::new();
+        graph.set_budget(budget.clone());
+        Self { graph, kernels, bytes }
     }
 
     /// The meta of a value that a node writes, contiguous.
@@ -75,8 +77,8 @@ impl<'k> Emit<'k> {
     }
 
     /// A constant that was computed.
-    pub(crate) fn computed(&mut self, tensor: Tensor) -> ValueId {
-        self.graph.constant(tensor.meta().clone(), Constant::Computed(Arc::new(tensor)))
+    pub(crate) fn computed(&mut self, tensor: Tensor) -> Result<ValueId> {
+        Ok(self.graph.computed(tensor)?)
     }
 
     /// A node of the graph's own kinds with one result, contiguous.

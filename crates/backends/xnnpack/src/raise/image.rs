@@ -304,7 +304,7 @@ impl Raise<'_> {
             let (rows, columns) = (count(0, top), count(1, left));
             let counts: Vec<f32> = rows.iter().flat_map(|r| columns.iter().map(move |c| r * c)).collect();
             let counts = Tensor::from_slice(&[rows.len(), columns.len()], &counts)?;
-            let counts = self.emit.computed(counts);
+            let counts = self.emit.computed(counts)?;
             let counts = self.emit.cast(counts, dtype)?;
             id = self.emit.call("aten::div.out", vec![In::Tensor(id), In::Tensor(counts)], dtype, &out)?;
         }

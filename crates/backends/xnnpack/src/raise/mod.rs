@@ -48,7 +48,7 @@ pub(crate) fn raise(
     request: &GraphRequest<'_>,
 ) -> Result<Graph> {
     let values = vec![Slot::default(); payload.values.len()];
-    let mut raise = Raise { payload, data, emit: Emit::new(kernels, request.bytes), values };
+    let mut raise = Raise { payload, data, emit: Emit::new(kernels, request.bytes, &request.budget), values };
     raise.inputs(request.inputs)?;
     for (index, node) in payload.nodes.iter().enumerate() {
         raise.emit.graph.set_origin(Place::node(index as u32));

@@ -12,6 +12,7 @@ use crate::payload::{Binary, Datatype, Node, Op as NodeOp, Quantization};
 use graph::{Affine, Dequantize, Quantize, QuantizedConvolution, QuantizedInput, QuantizedLinear};
 use graph::{SumOfQuantized, ValueId, WeightBits};
 use kernels::compute::{Activation, ConvParams, Layout, PackedWeights, QuantizedConv, QuantizedSum};
+use tensor::memory::collected;
 use tensor::{DimOrder, ScalarType, Tensor, TensorView};
 
 /// How 8-bit numbers stand for reals.
@@ -183,7 +184,7 @@ impl Raise<'_> {
     }
 
     fn number(&mut self, x: f32) -> Result<ValueId> {
-        Ok(self.emit.computed(Tensor::from_slice(&[1], &[x])?))
+        self.emit.computed(Tensor::from_slice(&[1], &[x])?)
     }
 
     fn scaled(&mut self, id: ValueId, factor: f32) -> Result<ValueId> {
@@ -279,16 +280,16 @@ impl Raise<'_> {
         // From `[out, groups]` to `[groups, out]`.
         let by_group: Vec<f32> = match scales.len() {
             1 => scales,
-            _ => (0..groups * outputs).map(|i| scales[i % outputs * groups + i / outputs]).collect(),
+            _ => collected((0..groups * outputs).map(|i| scales[i % outputs * groups + i / outputs]))?,
         };
         let weights = match bits {
             WeightBits::Eight => self.plain(filter)?,
             WeightBits::Four => {
-                let numbers = nibbles(self.data.of(value)?, outputs, inputs);
-                self.emit.computed(Tensor::from_slice(&[outputs, inputs], &numbers)?)
+                let numbers = nibbles(self.data.of(value)?, outputs, inputs)?;
+                self.emit.computed(Tensor::from_slice(&[outputs, inputs], &numbers)?)?
             }
         };
-        let scales = self.emit.computed(Tensor::from_slice(&[by_group.len()], &by_group)?);
+        let scales = self.emit.computed(Tensor::from_slice(&[by_group.len()], &by_group)?)?;
         let plain = self.plain(x)?;
         let mut ids = vec![self.emit.cast(plain, ScalarType::Float)?, weights, scales];
         if let Some(&bias) = node.inputs.get(2) {
@@ -325,7 +326,7 @@ impl Raise<'_> {
             ScalarType::BFloat16 => view.storage::<tensor::bf16>()?.iter().map(|x| x.to_f32()).collect(),
             other => return fail(format!("a bias of {other}")),
         };
-        Ok(self.emit.computed(Tensor::from_slice(&[wide.len()], &wide)?))
+        self.emit.computed(Tensor::from_slice(&[wide.len()], &wide)?)
     }
 
     /// What the numbers of an image stand for that is quantized by parameters of its own: the image of a convolution.
@@ -393,10 +394,10 @@ impl Raise<'_> {
             return self.product_of_units(node, transposed, &scales);
         };
         let mut ids = vec![self.plain(v)?, weights];
-        ids.push(self.emit.computed(Tensor::from_slice(&[scales.len()], &scales)?));
+        ids.push(self.emit.computed(Tensor::from_slice(&[scales.len()], &scales)?)?);
         if let Some(&bias) = node.inputs.get(2) {
             let bias = self.bias(node, bias)?;
-            ids.push(self.emit.computed(Tensor::from_slice(&[bias.len()], &bias)?));
+            ids.push(self.emit.computed(Tensor::from_slice(&[bias.len()], &bias)?)?);
         }
         let op = QuantizedLinear {
             input: QuantizedInput::Numbers(from.units()),
@@ -421,9 +422,9 @@ impl Raise<'_> {
             (Datatype::Quint8, 128) => {
                 let value = &self.payload.values[v];
                 let len = value.dims.iter().product();
-                let numbers: Vec<i8> =
-                    self.data.of(value)?.iter().take(len).map(|&b| (b ^ 0x80) as i8).collect();
-                Ok(Some(self.emit.computed(Tensor::from_slice(&value.dims, &numbers)?)))
+                let bytes = self.data.of(value)?.iter().take(len);
+                let numbers = collected(bytes.map(|&b| (b ^ 0x80) as i8))?;
+                Ok(Some(self.emit.computed(Tensor::from_slice(&value.dims, &numbers)?)?))
             }
             (Datatype::Quint8, _) => Ok(None),
             _ => self.plain(v).map(Some),
@@ -445,7 +446,7 @@ impl Raise<'_> {
         let number = |&b: &u8| {
             if value.datatype == Datatype::Quint8 { i32::from(b) } else { i32::from(b as i8) }
         };
-        Ok(bytes.map(|b| f64::from(number(b) - zero)).collect())
+        Ok(collected(bytes.map(|b| f64::from(number(b) - zero)))?)
     }
 
     /// A product of numbers for which the graph has no node: of whole numbers in f64.
@@ -459,7 +460,7 @@ impl Raise<'_> {
         let x = self.dequantize(x, from.units())?;
         let x = self.emit.cast(x, ScalarType::Double)?;
         let weights = Tensor::from_slice(&self.dims(filter), &self.weight_units(filter)?)?;
-        let mut weights = self.emit.computed(weights);
+        let mut weights = self.emit.computed(weights)?;
         if transposed {
             weights = self.emit.permute(weights, &[1, 0])?;
         }
@@ -468,14 +469,14 @@ impl Raise<'_> {
         let bias = match node.inputs.get(2) {
             Some(&bias) => {
                 let bias: Vec<f64> = self.bias(node, bias)?.iter().map(|&x| f64::from(x)).collect();
-                In::Tensor(self.emit.computed(Tensor::from_slice(&[bias.len()], &bias)?))
+                In::Tensor(self.emit.computed(Tensor::from_slice(&[bias.len()], &bias)?)?)
             }
             None => In::Absent,
         };
         let args = vec![In::Tensor(x), In::Tensor(weights), bias];
         let id = self.emit.call("aten::linear.out", args, ScalarType::Double, &dims)?;
         let id = self.emit.cast(id, ScalarType::Float)?;
-        let scales = self.emit.computed(Tensor::from_slice(&[scales.len()], scales)?);
+        let scales = self.emit.computed(Tensor::from_slice(&[scales.len()], scales)?)?;
         let args = vec![In::Tensor(id), In::Tensor(scales)];
         let id = self.emit.call("aten::mul.out", args, ScalarType::Float, &dims)?;
         let id = self.stored_units(node, id, to)?;
@@ -506,7 +507,7 @@ impl Raise<'_> {
         if scales.len() != 1 && scales.len() != outputs {
             return fail(format!("{} scales for {outputs} outputs", scales.len()));
         }
-        let scales: Vec<f32> = scales.iter().map(|scale| from.scale * scale / to.scale).collect();
+        let scales = collected(scales.iter().map(|scale| from.scale * scale / to.scale))?;
         match scales.iter().find(|s| !s.is_finite()) {
             Some(s) => fail(format!("scales that together are {s}")),
             None => Ok(scales),
@@ -520,7 +521,7 @@ impl Raise<'_> {
             return Err(self.unsupported(node));
         }
         let words = self.data.of(value)?.chunks_exact(4).take(value.dims.iter().product());
-        Ok(words.map(|b| i32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect())
+        Ok(collected(words.map(|b| i32::from_le_bytes([b[0], b[1], b[2], b[3]])))?)
     }
 
     pub(super) fn quantized_convolution(&mut self, node: &Node, x: ValueId, spec: &Spec) -> Result<ValueId> {
@@ -540,11 +541,11 @@ impl Raise<'_> {
         let stored = self.emit.graph.view(numbers).ok_or_else(|| Error::new("weights without bytes"))?;
         let weights = TensorView::new(&meta, stored.bytes())?.to_tensor()?;
         let weights = weights.to_dim_order(DimOrder::contiguous(4))?;
-        let mut ids = vec![x, self.emit.computed(weights)];
-        ids.push(self.emit.computed(Tensor::from_slice(&[scales.len()], &scales)?));
+        let mut ids = vec![x, self.emit.computed(weights)?];
+        ids.push(self.emit.computed(Tensor::from_slice(&[scales.len()], &scales)?)?);
         if let Some(&bias) = node.inputs.get(2) {
             let bias = self.bias(node, bias)?;
-            ids.push(self.emit.computed(Tensor::from_slice(&[bias.len()], &bias)?));
+            ids.push(self.emit.computed(Tensor::from_slice(&[bias.len()], &bias)?)?);
         }
         let conv = graph::Convolution {
             params,
@@ -589,14 +590,14 @@ impl Raise<'_> {
         let bias = match bias {
             Some(bias) => {
                 let bias: Vec<f64> = bias.iter().map(|&x| f64::from(x)).collect();
-                In::Tensor(self.emit.computed(numbers_of(dtype, &[bias.len()], &bias)?))
+                In::Tensor(self.emit.computed(numbers_of(dtype, &[bias.len()], &bias)?)?)
             }
             None => In::Absent,
         };
         let args = [In::Tensor(x), In::Tensor(weights), bias].into_iter().chain(spec.args()).collect();
         let id = self.emit.call("aten::convolution.out", args, dtype, &spec.out)?;
         let id = self.emit.cast(id, ScalarType::Float)?;
-        let scales = self.emit.computed(Tensor::from_slice(&[scales.len(), 1, 1], scales)?);
+        let scales = self.emit.computed(Tensor::from_slice(&[scales.len(), 1, 1], scales)?)?;
         let args = vec![In::Tensor(id), In::Tensor(scales)];
         let id = self.emit.call("aten::mul.out", args, ScalarType::Float, &spec.out)?;
         self.stored_units(node, id, to)
@@ -612,7 +613,7 @@ impl Raise<'_> {
         let meta = spec.filter.meta(dtype)?;
         let flat = numbers_of(dtype, &[meta.numel()], numbers)?;
         let stored = TensorView::new(&meta, flat.bytes())?.to_tensor()?;
-        let stored = self.emit.computed(stored);
+        let stored = self.emit.computed(stored)?;
         self.grouped(spec, stored)
     }
 }
@@ -621,7 +622,7 @@ impl Raise<'_> {
 fn numbers_of(dtype: ScalarType, sizes: &[usize], numbers: &[f64]) -> Result<Tensor> {
     Ok(match dtype {
         ScalarType::Double => Tensor::from_slice(sizes, numbers)?,
-        _ => Tensor::from_slice(sizes, &numbers.iter().map(|&x| x as f32).collect::<Vec<_>>())?,
+        _ => Tensor::from_slice(sizes, &collected(numbers.iter().map(|&x| x as f32))?)?,
     })
 }
 
@@ -641,11 +642,11 @@ fn params(spec: &Spec) -> ConvParams {
 }
 
 /// Numbers of four bits, -8 to 7, of which each byte holds two, the lower bits first; rows are of whole bytes.
-fn nibbles(bytes: &[u8], rows: usize, columns: usize) -> Vec<i8> {
+fn nibbles(bytes: &[u8], rows: usize, columns: usize) -> Result<Vec<i8>> {
     let stride = columns.div_ceil(2);
     let at = |r: usize, c: usize| {
         let byte = bytes.get(r * stride + c / 2).copied().unwrap_or(0x88);
         (if c.is_multiple_of(2) { byte & 15 } else { byte >> 4 }) as i8 - 8
     };
-    (0..rows).flat_map(|r| (0..columns).map(move |c| at(r, c))).collect()
+    Ok(collected((0..rows * columns).map(|i| at(i / columns, i % columns)))?)
 }

@@ -172,7 +172,7 @@ impl Phase {
         let (ci, co) = (p.in_channels / p.groups, p.out_channels / p.groups);
         let mut matrix = AlignedBuffer::zeroed(taps.len() * ci * co * size_of::<f32>())?;
         let matrix: &mut [f32] = bytemuck::cast_slice_mut(&mut matrix);
-        let mut packed = Vec::with_capacity(p.groups);
+        let mut packed = tensor::memory::with_room(p.groups)?;
         for g in 0..p.groups {
             if co > 0 {
                 for ((row, dst), (t, c)) in matrix

@@ -41,7 +41,7 @@ pub(crate) struct LongSums {
 
 impl LongSums {
     pub(crate) fn new(m: usize, n: usize) -> Self {
-        Self { n, partial: vec![0.0; m * n], totals: vec![0.0; m * n] }
+        Self { n, partial: scratch::filled(m * n, 0.0), totals: scratch::filled(m * n, 0.0) }
     }
 
     /// Where a part of the product is to be written.

@@ -10,6 +10,8 @@ use super::super::simd::{Op, Simd, dispatch};
 use super::super::split;
 use super::QuantizedImages;
 use pool::Pool;
+use tensor::Result;
+use tensor::memory::filled;
 
 /// Channels that are summed at once, where there are as many.
 const CHANNELS: usize = 64;
@@ -37,13 +39,13 @@ impl Depthwise {
         p.taps() <= MAX_TAPS && reach.saturating_add(2 * p.padding[2]) <= MAX_PADDING
     }
 
-    pub(super) fn new(p: &ConvParams, weights: &[i8], scales: &[f32]) -> Self {
+    pub(super) fn new(p: &ConvParams, weights: &[i8], scales: &[f32]) -> Result<Self> {
         // Blocks of channels may read past the last.
         let padded = p.in_channels.next_multiple_of(PANEL);
         let mut new = Self {
-            weights: vec![0.0; p.taps() * padded + CHANNELS],
-            scales: vec![0.0; padded],
-            sums: vec![0; padded],
+            weights: filled(p.taps() * padded + CHANNELS, 0.0)?,
+            scales: filled(padded, 0.0)?,
+            sums: filled(padded, 0)?,
         };
         for (c, from) in weights.chunks_exact(p.taps()).enumerate() {
             for (t, &w) in from.iter().enumerate() {
@@ -52,7 +54,11 @@ impl Depthwise {
             }
             new.scales[c] = if scales.len() == 1 { scales[0] } else { scales[c] };
         }
-        new
+        Ok(new)
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        size_of_val(&*self.weights) + size_of_val(&*self.scales) + size_of_val(&*self.sums)
     }
 
     /// Convolves images of which `zero` is the zero point as an unsigned byte.

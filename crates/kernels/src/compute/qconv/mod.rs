@@ -75,14 +75,14 @@ impl QuantizedConv {
         assert_eq!(weights.len(), params.weights(), "weights of {params:?}");
         assert!(scales.len() == 1 || scales.len() == params.out_channels, "scales of {params:?}");
         let form = if params.is_depthwise() {
-            Form::Depthwise(Depthwise::new(&params, weights, scales))
+            Form::Depthwise(Depthwise::new(&params, weights, scales)?)
         } else {
             let (taps, channels) = (params.taps(), params.in_channels / params.groups);
             let (k, n) = (taps * channels, params.out_channels / params.groups);
             // The rows of a product are taps, and of each its channels.
             let mut matrix = AlignedBuffer::zeroed(k * n)?;
             let matrix: &mut [i8] = bytemuck::cast_slice_mut(&mut matrix);
-            let mut groups = Vec::with_capacity(params.groups);
+            let mut groups = tensor::memory::with_room(params.groups)?;
             for g in 0..params.groups {
                 for (o, row) in matrix.chunks_exact_mut(k.max(1)).enumerate() {
                     let from = &weights[(g * n + o) * k..][..k];
@@ -98,6 +98,14 @@ impl QuantizedConv {
             Form::Rows(groups)
         };
         Ok(Self { isa, params, form })
+    }
+
+    /// Bytes that the weights take.
+    pub fn bytes(&self) -> usize {
+        match &self.form {
+            Form::Rows(groups) => groups.iter().map(PackedWeights::bytes).sum(),
+            Form::Depthwise(depthwise) => depthwise.bytes(),
+        }
     }
 
     /// Convolves `frame.batch` images of `x` into `out`: `activation((sums + offset) * scales + bias)`. Divided among the threads of

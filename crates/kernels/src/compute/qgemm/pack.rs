@@ -1,6 +1,7 @@
 //! The right operand of a product laid out as the tiles read it.
 
 use super::super::mat::MatRef;
+use tensor::memory::filled;
 use tensor::{AlignedBuffer, Result};
 
 /// Columns of a panel.
@@ -85,15 +86,15 @@ impl PackedWeights {
         let depth = k.next_multiple_of(step);
         let per_byte = if bits == WeightBits::Four { 2 } else { 1 };
         let data = AlignedBuffer::zeroed(padded.saturating_mul(depth) / per_byte)?;
-        let mut packed = Self { data, k, n, bits, group, scales: Vec::new(), sums: vec![0; groups * padded] };
-        packed.scales.resize(groups * padded, 0.0);
+        let (mut of_columns, sums) = (filled(groups * padded, 0.0)?, filled(groups * padded, 0)?);
         for g in 0..groups {
-            let to = &mut packed.scales[g * padded..][..n];
+            let to = &mut of_columns[g * padded..][..n];
             match one {
                 true => to.fill(scales[0]),
                 false => to.copy_from_slice(&scales[g * n..][..n]),
             }
         }
+        let mut packed = Self { data, k, n, bits, group, scales: of_columns, sums };
         packed.fill(numbers, depth, padded);
         Ok(packed)
     }

@@ -2,6 +2,7 @@
 
 use super::super::conv::Layout;
 use super::super::isa::Isa;
+use super::super::scratch;
 use super::super::simd::{Op, Simd, dispatch};
 use super::norm::mean_rstd;
 use super::reduce::{COLUMNS, column_sums_of};
@@ -41,7 +42,7 @@ pub fn group_norm_factors(
     let images =
         x.chunks_exact(image).zip(scale.chunks_exact_mut(channels).zip(shift.chunks_exact_mut(channels)));
     for (x, (scale, shift)) in images {
-        let mut statistics = vec![(0.0, 0.0); groups];
+        let mut statistics = scratch::filled(groups, (0.0, 0.0));
         match layout {
             Layout::ChannelsFirst => {
                 let grain = (BLOCK / (each * pixels)).max(1);
@@ -65,7 +66,7 @@ fn last(pool: &Pool, isa: Isa, eps: f32, channels: usize, x: &[f32], statistics:
     let block = (BLOCK / channels).clamp(1, PIXELS);
     let each = channels / statistics.len();
     // For each block of pixels, each channel's mean, then its sum of squared distances from that.
-    let mut moments = vec![0.0f32; pixels.div_ceil(block) * 2 * channels];
+    let mut moments = scratch::filled(pixels.div_ceil(block) * 2 * channels, 0.0f32);
     pool.parallel_chunks_mut(&mut moments, 2 * channels, 1, &|b, moments| {
         let first = b * block * channels;
         let x = &x[first..x.len().min(first + block * channels)];

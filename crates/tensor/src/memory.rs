@@ -1,0 +1,57 @@
+//! Vectors whose length a file or an argument says: where the memory cannot be had, an error and no abort.
+
+use crate::{Error, Result};
+
+/// An empty vector with room for so many elements.
+///
+/// # Errors
+/// If the memory cannot be had.
+pub fn with_room<T>(len: usize) -> Result<Vec<T>> {
+    let mut new = Vec::new();
+    new.try_reserve_exact(len).map_err(|_| Error::OutOfMemory(len.saturating_mul(size_of::<T>())))?;
+    Ok(new)
+}
+
+/// So many copies of a value.
+///
+/// # Errors
+/// As [`with_room`].
+pub fn filled<T: Clone>(len: usize, value: T) -> Result<Vec<T>> {
+    let mut new = with_room(len)?;
+    new.resize(len, value);
+    Ok(new)
+}
+
+/// A copy.
+///
+/// # Errors
+/// As [`with_room`].
+pub fn copied<T: Clone>(elements: &[T]) -> Result<Vec<T>> {
+    let mut copy = with_room(elements.len())?;
+    copy.extend_from_slice(elements);
+    Ok(copy)
+}
+
+/// What an iterator gives that knows how much it does.
+///
+/// # Errors
+/// As [`with_room`].
+pub fn collected<T>(elements: impl ExactSizeIterator<Item = T>) -> Result<Vec<T>> {
+    let mut all = with_room(elements.len())?;
+    all.extend(elements);
+    Ok(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_does_not_fit_is_an_error() {
+        assert_eq!(filled(3, 7u8).unwrap(), [7, 7, 7]);
+        assert_eq!(copied(&[1, 2]).unwrap(), [1, 2]);
+        assert_eq!(collected((0..3).map(|x| x * x)).unwrap(), [0, 1, 4]);
+        assert!(matches!(filled(usize::MAX, 0u64), Err(Error::OutOfMemory(usize::MAX))));
+        assert!(matches!(with_room::<u8>(usize::MAX / 2), Err(Error::OutOfMemory(_))));
+    }
+}
