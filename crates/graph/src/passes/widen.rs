@@ -14,7 +14,6 @@ use crate::steps::cast::{Cast, is_half, widen, widened};
 use crate::steps::pointwise::Pointwise;
 use operator::{Expression, Facts, Results, Rounding, Unary};
 use std::collections::HashSet;
-use std::sync::Arc;
 use tensor::{Scalar, ScalarType, bf16, f16};
 
 /// Bytes of a constant of half precision up to which it is kept in f32. Larger weights stay as they are, and so do
