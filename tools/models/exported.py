@@ -43,7 +43,11 @@ def timm_models():
     names = """resnet10t mixer_s16_224 deit_tiny_patch16_224 vit_tiny_patch16_224 mobilevit_xxs convmixer_768_32
     gmlp_s16_224 resmlp_12_224 levit_128s poolformer_s12 cait_xxs24_224 coat_lite_tiny crossvit_tiny_240 edgenext_xx_small
     efficientformer_l1 ghostnet_100 hardcorenas_a lcnet_050 mobilenetv4_conv_small nfnet_l0 pit_ti_224 repvgg_a0
-    rexnet_100 tinynet_e visformer_tiny xcit_nano_12_p16_224 botnet26t_256 cspresnet50 dla34 dpn48b""".split()
+    rexnet_100 tinynet_e visformer_tiny xcit_nano_12_p16_224 botnet26t_256 cspresnet50 dla34 dpn48b eca_nfnet_l0
+    efficientvit_b0 fastvit_t8 focalnet_tiny_srf gcvit_xxtiny halonet26t hgnetv2_b0 inception_next_tiny maxvit_rmlp_pico_rw_256
+    mobileone_s0 nest_tiny pvt_v2_b0 repghostnet_050 res2net50_26w_4s sebotnet33ts_256 selecsls42 skresnet18 tf_efficientnet_lite0
+    tiny_vit_5m_224 tresnet_m twins_pcpvt_small vgg11 volo_d1_224 davit_tiny hiera_tiny_224 eva02_tiny_patch14_224 mambaout_femto
+    starnet_s1 rdnet_tiny sequencer2d_s beit_base_patch16_224 convit_tiny""".split()
     for name in names:
         def make(name=name):
             model = timm.create_model(name, pretrained=False)
@@ -54,24 +58,73 @@ def timm_models():
 def transformers_models():
     import transformers as t
     ids = lambda: (torch.randint(0, 100, (1, 16)),)
-    small = dict(vocab_size=100, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64)
-    text = {
-        "bert": (t.BertConfig, t.BertModel, small), "roberta": (t.RobertaConfig, t.RobertaModel, small),
-        "electra": (t.ElectraConfig, t.ElectraModel, small), "albert": (t.AlbertConfig, t.AlbertModel, small),
-        "distilbert": (t.DistilBertConfig, t.DistilBertModel,
-                       dict(vocab_size=100, dim=32, n_layers=2, n_heads=4, hidden_dim=64)),
-        "gpt2": (t.GPT2Config, t.GPT2LMHeadModel, dict(vocab_size=100, n_embd=32, n_layer=2, n_head=4)),
-        "opt": (t.OPTConfig, t.OPTForCausalLM,
-                dict(vocab_size=100, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, ffn_dim=64)),
-        "llama": (t.LlamaConfig, t.LlamaForCausalLM, small), "mistral": (t.MistralConfig, t.MistralForCausalLM, small),
-        "qwen2": (t.Qwen2Config, t.Qwen2ForCausalLM, small), "gemma": (t.GemmaConfig, t.GemmaForCausalLM, small),
-        "phi": (t.PhiConfig, t.PhiForCausalLM, small), "t5_encoder": (
-            t.T5Config, t.T5EncoderModel, dict(vocab_size=100, d_model=32, num_layers=2, num_heads=4, d_ff=64)),
-        "mpnet": (t.MPNetConfig, t.MPNetModel, small), "deberta_v2": (t.DebertaV2Config, t.DebertaV2Model, small),
+    image = lambda n=32: (torch.randn(1, 3, n, n),)
+    heads = dict(num_hidden_layers=2, num_attention_heads=4, intermediate_size=64)
+    small = dict(vocab_size=100, hidden_size=32, **heads)
+    grouped = dict(num_key_value_heads=2, head_dim=8, pad_token_id=0, bos_token_id=1, eos_token_id=2, **small)
+    pixels = dict(hidden_size=32, image_size=32, patch_size=8, **heads)
+    plain = lambda **more: dict(vocab_size=100, pad_token_id=0, bos_token_id=1, eos_token_id=2, **more)
+    gpt = plain(n_embd=32, n_layer=2, n_head=4)
+    models = {
+        "bert": ("Bert", "Model", small, ids), "roberta": ("Roberta", "Model", small, ids),
+        "electra": ("Electra", "Model", small, ids), "albert": ("Albert", "Model", small, ids),
+        "distilbert": ("DistilBert", "Model", plain(dim=32, n_layers=2, n_heads=4, hidden_dim=64), ids),
+        "mpnet": ("MPNet", "Model", small, ids), "deberta_v2": ("DebertaV2", "Model", small, ids),
+        "layoutlm": ("LayoutLM", "Model", small, ids), "fnet": ("FNet", "Model", small, ids),
+        "squeezebert": ("SqueezeBert", "Model", dict(embedding_size=32, **small), ids),
+        "xlm_roberta": ("XLMRoberta", "Model", small, ids), "convbert": ("ConvBert", "Model", small, ids),
+        "gpt2": ("GPT2", "LMHeadModel", gpt, ids), "gptj": ("GPTJ", "ForCausalLM", dict(rotary_dim=4, **gpt), ids),
+        "gpt_neo": ("GPTNeo", "ForCausalLM", plain(hidden_size=32, num_layers=2, num_heads=4,
+                                                   attention_types=[[["global", "local"], 1]]), ids),
+        "gpt_neox": ("GPTNeoX", "ForCausalLM", dict(bos_token_id=1, eos_token_id=2, **small), ids),
+        "opt": ("OPT", "ForCausalLM", plain(hidden_size=32, num_hidden_layers=2, num_attention_heads=4, ffn_dim=64,
+                                            word_embed_proj_dim=32), ids),
+        "bloom": ("Bloom", "ForCausalLM", plain(hidden_size=32, n_layer=2, n_head=4), ids),
+        "llama": ("Llama", "ForCausalLM", grouped, ids), "mistral": ("Mistral", "ForCausalLM", grouped, ids),
+        "mixtral": ("Mixtral", "ForCausalLM", dict(num_local_experts=4, **grouped), ids),
+        "qwen2": ("Qwen2", "ForCausalLM", grouped, ids), "qwen3": ("Qwen3", "ForCausalLM", grouped, ids),
+        "gemma": ("Gemma", "ForCausalLM", grouped, ids), "gemma2": ("Gemma2", "ForCausalLM", grouped, ids),
+        "gemma3": ("Gemma3Text", "ForCausalLM:Gemma3", grouped, ids), "olmo2": ("Olmo2", "ForCausalLM", grouped, ids),
+        "smollm3": ("SmolLM3", "ForCausalLM", grouped, ids), "granite": ("Granite", "ForCausalLM", grouped, ids),
+        "cohere": ("Cohere", "ForCausalLM", grouped, ids), "starcoder2": ("Starcoder2", "ForCausalLM", grouped, ids),
+        "stablelm": ("StableLm", "ForCausalLM", grouped, ids), "phi": ("Phi", "ForCausalLM", grouped, ids),
+        "phi3": ("Phi3", "ForCausalLM", grouped, ids), "mamba": ("Mamba", "ForCausalLM", plain(
+            hidden_size=32, num_hidden_layers=2, state_size=8), ids),
+        "t5_encoder": ("T5", "EncoderModel", plain(d_model=32, num_layers=2, num_heads=4, d_ff=64, d_kv=8), ids),
+        "vit": ("ViT", "Model", pixels, image), "deit": ("DeiT", "Model", pixels, image),
+        "beit": ("Beit", "Model", pixels, image), "dinov2": ("Dinov2", "Model", pixels, image),
+        "siglip": ("SiglipVision", "Model", pixels, image), "clip_vision": ("CLIPVision", "Model", pixels, image),
+        "clip_text": ("CLIPText", "Model", plain(**{**heads, "hidden_size": 32}), ids),
+        "convnext": ("ConvNext", "Model", dict(depths=[1, 1, 1, 1], hidden_sizes=[8, 16, 24, 32]), lambda: image(64)),
+        "convnextv2": ("ConvNextV2", "Model", dict(depths=[1, 1, 1, 1], hidden_sizes=[8, 16, 24, 32]), lambda: image(64)),
+        "segformer": ("Segformer", "ForSemanticSegmentation", dict(
+            depths=[1, 1, 1, 1], hidden_sizes=[8, 16, 24, 32], decoder_hidden_size=16), lambda: image(64)),
+        "swin": ("Swin", "Model", dict(image_size=32, patch_size=2, embed_dim=16, depths=[1, 1], num_heads=[2, 4],
+                                       window_size=4), image),
+        "mobilevit": ("MobileViT", "Model", dict(image_size=64), lambda: image(64)),
+        "mobilenet_v2": ("MobileNetV2", "Model", dict(depth_multiplier=0.35), lambda: image(64)),
+        "poolformer": ("PoolFormer", "Model", dict(depths=[1, 1, 1, 1], hidden_sizes=[8, 16, 24, 32]), lambda: image(64)),
+        "resnet": ("ResNet", "Model", dict(embedding_size=8, hidden_sizes=[8, 16], depths=[1, 1]), image),
+        "regnet": ("RegNet", "Model", dict(embedding_size=8, hidden_sizes=[8, 16], depths=[1, 1], groups_width=8), image),
+        "dpt": ("DPT", "ForDepthEstimation", dict(
+            hidden_size=32, num_hidden_layers=4, num_attention_heads=4, intermediate_size=64, image_size=32, patch_size=8,
+            backbone_out_indices=[0, 1, 2, 3], neck_hidden_sizes=[8, 8, 8, 8], fusion_hidden_size=8), image),
+        "wav2vec2": ("Wav2Vec2", "Model", dict(
+            vocab_size=32, conv_dim=(8, 8, 8), conv_stride=(5, 2, 2), conv_kernel=(10, 3, 3), num_conv_pos_embeddings=16,
+            num_conv_pos_embedding_groups=4, hidden_size=32, **heads), lambda: (torch.randn(1, 1600),)),
+        "whisper_encoder": ("Whisper", "encoder", dict(
+            d_model=32, encoder_layers=2, decoder_layers=2, encoder_attention_heads=4, decoder_attention_heads=4,
+            encoder_ffn_dim=64, decoder_ffn_dim=64, num_mel_bins=16, max_source_positions=50, vocab_size=100,
+            pad_token_id=0, bos_token_id=1, eos_token_id=2, decoder_start_token_id=1), lambda: (torch.randn(1, 16, 100),)),
     }
-    for name, (config, model, kwargs) in text.items():
-        def make(config=config, model=model, kwargs=kwargs):
-            return First(model(config(use_cache=False, **kwargs)), plain=False), ids()
+    for name, (family, kind, kwargs, inputs) in models.items():
+        def make(family=family, kind=kind, kwargs=kwargs, inputs=inputs):
+            config = getattr(t, f"{family}Config")(**kwargs)
+            config.use_cache = False
+            if kind == "encoder":
+                return First(getattr(t, f"{family}Model")(config).encoder, plain=False), inputs()
+            head, _, other = kind.partition(":")
+            return First(getattr(t, (other or family) + head)(config), plain=False), inputs()
         yield name, make
 
 

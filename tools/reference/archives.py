@@ -224,24 +224,126 @@ class channels_last(nn.Module):
         return y + 1, y.flatten(1), y.permute(0, 2, 3, 1), y.mean((2, 3)), x.contiguous() * 2
 
 
-def write(folder, name):
-    make, inputs, dynamic_shapes, more = CASES[name]
-    torch.manual_seed(0)
-    module = make().eval()
-    if dynamic_shapes is not None:
-        dynamic_shapes = {"args": dynamic_shapes} if not isinstance(module, type) else dynamic_shapes
-    exported = export(module, tuple(inputs), dynamic_shapes=dynamic_shapes, strict=False)
-    target = folder / name
-    target.mkdir(parents=True, exist_ok=True)
-    save(exported, target / "model.pt2")
-    blob, runs = bytearray(), []
+@case(r(5, 7), torch.tensor([0, 3, -100, 6, 2]), torch.rand(5, 7) * 0.9 + 0.05, torch.rand(7))
+def losses(x, t, p, w):
+    signs = torch.sign(x)
+    return (F.cross_entropy(x, t), F.cross_entropy(x, t, w, label_smoothing=0.1), F.cross_entropy(x, p, reduction="none"),
+            F.nll_loss(x.log_softmax(1), t, w, reduction="sum"), F.mse_loss(x, p), F.l1_loss(x, p, reduction="none"),
+            F.smooth_l1_loss(x, p, beta=0.5), F.huber_loss(x, p), F.kl_div(x.log_softmax(1), p, reduction="batchmean"),
+            F.binary_cross_entropy(p, (x > 0).float()), F.binary_cross_entropy_with_logits(x, p, pos_weight=w),
+            F.soft_margin_loss(x, signs), F.margin_ranking_loss(x, p, signs), F.hinge_embedding_loss(x, signs),
+            F.cosine_embedding_loss(x, p, signs[:, 0]), F.triplet_margin_loss(x, p, x + 1, swap=True),
+            F.poisson_nll_loss(x, p, full=True), F.multi_margin_loss(x, t.clamp(0, 6), weight=w))
 
+
+@case(torch.tensor([[3.0, 1.0, float("nan"), 2.0, 5.0], [4.0, 4.0, 1.0, 0.0, 4.0]]), r(2, 3, 6), torch.randint(0, 4, (3, 7)))
+def order(n, x, i):
+    q = torch.tensor([0.1, 0.5, 0.9])
+    return (n.median(1)[0], n.median(), n.nanmedian(1)[0], x.median(2)[0], x.median(), i.median(1)[0], x.kthvalue(2, 2)[0],
+            i.mode(1)[0], x.quantile(0.3), x.quantile(q, 1, keepdim=True), n.nanquantile(0.5, dim=1), x.sort(1)[0],
+            x.quantile(q, 2, interpolation="nearest"), torch.isin(i, torch.tensor([0, 3])), torch.isin(i, 2, invert=True),
+            torch.searchsorted(x.sort(2)[0], x[:, :, :2], right=True), torch.msort(x))
+
+
+@case(r(3, 7), torch.randint(-3, 4, (4, 5)))
+def scans(x, i):
+    return (x.cumprod(1), i.cumprod(0), *x.cummax(1), *i.cummin(1), x.logcumsumexp(0), x.diff(n=2), i.diff(dim=0),
+            torch.trapezoid(x, dx=0.5), torch.cumulative_trapezoid(x, dim=0), i.cumsum(1, dtype=torch.float32))
+
+
+@case(r(1, 2, 5, 7), r(1, 2, 3, 4, 5), r(1, 2, 6))
+def resampling(x, v, s):
+    f = F.interpolate
+    return (f(x, (9, 4), mode="bicubic"), f(x, scale_factor=1.7, mode="bicubic"), f(x, (8, 8), mode="nearest-exact"),
+            f(x, (3, 3), mode="bilinear", antialias=True), f(x, (9, 3), mode="bicubic", antialias=True),
+            f(x, (4, 9), mode="bicubic", align_corners=True), f(v, (5, 3, 8), mode="trilinear"), f(v, scale_factor=2),
+            f(s, 11, mode="linear"), f(s, scale_factor=1.5), f(x, scale_factor=1.4, mode="bilinear"), f(v, (2, 2, 2), mode="area"))
+
+
+@case(r(2, 3, 7, 6), r(1, 2, 5, 6, 7))
+def windows(x, v):
+    y, places = F.max_pool2d(x, 2, return_indices=True)
+    columns = F.unfold(x, (3, 2), dilation=2, padding=1, stride=2)
+    return (columns, F.fold(columns, (7, 6), (3, 2), dilation=2, padding=1, stride=2), F.max_unpool2d(y, places, 2),
+            *F.adaptive_max_pool2d(x, (3, 4), return_indices=True), F.adaptive_max_pool3d(v, (2, 4, 3)), x.unfold(2, 3, 2),
+            F.adaptive_avg_pool3d(v, (2, 3, 5)), F.avg_pool3d(v, 2, 1, 1, count_include_pad=False), F.lp_pool2d(x, 2, 3),
+            *F.max_pool3d(v, 3, 2, 1, return_indices=True), F.avg_pool3d(v, (2, 3, 1), ceil_mode=True, divisor_override=3),
+            F.pixel_unshuffle(x[:, :, :6], 2), F.local_response_norm(x, 2))
+
+
+@case(r(1, 4, 5, 6, 7))
+class volumes(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a = nn.Conv3d(4, 6, (3, 2, 3), stride=(2, 1, 2), padding=1, groups=2)
+        self.b = nn.ConvTranspose3d(4, 3, 3, stride=2, padding=1, output_padding=1)
+        self.c = nn.Conv3d(4, 2, 3, dilation=2, padding=2)
+
+    def forward(self, x):
+        return self.a(x), self.b(x), self.c(x)
+
+
+@case(r(3, 4), r(2, 3, 3), r(3))
+def matrices(x, b, v):
+    return (torch.diag(v), torch.diag(x, 1), torch.diag_embed(x, -1), torch.diagflat(x), x.trace(), torch.block_diag(x, v, b[0]),
+            torch.tril_indices(4, 3), torch.cross(b, b.flip(0), dim=2), torch.kron(x, v), torch.tensordot(x, b, ([0], [1])),
+            torch.addr(x, v, x[0]), torch.addbmm(b[0], b, b), torch.linalg.vecdot(x, x), torch.linalg.multi_dot([x.T, b[0], x]),
+            torch.linalg.matrix_power(b, 5), torch.linalg.vander(v, N=4), torch.cartesian_prod(v, x[0]), torch.combinations(v),
+            torch.diagonal_scatter(b, v.expand(2, 3), 0, 1, 2), x.rot90(), torch.column_stack([v, b[0]]), torch.dstack([x, x]),
+            torch.cdist(b, b), F.pdist(x), F.pairwise_distance(x, x + 1), torch.linalg.matrix_norm(b, 1), torch.einsum("ii->i", b[0]))
+
+
+@case(r(2, 4, 4) + 3 * torch.eye(4), r(2, 4, 3))
+def systems(a, b):
+    spd = a @ a.mT + torch.eye(4)
+    return (torch.linalg.inv(a), torch.linalg.solve(a, b), torch.linalg.det(a), *torch.linalg.slogdet(a), torch.logdet(spd),
+            torch.linalg.cholesky(spd), torch.cholesky_inverse(spd), torch.linalg.solve_triangular(a, b, upper=True))
+
+
+@case(r(5, 3), torch.tensor([[0, 1, 4], [0, 2, 2]]), r(2, 3), torch.tensor([1, 1, 3]), r(10, 4))
+def scatters(x, i, s, j, table):
+    return (*[x.scatter_reduce(0, i, s, how) for how in ("sum", "mean", "amax", "amin", "prod")],
+            x.scatter_reduce(0, i, s, "amax", include_self=False), x.index_add(0, j, x[:3], alpha=2),
+            x.index_reduce(0, j, x[:3], "mean"), x.put(torch.tensor([0, 5]), s[0, :2]), x.masked_scatter(x > 0, s.repeat(3, 1)),
+            F.embedding_bag(i, table, mode="mean"), F.embedding_bag(i, table, mode="max"), F.embedding_bag(i.flatten(), table,
+            torch.tensor([0, 2, 2]), mode="sum", per_sample_weights=s.flatten()))
+
+
+@case(torch.linspace(-3.3, 6.1, 23), torch.linspace(-0.99, 0.99, 9))
+def special(x, u):
+    s = torch.special
+    return (s.sinc(x), s.entr(u.abs()), s.xlog1py(x[:9], u), s.ndtr(x), torch.erfinv(u), torch.lgamma(x), torch.digamma(x),
+            torch.polygamma(2, x.abs()), torch.mvlgamma(x.abs() + 3, 2), s.i0(x), s.i1e(x), torch.heaviside(u, x[:9]),
+            torch.copysign(x, -x), torch.signbit(x), torch.ldexp(u, torch.arange(9)), torch.float_power(u.abs(), 0.3),
+            torch.isclose(x, x + 1e-7), x.round(decimals=1), torch.logaddexp2(x, -x), torch.angle(x), torch.isposinf(x / 0))
+
+
+@case(r(2, 16))
+def spectral(x):
+    f = torch.fft
+    y = f.rfft(x)
+    return (torch.view_as_real(y), f.irfft(y, 16), torch.view_as_real(f.rfft2(x, norm="ortho")), f.fft(x).abs(),
+            f.fftshift(x, 1), torch.stft(x, 8, 4, window=torch.hann_window(8), center=False, return_complex=True).abs())
+
+
+@case(r(3, 4, 5))
+class batch_statistics(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.n = nn.BatchNorm1d(4, track_running_stats=False)
+        self.d = nn.Dropout(inplace=True)
+
+    def forward(self, x):
+        return self.n(x), self.d(x + 1)
+
+
+def recorder(blob):
+    """Writes values into a blob, and says where and what they are as conformance cases do."""
     def record(v):
         if not isinstance(v, torch.Tensor):
             return {"kind": {bool: "bool", int: "int", float: "double"}[type(v)], "value": v}
         order = sorted(range(v.dim()), key=lambda d: (-v.stride(d), d))
-        raw = v.detach().contiguous().view(torch.uint8).numpy().tobytes() if v.dim() else \
-            v.detach().reshape(1).view(torch.uint8).numpy().tobytes()
+        raw = v.detach().resolve_conj().resolve_neg().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
         while len(blob) % 16:
             blob.append(0)
         out = {"kind": "tensor", "dtype": str(v.dtype).removeprefix("torch."), "shape": list(v.shape),
@@ -249,7 +351,16 @@ def write(folder, name):
                "nbytes": len(raw)}
         blob.extend(raw)
         return out
+    return record
 
+
+def write_case(target, module, inputs, more=(), dynamic_shapes=None, tolerance=None):
+    """Exports a module and writes its archive with what it computes of some inputs, in order."""
+    exported = export(module, tuple(inputs), dynamic_shapes=dynamic_shapes, strict=False)
+    target.mkdir(parents=True, exist_ok=True)
+    save(exported, target / "model.pt2")
+    blob, runs = bytearray(), []
+    record = recorder(blob)
     for args in [inputs, *more]:
         given = [record(a) for a in args]
         # A module with state goes on from where the last run has left it.
@@ -258,7 +369,18 @@ def write(folder, name):
         outputs = outputs if isinstance(outputs, (tuple, list)) else (outputs,)
         runs.append({"method": "forward", "inputs": given, "outputs": [record(o) for o in outputs]})
     (target / "io.bin").write_bytes(blob)
-    (target / "case.json").write_text(json.dumps({"name": name, "model": "model.pte", "runs": runs}) + "\n")
+    case = {"name": target.name, "model": "model.pte", "runs": runs}
+    if tolerance is not None:
+        case["tolerance"] = {"rtol": tolerance, "atol": tolerance}
+    (target / "case.json").write_text(json.dumps(case) + "\n")
+
+
+def write(folder, name):
+    make, inputs, dynamic_shapes, more = CASES[name]
+    torch.manual_seed(0)
+    if dynamic_shapes is not None:
+        dynamic_shapes = {"args": dynamic_shapes}
+    write_case(folder / name, make().eval(), inputs, more, dynamic_shapes)
 
 
 def main():

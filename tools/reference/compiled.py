@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 """Compiles the torch.export archives beside conformance cases and runs what comes of it on the reference runtime.
 
-    python tools/reference/compiled.py PTERON FOLDER... [--report FILE]
+    python tools/reference/compiled.py PTERON FOLDER... [--eager] [--report FILE]
 
 Every `model.pt2` and `model_core.pt2` under the folders is compiled with `--backend none`; the program is loaded by
 `executorch.runtime`, run on the inputs of its case and compared with the recorded outputs, by the tolerances of the
-corpus. Each program runs in a process of its own, because the reference can die of one. Needs executorch and numpy.
+corpus. With `--eager` the outputs are those that PyTorch computes from the archive itself, for archives that hold other
+weights or state than the record. Programs run in a process of their own, which is started anew when the reference dies of one. Needs executorch and
+numpy.
 """
 
 import argparse
@@ -57,61 +59,101 @@ def differs(found, expected, tolerance):
     return f"differs by {(a - b).abs().nan_to_num(0).max().item():.3g}"
 
 
-def run_case(program, case):
-    """Runs every run of a case; prints what is wrong as JSON."""
+def run_case(program, case, archive):
+    """Runs every run of a case, and says what is wrong with the first that is. An archive stands for the record."""
     from executorch.runtime import Runtime
     folder = case.parent
     record = json.loads(case.read_text())
     loaded = Runtime.get().load_program(program)
     methods = {}
     tolerance = record.get("tolerance", {}).get("rtol")
+    module = None
+    if archive:
+        import torch
+        module = torch.export.load(archive).module()
     for i, run in enumerate(record["runs"]):
         if run.get("runtime_error") or run.get("reference_departs") or run.get("outputs") is None:
             continue
         name = run.get("method", "forward")
         if name not in methods:
             methods[name] = loaded.load_method(name)
-        outputs = methods[name].execute([value(folder, v) for v in run["inputs"]])
-        for k, (found, recorded) in enumerate(zip(outputs, run["outputs"], strict=True)):
-            problem = differs(found, value(folder, recorded), tolerance)
+        inputs = [value(folder, v) for v in run["inputs"]]
+        if module:
+            from torch.utils import _pytree as tree
+            expected = tree.tree_leaves(module(*inputs))
+        else:
+            expected = [value(folder, v) for v in run["outputs"]]
+        outputs = methods[name].execute(inputs)
+        for k, (found, known) in enumerate(zip(outputs, expected, strict=True)):
+            problem = differs(found, known, tolerance)
             if problem:
-                print(json.dumps(f"run {i}, output {k}: {problem}"))
-                return
-    print(json.dumps(None))
+                return "differs", f"run {i}, output {k}: {problem}"
+    return "agrees", ""
 
 
-def check(pteron, case, archive, work):
-    program = work / "model.pte"
+def serve():
+    """Runs the cases that are named on standard input, and answers each with a line of JSON."""
+    for line in sys.stdin:
+        program, case, archive = json.loads(line)
+        try:
+            answer = run_case(program, pathlib.Path(case), archive)
+        except Exception as e:
+            answer = "reference fails", str(e)[:600]
+        print("\0" + json.dumps(answer), flush=True)
+
+
+class Reference:
+    """The process that runs programs."""
+
+    def __init__(self, log):
+        self.log, self.child = log, None
+
+    def run(self, program, case, archive):
+        if self.child is None:
+            self.log.seek(0)
+            self.log.truncate()
+            self.child = subprocess.Popen([sys.executable, __file__, "--child"], stdin=subprocess.PIPE,
+                                          stdout=subprocess.PIPE, stderr=self.log, text=True)
+        start = self.log.seek(0, 2)
+        self.child.stdin.write(json.dumps([str(program), str(case), archive and str(archive)]) + "\n")
+        self.child.stdin.flush()
+        for line in self.child.stdout:
+            if line.startswith("\0"):
+                what, why = json.loads(line[1:])
+                break
+        else:
+            what, why = "reference fails", f"the process died: {self.child.wait()}"
+            self.child = None
+        self.log.seek(start)
+        said = [line.strip() for line in self.log.read().splitlines() if "rror" in line or "heck failed" in line]
+        return what, " | ".join([why, *said[:2]])[:600] if what == "reference fails" else why
+
+
+def check(pteron, case, archive, program, reference, eager):
     compiled = subprocess.run([pteron, "compile", archive, "-o", program], capture_output=True, text=True)
     if compiled.returncode:
         return "does not compile", compiled.stderr.strip()
-    ran = subprocess.run([sys.executable, __file__, "--child", program, case], capture_output=True, text=True,
-                         timeout=600)
-    lines = [line for line in ran.stdout.splitlines() if line.startswith(("null", '"'))]
-    if ran.returncode or not lines:
-        log = (ran.stderr.strip().splitlines() or [f"status {ran.returncode}"])
-        errors = [line for line in log if "rror" in line or "heck failed" in line] or log
-        return "reference fails", " | ".join(errors[-3:])[:600]
-    problem = json.loads(lines[-1])
-    return ("differs", problem) if problem else ("agrees", "")
+    return reference.run(program, case, archive if eager else None)
 
 
 def main():
     if "--child" in sys.argv:
-        return run_case(sys.argv[2], pathlib.Path(sys.argv[3]))
+        return serve()
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("pteron")
     parser.add_argument("folders", nargs="+", type=pathlib.Path)
+    parser.add_argument("--eager", action="store_true")
     parser.add_argument("--report", type=pathlib.Path)
     args = parser.parse_args()
     cases = sorted(c for f in args.folders for c in f.rglob("case.json"))
     counts, lines = collections.Counter(), []
-    with tempfile.TemporaryDirectory() as work:
+    with tempfile.TemporaryDirectory() as work, tempfile.TemporaryFile("w+") as log:
+        program, reference = pathlib.Path(work) / "model.pte", Reference(log)
         for case in cases:
             for name in ("model.pt2", "model_core.pt2"):
                 archive = case.parent / name
                 if archive.exists():
-                    what, why = check(args.pteron, case, archive, pathlib.Path(work))
+                    what, why = check(args.pteron, case, archive, program, reference, args.eager)
                     counts[what] += 1
                     if what != "agrees":
                         lines.append(f"{case.parent.name}/{name}: {what}: {why}")

@@ -12,6 +12,8 @@ const PORTABLE: &str = include_str!("portable_operators.txt");
 /// The operators that a compiled program may call.
 pub struct OperatorTable {
     by_base: HashMap<String, Vec<Arc<dyn Kernel>>>,
+    /// Whether what the reference's kernels refuse is refused, too.
+    is_portable: bool,
 }
 
 /// What stands at a position of a call.
@@ -42,11 +44,12 @@ impl OperatorTable {
     pub fn portable(registry: &KernelRegistry) -> Self {
         let known: std::collections::HashSet<&str> = PORTABLE.lines().collect();
         let own = ["aten::", "executorch_prim::", "dim_order_ops::", "et_copy::", "llama::"];
-        Self::filtered(registry, |name| known.contains(name) || !own.iter().any(|o| name.starts_with(o)))
+        let keep = |name: &str| known.contains(name) || !own.iter().any(|o| name.starts_with(o));
+        Self { is_portable: true, ..Self::filtered(registry, keep) }
     }
 
     fn filtered(registry: &KernelRegistry, keep: impl Fn(&str) -> bool) -> Self {
-        let mut table = Self { by_base: HashMap::new() };
+        let mut table = Self { by_base: HashMap::new(), is_portable: false };
         for name in registry.names().into_iter().filter(|name| keep(name)) {
             if let Some(kernel) = registry.get(name) {
                 let base = name.split('.').next().unwrap_or(name).to_owned();
@@ -58,6 +61,9 @@ impl OperatorTable {
 
     /// The operator that takes a node's arguments, if there is one.
     pub(crate) fn select(&self, program: &ExportedProgram, node: &ExportedNode) -> Option<Selection> {
+        if self.is_portable && is_refused_by_the_reference(program, node) {
+            return None;
+        }
         let (base, overload) = base_of(&node.target);
         let copies = format!("{base}_copy");
         let kernels =
@@ -89,6 +95,17 @@ impl OperatorTable {
                 format!("; there is {}", near.join(", "))
             }
         }
+    }
+}
+
+/// Arguments that a kernel of the reference does not take, although its schema does.
+fn is_refused_by_the_reference(program: &ExportedProgram, node: &ExportedNode) -> bool {
+    let rank =
+        |name: &str| node.arg(name).and_then(Argument::var).and_then(|v| program.spec(v)).map(|s| s.rank());
+    match &*node.target {
+        // Images and signals, no volumes.
+        "aten.convolution.default" => rank("input").is_some_and(|r| r > 4),
+        _ => false,
     }
 }
 

@@ -99,7 +99,7 @@ pub(super) fn with_tensors(
     Ok(Outcome::Replaced)
 }
 
-fn x_of(cx: &Rewriter<'_>, node: &ExportedNode) -> Result<VarId> {
+pub(super) fn x_of(cx: &Rewriter<'_>, node: &ExportedNode) -> Result<VarId> {
     match cx.optional_tensor(node, "self") {
         Some(x) => Ok(x),
         None => cx.tensor(node, "input"),
@@ -107,7 +107,7 @@ fn x_of(cx: &Rewriter<'_>, node: &ExportedNode) -> Result<VarId> {
 }
 
 /// The arguments under another target.
-fn renamed(cx: &mut Rewriter<'_>, node: &ExportedNode, target: &str) -> Result<Outcome> {
+pub(super) fn renamed(cx: &mut Rewriter<'_>, node: &ExportedNode, target: &str) -> Result<Outcome> {
     let overload = node.target.rsplit_once('.').map_or("default", |(_, o)| o);
     let mut same = node.clone();
     same.target = format!("{target}.{overload}").into();
@@ -138,13 +138,6 @@ renames! {
     negative => "aten.neg";
     not_equal => "aten.ne";
     clip => "aten.clamp";
-}
-
-fn clamped(cx: &mut Rewriter<'_>, x: VarId, low: Option<f64>, high: Option<f64>) -> VarId {
-    let spec = cx.of(x);
-    let arg = |v: Option<f64>| v.map_or(Argument::None, Argument::Float);
-    let args = vec![("self", Argument::Var(x)), ("min", arg(low)), ("max", arg(high))];
-    cx.emit("aten.clamp.default", args, spec)
 }
 
 fn relu6(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
@@ -200,7 +193,7 @@ fn mish(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
 
 fn hard_gate(cx: &mut Rewriter<'_>, x: VarId) -> VarId {
     let moved = cx.binary("aten.add.Tensor", x, 3.0);
-    clamped(cx, moved, Some(0.0), Some(6.0))
+    cx.clamp(moved, Some(0.0), Some(6.0))
 }
 
 fn hardswish(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
@@ -270,7 +263,7 @@ fn hardshrink(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
 fn softshrink(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let x = x_of(cx, node)?;
     let lambda = cx.float(node, "lambd", 0.5)?;
-    let bounded = clamped(cx, x, Some(-lambda), Some(lambda));
+    let bounded = cx.clamp(x, Some(-lambda), Some(lambda));
     let new = cx.binary("aten.sub.Tensor", x, bounded);
     cx.done(node, new)
 }
@@ -316,7 +309,11 @@ fn prelu(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     if w.rank() == 1 && spec.rank() > 1 {
         sizes[1] = w.sizes[0].clone();
     }
-    let weight = cx.view(node, weight, if w.rank() == 0 || spec.rank() > 1 { sizes } else { w.sizes })?;
+    let weight = match (spec.rank(), w.rank()) {
+        (0, _) => cx.view(node, weight, Vec::new())?,
+        (1, 1) => weight,
+        _ => cx.view(node, weight, sizes)?,
+    };
     prelu_with(cx, node, x, weight)
 }
 
@@ -491,13 +488,7 @@ fn nan_to_num(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
 
 fn logaddexp(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let (x, y) = (x_of(cx, node)?, cx.tensor(node, "other")?);
-    let most = cx.binary("aten.maximum.default", x, y);
-    let way = cx.binary("aten.sub.Tensor", x, y);
-    let size = cx.unary("aten.abs.default", way);
-    let down = cx.unary("aten.neg.default", size);
-    let power = cx.unary("aten.exp.default", down);
-    let log = cx.unary("aten.log1p.default", power);
-    let new = cx.binary("aten.add.Tensor", most, log);
+    let new = super::scan::log_add_exp(cx, x, y)?;
     cx.done(node, new)
 }
 

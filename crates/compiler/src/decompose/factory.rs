@@ -4,8 +4,8 @@ use super::Table;
 use super::When::{Always, NoKernel};
 use crate::Result;
 use crate::rewrite::{Outcome, Rewriter};
-use ir::exported::{Argument, ExportedNode, Size, TensorSpec};
-use tensor::ScalarType;
+use ir::exported::{Argument, ExportedNode, Size, TensorSpec, VarId};
+use tensor::{Scalar, ScalarType};
 
 pub(super) const RULES: Table = &[
     ("aten.zeros", Always, zeros),
@@ -26,6 +26,11 @@ pub(super) const RULES: Table = &[
     ("aten.scalar_tensor", Always, scalar_tensor),
     ("aten.arange", Always, arange),
     ("aten.linspace", NoKernel, linspace),
+    ("aten.logspace", NoKernel, logspace),
+    ("aten.hann_window", NoKernel, cosine_window),
+    ("aten.hamming_window", NoKernel, cosine_window),
+    ("aten.blackman_window", NoKernel, cosine_window),
+    ("aten.bartlett_window", NoKernel, cosine_window),
     ("aten.eye", NoKernel, eye),
     ("aten.triu", NoKernel, triu),
     ("aten.one_hot", NoKernel, one_hot),
@@ -77,42 +82,66 @@ fn arange(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     Ok(cx.retarget(node, "aten.arange.start", args))
 }
 
-fn numbers(
-    cx: &mut Rewriter<'_>,
-    node: &ExportedNode,
-    count: &Size,
-    dtype: ScalarType,
-) -> Result<ir::exported::VarId> {
-    let end = crate::operators::int_argument(cx.size(node, count)?);
-    let args = vec![("start", Argument::Int(0)), ("end", end), ("step", Argument::Int(1))];
-    Ok(cx.emit("aten.arange.start", args, TensorSpec::contiguous(dtype, vec![count.clone()])))
+/// An end of a range: a number, or a tensor of one.
+fn end_of(cx: &mut Rewriter<'_>, node: &ExportedNode, name: &str, dtype: ScalarType) -> Result<VarId> {
+    match cx.optional_tensor(node, name) {
+        Some(x) => {
+            let x = cx.cast(x, dtype);
+            cx.view(node, x, Vec::new())
+        }
+        None => {
+            let value = cx.float(node, name, 0.0)?;
+            cx.number(Scalar::Double(value), dtype)
+        }
+    }
 }
 
-/// Counted from both ends, so that both ends are exact.
-fn linspace(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+/// Numbers at equal distances, counted from both ends, so that both are exact.
+fn spaced(cx: &mut Rewriter<'_>, node: &ExportedNode, dtype: ScalarType) -> Result<VarId> {
     let spec = cx.result(node)?;
-    let (start, end) = (cx.float(node, "start", 0.0)?, cx.float(node, "end", 0.0)?);
+    let wide = if dtype.is_floating() { dtype } else { ScalarType::Double };
     let Some(steps) = spec.sizes.first().and_then(Size::known) else {
         return cx.wrong(node, "the number of its steps is not known");
     };
-    let step = if steps > 1 { (end - start) / (steps - 1) as f64 } else { 0.0 };
-    let count = numbers(cx, node, &Size::Int(steps), spec.dtype)?;
-    let scaled = cx.binary("aten.mul.Tensor", count, step);
-    let rising = cx.binary("aten.add.Tensor", scaled, start);
-    let first_half = cx.compare("aten.lt.Scalar", count, (steps / 2) as f64);
-    let back = cx.binary("aten.sub.Tensor", count, (steps - 1) as f64);
-    let scaled = cx.binary("aten.mul.Tensor", back, step);
-    let falling = cx.binary("aten.add.Tensor", scaled, end);
-    let new = cx.choose(first_half, rising, falling);
+    let (start, end) = (end_of(cx, node, "start", wide)?, end_of(cx, node, "end", wide)?);
+    let way = cx.sub(end, start);
+    let step = cx.div(way, (steps - 1).max(1) as f64);
+    let count = cx.counted(node, &Size::Int(steps), wide)?;
+    let scaled = cx.mul(count, step);
+    let rising = cx.add(scaled, start);
+    let first_half =
+        cx.compare("aten.lt.Scalar", count, steps.div_euclid(2).max(i64::from(steps == 1)) as f64);
+    let back = cx.sub(count, (steps - 1) as f64);
+    let scaled = cx.mul(back, step);
+    let falling = cx.add(scaled, end);
+    Ok(cx.choose(first_half, rising, falling))
+}
+
+fn linspace(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let dtype = cx.result(node)?.dtype;
+    let new = spaced(cx, node, dtype)?;
+    let new = cx.cast(new, dtype);
+    cx.done(node, new)
+}
+
+/// A base to powers at equal distances.
+fn logspace(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let dtype = cx.result(node)?.dtype;
+    let exponent = spaced(cx, node, ScalarType::Double)?;
+    let base = Argument::Float(cx.float(node, "base", 10.0)?);
+    let spec = cx.of(exponent);
+    let args = vec![("self", base), ("exponent", Argument::Var(exponent))];
+    let power = cx.emit("aten.pow.Scalar", args, spec);
+    let new = cx.cast(power, dtype);
     cx.done(node, new)
 }
 
 fn eye(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let spec = cx.result(node)?;
     let [rows, columns] = spec.sizes.as_slice() else { return cx.wrong(node, "it is no matrix") };
-    let down = numbers(cx, node, rows, ScalarType::Long)?;
+    let down = cx.counted(node, rows, ScalarType::Long)?;
     let down = cx.unsqueeze(node, down, 1)?;
-    let across = numbers(cx, node, columns, ScalarType::Long)?;
+    let across = cx.counted(node, columns, ScalarType::Long)?;
     let same = cx.compare("aten.eq.Tensor", down, across);
     let new = cx.cast(same, spec.dtype);
     cx.done(node, new)
@@ -127,7 +156,7 @@ fn triu(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let ones = cx.filled(node, matrix.clone(), Argument::Bool(true), ScalarType::Bool)?;
     let args = vec![("self", Argument::Var(ones)), ("diagonal", Argument::Int(diagonal - 1))];
     let below = cx.emit("aten.tril.default", args, TensorSpec::contiguous(ScalarType::Bool, matrix));
-    let zero = cx.number(tensor::Scalar::Int(0), spec.dtype)?;
+    let zero = cx.number(Scalar::Int(0), spec.dtype)?;
     let new = cx.choose(below, zero, x);
     cx.done(node, new)
 }
@@ -137,9 +166,34 @@ fn one_hot(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let spec = cx.result(node)?;
     let Some(classes) = spec.sizes.last().cloned() else { return cx.wrong(node, "it has no classes") };
     let rank = cx.spec(node, x)?.rank();
-    let each = numbers(cx, node, &classes, ScalarType::Long)?;
+    let each = cx.counted(node, &classes, ScalarType::Long)?;
     let wide = cx.unsqueeze(node, x, rank)?;
     let same = cx.compare("aten.eq.Tensor", wide, each);
     let new = cx.cast(same, spec.dtype);
+    cx.done(node, new)
+}
+
+/// Windows of signals, whose lengths are known: constants.
+fn cosine_window(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let want = cx.result(node)?;
+    let Some(length) = want.sizes.first().and_then(Size::known).and_then(|n| usize::try_from(n).ok()) else {
+        return cx.wrong(node, "its length is not known");
+    };
+    let periodic = cx.bool(node, "periodic", true)?;
+    let (alpha, beta) = (cx.float(node, "alpha", 0.54)?, cx.float(node, "beta", 0.46)?);
+    let last = if periodic { length } else { length.saturating_sub(1) }.max(1) as f64;
+    let name = &*node.target;
+    let at = |i: usize| {
+        let turn = std::f64::consts::TAU * i as f64 / last;
+        Scalar::Double(match name {
+            _ if length == 1 => 1.0,
+            n if n.starts_with("aten.hann") => 0.5 - 0.5 * turn.cos(),
+            n if n.starts_with("aten.hamming") => alpha - beta * turn.cos(),
+            n if n.starts_with("aten.blackman") => 0.42 - 0.5 * turn.cos() + 0.08 * (2.0 * turn).cos(),
+            _ => 1.0 - (2.0 * i as f64 / last - 1.0).abs(),
+        })
+    };
+    let values: Vec<Scalar> = (0..length).map(at).collect();
+    let new = cx.constant(&values, want.dtype, &[length])?;
     cx.done(node, new)
 }

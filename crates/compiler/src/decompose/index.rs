@@ -4,14 +4,9 @@ use super::Table;
 use super::When::NoKernel;
 use crate::Result;
 use crate::rewrite::{Outcome, Rewriter};
-use ir::exported::{Argument, ExportedNode, Size, TensorSpec, VarId, VarType};
-use tensor::ScalarType;
+use ir::exported::{Argument, ExportedNode, Size};
 
 pub(super) const RULES: Table = &[
-    ("aten.sort", NoKernel, sort),
-    ("aten.argsort", NoKernel, argsort),
-    ("aten.bucketize", NoKernel, bucketize),
-    ("aten.searchsorted", NoKernel, bucketize),
     ("aten.take_along_dim", NoKernel, take_along_dim),
     ("aten.take", NoKernel, take),
     ("aten._unsafe_index", NoKernel, plain_index),
@@ -21,70 +16,21 @@ pub(super) const RULES: Table = &[
     ("aten.index_fill", NoKernel, index_copy),
 ];
 
-/// All the largest, or all the smallest, in order.
-fn sorted(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<(VarId, VarId)> {
-    let x = cx.tensor(node, "self")?;
-    let spec = cx.spec(node, x)?;
-    let dim = cx.int(node, "dim", -1)?;
-    let axis = cx.dim(node, dim, spec.rank())?;
-    let count = match spec.sizes.get(axis) {
-        Some(size) => crate::operators::int_argument(cx.size(node, &size.clone())?),
-        None => return cx.wrong(node, "it sorts a tensor without dimensions"),
-    };
-    let args = vec![
-        ("self", Argument::Var(x)),
-        ("k", count),
-        ("dim", Argument::Int(dim)),
-        ("largest", Argument::Bool(cx.bool(node, "descending", false)?)),
-        ("sorted", Argument::Bool(true)),
-    ];
-    let values = TensorSpec::contiguous(spec.dtype, spec.sizes);
-    let places = TensorSpec { dtype: ScalarType::Long, ..values.clone() };
-    let outs =
-        cx.emit_many("aten.topk.default", args, vec![VarType::Tensor(values), VarType::Tensor(places)]);
-    Ok((outs[0], outs[1]))
-}
-
-fn sort(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
-    let (values, places) = sorted(cx, node)?;
-    if let Some(&second) = node.outputs.get(1) {
-        cx.replace(second, places);
-    }
-    cx.done(node, values)
-}
-
-fn argsort(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
-    let (_, places) = sorted(cx, node)?;
-    cx.done(node, places)
-}
-
-/// How many boundaries lie before each number.
-fn bucketize(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
-    let (x, edges) = match node.target.starts_with("aten.bucketize") {
-        true => (cx.tensor(node, "self")?, cx.tensor(node, "boundaries")?),
-        false => (cx.tensor(node, "self")?, cx.tensor(node, "sorted_sequence")?),
-    };
-    let rank = cx.spec(node, x)?.rank();
-    if cx.spec(node, edges)?.rank() != 1 {
-        return Ok(Outcome::Kept);
-    }
-    let wide = cx.unsqueeze(node, x, rank)?;
-    let target = if cx.bool(node, "right", false)? { "aten.ge.Tensor" } else { "aten.gt.Tensor" };
-    let before = cx.compare(target, wide, edges);
-    let ones = cx.cast(before, ScalarType::Long);
-    let count = cx.reduce("aten.sum.dim_IntList", ones, &[rank], false);
-    let want = cx.result(node)?.dtype;
-    let new = cx.cast(count, want);
-    cx.done(node, new)
-}
-
 fn take_along_dim(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let (x, indices) = (cx.tensor(node, "self")?, cx.tensor(node, "indices")?);
     let Some(dim) = node.arg("dim").filter(|d| **d != Argument::None).cloned() else {
         return Ok(Outcome::Kept);
     };
     let want = cx.result(node)?.sizes;
-    let indices = cx.expand(node, indices, want)?;
+    let spec = cx.spec(node, x)?;
+    let along = cx.int(node, "dim", 0)?;
+    let along = cx.dim(node, along, spec.rank())?;
+    let indices = cx.expand(node, indices, want.clone())?;
+    let mut sizes = want;
+    if let (Some(size), Some(own)) = (sizes.get_mut(along), spec.sizes.get(along)) {
+        *size = own.clone();
+    }
+    let x = cx.expand(node, x, sizes)?;
     let args = vec![("self", Argument::Var(x)), ("dim", dim), ("index", Argument::Var(indices))];
     Ok(cx.retarget(node, "aten.gather.default", args))
 }

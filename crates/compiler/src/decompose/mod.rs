@@ -2,16 +2,29 @@
 //! its family's table.
 
 mod attention;
+mod batch_norm;
+mod distance;
 mod elementwise;
 mod factory;
 mod index;
 mod layout;
+mod linalg;
+mod loss;
+mod matrix;
 mod nn;
+mod order;
 mod pool;
 mod product;
 mod recurrent;
 mod reduce;
+mod resample;
+mod scan;
+mod scatter;
 mod shape;
+mod special;
+mod spectral;
+mod volume;
+mod windows;
 
 use crate::operators::OperatorTable;
 use crate::rewrite::{Outcome, Rewriter};
@@ -48,6 +61,19 @@ const TABLES: &[Table] = &[
     recurrent::RULES,
     reduce::RULES,
     index::RULES,
+    order::RULES,
+    scan::RULES,
+    loss::RULES,
+    matrix::RULES,
+    linalg::RULES,
+    scatter::RULES,
+    batch_norm::RULES,
+    distance::RULES,
+    special::RULES,
+    spectral::RULES,
+    resample::RULES,
+    windows::RULES,
+    volume::RULES,
 ];
 
 pub(crate) use layout::converted;

@@ -15,7 +15,6 @@ pub(super) const RULES: Table = &[
     ("aten.conv_transpose2d", Always, conv),
     ("aten.conv_transpose3d", Always, conv),
     ("aten._convolution", Always, conv),
-    ("aten.batch_norm", Always, batch_norm),
     ("aten.instance_norm", Always, instance_norm),
     ("aten.layer_norm", Always, layer_norm),
     ("aten.group_norm", Always, group_norm),
@@ -27,6 +26,7 @@ pub(super) const RULES: Table = &[
     ("aten.embedding", Always, embedding),
     ("aten.pad", Always, pad),
     ("aten.cosine_similarity", NoKernel, cosine_similarity),
+    ("aten.rrelu", Always, rrelu),
 ];
 
 /// Every convolution as `aten.convolution`.
@@ -107,30 +107,8 @@ fn same_padding(
     Ok(totals.iter().map(|t| t / 2).collect())
 }
 
-fn optional(cx: &Rewriter<'_>, node: &ExportedNode, name: &str) -> Argument {
+pub(super) fn optional(cx: &Rewriter<'_>, node: &ExportedNode, name: &str) -> Argument {
     cx.optional_tensor(node, name).map_or(Argument::None, Argument::Var)
-}
-
-fn batch_norm(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
-    if cx.bool(node, "training", false)? {
-        return cx.wrong(node, "a batch norm of training: export the model after `model.eval()`");
-    }
-    let x = cx.tensor(node, "input")?;
-    let spec = cx.result(node)?;
-    let (mean, var) = (cx.tensor(node, "running_mean")?, cx.tensor(node, "running_var")?);
-    let args = vec![
-        ("input", Argument::Var(x)),
-        ("weight", optional(cx, node, "weight")),
-        ("bias", optional(cx, node, "bias")),
-        ("running_mean", Argument::Var(mean)),
-        ("running_var", Argument::Var(var)),
-        ("momentum", Argument::Float(cx.float(node, "momentum", 0.1)?)),
-        ("eps", Argument::Float(cx.float(node, "eps", 1e-5)?)),
-    ];
-    let none = || VarType::Tensor(TensorSpec::contiguous(ScalarType::Float, vec![Size::Int(0)]));
-    let types = vec![VarType::Tensor(spec), none(), none()];
-    let outs = cx.emit_many("aten._native_batch_norm_legit_no_training.default", args, types);
-    cx.done(node, outs[0])
 }
 
 /// Statistics of each image: a group norm of one group a channel.
@@ -364,4 +342,15 @@ fn cosine_similarity(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outco
     let under = cx.binary("aten.mul.Tensor", norms[0], norms[1]);
     let new = cx.binary("aten.div.Tensor", over, under);
     cx.done(node, new)
+}
+
+/// The slope of inference is the mean of those of training.
+fn rrelu(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    if cx.bool(node, "training", false)? {
+        return cx.wrong(node, "an activation of training: export the model after `model.eval()`");
+    }
+    let x = cx.tensor(node, "self")?;
+    let slope = (cx.float(node, "lower", 0.125)? + cx.float(node, "upper", 1.0 / 3.0)?) / 2.0;
+    let args = vec![("self", Argument::Var(x)), ("negative_slope", Argument::Float(slope))];
+    Ok(cx.retarget(node, "aten.leaky_relu.default", args))
 }

@@ -1,4 +1,4 @@
-//! Pooling and resampling.
+//! Pooling.
 
 use super::Table;
 use super::When::{Always, NoKernel};
@@ -13,13 +13,7 @@ pub(super) const RULES: Table = &[
     ("aten.max_pool2d", Always, max_pool2d),
     ("aten.avg_pool1d", NoKernel, pool_1d),
     ("aten.adaptive_avg_pool1d", Always, adaptive_1d),
-    ("aten.adaptive_max_pool1d", Always, adaptive_1d),
     ("aten.adaptive_avg_pool2d", Always, adaptive_avg_pool2d),
-    ("aten.adaptive_max_pool2d", NoKernel, adaptive_max_pool2d),
-    ("aten.upsample_nearest2d", Always, upsample_2d),
-    ("aten.upsample_bilinear2d", Always, upsample_2d),
-    ("aten.upsample_nearest1d", NoKernel, upsample_1d),
-    ("aten.upsample_linear1d", NoKernel, upsample_1d),
 ];
 
 fn max_pool2d(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
@@ -90,10 +84,7 @@ fn adaptive_1d(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let wide = cx.unsqueeze(node, x, rank - 1)?;
     let mut spec = cx.result(node)?;
     spec.sizes.insert(rank - 1, Size::Int(1));
-    let pooled = match node.target.contains("max") {
-        true => even_pool(cx, node, wide, &spec, "aten.max_pool2d_with_indices.default")?,
-        false => adaptive_avg(cx, node, wide, spec)?,
-    };
+    let pooled = adaptive_avg(cx, node, wide, spec)?;
     let new = cx.squeeze(node, pooled, rank - 1)?;
     cx.done(node, new)
 }
@@ -105,13 +96,18 @@ fn adaptive_avg_pool2d(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Out
     cx.done(node, new)
 }
 
-fn adaptive_avg(cx: &mut Rewriter<'_>, node: &ExportedNode, x: VarId, want: TensorSpec) -> Result<VarId> {
+pub(super) fn adaptive_avg(
+    cx: &mut Rewriter<'_>,
+    node: &ExportedNode,
+    x: VarId,
+    want: TensorSpec,
+) -> Result<VarId> {
     let rank = want.rank();
     if want.sizes[rank - 2..] == [Size::Int(1), Size::Int(1)] {
         return Ok(cx.reduce("aten.mean.dim", x, &[rank - 2, rank - 1], true));
     }
     if even(&cx.of(x), &want).is_some() {
-        return even_pool(cx, node, x, &want, "aten.avg_pool2d.default");
+        return even_pool(cx, node, x, &want);
     }
     let size = cx.sizes(node, &want.sizes[rank - 2..])?;
     let args = vec![("self", Argument::Var(x)), ("output_size", size)];
@@ -132,13 +128,7 @@ fn even(have: &TensorSpec, want: &TensorSpec) -> Option<[i64; 2]> {
     Some(windows)
 }
 
-fn even_pool(
-    cx: &mut Rewriter<'_>,
-    node: &ExportedNode,
-    x: VarId,
-    want: &TensorSpec,
-    target: &'static str,
-) -> Result<VarId> {
+fn even_pool(cx: &mut Rewriter<'_>, node: &ExportedNode, x: VarId, want: &TensorSpec) -> Result<VarId> {
     let Some(windows) = even(&cx.of(x), want) else {
         return cx.wrong(node, "its output sizes do not divide those of its input");
     };
@@ -148,59 +138,5 @@ fn even_pool(
         ("stride", Argument::ints(&windows)),
     ];
     let spec = TensorSpec::contiguous(want.dtype, want.sizes.clone());
-    let mut types = vec![VarType::Tensor(spec.clone())];
-    if target.contains("indices") {
-        types.push(VarType::Tensor(TensorSpec { dtype: ScalarType::Long, ..spec }));
-    }
-    Ok(cx.emit_many(target, args, types)[0])
-}
-
-fn adaptive_max_pool2d(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
-    let x = cx.tensor(node, "self")?;
-    let want = cx.result(node)?;
-    let new = even_pool(cx, node, x, &want, "aten.max_pool2d_with_indices.default")?;
-    cx.done(node, new)
-}
-
-/// All forms name the size of the output.
-fn upsample_2d(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
-    if node.target.ends_with(".vec") {
-        return Ok(Outcome::Kept);
-    }
-    let x = cx.tensor(node, "self")?;
-    let want = cx.result(node)?;
-    let size = cx.sizes(node, &want.sizes[2..])?;
-    let mut args = vec![("input", Argument::Var(x)), ("output_size", size)];
-    let target = match node.target.contains("bilinear") {
-        true => {
-            args.push(("align_corners", Argument::Bool(cx.bool(node, "align_corners", false)?)));
-            "aten.upsample_bilinear2d.vec"
-        }
-        false => "aten.upsample_nearest2d.vec",
-    };
-    args.push(("scale_factors", Argument::None));
-    Ok(cx.retarget(node, target, args))
-}
-
-fn upsample_1d(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
-    let x = match cx.optional_tensor(node, "input") {
-        Some(x) => x,
-        None => cx.tensor(node, "self")?,
-    };
-    let mut want = cx.result(node)?;
-    want.sizes.insert(2, Size::Int(1));
-    let wide = cx.unsqueeze(node, x, 2)?;
-    let size = cx.sizes(node, &want.sizes[2..])?;
-    let mut args = vec![("input", Argument::Var(wide)), ("output_size", size)];
-    let target = match node.target.contains("linear") {
-        true => {
-            args.push(("align_corners", Argument::Bool(cx.bool(node, "align_corners", false)?)));
-            "aten.upsample_bilinear2d.vec"
-        }
-        false => "aten.upsample_nearest2d.vec",
-    };
-    args.push(("scale_factors", Argument::None));
-    let image = cx.emit(target, args, TensorSpec::contiguous(want.dtype, want.sizes));
-    let new = cx.squeeze(node, image, 2)?;
-    cx.done(node, new)
+    Ok(cx.emit("aten.avg_pool2d.default", args, spec))
 }

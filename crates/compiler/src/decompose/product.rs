@@ -6,6 +6,7 @@ use crate::Result;
 use crate::rewrite::{Outcome, Rewriter, broadcast};
 use ir::exported::{Argument, ExportedNode, Size, TensorSpec, VarId};
 use std::collections::HashMap;
+use tensor::ScalarType;
 
 pub(super) const RULES: Table = &[
     ("aten.linear", Always, linear),
@@ -20,6 +21,8 @@ pub(super) const RULES: Table = &[
     ("aten.ger", Always, outer),
     ("aten.einsum", Always, einsum),
     ("aten.bilinear", Always, bilinear),
+    ("aten._grouped_mm", NoKernel, grouped),
+    ("transformers.grouped_mm_fallback", NoKernel, grouped),
 ];
 
 /// Kernels take matrices and above.
@@ -130,15 +133,16 @@ fn dot(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
         None => cx.tensor(node, "other")?,
     };
     let want = cx.result(node)?.sizes;
-    if cx.of(b).rank() > 1 {
-        let last = cx.of(b).rank();
-        let columns =
-            if last == 2 { cx.transposed(b) } else { return cx.wrong(node, "an inner product of rank 3") };
-        let new = product(cx, node, a, columns)?;
-        let new = cx.view(node, new, want)?;
+    let (x, y) = (cx.of(a), cx.of(b));
+    let (Some(inner), Some(last)) = (x.sizes.last().cloned(), y.sizes.last().cloned()) else {
+        let new = cx.mul(a, b);
         return cx.done(node, new);
-    }
-    let new = product(cx, node, a, b)?;
+    };
+    // Every row of one with every row of the other.
+    let left = cx.view(node, a, vec![numel(&x.sizes[..x.rank() - 1]), inner])?;
+    let right = cx.view(node, b, vec![numel(&y.sizes[..y.rank() - 1]), last])?;
+    let right = cx.transposed(right);
+    let new = cx.product(left, right);
     let new = cx.view(node, new, want)?;
     cx.done(node, new)
 }
@@ -162,6 +166,40 @@ fn bilinear(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
         Some(bias) => cx.binary("aten.add.Tensor", new, bias),
         None => new,
     };
+    cx.done(node, new)
+}
+
+/// Rows of a matrix, each times the matrix of its group; groups end at offsets. Every row is multiplied with every
+/// matrix, because which group it is in is known only at run time.
+fn grouped(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let named = |a: &'static str, b: &'static str| if node.arg(a).is_some() { a } else { b };
+    let (x, matrices) = (cx.tensor(node, "input")?, cx.tensor(node, named("weight", "mat2"))?);
+    let offsets = cx.tensor(node, "offs")?;
+    let (spec, weights, want) = (cx.spec(node, x)?, cx.spec(node, matrices)?, cx.result(node)?);
+    if spec.rank() != 2 || weights.rank() != 3 {
+        return cx.wrong(node, "it multiplies groups of rows with no batch of matrices");
+    }
+    let (rows, groups) = (spec.sizes[0].clone(), weights.sizes[0].clone());
+    let wide = cx.unsqueeze(node, x, 0)?;
+    let all = cx.expand(node, wide, vec![groups.clone(), rows.clone(), spec.sizes[1].clone()])?;
+    let products = cx.product(all, matrices);
+    let places = cx.counted(node, &rows, ScalarType::Long)?;
+    let places = cx.unsqueeze(node, places, 1)?;
+    let ended = cx.compare("aten.ge.Tensor", places, offsets);
+    let ended = cx.cast(ended, ScalarType::Long);
+    let group = cx.sum(ended, &[1], false);
+    // Rows behind the last group are in none; what they hold is not defined.
+    let Some(last) = groups.known().map(|g| g - 1) else {
+        return cx.wrong(node, "the number of its groups is not known");
+    };
+    let spec = cx.of(group);
+    let args = vec![("self", Argument::Var(group)), ("max", Argument::Int(last))];
+    let group = cx.emit("aten.clamp.default", args, spec);
+    let index = cx.view(node, group, vec![Size::Int(1), rows.clone(), Size::Int(1)])?;
+    let columns = weights.sizes[2].clone();
+    let index = cx.expand(node, index, vec![Size::Int(1), rows, columns])?;
+    let chosen = cx.gather(products, 0, index);
+    let new = cx.view(node, chosen, want.sizes)?;
     cx.done(node, new)
 }
 
@@ -200,6 +238,30 @@ fn letters(term: &str, rank: usize) -> Option<Vec<char>> {
     (hidden < 10).then_some(all)
 }
 
+/// A letter that a term names twice stands for the diagonal of two dimensions, which becomes the last one.
+fn without_repeats(cx: &mut Rewriter<'_>, mut letters: Vec<char>, mut tensor: VarId) -> (Vec<char>, VarId) {
+    while let Some((i, j)) =
+        (0..letters.len()).find_map(|j| letters[..j].iter().position(|c| *c == letters[j]).map(|i| (i, j)))
+    {
+        let mut spec = cx.of(tensor);
+        let (size, letter) = (spec.sizes[i].clone(), letters[i]);
+        for dim in [j, i] {
+            letters.remove(dim);
+            spec.sizes.remove(dim);
+        }
+        letters.push(letter);
+        let args = vec![
+            ("self", Argument::Var(tensor)),
+            ("offset", Argument::Int(0)),
+            ("dim1", Argument::Int(i as i64)),
+            ("dim2", Argument::Int(j as i64)),
+        ];
+        spec.sizes.push(size);
+        tensor = cx.emit("aten.diagonal.default", args, TensorSpec::contiguous(spec.dtype, spec.sizes));
+    }
+    (letters, tensor)
+}
+
 /// Contracts operands two by two.
 fn contract(
     cx: &mut Rewriter<'_>,
@@ -216,13 +278,7 @@ fn contract(
             return cx.wrong(node, format!("`{term}` does not name the {rank} dimensions of its operand"));
         };
         hidden = hidden.max(letters.iter().filter(|c| c.is_ascii_digit()).count());
-        let mut unique = letters.clone();
-        unique.sort_unstable();
-        unique.dedup();
-        if unique.len() != letters.len() {
-            return cx.wrong(node, format!("`{term}` takes a diagonal"));
-        }
-        operands.push((letters, tensor));
+        operands.push(without_repeats(cx, letters, tensor));
     }
     let dots: String = (0..hidden).rev().map(|i| char::from(b'0' + i as u8)).collect();
     let want: Vec<char> = result.replace("...", &dots).chars().collect();

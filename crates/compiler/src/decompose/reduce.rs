@@ -21,6 +21,14 @@ pub(super) const RULES: Table = &[
     ("aten.linalg_norm", NoKernel, norm),
     ("aten.count_nonzero", NoKernel, count_nonzero),
     ("aten.aminmax", NoKernel, aminmax),
+    ("aten.nansum", NoKernel, without_nan),
+    ("aten.nanmean", NoKernel, without_nan),
+    ("aten.sum_to_size", Always, sum_to_size),
+    ("aten.linalg_matrix_norm", NoKernel, matrix_norm),
+    ("aten.frobenius_norm", NoKernel, frobenius),
+    ("aten.dist", NoKernel, dist),
+    ("aten.histc", NoKernel, histc),
+    ("aten.renorm", NoKernel, renorm),
 ];
 
 fn x_of(cx: &Rewriter<'_>, node: &ExportedNode) -> Result<(VarId, TensorSpec)> {
@@ -159,37 +167,34 @@ fn norm(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let p = cx.float(node, order, 2.0)?;
     let want = cx.result(node)?.dtype;
     let x = cx.cast(x, want);
-    let sum = |cx: &mut Rewriter<'_>, v| cx.reduce("aten.sum.dim_IntList", v, &dims, keep);
-    let new = if p == 2.0 {
-        let squares = cx.binary("aten.mul.Tensor", x, x);
-        let total = sum(cx, squares);
-        cx.unary("aten.sqrt.default", total)
-    } else if p == 1.0 {
-        let sizes = cx.unary("aten.abs.default", x);
-        sum(cx, sizes)
-    } else if p == f64::INFINITY {
-        let sizes = cx.unary("aten.abs.default", x);
-        cx.reduce("aten.amax.default", sizes, &dims, keep)
-    } else if p == f64::NEG_INFINITY {
-        let sizes = cx.unary("aten.abs.default", x);
-        cx.reduce("aten.amin.default", sizes, &dims, keep)
-    } else if p == 0.0 {
-        let there = cx.compare("aten.ne.Scalar", x, 0.0);
-        let ones = cx.cast(there, want);
-        sum(cx, ones)
-    } else {
-        let sizes = cx.unary("aten.abs.default", x);
-        let powers = power(cx, sizes, p);
-        let total = sum(cx, powers);
-        power(cx, total, 1.0 / p)
-    };
+    let new = norm_of(cx, x, p, &dims, keep);
     cx.done(node, new)
 }
 
-fn power(cx: &mut Rewriter<'_>, x: VarId, exponent: f64) -> VarId {
-    let spec = cx.of(x);
-    let args = vec![("self", Argument::Var(x)), ("exponent", Argument::Float(exponent))];
-    cx.emit("aten.pow.Tensor_Scalar", args, spec)
+/// The p-norm over dimensions.
+pub(super) fn norm_of(cx: &mut Rewriter<'_>, x: VarId, p: f64, dims: &[usize], keep: bool) -> VarId {
+    if p == 2.0 {
+        let squares = cx.mul(x, x);
+        let total = cx.sum(squares, dims, keep);
+        return cx.unary("aten.sqrt.default", total);
+    }
+    if p == 0.0 {
+        let there = cx.compare("aten.ne.Scalar", x, 0.0);
+        let dtype = cx.of(x).dtype;
+        let ones = cx.cast(there, dtype);
+        return cx.sum(ones, dims, keep);
+    }
+    let sizes = cx.unary("aten.abs.default", x);
+    if p == 1.0 {
+        return cx.sum(sizes, dims, keep);
+    }
+    if p.is_infinite() {
+        let target = if p > 0.0 { "aten.amax.default" } else { "aten.amin.default" };
+        return cx.reduce(target, sizes, dims, keep);
+    }
+    let powers = cx.power(sizes, p);
+    let total = cx.sum(powers, dims, keep);
+    cx.power(total, 1.0 / p)
 }
 
 fn count_nonzero(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
@@ -210,4 +215,130 @@ fn aminmax(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
         cx.replace(output, new);
     }
     Ok(Outcome::Replaced)
+}
+
+/// Sums and means that leave out what is no number.
+fn without_nan(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let (x, spec) = x_of(cx, node)?;
+    let want = cx.result(node)?.dtype;
+    let dims = cx.dims(node, "dim", spec.rank())?;
+    let keep = cx.bool(node, "keepdim", false)?;
+    let x = cx.cast(x, want);
+    if !want.is_floating() {
+        let new = cx.sum(x, &dims, keep);
+        return cx.done(node, new);
+    }
+    let nan = cx.is_nan(x);
+    let zero = cx.number(Scalar::Double(0.0), want)?;
+    let numbers = cx.choose(nan, zero, x);
+    let mut new = cx.sum(numbers, &dims, keep);
+    if node.target.starts_with("aten.nanmean") {
+        let counts = cx.unary("aten.logical_not.default", nan);
+        let counts = cx.cast(counts, want);
+        let count = cx.sum(counts, &dims, keep);
+        new = cx.div(new, count);
+    }
+    cx.done(node, new)
+}
+
+/// Summed over the dimensions that a broadcast to the operand would repeat.
+fn sum_to_size(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let ((x, spec), want) = (x_of(cx, node)?, cx.result(node)?);
+    let before = spec.rank().saturating_sub(want.rank());
+    let repeated = |d: &usize| *d < before || want.sizes[d - before] != spec.sizes[*d];
+    let dims: Vec<usize> = (0..spec.rank()).filter(repeated).collect();
+    let new = if dims.is_empty() { x } else { cx.sum(x, &dims, true) };
+    let new = cx.view(node, new, want.sizes)?;
+    cx.done(node, new)
+}
+
+/// The root of the sum of squares, or the largest or smallest sum of a row or column.
+fn matrix_norm(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let ((x, spec), want) = (x_of(cx, node)?, cx.result(node)?);
+    let order = match node.arg("ord") {
+        None | Some(Argument::None) => None,
+        Some(Argument::Str(s)) if s == "fro" => None,
+        Some(Argument::Str(other)) => return cx.wrong(node, format!("the norm `{other}` of a matrix")),
+        _ => Some(cx.float(node, "ord", 2.0)?),
+    };
+    let list = cx.ints(node, "dim")?.unwrap_or(vec![-2, -1]);
+    let dims: Vec<usize> = list.iter().map(|&d| cx.dim(node, d, spec.rank())).collect::<Result<_>>()?;
+    let &[row, column] = dims.as_slice() else { return cx.wrong(node, "it names no two dimensions") };
+    let x = cx.cast(x, want.dtype);
+    let new = match order {
+        None => norm_of(cx, x, 2.0, &dims, true),
+        Some(p) if p.abs() == 1.0 || p.is_infinite() => {
+            let sizes = cx.unary("aten.abs.default", x);
+            let (summed, kept) = if p.is_infinite() { (column, row) } else { (row, column) };
+            let sums = cx.sum(sizes, &[summed], true);
+            let target = if p > 0.0 { "aten.amax.default" } else { "aten.amin.default" };
+            cx.reduce(target, sums, &[kept], true)
+        }
+        Some(p) => {
+            return cx.wrong(node, format!("the norm {p} of a matrix, which is one of its singular values"));
+        }
+    };
+    let new = cx.view(node, new, want.sizes)?;
+    cx.done(node, new)
+}
+
+fn frobenius(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let (x, spec) = x_of(cx, node)?;
+    let dims = cx.dims(node, "dim", spec.rank())?;
+    let keep = cx.bool(node, "keepdim", false)?;
+    let new = norm_of(cx, x, 2.0, &dims, keep);
+    cx.done(node, new)
+}
+
+/// The norm of a difference.
+fn dist(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let (x, _) = x_of(cx, node)?;
+    let (other, p) = (cx.tensor(node, "other")?, cx.float(node, "p", 2.0)?);
+    let way = cx.sub(x, other);
+    let dims: Vec<usize> = (0..cx.of(way).rank()).collect();
+    let new = norm_of(cx, way, p, &dims, false);
+    cx.done(node, new)
+}
+
+/// How many elements lie in each of the equal parts of an interval.
+fn histc(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let ((x, spec), bins) = (x_of(cx, node)?, cx.int(node, "bins", 100)?);
+    let (low, high) = (cx.float(node, "min", 0.0)?, cx.float(node, "max", 0.0)?);
+    if low == high || !spec.dtype.is_floating() {
+        return cx
+            .wrong(node, "the interval follows from its elements, or these are no floating-point numbers");
+    }
+    let flat = cx.view(node, x, vec![spec.numel()])?;
+    let moved = cx.sub(flat, low);
+    let scaled = cx.mul(moved, bins as f64);
+    let place = cx.div(scaled, high - low);
+    let place = cx.unary("aten.floor.default", place);
+    let place = cx.clamp(place, None, Some((bins - 1) as f64));
+    let (above, below) = (cx.compare("aten.ge.Scalar", flat, low), cx.compare("aten.le.Scalar", flat, high));
+    let inside = cx.compare("aten.logical_and.default", above, below);
+    let numbers = cx.counted(node, &ir::exported::Size::Int(bins), spec.dtype)?;
+    let numbers = cx.unsqueeze(node, numbers, 1)?;
+    let is_here = cx.compare("aten.eq.Tensor", numbers, place);
+    let is_here = cx.compare("aten.logical_and.default", is_here, inside);
+    let ones = cx.cast(is_here, spec.dtype);
+    let new = cx.sum(ones, &[1], false);
+    cx.done(node, new)
+}
+
+/// Rows of a dimension scaled down to a norm.
+fn renorm(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let (x, spec) = x_of(cx, node)?;
+    let (p, most) = (cx.float(node, "p", 2.0)?, cx.float(node, "maxnorm", 1.0)?);
+    let dim = cx.int(node, "dim", 0)?;
+    let dim = cx.dim(node, dim, spec.rank())?;
+    let dims: Vec<usize> = (0..spec.rank()).filter(|&d| d != dim).collect();
+    let norm = norm_of(cx, x, p, &dims, true);
+    let more = cx.add(norm, 1e-7);
+    let one = cx.unary("aten.reciprocal.default", more);
+    let factor = cx.mul(one, most);
+    let is_above = cx.compare("aten.gt.Scalar", norm, most);
+    let unit = cx.number(Scalar::Double(1.0), spec.dtype)?;
+    let factor = cx.choose(is_above, factor, unit);
+    let new = cx.mul(x, factor);
+    cx.done(node, new)
 }

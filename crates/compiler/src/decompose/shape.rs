@@ -20,7 +20,10 @@ pub(super) const VIEWS: Table = &[
     ("aten.ravel", Always, view),
     ("aten.squeeze", Always, view),
     ("aten.unsqueeze", Always, view),
-    ("aten.atleast_1d", Always, view),
+    ("aten.atleast_1d", Always, at_least),
+    ("aten.atleast_2d", Always, at_least),
+    ("aten.atleast_3d", Always, at_least),
+    ("aten.real", Always, real),
     ("aten.transpose", Always, transpose),
     ("aten.swapaxes", Always, transpose),
     ("aten.swapdims", Always, transpose),
@@ -28,6 +31,8 @@ pub(super) const VIEWS: Table = &[
     ("aten.numpy_T", Always, reversed),
     ("aten.mT", Always, matrix_transpose),
     ("aten.adjoint", Always, matrix_transpose),
+    ("aten.mH", Always, matrix_transpose),
+    ("aten.matrix_H", Always, matrix_transpose),
     ("aten.movedim", Always, movedim),
     ("aten.moveaxis", Always, movedim),
     ("aten.permute", Always, permute),
@@ -42,6 +47,9 @@ pub(super) const VIEWS: Table = &[
     ("aten.unsafe_split", Always, pieces),
     ("aten.unsafe_chunk", Always, pieces),
     ("aten.tensor_split", Always, pieces),
+    ("aten.hsplit", Always, split_along),
+    ("aten.vsplit", Always, split_along),
+    ("aten.dsplit", Always, split_along),
     ("aten.unbind", Always, unbind),
     ("aten.broadcast_tensors", Always, broadcast_tensors),
 ];
@@ -64,7 +72,12 @@ pub(super) const RULES: Table = &[
     ("aten.concatenate", Always, cat),
     ("aten.hstack", Always, hstack),
     ("aten.vstack", Always, vstack),
+    ("aten.dstack", Always, dstack),
+    ("aten.column_stack", Always, column_stack),
+    ("aten.row_stack", Always, vstack),
     ("aten.cat", Always, cat_of_one),
+    ("aten.rot90", Always, rot90),
+    ("aten.argwhere", Always, argwhere),
     ("aten.tile", Always, tile),
     ("aten.repeat", Always, repeat),
     ("aten.repeat_interleave", Always, repeat_interleave),
@@ -101,6 +114,26 @@ fn view(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
         spec.dim_order = tensor::DimOrder::contiguous(want.rank());
     }
     Ok(cx.retarget(node, "aten.view.default", args))
+}
+
+/// Dimensions of size one put in, of one tensor or of several.
+fn at_least(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let tensors = match cx.optional_tensor(node, "self") {
+        Some(x) => vec![x],
+        None => cx.tensors(node, "tensors")?,
+    };
+    for (&t, &output) in tensors.iter().zip(&node.outputs) {
+        let want = cx.spec(node, output)?.sizes;
+        let new = cx.view(node, t, want)?;
+        cx.replace(output, new);
+    }
+    Ok(Outcome::Replaced)
+}
+
+fn real(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let x = cx.tensor(node, "self")?;
+    let new = if cx.spec(node, x)?.dtype.is_complex() { super::spectral::component(cx, x, 0) } else { x };
+    cx.done(node, new)
 }
 
 fn permuted(cx: &mut Rewriter<'_>, node: &ExportedNode, dims: &[usize]) -> Result<Outcome> {
@@ -219,9 +252,25 @@ fn narrow(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
 /// Slices of the sizes that the results have.
 fn pieces(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let x = cx.tensor(node, "self")?;
-    let spec = cx.spec(node, x)?;
     let dim = cx.int(node, "dim", 0)?;
-    let dim = cx.dim(node, dim, spec.rank())?;
+    let dim = cx.dim(node, dim, cx.spec(node, x)?.rank())?;
+    pieces_of(cx, node, x, dim)
+}
+
+/// Slices of columns, rows or planes.
+fn split_along(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let x = cx.tensor(node, "self")?;
+    let rank = cx.spec(node, x)?.rank();
+    let dim = match &*node.target {
+        t if t.starts_with("aten.vsplit") => 0,
+        t if t.starts_with("aten.dsplit") => 2,
+        _ => usize::from(rank > 1),
+    };
+    let dim = cx.dim(node, dim as i64, rank)?;
+    pieces_of(cx, node, x, dim)
+}
+
+fn pieces_of(cx: &mut Rewriter<'_>, node: &ExportedNode, x: VarId, dim: usize) -> Result<Outcome> {
     let mut start = Size::Int(0);
     for &output in &node.outputs {
         let size = cx.spec(node, output)?.sizes[dim].clone();
@@ -280,6 +329,77 @@ fn vstack(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let tensors = tensors.into_iter().map(|t| rows(cx, t)).collect::<Result<_>>()?;
     let args = vec![("tensors", Argument::Vars(tensors)), ("dim", Argument::Int(0))];
     Ok(cx.retarget(node, "aten.cat.default", args))
+}
+
+/// Joined along the third dimension, with those that miss put in.
+fn dstack(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let tensors = cx.tensors(node, "tensors")?;
+    let mut planes = Vec::new();
+    for t in tensors {
+        let mut sizes = cx.spec(node, t)?.sizes;
+        if sizes.len() < 2 {
+            sizes.insert(0, Size::Int(1));
+        }
+        while sizes.len() < 3 {
+            sizes.push(Size::Int(1));
+        }
+        planes.push(cx.view(node, t, sizes)?);
+    }
+    let args = vec![("tensors", Argument::Vars(planes)), ("dim", Argument::Int(2))];
+    Ok(cx.retarget(node, "aten.cat.default", args))
+}
+
+/// Vectors as columns, joined with the columns of matrices.
+fn column_stack(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let tensors = cx.tensors(node, "tensors")?;
+    let mut columns = Vec::new();
+    for t in tensors {
+        let spec = cx.spec(node, t)?;
+        let sizes = if spec.rank() < 2 { vec![spec.numel(), Size::Int(1)] } else { spec.sizes };
+        columns.push(cx.view(node, t, sizes)?);
+    }
+    let args = vec![("tensors", Argument::Vars(columns)), ("dim", Argument::Int(1))];
+    Ok(cx.retarget(node, "aten.cat.default", args))
+}
+
+/// A plane turned by right angles: flipped and transposed.
+fn rot90(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let x = cx.tensor(node, "self")?;
+    let rank = cx.spec(node, x)?.rank();
+    let turns = cx.int(node, "k", 1)?.rem_euclid(4);
+    let dims = match cx.ints(node, "dims")? {
+        Some(list) => list.iter().map(|&d| cx.dim(node, d, rank)).collect::<Result<Vec<_>>>()?,
+        None => vec![0, 1],
+    };
+    let &[a, b] = dims.as_slice() else { return cx.wrong(node, "it turns no plane") };
+    if a >= rank || b >= rank {
+        return cx.wrong(node, "it turns no plane");
+    }
+    let flip = |cx: &mut Rewriter<'_>, x: VarId, dims: &[usize]| {
+        let spec = cx.of(x);
+        let list: Vec<i64> = dims.iter().map(|&d| d as i64).collect();
+        cx.emit("aten.flip.default", vec![("self", Argument::Var(x)), ("dims", Argument::ints(&list))], spec)
+    };
+    let mut order: Vec<usize> = (0..rank).collect();
+    order.swap(a, b);
+    let new = match turns {
+        0 => x,
+        1 => {
+            let flipped = flip(cx, x, &[b]);
+            cx.permute(flipped, &order)
+        }
+        2 => flip(cx, x, &[a, b]),
+        _ => {
+            let moved = cx.permute(x, &order);
+            flip(cx, moved, &[b])
+        }
+    };
+    cx.done(node, new)
+}
+
+fn argwhere(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let x = cx.tensor(node, "self")?;
+    Ok(cx.retarget(node, "aten.nonzero.default", vec![("self", Argument::Var(x))]))
 }
 
 /// A join of one tensor, and operands of other types than the result.
@@ -418,12 +538,15 @@ fn flip_one(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
 
 fn meshgrid(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let tensors = cx.tensors(node, "tensors")?;
-    let by_columns = matches!(node.arg("indexing"), Some(Argument::Str(s)) if s == "xy");
+    let by_columns = tensors.len() > 1 && matches!(node.arg("indexing"), Some(Argument::Str(s)) if s == "xy");
     for (i, (&t, &output)) in tensors.iter().zip(&node.outputs).enumerate() {
         let want = cx.spec(node, output)?.sizes;
         let own = if by_columns && i < 2 { 1 - i } else { i };
         let mut sizes = vec![Size::Int(1); want.len()];
-        sizes[own] = want[own].clone();
+        let Some(size) = sizes.get_mut(own).zip(want.get(own)) else {
+            return cx.wrong(node, "it has more operands than dimensions");
+        };
+        *size.0 = size.1.clone();
         let placed = cx.view(node, t, sizes)?;
         let grid = cx.expand(node, placed, want)?;
         cx.replace(output, grid);

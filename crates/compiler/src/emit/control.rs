@@ -96,8 +96,12 @@ impl Emitter<'_> {
         }
         let Some(&first) = rows.first() else { return Err(self.fails(node, "it runs over no rows")) };
         let source = Arc::clone(&node.source);
-        for &output in &node.outputs {
+        for (i, &output) in node.outputs.iter().enumerate() {
             self.define(node, output)?;
+            // The reference's kernel resizes what it copies rows into, row by row.
+            if i >= carried {
+                self.values.make_resizable(output);
+            }
         }
         let (index, count) = (self.values.push(EValue::Int(0)), self.values.push(EValue::Int(0)));
         let (zero, one) = (self.values.int(0), self.values.int(1));

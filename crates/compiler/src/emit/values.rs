@@ -161,6 +161,14 @@ impl<'p> Values<'p> {
         Ok(index)
     }
 
+    /// Lets a tensor be resized up to the sizes that it has.
+    pub(super) fn make_resizable(&mut self, var: VarId) {
+        let index = self.of(var);
+        if let Some(EValue::Tensor(tensor)) = usize::try_from(index).ok().and_then(|i| self.list.get_mut(i)) {
+            tensor.shape_dynamism = TensorShapeDynamism::DynamicBound;
+        }
+    }
+
     /// A tensor of no value of the program.
     pub(super) fn temporary(&mut self, spec: &TensorSpec, at: usize) -> Result<i32, String> {
         let tensor = tensor(self.program, spec)?;

@@ -1,0 +1,302 @@
+//! Systems of equations of known size, solved by elimination with pivots; factors of Cholesky.
+
+use super::Table;
+use super::When::NoKernel;
+use super::product::product;
+use super::windows::known;
+use crate::Result;
+use crate::rewrite::{Outcome, Rewriter};
+use ir::exported::{Argument, ExportedNode, Size, VarId};
+use tensor::{Scalar, ScalarType};
+
+pub(super) const RULES: Table = &[
+    ("aten.inverse", NoKernel, inverted),
+    ("aten.linalg_inv", NoKernel, inverted),
+    ("aten.linalg_inv_ex", NoKernel, inverted),
+    ("aten.linalg_solve", NoKernel, solve),
+    ("aten.linalg_solve_ex", NoKernel, solve),
+    ("aten._linalg_solve_ex", NoKernel, solve),
+    ("aten.linalg_solve_triangular", NoKernel, solve_triangular),
+    ("aten.linalg_det", NoKernel, determinant),
+    ("aten._linalg_det", NoKernel, determinant),
+    ("aten.det", NoKernel, determinant),
+    ("aten.logdet", NoKernel, determinant),
+    ("aten.linalg_slogdet", NoKernel, determinant),
+    ("aten.slogdet", NoKernel, determinant),
+    ("aten.cholesky", NoKernel, cholesky),
+    ("aten.linalg_cholesky", NoKernel, cholesky),
+    ("aten.linalg_cholesky_ex", NoKernel, cholesky),
+    ("aten.cholesky_solve", NoKernel, cholesky_solve),
+    ("aten.cholesky_inverse", NoKernel, cholesky_solve),
+];
+
+/// Rows above which elimination would make a program too long.
+const MAX_ROWS: usize = 128;
+
+fn operand(cx: &Rewriter<'_>, node: &ExportedNode) -> Result<VarId> {
+    match cx.optional_tensor(node, "A") {
+        Some(x) => Ok(x),
+        None => cx.tensor(node, "self"),
+    }
+}
+
+/// The rows of a square matrix.
+fn rows_of(cx: &Rewriter<'_>, node: &ExportedNode, x: VarId) -> Result<usize> {
+    let spec = cx.spec(node, x)?;
+    if spec.rank() < 2 {
+        return cx.wrong(node, "it is no matrix");
+    }
+    let rows = known(cx, node, spec.sizes.get(spec.rank() - 2))?;
+    if spec.sizes.last() != Some(&Size::Int(rows as i64)) || rows > MAX_ROWS || !spec.dtype.is_floating() {
+        return cx.wrong(node, format!("it is no square matrix of at most {MAX_ROWS} rows of real numbers"));
+    }
+    Ok(rows)
+}
+
+fn identity(cx: &mut Rewriter<'_>, node: &ExportedNode, like: VarId, rows: usize) -> Result<VarId> {
+    let spec = cx.of(like);
+    let one = |i: usize| Scalar::Double(if i.is_multiple_of(rows + 1) { 1.0 } else { 0.0 });
+    let values: Vec<Scalar> = (0..rows * rows).map(one).collect();
+    let matrix = cx.constant(&values, spec.dtype, &[rows, rows])?;
+    cx.expand(node, matrix, spec.sizes)
+}
+
+/// What an elimination gives.
+struct Eliminated {
+    /// The matrix and what stands right of it, the matrix being the identity now.
+    rows: VarId,
+    /// The pivots, one tensor each, with dimensions of size one for row and column.
+    pivots: Vec<VarId>,
+    /// For each step, whether rows were exchanged.
+    exchanged: Vec<VarId>,
+}
+
+/// Gauss and Jordan: each step brings the largest element below to the diagonal and clears the column.
+fn eliminate(cx: &mut Rewriter<'_>, node: &ExportedNode, matrix: VarId, n: usize) -> Result<Eliminated> {
+    let rank = cx.of(matrix).rank();
+    let (row_dim, column_dim) = (rank - 2, rank - 1);
+    let places = cx.indices(0..n, &[n, 1])?;
+    let (mut rows, mut pivots, mut exchanged) = (matrix, Vec::new(), Vec::new());
+    let int = |v: usize| Size::Int(v as i64);
+    for k in 0..n {
+        let column = cx.slice(node, rows, column_dim, (&int(k), &int(k + 1)))?;
+        let sizes = cx.unary("aten.abs.default", column);
+        let done = cx.compare("aten.lt.Scalar", places, k as i64);
+        let low = cx.number(Scalar::Double(-1.0), cx.of(matrix).dtype)?;
+        let candidates = cx.choose(done, low, sizes);
+        let (_, best) = cx.extremes(candidates, row_dim, true, true);
+        // The order of rows in which row `k` and the best are exchanged.
+        let (is_this, is_best) =
+            (cx.compare("aten.eq.Scalar", places, k as i64), cx.compare("aten.eq.Tensor", places, best));
+        let this = cx.number(Scalar::Int(k as i64), ScalarType::Long)?;
+        let order = cx.choose(is_best, this, places);
+        let order = cx.choose(is_this, best, order);
+        let order = cx.expand(node, order, cx.of(rows).sizes)?;
+        rows = cx.gather(rows, row_dim, order);
+        exchanged.push(cx.compare("aten.ne.Scalar", best, k as i64));
+        let row = cx.slice(node, rows, row_dim, (&int(k), &int(k + 1)))?;
+        let pivot = cx.slice(node, row, column_dim, (&int(k), &int(k + 1)))?;
+        let normal = cx.div(row, pivot);
+        let column = cx.slice(node, rows, column_dim, (&int(k), &int(k + 1)))?;
+        let part = cx.mul(column, normal);
+        let rest = cx.sub(rows, part);
+        rows = cx.choose(is_this, normal, rest);
+        pivots.push(pivot);
+    }
+    Ok(Eliminated { rows, pivots, exchanged })
+}
+
+/// The matrix `X` with `matrix X = right`.
+fn solved(cx: &mut Rewriter<'_>, node: &ExportedNode, matrix: VarId, right: VarId) -> Result<VarId> {
+    let n = rows_of(cx, node, matrix)?;
+    let mut sizes = cx.of(matrix).sizes;
+    let last = sizes.len() - 1;
+    let batch = crate::rewrite::broadcast(&sizes[..last - 1], &cx.of(right).sizes[..cx.of(right).rank() - 2]);
+    sizes = batch.clone();
+    sizes.extend([Size::Int(n as i64), Size::Int(n as i64)]);
+    let mut right_sizes = batch;
+    right_sizes.extend(cx.of(right).sizes[cx.of(right).rank() - 2..].iter().cloned());
+    let (matrix, right) = (cx.expand(node, matrix, sizes)?, cx.expand(node, right, right_sizes)?);
+    let dim = cx.of(matrix).rank() - 1;
+    let wide = cx.cat(&[matrix, right], dim);
+    let end = cx.of(wide).sizes[dim].clone();
+    let found = eliminate(cx, node, wide, n)?;
+    cx.slice(node, found.rows, dim, (&Size::Int(n as i64), &end))
+}
+
+/// The inverse of a matrix.
+pub(super) fn inverse(cx: &mut Rewriter<'_>, node: &ExportedNode, x: VarId) -> Result<VarId> {
+    let n = rows_of(cx, node, x)?;
+    let one = identity(cx, node, x, n)?;
+    solved(cx, node, x, one)
+}
+
+/// The number of the first failure: none, as long as pivots are not zero.
+fn no_failure(cx: &mut Rewriter<'_>, node: &ExportedNode, place: usize) -> Result<()> {
+    if let Some(&info) = node.outputs.get(place) {
+        let sizes = cx.spec(node, info)?.sizes;
+        let zero = cx.filled(node, sizes, Argument::Int(0), ScalarType::Int)?;
+        cx.replace(info, zero);
+    }
+    Ok(())
+}
+
+fn inverted(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let x = operand(cx, node)?;
+    let new = inverse(cx, node, x)?;
+    no_failure(cx, node, 1)?;
+    cx.done(node, new)
+}
+
+fn solve(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let (matrix, right, want) = (operand(cx, node)?, cx.tensor(node, "B")?, cx.result(node)?);
+    if node.outputs.len() > 2 {
+        return Ok(Outcome::Kept);
+    }
+    let from_left = cx.bool(node, "left", true)?;
+    let (a, b) = (cx.of(matrix), cx.of(right));
+    // A vector for each matrix is a column.
+    let is_vector = b.rank() == 1 || (b.rank() + 1 == a.rank() && b.sizes == a.sizes[..a.rank() - 1]);
+    let right = if is_vector { cx.unsqueeze(node, right, b.rank())? } else { right };
+    let new = match from_left {
+        true => solved(cx, node, matrix, right)?,
+        false => {
+            let (matrix, right) = (cx.transposed(matrix), cx.transposed(right));
+            let found = solved(cx, node, matrix, right)?;
+            cx.transposed(found)
+        }
+    };
+    let new = cx.view(node, new, want.sizes)?;
+    no_failure(cx, node, 1)?;
+    cx.done(node, new)
+}
+
+fn solve_triangular(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let (matrix, right) = (operand(cx, node)?, cx.tensor(node, "B")?);
+    let spec = cx.spec(node, matrix)?;
+    let n = rows_of(cx, node, matrix)?;
+    let (upper, unit) = (cx.bool(node, "upper", true)?, cx.bool(node, "unitriangular", false)?);
+    let counts = |i: usize| {
+        let (row, column) = (i / n, i % n);
+        let off = if upper { column > row } else { column < row };
+        Scalar::Bool(off || (row == column && !unit))
+    };
+    let mask: Vec<Scalar> = (0..n * n).map(counts).collect();
+    let mask = cx.constant(&mask, ScalarType::Bool, &[n, n])?;
+    let other = match unit {
+        true => identity(cx, node, matrix, n)?,
+        false => cx.number(Scalar::Double(0.0), spec.dtype)?,
+    };
+    let matrix = cx.choose(mask, matrix, other);
+    let new = match cx.bool(node, "left", true)? {
+        true => solved(cx, node, matrix, right)?,
+        false => {
+            let (matrix, right) = (cx.transposed(matrix), cx.transposed(right));
+            let found = solved(cx, node, matrix, right)?;
+            cx.transposed(found)
+        }
+    };
+    cx.done(node, new)
+}
+
+/// The determinant, its logarithm, or its sign and the logarithm of its size.
+fn determinant(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    if node.target.starts_with("aten._linalg_det") && node.outputs.len() > 1 {
+        return Ok(Outcome::Kept);
+    }
+    let x = operand(cx, node)?;
+    let n = rows_of(cx, node, x)?;
+    let (spec, want) = (cx.of(x), cx.result(node)?);
+    let found = eliminate(cx, node, x, n)?;
+    let mut value = cx.filled(node, want.sizes.clone(), Argument::Float(1.0), spec.dtype)?;
+    let (plus, minus) =
+        (cx.number(Scalar::Double(1.0), spec.dtype)?, cx.number(Scalar::Double(-1.0), spec.dtype)?);
+    for (pivot, exchanged) in found.pivots.into_iter().zip(found.exchanged) {
+        let sign = cx.choose(exchanged, minus, plus);
+        let factor = cx.mul(pivot, sign);
+        let factor = cx.view(node, factor, want.sizes.clone())?;
+        value = cx.mul(value, factor);
+    }
+    // A column of zeros ends the elimination with what is no number.
+    let nan = cx.is_nan(value);
+    let zero = cx.number(Scalar::Double(0.0), spec.dtype)?;
+    let value = cx.choose(nan, zero, value);
+    match &*node.target {
+        t if t.contains("logdet") && node.outputs.len() == 2 => {
+            let size = cx.unary("aten.abs.default", value);
+            let log = cx.unary("aten.log.default", size);
+            cx.replace(node.outputs[1], log);
+            let sign = cx.unary("aten.sign.default", value);
+            cx.done(node, sign)
+        }
+        t if t.starts_with("aten.logdet") => {
+            let log = cx.unary("aten.log.default", value);
+            cx.done(node, log)
+        }
+        _ => cx.done(node, value),
+    }
+}
+
+/// Columns of the factor, one after the other.
+fn cholesky(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let x = operand(cx, node)?;
+    let n = rows_of(cx, node, x)?;
+    let upper = cx.bool(node, "upper", false)?;
+    let x = if upper { cx.transposed(x) } else { x };
+    let rank = cx.of(x).rank();
+    let int = |v: usize| Size::Int(v as i64);
+    let mut columns: Vec<VarId> = Vec::new();
+    let places = cx.indices(0..n, &[n, 1])?;
+    for k in 0..n {
+        let mut column = cx.slice(node, x, rank - 1, (&int(k), &int(k + 1)))?;
+        if !columns.is_empty() {
+            let before = cx.cat(&columns, rank - 1);
+            let row = cx.slice(node, before, rank - 2, (&int(k), &int(k + 1)))?;
+            let row = cx.transposed(row);
+            let part = product(cx, node, before, row)?;
+            column = cx.sub(column, part);
+        }
+        let pivot = cx.slice(node, column, rank - 2, (&int(k), &int(k + 1)))?;
+        let root = cx.unary("aten.sqrt.default", pivot);
+        let scaled = cx.div(column, root);
+        let above = cx.compare("aten.lt.Scalar", places, k as i64);
+        let zero = cx.number(Scalar::Double(0.0), cx.of(x).dtype)?;
+        columns.push(cx.choose(above, zero, scaled));
+    }
+    if columns.is_empty() {
+        return cx.done(node, x);
+    }
+    let mut new = cx.cat(&columns, rank - 1);
+    if upper {
+        new = cx.transposed(new);
+    }
+    no_failure(cx, node, 1)?;
+    cx.done(node, new)
+}
+
+/// The system of a factor times its transpose, or the inverse of that product.
+fn cholesky_solve(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let is_inverse = node.target.starts_with("aten.cholesky_inverse");
+    let factor = cx.tensor(node, if is_inverse { "self" } else { "input2" })?;
+    let upper = cx.bool(node, "upper", false)?;
+    let n = rows_of(cx, node, factor)?;
+    let spec = cx.of(factor);
+    let counts = |i: usize| Scalar::Bool(if upper { i % n >= i / n } else { i % n <= i / n });
+    let mask: Vec<Scalar> = (0..n * n).map(counts).collect();
+    let mask = cx.constant(&mask, ScalarType::Bool, &[n, n])?;
+    let zero = cx.number(Scalar::Double(0.0), spec.dtype)?;
+    let factor = cx.choose(mask, factor, zero);
+    let other = cx.transposed(factor);
+    let matrix = match upper {
+        true => product(cx, node, other, factor)?,
+        false => product(cx, node, factor, other)?,
+    };
+    let new = match is_inverse {
+        true => inverse(cx, node, matrix)?,
+        false => {
+            let right = cx.tensor(node, "self")?;
+            solved(cx, node, matrix, right)?
+        }
+    };
+    cx.done(node, new)
+}

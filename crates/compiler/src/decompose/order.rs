@@ -1,0 +1,337 @@
+//! Order statistics and what is found by comparing: medians, quantiles, modes, membership.
+
+use super::Table;
+use super::When::{Always, NoKernel};
+use crate::Result;
+use crate::rewrite::{Outcome, Rewriter};
+use ir::exported::{Argument, ExportedNode, Size, SymOp, VarId};
+use tensor::{Scalar, ScalarType};
+
+pub(super) const RULES: Table = &[
+    ("aten.sort", NoKernel, sort),
+    ("aten.msort", NoKernel, sort),
+    ("aten.argsort", NoKernel, argsort),
+    ("aten.median", NoKernel, median),
+    ("aten.nanmedian", NoKernel, median),
+    ("aten.kthvalue", NoKernel, kthvalue),
+    ("aten.mode", NoKernel, mode),
+    ("aten.quantile", Always, quantile),
+    ("aten.nanquantile", Always, quantile),
+    ("aten.isin", NoKernel, isin),
+    ("aten.bucketize", NoKernel, bucketize),
+    ("aten.searchsorted", NoKernel, bucketize),
+];
+
+/// All elements of a dimension in order, and where they stood.
+fn sorted(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<(VarId, VarId)> {
+    let x = cx.tensor(node, "self")?;
+    let spec = cx.spec(node, x)?;
+    let dim = if node.target.starts_with("aten.msort") { 0 } else { cx.int(node, "dim", -1)? };
+    let axis = cx.dim(node, dim, spec.rank())?;
+    let Some(count) = spec.sizes.get(axis).cloned() else {
+        // A tensor without dimensions is in order.
+        let first = cx.filled(node, Vec::new(), Argument::Int(0), ScalarType::Long)?;
+        return Ok((x, first));
+    };
+    let largest = cx.bool(node, "descending", false)?;
+    cx.ordered(node, x, axis, (&count, largest))
+}
+
+/// Replaces the results of a node that gives values and their indices.
+fn both(cx: &mut Rewriter<'_>, node: &ExportedNode, (values, indices): (VarId, VarId)) -> Result<Outcome> {
+    if let Some(&second) = node.outputs.get(1) {
+        cx.replace(second, indices);
+    }
+    cx.done(node, values)
+}
+
+fn sort(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let found = sorted(cx, node)?;
+    both(cx, node, found)
+}
+
+fn argsort(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let (_, places) = sorted(cx, node)?;
+    cx.done(node, places)
+}
+
+/// The operand as one row, or as it is and the dimension that is named.
+fn row_or_dim(cx: &mut Rewriter<'_>, node: &ExportedNode, x: VarId) -> Result<(VarId, usize)> {
+    let spec = cx.spec(node, x)?;
+    match node.arg("dim") {
+        None | Some(Argument::None) => Ok((cx.view(node, x, vec![spec.numel()])?, 0)),
+        _ if spec.rank() == 0 => Ok((cx.view(node, x, vec![Size::Int(1)])?, 0)),
+        _ => {
+            let dim = cx.int(node, "dim", -1)?;
+            Ok((x, cx.dim(node, dim, spec.rank())?))
+        }
+    }
+}
+
+/// The element at a place of an ordered dimension, counted from zero.
+fn at(
+    cx: &mut Rewriter<'_>,
+    node: &ExportedNode,
+    (values, places): (VarId, VarId),
+    dim: usize,
+    place: &Size,
+) -> Result<(VarId, VarId)> {
+    let next = place.add(&Size::Int(1));
+    let value = cx.slice(node, values, dim, (place, &next))?;
+    let index = cx.slice(node, places, dim, (place, &next))?;
+    Ok((value, index))
+}
+
+/// Both results under the sizes that the node has.
+fn shaped(cx: &mut Rewriter<'_>, node: &ExportedNode, (values, indices): (VarId, VarId)) -> Result<Outcome> {
+    let want = cx.result(node)?.sizes;
+    let (values, indices) = (cx.view(node, values, want.clone())?, cx.view(node, indices, want)?);
+    both(cx, node, (values, indices))
+}
+
+/// The lower of the two elements in the middle. One that is no number makes the result one, or is left out.
+fn median(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let x = cx.tensor(node, "self")?;
+    let (x, dim) = row_or_dim(cx, node, x)?;
+    let spec = cx.of(x);
+    let count = spec.sizes[dim].clone();
+    let is_float = spec.dtype.is_floating();
+    if is_float && node.target.starts_with("aten.nanmedian") {
+        let all = cx.ordered(node, x, dim, (&count, false))?;
+        let nan = cx.is_nan(x);
+        let nan = cx.cast(nan, ScalarType::Long);
+        let nans = cx.sum(nan, &[dim], true);
+        let down = cx.unary("aten.neg.default", nans);
+        let last = match count.known() {
+            Some(n) => cx.add(down, n - 1),
+            None => return cx.wrong(node, "the size of its dimension is not known"),
+        };
+        let half = cx.floor_div(last, 2);
+        let place = cx.clamp_low(half, 0);
+        let found = (cx.gather(all.0, dim, place), cx.gather(all.1, dim, place));
+        return shaped(cx, node, found);
+    }
+    let up_to = count.add(&Size::Int(1)).combine(SymOp::FloorDiv, &Size::Int(2));
+    let lower = cx.ordered(node, x, dim, (&up_to, false))?;
+    let (mut value, mut index) = at(cx, node, lower, dim, &up_to.add(&Size::Int(-1)))?;
+    if is_float {
+        let nan = cx.is_nan(x);
+        let number = cx.cast(nan, ScalarType::Float);
+        let (most, first) = cx.extremes(number, dim, true, true);
+        let any = cx.compare("aten.gt.Scalar", most, 0.0);
+        let not_a_number = cx.number(Scalar::Double(f64::NAN), spec.dtype)?;
+        value = cx.choose(any, not_a_number, value);
+        index = cx.choose(any, first, index);
+    }
+    shaped(cx, node, (value, index))
+}
+
+fn kthvalue(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let (x, k) = (cx.tensor(node, "self")?, cx.int(node, "k", 1)?);
+    let spec = cx.spec(node, x)?;
+    let x = if spec.rank() == 0 { cx.view(node, x, vec![Size::Int(1)])? } else { x };
+    let dim = cx.int(node, "dim", -1)?;
+    let dim = cx.dim(node, dim, spec.rank())?;
+    let lower = cx.ordered(node, x, dim, (&Size::Int(k), false))?;
+    let found = at(cx, node, lower, dim, &Size::Int(k - 1))?;
+    shaped(cx, node, found)
+}
+
+/// The element that most others equal, the smallest of several, and the last place where it stands.
+fn mode(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let x = cx.tensor(node, "self")?;
+    let rank = cx.spec(node, x)?.rank();
+    let x = if rank == 0 { cx.view(node, x, vec![Size::Int(1)])? } else { x };
+    let dim = cx.int(node, "dim", -1)?;
+    let dim = cx.dim(node, dim, rank)?;
+    let spec = cx.of(x);
+    let (down, across) = (cx.unsqueeze(node, x, dim)?, cx.unsqueeze(node, x, dim + 1)?);
+    let same = cx.compare("aten.eq.Tensor", down, across);
+    let same = cx.cast(same, ScalarType::Long);
+    let counts = cx.sum(same, &[dim], false);
+    let most = cx.reduce("aten.amax.default", counts, &[dim], true);
+    let often = cx.compare("aten.eq.Tensor", counts, most);
+    let Some(largest) = largest(spec.dtype) else { return cx.wrong(node, "it compares no real numbers") };
+    let largest = cx.number(largest, spec.dtype)?;
+    let candidates = cx.choose(often, x, largest);
+    let value = cx.reduce("aten.amin.default", candidates, &[dim], true);
+    let here = cx.compare("aten.eq.Tensor", x, value);
+    let mut column = vec![Size::Int(1); spec.rank()];
+    column[dim] = spec.sizes[dim].clone();
+    let places = cx.counted(node, &spec.sizes[dim], ScalarType::Long)?;
+    let places = cx.view(node, places, column)?;
+    let none = cx.number(Scalar::Int(-1), ScalarType::Long)?;
+    let places = cx.choose(here, places, none);
+    let index = cx.reduce("aten.amax.default", places, &[dim], true);
+    shaped(cx, node, (value, index))
+}
+
+/// The largest number of a type.
+pub(super) fn largest(dtype: ScalarType) -> Option<Scalar> {
+    Some(match dtype {
+        ScalarType::Byte => Scalar::Int(255),
+        ScalarType::Char => Scalar::Int(127),
+        ScalarType::Short => Scalar::Int(i64::from(i16::MAX)),
+        ScalarType::Int => Scalar::Int(i64::from(i32::MAX)),
+        ScalarType::Long => Scalar::Int(i64::MAX),
+        ScalarType::Bool => Scalar::Bool(true),
+        d if d.is_floating() => Scalar::Double(f64::INFINITY),
+        _ => return None,
+    })
+}
+
+/// Elements at fractions of an ordered dimension, those between two by the mode of interpolation.
+fn quantile(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let x = cx.tensor(node, "self")?;
+    let (x, dim) = row_or_dim(cx, node, x)?;
+    let (spec, want) = (cx.of(x), cx.result(node)?);
+    let Some(count) = spec.sizes[dim].known() else {
+        return cx.wrong(node, "the size of its dimension is not known");
+    };
+    let fractions = match cx.optional_tensor(node, "q") {
+        Some(q) => {
+            let numel = cx.of(q).numel();
+            cx.view(node, q, vec![numel])?
+        }
+        None => {
+            let q = cx.float(node, "q", 0.5)?;
+            cx.constant(&[Scalar::Double(q)], spec.dtype, &[1])?
+        }
+    };
+    // PyTorch computes places in f64.
+    let fractions = cx.cast(fractions, ScalarType::Double);
+    let mut dims: Vec<usize> = (0..spec.rank()).filter(|&d| d != dim).collect();
+    dims.push(dim);
+    let rows = cx.permute(x, &dims);
+    let last = spec.rank() - 1;
+    let (values, _) = cx.ordered(node, rows, last, (&Size::Int(count), false))?;
+    let nan = cx.is_nan(rows);
+    let skips = node.target.starts_with("aten.nanquantile");
+    let rank = match skips {
+        true => {
+            let nan = cx.cast(nan, ScalarType::Double);
+            let nans = cx.sum(nan, &[last], true);
+            let down = cx.unary("aten.neg.default", nans);
+            let highest = cx.add(down, (count - 1) as f64);
+            let highest = cx.clamp(highest, Some(0.0), None);
+            cx.mul(highest, fractions)
+        }
+        false => cx.mul(fractions, (count - 1) as f64),
+    };
+    let mut sizes = cx.of(rows).sizes;
+    sizes[last] = cx.of(fractions).sizes[0].clone();
+    let rank = cx.expand(node, rank, sizes)?;
+    let interpolation = match node.arg("interpolation") {
+        Some(Argument::Str(mode)) => mode.clone(),
+        _ => "linear".into(),
+    };
+    let mut found = between(cx, node, values, rank, &interpolation)?;
+    if !skips {
+        let any = cx.reduce("aten.any.dims", nan, &[last], true);
+        let not_a_number = cx.number(Scalar::Double(f64::NAN), spec.dtype)?;
+        found = cx.choose(any, not_a_number, found);
+    }
+    let mut dims: Vec<usize> = (0..last).collect();
+    dims.insert(0, last);
+    let first = cx.permute(found, &dims);
+    let new = cx.view(node, first, want.sizes)?;
+    cx.done(node, new)
+}
+
+/// The values at places that may lie between two.
+fn between(
+    cx: &mut Rewriter<'_>,
+    node: &ExportedNode,
+    values: VarId,
+    rank: VarId,
+    interpolation: &str,
+) -> Result<VarId> {
+    let last = cx.of(values).rank() - 1;
+    let value_at = |cx: &mut Rewriter<'_>, target: &'static str| {
+        let place = cx.unary(target, rank);
+        let place = cx.cast(place, ScalarType::Long);
+        cx.gather(values, last, place)
+    };
+    match interpolation {
+        "lower" => Ok(value_at(cx, "aten.floor.default")),
+        "higher" => Ok(value_at(cx, "aten.ceil.default")),
+        "nearest" => Ok(value_at(cx, "aten.round.default")),
+        "linear" | "midpoint" => {
+            let (low, high) = (value_at(cx, "aten.floor.default"), value_at(cx, "aten.ceil.default"));
+            let way = cx.sub(high, low);
+            let part = if interpolation == "midpoint" {
+                cx.mul(way, 0.5)
+            } else {
+                let whole = cx.unary("aten.floor.default", rank);
+                let rest = cx.sub(rank, whole);
+                let dtype = cx.of(way).dtype;
+                let rest = cx.cast(rest, dtype);
+                cx.mul(way, rest)
+            };
+            Ok(cx.add(low, part))
+        }
+        other => cx.wrong(node, format!("`{other}` is no interpolation that is known")),
+    }
+}
+
+/// Whether each element equals one of some others.
+fn isin(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let tensor = |cx: &mut Rewriter<'_>, names: [&str; 2], like: Option<VarId>| -> Result<VarId> {
+        let found = names.iter().find_map(|n| node.arg(n).map(|a| (n, a.clone())));
+        let dtype = like.map(|v| cx.of(v).dtype);
+        match found {
+            Some((name, Argument::Var(_))) => cx.tensor(node, name),
+            Some((_, Argument::Int(v))) => cx.number(Scalar::Int(v), dtype.unwrap_or(ScalarType::Long)),
+            Some((_, Argument::Float(v))) => cx.number(Scalar::Double(v), dtype.unwrap_or(ScalarType::Float)),
+            _ => cx.wrong(node, "it compares what is no number"),
+        }
+    };
+    let given = cx.optional_tensor(node, "elements").or(cx.optional_tensor(node, "test_elements"));
+    let elements = tensor(cx, ["elements", "element"], given)?;
+    let others = tensor(cx, ["test_elements", "test_element"], given)?;
+    let (spec, other) = (cx.of(elements), cx.of(others));
+    let flat = cx.view(node, others, vec![other.numel()])?;
+    let wide = cx.unsqueeze(node, elements, spec.rank())?;
+    let same = cx.compare("aten.eq.Tensor", wide, flat);
+    let mut new = cx.reduce("aten.any.dims", same, &[spec.rank()], false);
+    if cx.bool(node, "invert", false)? {
+        new = cx.unary("aten.logical_not.default", new);
+    }
+    cx.done(node, new)
+}
+
+/// How many boundaries lie before each number.
+fn bucketize(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let edges = match node.target.starts_with("aten.bucketize") {
+        true => cx.tensor(node, "boundaries")?,
+        false => cx.tensor(node, "sorted_sequence")?,
+    };
+    let want = cx.result(node)?;
+    let x = match (cx.optional_tensor(node, "self"), node.arg("self").cloned()) {
+        (Some(x), _) => x,
+        (None, Some(Argument::Int(v))) => cx.number(Scalar::Int(v), cx.of(edges).dtype)?,
+        (None, Some(Argument::Float(v))) => cx.number(Scalar::Double(v), cx.of(edges).dtype)?,
+        _ => return cx.wrong(node, "it looks for what is no number"),
+    };
+    let mut edges = edges;
+    if let Some(sorter) = cx.optional_tensor(node, "sorter") {
+        let last = cx.of(edges).rank() - 1;
+        edges = cx.gather(edges, last, sorter);
+    }
+    let right =
+        cx.bool(node, "right", false)? || matches!(node.arg("side"), Some(Argument::Str(s)) if s == "right");
+    let rank = cx.spec(node, x)?.rank();
+    let wide = cx.unsqueeze(node, x, rank)?;
+    if cx.of(edges).rank() > 1 {
+        // Each row has boundaries of its own.
+        edges = cx.unsqueeze(node, edges, rank - 1)?;
+    }
+    // A number is behind every boundary that is not above it; what is no number comes last.
+    let target = if right { "aten.gt.Tensor" } else { "aten.ge.Tensor" };
+    let above = cx.compare(target, edges, wide);
+    let before = cx.unary("aten.logical_not.default", above);
+    let ones = cx.cast(before, ScalarType::Long);
+    let count = cx.sum(ones, &[rank], false);
+    let new = cx.cast(count, want.dtype);
+    cx.done(node, new)
+}

@@ -1,0 +1,277 @@
+//! Resampling: images and volumes enlarged or reduced, one dimension after the other. Each element of the result is a
+//! sum of a few elements of its row, whose places and weights follow from the sizes.
+
+use super::Table;
+use super::When::{Always, NoKernel};
+use super::windows::windows;
+use crate::Result;
+use crate::rewrite::{Outcome, Rewriter};
+use ir::exported::{Argument, ExportedNode, Size, VarId};
+use tensor::{Scalar, ScalarType};
+
+pub(super) const RULES: Table = &[
+    ("aten.upsample_nearest2d", Always, by_kernel),
+    ("aten.upsample_bilinear2d", Always, by_kernel),
+    ("aten._upsample_bilinear2d_aa", NoKernel, antialiased),
+    ("aten._upsample_bicubic2d_aa", NoKernel, antialiased),
+    ("aten.upsample_nearest1d", NoKernel, nearest),
+    ("aten.upsample_nearest3d", NoKernel, nearest),
+    ("aten._upsample_nearest_exact1d", NoKernel, nearest),
+    ("aten._upsample_nearest_exact2d", NoKernel, nearest),
+    ("aten._upsample_nearest_exact3d", NoKernel, nearest),
+    ("aten.upsample_linear1d", NoKernel, interpolated),
+    ("aten.upsample_trilinear3d", NoKernel, interpolated),
+    ("aten.upsample_bicubic2d", NoKernel, interpolated),
+];
+
+/// A dimension that is resampled.
+struct Axis {
+    dim: usize,
+    input: usize,
+    output: usize,
+    /// Input elements for each output element, as the caller's factor has it.
+    step: Option<f64>,
+}
+
+/// The elements of one dimension that an element of the result is a sum of, with their weights.
+type Taps = Vec<Vec<(usize, f64)>>;
+
+/// PyTorch computes places in the type of the elements, in f32 for half precision.
+#[derive(Clone, Copy)]
+struct Precision {
+    double: bool,
+}
+
+impl Precision {
+    fn of(dtype: ScalarType) -> Self {
+        Self { double: dtype == ScalarType::Double }
+    }
+
+    fn round(self, v: f64) -> f64 {
+        if self.double { v } else { f64::from(v as f32) }
+    }
+}
+
+fn input_of(cx: &Rewriter<'_>, node: &ExportedNode) -> Result<VarId> {
+    match cx.optional_tensor(node, "input") {
+        Some(x) => Ok(x),
+        None => cx.tensor(node, "self"),
+    }
+}
+
+/// The factors that the caller asks for, one for each dimension; none if it asks for sizes.
+fn factors(cx: &Rewriter<'_>, node: &ExportedNode, count: usize) -> Result<Option<Vec<f64>>> {
+    if let Some(Argument::Floats(list)) = node.arg("scale_factors") {
+        return Ok(Some(list.clone()).filter(|l| l.len() == count));
+    }
+    let names: &[&str] =
+        if count == 1 { &["scales"] } else { &["scales_d", "scales_h", "scales_w"][3 - count..] };
+    let mut list = Vec::new();
+    for name in names {
+        if matches!(node.arg(name), None | Some(Argument::None)) {
+            return Ok(None);
+        }
+        list.push(cx.float(node, name, 1.0)?);
+    }
+    Ok(Some(list))
+}
+
+fn axes(cx: &Rewriter<'_>, node: &ExportedNode, x: VarId) -> Result<Vec<Axis>> {
+    let (have, want) = (cx.spec(node, x)?, cx.result(node)?);
+    if have.rank() < 3 || have.rank() != want.rank() {
+        return cx.wrong(node, "it takes images of another rank");
+    }
+    let factors = factors(cx, node, have.rank() - 2)?;
+    (2..have.rank())
+        .map(|dim| {
+            let size = |s: &Size| s.known().and_then(|v| usize::try_from(v).ok()).filter(|&v| v > 0);
+            let step = factors.as_ref().map(|f| f[dim - 2]).filter(|&f| f > 0.0).map(|f| 1.0 / f);
+            match (size(&have.sizes[dim]), size(&want.sizes[dim])) {
+                (Some(input), Some(output)) => Ok(Axis { dim, input, output, step }),
+                _ => cx.wrong(node, "the sizes of its images are not known"),
+            }
+        })
+        .collect()
+}
+
+/// Two forms have kernels: by sizes, or by factors.
+fn by_kernel(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    if node.target.ends_with(".vec") {
+        return Ok(Outcome::Kept);
+    }
+    let x = input_of(cx, node)?;
+    let want = cx.result(node)?;
+    let factors = factors(cx, node, 2)?;
+    let size = match factors {
+        Some(_) => Argument::None,
+        None => cx.sizes(node, want.sizes.get(2..).unwrap_or_default())?,
+    };
+    let mut args = vec![("input", Argument::Var(x)), ("output_size", size)];
+    let target = match node.target.contains("bilinear") {
+        true => {
+            args.push(("align_corners", Argument::Bool(cx.bool(node, "align_corners", false)?)));
+            "aten.upsample_bilinear2d.vec"
+        }
+        false => "aten.upsample_nearest2d.vec",
+    };
+    args.push(("scale_factors", factors.map_or(Argument::None, Argument::Floats)));
+    Ok(cx.retarget(node, target, args))
+}
+
+fn nearest(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let mut x = input_of(cx, node)?;
+    let offset = if node.target.contains("exact") { 0.5 } else { 0.0 };
+    for axis in axes(cx, node, x)? {
+        let step = axis.step.unwrap_or(axis.input as f64 / axis.output as f64) as f32;
+        let place = |i: usize| (((i as f32 + offset) * step).floor() as usize).min(axis.input - 1);
+        let index = cx.indices((0..axis.output).map(place), &[axis.output])?;
+        x = cx.index_select(x, axis.dim, index);
+    }
+    cx.done(node, x)
+}
+
+fn interpolated(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let corners = cx.bool(node, "align_corners", false)?;
+    let is_cubic = node.target.contains("cubic");
+    resampled(cx, node, |axis, precision| taps(axis, precision, corners, is_cubic))
+}
+
+fn antialiased(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let corners = cx.bool(node, "align_corners", false)?;
+    let is_cubic = node.target.contains("cubic");
+    resampled(cx, node, |axis, precision| wide_taps(axis, precision, corners, is_cubic))
+}
+
+fn resampled(
+    cx: &mut Rewriter<'_>,
+    node: &ExportedNode,
+    taps: impl Fn(&Axis, Precision) -> Taps,
+) -> Result<Outcome> {
+    let x = input_of(cx, node)?;
+    let dtype = cx.spec(node, x)?.dtype;
+    if !dtype.is_floating() {
+        return cx.wrong(node, format!("it interpolates {dtype}, which is rounded as no kernel does"));
+    }
+    let wide = if dtype == ScalarType::Double { dtype } else { ScalarType::Float };
+    let mut value = cx.cast(x, wide);
+    // As in PyTorch, rows first.
+    for axis in axes(cx, node, x)?.iter().rev() {
+        let taps = taps(axis, Precision::of(dtype));
+        value = weighted(cx, node, value, axis.dim, &taps)?;
+    }
+    let new = cx.cast(value, dtype);
+    cx.done(node, new)
+}
+
+/// Sums of elements of a dimension.
+fn weighted(cx: &mut Rewriter<'_>, node: &ExportedNode, x: VarId, dim: usize, taps: &Taps) -> Result<VarId> {
+    let count = taps.iter().map(Vec::len).max().unwrap_or(0).max(1);
+    let places = taps.iter().map(|t| t.iter().map(|&(i, _)| i).collect()).collect::<Vec<Vec<usize>>>();
+    let parts = windows(cx, node, x, dim, &places)?;
+    let spec = cx.of(parts);
+    let weights: Vec<Scalar> = taps
+        .iter()
+        .flat_map(|t| (0..count).map(|k| Scalar::Double(t.get(k).map_or(0.0, |&(_, w)| w))))
+        .collect();
+    let mut sizes = vec![taps.len(), count];
+    sizes.resize(spec.rank() - dim, 1);
+    let weights = cx.constant(&weights, spec.dtype, &sizes)?;
+    let scaled = cx.binary("aten.mul.Tensor", parts, weights);
+    Ok(cx.reduce("aten.sum.dim_IntList", scaled, &[dim + 1], false))
+}
+
+/// Input elements for each output element.
+fn step_of(axis: &Axis, precision: Precision, corners: bool) -> f64 {
+    let step = match corners {
+        true if axis.output > 1 => (axis.input - 1) as f64 / (axis.output - 1) as f64,
+        true => 0.0,
+        false => axis.step.unwrap_or(axis.input as f64 / axis.output as f64),
+    };
+    precision.round(step)
+}
+
+/// The two or four elements around each place.
+fn taps(axis: &Axis, precision: Precision, corners: bool, is_cubic: bool) -> Taps {
+    let step = step_of(axis, precision, corners);
+    let r = |v| precision.round(v);
+    let last = axis.input - 1;
+    (0..axis.output)
+        .map(|i| {
+            let at = match corners {
+                true => r(step * i as f64),
+                false => r(r(step * (i as f64 + 0.5)) - 0.5),
+            };
+            if is_cubic {
+                let t = r(at - at.floor());
+                let base = at.floor() as i64;
+                let place = |k: i64| usize::try_from(base + k).unwrap_or(0).min(last);
+                return cubic_weights(t).iter().zip(-1..).map(|(&w, k)| (place(k), r(w))).collect();
+            }
+            let at = at.max(0.0);
+            let low = (at as usize).min(last);
+            let t = r(at - low as f64).clamp(0.0, 1.0);
+            vec![(low, r(1.0 - t)), ((low + 1).min(last), t)]
+        })
+        .collect()
+}
+
+fn cubic_weights(t: f64) -> [f64; 4] {
+    const A: f64 = -0.75;
+    let near = |x: f64| ((A + 2.0) * x - (A + 3.0)) * x * x + 1.0;
+    let far = |x: f64| ((A * x - 5.0 * A) * x + 8.0 * A) * x - 4.0 * A;
+    [far(t + 1.0), near(t), near(1.0 - t), far(2.0 - t)]
+}
+
+/// All elements under a filter that grows as the image shrinks.
+fn wide_taps(axis: &Axis, precision: Precision, corners: bool, is_cubic: bool) -> Taps {
+    let step = step_of(axis, precision, corners);
+    let radius = if is_cubic { 2.0 } else { 1.0 } * step.max(1.0);
+    let shrink = 1.0 / step.max(1.0);
+    (0..axis.output)
+        .map(|i| {
+            let center = step * (i as f64 + 0.5);
+            let first = (center - radius + 0.5).max(0.0) as usize;
+            let end = ((center + radius + 0.5) as usize).clamp(first + 1, axis.input.max(first + 1));
+            let weight = |k: usize| filter((k as f64 - center + 0.5) * shrink, is_cubic);
+            let total: f64 = (first..end).map(weight).sum();
+            let total = if total == 0.0 { 1.0 } else { total };
+            (first..end).map(|k| (k.min(axis.input - 1), precision.round(weight(k) / total))).collect()
+        })
+        .collect()
+}
+
+fn filter(x: f64, is_cubic: bool) -> f64 {
+    const A: f64 = -0.5;
+    let x = x.abs();
+    match (is_cubic, x) {
+        (false, x) => (1.0 - x).max(0.0),
+        (true, x) if x < 1.0 => ((A + 2.0) * x - (A + 3.0)) * x * x + 1.0,
+        (true, x) if x < 2.0 => ((A * x - 5.0 * A) * x + 8.0 * A) * x - 4.0 * A,
+        _ => 0.0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn weights_of_every_filter_add_up_to_one() {
+        let precision = Precision { double: true };
+        for (input, output) in [(5, 12), (12, 5), (7, 7), (1, 3), (9, 1)] {
+            for corners in [false, true] {
+                for is_cubic in [false, true] {
+                    let axis = Axis { dim: 2, input, output, step: None };
+                    let narrow = taps(&axis, precision, corners, is_cubic);
+                    for taps in [narrow, wide_taps(&axis, precision, corners, is_cubic)] {
+                        assert_eq!(taps.len(), output);
+                        for tap in taps {
+                            assert!(tap.iter().all(|&(k, _)| k < input));
+                            assert!((tap.iter().map(|t| t.1).sum::<f64>() - 1.0).abs() < 1e-12);
+                        }
+                    }
+                }
+            }
+        }
+    }
+}

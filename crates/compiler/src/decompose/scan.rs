@@ -1,0 +1,241 @@
+//! Running results along a dimension: each step combines every element with the one that lies twice as far before it
+//! as in the step before, so that the number of steps is the logarithm of the size.
+
+use super::Table;
+use super::When::{Always, NoKernel};
+use crate::Result;
+use crate::rewrite::{Outcome, Rewriter};
+use ir::exported::{Argument, ExportedNode, Size, VarId};
+use tensor::{Scalar, ScalarType};
+
+pub(super) const RULES: Table = &[
+    ("aten.cumprod", NoKernel, cumprod),
+    ("aten.cummax", NoKernel, cumulative_extreme),
+    ("aten.cummin", NoKernel, cumulative_extreme),
+    ("aten.logcumsumexp", NoKernel, logcumsumexp),
+    ("aten._logcumsumexp", NoKernel, logcumsumexp),
+    ("aten.cumsum", NoKernel, cumsum),
+    ("aten.diff", NoKernel, diff),
+    ("aten.trapz", Always, trapezoid),
+    ("aten.trapezoid", Always, trapezoid),
+    ("aten.cumulative_trapezoid", Always, trapezoid),
+];
+
+/// The dimension of a node, and the largest size that it can have.
+fn dimension(cx: &Rewriter<'_>, node: &ExportedNode, x: VarId) -> Result<(usize, i64)> {
+    let spec = cx.spec(node, x)?;
+    let dim = cx.int(node, "dim", -1)?;
+    let dim = cx.dim(node, dim, spec.rank())?;
+    let most = spec.sizes.get(dim).map_or(1, |s| s.bounds(&cx.program.ranges).max);
+    if most > 1 << 31 {
+        return cx.wrong(node, "the size of its dimension has no upper bound");
+    }
+    Ok((dim, most))
+}
+
+/// Distances 1, 2, 4 and so on that are below a size.
+fn distances(size: i64) -> impl Iterator<Item = i64> {
+    std::iter::successors(Some(1), |d| Some(d * 2)).take_while(move |&d| d < size)
+}
+
+/// Each element's predecessor at a distance; `first` where there is none.
+fn before(
+    cx: &mut Rewriter<'_>,
+    node: &ExportedNode,
+    x: VarId,
+    (dim, distance): (usize, i64),
+    first: Scalar,
+) -> Result<VarId> {
+    let size = cx.of(x).sizes[dim].clone();
+    let padded = cx.pad(x, dim, (distance, 0), first);
+    cx.slice(node, padded, dim, (&Size::Int(0), &size))
+}
+
+/// A tensor without dimensions is its own running result.
+fn operand(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<(VarId, usize, i64)> {
+    let x = cx.tensor(node, "self")?;
+    let want = cx.result(node)?.dtype;
+    let x = cx.cast(x, want);
+    let (dim, most) = dimension(cx, node, x)?;
+    let most = if cx.of(x).rank() == 0 { 1 } else { most };
+    Ok((x, dim, most))
+}
+
+fn cumprod(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let (mut x, dim, most) = operand(cx, node)?;
+    let one = if cx.of(x).dtype.is_floating() { Scalar::Double(1.0) } else { Scalar::Int(1) };
+    for distance in distances(most) {
+        let earlier = before(cx, node, x, (dim, distance), one)?;
+        x = cx.mul(x, earlier);
+    }
+    cx.done(node, x)
+}
+
+/// The kernel adds up in the type of its operand.
+fn cumsum(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let x = cx.tensor(node, "self")?;
+    let (have, want) = (cx.spec(node, x)?.dtype, cx.result(node)?.dtype);
+    if have == want {
+        return Ok(Outcome::Kept);
+    }
+    let cast = cx.cast(x, want);
+    let dim = cx.int(node, "dim", 0)?;
+    Ok(cx.retarget(
+        node,
+        "aten.cumsum.default",
+        vec![("self", Argument::Var(cast)), ("dim", Argument::Int(dim))],
+    ))
+}
+
+/// The later of equal elements counts, and what is no number stays.
+fn cumulative_extreme(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let (mut x, dim, most) = operand(cx, node)?;
+    let is_max = node.target.starts_with("aten.cummax");
+    let spec = cx.of(x);
+    let mut column = vec![Size::Int(1); spec.rank()];
+    let mut places = match column.get_mut(dim) {
+        Some(own) => {
+            *own = spec.sizes[dim].clone();
+            let places = cx.counted(node, &spec.sizes[dim], ScalarType::Long)?;
+            let places = cx.view(node, places, column)?;
+            cx.expand(node, places, spec.sizes.clone())?
+        }
+        None => cx.filled(node, Vec::new(), Argument::Int(0), ScalarType::Long)?,
+    };
+    let (target, lowest) = match (is_max, super::order::largest(spec.dtype)) {
+        (_, None) => return cx.wrong(node, "it compares no real numbers"),
+        (false, Some(largest)) => ("aten.le.Tensor", largest),
+        (true, Some(_)) => ("aten.ge.Tensor", smallest(spec.dtype)),
+    };
+    for distance in distances(most) {
+        let earlier = before(cx, node, x, (dim, distance), lowest)?;
+        let earlier_place = before(cx, node, places, (dim, distance), Scalar::Int(0))?;
+        let mut keep = cx.compare(target, x, earlier);
+        if spec.dtype.is_floating() {
+            let nan = cx.is_nan(x);
+            keep = cx.compare("aten.logical_or.default", keep, nan);
+        }
+        x = cx.choose(keep, x, earlier);
+        places = cx.choose(keep, places, earlier_place);
+    }
+    if let Some(&second) = node.outputs.get(1) {
+        cx.replace(second, places);
+    }
+    cx.done(node, x)
+}
+
+/// The smallest number of a type.
+pub(super) fn smallest(dtype: ScalarType) -> Scalar {
+    match dtype {
+        ScalarType::Byte => Scalar::Int(0),
+        ScalarType::Char => Scalar::Int(-128),
+        ScalarType::Short => Scalar::Int(i64::from(i16::MIN)),
+        ScalarType::Int => Scalar::Int(i64::from(i32::MIN)),
+        ScalarType::Long => Scalar::Int(i64::MIN),
+        ScalarType::Bool => Scalar::Bool(false),
+        _ => Scalar::Double(f64::NEG_INFINITY),
+    }
+}
+
+fn logcumsumexp(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let (mut x, dim, most) = operand(cx, node)?;
+    for distance in distances(most) {
+        let earlier = before(cx, node, x, (dim, distance), Scalar::Double(f64::NEG_INFINITY))?;
+        x = log_add_exp(cx, x, earlier)?;
+    }
+    cx.done(node, x)
+}
+
+/// `log(e^x + e^y)`; equal infinities stay what they are.
+pub(super) fn log_add_exp(cx: &mut Rewriter<'_>, x: VarId, y: VarId) -> Result<VarId> {
+    let most = cx.binary("aten.maximum.default", x, y);
+    let way = cx.sub(x, y);
+    let size = cx.unary("aten.abs.default", way);
+    let down = cx.unary("aten.neg.default", size);
+    let power = cx.unary("aten.exp.default", down);
+    let log = cx.unary("aten.log1p.default", power);
+    let sum = cx.add(most, log);
+    let size = cx.unary("aten.abs.default", most);
+    let infinite = cx.compare("aten.eq.Scalar", size, f64::INFINITY);
+    Ok(cx.choose(infinite, most, sum))
+}
+
+/// Differences of neighbours, `n` times.
+fn diff(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let mut x = cx.tensor(node, "self")?;
+    let (dim, _) = dimension(cx, node, x)?;
+    if cx.int(node, "n", 1)? == 0 {
+        return cx.done(node, x);
+    }
+    let mut parts = vec![x];
+    if let Some(first) = cx.optional_tensor(node, "prepend") {
+        parts.insert(0, first);
+    }
+    parts.extend(cx.optional_tensor(node, "append"));
+    x = cx.cat(&parts, dim);
+    let is_bool = cx.of(x).dtype == ScalarType::Bool;
+    for _ in 0..cx.int(node, "n", 1)? {
+        let size = cx.of(x).sizes[dim].clone();
+        if size == Size::Int(0) {
+            break;
+        }
+        let (low, high) = neighbours(cx, node, x, dim, &size)?;
+        x = match is_bool {
+            true => cx.compare("aten.logical_xor.default", high, low),
+            false => cx.sub(high, low),
+        };
+    }
+    cx.done(node, x)
+}
+
+/// All elements of a dimension but the last, and all but the first.
+fn neighbours(
+    cx: &mut Rewriter<'_>,
+    node: &ExportedNode,
+    x: VarId,
+    dim: usize,
+    size: &Size,
+) -> Result<(VarId, VarId)> {
+    let less = size.add(&Size::Int(-1));
+    let low = cx.slice(node, x, dim, (&Size::Int(0), &less))?;
+    Ok((low, cx.slice(node, x, dim, (&Size::Int(1), size))?))
+}
+
+/// The area under lines between points, whole or up to each point.
+fn trapezoid(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let (y, want) = (cx.tensor(node, "y")?, cx.result(node)?);
+    let y = cx.cast(y, want.dtype);
+    let (dim, _) = dimension(cx, node, y)?;
+    let size = cx.of(y).sizes[dim].clone();
+    let (low, high) = neighbours(cx, node, y, dim, &size)?;
+    let mut area = cx.add(low, high);
+    match cx.optional_tensor(node, "x") {
+        Some(x) => {
+            let spec = cx.of(x);
+            let along = if spec.rank() == 1 { 0 } else { cx.int(node, "dim", -1)? };
+            let along = cx.dim(node, along, spec.rank())?;
+            let (low, high) = neighbours(cx, node, x, along, &spec.sizes[along].clone())?;
+            let mut way = cx.sub(high, low);
+            if spec.rank() == 1 {
+                let mut sizes = vec![Size::Int(1); cx.of(y).rank() - dim];
+                sizes[0] = cx.of(way).sizes[0].clone();
+                way = cx.view(node, way, sizes)?;
+            }
+            area = cx.mul(area, way);
+        }
+        None => {
+            let dx = cx.float(node, "dx", 1.0)?;
+            area = cx.mul(area, dx);
+        }
+    }
+    let area = cx.mul(area, 0.5);
+    let new = match node.target.starts_with("aten.cumulative") {
+        true => {
+            let spec = cx.of(area);
+            let args = vec![("self", Argument::Var(area)), ("dim", Argument::Int(dim as i64))];
+            cx.emit("aten.cumsum.default", args, spec)
+        }
+        false => cx.sum(area, &[dim], false),
+    };
+    cx.done(node, new)
+}

@@ -1,0 +1,389 @@
+//! Elements written or combined where indices say.
+
+use super::Table;
+use super::When::{Always, NoKernel};
+use super::order::largest;
+use super::scan::smallest;
+use super::windows::zeros;
+use crate::Result;
+use crate::rewrite::{Outcome, Rewriter};
+use ir::exported::{Argument, ExportedNode, Size, TensorSpec, VarId};
+use tensor::{Scalar, ScalarType};
+
+pub(super) const RULES: Table = &[
+    ("aten.scatter", NoKernel, scatter),
+    ("aten.scatter_reduce", NoKernel, scatter_reduce),
+    ("aten.index_reduce", NoKernel, index_reduce),
+    ("aten.index_add", NoKernel, index_add),
+    ("aten.put", NoKernel, put),
+    ("aten.diagonal_scatter", NoKernel, diagonal_scatter),
+    ("aten.embedding_bag", Always, embedding_bag),
+    ("aten._embedding_bag", NoKernel, embedding_bag),
+    ("aten._embedding_bag_forward_only", NoKernel, embedding_bag),
+    ("aten.masked_scatter", NoKernel, masked_scatter),
+    ("aten.unfold_copy", NoKernel, unfold),
+    ("aten.unfold", NoKernel, unfold),
+];
+
+/// Sources are read as far as indices go.
+fn clipped(cx: &mut Rewriter<'_>, node: &ExportedNode, src: VarId, sizes: &[Size]) -> Result<VarId> {
+    let mut src = src;
+    for (dim, size) in sizes.iter().enumerate() {
+        if cx.of(src).sizes.get(dim) != Some(size) {
+            src = cx.slice(node, src, dim, (&Size::Int(0), size))?;
+        }
+    }
+    Ok(src)
+}
+
+/// How elements that meet at an index are combined.
+#[derive(Clone, Copy, PartialEq)]
+enum Combine {
+    Sum,
+    Product,
+    Mean,
+    Largest,
+    Smallest,
+}
+
+impl Combine {
+    fn of(cx: &Rewriter<'_>, node: &ExportedNode) -> Result<Self> {
+        match node.arg("reduce") {
+            Some(Argument::Str(s)) => Ok(match s.as_str() {
+                "sum" | "add" => Self::Sum,
+                "prod" | "multiply" => Self::Product,
+                "mean" => Self::Mean,
+                "amax" => Self::Largest,
+                "amin" => Self::Smallest,
+                other => return cx.wrong(node, format!("`{other}` is no reduction that is known")),
+            }),
+            _ => cx.wrong(node, "it has no reduction"),
+        }
+    }
+}
+
+/// Where elements go along a dimension.
+struct Scatter {
+    x: VarId,
+    dim: usize,
+    index: VarId,
+    src: VarId,
+    keeps_self: bool,
+}
+
+/// A scatter that combines what it writes with what is there.
+fn scatter(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    if node.arg("reduce").is_none() {
+        return Ok(Outcome::Kept);
+    }
+    let (x, index) = (cx.tensor(node, "self")?, cx.tensor(node, "index")?);
+    let spec = cx.of(index);
+    let src = match node.arg("src").or(node.arg("value")).cloned() {
+        Some(Argument::Var(v)) => v,
+        Some(value) => {
+            let dtype = cx.of(x).dtype;
+            cx.filled(node, spec.sizes.clone(), value, dtype)?
+        }
+        None => return cx.wrong(node, "it writes nothing"),
+    };
+    let dim = cx.int(node, "dim", 0)?;
+    let dim = cx.dim(node, dim, cx.of(x).rank())?;
+    let src = clipped(cx, node, src, &spec.sizes)?;
+    combined(cx, node, &Scatter { x, dim, index, src, keeps_self: true })
+}
+
+fn scatter_reduce(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let (x, index, src) = (cx.tensor(node, "self")?, cx.tensor(node, "index")?, cx.tensor(node, "src")?);
+    let rank = cx.of(x).rank();
+    let dim = cx.int(node, "dim", 0)?;
+    let dim = cx.dim(node, dim, rank)?;
+    let keeps_self = cx.bool(node, "include_self", true)?;
+    if rank == 0 {
+        let row = |cx: &mut Rewriter<'_>, v| cx.view(node, v, vec![Size::Int(1)]);
+        let (x, index, src) = (row(cx, x)?, row(cx, index)?, row(cx, src)?);
+        return combined(cx, node, &Scatter { x, dim, index, src, keeps_self });
+    }
+    let sizes = cx.of(index).sizes;
+    let src = clipped(cx, node, src, &sizes)?;
+    combined(cx, node, &Scatter { x, dim, index, src, keeps_self })
+}
+
+/// Indices of one dimension for whole rows.
+fn of_rows(cx: &mut Rewriter<'_>, node: &ExportedNode, src: VarId) -> Result<(VarId, usize, VarId)> {
+    let (x, index) = (cx.tensor(node, "self")?, cx.tensor(node, "index")?);
+    let dim = cx.int(node, "dim", 0)?;
+    let dim = cx.dim(node, dim, cx.of(x).rank())?;
+    let sizes = cx.of(src).sizes;
+    let index = match sizes.is_empty() {
+        true => cx.view(node, index, Vec::new())?,
+        false => {
+            let mut column = vec![Size::Int(1); sizes.len()];
+            column[dim] = cx.of(index).numel();
+            let column = cx.view(node, index, column)?;
+            cx.expand(node, column, sizes)?
+        }
+    };
+    let index = cx.cast(index, ScalarType::Long);
+    Ok((x, dim, index))
+}
+
+fn index_reduce(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let src = cx.tensor(node, "source")?;
+    let (x, dim, index) = of_rows(cx, node, src)?;
+    let keeps_self = cx.bool(node, "include_self", true)?;
+    if cx.of(x).rank() == 0 {
+        let row = |cx: &mut Rewriter<'_>, v| cx.view(node, v, vec![Size::Int(1)]);
+        let (x, index, src) = (row(cx, x)?, row(cx, index)?, row(cx, src)?);
+        return combined(cx, node, &Scatter { x, dim, index, src, keeps_self });
+    }
+    combined(cx, node, &Scatter { x, dim, index, src, keeps_self })
+}
+
+fn index_add(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let mut src = cx.tensor(node, "source")?;
+    let (x, dim, index) = of_rows(cx, node, src)?;
+    match node.arg("alpha") {
+        None | Some(Argument::Int(1)) => {}
+        Some(Argument::Int(alpha)) => src = cx.mul(src, *alpha),
+        Some(_) => {
+            let alpha = cx.float(node, "alpha", 1.0)?;
+            src = cx.mul(src, alpha);
+        }
+    }
+    let new = match cx.of(x).rank() {
+        0 => cx.add(x, src),
+        _ => add_at(cx, x, (dim, index), src),
+    };
+    cx.done(node, new)
+}
+
+fn add_at(cx: &mut Rewriter<'_>, x: VarId, (dim, index): (usize, VarId), src: VarId) -> VarId {
+    let spec = cx.of(x);
+    let args = vec![
+        ("self", Argument::Var(x)),
+        ("dim", Argument::Int(dim as i64)),
+        ("index", Argument::Var(index)),
+        ("src", Argument::Var(src)),
+    ];
+    cx.emit("aten.scatter_add.default", args, TensorSpec::contiguous(spec.dtype, spec.sizes))
+}
+
+fn combined(cx: &mut Rewriter<'_>, node: &ExportedNode, scatter: &Scatter) -> Result<Outcome> {
+    let new = match Combine::of(cx, node)? {
+        how @ (Combine::Sum | Combine::Mean) => added(cx, node, scatter, how == Combine::Mean)?,
+        how => compared(cx, node, scatter, how)?,
+    };
+    let want = cx.result(node)?.sizes;
+    let new = cx.view(node, new, want)?;
+    cx.done(node, new)
+}
+
+/// Sums or means, by additions where the indices are.
+fn added(cx: &mut Rewriter<'_>, node: &ExportedNode, s: &Scatter, is_mean: bool) -> Result<VarId> {
+    let (spec, index) = (cx.of(s.x), cx.of(s.index));
+    let one = if spec.dtype.is_floating() { Argument::Float(1.0) } else { Argument::Int(1) };
+    let at = (s.dim, s.index);
+    let start = zeros(cx, node, spec.sizes.clone(), spec.dtype)?;
+    let ones = cx.filled(node, index.sizes, one, spec.dtype)?;
+    let hits = add_at(cx, start, at, ones);
+    let was_hit = cx.compare("aten.gt.Scalar", hits, 0);
+    let zero = cx.number(Scalar::Int(0), spec.dtype)?;
+    let base = if s.keeps_self { s.x } else { cx.choose(was_hit, zero, s.x) };
+    let sum = add_at(cx, base, at, s.src);
+    if !is_mean {
+        return Ok(sum);
+    }
+    let counts = match s.keeps_self {
+        true if spec.dtype.is_floating() => cx.add(hits, 1.0),
+        true => cx.add(hits, 1),
+        false => cx.clamp_low(hits, 1),
+    };
+    Ok(match spec.dtype.is_floating() {
+        true => cx.div(sum, counts),
+        false => {
+            let args = vec![
+                ("self", Argument::Var(sum)),
+                ("other", Argument::Var(counts)),
+                ("rounding_mode", Argument::Str("floor".into())),
+            ];
+            cx.emit("aten.div.Tensor_mode", args, TensorSpec::contiguous(spec.dtype, spec.sizes))
+        }
+    })
+}
+
+/// Products and extremes, by comparing every index with every place.
+fn compared(cx: &mut Rewriter<'_>, node: &ExportedNode, s: &Scatter, how: Combine) -> Result<VarId> {
+    let (spec, index) = (cx.of(s.x), cx.of(s.index));
+    let rest = |sizes: &[Size]| [&sizes[..s.dim], &sizes[s.dim + 1..]].concat();
+    if rest(&spec.sizes) != rest(&index.sizes) {
+        return cx.wrong(node, "its indices leave out rows of its operand");
+    }
+    let Some(most) = largest(spec.dtype) else { return cx.wrong(node, "it compares no real numbers") };
+    let (identity, target) = match how {
+        Combine::Largest => (smallest(spec.dtype), "aten.amax.default"),
+        Combine::Smallest => (most, "aten.amin.default"),
+        _ => (Scalar::Int(1), "aten.prod.dim_int"),
+    };
+    let mut column = vec![Size::Int(1); spec.rank() + 1];
+    column[s.dim] = spec.sizes[s.dim].clone();
+    let places = cx.counted(node, &spec.sizes[s.dim], ScalarType::Long)?;
+    let places = cx.view(node, places, column)?;
+    let (wide_index, wide_src) = (cx.unsqueeze(node, s.index, s.dim)?, cx.unsqueeze(node, s.src, s.dim)?);
+    let meets = cx.compare("aten.eq.Tensor", wide_index, places);
+    let identity = cx.number(identity, spec.dtype)?;
+    let each = cx.choose(meets, wide_src, identity);
+    let found = match how {
+        Combine::Product => {
+            let args = vec![
+                ("self", Argument::Var(each)),
+                ("dim", Argument::Int(s.dim as i64 + 1)),
+                ("keepdim", Argument::Bool(false)),
+            ];
+            cx.emit(target, args, TensorSpec::contiguous(spec.dtype, spec.sizes.clone()))
+        }
+        _ => cx.reduce(target, each, &[s.dim + 1], false),
+    };
+    if s.keeps_self {
+        return Ok(match how {
+            Combine::Largest => cx.binary("aten.maximum.default", s.x, found),
+            Combine::Smallest => cx.binary("aten.minimum.default", s.x, found),
+            _ => cx.mul(s.x, found),
+        });
+    }
+    let was_hit = cx.reduce("aten.any.dims", meets, &[s.dim + 1], false);
+    Ok(cx.choose(was_hit, found, s.x))
+}
+
+/// Elements written at indices of the operand as one row.
+fn put(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let (x, index, src) = (cx.tensor(node, "self")?, cx.tensor(node, "index")?, cx.tensor(node, "source")?);
+    let spec = cx.spec(node, x)?;
+    let flat = cx.view(node, x, vec![spec.numel()])?;
+    let count = cx.of(index).numel();
+    let (index, src) = (cx.view(node, index, vec![count.clone()])?, cx.view(node, src, vec![count])?);
+    let args = vec![
+        ("self", Argument::Var(flat)),
+        ("indices", Argument::OptionalVars(vec![Some(index)])),
+        ("values", Argument::Var(src)),
+        ("accumulate", Argument::Bool(cx.bool(node, "accumulate", false)?)),
+    ];
+    let row = TensorSpec::contiguous(spec.dtype, vec![spec.numel()]);
+    let put = cx.emit("aten.index_put.default", args, row);
+    let new = cx.view(node, put, spec.sizes)?;
+    cx.done(node, new)
+}
+
+/// A diagonal written: the places where the difference of two dimensions is the offset.
+fn diagonal_scatter(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let (x, src) = (cx.tensor(node, "self")?, cx.tensor(node, "src")?);
+    let spec = cx.spec(node, x)?;
+    let offset = cx.int(node, "offset", 0)?;
+    let (a, b) = (cx.int(node, "dim1", 0)?, cx.int(node, "dim2", 1)?);
+    let (a, b) = (cx.dim(node, a, spec.rank())?, cx.dim(node, b, spec.rank())?);
+    let spread = super::matrix::on_diagonal(cx, node, src, (offset, a, b), [&spec.sizes[a], &spec.sizes[b]])?;
+    let mask = super::matrix::diagonal_mask(cx, node, (offset, a, b), &spec)?;
+    let new = cx.choose(mask, spread, x);
+    cx.done(node, new)
+}
+
+/// Sums, means or maxima of rows of a table, one for each bag of indices.
+fn embedding_bag(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let [weight, indices, offsets] = ["weight", "indices", "offsets"].map(|name| cx.tensor(node, name));
+    let (weight, indices, offsets) = (weight?, indices?, offsets?);
+    let dtype = cx.of(weight).dtype;
+    let mode = cx.int(node, "mode", 0)?;
+    let mut starts = cx.cast(offsets, ScalarType::Long);
+    if cx.bool(node, "include_last_offset", false)? {
+        let less = cx.of(starts).sizes[0].add(&Size::Int(-1));
+        starts = cx.slice(node, starts, 0, (&Size::Int(0), &less))?;
+    }
+    let indices = cx.cast(indices, ScalarType::Long);
+    let (bags, count) = (cx.of(starts).sizes[0].clone(), cx.of(indices).numel());
+    // The bag of an index is the number of bags that start before or at it, less one.
+    let places = cx.counted(node, &count, ScalarType::Long)?;
+    let places = cx.unsqueeze(node, places, 1)?;
+    let started = cx.compare("aten.ge.Tensor", places, starts);
+    let started = cx.cast(started, ScalarType::Long);
+    let bag = cx.sum(started, &[1], false);
+    let bag = cx.sub(bag, 1);
+    let numbers = cx.counted(node, &bags, ScalarType::Long)?;
+    let numbers = cx.unsqueeze(node, numbers, 1)?;
+    let mut is_in = cx.compare("aten.eq.Tensor", numbers, bag);
+    let mut padding = cx.int(node, "padding_idx", -1)?;
+    if padding < 0 && node.target.ends_with(".padding_idx") && node.arg("padding_idx").is_some() {
+        padding += super::windows::known(cx, node, cx.of(weight).sizes.first())? as i64;
+    }
+    if padding >= 0 {
+        let counts = cx.compare("aten.ne.Scalar", indices, padding);
+        is_in = cx.compare("aten.logical_and.default", is_in, counts);
+    }
+    let mut rows = cx.index_select(weight, 0, indices);
+    if let Some(factors) = cx.optional_tensor(node, "per_sample_weights") {
+        let factors = cx.unsqueeze(node, factors, 1)?;
+        rows = cx.mul(rows, factors);
+    }
+    let members = cx.cast(is_in, dtype);
+    let new = if mode == 2 {
+        let wide = cx.unsqueeze(node, is_in, 2)?;
+        let low = cx.number(Scalar::Double(f64::NEG_INFINITY), dtype)?;
+        let each = cx.choose(wide, rows, low);
+        let most = cx.reduce("aten.amax.default", each, &[1], false);
+        let any = cx.reduce("aten.any.dims", is_in, &[1], true);
+        let zero = cx.number(Scalar::Double(0.0), dtype)?;
+        cx.choose(any, most, zero)
+    } else {
+        let sum = cx.product(members, rows);
+        match mode {
+            0 => sum,
+            _ => {
+                let count = cx.sum(members, &[1], true);
+                let count = cx.clamp(count, Some(1.0), None);
+                cx.div(sum, count)
+            }
+        }
+    };
+    cx.done(node, new)
+}
+
+/// Elements of a source in order, where a mask says.
+fn masked_scatter(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let (x, mask, src) = (cx.tensor(node, "self")?, cx.tensor(node, "mask")?, cx.tensor(node, "source")?);
+    let spec = cx.spec(node, x)?;
+    let mask = cx.expand(node, mask, spec.sizes.clone())?;
+    let flat = cx.view(node, mask, vec![spec.numel()])?;
+    let ones = cx.cast(flat, ScalarType::Long);
+    let row = cx.of(ones);
+    let args = vec![("self", Argument::Var(ones)), ("dim", Argument::Int(0))];
+    let counted = cx.emit("aten.cumsum.default", args, row);
+    let place = cx.sub(counted, 1);
+    let place = cx.clamp_low(place, 0);
+    let numel = cx.of(src).numel();
+    let source = cx.view(node, src, vec![numel])?;
+    let chosen = cx.index_select(source, 0, place);
+    let chosen = cx.view(node, chosen, spec.sizes)?;
+    let new = cx.choose(mask, chosen, x);
+    cx.done(node, new)
+}
+
+/// Windows of a dimension, `step` apart, each along a dimension of its own at the end.
+fn unfold(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let x = cx.tensor(node, "self")?;
+    let (rank, want) = (cx.spec(node, x)?.rank(), cx.result(node)?);
+    let dim = cx.int(node, "dimension", 0)?;
+    let dim = cx.dim(node, dim, rank)?;
+    let (size, step) = (cx.int(node, "size", 1)?, cx.int(node, "step", 1)?);
+    if rank == 0 {
+        let new = cx.view(node, x, want.sizes)?;
+        return cx.done(node, new);
+    }
+    let count = super::windows::known(cx, node, want.sizes.get(dim))?;
+    let (Ok(size), Ok(step)) = (usize::try_from(size), usize::try_from(step)) else {
+        return cx.wrong(node, "its windows have a negative size");
+    };
+    let places: Vec<Vec<usize>> = (0..count).map(|i| (i * step..i * step + size).collect()).collect();
+    let parts = super::windows::windows(cx, node, x, dim, &places)?;
+    let mut dims: Vec<usize> = (0..=rank).filter(|&d| d != dim + 1).collect();
+    dims.push(dim + 1);
+    let new = cx.permute(parts, &dims);
+    cx.done(node, new)
+}

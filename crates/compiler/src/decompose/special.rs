@@ -1,0 +1,615 @@
+//! Special functions, from elementary ones. Where no closed form exists they are computed in f64, by series whose error
+//! is below f32's.
+
+use super::Table;
+use super::When::{Always, NoKernel};
+use crate::Result;
+use crate::rewrite::{Outcome, Rewriter};
+use ir::exported::{Argument, ExportedNode, VarId};
+use std::f64::consts::{FRAC_1_SQRT_2, LN_2, PI};
+use tensor::{Scalar, ScalarType};
+
+pub(super) const RULES: Table = &[
+    ("aten.sinc", NoKernel, sinc),
+    ("aten.special_sinc", NoKernel, sinc),
+    ("aten.special_entr", NoKernel, entropy),
+    ("aten.special_xlog1py", NoKernel, xlog1py),
+    ("aten.special_ndtr", NoKernel, normal_distribution),
+    ("aten.erfinv", NoKernel, erfinv),
+    ("aten.special_erfinv", NoKernel, erfinv),
+    ("aten.special_ndtri", NoKernel, normal_quantile),
+    ("aten.lgamma", NoKernel, lgamma),
+    ("aten.special_gammaln", NoKernel, lgamma),
+    ("aten.mvlgamma", NoKernel, mvlgamma),
+    ("aten.special_multigammaln", NoKernel, mvlgamma),
+    ("aten.digamma", NoKernel, digamma),
+    ("aten.special_psi", NoKernel, digamma),
+    ("aten.special_digamma", NoKernel, digamma),
+    ("aten.polygamma", NoKernel, polygamma),
+    ("aten.special_polygamma", NoKernel, polygamma),
+    ("aten.i0", NoKernel, bessel),
+    ("aten.special_i0", NoKernel, bessel),
+    ("aten.special_i0e", NoKernel, bessel),
+    ("aten.special_i1", NoKernel, bessel),
+    ("aten.special_i1e", NoKernel, bessel),
+    ("aten.special_modified_bessel_i0", NoKernel, bessel),
+    ("aten.special_modified_bessel_i1", NoKernel, bessel),
+    ("aten.heaviside", NoKernel, heaviside),
+    ("aten.copysign", NoKernel, copysign),
+    ("aten.signbit", NoKernel, signbit),
+    ("aten.ldexp", Always, ldexp),
+    ("aten.float_power", Always, float_power),
+    ("aten.isclose", NoKernel, isclose),
+    ("aten.allclose", NoKernel, isclose),
+    ("aten.isposinf", NoKernel, is_infinite),
+    ("aten.isneginf", NoKernel, is_infinite),
+    ("aten.isreal", NoKernel, isreal),
+    ("aten.angle", NoKernel, angle),
+    ("aten.round", NoKernel, round_decimals),
+    ("aten.logaddexp2", NoKernel, logaddexp2),
+    ("aten.special_log_softmax", Always, log_softmax),
+    ("aten.special_softmax", Always, softmax),
+    ("aten.special_expit", Always, expit),
+    ("aten.special_logit", Always, logit),
+    ("aten.special_log1p", Always, log1p),
+    ("aten.special_expm1", Always, expm1),
+    ("aten.special_exp2", Always, exp2),
+    ("aten.special_erf", Always, erf),
+    ("aten.special_erfc", Always, erfc),
+    ("aten.special_xlogy", Always, xlogy),
+    ("aten.special_round", Always, round),
+    ("aten.special_logsumexp", Always, logsumexp),
+];
+
+macro_rules! aliases {
+    ($($rule:ident => $target:literal;)*) => {
+        $(fn $rule(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+            super::elementwise::renamed(cx, node, $target)
+        })*
+    };
+}
+
+aliases! {
+    log_softmax => "aten.log_softmax";
+    softmax => "aten.softmax";
+    expit => "aten.sigmoid";
+    logit => "aten.logit";
+    log1p => "aten.log1p";
+    expm1 => "aten.expm1";
+    exp2 => "aten.exp2";
+    erf => "aten.erf";
+    erfc => "aten.erfc";
+    xlogy => "aten.xlogy";
+    round => "aten.round";
+    logsumexp => "aten.logsumexp";
+}
+
+/// The operand in the type of the result, in f32 for half precision.
+fn operand(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<VarId> {
+    let (x, want) = (super::elementwise::x_of(cx, node)?, cx.result(node)?.dtype);
+    let is_half = matches!(want, ScalarType::Half | ScalarType::BFloat16);
+    Ok(cx.cast(x, if is_half { ScalarType::Float } else { want }))
+}
+
+fn finished(cx: &mut Rewriter<'_>, node: &ExportedNode, value: VarId) -> Result<Outcome> {
+    let want = cx.result(node)?.dtype;
+    let new = cx.cast(value, want);
+    cx.done(node, new)
+}
+
+/// Computes in f64.
+fn precise(
+    cx: &mut Rewriter<'_>,
+    node: &ExportedNode,
+    f: impl FnOnce(&mut Rewriter<'_>, VarId) -> Result<VarId>,
+) -> Result<Outcome> {
+    let x = super::elementwise::x_of(cx, node)?;
+    let wide = cx.cast(x, ScalarType::Double);
+    let value = f(cx, wide)?;
+    finished(cx, node, value)
+}
+
+/// A number of the type of a tensor.
+fn like(cx: &mut Rewriter<'_>, x: VarId, value: f64) -> Result<VarId> {
+    let dtype = cx.of(x).dtype;
+    cx.number(Scalar::Double(value), dtype)
+}
+
+/// `c0 + c1 x + c2 x^2 + ...`
+fn polynomial(cx: &mut Rewriter<'_>, x: VarId, coefficients: &[f64]) -> VarId {
+    let Some((&last, rest)) = coefficients.split_last() else { return x };
+    let Some((&next, rest)) = rest.split_last() else {
+        let none = cx.mul(x, 0.0);
+        return cx.add(none, last);
+    };
+    let first = cx.mul(x, last);
+    let mut sum = cx.add(first, next);
+    for &c in rest.iter().rev() {
+        let product = cx.mul(sum, x);
+        sum = cx.add(product, c);
+    }
+    sum
+}
+
+/// `sin(pi x) / (pi x)`.
+fn sinc(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let x = operand(cx, node)?;
+    let turned = cx.mul(x, PI);
+    let sin = cx.unary("aten.sin.default", turned);
+    let ratio = cx.div(sin, turned);
+    let zero = cx.compare("aten.eq.Scalar", x, 0.0);
+    let one = like(cx, x, 1.0)?;
+    let new = cx.choose(zero, one, ratio);
+    finished(cx, node, new)
+}
+
+/// `-x log(x)`, 0 at 0 and -inf below.
+fn entropy(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let x = operand(cx, node)?;
+    let log = cx.unary("aten.log.default", x);
+    let product = cx.mul(x, log);
+    let down = cx.unary("aten.neg.default", product);
+    let is_zero = cx.compare("aten.eq.Scalar", x, 0.0);
+    let below = cx.compare("aten.lt.Scalar", x, 0.0);
+    let (zero, low) = (like(cx, x, 0.0)?, like(cx, x, f64::NEG_INFINITY)?);
+    let new = cx.choose(is_zero, zero, down);
+    let new = cx.choose(below, low, new);
+    finished(cx, node, new)
+}
+
+/// A tensor operand, which may be given as a number.
+fn tensor_or_number(
+    cx: &mut Rewriter<'_>,
+    node: &ExportedNode,
+    name: &str,
+    dtype: ScalarType,
+) -> Result<VarId> {
+    match cx.optional_tensor(node, name) {
+        Some(x) => Ok(cx.cast(x, dtype)),
+        None => {
+            let value = cx.float(node, name, 0.0)?;
+            cx.number(Scalar::Double(value), dtype)
+        }
+    }
+}
+
+fn xlog1py(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let want = cx.result(node)?.dtype;
+    let (x, y) = (tensor_or_number(cx, node, "self", want)?, tensor_or_number(cx, node, "other", want)?);
+    let log = cx.unary("aten.log1p.default", y);
+    let product = cx.mul(x, log);
+    let none = cx.compare("aten.eq.Scalar", x, 0.0);
+    let defined = cx.compare("aten.eq.Tensor", y, y);
+    let zero_where = cx.compare("aten.logical_and.default", none, defined);
+    let zero = like(cx, product, 0.0)?;
+    let new = cx.choose(zero_where, zero, product);
+    cx.done(node, new)
+}
+
+/// `(1 + erf(x / sqrt 2)) / 2`, by the complement where that is small.
+fn normal_distribution(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    precise(cx, node, |cx, x| {
+        let scaled = cx.mul(x, FRAC_1_SQRT_2);
+        let erf = cx.unary("aten.erf.default", scaled);
+        let more = cx.add(erf, 1.0);
+        Ok(cx.mul(more, 0.5))
+    })
+}
+
+/// Winitzki's closed form, made exact by steps of Newton.
+fn inverse_erf(cx: &mut Rewriter<'_>, x: VarId) -> Result<VarId> {
+    const A: f64 = 0.147;
+    let squares = cx.mul(x, x);
+    let down = cx.unary("aten.neg.default", squares);
+    let log = cx.unary("aten.log1p.default", down);
+    let half = cx.mul(log, 0.5);
+    let base = cx.add(half, 2.0 / (PI * A));
+    let square = cx.mul(base, base);
+    let part = cx.mul(log, 1.0 / A);
+    let inside = cx.sub(square, part);
+    let root = cx.unary("aten.sqrt.default", inside);
+    let way = cx.sub(root, base);
+    let size = cx.unary("aten.sqrt.default", way);
+    let sign = cx.unary("aten.sign.default", x);
+    let start = cx.mul(size, sign);
+    let mut y = start;
+    for _ in 0..3 {
+        let erf = cx.unary("aten.erf.default", y);
+        let wrong = cx.sub(erf, x);
+        let squares = cx.mul(y, y);
+        let power = cx.unary("aten.exp.default", squares);
+        let slope = cx.mul(power, PI.sqrt() / 2.0);
+        let step = cx.mul(wrong, slope);
+        y = cx.sub(y, step);
+    }
+    // At the ends the steps are no numbers; the start is infinite there.
+    let size = cx.unary("aten.abs.default", x);
+    let inner = cx.compare("aten.lt.Scalar", size, 1.0);
+    Ok(cx.choose(inner, y, start))
+}
+
+fn erfinv(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    precise(cx, node, inverse_erf)
+}
+
+fn normal_quantile(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    precise(cx, node, |cx, x| {
+        let double = cx.mul(x, 2.0);
+        let centered = cx.sub(double, 1.0);
+        let y = inverse_erf(cx, centered)?;
+        Ok(cx.mul(y, std::f64::consts::SQRT_2))
+    })
+}
+
+/// Lanczos' approximation for g = 7, for numbers from 1/2.
+fn log_gamma_above_half(cx: &mut Rewriter<'_>, x: VarId) -> VarId {
+    const LANCZOS: [f64; 8] = [
+        676.5203681218851,
+        -1259.1392167224028,
+        771.3234287776531,
+        -176.6150291621406,
+        12.507343278686905,
+        -0.13857109526572012,
+        9.984369578019572e-6,
+        1.5056327351493116e-7,
+    ];
+    let less = cx.sub(x, 1.0);
+    let mut sum: Option<VarId> = None;
+    for (i, c) in LANCZOS.iter().enumerate() {
+        let under = cx.add(less, (i + 1) as f64);
+        let one = cx.unary("aten.reciprocal.default", under);
+        let term = cx.mul(one, *c);
+        sum = Some(match sum {
+            Some(sum) => cx.add(sum, term),
+            None => cx.add(term, 0.999_999_999_999_809_9),
+        });
+    }
+    let sum = sum.unwrap_or(less);
+    let t = cx.add(less, 7.5);
+    let log_t = cx.unary("aten.log.default", t);
+    let exponent = cx.add(less, 0.5);
+    let power = cx.mul(log_t, exponent);
+    let power = cx.sub(power, t);
+    let log = cx.unary("aten.log.default", sum);
+    let whole = cx.add(power, log);
+    cx.add(whole, 0.5 * (2.0 * PI).ln())
+}
+
+/// The logarithm of the size of the gamma function, below 1/2 by reflection.
+fn log_gamma(cx: &mut Rewriter<'_>, x: VarId) -> Result<VarId> {
+    let down = cx.unary("aten.neg.default", x);
+    let mirrored = cx.add(down, 1.0);
+    let is_low = cx.compare("aten.lt.Scalar", x, 0.5);
+    let above = cx.choose(is_low, mirrored, x);
+    let value = log_gamma_above_half(cx, above);
+    let whole = cx.unary("aten.floor.default", x);
+    let fraction = cx.sub(x, whole);
+    let turned = cx.mul(fraction, PI);
+    let sin = cx.unary("aten.sin.default", turned);
+    let log = cx.unary("aten.log.default", sin);
+    let down = cx.unary("aten.neg.default", log);
+    let pi = cx.add(down, PI.ln());
+    let reflected = cx.sub(pi, value);
+    let found = cx.choose(is_low, reflected, value);
+    let size = cx.unary("aten.abs.default", x);
+    let is_infinite = cx.compare("aten.eq.Scalar", size, f64::INFINITY);
+    let infinite = like(cx, x, f64::INFINITY)?;
+    Ok(cx.choose(is_infinite, infinite, found))
+}
+
+fn lgamma(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    precise(cx, node, log_gamma)
+}
+
+fn mvlgamma(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let p = cx.int(node, "p", 1)?;
+    precise(cx, node, |cx, x| {
+        let mut sum: Option<VarId> = None;
+        for j in 0..p.clamp(1, 64) {
+            let at = cx.sub(x, j as f64 / 2.0);
+            let term = log_gamma(cx, at)?;
+            sum = Some(sum.map_or(term, |sum| cx.add(sum, term)));
+        }
+        let constant = (p * (p - 1)) as f64 / 4.0 * PI.ln();
+        Ok(cx.add(sum.unwrap_or(x), constant))
+    })
+}
+
+/// Moved up by recurrence to where the asymptotic series holds; below zero by reflection.
+fn digamma(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    const STEPS: i64 = 8;
+    precise(cx, node, |cx, x| {
+        let is_low = cx.compare("aten.lt.Scalar", x, 0.0);
+        let down = cx.unary("aten.neg.default", x);
+        let mirrored = cx.add(down, 1.0);
+        let above = cx.choose(is_low, mirrored, x);
+        let mut terms: Option<VarId> = None;
+        for k in 0..STEPS {
+            let at = cx.add(above, k as f64);
+            let term = cx.unary("aten.reciprocal.default", at);
+            terms = Some(terms.map_or(term, |sum| cx.add(sum, term)));
+        }
+        let z = cx.add(above, STEPS as f64);
+        let one = cx.unary("aten.reciprocal.default", z);
+        let square = cx.mul(one, one);
+        let series = polynomial(
+            cx,
+            square,
+            &[0.0, 1.0 / 12.0, -1.0 / 120.0, 1.0 / 252.0, -1.0 / 240.0, 5.0 / 660.0, -691.0 / 32760.0],
+        );
+        let log = cx.unary("aten.log.default", z);
+        let half = cx.mul(one, 0.5);
+        let value = cx.sub(log, half);
+        let value = cx.sub(value, series);
+        let value = terms.map_or(value, |terms| cx.sub(value, terms));
+        let whole = cx.unary("aten.floor.default", x);
+        let fraction = cx.sub(x, whole);
+        let turned = cx.mul(fraction, PI);
+        let tangent = cx.unary("aten.tan.default", turned);
+        let cotangent = cx.unary("aten.reciprocal.default", tangent);
+        let part = cx.mul(cotangent, PI);
+        let reflected = cx.sub(value, part);
+        let found = cx.choose(is_low, reflected, value);
+        let pole = cx.compare("aten.eq.Scalar", fraction, 0.0);
+        let low_pole = cx.compare("aten.logical_and.default", pole, is_low);
+        let nan = like(cx, x, f64::NAN)?;
+        Ok(cx.choose(low_pole, nan, found))
+    })
+}
+
+/// Derivatives of the digamma function: Hurwitz' zeta function by Euler and Maclaurin.
+fn polygamma(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    const STEPS: i64 = 12;
+    /// Bernoulli's numbers 2, 4, ..., each over the factorial of its index.
+    const BERNOULLI: [f64; 6] = [
+        1.0 / 12.0,
+        -1.0 / 720.0,
+        1.0 / 30240.0,
+        -1.0 / 1209600.0,
+        1.0 / 47900160.0,
+        -691.0 / 1307674368000.0,
+    ];
+    let order = cx.int(node, "n", 0)?;
+    if order == 0 {
+        return digamma(cx, node);
+    }
+    if !(1..=64).contains(&order) {
+        return cx.wrong(node, format!("the derivative {order} of the digamma function"));
+    }
+    precise(cx, node, |cx, x| {
+        let s = (order + 1) as f64;
+        let mut sum: Option<VarId> = None;
+        for k in 0..STEPS {
+            let at = cx.add(x, k as f64);
+            let term = cx.power(at, -s);
+            sum = Some(sum.map_or(term, |sum| cx.add(sum, term)));
+        }
+        let z = cx.add(x, STEPS as f64);
+        let power = cx.power(z, 1.0 - s);
+        let tail = cx.mul(power, 1.0 / (s - 1.0));
+        let power = cx.power(z, -s);
+        let half = cx.mul(power, 0.5);
+        let mut value = cx.add(tail, half);
+        let mut factor = s;
+        for (j, b) in BERNOULLI.iter().enumerate() {
+            let exponent = s + 2.0 * j as f64 + 1.0;
+            let power = cx.power(z, -exponent);
+            let term = cx.mul(power, b * factor);
+            value = cx.add(value, term);
+            factor *= exponent * (exponent + 1.0);
+        }
+        let value = sum.map_or(value, |sum| cx.add(value, sum));
+        let factorial: f64 = (1..=order).map(|i| i as f64).product();
+        let sign = if order % 2 == 1 { 1.0 } else { -1.0 };
+        Ok(cx.mul(value, sign * factorial))
+    })
+}
+
+/// Modified Bessel functions of the first kind, by the sums of their series and asymptotic series.
+fn bessel(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let name = node.target.clone();
+    let is_first = name.contains("i1");
+    let scaled = name.contains("i0e") || name.contains("i1e");
+    precise(cx, node, |cx, x| {
+        let size = cx.unary("aten.abs.default", x);
+        let order = f64::from(u8::from(is_first));
+        // Terms (x/2)^2k / (k! (k + order)!), enough for numbers up to 16.
+        let bounded = cx.clamp(size, None, Some(16.0));
+        let half = cx.mul(bounded, 0.5);
+        let squares = cx.mul(half, half);
+        let mut coefficients = vec![1.0];
+        for k in 1..40 {
+            let k = f64::from(k);
+            let last: f64 = coefficients[coefficients.len() - 1];
+            coefficients.push(last / (k * (k + order)));
+        }
+        let mut near = polynomial(cx, squares, &coefficients);
+        if is_first {
+            near = cx.mul(near, half);
+        }
+        let down = cx.unary("aten.neg.default", size);
+        let decay = cx.unary("aten.exp.default", down);
+        let near = if scaled { cx.mul(near, decay) } else { near };
+        // Above, e^x / sqrt(2 pi x) times a series in 1 / x.
+        let large = cx.clamp(size, Some(16.0), None);
+        let one = cx.unary("aten.reciprocal.default", large);
+        let mu = 4.0 * order * order;
+        let mut coefficients = vec![1.0];
+        for k in 1..14 {
+            let odd = f64::from(2 * k - 1);
+            let last: f64 = coefficients[coefficients.len() - 1];
+            coefficients.push(-last * (mu - odd * odd) / (8.0 * f64::from(k)));
+        }
+        let series = polynomial(cx, one, &coefficients);
+        let root = cx.mul(large, 2.0 * PI);
+        let root = cx.unary("aten.rsqrt.default", root);
+        let mut far = cx.mul(series, root);
+        if !scaled {
+            let growth = cx.unary("aten.exp.default", large);
+            far = cx.mul(far, growth);
+        }
+        let is_near = cx.compare("aten.le.Scalar", size, 16.0);
+        let value = cx.choose(is_near, near, far);
+        if !is_first {
+            return Ok(value);
+        }
+        let sign = cx.unary("aten.sign.default", x);
+        Ok(cx.mul(value, sign))
+    })
+}
+
+/// 0 below zero, 1 above, and `values` at zero.
+fn heaviside(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let (x, values, want) = (cx.tensor(node, "self")?, cx.tensor(node, "values")?, cx.result(node)?);
+    let above = cx.compare("aten.gt.Scalar", x, 0);
+    let step = cx.cast(above, want.dtype);
+    let zero = cx.compare("aten.eq.Scalar", x, 0);
+    let values = cx.cast(values, want.dtype);
+    let new = cx.choose(zero, values, step);
+    cx.done(node, new)
+}
+
+/// Whether the sign of numbers is set, of zeros too.
+fn negative(cx: &mut Rewriter<'_>, x: VarId) -> VarId {
+    let below = cx.compare("aten.lt.Scalar", x, 0);
+    if !cx.of(x).dtype.is_floating() {
+        return below;
+    }
+    let one = cx.unary("aten.reciprocal.default", x);
+    let below_infinity = cx.compare("aten.lt.Scalar", one, 0);
+    cx.compare("aten.logical_or.default", below, below_infinity)
+}
+
+fn copysign(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let want = cx.result(node)?.dtype;
+    let (x, sign) = (tensor_or_number(cx, node, "self", want)?, tensor_or_number(cx, node, "other", want)?);
+    let size = cx.unary("aten.abs.default", x);
+    let down = cx.unary("aten.neg.default", size);
+    let is_negative = negative(cx, sign);
+    let new = cx.choose(is_negative, down, size);
+    cx.done(node, new)
+}
+
+fn signbit(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let x = cx.tensor(node, "self")?;
+    let new = negative(cx, x);
+    cx.done(node, new)
+}
+
+/// `x * 2^other`.
+fn ldexp(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let want = cx.result(node)?.dtype;
+    let (x, exponent) = (cx.tensor(node, "self")?, tensor_or_number(cx, node, "other", want)?);
+    let x = cx.cast(x, want);
+    let spec = cx.of(exponent);
+    let args = vec![("self", Argument::Float(2.0)), ("exponent", Argument::Var(exponent))];
+    let power = cx.emit("aten.pow.Scalar", args, spec);
+    let new = cx.mul(x, power);
+    cx.done(node, new)
+}
+
+/// A power in f64.
+fn float_power(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let want = cx.result(node)?;
+    if want.dtype.is_complex() {
+        return Ok(Outcome::Kept);
+    }
+    let mut power = node.clone();
+    power.target = node.target.replacen("aten.float_power", "aten.pow", 1).into();
+    for (_, arg) in &mut power.args {
+        match arg {
+            Argument::Var(v) => *v = cx.cast(*v, want.dtype),
+            Argument::Int(v) => *arg = Argument::Float(*v as f64),
+            _ => {}
+        }
+    }
+    cx.put(power);
+    Ok(Outcome::Replaced)
+}
+
+/// Whether elements differ by at most `atol + rtol |other|`; equal ones always do, infinities too.
+fn isclose(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let (a, b) = (cx.tensor(node, "self")?, cx.tensor(node, "other")?);
+    let dtype = cx.of(a).dtype;
+    let wide = if dtype.is_floating() { dtype } else { ScalarType::Double };
+    let (x, y) = (cx.cast(a, wide), cx.cast(b, wide));
+    let (rtol, atol) = (cx.float(node, "rtol", 1e-5)?, cx.float(node, "atol", 1e-8)?);
+    let same = cx.compare("aten.eq.Tensor", x, y);
+    let way = cx.sub(x, y);
+    let way = cx.unary("aten.abs.default", way);
+    let size = cx.unary("aten.abs.default", y);
+    let part = cx.mul(size, rtol);
+    let allowed = cx.add(part, atol);
+    let near = cx.compare("aten.le.Tensor", way, allowed);
+    let finite = cx.compare("aten.lt.Scalar", way, f64::INFINITY);
+    let near = cx.compare("aten.logical_and.default", near, finite);
+    let mut new = cx.compare("aten.logical_or.default", same, near);
+    if cx.bool(node, "equal_nan", false)? {
+        let (p, q) = (cx.is_nan(x), cx.is_nan(y));
+        let both = cx.compare("aten.logical_and.default", p, q);
+        new = cx.compare("aten.logical_or.default", new, both);
+    }
+    cx.done(node, new)
+}
+
+fn is_infinite(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let (x, sizes) = (cx.tensor(node, "self")?, cx.result(node)?.sizes);
+    if !cx.spec(node, x)?.dtype.is_floating() {
+        let new = cx.filled(node, sizes, Argument::Bool(false), ScalarType::Bool)?;
+        return cx.done(node, new);
+    }
+    let end = if node.target.contains("pos") { f64::INFINITY } else { f64::NEG_INFINITY };
+    let new = cx.compare("aten.eq.Scalar", x, end);
+    cx.done(node, new)
+}
+
+fn isreal(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let (x, sizes) = (cx.tensor(node, "self")?, cx.result(node)?.sizes);
+    if cx.spec(node, x)?.dtype.is_complex() {
+        return Ok(Outcome::Kept);
+    }
+    let new = cx.filled(node, sizes, Argument::Bool(true), ScalarType::Bool)?;
+    cx.done(node, new)
+}
+
+/// Pi below zero, of real numbers.
+fn angle(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let (x, want) = (cx.tensor(node, "self")?, cx.result(node)?.dtype);
+    if cx.spec(node, x)?.dtype.is_complex() {
+        return Ok(Outcome::Kept);
+    }
+    let below = cx.compare("aten.lt.Scalar", x, 0);
+    let (pi, zero) = (cx.number(Scalar::Double(PI), want)?, cx.number(Scalar::Double(0.0), want)?);
+    let mut new = cx.choose(below, pi, zero);
+    if cx.of(x).dtype.is_floating() {
+        let nan = cx.is_nan(x);
+        new = cx.choose(nan, x, new);
+    }
+    cx.done(node, new)
+}
+
+/// To so many decimal places, which may be below zero.
+fn round_decimals(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let (x, decimals) = (cx.tensor(node, "self")?, cx.int(node, "decimals", 0)?);
+    let scale = 10f64.powi(decimals.unsigned_abs().min(300) as i32);
+    let moved = match decimals {
+        0 => x,
+        d if d > 0 => cx.mul(x, scale),
+        _ => cx.div(x, scale),
+    };
+    let whole = cx.unary("aten.round.default", moved);
+    let new = match decimals {
+        0 => whole,
+        d if d > 0 => cx.div(whole, scale),
+        _ => cx.mul(whole, scale),
+    };
+    cx.done(node, new)
+}
+
+fn logaddexp2(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let (x, y) = (cx.tensor(node, "self")?, cx.tensor(node, "other")?);
+    let (x, y) = (cx.mul(x, LN_2), cx.mul(y, LN_2));
+    let sum = super::scan::log_add_exp(cx, x, y)?;
+    let new = cx.div(sum, LN_2);
+    cx.done(node, new)
+}

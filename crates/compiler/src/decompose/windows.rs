@@ -1,0 +1,276 @@
+//! Windows: elements of a dimension laid side by side, and what is made of them. Patches of images, pooling that
+//! kernels lack, the way back from pooled and unfolded images.
+
+use super::Table;
+use super::When::NoKernel;
+use crate::Result;
+use crate::rewrite::{Outcome, Rewriter};
+use ir::exported::{Argument, ExportedNode, Size, TensorSpec, VarId};
+use tensor::ScalarType;
+
+pub(super) const RULES: Table = &[
+    ("aten.im2col", NoKernel, im2col),
+    ("aten.col2im", NoKernel, col2im),
+    ("aten.adaptive_max_pool1d", NoKernel, adaptive_max_pool),
+    ("aten.adaptive_max_pool2d", NoKernel, adaptive_max_pool),
+    ("aten.adaptive_max_pool3d", NoKernel, adaptive_max_pool),
+    ("aten.max_unpool2d", NoKernel, max_unpool),
+    ("aten.max_unpool3d", NoKernel, max_unpool),
+    ("aten.pixel_unshuffle", NoKernel, pixel_unshuffle),
+];
+
+/// A dimension as windows of its elements, each as long as the longest; a shorter one repeats its last element. The
+/// elements of a window follow in a dimension of their own.
+pub(super) fn windows(
+    cx: &mut Rewriter<'_>,
+    node: &ExportedNode,
+    x: VarId,
+    dim: usize,
+    places: &[Vec<usize>],
+) -> Result<VarId> {
+    let longest = places.iter().map(Vec::len).max().unwrap_or(0).max(1);
+    let mut flat = Vec::with_capacity(places.len() * longest);
+    for window in places {
+        let Some(&last) = window.last() else { return cx.wrong(node, "one of its windows is empty") };
+        flat.extend((0..longest).map(|k| window.get(k).copied().unwrap_or(last)));
+    }
+    let count = flat.len();
+    let index = cx.indices(flat, &[count])?;
+    let mut sizes = cx.of(x).sizes;
+    let chosen = cx.index_select(x, dim, index);
+    sizes.splice(dim..=dim, [Size::Int(places.len() as i64), Size::Int(longest as i64)]);
+    cx.view(node, chosen, sizes)
+}
+
+/// A known size of a tensor.
+pub(super) fn known(cx: &Rewriter<'_>, node: &ExportedNode, size: Option<&Size>) -> Result<usize> {
+    match size.and_then(Size::known).and_then(|v| usize::try_from(v).ok()) {
+        Some(size) => Ok(size),
+        None => cx.wrong(node, "the sizes of its operand are not known"),
+    }
+}
+
+/// A list of one number for each of `count` dimensions; one stands for all.
+pub(super) fn each(
+    cx: &Rewriter<'_>,
+    node: &ExportedNode,
+    name: &str,
+    (count, default): (usize, i64),
+) -> Result<Vec<i64>> {
+    let list = cx.ints(node, name)?.unwrap_or_default();
+    match list.len() {
+        0 => Ok(vec![default; count]),
+        1 => Ok(vec![list[0]; count]),
+        n if n == count => Ok(list),
+        n => cx.wrong(node, format!("`{name}` has {n} numbers for {count} dimensions")),
+    }
+}
+
+/// How patches lie in images.
+struct Patches {
+    kernel: Vec<i64>,
+    dilation: Vec<i64>,
+    padding: Vec<i64>,
+    stride: Vec<i64>,
+}
+
+impl Patches {
+    fn of(cx: &Rewriter<'_>, node: &ExportedNode) -> Result<Self> {
+        Ok(Self {
+            kernel: each(cx, node, "kernel_size", (2, 1))?,
+            dilation: each(cx, node, "dilation", (2, 1))?,
+            padding: each(cx, node, "padding", (2, 0))?,
+            stride: each(cx, node, "stride", (2, 1))?,
+        })
+    }
+
+    /// The places of each patch along a dimension of this size, padding included.
+    fn along(&self, axis: usize, size: usize) -> Option<Vec<Vec<usize>>> {
+        let number = |list: &[i64]| usize::try_from(list[axis]).ok();
+        let (kernel, dilation) = (number(&self.kernel)?, number(&self.dilation)?);
+        let (padding, stride) = (number(&self.padding)?, number(&self.stride)?);
+        let padded = size.checked_add(padding.checked_mul(2)?)?;
+        let reach = dilation.checked_mul(kernel.checked_sub(1)?)?.checked_add(1)?;
+        let count = padded.checked_sub(reach)?.checked_div(stride)?.checked_add(1)?;
+        Some((0..count).map(|o| (0..kernel).map(|k| o * stride + k * dilation).collect()).collect())
+    }
+}
+
+/// Images with a batch in front; whether they had none.
+fn batched(cx: &mut Rewriter<'_>, node: &ExportedNode, x: VarId, rank: usize) -> Result<(VarId, bool)> {
+    match cx.spec(node, x)?.rank() {
+        r if r == rank => Ok((x, false)),
+        r if r + 1 == rank => Ok((cx.unsqueeze(node, x, 0)?, true)),
+        _ => cx.wrong(node, "it takes images of another rank"),
+    }
+}
+
+/// The patches of images as columns.
+fn im2col(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let x = cx.tensor(node, "self")?;
+    let (x, _) = batched(cx, node, x, 4)?;
+    let patches = Patches::of(cx, node)?;
+    let mut value = x;
+    for axis in [1, 0] {
+        let dim = 2 + axis;
+        let size = known(cx, node, cx.of(value).sizes.get(dim))?;
+        let Some(places) = patches.along(axis, size) else {
+            return cx.wrong(node, "its patches are larger than its images");
+        };
+        let padded = cx.pad(value, dim, (patches.padding[axis], patches.padding[axis]), 0);
+        value = windows(cx, node, padded, dim, &places)?;
+    }
+    // Batch, channel, rows of patches, rows of a patch, columns of patches, columns of a patch.
+    let columns = cx.permute(value, &[0, 1, 3, 5, 2, 4]);
+    let want = cx.result(node)?.sizes;
+    let new = cx.view(node, columns, want)?;
+    cx.done(node, new)
+}
+
+/// Patches added up to images.
+fn col2im(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let x = cx.tensor(node, "self")?;
+    let want = cx.result(node)?;
+    let (x, single) = batched(cx, node, x, 3)?;
+    let patches = Patches::of(cx, node)?;
+    let size = each(cx, node, "output_size", (2, 1))?;
+    let [Ok(height), Ok(width)] = [0, 1].map(|i: usize| usize::try_from(size[i])) else {
+        return cx.wrong(node, "a size of its images is negative");
+    };
+    let (Some(down), Some(across)) = (patches.along(0, height), patches.along(1, width)) else {
+        return cx.wrong(node, "its patches are larger than its images");
+    };
+    let (padded_width, pad) = (width + 2 * patches.padding[1] as usize, &patches.padding);
+    let padded_height = height + 2 * pad[0] as usize;
+    let mut places = Vec::new();
+    let (kernel_height, kernel_width) =
+        (down.first().map_or(0, Vec::len), across.first().map_or(0, Vec::len));
+    for ky in 0..kernel_height {
+        for kx in 0..kernel_width {
+            for row in &down {
+                places.extend(across.iter().map(|column| row[ky] * padded_width + column[kx]));
+            }
+        }
+    }
+    let batch = cx.of(x).sizes[0].clone();
+    let taps = Size::Int((kernel_height * kernel_width) as i64);
+    let channels = cx.of(x).sizes[1].combine(ir::exported::SymOp::FloorDiv, &taps);
+    let count = Size::Int(places.len() as i64);
+    let flat = cx.view(node, x, vec![batch.clone(), channels.clone(), count.clone()])?;
+    let len = places.len();
+    let index = cx.indices(places, &[1, 1, len])?;
+    let index = cx.expand(node, index, vec![batch.clone(), channels.clone(), count])?;
+    let dtype = cx.of(x).dtype;
+    let plane = Size::Int((padded_height * padded_width) as i64);
+    let zeros = zeros(cx, node, vec![batch.clone(), channels.clone(), plane], dtype)?;
+    let spec = cx.of(zeros);
+    let args = vec![
+        ("self", Argument::Var(zeros)),
+        ("dim", Argument::Int(2)),
+        ("index", Argument::Var(index)),
+        ("src", Argument::Var(flat)),
+    ];
+    let sums = cx.emit("aten.scatter_add.default", args, spec);
+    let int = |v: usize| Size::Int(v as i64);
+    let mut image = cx.view(node, sums, vec![batch, channels, int(padded_height), int(padded_width)])?;
+    for (axis, size) in [(2, height), (3, width)] {
+        let before = pad[axis - 2] as usize;
+        image = cx.slice(node, image, axis, (&int(before), &int(before + size)))?;
+    }
+    let new = if single { cx.view(node, image, want.sizes)? } else { image };
+    cx.done(node, new)
+}
+
+pub(super) fn zeros(
+    cx: &mut Rewriter<'_>,
+    node: &ExportedNode,
+    sizes: Vec<Size>,
+    dtype: ScalarType,
+) -> Result<VarId> {
+    let zero = if dtype.is_floating() { Argument::Float(0.0) } else { Argument::Int(0) };
+    cx.filled(node, sizes, zero, dtype)
+}
+
+/// The windows of an adaptive pooling: they cover the input and may overlap.
+fn adaptive_windows(input: usize, output: usize) -> Vec<Vec<usize>> {
+    (0..output).map(|o| (o * input / output..((o + 1) * input).div_ceil(output)).collect()).collect()
+}
+
+/// The largest element of each window, one dimension after the other, and where in its image it is.
+fn adaptive_max_pool(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let x = cx.tensor(node, "self")?;
+    let (have, want) = (cx.spec(node, x)?, cx.result(node)?);
+    let count = match &*node.target {
+        t if t.contains("pool1d") => 1,
+        t if t.contains("pool2d") => 2,
+        _ => 3,
+    };
+    let Some(first) = have.rank().checked_sub(count) else {
+        return cx.wrong(node, "it takes images of another rank");
+    };
+    let sizes: Vec<usize> =
+        (first..have.rank()).map(|d| known(cx, node, have.sizes.get(d))).collect::<Result<_>>()?;
+    let places = cx.indices(0..sizes.iter().product(), &sizes)?;
+    let mut places = cx.expand(node, places, have.sizes.clone())?;
+    let mut value = x;
+    for dim in (first..have.rank()).rev() {
+        let output = known(cx, node, want.sizes.get(dim))?;
+        let along = adaptive_windows(sizes[dim - first], output);
+        let parts = windows(cx, node, value, dim, &along)?;
+        let (most, at) = cx.extremes(parts, dim + 1, true, true);
+        let part_places = windows(cx, node, places, dim, &along)?;
+        let chosen = cx.gather(part_places, dim + 1, at);
+        value = cx.squeeze(node, most, dim + 1)?;
+        places = cx.squeeze(node, chosen, dim + 1)?;
+    }
+    if let Some(&second) = node.outputs.get(1) {
+        cx.replace(second, places);
+    }
+    cx.done(node, value)
+}
+
+/// Elements put back where a pooling found them.
+fn max_unpool(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let (x, indices) = (cx.tensor(node, "self")?, cx.tensor(node, "indices")?);
+    let (have, want) = (cx.spec(node, x)?, cx.result(node)?);
+    let space = if node.target.contains("unpool2d") { 2 } else { 3 };
+    let Some(first) = have.rank().checked_sub(space) else {
+        return cx.wrong(node, "it takes images of another rank");
+    };
+    let flat = |sizes: &[Size]| {
+        let mut flat = sizes[..first].to_vec();
+        flat.push(sizes[first..].iter().fold(Size::Int(1), |n, s| n.mul(s)));
+        flat
+    };
+    let (from, to) = (flat(&have.sizes), flat(&want.sizes));
+    let last = from.len() - 1;
+    let (values, places) = (cx.view(node, x, from.clone())?, cx.view(node, indices, from)?);
+    let zeros = zeros(cx, node, to.clone(), want.dtype)?;
+    let args = vec![
+        ("self", Argument::Var(zeros)),
+        ("dim", Argument::Int(last as i64)),
+        ("index", Argument::Var(places)),
+        ("src", Argument::Var(values)),
+    ];
+    let spread = cx.emit("aten.scatter.src", args, TensorSpec::contiguous(want.dtype, to));
+    let new = cx.view(node, spread, want.sizes)?;
+    cx.done(node, new)
+}
+
+fn pixel_unshuffle(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let (x, factor) = (cx.tensor(node, "self")?, cx.int(node, "downscale_factor", 1)?);
+    let (have, want) = (cx.spec(node, x)?, cx.result(node)?);
+    let rank = have.rank();
+    if rank < 3 {
+        return cx.wrong(node, "it takes images");
+    }
+    let part = |d: usize| have.sizes[d].combine(ir::exported::SymOp::FloorDiv, &Size::Int(factor));
+    let mut sizes = have.sizes[..rank - 2].to_vec();
+    sizes.extend([part(rank - 2), Size::Int(factor), part(rank - 1), Size::Int(factor)]);
+    let split = cx.view(node, x, sizes)?;
+    let mut dims: Vec<usize> = (0..rank - 2).collect();
+    dims.extend([rank - 1, rank + 1, rank - 2, rank]);
+    let moved = cx.permute(split, &dims);
+    let new = cx.view(node, moved, want.sizes)?;
+    cx.done(node, new)
+}

@@ -1,0 +1,212 @@
+//! What a node was given: arguments by their names, and sizes as arguments of other nodes.
+
+use super::Rewriter;
+use crate::Result;
+use ir::exported::{Argument, ExportedNode, IntArgument, Size, SymExpr, SymOp, TensorSpec, VarId, VarType};
+use std::sync::Arc;
+use tensor::ScalarType;
+
+impl Rewriter<'_> {
+    /// The spec of a tensor operand.
+    pub(crate) fn spec(&self, node: &ExportedNode, var: VarId) -> Result<TensorSpec> {
+        match self.program.spec(var) {
+            Some(spec) => Ok(spec.clone()),
+            None => self.wrong(node, format!("`{}` is no tensor", self.program.var(var).name)),
+        }
+    }
+
+    /// The spec of a value that was made here and is a tensor.
+    pub(crate) fn of(&self, var: VarId) -> TensorSpec {
+        let none = || TensorSpec::contiguous(ScalarType::Float, Vec::new());
+        self.program.spec(var).cloned().unwrap_or_else(none)
+    }
+
+    /// A tensor argument.
+    pub(crate) fn tensor(&self, node: &ExportedNode, name: &str) -> Result<VarId> {
+        match self.optional_tensor(node, name) {
+            Some(var) => Ok(var),
+            None => self.wrong(node, format!("it has no tensor `{name}`")),
+        }
+    }
+
+    /// A tensor argument that may be absent.
+    pub(crate) fn optional_tensor(&self, node: &ExportedNode, name: &str) -> Option<VarId> {
+        // An operator that writes in place may call its operand otherwise than the functional one: `dropout_` does.
+        let other = match name {
+            "input" => "self",
+            "self" => "input",
+            _ => name,
+        };
+        let arg = node.arg(name).or_else(|| node.arg(other));
+        arg.and_then(Argument::var).filter(|&v| self.program.spec(v).is_some())
+    }
+
+    /// The spec of a node's first result.
+    pub(crate) fn result(&self, node: &ExportedNode) -> Result<TensorSpec> {
+        match node.outputs.first() {
+            Some(&v) => self.spec(node, v),
+            None => self.wrong(node, "it has no result"),
+        }
+    }
+
+    /// An integer argument.
+    pub(crate) fn int(&self, node: &ExportedNode, name: &str, default: i64) -> Result<i64> {
+        match node.arg(name) {
+            None | Some(Argument::None) => Ok(default),
+            Some(Argument::Int(v)) => Ok(*v),
+            Some(Argument::Bool(v)) => Ok(i64::from(*v)),
+            Some(Argument::Var(v)) if matches!(self.program.var(*v).ty, VarType::Int(Size::Int(_))) => {
+                match self.program.var(*v).ty {
+                    VarType::Int(Size::Int(v)) => Ok(v),
+                    _ => Ok(default),
+                }
+            }
+            Some(_) => self.wrong(node, format!("`{name}` is no integer that is known")),
+        }
+    }
+
+    /// A boolean argument.
+    pub(crate) fn bool(&self, node: &ExportedNode, name: &str, default: bool) -> Result<bool> {
+        Ok(self.int(node, name, i64::from(default))? != 0)
+    }
+
+    /// A number.
+    pub(crate) fn float(&self, node: &ExportedNode, name: &str, default: f64) -> Result<f64> {
+        match node.arg(name) {
+            None | Some(Argument::None) => Ok(default),
+            Some(Argument::Float(v)) => Ok(*v),
+            Some(Argument::Int(v)) => Ok(*v as f64),
+            Some(Argument::Bool(v)) => Ok(f64::from(u8::from(*v))),
+            Some(_) => self.wrong(node, format!("`{name}` is no number that is known")),
+        }
+    }
+
+    /// A list of known integers; an integer stands for a list of one.
+    pub(crate) fn ints(&self, node: &ExportedNode, name: &str) -> Result<Option<Vec<i64>>> {
+        match node.arg(name) {
+            None | Some(Argument::None) => Ok(None),
+            Some(Argument::Int(v)) => Ok(Some(vec![*v])),
+            Some(list) => match list.known_ints() {
+                Some(list) => Ok(Some(list)),
+                None => self.wrong(node, format!("`{name}` is no list of known integers")),
+            },
+        }
+    }
+
+    /// A list of tensors.
+    pub(crate) fn tensors(&self, node: &ExportedNode, name: &str) -> Result<Vec<VarId>> {
+        match node.arg(name) {
+            Some(Argument::Vars(list)) => Ok(list.clone()),
+            _ => self.wrong(node, format!("`{name}` is no list of tensors")),
+        }
+    }
+
+    /// A dimension of a tensor of this rank, which may be counted from the end.
+    pub(crate) fn dim(&self, node: &ExportedNode, dim: i64, rank: usize) -> Result<usize> {
+        let rank = i64::try_from(rank.max(1)).unwrap_or(1);
+        match dim {
+            d if (0..rank).contains(&d) => Ok(d as usize),
+            d if (-rank..0).contains(&d) => Ok((d + rank) as usize),
+            d => self.wrong(node, format!("{d} is no dimension of {rank}")),
+        }
+    }
+
+    /// Dimensions; all if none are named.
+    pub(crate) fn dims(&self, node: &ExportedNode, name: &str, rank: usize) -> Result<Vec<usize>> {
+        match self.ints(node, name)? {
+            Some(list) if !list.is_empty() => list.iter().map(|&d| self.dim(node, d, rank)).collect(),
+            _ => Ok((0..rank).collect()),
+        }
+    }
+
+    /// A size as an argument: a number, or a value that is there or is made of those that are.
+    pub(crate) fn size(&mut self, node: &ExportedNode, size: &Size) -> Result<IntArgument> {
+        match size {
+            Size::Int(v) => Ok(IntArgument::Int(*v)),
+            Size::Sym(e) => {
+                let expr = (**e).clone();
+                self.expression(node, &expr)
+            }
+        }
+    }
+
+    fn expression(&mut self, node: &ExportedNode, expr: &SymExpr) -> Result<IntArgument> {
+        if let SymExpr::Int(v) = expr {
+            return Ok(IntArgument::Int(*v));
+        }
+        if let Some(&var) = self.scope.ints.get(expr) {
+            return Ok(IntArgument::Var(var));
+        }
+        let var = match expr {
+            SymExpr::Symbol(name) => {
+                let Some(&(tensor, dim)) = self.scope.dims.get(name) else {
+                    return self.wrong(node, format!("nothing before it has the size `{name}`"));
+                };
+                let args = vec![("self", Argument::Var(tensor)), ("dim", Argument::Int(dim as i64))];
+                self.emit_many("aten.sym_size.int", args, vec![VarType::Int(Size::symbol(Arc::clone(name)))])
+                    [0]
+            }
+            SymExpr::Op(op, operands) => {
+                let mut operands = operands.iter();
+                let Some(first) = operands.next() else { return self.wrong(node, "a size of nothing") };
+                let mut value = self.expression(node, first)?;
+                let mut so_far = first.simplified();
+                for next in operands {
+                    let with = self.expression(node, next)?;
+                    so_far = so_far.combine(*op, &next.simplified());
+                    value = IntArgument::Var(self.int_operation(node, *op, value, with, so_far.clone())?);
+                }
+                match value {
+                    IntArgument::Var(v) => v,
+                    known => return Ok(known),
+                }
+            }
+            SymExpr::Int(_) => return self.wrong(node, "a known size"),
+        };
+        self.scope.ints.insert(expr.clone(), var);
+        Ok(IntArgument::Var(var))
+    }
+
+    fn int_operation(
+        &mut self,
+        node: &ExportedNode,
+        op: SymOp,
+        a: IntArgument,
+        b: IntArgument,
+        result: Size,
+    ) -> Result<VarId> {
+        let target = match op {
+            SymOp::Add => "_operator.add",
+            SymOp::Mul => "_operator.mul",
+            SymOp::FloorDiv => "_operator.floordiv",
+            SymOp::Mod => "_operator.mod",
+            SymOp::Max => "torch.sym_max",
+            SymOp::Min => "torch.sym_min",
+            SymOp::CeilDiv | SymOp::Pow => {
+                return self
+                    .wrong(node, format!("the size `{result}` cannot be computed from those before it"));
+            }
+        };
+        let arg = |i: IntArgument| match i {
+            IntArgument::Int(v) => Argument::Int(v),
+            IntArgument::Var(v) => Argument::Var(v),
+        };
+        let args = vec![("a", arg(a)), ("b", arg(b))];
+        Ok(self.emit_many(target, args, vec![VarType::Int(result)])[0])
+    }
+
+    /// Sizes as an argument. One that is not known is left to the kernel to find, as -1.
+    pub(crate) fn view_sizes(&mut self, node: &ExportedNode, sizes: &[Size]) -> Result<Argument> {
+        let unknown = sizes.iter().filter(|s| s.known().is_none()).count();
+        let empty = sizes.contains(&Size::Int(0));
+        if unknown == 1 && !empty {
+            return Ok(Argument::ints(&sizes.iter().map(|s| s.known().unwrap_or(-1)).collect::<Vec<_>>()));
+        }
+        self.sizes(node, sizes)
+    }
+
+    /// Sizes as an argument.
+    pub(crate) fn sizes(&mut self, node: &ExportedNode, sizes: &[Size]) -> Result<Argument> {
+        Ok(Argument::Ints(sizes.iter().map(|s| self.size(node, s)).collect::<Result<_>>()?))
+    }
+}

@@ -1,0 +1,470 @@
+//! The nodes that decompositions are made of.
+
+use super::Rewriter;
+use crate::dtypes::promote;
+use crate::operators::int_argument;
+use crate::{Error, Result};
+use ir::exported::{Argument, ConstantTensor, ExportedNode, IntArgument, Size, TensorSpec, VarId, VarType};
+use std::sync::Arc;
+use tensor::{Scalar, ScalarType};
+
+impl Rewriter<'_> {
+    /// An elementwise operator of one tensor.
+    pub(crate) fn unary(&mut self, target: &'static str, x: VarId) -> VarId {
+        let spec = self.of(x);
+        self.emit(target, vec![("self", Argument::Var(x))], spec)
+    }
+
+    /// An elementwise operator of a tensor and a tensor or number, with results in the promoted type.
+    pub(crate) fn binary(&mut self, target: &'static str, x: VarId, other: impl Into<Operand>) -> VarId {
+        let (other, spec) = self.joined(x, other.into());
+        self.emit(target, vec![("self", Argument::Var(x)), ("other", other)], spec)
+    }
+
+    /// The sum.
+    pub(crate) fn add(&mut self, x: VarId, other: impl Into<Operand>) -> VarId {
+        self.binary("aten.add.Tensor", x, other)
+    }
+
+    /// The difference.
+    pub(crate) fn sub(&mut self, x: VarId, other: impl Into<Operand>) -> VarId {
+        self.binary("aten.sub.Tensor", x, other)
+    }
+
+    /// The product, element by element.
+    pub(crate) fn mul(&mut self, x: VarId, other: impl Into<Operand>) -> VarId {
+        self.binary("aten.mul.Tensor", x, other)
+    }
+
+    /// The quotient of floating-point numbers.
+    pub(crate) fn div(&mut self, x: VarId, other: impl Into<Operand>) -> VarId {
+        self.binary("aten.div.Tensor", x, other)
+    }
+
+    /// The quotient rounded down, in the type of the operand.
+    pub(crate) fn floor_div(&mut self, x: VarId, other: i64) -> VarId {
+        let spec = self.of(x);
+        let args = vec![
+            ("self", Argument::Var(x)),
+            ("other", Argument::Int(other)),
+            ("rounding_mode", Argument::Str("floor".into())),
+        ];
+        self.emit("aten.div.Scalar_mode", args, spec)
+    }
+
+    /// The sum over dimensions.
+    pub(crate) fn sum(&mut self, x: VarId, dims: &[usize], keep: bool) -> VarId {
+        self.reduce("aten.sum.dim_IntList", x, dims, keep)
+    }
+
+    /// Which elements are no numbers.
+    pub(crate) fn is_nan(&mut self, x: VarId) -> VarId {
+        self.compare("aten.ne.Tensor", x, x)
+    }
+
+    /// The same with booleans as results.
+    pub(crate) fn compare(&mut self, target: &'static str, x: VarId, other: impl Into<Operand>) -> VarId {
+        let (other, mut spec) = self.joined(x, other.into());
+        spec.dtype = ScalarType::Bool;
+        self.emit(target, vec![("self", Argument::Var(x)), ("other", other)], spec)
+    }
+
+    fn joined(&self, x: VarId, other: Operand) -> (Argument, TensorSpec) {
+        let mut spec = self.of(x);
+        let arg = match other {
+            Operand::Tensor(y) => {
+                let y_spec = self.of(y);
+                let dtype = match (spec.sizes.is_empty(), y_spec.sizes.is_empty()) {
+                    (false, true) if y_spec.dtype.is_floating() <= spec.dtype.is_floating() => spec.dtype,
+                    (true, false) if spec.dtype.is_floating() <= y_spec.dtype.is_floating() => y_spec.dtype,
+                    _ => promote(spec.dtype, y_spec.dtype),
+                };
+                let order = if y_spec.rank() > spec.rank() { y_spec.dim_order } else { spec.dim_order };
+                let sizes = broadcast(&spec.sizes, &y_spec.sizes);
+                spec = TensorSpec { dtype, sizes, dim_order: order };
+                Argument::Var(y)
+            }
+            Operand::Number(Scalar::Int(v)) => Argument::Int(v),
+            Operand::Number(Scalar::Bool(v)) => Argument::Bool(v),
+            Operand::Number(Scalar::Double(v)) => {
+                if !spec.dtype.is_floating() && !spec.dtype.is_complex() {
+                    spec.dtype = ScalarType::Float;
+                }
+                Argument::Float(v)
+            }
+        };
+        (arg, spec)
+    }
+
+    /// Elements of `x` where the condition holds, otherwise of `y`.
+    pub(crate) fn choose(&mut self, condition: VarId, x: VarId, y: VarId) -> VarId {
+        let (c, a, b) = (self.of(condition), self.of(x), self.of(y));
+        let sizes = broadcast(&broadcast(&a.sizes, &b.sizes), &c.sizes);
+        let dtype = if a.sizes.is_empty() { b.dtype } else { a.dtype };
+        let args = vec![
+            ("condition", Argument::Var(condition)),
+            ("self", Argument::Var(x)),
+            ("other", Argument::Var(y)),
+        ];
+        self.emit("aten.where.self", args, TensorSpec::contiguous(dtype, sizes))
+    }
+
+    /// The same elements in another type.
+    pub(crate) fn cast(&mut self, x: VarId, dtype: ScalarType) -> VarId {
+        let mut spec = self.of(x);
+        if spec.dtype == dtype {
+            return x;
+        }
+        spec.dtype = dtype;
+        self.emit("dim_order_ops._to_dim_order_copy.default", vec![("self", Argument::Var(x))], spec)
+    }
+
+    /// The same elements under other sizes.
+    pub(crate) fn view(&mut self, node: &ExportedNode, x: VarId, sizes: Vec<Size>) -> Result<VarId> {
+        let spec = self.of(x);
+        if spec.sizes == sizes {
+            return Ok(x);
+        }
+        let arg = self.view_sizes(node, &sizes)?;
+        let spec = TensorSpec::contiguous(spec.dtype, sizes);
+        Ok(self.emit("aten.view.default", vec![("self", Argument::Var(x)), ("size", arg)], spec))
+    }
+
+    /// The dimensions in another order.
+    pub(crate) fn permute(&mut self, x: VarId, dims: &[usize]) -> VarId {
+        if dims.iter().enumerate().all(|(i, &d)| i == d) {
+            return x;
+        }
+        let spec = self.of(x);
+        let sizes = dims.iter().map(|&d| spec.sizes[d].clone()).collect();
+        let dims: Vec<i64> = dims.iter().map(|&d| d as i64).collect();
+        let args = vec![("self", Argument::Var(x)), ("dims", Argument::ints(&dims))];
+        self.emit("aten.permute.default", args, TensorSpec::contiguous(spec.dtype, sizes))
+    }
+
+    /// The last two dimensions exchanged.
+    pub(crate) fn transposed(&mut self, x: VarId) -> VarId {
+        let rank = self.of(x).rank();
+        let mut dims: Vec<usize> = (0..rank).collect();
+        dims.swap(rank - 1, rank - 2);
+        self.permute(x, &dims)
+    }
+
+    /// The elements repeated to sizes.
+    pub(crate) fn expand(&mut self, node: &ExportedNode, x: VarId, sizes: Vec<Size>) -> Result<VarId> {
+        let spec = self.of(x);
+        if spec.sizes == sizes {
+            return Ok(x);
+        }
+        let arg = self.sizes(node, &sizes)?;
+        let spec = TensorSpec::contiguous(spec.dtype, sizes);
+        Ok(self.emit("aten.expand.default", vec![("self", Argument::Var(x)), ("size", arg)], spec))
+    }
+
+    /// Elements `start..end` of a dimension, `step` apart.
+    pub(crate) fn slice(
+        &mut self,
+        node: &ExportedNode,
+        x: VarId,
+        dim: usize,
+        (start, end): (&Size, &Size),
+    ) -> Result<VarId> {
+        let mut spec = self.of(x);
+        if *start == Size::Int(0) && *end == spec.sizes[dim] {
+            return Ok(x);
+        }
+        let arg = |i: IntArgument| match i {
+            IntArgument::Int(v) => Argument::Int(v),
+            IntArgument::Var(v) => Argument::Var(v),
+        };
+        let (first, last) = (self.size(node, start)?, self.size(node, end)?);
+        spec.sizes[dim] = end.add(&start.mul(&Size::Int(-1)));
+        let args = vec![
+            ("self", Argument::Var(x)),
+            ("dim", Argument::Int(dim as i64)),
+            ("start", arg(first)),
+            ("end", arg(last)),
+        ];
+        Ok(self.emit("aten.slice.Tensor", args, TensorSpec::contiguous(spec.dtype, spec.sizes)))
+    }
+
+    /// One element of a dimension, which goes.
+    pub(crate) fn select(&mut self, x: VarId, dim: usize, index: i64) -> VarId {
+        let mut spec = self.of(x);
+        spec.sizes.remove(dim);
+        let args = vec![
+            ("self", Argument::Var(x)),
+            ("dim", Argument::Int(dim as i64)),
+            ("index", Argument::Int(index)),
+        ];
+        self.emit("aten.select.int", args, TensorSpec::contiguous(spec.dtype, spec.sizes))
+    }
+
+    /// Tensors joined along a dimension.
+    pub(crate) fn cat(&mut self, tensors: &[VarId], dim: usize) -> VarId {
+        if let [only] = tensors {
+            return *only;
+        }
+        let mut spec = self.of(tensors[0]);
+        spec.sizes[dim] = tensors.iter().fold(Size::Int(0), |n, &t| n.add(&self.of(t).sizes[dim]));
+        let args = vec![("tensors", Argument::Vars(tensors.to_vec())), ("dim", Argument::Int(dim as i64))];
+        self.emit("aten.cat.default", args, TensorSpec::contiguous(spec.dtype, spec.sizes))
+    }
+
+    /// A dimension of size one put in.
+    pub(crate) fn unsqueeze(&mut self, node: &ExportedNode, x: VarId, dim: usize) -> Result<VarId> {
+        let mut sizes = self.of(x).sizes;
+        sizes.insert(dim, Size::Int(1));
+        self.view(node, x, sizes)
+    }
+
+    /// A dimension of size one left out.
+    pub(crate) fn squeeze(&mut self, node: &ExportedNode, x: VarId, dim: usize) -> Result<VarId> {
+        let mut sizes = self.of(x).sizes;
+        sizes.remove(dim);
+        self.view(node, x, sizes)
+    }
+
+    /// A reduction over dimensions.
+    pub(crate) fn reduce(&mut self, target: &'static str, x: VarId, dims: &[usize], keep: bool) -> VarId {
+        let spec = self.of(x);
+        let sizes = reduced(&spec.sizes, dims, keep);
+        let dims: Vec<i64> = dims.iter().map(|&d| d as i64).collect();
+        let args = vec![
+            ("self", Argument::Var(x)),
+            ("dim", Argument::ints(&dims)),
+            ("keepdim", Argument::Bool(keep)),
+        ];
+        self.emit(target, args, TensorSpec::contiguous(spec.dtype, sizes))
+    }
+
+    /// The product of matrices, or of batches of matrices of one rank.
+    pub(crate) fn product(&mut self, a: VarId, b: VarId) -> VarId {
+        let (mut spec, other) = (self.of(a), self.of(b));
+        let rank = spec.rank();
+        spec.sizes[rank - 1] = other.sizes[rank - 1].clone();
+        let spec = TensorSpec::contiguous(spec.dtype, spec.sizes);
+        let (x, y) = (Argument::Var(a), Argument::Var(b));
+        match rank {
+            2 => self.emit("aten.mm.default", vec![("self", x), ("mat2", y)], spec),
+            _ => self.emit("aten.bmm.default", vec![("self", x), ("mat2", y)], spec),
+        }
+    }
+
+    /// A tensor of one number.
+    pub(crate) fn filled(
+        &mut self,
+        node: &ExportedNode,
+        sizes: Vec<Size>,
+        value: Argument,
+        dtype: ScalarType,
+    ) -> Result<VarId> {
+        let size = self.sizes(node, &sizes)?;
+        let spec = TensorSpec::contiguous(dtype, sizes);
+        Ok(self.emit("aten.full.default", vec![("size", size), ("fill_value", value)], spec))
+    }
+
+    /// A constant without dimensions.
+    pub(crate) fn number(&mut self, value: Scalar, dtype: ScalarType) -> Result<VarId> {
+        self.constant(&[value], dtype, &[])
+    }
+
+    /// A constant of these elements in row-major order.
+    pub(crate) fn constant(
+        &mut self,
+        values: &[Scalar],
+        dtype: ScalarType,
+        sizes: &[usize],
+    ) -> Result<VarId> {
+        let mut bytes = Vec::with_capacity(values.len() * dtype.size());
+        for &value in values {
+            match crate::constants::scalar_bytes(value, dtype) {
+                Some(element) => bytes.extend(element),
+                None => return Err(Error::archive("a number", format!("{value} is no {dtype}"))),
+            }
+        }
+        let name = format!("number_{}", self.program.num_vars());
+        let constant = ConstantTensor { name: None, range: 0..bytes.len(), bytes: Arc::new(bytes) };
+        let sizes = sizes.iter().map(|&s| Size::Int(s as i64)).collect();
+        Ok(self.program.add_constant(name, TensorSpec::contiguous(dtype, sizes), constant))
+    }
+
+    /// A constant of integers of 64 bits.
+    pub(crate) fn indices(
+        &mut self,
+        values: impl IntoIterator<Item = usize>,
+        sizes: &[usize],
+    ) -> Result<VarId> {
+        let values: Vec<Scalar> = values.into_iter().map(|v| Scalar::Int(v as i64)).collect();
+        self.constant(&values, ScalarType::Long, sizes)
+    }
+
+    /// `0, 1, 2, ...`, so many.
+    pub(crate) fn counted(&mut self, node: &ExportedNode, count: &Size, dtype: ScalarType) -> Result<VarId> {
+        let end = int_argument(self.size(node, count)?);
+        let args = vec![("start", Argument::Int(0)), ("end", end), ("step", Argument::Int(1))];
+        let spec = TensorSpec::contiguous(dtype, vec![count.clone()]);
+        Ok(self.emit("aten.arange.start", args, spec))
+    }
+
+    /// The elements bounded from below and above.
+    pub(crate) fn clamp(&mut self, x: VarId, low: Option<f64>, high: Option<f64>) -> VarId {
+        let spec = self.of(x);
+        let arg = |v: Option<f64>| v.map_or(Argument::None, Argument::Float);
+        let args = vec![("self", Argument::Var(x)), ("min", arg(low)), ("max", arg(high))];
+        self.emit("aten.clamp.default", args, spec)
+    }
+
+    /// Integers bounded from below.
+    pub(crate) fn clamp_low(&mut self, x: VarId, low: i64) -> VarId {
+        let spec = self.of(x);
+        self.emit("aten.clamp.default", vec![("self", Argument::Var(x)), ("min", Argument::Int(low))], spec)
+    }
+
+    /// The rows of a dimension at indices of one dimension.
+    pub(crate) fn index_select(&mut self, x: VarId, dim: usize, index: VarId) -> VarId {
+        let mut spec = self.of(x);
+        spec.sizes[dim] = self.of(index).sizes.first().cloned().unwrap_or(Size::Int(1));
+        let args = vec![
+            ("self", Argument::Var(x)),
+            ("dim", Argument::Int(dim as i64)),
+            ("index", Argument::Var(index)),
+        ];
+        self.emit("aten.index_select.default", args, TensorSpec::contiguous(spec.dtype, spec.sizes))
+    }
+
+    /// The elements of a dimension at indices of the same rank.
+    pub(crate) fn gather(&mut self, x: VarId, dim: usize, index: VarId) -> VarId {
+        let (dtype, sizes) = (self.of(x).dtype, self.of(index).sizes);
+        let args = vec![
+            ("self", Argument::Var(x)),
+            ("dim", Argument::Int(dim as i64)),
+            ("index", Argument::Var(index)),
+        ];
+        self.emit("aten.gather.default", args, TensorSpec::contiguous(dtype, sizes))
+    }
+
+    /// Numbers put before and behind a dimension.
+    pub(crate) fn pad(
+        &mut self,
+        x: VarId,
+        dim: usize,
+        (before, after): (i64, i64),
+        value: impl Into<Scalar>,
+    ) -> VarId {
+        if (before, after) == (0, 0) {
+            return x;
+        }
+        let mut spec = self.of(x);
+        let mut pads = vec![0; 2 * (spec.rank() - dim)];
+        let at = pads.len() - 2;
+        (pads[at], pads[at + 1]) = (before, after);
+        spec.sizes[dim] = spec.sizes[dim].add(&Size::Int(before + after));
+        let value = match value.into() {
+            Scalar::Int(v) => Argument::Int(v),
+            Scalar::Double(v) => Argument::Float(v),
+            Scalar::Bool(v) => Argument::Bool(v),
+        };
+        let args = vec![("self", Argument::Var(x)), ("pad", Argument::ints(&pads)), ("value", value)];
+        self.emit("aten.constant_pad_nd.default", args, TensorSpec::contiguous(spec.dtype, spec.sizes))
+    }
+
+    /// The largest elements of a dimension, or the smallest, and their indices.
+    pub(crate) fn extremes(&mut self, x: VarId, dim: usize, largest: bool, keep: bool) -> (VarId, VarId) {
+        let spec = self.of(x);
+        let target = if largest { "aten.max.dim" } else { "aten.min.dim" };
+        let values = TensorSpec::contiguous(spec.dtype, reduced(&spec.sizes, &[dim], keep));
+        let indices = TensorSpec { dtype: ScalarType::Long, ..values.clone() };
+        let args = vec![
+            ("self", Argument::Var(x)),
+            ("dim", Argument::Int(dim as i64)),
+            ("keepdim", Argument::Bool(keep)),
+        ];
+        let outs = self.emit_many(target, args, vec![VarType::Tensor(values), VarType::Tensor(indices)]);
+        (outs[0], outs[1])
+    }
+
+    /// The `count` largest or smallest elements of a dimension in order, and their indices.
+    pub(crate) fn ordered(
+        &mut self,
+        node: &ExportedNode,
+        x: VarId,
+        dim: usize,
+        (count, largest): (&Size, bool),
+    ) -> Result<(VarId, VarId)> {
+        let mut spec = self.of(x);
+        let k = int_argument(self.size(node, count)?);
+        let args = vec![
+            ("self", Argument::Var(x)),
+            ("k", k),
+            ("dim", Argument::Int(dim as i64)),
+            ("largest", Argument::Bool(largest)),
+            ("sorted", Argument::Bool(true)),
+        ];
+        spec.sizes[dim] = count.clone();
+        let values = TensorSpec::contiguous(spec.dtype, spec.sizes);
+        let places = TensorSpec { dtype: ScalarType::Long, ..values.clone() };
+        let outs =
+            self.emit_many("aten.topk.default", args, vec![VarType::Tensor(values), VarType::Tensor(places)]);
+        Ok((outs[0], outs[1]))
+    }
+
+    /// Elements to a power.
+    pub(crate) fn power(&mut self, x: VarId, exponent: f64) -> VarId {
+        let spec = self.of(x);
+        let args = vec![("self", Argument::Var(x)), ("exponent", Argument::Float(exponent))];
+        self.emit("aten.pow.Tensor_Scalar", args, spec)
+    }
+}
+
+/// The other side of an elementwise operator.
+pub(crate) enum Operand {
+    Tensor(VarId),
+    Number(Scalar),
+}
+
+impl From<VarId> for Operand {
+    fn from(v: VarId) -> Self {
+        Self::Tensor(v)
+    }
+}
+
+impl From<f64> for Operand {
+    fn from(v: f64) -> Self {
+        Self::Number(Scalar::Double(v))
+    }
+}
+
+impl From<i64> for Operand {
+    fn from(v: i64) -> Self {
+        Self::Number(Scalar::Int(v))
+    }
+}
+
+/// The sizes of tensors that are broadcast together.
+pub(crate) fn broadcast(a: &[Size], b: &[Size]) -> Vec<Size> {
+    let (long, short) = if a.len() >= b.len() { (a, b) } else { (b, a) };
+    let mut sizes = long.to_vec();
+    let shift = long.len() - short.len();
+    for (i, size) in short.iter().enumerate() {
+        if sizes[shift + i] == Size::Int(1)
+            || (sizes[shift + i].known().is_none() && size.known().is_some_and(|s| s > 1))
+        {
+            sizes[shift + i] = size.clone();
+        }
+    }
+    sizes
+}
+
+/// The sizes after a reduction.
+pub(crate) fn reduced(sizes: &[Size], dims: &[usize], keep: bool) -> Vec<Size> {
+    let mut left = Vec::with_capacity(sizes.len());
+    for (d, size) in sizes.iter().enumerate() {
+        match dims.contains(&d) {
+            true if keep => left.push(Size::Int(1)),
+            true => {}
+            false => left.push(size.clone()),
+        }
+    }
+    left
+}

@@ -1,0 +1,237 @@
+//! A walk over a program that replaces nodes: what decompositions make new nodes with.
+
+mod arguments;
+mod build;
+
+pub(crate) use build::broadcast;
+
+use crate::limits::MAX_NODES;
+use crate::{Error, Result};
+use ir::exported::{
+    Argument, ExportedGraph, ExportedNode, ExportedProgram, Size, Source, SymExpr, TensorSpec, VarId, VarType,
+};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// The integers that are there at a place of the program, by what they are.
+#[derive(Clone, Default)]
+struct SizesInScope {
+    ints: HashMap<SymExpr, VarId>,
+    /// A tensor that has a symbol as one of its sizes.
+    dims: HashMap<Arc<str>, (VarId, usize)>,
+}
+
+/// What becomes of a node.
+pub(crate) enum Outcome {
+    /// It stays as it is.
+    Kept,
+    /// Nodes that were made take its place; its results were replaced.
+    Replaced,
+}
+
+/// A program while it is rewritten from its first node to its last.
+pub(crate) struct Rewriter<'p> {
+    pub(crate) program: &'p mut ExportedProgram,
+    replaced: HashMap<VarId, VarId>,
+    /// Nodes made for the node that is being replaced, in order.
+    made: Vec<ExportedNode>,
+    source: Arc<Source>,
+    /// The name that made values get.
+    stem: Arc<str>,
+    scope: SizesInScope,
+    words: HashMap<&'static str, Arc<str>>,
+    done: usize,
+}
+
+/// An argument by its name.
+pub(crate) type Arg = (&'static str, Argument);
+
+impl<'p> Rewriter<'p> {
+    /// Offers every node to `visit`, and those that are made for it in turn, until all are kept.
+    pub(crate) fn run(
+        program: &'p mut ExportedProgram,
+        visit: &mut dyn FnMut(&mut Rewriter<'_>, &ExportedNode) -> Result<Outcome>,
+    ) -> Result<()> {
+        let mut graph = std::mem::take(&mut program.graph);
+        let mut rewriter = Rewriter {
+            program,
+            replaced: HashMap::new(),
+            made: Vec::new(),
+            source: Arc::default(),
+            stem: "x".into(),
+            scope: SizesInScope::default(),
+            words: HashMap::new(),
+            done: 0,
+        };
+        let walked = rewriter.graph(&mut graph, visit);
+        let replaced = std::mem::take(&mut rewriter.replaced);
+        program.graph = graph;
+        for mutation in &mut program.mutations {
+            mutation.value = find(&replaced, mutation.value);
+        }
+        walked
+    }
+
+    fn graph(
+        &mut self,
+        graph: &mut ExportedGraph,
+        visit: &mut dyn FnMut(&mut Rewriter<'_>, &ExportedNode) -> Result<Outcome>,
+    ) -> Result<()> {
+        for &input in &graph.inputs {
+            self.note_sizes(input);
+        }
+        let mut pending = std::mem::take(&mut graph.nodes);
+        pending.reverse();
+        let mut kept = Vec::with_capacity(pending.len());
+        while let Some(mut node) = pending.pop() {
+            self.done += 1;
+            if self.done > MAX_NODES {
+                return Err(Error::node(
+                    self.program,
+                    &node,
+                    format!("more than {MAX_NODES} nodes are needed"),
+                ));
+            }
+            self.resolve(&mut node);
+            self.source = Arc::clone(&node.source);
+            self.stem =
+                node.outputs.first().map_or_else(|| "x".into(), |&v| Arc::clone(&self.program.var(v).name));
+            match visit(self, &node)? {
+                Outcome::Kept => {
+                    debug_assert!(self.made.is_empty(), "a kept node made others");
+                    let outside = self.scope.clone();
+                    for inner in node.graphs_mut() {
+                        self.graph(inner, visit)?;
+                        self.scope = outside.clone();
+                    }
+                    for i in 0..node.outputs.len() {
+                        self.note_sizes(node.outputs[i]);
+                    }
+                    kept.push(node);
+                }
+                Outcome::Replaced => {
+                    pending.extend(std::mem::take(&mut self.made).into_iter().rev());
+                }
+            }
+        }
+        graph.nodes = kept;
+        for output in &mut graph.outputs {
+            let with = std::mem::replace(output, Argument::None);
+            *output = with.map_vars(&mut |v| find(&self.replaced, v));
+        }
+        Ok(())
+    }
+
+    /// Lets the arguments name what has taken the place of what they name.
+    fn resolve(&self, node: &mut ExportedNode) {
+        if self.replaced.is_empty() {
+            return;
+        }
+        for (_, arg) in &mut node.args {
+            let with = std::mem::replace(arg, Argument::None);
+            *arg = with.map_vars(&mut |v| find(&self.replaced, v));
+        }
+    }
+
+    fn note_sizes(&mut self, var: VarId) {
+        match &self.program.var(var).ty {
+            VarType::Int(Size::Sym(e)) => {
+                self.scope.ints.entry((**e).clone()).or_insert(var);
+            }
+            VarType::Tensor(spec) => {
+                for (d, size) in spec.sizes.iter().enumerate() {
+                    if let Size::Sym(e) = size
+                        && let SymExpr::Symbol(name) = &**e
+                    {
+                        self.scope.dims.entry(Arc::clone(name)).or_insert((var, d));
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// The error that the node being replaced cannot be.
+    pub(crate) fn wrong<T>(&self, node: &ExportedNode, problem: impl Into<String>) -> Result<T> {
+        Err(Error::node(self.program, node, problem))
+    }
+
+    /// Lets every later use of `old` be one of `new`. A value that was made for it takes its name and its sizes.
+    pub(crate) fn replace(&mut self, old: VarId, new: VarId) {
+        if old == new {
+            return;
+        }
+        if self.made.iter().rev().any(|n| n.outputs.contains(&new)) {
+            let was = self.program.var(old).clone();
+            let var = self.program.var_mut(new);
+            var.name = was.name;
+            if let (VarType::Tensor(spec), VarType::Tensor(old)) = (&mut var.ty, was.ty) {
+                spec.sizes = old.sizes;
+            }
+        }
+        self.replaced.insert(old, new);
+    }
+
+    /// Replaces the only result of a node.
+    pub(crate) fn done(&mut self, node: &ExportedNode, new: VarId) -> Result<Outcome> {
+        match node.outputs.first() {
+            Some(&old) => self.replace(old, new),
+            None => return self.wrong(node, "it has no result"),
+        }
+        Ok(Outcome::Replaced)
+    }
+
+    fn word(&mut self, text: &'static str) -> Arc<str> {
+        Arc::clone(self.words.entry(text).or_insert_with(|| text.into()))
+    }
+
+    /// A node with results of these types.
+    pub(crate) fn emit_many(
+        &mut self,
+        target: &'static str,
+        args: Vec<Arg>,
+        types: Vec<VarType>,
+    ) -> Vec<VarId> {
+        let outputs: Vec<VarId> = types
+            .into_iter()
+            .map(|ty| {
+                let name = format!("{}_{}", self.stem, self.program.num_vars());
+                self.program.add_var(name, ty)
+            })
+            .collect();
+        let args = args.into_iter().map(|(name, arg)| (self.word(name), arg)).collect();
+        let (target, source) = (self.word(target), Arc::clone(&self.source));
+        self.made.push(ExportedNode { target, args, outputs: outputs.clone(), source });
+        outputs
+    }
+
+    /// A node with a tensor as its result.
+    pub(crate) fn emit(&mut self, target: &'static str, args: Vec<Arg>, spec: TensorSpec) -> VarId {
+        self.emit_many(target, args, vec![VarType::Tensor(spec)])[0]
+    }
+
+    /// Puts a node of another target or arguments in the place of one, with the same results.
+    pub(crate) fn retarget(&mut self, node: &ExportedNode, target: &'static str, args: Vec<Arg>) -> Outcome {
+        let args = args.into_iter().map(|(name, arg)| (self.word(name), arg)).collect();
+        let target = self.word(target);
+        self.made.push(ExportedNode {
+            target,
+            args,
+            outputs: node.outputs.clone(),
+            source: Arc::clone(&node.source),
+        });
+        Outcome::Replaced
+    }
+
+    /// A node that is made elsewhere.
+    pub(crate) fn put(&mut self, node: ExportedNode) {
+        self.made.push(node);
+    }
+}
+
+fn find(replaced: &HashMap<VarId, VarId>, mut var: VarId) -> VarId {
+    while let Some(&next) = replaced.get(&var) {
+        var = next;
+    }
+    var
+}
