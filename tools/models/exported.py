@@ -101,7 +101,7 @@ def transformers_models():
             depths=[1, 1, 1, 1], hidden_sizes=[8, 16, 24, 32], decoder_hidden_size=16), lambda: image(64)),
         "swin": ("Swin", "Model", dict(image_size=32, patch_size=2, embed_dim=16, depths=[1, 1], num_heads=[2, 4],
                                        window_size=4), image),
-        "mobilevit": ("MobileViT", "Model", dict(image_size=64), lambda: image(64)),
+        "mobilevit": ("MobileViT", "Model", dict(image_size=64, initializer_range=0.2), lambda: image(64)),
         "mobilenet_v2": ("MobileNetV2", "Model", dict(depth_multiplier=0.35), lambda: image(64)),
         "poolformer": ("PoolFormer", "Model", dict(depths=[1, 1, 1, 1], hidden_sizes=[8, 16, 24, 32]), lambda: image(64)),
         "resnet": ("ResNet", "Model", dict(embedding_size=8, hidden_sizes=[8, 16], depths=[1, 1]), image),
