@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Compiles the torch.export archives beside conformance cases and runs what comes of it on the reference runtime.
 
-    python tools/reference/compiled.py PTERON FOLDER... [--eager] [--report FILE]
+    python tools/reference/compiled.py PTERON FOLDER... [--backend xnnpack] [--eager] [--report FILE]
 
-Every `model.pt2` and `model_core.pt2` under the folders is compiled with `--backend none`; the program is loaded by
+Every `model.pt2` and `model_core.pt2` under the folders is compiled, for no backend if none is named; the program is loaded by
 `executorch.runtime`, run on the inputs of its case and compared with the recorded outputs, by the tolerances of the
 corpus. With `--eager` the outputs are those that PyTorch computes from the archive itself, for archives that hold other
 weights or state than the record. Programs run in a process of their own, which is started anew when the reference dies of one. Needs executorch and
@@ -131,8 +131,9 @@ class Reference:
         return what, " | ".join([why, *said[:2]])[:600] if what == "reference fails" else why
 
 
-def check(pteron, case, archive, program, reference, eager):
-    compiled = subprocess.run([pteron, "compile", archive, "-o", program], capture_output=True, text=True)
+def check(pteron, backend, case, archive, program, reference, eager):
+    command = [pteron, "compile", archive, "--backend", backend, "-o", program]
+    compiled = subprocess.run(command, capture_output=True, text=True)
     if compiled.returncode:
         return "does not compile", compiled.stderr.strip()
     return reference.run(program, case, archive if eager else None)
@@ -144,6 +145,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("pteron")
     parser.add_argument("folders", nargs="+", type=pathlib.Path)
+    parser.add_argument("--backend", default="none")
     parser.add_argument("--eager", action="store_true")
     parser.add_argument("--report", type=pathlib.Path)
     args = parser.parse_args()
@@ -155,7 +157,7 @@ def main():
             for name in ("model.pt2", "model_core.pt2"):
                 archive = case.parent / name
                 if archive.exists():
-                    what, why = check(args.pteron, case, archive, program, reference, args.eager)
+                    what, why = check(args.pteron, args.backend, case, archive, program, reference, args.eager)
                     counts[what] += 1
                     if what != "agrees":
                         lines.append(f"{case.parent.name}/{name}: {what}: {why}")

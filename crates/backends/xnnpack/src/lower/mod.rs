@@ -16,7 +16,7 @@ use ir::exported::delegate::{
     CompileSpec, DebugHandle, DelegationError, DelegationSpec, PartitionResult, Partitioner, Preprocess,
     PreprocessResult, tag_supported,
 };
-use ir::exported::{Argument, ExportedNode, ExportedProgram, VarId};
+use ir::exported::{Argument, ExportedGraph, ExportedNode, ExportedProgram, VarId};
 use nodes::Target;
 use std::collections::BTreeMap;
 use taken::{Taken, taken};
@@ -40,6 +40,9 @@ impl Partitioner for XnnpackPartitioner {
             taken(program, node, &|var| uses.any(var)).is_ok()
         });
         let spec = DelegationSpec { backend_id: BACKEND_ID.to_owned(), compile_specs: Vec::new() };
+        let mut graph = std::mem::take(&mut program.graph);
+        infer_sizes(&program, &mut graph);
+        program.graph = graph;
         let partition_tags = tags.into_iter().map(|tag| (tag, spec.clone())).collect();
         Ok(PartitionResult { tagged_exported_program: program, partition_tags })
     }
@@ -96,6 +99,21 @@ impl Preprocess for XnnpackPreprocess {
         let (payload, named_data) = builder.finish().map_err(fail)?;
         let processed_bytes = payload.to_bytes(&[]).map_err(|e| fail(e.to_string()))?;
         Ok(PreprocessResult { processed_bytes, debug_handle_map, named_data, reads_past_end: READS_PAST_END })
+    }
+}
+
+/// Lets the views that are tagged infer the size that is computed, since payloads are given tensors alone.
+fn infer_sizes(program: &ExportedProgram, graph: &mut ExportedGraph) {
+    for node in &mut graph.nodes {
+        if program.tag_of(node).is_some() && *node.target == *"aten.view.default" {
+            let sizes =
+                node.outputs.first().and_then(|&v| program.spec(v)).map_or(&[][..], |spec| &spec.sizes);
+            let sizes: Vec<i64> = sizes.iter().map(|size| size.known().unwrap_or(-1)).collect();
+            if let Some((_, size)) = node.args.iter_mut().find(|(name, _)| **name == *"size") {
+                *size = Argument::ints(&sizes);
+            }
+        }
+        node.graphs_mut().for_each(|inner| infer_sizes(program, inner));
     }
 }
 
