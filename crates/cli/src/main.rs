@@ -3,6 +3,7 @@
 //! This crate parses arguments, prints and shows progress. What a verb does lives in `toolbox`.
 #![deny(unsafe_code)]
 
+mod backend;
 mod call;
 mod failure;
 mod general;

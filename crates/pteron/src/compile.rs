@@ -38,10 +38,22 @@ pub fn to_xnnpack() -> Delegation {
 /// # Errors
 /// The archive cannot be read, or not be compiled.
 pub fn program(file: Arc<dyn DataLoader>, kernels: &KernelRegistry) -> crate::Result<Arc<dyn DataLoader>> {
+    program_with(file, kernels, &Options::default())
+}
+
+/// As [`program`], with options.
+///
+/// # Errors
+/// As [`program`].
+pub fn program_with(
+    file: Arc<dyn DataLoader>,
+    kernels: &KernelRegistry,
+    options: &Options,
+) -> crate::Result<Arc<dyn DataLoader>> {
     if !pt2::is_archive(LoaderReader::new(&file)) {
         return Ok(file);
     }
-    let compiled = from_loader(&*file, &OperatorTable::all(kernels), &Options::default(), &mut |_, _, _| {})?;
+    let compiled = from_loader(&*file, &OperatorTable::all(kernels), options, &mut |_, _, _| {})?;
     let len = usize::try_from(compiled.program.header().file_len).unwrap_or(usize::MAX);
     let mut program = AlignedBuffer::zeroed(len)?;
     let written = compiled.program.write_to(&mut &mut program[..]);

@@ -1,8 +1,9 @@
+use crate::backend::{self, BackendName};
 use crate::failure::{Failure, Result};
 use crate::general::{self, GeneralOpts, InputArg, OutputArg, exit_status, say};
 use clap::{Args, ValueEnum};
 use pteron::compile::exported::{PrintOptions, TensorSpec};
-use pteron::compile::{self, Compiled, Delegation, ExternalTensor, OperatorTable, Options, expect_pass};
+use pteron::compile::{self, Compiled, ExternalTensor, OperatorTable, Options, expect_pass};
 use pteron::format::{self, container::Blob};
 use serde_json::json;
 use std::path::PathBuf;
@@ -63,15 +64,6 @@ pub(crate) struct Opts {
     output: OutputArg,
 }
 
-/// A backend that takes parts of a program.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum BackendName {
-    /// No backend: kernels compute everything
-    None,
-    /// XNNPACK, float32 only: on the reference runtime its own, here Pteron's
-    Xnnpack,
-}
-
 /// Which operators a program may call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 enum Operators {
@@ -106,7 +98,7 @@ impl Opts {
             source_frames: self.source_frames,
             external_data: self.external_data.is_some(),
             methods: self.method.clone(),
-            delegation: self.delegation()?,
+            delegation: backend::delegation(&self.backend)?,
         };
         let mut watch = |method: &str, pass: &str, program: &compile::exported::ExportedProgram| {
             if self.print_after.iter().any(|p| p == pass) {
@@ -131,18 +123,6 @@ impl Opts {
             })).collect::<Vec<_>>(),
         });
         general::report(&self.output, self.json, &report, &self.text(&compiled))
-    }
-
-    /// The backends that are asked, in order; `none` stands alone.
-    fn delegation(&self) -> Result<Vec<Delegation>> {
-        if self.backend.len() > 1 && self.backend.contains(&BackendName::None) {
-            return Err(Failure::Usage("--backend: `none` leaves no place for other backends".to_owned()));
-        }
-        let delegation = self.backend.iter().filter_map(|backend| match backend {
-            BackendName::None => None,
-            BackendName::Xnnpack => Some(compile::to_xnnpack()),
-        });
-        Ok(delegation.collect())
     }
 
     /// What backends took, and what they left and why.

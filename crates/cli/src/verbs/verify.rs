@@ -1,13 +1,16 @@
+use crate::backend::{self, BackendName};
 use crate::failure::{Failure, Result};
 use crate::general::{self, ExecutionOpts, GeneralOpts, exit_status_of_answer};
 use crate::limits::{interrupt, limits};
 use clap::Args;
 use demo_backend::DemoBackend;
 use indicatif::{ProgressBar, ProgressStyle};
+use pteron::compile;
 use serde_json::json;
 use std::io::{self, IsTerminal, Write};
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
+use std::sync::Arc;
 use toolbox::paths::Paths;
 use toolbox::show;
 use toolbox::verify::{self, Case, Counts, Options, Outcome, Setting};
@@ -57,6 +60,9 @@ pub(crate) struct Opts {
     /// Run the torch.export archives (.pt2) beside the programs of the cases instead of them
     #[arg(long)]
     archives: bool,
+    /// Backends that take parts of the archives' programs, in order
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "none", value_name = "BACKEND", requires = "archives")]
+    backend: Vec<BackendName>,
     /// Print JSON: the counts, and the outcome of every case
     #[arg(long)]
     json: bool,
@@ -85,11 +91,15 @@ impl Opts {
         let mut load = pteron::load_options().backends(backends).limits(limits());
         load.interrupt = interrupt();
         let settings = if self.matrix { Setting::all() } else { vec![self.execution.setting()?] };
+        let delegation = backend::delegation(&self.backend)?;
+        let compile = compile::Options { delegation, ..compile::Options::default() };
+        let convert: verify::Convert =
+            Arc::new(move |loader| Ok(compile::program_with(loader, &pteron::kernel_registry(), &compile)?));
         let mut total = Counts::default();
         let mut reports = Vec::new();
         for setting in &settings {
             let load = setting.apply(&load);
-            let convert = Some(general::compiled as fn(_) -> _);
+            let convert = Some(Arc::clone(&convert));
             let options = Options { load, undelegated: self.undelegated, atol: self.atol, rtol: self.rtol, convert };
             let way = if self.matrix { format!("{setting}: ") } else { String::new() };
             let (counts, outcomes) = self.check(&cases, &options, &way, general)?;

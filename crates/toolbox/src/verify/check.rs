@@ -12,8 +12,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use tensor::Tensor;
 
+/// Makes a program of a file, or serves it as it is.
+pub type Convert = Arc<dyn Fn(Arc<dyn DataLoader>) -> Result<Arc<dyn DataLoader>> + Send + Sync>;
+
 /// How to run cases.
-#[derive(Debug, Clone, Default)]
+#[derive(Clone, Default)]
 pub struct Options {
     /// Kernels, backends, threads, limits, and whether to prepare.
     pub load: LoadOptions,
@@ -24,7 +27,7 @@ pub struct Options {
     /// An `rtol` that stands in the place of all others.
     pub rtol: Option<f64>,
     /// What makes a program of a file that is none, such as an archive.
-    pub convert: Option<fn(Arc<dyn DataLoader>) -> Result<Arc<dyn DataLoader>>>,
+    pub convert: Option<Convert>,
 }
 
 /// What came of a case.
@@ -211,7 +214,7 @@ fn open(case: &Case, options: &Options) -> Result<Module> {
     let mut load = options.load.clone();
     load.data = open_data(&case.data, LoadMode::File, &load.limits)?;
     let loader = crate::run::open(path, LoadMode::File)?;
-    let loader = options.convert.map_or(Ok(Arc::clone(&loader)), |convert| convert(loader))?;
+    let loader = options.convert.as_ref().map_or(Ok(Arc::clone(&loader)), |convert| convert(loader))?;
     let program = match bundle::is_one(&*loader)? {
         true => Bundle::open(&*loader, &load.limits)?.program(),
         false => loader,

@@ -1,0 +1,26 @@
+//! Backends that `--backend` names.
+
+use crate::failure::{Failure, Result};
+use clap::ValueEnum;
+use pteron::compile::{Delegation, to_xnnpack};
+
+/// A backend that takes parts of a program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum BackendName {
+    /// No backend: kernels compute everything
+    None,
+    /// XNNPACK, float32 only: on the reference runtime its own, here Pteron's
+    Xnnpack,
+}
+
+/// What the compiler is to ask, in order; `none` stands alone.
+pub(crate) fn delegation(backends: &[BackendName]) -> Result<Vec<Delegation>> {
+    if backends.len() > 1 && backends.contains(&BackendName::None) {
+        return Err(Failure::Usage("--backend: `none` leaves no place for other backends".to_owned()));
+    }
+    let delegation = backends.iter().filter_map(|backend| match backend {
+        BackendName::None => None,
+        BackendName::Xnnpack => Some(to_xnnpack()),
+    });
+    Ok(delegation.collect())
+}
