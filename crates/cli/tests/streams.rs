@@ -95,6 +95,15 @@ fn a_full_disk_is_named_and_no_reason_to_panic() {
     assert!(output.status.success());
 }
 
+/// A file that stdin comes from is no stream, which can be read only once.
+#[test]
+fn stdin_may_be_a_file_that_is_named_too() {
+    let digits = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/digits/digits.pte");
+    let stdin = std::fs::File::open(&digits).expect("the example");
+    let output = pteron().arg("diff").arg("-").arg(&digits).stdin(stdin).output().expect("pteron runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
 #[test]
 fn colour_is_given_when_asked_for() {
     let coloured = |when: &str| {

@@ -172,10 +172,10 @@ fn grid_sampler<const N: usize>(ctx: &KernelContext<'_>, args: &Args<'_>, outs: 
                     pool::progress(channels * count);
                     for c in 0..channels {
                         let x = &x[c * image..][..image];
-                        let terms = taps[..count].iter().map(|&(at, w)| x[at] * w);
+                        let mut terms = taps[..count].iter().map(|&(at, w)| x[at] * w);
                         to[c * plane + p] = match mode {
                             // The element itself: the sum with zero of a negative zero has another sign.
-                            Mode::Nearest => terms.last().unwrap_or_default(),
+                            Mode::Nearest => terms.next_back().unwrap_or_default(),
                             _ => terms.fold(C::default(), |sum, term| sum + term),
                         };
                     }

@@ -182,3 +182,24 @@ fn a_shape_that_was_there_before_runs_fused_and_weights_are_never_transposed() {
     run(5);
     assert!(is_fused(&run(5)) && is_fused(&run(9)));
 }
+
+/// Bytes of the workspaces that regions hold once they are fused for inputs of these sizes.
+fn workspaces(sizes: &[usize]) -> u64 {
+    let mut method = load("mlp", pteron::load_options());
+    let loaded = method.memory();
+    let input = Random(1).tensor(sizes);
+    for _ in 0..3 {
+        method.execute(std::slice::from_ref(&input)).unwrap();
+    }
+    method.memory() - loaded
+}
+
+#[test]
+fn a_region_holds_what_its_sizes_use_and_not_what_its_bounds_plan() {
+    let largest = bound(&load("mlp", pteron::load_options()));
+    let (rows, columns) = (largest[0], largest[1]);
+    assert!(rows >= 8, "{rows} rows at most");
+    let [one, some, all] = [1, rows / 4, rows].map(|rows| workspaces(&[rows, columns]));
+    let packed = one - (all - one) / (rows as u64 - 1);
+    assert!(all - packed > 0 && (some - packed) * 3 <= all - packed, "{packed}, {one}, {some}, {all}");
+}

@@ -170,18 +170,21 @@ fn halves(name: &str) -> Temporary {
 fn constants_that_passes_compute_count() {
     let file = halves("halves");
     let (halves, arenas) = (LAYERS as u64 * WEIGHTS / 2, WEIGHTS);
-    let as_they_stand = load(&file, u64::MAX, true).unwrap().memory();
+    let run = |method: &mut Method| -> Vec<pteron::f16> {
+        let x = Tensor::from_slice(&[SIDE, SIDE], &[pteron::f16::ONE; SIDE * SIDE]).unwrap();
+        method.execute(&[x.into()]).unwrap()[0].as_tensor().unwrap().to_vec().unwrap()
+    };
+    let mut written = load(&file, u64::MAX, true).unwrap();
+    let (as_they_stand, expected) = (written.memory(), run(&mut written));
     assert!((halves + arenas..halves + arenas + WEIGHTS).contains(&as_they_stand), "{as_they_stand}");
     let floats = LAYERS as u64 * WEIGHTS;
     let prepared = load(&file, u64::MAX, false).unwrap().memory();
     assert!(prepared >= floats + arenas, "{prepared} of {floats} and {arenas}");
-    // Without room for them, there is no region, or one that keeps fewer.
+    // Without room for them, instructions run as they stand, or some of them.
     for memory in [as_they_stand, as_they_stand + 2 * WEIGHTS, prepared] {
         let mut method = load(&file, memory, false).unwrap();
         assert!(method.memory() <= memory, "{} within {memory}", method.memory());
-        let x = Tensor::from_slice(&[SIDE, SIDE], &[pteron::f16::ONE; SIDE * SIDE]).unwrap();
-        let outputs = method.execute(&[x.into()]).unwrap();
-        assert_eq!(outputs[0].as_tensor().unwrap().to_vec::<pteron::f16>().unwrap()[0].to_f32(), 9.03125);
+        assert_eq!(run(&mut method), expected, "within {memory}");
     }
 }
 
@@ -222,4 +225,32 @@ fn no_limit_lets_a_method_load_that_cannot_run() {
             Err(e) => assert!(e.to_string().contains("Limits::memory"), "{memory}: {e}"),
         }
     }
+}
+
+/// Bytes of a file's map that are in this process's memory.
+#[cfg(target_os = "linux")]
+fn mapped(path: &std::path::Path) -> u64 {
+    let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+    let mut lines = maps.lines().skip_while(|line| !line.ends_with(path.to_str().unwrap()));
+    let held = lines.find_map(|line| line.strip_prefix("Rss:")).expect("the file is mapped");
+    held.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn mapped_weights_are_given_back_once_they_are_packed() {
+    let file = chain("mapped");
+    let expected = run(&mut load(&file, u64::MAX, false).unwrap());
+    // SAFETY: the file is this test's own, and is not written to again.
+    let unchanged = unsafe { pteron::Unchanged::promise() };
+    let program = Program::map(&file.0, unchanged).unwrap();
+    let mut method = program.load_method("forward", pteron::load_options()).unwrap();
+    let held = mapped(&file.0);
+    assert!(held <= WEIGHTS, "{held} bytes of {LAYERS} weights of {WEIGHTS}");
+    assert_close(&run(&mut method), &expected);
+    // As they stand, instructions read the weights where they are.
+    let options = LoadOptions { no_prepare: true, ..pteron::load_options() };
+    let mut written = program.load_method("forward", options).unwrap();
+    assert_close(&run(&mut written), &expected);
+    assert!(mapped(&file.0) >= LAYERS as u64 * WEIGHTS);
 }

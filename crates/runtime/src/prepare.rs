@@ -23,7 +23,14 @@ use tensor::TensorView;
 pub(crate) fn prepare(method: &mut Method) -> crate::Result<()> {
     let mut def_use = DefUse::of(method);
     region::lower_fixed(method, &def_use);
-    release::read_needed(method)?;
+    if let Err(e) = release::read_needed(method) {
+        if method.regions.is_empty() {
+            return Err(e);
+        }
+        // What regions have computed of their constants has left no room for the others.
+        region::undo(method);
+        release::read_needed(method)?;
+    }
     fold(method, &mut def_use);
     let def_use = Arc::new(def_use);
     region::find_dynamic(method, &def_use);

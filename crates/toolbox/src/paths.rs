@@ -92,7 +92,9 @@ impl Paths {
             return Err(BINARY_TO_TERMINAL.to_owned());
         }
         for (i, read) in self.reads.iter().enumerate() {
-            let again = self.reads[..i].iter().find(|r| r.place.once && r.place.id == read.place.id);
+            // A file that stdin comes from can be opened by its name, too.
+            let once = |r: &&Named| r.place.once && read.place.once && r.place.id == read.place.id;
+            let again = self.reads[..i].iter().find(once);
             if let Some(first) = again {
                 return Err(format!("{first} and {read} are one stream, which can be read only once"));
             }

@@ -111,7 +111,7 @@ impl Opts {
             // Stdout is taken.
         } else if self.json {
             self.output.write_json(&all)?;
-        } else {
+        } else if !all.is_empty() {
             self.output.write_text(&all.iter().map(|found| self.text(found)).collect::<String>())?;
         }
         match unread {

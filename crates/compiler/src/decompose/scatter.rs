@@ -310,7 +310,9 @@ fn embedding_bag(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> 
     let numbers = cx.unsqueeze(node, numbers, 1)?;
     let mut is_in = cx.compare("aten.eq.Tensor", numbers, bag);
     let mut padding = cx.int(node, "padding_idx", -1)?;
-    if padding < 0 && node.target.ends_with(".padding_idx") && node.arg("padding_idx").is_some() {
+    // One overload counts rows from the end, where the others say by -1 that there is no padding.
+    let is_given = matches!(node.arg("padding_idx"), Some(Argument::Int(_)));
+    if padding < 0 && is_given && node.target.ends_with(".padding_idx") {
         padding += super::windows::known(cx, node, cx.of(weight).sizes.first())? as i64;
     }
     if padding >= 0 {

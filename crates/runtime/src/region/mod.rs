@@ -160,6 +160,17 @@ fn put(method: &mut Method, run: &Run, region: Region) {
     *slot = Step::Region(RegionStep { region: method.regions.len() - 1, first, next: run.range.end });
 }
 
+/// Takes all regions away: their instructions run as they stand.
+pub(crate) fn undo(method: &mut Method) {
+    for step in method.chains.iter_mut().flat_map(|chain| &mut chain.steps) {
+        match std::mem::replace(step, Step::Free(0)) {
+            Step::Region(region) => *step = *region.first,
+            other => *step = other,
+        }
+    }
+    method.regions.clear();
+}
+
 /// The longest run that starts at an instruction of a range; if there is none worth it, where to go on.
 fn longest(method: &Method, def_use: &DefUse, chain: usize, range: Range<usize>) -> Result<Run, usize> {
     let steps = &method.chains[chain].steps;
