@@ -27,5 +27,5 @@ for name, transforms in steps.items():
 
 opacity = (x * y % 256).astype(np.uint8)
 Image.fromarray(np.dstack([picture, opacity])[:13, :17], "RGBA").save("opacity.png", optimize=True)
-transforms = T.Compose([T.Resize((8, 21)), T.ToTensor()])
+transforms = T.Compose([T.Resize((11, 9)), T.ToTensor()])
 np.save("opacity.npy", transforms(Image.open("opacity.png")).numpy())

@@ -239,7 +239,7 @@ mod tests {
     fn the_nearest_element_keeps_its_sign() {
         let (x, grid) =
             (t(&[1, 1, 1, 1, 1], &[-0.0f32]), t(&[1, 1, 1, 2, 3], &[0f32, 0.0, 0.0, 9.0, 0.0, 0.0]));
-        let args = [a(&x), a(&grid), int(1), int(0), Arg::Bool(true)];
+        let args = [a(&x), a(&grid), int(1), int(0), Arg::Bool(false)];
         let r = call("aten::grid_sampler_3d.out", &args, out(Float, &[1, 1, 1, 1, 2])).unwrap();
         let signs = r.storage::<f32>().unwrap().iter().map(|y| y.is_sign_negative());
         assert!(signs.eq([true, false]), "{r:?}");
