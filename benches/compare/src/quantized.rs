@@ -24,7 +24,7 @@ pub fn run(pool: &Pool, isa: Isa, filter: &str) {
         let pack = |bits, group: usize| {
             let numbers = MatRef::new(&weights, n, k).t();
             let scales = &all_scales[..k.div_ceil(group) * n];
-            PackedWeights::new(&Weights { numbers, bits, scales, group }).unwrap()
+            PackedWeights::new(&Weights { quantized: numbers, bits, scales, group }).unwrap()
         };
         let packed =
             [pack(WeightBits::Eight, k), pack(WeightBits::Four, k), pack(WeightBits::Four, 64)];

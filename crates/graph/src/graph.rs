@@ -1,18 +1,17 @@
 //! What this crate uses of [`ir`], and what it asks of graphs beside.
 
 pub use ir::{
-    Bytes, Call, CallArg, CallOut, Constant, Graph, Kind, Mark, NodeId, SharedBytes, Value, ValueId,
+    Bytes, Call, CallArg, CallOut, Constant, Derivation, Graph, IntoKind, Kind, Mark, NodeId, SharedBytes,
+    Value, ValueId,
 };
 
-use operator::{Arg, Facts, Meaning};
-use smallvec::SmallVec;
-use tensor::{Tensor, TensorMeta};
+use operator::{Facts, Meaning};
+use tensor::Tensor;
 
 /// What the call of a node means, if it is a call and something is known of it.
 pub(crate) fn meaning(graph: &Graph, node: NodeId) -> Option<Meaning> {
-    let (node, call) = (graph.node(node), graph.node(node).call()?);
-    let metas: SmallVec<[&TensorMeta; 4]> = node.inputs().iter().map(|&v| graph.meta(v)).collect();
-    call.kernel.meaning(&call.arguments(metas.into_iter().map(Arg::Spec)))
+    let node = graph.node(node);
+    node.call()?.meaning(node.inputs().iter().map(|&v| graph.meta(v)))
 }
 
 /// What is known of the operator that a node calls.

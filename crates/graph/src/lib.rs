@@ -16,6 +16,7 @@
 #![forbid(unsafe_code)]
 
 mod executable;
+pub mod fold;
 mod graph;
 mod layouts;
 mod lower;
@@ -29,7 +30,8 @@ mod strided;
 
 pub use executable::Executable;
 pub use graph::{
-    Bytes, Call, CallArg, CallOut, Constant, Graph, Kind, Mark, NodeId, SharedBytes, Value, ValueId,
+    Bytes, Call, CallArg, CallOut, Constant, Derivation, Graph, IntoKind, Kind, Mark, NodeId, SharedBytes,
+    Value, ValueId,
 };
 pub use kernels::compute::{Activation, Affine, ConvParams, Isa, Layout, Pooling, Quantization};
 pub use kernels::compute::{WeightBits, Windows};

@@ -24,10 +24,20 @@ pub trait Operation: Any + fmt::Debug + Send + Sync {
         Ok(())
     }
 
+    /// Whether every element of the result is computed from the elements at its place in the inputs, all of which
+    /// have the sizes of the result: the layout is then that of the first input, whatever it is.
+    fn is_elementwise(&self) -> bool {
+        false
+    }
+
     /// How the `i`th operand of a node must lie in memory: its inputs are counted first, then its outputs.
     fn lies(&self, i: usize, inputs: usize) -> Lies {
-        let _ = (i, inputs);
-        Lies::Plain
+        let _ = inputs;
+        match (self.is_elementwise(), i) {
+            (false, _) => Lies::Plain,
+            (true, 0) => Lies::Anyhow,
+            (true, _) => Lies::AsFirst,
+        }
     }
 
     /// Makes the step of a node of this kind.
@@ -49,7 +59,7 @@ pub trait Operation: Any + fmt::Debug + Send + Sync {
 
     /// What it makes of images that exist in channels-last form, too.
     fn images(&self) -> Images {
-        Images::None
+        if self.is_elementwise() { Images::Follows } else { Images::None }
     }
 }
 

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 /// has the weights that it had, and so has a call that runs outside of graphs.
 ///
 /// Constants that are shared are known by their [identity](crate::Bytes::identity): no other constant comes to
-/// have it while the packs are used. One that a pass has computed is known by a hash of its bytes. All executables
+/// have it while the packs are used. One that was computed for a graph is known by a hash of its bytes. All executables
 /// of a `Packs` work with the same instructions. Clones share what was packed, and work on the same constants.
 #[derive(Clone, Default)]
 pub struct Packs {
@@ -142,13 +142,11 @@ impl Packs {
 impl Table {
     /// What was made of a constant and is still there.
     fn of(&mut self, constant: &Constant) -> &mut Vec<Made> {
-        let source = match constant {
-            Constant::Shared(bytes) => Source::Shared(bytes.identity()),
-            Constant::Computed(_) | Constant::Scalar(_) => {
-                let bytes = constant.bytes();
-                Source::Hash(self.hasher.hash_one(bytes), bytes.len())
-            }
-        };
+        let identity = if let Constant::Shared(bytes) = constant { bytes.identity() } else { None };
+        let source = identity.map_or_else(
+            || Source::Hash(self.hasher.hash_one(constant.bytes()), constant.nbytes()),
+            Source::Shared,
+        );
         if !self.made.contains_key(&source) && self.made.len() >= self.crowded {
             // Unused entries are dropped whenever there are twice as many entries as were in use.
             self.made.retain(|_, list| {

@@ -1,5 +1,6 @@
 //! Calls outside of graphs whose weights are known: weights are packed once, sizes are those of each call.
 
+use crate::fold::untransposed;
 use crate::graph::Constant;
 use crate::packs::{MatrixForm, Packed, Packs};
 use kernels::compute::{Bias, Epilogue, Isa, MatMut, MatRef, PackedB, gemm};
@@ -24,10 +25,17 @@ pub fn prepare(
     let Some(product) = product(kernel, args) else { return Ok(None) };
     let Some(source) = constant(product.weights) else { return Ok(None) };
     let stored = args.tensor(product.weights)?;
+    // As regions pack it: of a transpose the matrix as it is stored.
+    let matrix = untransposed(stored.meta(), &source);
+    let viewed = matrix.as_ref().and_then(|(meta, matrix)| Some((matrix.view(meta)?, matrix)));
+    let (stored, source, out_major) = match viewed {
+        Some((stored, source)) => (stored, source, !product.out_major),
+        None => (stored, &source, product.out_major),
+    };
     let plain = MatRef::new(stored.storage()?, stored.sizes()[0], stored.sizes()[1]);
-    let plain = if product.out_major { plain.t() } else { plain };
-    let form = MatrixForm { rows: plain.rows(), columns: plain.cols(), transposed: product.out_major };
-    let weights = packs.matrix(&source, form, || Ok(PackedB::new(isa, plain)?))?;
+    let plain = if out_major { plain.t() } else { plain };
+    let form = MatrixForm { rows: plain.rows(), columns: plain.cols(), transposed: out_major };
+    let weights = packs.matrix(source, form, || Ok(PackedB::new(isa, plain)?))?;
     let bias = match product.bias {
         Some(at) => Some(tensor::memory::copied(args.tensor(at)?.storage::<f32>()?)?),
         None => None,

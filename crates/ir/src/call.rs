@@ -1,9 +1,9 @@
 use crate::{Effect, Kind};
-use operator::{Arg, Args, Kernel, KernelContext, Out, Outs, PreparedKernel, Result, Results};
+use operator::{Arg, Args, Kernel, KernelContext, Meaning, Out, Outs, PreparedKernel, Result, Results};
 use smallvec::SmallVec;
 use std::fmt;
 use std::sync::Arc;
-use tensor::{Scalar, TensorView, TensorViewMut};
+use tensor::{Scalar, TensorMeta, TensorView, TensorViewMut};
 
 /// A call of an operator by its kernel. The node's inputs and outputs stand in the order in which the
 /// arguments and outs name them.
@@ -135,6 +135,11 @@ impl Call {
             }
         });
         Args::new(self.kernel.schema(), args.collect())
+    }
+
+    /// What the call means on inputs of these metas, if something is known of it.
+    pub fn meaning<'a>(&'a self, inputs: impl Iterator<Item = &'a TensorMeta>) -> Option<Meaning> {
+        self.kernel.meaning(&self.arguments(inputs.map(Arg::Spec)))
     }
 
     /// Executes the call on the node's inputs and outputs, in their order.

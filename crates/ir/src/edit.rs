@@ -138,6 +138,21 @@ impl Graph {
         Ok(())
     }
 
+    /// Says that the sizes of a value are upper bounds: others may come. [`Self::specialize`] takes it back.
+    pub fn set_bounded(&mut self, value: ValueId) {
+        let meta = &mut self.values[value.index()].meta;
+        *meta = meta.clone().with_dynamism(tensor::ShapeDynamism::DynamicBound);
+    }
+
+    /// Takes the upper bounds of all sizes for the sizes.
+    pub fn specialize_to_bounds(&mut self) {
+        for value in &mut self.values {
+            if value.is_bounded() {
+                value.meta = value.meta.clone().with_dynamism(tensor::ShapeDynamism::Static);
+            }
+        }
+    }
+
     /// Takes outputs from the end of a node that nothing uses, down to so many.
     pub fn truncate_outputs(&mut self, node: NodeId, count: usize) {
         let dropped: Vec<ValueId> = self.nodes[node.index()].outputs.iter().skip(count).copied().collect();

@@ -74,6 +74,7 @@
 
 mod block;
 mod call;
+mod derivation;
 mod edit;
 pub mod exported;
 mod graph;
@@ -84,6 +85,7 @@ mod verify;
 
 pub use block::{Block, Terminator};
 pub use call::{Call, CallArg, CallOut};
+pub use derivation::Derivation;
 pub use graph::{Graph, Live, Mark};
 pub use node::{Effect, IntoKind, Kind, Memory, Node};
 pub use print::Listing;

@@ -169,8 +169,7 @@ impl fmt::Display for Typed<'_> {
             (Type::Scalar, ScalarType::Double) => write!(f, "%{}: float", self.1.index())?,
             (Type::Scalar, _) => write!(f, "%{}: bool", self.1.index())?,
         }
-        let bounded = value.meta().dynamism() == tensor::ShapeDynamism::DynamicBound;
-        if bounded && value.ty() == Type::Tensor { write!(f, " at most") } else { Ok(()) }
+        if value.is_bounded() { write!(f, " at most") } else { Ok(()) }
     }
 }
 

@@ -1,7 +1,7 @@
-use crate::{BlockId, NodeId};
+use crate::{BlockId, Derivation, NodeId};
 use operator::CountedTensor;
 use std::sync::Arc;
-use tensor::{Scalar, ScalarType, Tensor, TensorMeta, TensorView};
+use tensor::{Scalar, ScalarType, ShapeDynamism, Tensor, TensorMeta, TensorView};
 use trace::Place;
 
 /// Bytes that somebody else owns too: a segment of weights, say.
@@ -12,10 +12,32 @@ pub trait Bytes: Send + Sync {
     /// The bytes, aligned for their type. None if they cannot be had, of which the owner tells whom it concerns.
     fn bytes(&self) -> &[u8];
 
-    /// What tells these bytes from those of all other owners that live: their address and length, unless the
-    /// owner lets them go and gets them again.
-    fn identity(&self) -> (usize, usize) {
-        (self.bytes().as_ptr().addr(), self.bytes().len())
+    /// The number of bytes. They are not computed or read for it.
+    fn len(&self) -> usize {
+        self.bytes().len()
+    }
+
+    /// Whether there are none.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// What tells these bytes from those of all other owners, for as long as whoever lowers graphs of them lives:
+    /// their address and length, unless the owner lets them go and gets them again. `None` for an owner that goes
+    /// before, whose address another may come to have.
+    fn identity(&self) -> Option<(usize, usize)> {
+        Some((self.bytes().as_ptr().addr(), self.len()))
+    }
+
+    /// The same bytes for another who looks at them, if they are had when they are looked at and kept for as long as
+    /// their owner lives.
+    fn again(&self) -> Option<SharedBytes> {
+        None
+    }
+
+    /// How the bytes are computed, if they are the result of other constants.
+    fn derivation(&self) -> Option<&Derivation> {
+        None
     }
 }
 
@@ -62,9 +84,27 @@ impl Constant {
     /// The number of bytes. They are not read for it, if that is left to whoever looks at them.
     pub fn nbytes(&self) -> usize {
         match self {
-            Self::Shared(bytes) => bytes.identity().1,
+            Self::Shared(bytes) => bytes.len(),
             Self::Computed(_) | Self::Scalar(_) => self.bytes().len(),
         }
+    }
+
+    /// The same constant, to look at without keeping its bytes where this one is.
+    pub fn again(&self) -> Self {
+        match self {
+            Self::Shared(bytes) => Self::Shared(bytes.again().unwrap_or_else(|| Arc::clone(bytes))),
+            other => other.clone(),
+        }
+    }
+
+    /// How it is computed, if it is the result of other constants and keeps them.
+    pub fn derivation(&self) -> Option<&Derivation> {
+        if let Self::Shared(bytes) = self { bytes.derivation() } else { None }
+    }
+
+    /// The constant as a tensor of this meta. `None` if its bytes are too few or cannot be had.
+    pub fn view<'a>(&'a self, meta: &'a TensorMeta) -> Option<TensorView<'a>> {
+        TensorView::new(meta, self.bytes().get(..meta.nbytes())?).ok()
     }
 }
 
@@ -137,6 +177,11 @@ impl Value {
         &self.meta
     }
 
+    /// Whether the sizes are upper bounds.
+    pub fn is_bounded(&self) -> bool {
+        self.ty == Type::Tensor && self.meta.dynamism() == ShapeDynamism::DynamicBound
+    }
+
     /// What it is, if that is known: of a constant, or of a result that a pass has computed.
     pub fn constant(&self) -> Option<&Constant> {
         self.constant.as_ref()
@@ -154,8 +199,7 @@ impl Value {
 
     /// The constant as a tensor.
     pub fn view(&self) -> Option<TensorView<'_>> {
-        let bytes = self.constant.as_ref().filter(|_| self.ty == Type::Tensor)?.bytes();
-        TensorView::new(&self.meta, bytes.get(..self.meta.nbytes())?).ok()
+        self.constant.as_ref().filter(|_| self.ty == Type::Tensor)?.view(&self.meta)
     }
 
     /// The number, if it is a constant one.

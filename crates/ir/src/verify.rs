@@ -1,4 +1,4 @@
-use crate::{BlockId, Def, Graph, Live, NodeId, Terminator, Type, Use, User, ValueId};
+use crate::{BlockId, Def, Graph, Live, NodeId, Terminator, Type, Use, User, Value, ValueId};
 use tensor::ScalarType;
 
 /// A graph that breaks a rule: a mistake of the code that built or changed it.
@@ -16,7 +16,8 @@ type Result<T = ()> = std::result::Result<T, Malformed>;
 impl Graph {
     /// Checks every rule: each value is defined once and before its uses, on every path; uses, definitions
     /// and order are those that are kept; blocks pass what other blocks take; kinds have the inputs that
-    /// they need; constants have their bytes.
+    /// they need; constants have their bytes; what a block passes has the sizes that the next takes, or is within their
+    /// bounds.
     ///
     /// # Errors
     /// The first rule that is broken, and where.
@@ -114,7 +115,7 @@ impl Graph {
                     let (g, t) = (self.value(g), self.value(t));
                     g.ty() == t.ty()
                         && (g.ty() == Type::Scalar || g.meta().dtype() == t.meta().dtype())
-                        && g.meta().rank() == t.meta().rank()
+                        && has_room(t, g)
                 });
             check(fits, at, || format!("it does not pass what block {} takes", target.index()))?;
         }
@@ -135,6 +136,9 @@ impl Graph {
         check(ends == value.ends as usize, at, || "its uses at ends are miscounted".into())?;
         match value.def() {
             Def::Removed => check(value.uses.is_empty(), at, || "it is used and not defined".into()),
+            Def::Constant if value.is_bounded() => {
+                check(false, at, || "a constant has the sizes that it has, and these are bounds".into())
+            }
             Def::Constant if value.ty() == Type::Tensor && !value.uses.is_empty() => {
                 let there = value.constant().is_some_and(|c| c.nbytes() >= value.meta().nbytes());
                 check(there, at, || format!("its bytes are fewer than {} asks for", value.meta()))
@@ -149,6 +153,16 @@ impl Graph {
             Live::State(state) => Some((*state, v)),
             Live::Output => None,
         })
+    }
+}
+
+/// Whether all sizes that a value may have are sizes of another: that one's, or within its bounds.
+fn has_room(of: &Value, value: &Value) -> bool {
+    let (bounds, sizes) = (of.meta().sizes(), value.meta().sizes());
+    let is_bounded = |(&bound, &n): (&usize, &usize)| n <= bound;
+    match of.is_bounded() {
+        true => bounds.rank() == sizes.rank() && bounds.iter().zip(sizes.iter()).all(is_bounded),
+        false => bounds == sizes && !value.is_bounded(),
     }
 }
 

@@ -93,6 +93,33 @@ fn effects_keep_nodes_that_nothing_uses() {
 }
 
 #[test]
+fn sizes_that_are_bounds_are_shown_and_checked() {
+    let long = TensorMeta::contiguous(ScalarType::Float, &[3]).unwrap();
+    let passes = |bounded: bool, given: TensorMeta| {
+        let mut graph = Graph::new();
+        let x = graph.input(given);
+        let end = graph.block();
+        let taken = graph.parameter(end, Type::Tensor, meta());
+        if bounded {
+            graph.set_bounded(taken);
+        }
+        graph.set_terminator(graph.entry(), Terminator::jump(end, &[x]));
+        graph.set_cursor(end);
+        graph.output(taken);
+        (graph.verify().is_ok(), graph)
+    };
+    let short = TensorMeta::contiguous(ScalarType::Float, &[1]).unwrap();
+    assert!(passes(false, meta()).0 && !passes(false, short.clone()).0);
+    assert!(!passes(true, long).0);
+    let (holds, mut graph) = passes(true, short);
+    assert!(holds);
+    assert!(graph.to_string().contains("^1(%1: float32[2] at most):"), "{graph}");
+    graph.specialize_to_bounds();
+    assert!(!graph.to_string().contains("at most"));
+    assert!(graph.verify().is_err());
+}
+
+#[test]
 fn blocks_pass_values() {
     let mut graph = Graph::new();
     let x = graph.input(meta());

@@ -63,7 +63,8 @@ fn quantized_products(c: &mut Criterion) {
         ] {
             let numbers = MatRef::new(&weights, n, k).t();
             let scales = &scales[..k.div_ceil(rows) * n];
-            let b = PackedWeights::new(&Weights { numbers, bits, scales, group: rows }).expect("memory");
+            let b = PackedWeights::new(&Weights { quantized: numbers, bits, scales, group: rows })
+                .expect("memory");
             for isa in Isa::available() {
                 let id = BenchmarkId::new(format!("{label}, {}", isa.level()), format!("{m}x{k}x{n}"));
                 group.bench_function(id, |bench| {

@@ -248,7 +248,7 @@ fn attend_f32(
     out: &mut [f32],
     steps: [usize; 3],
 ) -> Result<()> {
-    let (pool, isa, serial) = (ctx.pool(), crate::support::isa(ctx), Pool::serial());
+    let (pool, isa, serial) = (ctx.pool(), crate::support::isa(ctx), Pool::alone());
     let [batch, heads, len, depth] = q.sizes;
     let (share, width) = (heads / k.sizes[1], v.sizes[3]);
     let rows = (SCORES / heads.saturating_mul(rule.keys).max(1)).clamp(8, 64).min(len);
@@ -275,7 +275,7 @@ fn attend_f32(
                 if seen.iter().all(|&x| x == f32::NEG_INFINITY) {
                     seen.fill(0.0);
                 } else {
-                    softmax_in_place(&serial, isa, false, seen.len(), seen);
+                    softmax_in_place(serial, isa, false, seen.len(), seen);
                 }
             });
             let scores = &*scores;

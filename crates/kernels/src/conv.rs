@@ -214,6 +214,7 @@ fn convolve_f64(
         ctx.pool().parallel_chunks_mut(out, pixels(&frame.output), 1, &|plane, out| {
             let (n, o) = (plane / p.out_channels, plane % p.out_channels);
             let group = o / co;
+            pool::progress(out.len().saturating_mul(taps).saturating_mul(ci));
             out.fill(bias.map_or(0.0, |b| b[o]));
             for (at, out) in out.iter_mut().enumerate() {
                 for tap in 0..taps {

@@ -84,12 +84,14 @@ impl Axes {
             for ky in 0..b.kernel {
                 for kx in 0..c.kernel {
                     let kernel = (kz * b.kernel + ky) * c.kernel + kx;
+                    pool::count(1);
                     let run = c.range(kx);
                     let Some(x) = c.meet(run.start, kx).filter(|_| !run.is_empty()) else { continue };
                     for z in a.range(kz) {
                         for y in b.range(ky) {
                             let (Some(bz), Some(by)) = (a.meet(z, kz), b.meet(y, ky)) else { continue };
                             let small = (z * b.small + y) * c.small + run.start;
+                            pool::count(run.len());
                             f(kernel, small, (bz * b.big + by) * c.big + x, run.len());
                         }
                     }

@@ -32,7 +32,7 @@ macro_rules! three {
             DtypeSet::REAL_BOOL,
             $f,
         )
-        .results(Results::AnySize)
+        .results(Results::DataDependentShape)
     };
 }
 
@@ -67,7 +67,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
         unique_consecutive
     ),
     row!("bincount.out(Tensor self, Tensor? weights=None, SymInt minlength=0, *, ", bincount)
-        .results(Results::AnySize),
+        .results(Results::DataDependentShape),
     row!("histc.out(Tensor self, int bins=100, Scalar min=0, Scalar max=0, *, ", histc),
 ];
 

@@ -53,7 +53,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
         repeat_interleave,
         INTEGRAL
     )
-    .results(Results::AnySize),
+    .results(Results::DataDependentShape),
 ];
 
 /// `out[i][j] = self[index[i][j]][j]`, for the dimension that is indexed.

@@ -34,7 +34,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
         DtypeSet::ALL,
         index_put_in_place,
     ),
-    row!("nonzero.out(Tensor self, *, ", nonzero).results(Results::AnySize),
+    row!("nonzero.out(Tensor self, *, ", nonzero).results(Results::DataDependentShape),
 ];
 
 /// One index tensor: the places it names along a dimension.

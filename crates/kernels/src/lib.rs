@@ -40,6 +40,7 @@ mod adaptive;
 mod attention;
 mod binary;
 mod compare;
+mod concat;
 mod conv;
 mod conv_backward;
 mod copy;
@@ -47,11 +48,12 @@ mod cumulative;
 mod diagonal;
 mod distance;
 mod distinct;
+mod dropout;
 mod embedding_bag;
 mod fft;
 mod fill;
-mod gate;
 mod gather;
+mod glu;
 mod grid_sampler;
 mod hadamard;
 #[cfg(test)]
@@ -59,13 +61,11 @@ mod hostile;
 mod index;
 #[cfg(test)]
 mod interrupts;
-mod join;
 mod kv_cache;
 mod masked;
 mod matmul;
 mod norm;
 mod norm_backward;
-mod norms;
 mod pad;
 mod pooling;
 mod pooling_backward;
@@ -82,6 +82,7 @@ mod softmax;
 mod sort;
 mod support;
 mod unary;
+mod vector_norm;
 mod view;
 
 use operator::{KernelRegistry, Operator};
@@ -94,6 +95,7 @@ const TABLES: &[&[Operator]] = &[
     attention::OPERATORS,
     binary::OPERATORS,
     compare::OPERATORS,
+    concat::OPERATORS,
     conv::OPERATORS,
     conv_backward::OPERATORS,
     copy::OPERATORS,
@@ -101,21 +103,20 @@ const TABLES: &[&[Operator]] = &[
     diagonal::OPERATORS,
     distance::OPERATORS,
     distinct::OPERATORS,
+    dropout::OPERATORS,
     embedding_bag::OPERATORS,
     fft::OPERATORS,
     fill::OPERATORS,
-    gate::OPERATORS,
     gather::OPERATORS,
+    glu::OPERATORS,
     grid_sampler::OPERATORS,
     hadamard::OPERATORS,
     index::OPERATORS,
-    join::OPERATORS,
     kv_cache::OPERATORS,
     masked::OPERATORS,
     matmul::OPERATORS,
     norm::OPERATORS,
     norm_backward::OPERATORS,
-    norms::OPERATORS,
     pad::OPERATORS,
     pooling::OPERATORS,
     pooling_backward::OPERATORS,
@@ -131,6 +132,7 @@ const TABLES: &[&[Operator]] = &[
     softmax::OPERATORS,
     sort::OPERATORS,
     unary::OPERATORS,
+    vector_norm::OPERATORS,
     view::OPERATORS,
 ];
 

@@ -22,7 +22,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
         .in_place(&[0]),
     row!("masked_fill.Tensor_out(Tensor self, Tensor mask, Tensor value", fill).in_place(&[0]),
     row!("masked_scatter.out(Tensor self, Tensor mask, Tensor source", scatter),
-    row!("masked_select.out(Tensor self, Tensor mask", select).results(Results::AnySize),
+    row!("masked_select.out(Tensor self, Tensor mask", select).results(Results::DataDependentShape),
 ];
 
 /// The type of argument 1, which must be bool or, as of old, uint8.

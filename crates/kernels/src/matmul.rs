@@ -224,6 +224,7 @@ fn product_any<C: Compute + std::ops::Mul<Output = C>>(
     let grain = ((1 << 14) / (k * n).max(1)).max(1);
     write_rows::<C>(ctx, out, |out| {
         ctx.pool().parallel_chunks_mut(out, n.max(1), grain, &|row, out| {
+            pool::count(k.saturating_mul(n));
             out.fill(zero);
             let y = &y[row / m * k * n..];
             for (x, y) in x[row * k..(row + 1) * k].iter().zip(y.chunks_exact(n)) {

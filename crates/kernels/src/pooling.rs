@@ -260,6 +260,7 @@ impl Windows {
     fn each(&self, at: usize, mut f: impl FnMut(usize)) {
         let place = self.place(at);
         let [(z, z0), (y, y0), (x, x0)] = [0, 1, 2].map(|d| self.taps(d, place[d]));
+        pool::progress(z.len() * y.len() * x.len());
         let at = |tap: usize, d: usize, start: isize| (start + (tap * self.dilation[d]) as isize) as usize;
         for i in z {
             for j in y.clone() {

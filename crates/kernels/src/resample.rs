@@ -384,6 +384,7 @@ fn pass<C: Compute + Float>(
         let from = &from[o * n * inner..][..n * inner];
         for (i, row) in to.chunks_exact_mut(inner).enumerate() {
             let len = len[i] as usize;
+            pool::count(len * inner);
             let (at, weight) = (&at[i * count..][..len], &weight[i * count..][..len]);
             if inner == 1 {
                 let terms = at.iter().zip(weight).map(|(&at, &w)| from[at as usize] * w);

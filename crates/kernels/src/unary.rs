@@ -125,8 +125,8 @@ pub(crate) fn core(
     ctx: &KernelContext<'_>,
     op: compute::Unary,
 ) -> impl Fn([&[f32]; 1], &mut [f32]) + Sync + use<> {
-    let (alone, isa) = (pool::Pool::serial(), crate::support::isa(ctx));
-    move |[x], out| compute::unary(&alone, isa, op, x, out)
+    let isa = crate::support::isa(ctx);
+    move |[x], out| compute::unary(pool::Pool::alone(), isa, op, x, out)
 }
 
 float_functions! {

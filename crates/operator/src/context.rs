@@ -38,6 +38,11 @@ impl<'a> KernelContext<'a> {
         self.generator
     }
 
+    /// Bytes of temporary memory that calls may take together.
+    pub fn scratch_limit(&self) -> usize {
+        self.scratch.limit
+    }
+
     /// `len` elements to work with during the call. Their values are not defined.
     pub fn scratch<T: Element>(&self, len: usize) -> Result<ScratchBuffer<'a, T>> {
         self.scratch.take(len)

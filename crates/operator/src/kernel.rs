@@ -10,7 +10,7 @@ pub enum Results {
     /// Everything follows from sizes and numbers alone, whatever the elements.
     Shapes,
     /// The sizes, too, follow from elements.
-    AnySize,
+    DataDependentShape,
     /// Results are drawn from the generator of the call.
     Random,
 }

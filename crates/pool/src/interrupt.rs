@@ -128,9 +128,27 @@ pub fn interruptible<T>(body: impl FnOnce() -> T) -> Result<T, Interrupted> {
 /// Work between two looks at the handle: fractions of a millisecond.
 const STRIDE: usize = 1 << 16;
 
+thread_local! {
+    /// Work that this thread has counted.
+    static COUNTED: Cell<u64> = const { Cell::new(0) };
+}
+
+/// Counts work, about in elements read or written and in multiply-adds: for tests that it is in proportion to what a
+/// program computes, as clocks cannot say. Loops of a pool count the elements, or items, that they divide.
+pub fn count(work: usize) {
+    COUNTED.set(COUNTED.get().saturating_add(work as u64));
+}
+
+/// The work that this thread has counted so far. What is divided among threads is not all counted by one.
+pub fn counted() -> u64 {
+    COUNTED.get()
+}
+
 /// For long loops off a pool: ends the computation, as a loop of a pool would, if what this thread runs under says so.
-/// `work` is what was done since the last call, about in elements. It looks at the handle once in a while.
+/// `work` is what was done since the last call, about in elements, and is [counted](count). It looks at the handle once
+/// in a while.
 pub fn progress(work: usize) {
+    count(work);
     thread_local! {
         static DONE: Cell<usize> = const { Cell::new(0) };
     }
@@ -274,6 +292,16 @@ mod tests {
         assert!(done <= 2 * STRIDE, "{done}");
         drop(armed);
         assert_eq!(interruptible(|| progress(usize::MAX)), Ok(()));
+    }
+
+    #[test]
+    fn work_is_counted() {
+        let pool = Pool::serial();
+        let before = counted();
+        pool.parallel_for(100, 1, &|range| count(2 * range.len()));
+        pool.parallel_chunks_mut(&mut [0u8; 50], 7, 1, &|_, _| ());
+        progress(5);
+        assert_eq!(counted() - before, 100 + 200 + 50 + 5);
     }
 
     #[test]

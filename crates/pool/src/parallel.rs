@@ -3,7 +3,7 @@ use crate::job::for_chunks;
 use crate::limits::{MAX_THREADS, RANGES_PER_THREAD};
 use crate::workers::Threads;
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// A set of threads that split loops among themselves. Cloning shares the threads; dropping the last
 /// clone ends them.
@@ -23,6 +23,12 @@ impl Pool {
         Self::new(1)
     }
 
+    /// A pool of the caller alone, which all share that only divide loops: [`Self::serial`] takes some kilobytes.
+    pub fn alone() -> &'static Self {
+        static ALONE: OnceLock<Pool> = OnceLock::new();
+        ALONE.get_or_init(Self::serial)
+    }
+
     /// The number of threads that work, the caller counted in.
     pub fn threads(&self) -> usize {
         self.0.workers() + 1
@@ -40,6 +46,7 @@ impl Pool {
         if items == 0 {
             return;
         }
+        interrupt::count(items);
         let grain = grain.max(1);
         match interrupt::armed() {
             None => self.loop_over(items, grain, body),
@@ -73,6 +80,7 @@ impl Pool {
         let chunk = chunk.max(1);
         let chunks = data.len().div_ceil(chunk);
         if self.0.workers() == 0 || chunks <= grain.max(1) {
+            interrupt::count(data.len());
             let mut each = data.chunks_mut(chunk).enumerate();
             match interrupt::armed() {
                 None => each.for_each(|(i, c)| body(i, c)),

@@ -4,6 +4,7 @@
 //! `PTERON_MUTATIONS` sets the number of mutations (default 3,000), `PTERON_SEED` the first seed. A
 //! failure names the file and the seed that made it.
 
+use pool::Pool;
 use pteron::format::container::Blob;
 use pteron::format::{ptd, pte};
 use pteron::{
@@ -18,6 +19,10 @@ use std::time::{Duration, Instant};
 
 /// The largest single allocation that the strict limits can explain: the arenas of one method.
 const LARGEST_ALLOCATION: usize = (64 << 20) + (1 << 20);
+/// Work of an execution for each byte and multiply-add that its instructions warrant, at most.
+const MOST_WORK: f64 = 50.0;
+/// Work that any execution may take besides: tables and blocks of a fixed size.
+const LEAST_WORK: u64 = 1 << 16;
 /// How long one file may take. The slowest real one takes milliseconds.
 const LONGEST: Duration = Duration::from_secs(20);
 
@@ -75,12 +80,19 @@ fn data_file(case: &Path) -> Option<Vec<u8>> {
 
 fn options(data: Option<Arc<dyn NamedDataMap>>) -> LoadOptions {
     let backends = pteron::backend_registry().with(demo_backend::DemoBackend);
-    LoadOptions { data, ..pteron::load_options().backends(backends).limits(Limits::strict()) }
+    // One thread, which counts all work.
+    let options = LoadOptions { pool: Pool::serial(), data, ..pteron::load_options() };
+    options.backends(backends).limits(Limits::strict())
 }
 
 /// Opens, verifies, loads and runs whatever the bytes are. Errors are fine; everything else is not.
 /// Says whether every method ran.
 fn exercise(program: &[u8], data: Option<&[u8]>) -> bool {
+    exercised(program, data).is_some()
+}
+
+/// As [`exercise`], for every method that ran the work of its largest execution and what its instructions warrant.
+fn exercised(program: &[u8], data: Option<&[u8]>) -> Option<Vec<Work>> {
     let limits = Limits::strict();
     let data = data.and_then(|bytes| {
         let map = PtdDataMap::load(Arc::new(BytesLoader::new(bytes.to_vec())), &limits).ok()?;
@@ -90,15 +102,54 @@ fn exercise(program: &[u8], data: Option<&[u8]>) -> bool {
         }
         Some(Arc::new(map) as Arc<dyn NamedDataMap>)
     });
-    let Ok(program) = Program::load(Arc::new(BytesLoader::new(program.to_vec())), &limits) else {
-        return false;
-    };
+    let program = Program::load(Arc::new(BytesLoader::new(program.to_vec())), &limits).ok()?;
     let names: Vec<String> = program.method_names().map(str::to_owned).collect();
-    names.iter().filter(|name| run(&program, name, data.clone())).count() == names.len()
+    let work: Vec<_> = names.iter().map(|name| run(&program, name, data.clone())).collect();
+    work.into_iter().collect()
 }
 
-fn run(program: &Program, name: &str, data: Option<Arc<dyn NamedDataMap>>) -> bool {
-    let Ok(meta) = program.method_meta(name) else { return false };
+/// Work of an execution, and what its tensors warrant: about in elements and multiply-adds.
+struct Work {
+    counted: u64,
+    warranted: u64,
+}
+
+/// The bytes of the tensors that each instruction names, and for those that sum products of elements the product of
+/// their two largest. `None` for methods with jumps, whose instructions run any number of times.
+fn warranted(program: &Program, name: &str) -> Option<u64> {
+    const SUMS_OF_PRODUCTS: [&str; 8] = ["conv", "mm", "linear", "attention", "dist", "bag", "fft", "dft"];
+    let plan = program.tables().execution_plan.iter().find(|plan| plan.name == name)?;
+    let numel =
+        |tensor: &pte::Tensor| tensor.sizes.iter().map(|&n| u64::from(n.unsigned_abs())).product::<u64>();
+    let mut sum = 0u64;
+    for instruction in plan.chains.iter().flat_map(|chain| &chain.instructions) {
+        let pte::Instruction::KernelCall { op_index, args } = instruction else { return None };
+        let mut tensors: Vec<&pte::Tensor> = Vec::new();
+        for &id in args {
+            let value = |id: i32| plan.values.get(usize::try_from(id).ok()?);
+            match value(id)? {
+                pte::EValue::Tensor(tensor) => tensors.push(tensor),
+                pte::EValue::TensorList(ids) | pte::EValue::OptionalTensorList(ids) => {
+                    tensors.extend(ids.iter().filter_map(|&id| value(id)?.as_tensor()));
+                }
+                _ => {}
+            }
+        }
+        sum = tensors.iter().fold(sum, |sum, t| sum.saturating_add(t.nbytes().unwrap_or(0)));
+        let operator = plan.operators.get(usize::try_from(*op_index).ok()?)?.full_name();
+        if SUMS_OF_PRODUCTS.iter().any(|part| operator.contains(part)) {
+            let mut sizes: Vec<u64> = tensors.iter().map(|t| numel(t)).collect();
+            sizes.sort_unstable();
+            let products = sizes.iter().rev().take(2).fold(1u64, |product, &n| product.saturating_mul(n));
+            sum = sum.saturating_add(products);
+        }
+    }
+    Some(sum)
+}
+
+/// Runs a method; `None` if it cannot be loaded or fails.
+fn run(program: &Program, name: &str, data: Option<Arc<dyn NamedDataMap>>) -> Option<Work> {
+    let meta = program.method_meta(name).ok()?;
     let _ = (meta.outputs(), meta.attributes(), meta.operators(), meta.backends());
     let inputs: Option<Vec<EValue>> = meta
         .inputs()
@@ -113,9 +164,15 @@ fn run(program: &Program, name: &str, data: Option<Arc<dyn NamedDataMap>>) -> bo
             (None, None) => Some(EValue::None),
         })
         .collect();
-    let Ok(mut method) = program.load_method(name, options(data)) else { return false };
-    let Some(inputs) = inputs else { return false };
-    let ran = (0..2).all(|_| method.execute(&inputs).is_ok());
+    let mut method = program.load_method(name, options(data)).ok()?;
+    let inputs = inputs?;
+    let mut counted = 0;
+    let ran = (0..2).all(|_| {
+        let before = pool::counted();
+        let ran = method.execute(&inputs).is_ok();
+        counted = counted.max(pool::counted() - before);
+        ran
+    });
     // Other sizes, where the program allows them.
     let smaller: Option<Vec<EValue>> = inputs
         .iter()
@@ -131,7 +188,7 @@ fn run(program: &Program, name: &str, data: Option<Arc<dyn NamedDataMap>>) -> bo
     for inputs in smaller.iter().chain(&smaller).chain([&inputs]) {
         let _ = method.execute(inputs);
     }
-    ran
+    ran.then(|| Work { counted, warranted: warranted(program, name).unwrap_or(u64::MAX) })
 }
 
 /// Watches over files that take too long: a hang cannot be reported after the fact.
@@ -158,13 +215,17 @@ impl Watchdog {
 
     /// Exercises one file; a panic or an allocation over the limit fails with its name.
     fn check(&self, what: &dyn Fn() -> String, program: &[u8], data: Option<&[u8]>) -> bool {
+        self.watch(what, program, data).is_some()
+    }
+
+    fn watch(&self, what: &dyn Fn() -> String, program: &[u8], data: Option<&[u8]>) -> Option<Vec<Work>> {
         *self.0.lock().unwrap() = Some((Instant::now(), what()));
-        let result = std::panic::catch_unwind(AssertUnwindSafe(|| exercise(program, data)));
+        let result = std::panic::catch_unwind(AssertUnwindSafe(|| exercised(program, data)));
         *self.0.lock().unwrap() = None;
         let largest = LARGEST.swap(0, Ordering::Relaxed);
         assert!(largest <= LARGEST_ALLOCATION, "{}: an allocation of {largest} bytes", what());
         match result {
-            Ok(ran) => ran,
+            Ok(work) => work,
             Err(_) => panic!("{} panicked", what()),
         }
     }
@@ -351,25 +412,36 @@ fn mutate_attributes(bytes: &[u8], random: &mut Random) -> Option<Vec<u8>> {
 }
 
 #[test]
-fn hostile_attributes_of_small_tensors_take_no_time() {
+fn hostile_attributes_of_small_tensors_take_no_work() {
     let watchdog = Watchdog::new();
     let programs = operator_programs();
     let (first, count) = (setting("PTERON_SEED", 1), setting("PTERON_MUTATIONS", 3_000));
     // The slowest are told: `PTERON_SLOW` is in milliseconds.
     let slow = Duration::from_millis(setting("PTERON_SLOW", u64::MAX));
-    let mut ran = 0;
+    let (mut ran, mut most) = (0, (0.0, String::new()));
     for seed in first..first + count {
         let mut random = Random(seed);
         let (path, bytes) = &programs[random.below(programs.len())];
         let Some(file) = mutate_attributes(bytes, &mut random) else { continue };
         let (what, started) =
             (|| format!("{} with attributes of seed {seed}", path.display()), Instant::now());
-        ran += usize::from(watchdog.check(&what, &file, None));
+        let work = watchdog.watch(&what, &file, None);
+        ran += usize::from(work.is_some());
+        for Work { counted, warranted } in work.into_iter().flatten() {
+            let ratio = counted.saturating_sub(LEAST_WORK) as f64 / warranted.max(1) as f64;
+            if ratio > most.0 {
+                most = (ratio, what());
+            }
+            assert!(ratio <= MOST_WORK, "{}: {counted} for {warranted}", what());
+        }
         if started.elapsed() > slow {
             println!("{:?}: {}", started.elapsed(), what());
         }
     }
-    println!("{count} programs, {ran} of which ran");
+    println!(
+        "{count} programs, {ran} of which ran; the most work, {:.1} times what is warranted: {}",
+        most.0, most.1
+    );
     assert!(ran as u64 * 20 > count, "only {ran} programs ran");
 }
 

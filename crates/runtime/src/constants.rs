@@ -3,7 +3,7 @@
 
 use crate::limits::over_memory;
 use crate::{FreeableBuffer, NamedDataMap, Program, Result, load::from_little_endian};
-use graph::{Bytes, Constant};
+use graph::{Bytes, Constant, Derivation, SharedBytes};
 use operator::Budget;
 use std::ops::{Deref, Range};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
@@ -14,17 +14,24 @@ use tensor::{AlignedBuffer, TensorMeta};
 pub(crate) struct ConstantBytes {
     bytes: OnceLock<FreeableBuffer>,
     deferred: Option<Arc<Deferred>>,
+    /// How it was computed, if it was folded.
+    derivation: Option<Arc<Derivation>>,
 }
 
 impl ConstantBytes {
     /// Bytes that are there and stay.
     pub(crate) fn here(bytes: FreeableBuffer) -> Self {
-        Self { bytes: bytes.into(), deferred: None }
+        Self { bytes: bytes.into(), deferred: None, derivation: None }
+    }
+
+    /// Bytes that were computed from other constants.
+    pub(crate) fn folded(bytes: FreeableBuffer, derivation: Option<Derivation>) -> Self {
+        Self { derivation: derivation.map(Arc::new), ..Self::here(bytes) }
     }
 
     /// Bytes that are read when they are looked at.
     pub(crate) fn deferred(source: Arc<Deferred>) -> Self {
-        Self { bytes: OnceLock::new(), deferred: Some(source) }
+        Self { bytes: OnceLock::new(), deferred: Some(source), derivation: None }
     }
 
     /// The number of bytes, which are not read for it.
@@ -61,9 +68,15 @@ impl ConstantBytes {
         };
     }
 
-    /// The constant for a graph.
+    /// The constant for a graph, which holds what it looks at itself.
     pub(crate) fn to_graph(&self) -> Constant {
-        Constant::Shared(Arc::new(InGraph(self.clone())))
+        Constant::Shared(self.shared())
+    }
+
+    fn shared(&self) -> SharedBytes {
+        let bytes = if self.is_read_again() { OnceLock::new() } else { self.bytes.clone() };
+        let (deferred, derivation) = (self.deferred.clone(), self.derivation.clone());
+        Arc::new(InGraph(Self { bytes, deferred, derivation }))
     }
 }
 
@@ -87,12 +100,24 @@ impl Bytes for InGraph {
         &self.0
     }
 
+    fn len(&self) -> usize {
+        self.0.size()
+    }
+
     /// What is read again may lie where another constant has lain: the deferred one stays where it is.
-    fn identity(&self) -> (usize, usize) {
-        match &self.0.deferred {
+    fn identity(&self) -> Option<(usize, usize)> {
+        Some(match &self.0.deferred {
             Some(deferred) => (Arc::as_ptr(deferred).addr(), deferred.len),
-            None => (self.0.as_ptr().addr(), self.0.len()),
-        }
+            None => (self.0.as_ptr().addr(), self.0.size()),
+        })
+    }
+
+    fn again(&self) -> Option<SharedBytes> {
+        Some(self.0.shared())
+    }
+
+    fn derivation(&self) -> Option<&Derivation> {
+        self.0.derivation.as_deref()
     }
 }
 

@@ -1,20 +1,22 @@
-//! Constant folding: calls of constants alone are computed when a method is loaded, such as the transpose
-//! that exporters put before each product with weights. What reads their results reads constants then, and
-//! can prepare itself for them.
+//! Constant folding of instructions that stand in no region of fixed sizes: those are folded when they are lowered,
+//! by the same [`graph::fold`]. What reads the results reads constants then, prepares itself for them, and can ask how
+//! they were computed ([`Derivation`]).
 //!
 //! A call is folded if every read of its results' values finds what it has defined, and nothing else observes the
 //! bytes ([`DefUse::is_foldable`]).
 
 use crate::FreeableBuffer;
+use crate::call::State;
 use crate::constants::ConstantBytes;
 use crate::method::Method;
-use crate::prepare::known;
-use crate::raise::{DefUse, Position, writes_only_its_outs};
-use crate::step::{ArgStep, KernelStep, OutStep, Step};
-use crate::value::{Id, Storage, Value};
-use operator::{Arg, Args, KernelContext, Out, Outs, Results};
-use smallvec::{SmallVec, smallvec};
-use tensor::{AlignedBuffer, TensorMeta, TensorViewMut};
+use crate::operands::Operands;
+use crate::raise::{DefUse, Position, number_of, writes_only_its_outs};
+use crate::step::{KernelStep, OutStep, Step};
+use crate::value::{Id, Storage};
+use graph::{Call, CallOut, Constant, Derivation, IntoKind};
+use operator::{KernelContext, Results};
+use std::sync::Arc;
+use tensor::{Scalar, Tensor, TensorMeta};
 
 /// How many times larger a result may be than what it is computed of: an int8 weight that holds four bits
 /// grows four times when it becomes f32.
@@ -43,18 +45,21 @@ pub(crate) fn fold(method: &mut Method, def_use: &mut DefUse) {
             if !is_foldable(method, def_use, call, at) {
                 continue;
             }
-            let Some(results) = compute(method, call, def_use, budget) else { continue };
-            let bytes = results.iter().map(|(_, _, bytes)| bytes.len()).sum::<usize>();
+            let Some((results, derivation)) = compute(method, call, def_use, budget) else { continue };
+            let ids: Vec<Id> = call.outs.iter().filter_map(OutStep::tensor).collect();
+            let bytes = results.iter().map(|tensor| tensor.bytes().len()).sum::<usize>();
             let Ok(held) = method.packs.budget().take("its constants", bytes) else { continue };
             method.held.push(held);
             budget -= bytes;
-            for (id, meta, bytes) in results {
-                method.state.constants.push(ConstantBytes::here(FreeableBuffer::read(bytes)));
+            for (id, tensor) in ids.into_iter().zip(results) {
+                let (meta, bytes) = tensor.into_parts();
+                let bytes = FreeableBuffer::read(bytes);
+                method.state.constants.push(ConstantBytes::folded(bytes, derivation.clone()));
                 let storage = Storage::Constant(method.state.constants.len() - 1);
                 if let Some(t) = method.state.values[id].tensor_mut() {
                     (t.meta, t.storage, t.home) = (meta, storage, storage);
                 }
-                def_use.set_folded(id, at);
+                def_use.set_folded(id);
             }
             let slot = &mut method.chains[chain].steps[i];
             if let Step::Kernel(call) = std::mem::replace(slot, Step::Free(0)) {
@@ -77,52 +82,72 @@ fn is_foldable(method: &Method, def_use: &DefUse, call: &KernelStep, at: Positio
         })
 }
 
-/// The results of a call on constant arguments, if they are not too large.
+/// The results of a call on constant arguments, if they are not too large, and how they are computed.
 fn compute(
     method: &Method,
     call: &KernelStep,
     def_use: &DefUse,
     budget: usize,
-) -> Option<Vec<(Id, TensorMeta, AlignedBuffer)>> {
-    let mut read = 0usize;
-    let mut list: SmallVec<[Arg<'_>; 12]> = smallvec![];
-    for arg in &call.args {
-        list.push(match *arg {
-            ArgStep::Out(i) => Arg::Out(i),
-            ArgStep::Value(id) => match known(id, &method.state, def_use) {
-                Arg::Spec(_) | Arg::Unknown => return None,
-                arg => arg,
-            },
-        });
-    }
-    for arg in &list {
-        read += match arg {
-            Arg::Tensor(t) => t.nbytes(),
-            Arg::Tensors(all) => all.iter().map(|t| t.nbytes()).sum(),
-            Arg::OptionalTensors(all) => all.iter().flatten().map(|t| t.nbytes()).sum(),
-            _ => 0,
-        };
-    }
-    let mut results = Vec::new();
-    for out in &call.outs {
-        let OutStep::Tensor(id) = out else { return None };
-        let Value::Tensor(t) = &method.state.values[*id] else { return None };
-        results.push((*id, t.meta.clone(), AlignedBuffer::default()));
-    }
-    let bytes = results.iter().try_fold(0usize, |sum, (_, meta, _)| sum.checked_add(meta.nbytes()))?;
+) -> Option<(Vec<Tensor>, Option<Derivation>)> {
+    let mut constants = Constants { state: &method.state, def_use, inputs: Vec::new() };
+    let args: Vec<_> = call.args.iter().map(|arg| constants.arg(*arg)).collect::<Option<_>>()?;
+    let inputs = constants.inputs;
+    let meta = |out: &OutStep| match out {
+        OutStep::Tensor(id) => Some(method.state.values[*id].tensor()?.meta.clone()),
+        _ => None,
+    };
+    let metas: Vec<TensorMeta> = call.outs.iter().map(meta).collect::<Option<_>>()?;
+    let read: usize =
+        inputs.iter().map(|&id| method.state.values[id].tensor().map_or(0, |t| t.meta.nbytes())).sum();
+    let bytes = metas.iter().try_fold(0usize, |sum, meta| sum.checked_add(meta.nbytes()))?;
     if bytes > budget || bytes > SMALL.max(read.saturating_mul(GROWTH)) {
         return None;
     }
-    for (_, meta, buffer) in &mut results {
-        *buffer = AlignedBuffer::zeroed(meta.nbytes()).ok()?;
+    let outs = vec![CallOut::Tensor; metas.len()];
+    let kind = Call::new(Arc::clone(&call.kernel), args, outs).into_kind();
+    let views: Vec<_> = inputs.iter().map(|&id| method.state.view(id).ok()).collect::<Option<_>>()?;
+    let ctx = KernelContext::new(&method.pool, &method.scratch, &method.generator).with_isa(method.isa);
+    let mut results: Vec<Tensor> = metas.into_iter().map(Tensor::zeros).collect::<Result<_, _>>().ok()?;
+    let mut given: Vec<&mut Tensor> = results.iter_mut().collect();
+    graph::fold::compute(&*kind, &views, &mut given, &ctx)?;
+    let is_one = results.len() == 1;
+    let of = inputs.iter().filter_map(|&id| constant(&method.state, id));
+    Some((results, Derivation::new(kind, of).filter(|_| is_one)))
+}
+
+/// A constant tensor of a method as one of a graph.
+fn constant(state: &State, id: Id) -> Option<(TensorMeta, Constant)> {
+    let tensor = state.values[id].tensor()?;
+    match tensor.storage {
+        Storage::Constant(index) => Some((tensor.meta.clone(), state.constants[index].to_graph())),
+        _ => None,
     }
-    {
-        let views =
-            results.iter_mut().map(|(_, meta, buffer)| TensorViewMut::new(meta, buffer).map(Out::Tensor));
-        let mut outs = Outs::new(views.collect::<Result<_, _>>().ok()?);
-        let ctx = KernelContext::new(&method.pool, &method.scratch, &method.generator).with_isa(method.isa);
-        // A call that fails here fails again when it runs, and says then what is wrong.
-        call.kernel.execute(&ctx, &Args::new(call.kernel.schema(), list), &mut outs).ok()?;
+}
+
+/// The arguments of a call, all of them fixed.
+struct Constants<'m> {
+    state: &'m State,
+    def_use: &'m DefUse,
+    /// The tensors among them, in order.
+    inputs: Vec<Id>,
+}
+
+impl Operands for Constants<'_> {
+    fn state(&self) -> &State {
+        self.state
     }
-    Some(results)
+
+    fn is_computed(&self, id: Id) -> bool {
+        !self.def_use.is_fixed(id)
+    }
+
+    fn number(&mut self, id: Id) -> Option<Scalar> {
+        number_of(&self.state.values[id]).filter(|_| self.def_use.is_fixed(id))
+    }
+
+    fn tensor(&mut self, id: Id) -> Option<()> {
+        let is_constant = self.def_use.is_fixed(id)
+            && self.state.values[id].tensor().is_some_and(|t| matches!(t.storage, Storage::Constant(_)));
+        is_constant.then(|| self.inputs.push(id))
+    }
 }

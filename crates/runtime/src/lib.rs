@@ -28,6 +28,7 @@ mod meta;
 mod method;
 mod module;
 mod named_data;
+mod operands;
 mod options;
 mod prepare;
 mod program;

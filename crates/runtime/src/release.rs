@@ -4,7 +4,7 @@ use crate::Result;
 use crate::method::Method;
 use crate::raise::tensors_of;
 use crate::region::Region;
-use crate::step::{ArgStep, OutStep, Step};
+use crate::step::{ArgStep, KernelStep, OutStep, Step};
 use crate::value::{Id, Storage};
 use std::collections::HashSet;
 
@@ -38,15 +38,20 @@ struct Needed {
 impl Needed {
     fn of(method: &Method) -> Self {
         let mut read: HashSet<Id> = method.inputs.iter().chain(&method.outputs).copied().collect();
-        // A region that is lowered when it meets new sizes may ask how a constant was computed, wherever that was.
+        // A region that is lowered when it meets new sizes may pack what a folded constant was computed from, wherever
+        // that was: it is not read from a file for each of the sizes.
         let is_lowered_later = method.regions.iter().any(|region| matches!(region, Region::Dynamic(_)));
+        let packed_later =
+            |call: &KernelStep| if is_lowered_later { call.args.clone() } else { Box::default() };
         let mut called = vec![false; method.delegates.len()];
         for chain in &method.chains {
             let mut next = 0;
             while let Some(step) = chain.steps.get(next) {
                 next += 1;
                 match step {
-                    Step::Kernel(call) | Step::Folded(call) => add(&mut read, &call.args, &call.outs),
+                    Step::Kernel(call) => add(&mut read, &call.args, &call.outs),
+                    // What it gave is reported.
+                    Step::Folded(call) => add(&mut read, &packed_later(call), &call.outs),
                     Step::Delegate(call) => {
                         called[call.delegate] = true;
                         add(&mut read, &call.args, &call.outs);
@@ -58,12 +63,11 @@ impl Needed {
                         // Its instructions are never run by themselves.
                         Region::Fixed(lowered) => {
                             add(&mut read, &lowered.args, &lowered.outs);
-                            let within = &chain.steps[next..region.next];
-                            within.iter().filter(|_| is_lowered_later).for_each(|step| {
+                            for step in &chain.steps[next..region.next] {
                                 if let Step::Folded(call) = step {
-                                    add(&mut read, &call.args, &call.outs);
+                                    add(&mut read, &packed_later(call), &[]);
                                 }
-                            });
+                            }
                             next = region.next;
                         }
                         Region::Dynamic(_) => {

@@ -104,6 +104,13 @@ pub(crate) enum OutStep {
     },
 }
 
+impl OutStep {
+    /// The tensor, if it is one that the call writes.
+    pub(crate) fn tensor(&self) -> Option<Id> {
+        if let Self::Tensor(id) = self { Some(*id) } else { None }
+    }
+}
+
 /// A delegate with its id, for messages and events.
 pub(crate) struct DelegateEntry {
     pub(crate) backend: Arc<str>,

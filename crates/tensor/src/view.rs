@@ -242,6 +242,11 @@ impl Tensor {
 
     meta_accessors!();
 
+    /// Its type, sizes and layout, and its bytes, of which there may be more than those say.
+    pub fn into_parts(self) -> (TensorMeta, AlignedBuffer) {
+        (self.meta, self.data)
+    }
+
     /// The bytes, in storage order.
     pub fn bytes(&self) -> &[u8] {
         &self.data[..self.meta.nbytes()]

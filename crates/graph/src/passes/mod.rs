@@ -6,7 +6,6 @@
 mod activation;
 mod attention;
 mod convolution;
-mod fold;
 mod forms;
 mod fuse;
 mod join;
@@ -20,9 +19,8 @@ mod quantized;
 mod tail;
 mod widen;
 
-use crate::graph::{Graph, ValueId};
+use crate::graph::Graph;
 use operator::KernelContext;
-use std::collections::HashMap;
 
 /// A pass.
 pub struct Pass {
@@ -30,14 +28,7 @@ pub struct Pass {
     pub name: &'static str,
     /// What it does.
     pub about: &'static str,
-    run: fn(&mut Graph, &mut State<'_>),
-}
-
-/// What passes know beside the graph.
-struct State<'a> {
-    ctx: &'a KernelContext<'a>,
-    /// Constant weights that the program dequantizes, by the value that they become.
-    weights: HashMap<ValueId, quantized::Weights>,
+    run: fn(&mut Graph, &KernelContext<'_>),
 }
 
 /// The passes, in the order in which they run.
@@ -50,20 +41,17 @@ pub const PASSES: &[Pass] = &[
     Pass {
         name: "normalize",
         about: "computes what depends on constants alone; calls of known meaning become nodes of the graph's own",
-        run: |graph, state| {
-            state.weights = quantized::weights(graph);
-            normalize::run(graph, state.ctx);
-        },
+        run: normalize::run,
     },
     Pass {
         name: "quantized",
         about: "products and convolutions of dequantized values become those of the quantized values",
-        run: |graph, state| quantized::run(graph, &state.weights),
+        run: |graph, _| quantized::run(graph),
     },
     Pass {
         name: "attention",
         about: "attention becomes one node",
-        run: |graph, state| attention::run(graph, state.ctx.isa()),
+        run: |graph, ctx| attention::run(graph, ctx.isa()),
     },
     Pass {
         name: "activation",
@@ -106,16 +94,20 @@ pub fn run(graph: &mut Graph, ctx: &KernelContext<'_>) {
 
 /// Runs the first passes, so many of them: what a listing of the graph after one of them shows.
 pub fn run_until(graph: &mut Graph, ctx: &KernelContext<'_>, count: usize) {
-    let mut state = State { ctx, weights: HashMap::new() };
-    // Whatever a caller was adding, what passes add belongs to instructions that they name.
-    graph.set_origin(Default::default());
-    for pass in PASSES.iter().take(count) {
-        (pass.run)(graph, &mut state);
+    PASSES.iter().take(count).for_each(|pass| pass.run(graph, ctx));
+}
+
+impl Pass {
+    /// Runs this pass alone, and takes away what is dead then.
+    pub fn run(&self, graph: &mut Graph, ctx: &KernelContext<'_>) {
+        // Whatever a caller was adding, what passes add belongs to instructions that they name.
+        graph.set_origin(Default::default());
+        (self.run)(graph, ctx);
         graph.sweep();
         if cfg!(debug_assertions)
             && let Err(e) = graph.verify()
         {
-            panic!("after the pass {}: {e}\n{graph}", pass.name);
+            panic!("after the pass {}: {e}\n{graph}", self.name);
         }
     }
 }
@@ -123,6 +115,7 @@ pub fn run_until(graph: &mut Graph, ctx: &KernelContext<'_>, count: usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ValueId;
     use crate::operation::Fused;
     use crate::steps::linear::Linear;
     use crate::steps::pointwise::Pointwise;

@@ -1,49 +1,58 @@
 //! From operator calls to the graph's own nodes, by what their kernels say that they mean. Calls of which nothing is
 //! known, or not in this form, stay calls.
 
-use super::{convolution, fold, product};
+use super::{convolution, product};
+use crate::fold;
 use crate::graph::{Graph, NodeId, argument, meaning};
 use crate::layouts::fit;
 use crate::operation::Fused;
 use crate::steps::global_mean::GlobalMean;
 use crate::steps::pointwise::Pointwise;
 use crate::steps::relayout::{Permute, Relayout, Reshape};
-use operator::facts::{Product, ViewOf};
-use operator::{Expression, Instr, KernelContext, Meaning};
+use operator::facts::ViewOf;
+use operator::{CountedTensor, Expression, Instr, KernelContext, Meaning};
 use std::sync::Arc;
-use tensor::{ScalarType, TensorMeta};
+use tensor::{DimOrder, ScalarType, TensorMeta, TensorView};
 
-/// Computes constants, and rewrites the calls that are known.
+/// Folds constants, and rewrites the calls that are known.
 pub(super) fn run(graph: &mut Graph, ctx: &KernelContext<'_>) {
     for node in graph.order() {
-        if !product::is_transpose_for_products(graph, node) && !fold::fold(graph, node, ctx) {
-            normalize(graph, node, ctx);
+        if !fold::fold(graph, node, ctx) {
+            normalize(graph, node);
         }
     }
 }
 
-fn normalize(graph: &mut Graph, node: NodeId, ctx: &KernelContext<'_>) {
+fn normalize(graph: &mut Graph, node: NodeId) {
     let Some(meaning) = meaning(graph, node) else { return };
     if matches!(meaning, Meaning::Convolution(_)) {
-        fold::make_plain(graph, node, 1);
+        make_plain(graph, node, 1);
     }
     let (call, inputs) = (Arc::clone(graph.node(node).kind()), graph.node(node).inputs().to_vec());
-    let rewritten = rewrite(graph, node, &meaning);
-    if rewritten && !fit(graph, node) {
+    if rewrite(graph, node, &meaning) && !fit(graph, node) {
         graph.rewrite(node, call, &inputs);
-    }
-    if let (false, Meaning::Product(product)) = (rewritten, &meaning) {
-        fold_weights(graph, node, product, ctx);
     }
 }
 
-/// A product that stays a call reads the transpose that was left for it.
-fn fold_weights(graph: &mut Graph, node: NodeId, product: &Product, ctx: &KernelContext<'_>) {
-    let weights = argument(graph, node, product.weights).and_then(|w| graph.producer(w));
-    if let Some(transpose) = weights.filter(|&w| graph.node(w).inputs().iter().all(|&v| graph.is_constant(v)))
-    {
-        fold::fold(graph, transpose, ctx);
+/// Lets a node read a constant input row-major: what is packed is packed from that.
+fn make_plain(graph: &mut Graph, node: NodeId, slot: usize) {
+    let Some(&value) = graph.node(node).inputs().get(slot) else { return };
+    let order = DimOrder::contiguous(graph.meta(value).rank());
+    let differs = *graph.meta(value).dim_order() != order;
+    let stored = if differs { graph.view(value) } else { None };
+    if let Some(plain) = stored.and_then(|stored| plain(graph, &stored, order)) {
+        let (meta, origin) = (plain.meta().clone(), graph.value(value).origin());
+        let plain = graph.constant(meta, plain.into());
+        graph.set_value_origin(plain, origin);
+        graph.set_input(node, slot, plain);
     }
+}
+
+/// The same elements in another order.
+fn plain(graph: &Graph, stored: &TensorView<'_>, order: DimOrder) -> Option<CountedTensor> {
+    let mut plain = graph.zeros(TensorMeta::new(stored.dtype(), stored.sizes(), order).ok()?).ok()?;
+    stored.relayout(&mut plain.view_mut()).ok()?;
+    Some(plain)
 }
 
 /// Gives a call the kind of node that it means. Says whether it did.

@@ -1,57 +1,44 @@
 //! Products with constant matrices.
 
-use crate::graph::{Graph, NodeId, ValueId, argument, meaning};
+use crate::fold::untransposed;
+use crate::graph::{Graph, NodeId, ValueId, argument};
 use crate::operation::Fused;
 use crate::steps::linear::Linear;
 use kernels::compute::Activation;
-use operator::Meaning;
-use operator::facts::{Product, ViewOf};
+use operator::facts::Product;
 use tensor::ScalarType;
 
-/// Whether a node transposes a constant matrix for products alone. A product packs the matrix itself: the
-/// transpose need not be computed, nor kept beside what is packed.
-pub(super) fn is_transpose_for_products(graph: &Graph, node: NodeId) -> bool {
-    let Some((_, to)) = transpose(graph, node) else { return false };
-    let reads_as_weights = |user: ir::User| {
-        let ir::User::Node(user) = user else { return false };
-        match meaning(graph, user) {
-            Some(Meaning::Product(product)) => argument(graph, user, product.weights) == Some(to),
-            _ => false,
-        }
-    };
-    graph.is_used(to) && graph.uses(to).iter().all(|u| reads_as_weights(u.user))
-}
-
-/// A constant matrix and its transpose, if that is what a node computes.
-fn transpose(graph: &Graph, node: NodeId) -> Option<(ValueId, ValueId)> {
-    let (&[from], &[to]) = (graph.node(node).inputs(), graph.node(node).outputs()) else { return None };
-    let Some(Meaning::View(ViewOf::Permute(dims))) = meaning(graph, node) else { return None };
-    let &[rows, columns] = &**graph.meta(from).sizes() else { return None };
-    let transposes = dims[..] == [1, 0]
-        && graph.meta(to).sizes()[..] == [columns, rows]
-        && graph.is_constant(from)
-        && !graph.is_constant(to);
-    transposes.then_some((from, to))
-}
-
-/// Rewrites a product of a matrix that is constant, or the transpose of a constant. Says whether it did.
+/// Rewrites a product with a constant matrix, or with the transpose of one: of that it packs the matrix as it is
+/// stored. Says whether it did.
 pub(super) fn rewrite(graph: &mut Graph, node: NodeId, product: &Product) -> bool {
-    let Some((linear, inputs)) = linear(graph, node, product) else { return false };
+    let Some(w) = argument(graph, node, product.weights) else { return false };
+    let matrix = graph.value(w).constant().and_then(|constant| untransposed(graph.meta(w), constant));
+    let (w, out_major) = match matrix {
+        Some((meta, constant)) => {
+            let (matrix, origin) = (graph.constant(meta, constant), graph.value(w).origin());
+            graph.set_value_origin(matrix, origin);
+            (matrix, !product.out_major)
+        }
+        None => (w, product.out_major),
+    };
+    let Some((linear, inputs)) = linear(graph, node, product, w, out_major) else { return false };
     graph.rewrite(node, Fused::kind(linear), &inputs);
     true
 }
 
-fn linear(graph: &Graph, node: NodeId, product: &Product) -> Option<(Linear, Vec<ValueId>)> {
+fn linear(
+    graph: &Graph,
+    node: NodeId,
+    product: &Product,
+    w: ValueId,
+    out_major: bool,
+) -> Option<(Linear, Vec<ValueId>)> {
     let &[out] = graph.node(node).outputs() else { return None };
-    let (x, mut w) = (argument(graph, node, product.x)?, argument(graph, node, product.weights)?);
+    let x = argument(graph, node, product.x)?;
     let bias = match product.bias {
         Some(at) => Some(argument(graph, node, at)?),
         None => None,
     };
-    let mut out_major = product.out_major;
-    if let Some((matrix, _)) = graph.producer(w).and_then(|p| transpose(graph, p)) {
-        (w, out_major) = (matrix, !out_major);
-    }
     let columns = *graph.meta(out).sizes().last()?;
     let is_row = |bias: ValueId| {
         let meta = graph.meta(bias);

@@ -11,7 +11,8 @@
 //! The sums of the graph's nodes are exact, where those of the program round in f32: a result that is
 //! quantized again may differ by one where it falls between two quantized values.
 
-use crate::graph::{Graph, NodeId, ValueId, argument, constant, meaning, own_producer};
+use crate::fold::untransposed;
+use crate::graph::{Constant, Graph, NodeId, ValueId, argument, constant, meaning, own_producer};
 use crate::operation::{Fused, as_op, made_by};
 use crate::steps::conv::Convolution;
 use crate::steps::linear::Linear;
@@ -23,8 +24,7 @@ use crate::steps::relayout::Reshape;
 use ::ir::Kind;
 use kernels::compute::{Activation, Affine, PackedWeights, Quantization, QuantizedConv, WeightBits};
 use operator::Meaning;
-use operator::facts::{Affinity, Choice, ViewOf};
-use std::collections::HashMap;
+use operator::facts::{Affinity, Choice};
 use std::sync::Arc;
 use tensor::memory::{collected, copied};
 use tensor::{ScalarType, TensorMeta, TensorView};
@@ -33,10 +33,9 @@ use tensor::{ScalarType, TensorMeta, TensorView};
 const MOST_RESHAPES: usize = 64;
 
 /// Constant weights that a program dequantizes.
-#[derive(Clone)]
-pub(super) struct Weights {
+struct Weights {
     /// The quantized values.
-    values: ValueId,
+    values: (TensorMeta, Constant),
     /// Whether the weights are the transpose of the values.
     transposed: bool,
     scales: Vec<f32>,
@@ -44,54 +43,49 @@ pub(super) struct Weights {
     axis: Option<usize>,
 }
 
-/// The weights of a graph in which nothing is folded yet, by the value that they become.
-pub(super) fn weights(graph: &Graph) -> HashMap<ValueId, Weights> {
-    let mut known = HashMap::new();
-    for node in graph.order() {
-        let (Some(meaning), Some(&out)) = (meaning(graph, node), graph.node(node).outputs().first()) else {
-            continue;
-        };
-        let found = match meaning {
-            Meaning::View(ViewOf::Permute(dims)) if dims[..] == [1, 0] => {
-                let weights = argument(graph, node, 0).and_then(|input| known.get(&input)).cloned();
-                weights.map(|w: Weights| Weights { transposed: !w.transposed, ..w })
-            }
-            Meaning::Dequantize(affinity) => dequantized(graph, node, affinity),
-            _ => None,
-        };
-        known.extend(found.map(|weights| (out, weights)));
+/// The quantized values of which a constant of this meta is computed.
+fn weights(meta: &TensorMeta, constant: &Constant) -> Option<Weights> {
+    if let Some((meta, matrix)) = untransposed(meta, constant) {
+        let found = weights(&meta, &matrix)?;
+        return Some(Weights { transposed: !found.transposed, ..found });
     }
-    known
-}
-
-fn dequantized(graph: &Graph, node: NodeId, affinity: Affinity) -> Option<Weights> {
-    let values = argument(graph, node, 0)?;
-    let (meta, out) = (graph.meta(values), graph.meta(*graph.node(node).outputs().first()?));
+    let derivation = constant.derivation()?;
+    let Meaning::Dequantize(affinity) = derivation.meaning()? else { return None };
+    let values = derivation.argument(0)?;
     let plain = |m: &TensorMeta| m.dim_order().is_contiguous();
-    let kept = graph.is_constant(values) && meta.dtype() == ScalarType::Char;
-    let floats = out.dtype() == ScalarType::Float && out.sizes() == meta.sizes();
-    if !(kept && floats && plain(meta) && plain(out)) {
+    let kept = values.0.dtype() == ScalarType::Char;
+    let floats = meta.dtype() == ScalarType::Float && meta.sizes() == values.0.sizes();
+    if !(kept && floats && plain(&values.0) && plain(meta)) {
         return None;
     }
+    let transposed = false;
     match affinity {
         Affinity::Known { scale, zero: 0, .. } => {
-            Some(Weights { values, transposed: false, scales: vec![scale as f32], axis: None })
+            Some(Weights { values, transposed, scales: vec![scale as f32], axis: None })
         }
         Affinity::ByAxis { scales, zeros, axis } => {
-            let channels = *meta.sizes().get(axis)?;
-            let vector = |position: usize| {
-                let view = graph.view(argument(graph, node, position)?)?;
-                (view.numel() == channels).then_some(view)
-            };
-            let zero = match zeros {
-                Some(at) => vector(at)?.bytes().iter().all(|&b| b == 0),
+            let channels = *values.0.sizes().get(axis)?;
+            let vector =
+                |position: usize| derivation.argument(position).filter(|(meta, _)| meta.numel() == channels);
+            let zero = match zeros.map(vector) {
+                Some(zeros) => {
+                    let (meta, zeros) = zeros?;
+                    zeros.view(&meta)?.bytes().iter().all(|&b| b == 0)
+                }
                 None => true,
             };
-            let scales = numbers(&vector(scales)?)?;
-            zero.then_some(Weights { values, transposed: false, scales, axis: Some(axis) })
+            let (meta, scales) = vector(scales)?;
+            let scales = numbers(&scales.view(&meta)?)?;
+            zero.then_some(Weights { values, transposed, scales, axis: Some(axis) })
         }
         _ => None,
     }
+}
+
+/// The quantized values of the weights that a node reads.
+fn weights_of(graph: &Graph, node: NodeId) -> Option<Weights> {
+    let &v = graph.node(node).inputs().get(1)?;
+    weights(graph.meta(v), graph.value(v).constant()?)
 }
 
 /// Elements of a tensor of f32 or f64.
@@ -104,20 +98,17 @@ fn numbers(x: &TensorView<'_>) -> Option<Vec<f32>> {
 }
 
 /// Rewrites quantizations whose parameters are known, and products and convolutions between them.
-pub(super) fn run(graph: &mut Graph, known: &HashMap<ValueId, Weights>) {
+pub(super) fn run(graph: &mut Graph) {
     for node in graph.order() {
         if let Some(kind) = conversion(graph, node) {
             graph.set_kind(node, kind);
         }
     }
-    if known.is_empty() {
-        return;
-    }
     for node in graph.order() {
         if let Some(&linear) = as_op::<Linear>(graph, node) {
-            product(graph, node, &linear, known);
+            product(graph, node, &linear);
         } else if let Some(&conv) = as_op::<Convolution>(graph, node) {
-            convolution(graph, node, &conv, known);
+            convolution(graph, node, &conv);
         }
     }
 }
@@ -172,7 +163,7 @@ fn input(graph: &Graph, x: ValueId) -> Option<(ValueId, QuantizedInput, bool)> {
         let values = graph.node(node).inputs()[0];
         let other = graph.meta(values).sizes() != meta.sizes();
         let plain = graph.meta(values).dim_order().is_contiguous();
-        return plain.then_some((values, QuantizedInput::Numbers(affine), other));
+        return plain.then_some((values, QuantizedInput::Quantized(affine), other));
     }
     let (real, input) = dynamic(graph, node)?;
     let real_meta = graph.meta(real);
@@ -213,17 +204,11 @@ fn dynamic(graph: &Graph, node: NodeId) -> Option<(ValueId, QuantizedInput)> {
 }
 
 /// Makes a product of quantized values of a product, if it means that.
-fn product(
-    graph: &mut Graph,
-    node: NodeId,
-    linear: &Linear,
-    known: &HashMap<ValueId, Weights>,
-) -> Option<()> {
+fn product(graph: &mut Graph, node: NodeId, linear: &Linear) -> Option<()> {
     let inputs = graph.node(node).inputs().to_vec();
-    let weights = known.get(&inputs[1]).filter(|_| !linear.residual)?;
+    let weights = weights_of(graph, node).filter(|_| !linear.residual)?;
     let out_major = linear.out_major != weights.transposed;
-    let sizes = graph.meta(weights.values).sizes();
-    let &[first, second] = &**sizes else { return None };
+    let &[first, second] = &**weights.values.0.sizes() else { return None };
     let (k, inner_axis) = if out_major { (second, 1) } else { (first, 0) };
     let along_outputs = weights.axis.is_none_or(|axis| axis != inner_axis);
     if !along_outputs || k > PackedWeights::MAX_ROWS {
@@ -248,14 +233,9 @@ fn product(
 }
 
 /// Makes a convolution of quantized values of a convolution, if it means that.
-fn convolution(
-    graph: &mut Graph,
-    node: NodeId,
-    conv: &Convolution,
-    known: &HashMap<ValueId, Weights>,
-) -> Option<()> {
+fn convolution(graph: &mut Graph, node: NodeId, conv: &Convolution) -> Option<()> {
     let inputs = graph.node(node).inputs().to_vec();
-    let weights = known.get(&inputs[1]).filter(|_| !conv.residual)?;
+    let weights = weights_of(graph, node).filter(|_| !conv.residual)?;
     let plain = !weights.transposed && weights.axis.is_none_or(|axis| axis == 0);
     if !plain || !QuantizedConv::supports(&conv.params) {
         return None;
@@ -272,21 +252,17 @@ fn convolution(
     rewrite(graph, node, Fused::kind(op), x, weights)
 }
 
-fn rewrite(
-    graph: &mut Graph,
-    node: NodeId,
-    kind: Arc<dyn Kind>,
-    x: ValueId,
-    weights: &Weights,
-) -> Option<()> {
+fn rewrite(graph: &mut Graph, node: NodeId, kind: Arc<dyn Kind>, x: ValueId, weights: Weights) -> Option<()> {
+    let (meta, values) = weights.values;
+    let values = graph.constant(meta, values);
     let scales = constant(graph, &[weights.scales.len()], &weights.scales)?;
     let bias = graph.node(node).inputs()[2..].to_vec();
-    let inputs: Vec<ValueId> = [x, weights.values, scales].into_iter().chain(bias).collect();
+    let inputs: Vec<ValueId> = [x, values, scales].into_iter().chain(bias).collect();
     graph.rewrite(node, kind, &inputs);
     Some(())
 }
 
-/// Puts quantizations into the products and convolutions before them, and clamps of real numbers into their
+/// Puts quantizations into the products and convolutions before them, and clamps of f32 values into their
 /// bounds.
 pub(super) fn outputs(graph: &mut Graph) {
     for node in graph.order() {
@@ -301,7 +277,7 @@ fn quantize_producer(graph: &mut Graph, node: NodeId) -> Option<()> {
     let mut producer = own_producer(graph, input(node))?;
     let mut bounds = (q.low, q.high);
     let mut between = Vec::new();
-    // Real numbers that are clamped between two quantizations of the same parameters.
+    // f32 values that are clamped between two quantizations of the same parameters.
     if let Some(Pointwise(expression)) = as_op(graph, producer)
         && let Some((low, high)) = expression.as_clamp()
         && let Some(dequantize) = own_producer(graph, input(producer))

@@ -128,7 +128,7 @@ impl AttentionStep {
         let (heads, keys, values) = (self.spec.heads, self.k.cols, self.v.cols);
         let row = heads * values;
         let rows = out.len() / row;
-        let serial = Pool::serial();
+        let serial = Pool::alone();
         let scores = &mut scores[..rows * keys];
         let rounded = self.spec.rounding.map_or(Activation::Identity, Activation::Unary);
         for head in 0..heads {
@@ -137,25 +137,25 @@ impl AttentionStep {
             let residual = mask.filter(|_| self.spec.rounding.is_none()).map(|mask| (1.0, mask));
             let epilogue = Epilogue { alpha: self.alpha, residual, activation: rounded, ..Epilogue::NONE };
             let (q, k) = (self.q.matrix(reads, i, first, rows), self.k.matrix(reads, i, 0, self.k.rows));
-            gemm(&serial, self.isa, q, k, MatMut::new(scores, rows, keys), &epilogue);
+            gemm(serial, self.isa, q, k, MatMut::new(scores, rows, keys), &epilogue);
             self.finish_rounded(mask, keys, scores);
             if self.spec.safe {
                 for row in scores.chunks_exact_mut(keys) {
                     // A query that may look at nothing gives zeros.
                     let none = row.iter().all(|&s| s == f32::NEG_INFINITY);
-                    softmax_in_place(&serial, self.isa, false, keys, row);
+                    softmax_in_place(serial, self.isa, false, keys, row);
                     if none {
                         row.fill(0.0);
                     }
                 }
             } else {
-                softmax_in_place(&serial, self.isa, false, keys, scores);
+                softmax_in_place(serial, self.isa, false, keys, scores);
             }
             self.round(scores);
             let c = MatMut::strided(&mut out[head * values..], rows, values, row, 1);
             let epilogue = Epilogue { alpha: self.beta, activation: rounded, ..Epilogue::NONE };
             gemm(
-                &serial,
+                serial,
                 self.isa,
                 MatRef::new(scores, rows, keys),
                 self.v.matrix(reads, i, 0, keys),
@@ -168,7 +168,7 @@ impl AttentionStep {
     /// Rounds numbers where the program does.
     fn round(&self, x: &mut [f32]) {
         if let Some(to) = self.spec.rounding {
-            unary_in_place(&Pool::serial(), self.isa, to, x);
+            unary_in_place(Pool::alone(), self.isa, to, x);
         }
     }
 

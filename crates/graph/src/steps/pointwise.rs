@@ -201,8 +201,6 @@ pub(crate) struct Pass {
     /// Elements of a block: whole periods of the longest row that is repeated.
     block: usize,
     isa: Isa,
-    /// Blocks are too small to divide.
-    serial: Pool,
 }
 
 impl Pass {
@@ -263,7 +261,7 @@ impl Pass {
             let done = (0..i).filter(|&r| last_use[r] == i && !lasting(&instrs[r]));
             free.extend(done.filter_map(|r| if let Place::Block(b) = places[r] { Some(b) } else { None }));
         }
-        Self { instrs, access, places, num_blocks, block, isa, serial: Pool::serial() }
+        Self { instrs, access, places, num_blocks, block, isa }
     }
 
     /// Elements of scratch that [`Self::part`] needs for each thread.
@@ -346,9 +344,10 @@ impl Pass {
             Instr::Const(_) => {}
             Instr::Input(n) if self.access[n].is_periodic(self.block) => {}
             Instr::Input(n) => self.access[n].load(inputs[n], at, to),
-            Instr::Unary(f, a) => unary(&self.serial, self.isa, f, read(a), to),
+            // Blocks are too small to divide.
+            Instr::Unary(f, a) => unary(Pool::alone(), self.isa, f, read(a), to),
             Instr::Clamp { of, low, high } => clamp(self.isa, (low, high), read(of), to),
-            Instr::Binary(f, a, b) => binary(&self.serial, self.isa, f, read(a), read(b), to),
+            Instr::Binary(f, a, b) => binary(Pool::alone(), self.isa, f, read(a), read(b), to),
         }
     }
 }

@@ -1,18 +1,17 @@
-//! Real numbers as 8-bit quantized values, and back.
+//! f32 values as 8-bit quantized values, and back.
 
 use super::{Step, Writes, only};
-use crate::layouts::Lies;
-use crate::operation::{Images, Lowered, Lowering, Operation};
+use crate::operation::{Lowered, Lowering, Operation};
 use kernels::compute::{Affine, Isa, Quantization, dequantize, quantize};
 use operator::{KernelContext, Result};
 use std::fmt;
 use tensor::{ScalarType, TensorView};
 
-/// Real numbers as quantized values, in a tensor of `Char` or `Byte`.
+/// f32 values as quantized values, in a tensor of `Char` or `Byte`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Quantize(pub Quantization);
 
-/// The real numbers that quantized values stand for.
+/// The f32 values that quantized values stand for.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Dequantize(pub Affine);
 
@@ -26,16 +25,12 @@ impl Operation for Quantize {
         write!(f, "scale: {}, zero: {}, {low}..={high}", affine.scale, affine.zero)
     }
 
-    fn lies(&self, i: usize, inputs: usize) -> Lies {
-        if i < inputs { Lies::Anyhow } else { Lies::AsFirst }
+    fn is_elementwise(&self) -> bool {
+        true
     }
 
     fn lower(&self, node: &mut Lowering<'_>) -> Result<Lowered> {
         Ok(Lowered::step(QuantizeStep(self.0, node.isa()), [0]))
-    }
-
-    fn images(&self) -> Images {
-        Images::Follows
     }
 }
 
@@ -48,16 +43,12 @@ impl Operation for Dequantize {
         write!(f, "scale: {}, zero: {}", self.0.scale, self.0.zero)
     }
 
-    fn lies(&self, i: usize, inputs: usize) -> Lies {
-        if i < inputs { Lies::Anyhow } else { Lies::AsFirst }
+    fn is_elementwise(&self) -> bool {
+        true
     }
 
     fn lower(&self, node: &mut Lowering<'_>) -> Result<Lowered> {
         Ok(Lowered::step(DequantizeStep(self.0, node.isa()), [0]))
-    }
-
-    fn images(&self) -> Images {
-        Images::Follows
     }
 }
 

@@ -16,7 +16,7 @@ use tensor::{ScalarType, TensorView};
 
 /// As [`Convolution`], not transposed and without residual, of quantized values, summed exactly. Inputs: image
 /// (`Char` or `Byte`), weights (`Char`, constant), one scale for all or one for each output channel (constant), and
-/// where it is there, the bias (constant): reals, or as `Int` numbers that are added to the sums before these are
+/// where it is there, the bias (constant): of f32, or as `Int` values that are added to the sums before these are
 /// scaled.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct QuantizedConvolution {

@@ -16,8 +16,8 @@ use std::sync::Arc;
 use tensor::memory::{collected, copied, filled};
 use tensor::{ScalarType, TensorView};
 
-/// As [`Linear`](crate::Linear) with quantized values in place of real numbers, summed exactly. Inputs: `x`, weights
-/// (`Char`, constant), their scales (constant), and where it is there, the bias (constant): reals, or as `Int` numbers
+/// As [`Linear`](crate::Linear) with quantized values in place of f32 values, summed exactly. Inputs: `x`, weights
+/// (`Char`, constant), their scales (constant), and where it is there, the bias (constant): of f32, or as `Int` values
 /// that are added to the sums before these are scaled. The scales are one for
 /// all, one for each output, or for each group of inner elements one for each output, `[groups, out]`.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -41,9 +41,9 @@ pub struct QuantizedLinear {
 /// What comes into a [`QuantizedLinear`].
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum QuantizedInput {
-    /// Quantized values, `Char` or `Byte`, that stand for real numbers so.
-    Numbers(Affine),
-    /// Real numbers, quantized by parameters that fit all of them to `low..=high` within `i8`.
+    /// Quantized values, `Char` or `Byte`, that stand for f32 values so.
+    Quantized(Affine),
+    /// f32 values, quantized by parameters that fit all of them to `low..=high` within `i8`.
     ByTensor {
         /// The least value.
         low: i32,
@@ -52,7 +52,7 @@ pub enum QuantizedInput {
         /// The least scale.
         eps: f32,
     },
-    /// Real numbers, each row quantized by parameters that fit it to `i8`:
+    /// f32 values, each row quantized by parameters that fit it to `i8`:
     /// `quantized_decomposed::choose_qparams_per_token_asymmetric`.
     ByRow,
     /// As [`Self::ByRow`], the factor being chosen and the scale its reciprocal: [`quantize_row`].
@@ -74,9 +74,9 @@ impl Operation for QuantizedLinear {
         let &[rows, columns] = &**node.input(1)?.sizes() else {
             return Err(Error::invalid("a product with weights that are no matrix"));
         };
-        let numbers = MatRef::new(node.constant(1)?.storage::<i8>()?, rows, columns);
-        let numbers = if self.out_major { numbers.t() } else { numbers };
-        let weights = Weights { numbers, bits: self.bits, scales: node.floats(2)?, group: self.group };
+        let quantized = MatRef::new(node.constant(1)?.storage::<i8>()?, rows, columns);
+        let quantized = if self.out_major { quantized.t() } else { quantized };
+        let weights = Weights { quantized, bits: self.bits, scales: node.floats(2)?, group: self.group };
         let (isa, owner) = (node.isa(), node.owner(1)?);
         let weights = node.packs.packed(owner, || Ok(PackedWeights::new(&weights)?), PackedWeights::bytes)?;
         let bias = SumBias::of(node, self.bias, 3)?;
@@ -93,9 +93,9 @@ impl Operation for QuantizedLinear {
 pub(super) enum SumBias {
     None,
     /// To what they stand for.
-    Reals(Vec<f32>),
+    Dequantized(Vec<f32>),
     /// To the sums.
-    Numbers(Vec<i32>),
+    Quantized(Vec<i32>),
 }
 
 impl SumBias {
@@ -106,8 +106,8 @@ impl SumBias {
         }
         let bias = node.constant(i)?;
         match bias.dtype() {
-            ScalarType::Int => Ok(Self::Numbers(copied(bias.storage::<i32>()?)?)),
-            _ => Ok(Self::Reals(copied(bias.storage::<f32>()?)?)),
+            ScalarType::Int => Ok(Self::Quantized(copied(bias.storage::<i32>()?)?)),
+            _ => Ok(Self::Dequantized(copied(bias.storage::<f32>()?)?)),
         }
     }
 
@@ -115,8 +115,8 @@ impl SumBias {
     pub(super) fn epilogue(&self, activation: Activation) -> QuantizedEpilogue<'_> {
         let (offset, bias) = match self {
             Self::None => (None, None),
-            Self::Reals(bias) => (None, Some(&bias[..])),
-            Self::Numbers(offset) => (Some(&offset[..]), None),
+            Self::Dequantized(bias) => (None, Some(&bias[..])),
+            Self::Quantized(offset) => (Some(&offset[..]), None),
         };
         QuantizedEpilogue { offset, bias, activation }
     }
@@ -145,21 +145,21 @@ impl Step for QuantizedLinearStep {
             Some(q) => QuantizedOut::Quantized(MatMut::new(out.bytes_mut(), m, n), q),
             None => QuantizedOut::Real(MatMut::new(out.storage_mut()?, m, n)),
         };
-        if let QuantizedInput::Numbers(affine) = self.spec.input {
+        if let QuantizedInput::Quantized(affine) = self.spec.input {
             let x = QuantizedRows::new(x.bytes(), x.dtype() == ScalarType::Char, m, k, affine);
             qgemm(pool, isa, x, weights, to, &epilogue);
             return Ok(());
         }
-        let reals = x.storage::<f32>()?;
-        let mut numbers = ctx.scratch::<u8>(reals.len())?;
+        let dequantized = x.storage::<f32>()?;
+        let mut quantized = ctx.scratch::<u8>(dequantized.len())?;
         if let QuantizedInput::ByTensor { low, high, eps } = self.spec.input {
-            let q = Quantization::choose(range(isa, reals), (low, high), eps);
-            quantize(pool, isa, &q, reals, &mut numbers);
-            qgemm(pool, isa, QuantizedRows::new(&numbers, true, m, k, q.affine), weights, to, &epilogue);
+            let q = Quantization::choose(range(isa, dequantized), (low, high), eps);
+            quantize(pool, isa, &q, dequantized, &mut quantized);
+            qgemm(pool, isa, QuantizedRows::new(&quantized, true, m, k, q.affine), weights, to, &epilogue);
             return Ok(());
         }
-        let params = self.quantize_rows((m, k), reals, &mut numbers)?;
-        qgemm(pool, isa, QuantizedRows::by_row(&numbers, true, m, k, &params), weights, to, &epilogue);
+        let params = self.quantize_rows((m, k), dequantized, &mut quantized)?;
+        qgemm(pool, isa, QuantizedRows::by_row(&quantized, true, m, k, &params), weights, to, &epilogue);
         Ok(())
     }
 }
@@ -169,19 +169,19 @@ impl QuantizedLinearStep {
     fn quantize_rows(
         &self,
         (m, k): (usize, usize),
-        reals: &[f32],
-        numbers: &mut [u8],
+        dequantized: &[f32],
+        quantized: &mut [u8],
     ) -> Result<Vec<Affine>> {
         if k == 0 {
             return Ok(filled(m, Affine { scale: 1.0, zero: 0 })?);
         }
         let isa = self.isa;
-        let rows = reals.chunks_exact(k).zip(numbers.chunks_exact_mut(k));
-        let each = rows.map(|(reals, numbers)| match self.spec.input {
-            QuantizedInput::ByFactorOfRow => quantize_row(isa, reals, numbers),
+        let rows = dequantized.chunks_exact(k).zip(quantized.chunks_exact_mut(k));
+        let each = rows.map(|(dequantized, quantized)| match self.spec.input {
+            QuantizedInput::ByFactorOfRow => quantize_row(isa, dequantized, quantized),
             _ => {
-                let q = Quantization::choose_for_token(range(isa, reals));
-                quantize(&pool::Pool::serial(), isa, &q, reals, numbers);
+                let q = Quantization::choose_for_token(range(isa, dequantized));
+                quantize(pool::Pool::alone(), isa, &q, dequantized, quantized);
                 q.affine
             }
         });

@@ -1,8 +1,7 @@
 //! Sums of quantized values.
 
 use super::{Step, Writes, only};
-use crate::layouts::Lies;
-use crate::operation::{Images, Lowered, Lowering, Operation};
+use crate::operation::{Lowered, Lowering, Operation};
 use kernels::compute::{Isa, QuantizedSum, quantized_sum};
 use operator::{KernelContext, Result};
 use std::fmt;
@@ -22,16 +21,12 @@ impl Operation for SumOfQuantized {
         write!(f, "factors: {factors:?}, shift: {shift}, zeros: {zeros:?}, zero: {zero}, {low}..={high}")
     }
 
-    fn lies(&self, i: usize, _: usize) -> Lies {
-        if i == 0 { Lies::Anyhow } else { Lies::AsFirst }
+    fn is_elementwise(&self) -> bool {
+        true
     }
 
     fn lower(&self, node: &mut Lowering<'_>) -> Result<Lowered> {
         Ok(Lowered::step(SumStep(self.0, node.isa()), [0, 1]))
-    }
-
-    fn images(&self) -> Images {
-        Images::Follows
     }
 }
 

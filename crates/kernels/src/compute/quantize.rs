@@ -1,4 +1,4 @@
-//! Real numbers as 8-bit ones and back.
+//! f32 values as 8-bit ones and back.
 
 use super::isa::Isa;
 use super::rows::{max, min};
@@ -11,13 +11,13 @@ const PARALLEL_ELEMENTS: usize = 1 << 15;
 /// How a number stands for a real one: `(number - zero) * scale`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Affine {
-    /// The distance of neighbouring numbers.
+    /// The distance of neighbouring quantized values.
     pub scale: f32,
     /// The number that stands for zero.
     pub zero: i32,
 }
 
-/// How real numbers become 8-bit ones: `clamp(round(x / scale) + zero, low, high)`, halves rounded to the
+/// How f32 values become 8-bit ones: `clamp(round(x / scale) + zero, low, high)`, halves rounded to the
 /// even integer, NaN to `low`. The division is a multiplication by the reciprocal, as in
 /// `quantized_decomposed::quantize_per_tensor`.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -31,7 +31,7 @@ pub struct Quantization {
 }
 
 impl Quantization {
-    /// Whether the bounds are those of 8-bit numbers, and the zero point and scale such that single
+    /// Whether the bounds are those of 8-bit values, and the zero point and scale such that single
     /// precision suffices.
     pub fn is_sound(&self, signed: bool) -> bool {
         let (least, greatest) = if signed { (-128, 127) } else { (0, 255) };
@@ -43,7 +43,7 @@ impl Quantization {
             && self.affine.scale > 0.0
     }
 
-    /// By which the reals from `least` to `greatest`, and zero, fit `low` to `high`: as
+    /// By which the f32 values from `least` to `greatest`, and zero, fit `low` to `high`: as
     /// `quantized_decomposed::choose_qparams` chooses.
     pub fn choose((least, greatest): (f32, f32), (low, high): (i32, i32), eps: f32) -> Self {
         let (least, greatest) = (least.min(0.0), greatest.max(0.0));
@@ -53,7 +53,7 @@ impl Quantization {
         Self { affine: Affine { scale, zero }, low, high }
     }
 
-    /// By which the reals from `least` to `greatest`, and zero, fit `i8`; the zero point is taken from the end
+    /// By which the f32 values from `least` to `greatest`, and zero, fit `i8`; the zero point is taken from the end
     /// with the smaller error: as `quantized_decomposed::choose_qparams_per_token_asymmetric` chooses.
     pub fn choose_for_token((least, greatest): (f32, f32)) -> Self {
         let (min, max) = (-128f32, 127f32);
@@ -100,7 +100,7 @@ impl Quantizer {
         Self { inverse, ..self }
     }
 
-    /// One that first puts reals between two bounds.
+    /// One that first puts f32 values between two bounds.
     pub(crate) fn bounded(self, low: f32, high: f32) -> Self {
         let (low, high) = (low * self.inverse, high * self.inverse);
         let (least, greatest) = (self.low, self.high);
@@ -108,21 +108,21 @@ impl Quantizer {
         Self { low: within(low), high: within(high), ..self }
     }
 
-    /// The numbers of reals that have been multiplied with [`Self::inverse`].
+    /// The quantized values of what have been multiplied with [`Self::inverse`].
     #[inline(always)]
-    pub(crate) fn numbers<S: Simd>(&self, s: S, x: S::F) -> S::I {
+    pub(crate) fn quantized<S: Simd>(&self, s: S, x: S::F) -> S::I {
         // It makes no difference whether bounds are applied before rounding.
         let x = s.min(s.max(x, s.splat(self.low)), s.splat(self.high));
         s.add_int(s.round(x), s.splat_int(self.zero))
     }
 }
 
-/// Quantizes each element; numbers are stored as their lowest byte.
+/// Quantizes each element; quantized values are stored as their lowest byte.
 ///
 /// # Panics
 /// If the slices differ in length.
 pub fn quantize(pool: &Pool, isa: Isa, q: &Quantization, x: &[f32], out: &mut [u8]) {
-    assert_eq!(x.len(), out.len(), "elements and their numbers");
+    assert_eq!(x.len(), out.len(), "elements and their quantized values");
     let quantizer = Quantizer::new(q);
     pool.parallel_chunks_mut(out, PARALLEL_ELEMENTS, 1, &|i, out| {
         let x = &x[i * PARALLEL_ELEMENTS..][..out.len()];
@@ -130,14 +130,14 @@ pub fn quantize(pool: &Pool, isa: Isa, q: &Quantization, x: &[f32], out: &mut [u
     });
 }
 
-/// Quantizes a row to `i8` by parameters that fit it and zero, and gives what the numbers stand for. As
-/// [`Quantization::choose_for_token`], but the factor of the numbers is chosen, and the scale is its reciprocal: as
+/// Quantizes a row to `i8` by parameters that fit it and zero, and gives what the quantized values stand for. As
+/// [`Quantization::choose_for_token`], but the factor of the quantized values is chosen, and the scale is its reciprocal: as
 /// XNNPACK does.
 ///
 /// # Panics
 /// If the slices differ in length.
 pub fn quantize_row(isa: Isa, x: &[f32], out: &mut [u8]) -> Affine {
-    assert_eq!(x.len(), out.len(), "elements and their numbers");
+    assert_eq!(x.len(), out.len(), "elements and their quantized values");
     let (least, greatest) = range(isa, x);
     let (low, high) = (least.min(0.0), greatest.max(0.0));
     let (min, max) = (-128f32, 127f32);
@@ -168,18 +168,18 @@ impl Op for Quantize<'_> {
             // SAFETY: so many elements are there.
             unsafe {
                 let x = s.mul(s.load_first(x.as_ptr(), n), inverse);
-                s.store_bytes_first(out.as_mut_ptr(), n, self.quantizer.numbers(s, x));
+                s.store_bytes_first(out.as_mut_ptr(), n, self.quantizer.quantized(s, x));
             }
         }
     }
 }
 
-/// The real that each number stands for. The numbers are `i8` if `signed`, else `u8`.
+/// What each quantized value stands for. The quantized values are `i8` if `signed`, else `u8`.
 ///
 /// # Panics
 /// If the slices differ in length.
 pub fn dequantize(pool: &Pool, isa: Isa, affine: Affine, signed: bool, x: &[u8], out: &mut [f32]) {
-    assert_eq!(x.len(), out.len(), "numbers and their reals");
+    assert_eq!(x.len(), out.len(), "quantized and dequantized values");
     pool.parallel_chunks_mut(out, PARALLEL_ELEMENTS, 1, &|i, out| {
         let x = &x[i * PARALLEL_ELEMENTS..][..out.len()];
         dispatch(isa, Dequantize { affine, signed, x, out });
@@ -221,11 +221,11 @@ mod tests {
             false => (f64::from((x * 4.0).round_ties_even()) - 3.0).clamp(-128.0, 127.0),
         };
         for isa in Isa::available() {
-            let mut numbers = vec![0; x.len()];
-            quantize(&Pool::new(2), isa, &q, &x, &mut numbers);
-            let mut reals = vec![0.0; x.len()];
-            dequantize(&Pool::new(2), isa, q.affine, true, &numbers, &mut reals);
-            for ((&x, &n), &real) in x.iter().zip(&numbers).zip(&reals) {
+            let mut quantized = vec![0; x.len()];
+            quantize(&Pool::new(2), isa, &q, &x, &mut quantized);
+            let mut dequantized = vec![0.0; x.len()];
+            dequantize(&Pool::new(2), isa, q.affine, true, &quantized, &mut dequantized);
+            for ((&x, &n), &real) in x.iter().zip(&quantized).zip(&dequantized) {
                 assert_eq!(f64::from(n as i8), want(x), "{isa:?}: {x}");
                 assert_eq!(real, (f32::from(n as i8) + 3.0) * 0.25);
             }
@@ -237,11 +237,11 @@ mod tests {
         let x = [0.3f32, -1.7, 2.9, 0.0, 1.1];
         let factor = 255.0 / (2.9f32 + 1.7);
         for isa in Isa::available() {
-            let mut numbers = [0; 5];
-            let affine = quantize_row(isa, &x, &mut numbers);
+            let mut quantized = [0; 5];
+            let affine = quantize_row(isa, &x, &mut quantized);
             assert_eq!(affine, Affine { scale: 1.0 / factor, zero: -34 });
             let want = x.map(|x| ((x * factor).round_ties_even() as i32 - 34).clamp(-128, 127) as i8);
-            assert_eq!(numbers.map(|n| n as i8), want);
+            assert_eq!(quantized.map(|n| n as i8), want);
             assert_eq!(quantize_row(isa, &[0.0; 3], &mut [0; 3]).scale, 1.0);
         }
     }

@@ -1,4 +1,4 @@
-//! Sums of two tensors of 8-bit numbers, in whole numbers.
+//! Sums of two tensors of 8-bit values, in whole numbers.
 
 use super::isa::Isa;
 use super::simd::{Op, Simd, dispatch};
@@ -11,9 +11,9 @@ const PARALLEL_ELEMENTS: usize = 1 << 16;
 /// wrapping in 32 bits. All three tensors are `i8` if `signed`, else `u8`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QuantizedSum {
-    /// What the numbers of the two tensors are multiplied with; of a difference the second is negative.
+    /// What the quantized values of the two tensors are multiplied with; of a difference the second is negative.
     pub factors: [i32; 2],
-    /// The numbers that stand for zero.
+    /// The quantized values that stand for zero.
     pub zeros: [i32; 2],
     /// By how many bits the factors are greater than what they stand for: 1 to 31.
     pub shift: u32,
@@ -23,7 +23,7 @@ pub struct QuantizedSum {
     pub low: i32,
     /// The greatest number of the result.
     pub high: i32,
-    /// Whether the numbers are signed.
+    /// Whether the quantized values are signed.
     pub signed: bool,
 }
 
@@ -42,13 +42,13 @@ impl QuantizedSum {
     }
 }
 
-/// Adds two tensors of 8-bit numbers, element by element. Divided among the threads of `pool` if they are large enough.
+/// Adds two tensors of 8-bit values, element by element. Divided among the threads of `pool` if they are large enough.
 ///
 /// # Panics
 /// If the slices differ in length, or `sum.low` is above `sum.high`.
 pub fn quantized_sum(pool: &Pool, isa: Isa, sum: &QuantizedSum, a: &[u8], b: &[u8], out: &mut [u8]) {
     assert!(a.len() == out.len() && b.len() == out.len(), "elements of two tensors and their sums");
-    assert!(sum.low <= sum.high, "numbers of {} to {}", sum.low, sum.high);
+    assert!(sum.low <= sum.high, "quantized of {} to {}", sum.low, sum.high);
     pool.parallel_chunks_mut(out, PARALLEL_ELEMENTS, 1, &|i, out| {
         let at = i * PARALLEL_ELEMENTS;
         let (a, b) = (&a[at..][..out.len()], &b[at..][..out.len()]);

@@ -108,6 +108,7 @@ impl Line<'_> {
         mut visit: impl FnMut(&[f32]),
     ) {
         let ([_, height, width], step) = (self.frame.input, self.windows.dilation);
+        pool::count(z.1 * y.1 * x.1);
         for i in 0..z.1 {
             for j in 0..y.1 {
                 let line = ((z.0 + i * step[0]) * height + y.0 + j * step[1]) * width;

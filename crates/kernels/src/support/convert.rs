@@ -64,6 +64,7 @@ pub(crate) fn values<'a, C: Compute>(
 /// Reads the elements of a view of a tensor in row-major order.
 pub(crate) fn read<C: Compute>(tensor: &TensorView<'_>, view: &Layout, into: &mut [C]) -> Result<()> {
     aligned(tensor.bytes(), tensor.dtype())?;
+    pool::count(into.len());
     let load = C::loader(tensor.dtype())?;
     let mut done = 0;
     view.walk().runs(0..into.len(), |at, stride, n| {
@@ -104,6 +105,7 @@ pub(crate) fn write<C: Compute>(
 ) -> Result<()> {
     let numel = into.numel()?;
     ensure!(numel == from.len(), "{} elements for a view of shape {}", from.len(), into.sizes);
+    pool::count(numel);
     if numel == 0 {
         return Ok(());
     }

@@ -58,6 +58,7 @@ pub(crate) fn copy_bytes(
         from.sizes,
         into.sizes
     );
+    pool::count(numel);
     if numel == 0 {
         return Ok(());
     }

@@ -73,6 +73,7 @@ pub(crate) fn reduce_as<C: Compute, R: Reducer<C>>(
     let size = out.dtype().size();
     let convert = conversion(x.dtype(), dtype);
     let job = Job { bytes: x.bytes(), load: C::loader(x.dtype())?, convert, reduced, count, reducer };
+    pool::count(x.numel());
     let piece = (GRAIN / job.count.max(1)).max(1);
     ctx.pool().parallel_chunks_mut(out.bytes_mut(), piece * size, 1, &|number, bytes| {
         let start = number * piece;

@@ -136,8 +136,8 @@ pub(crate) struct DefUse {
     from_shapes: HashSet<Id>,
     /// Values that are read before anything writes their home, in the order of the instructions.
     read_first: HashSet<Id>,
-    /// Values whose one writer was computed when the method was loaded, and that instruction.
-    folded: HashMap<Id, Position>,
+    /// Values whose one writer was computed when the method was loaded.
+    folded: HashSet<Id>,
     visited: u64,
 }
 
@@ -145,12 +145,6 @@ impl DefUse {
     /// The number of an instruction.
     pub(crate) fn position(&self, chain: usize, instruction: usize) -> Position {
         self.starts[chain] + instruction as Position
-    }
-
-    /// The chain and the instruction of a position.
-    pub(crate) fn instruction(&self, at: Position) -> (usize, usize) {
-        let chain = self.starts.partition_point(|&start| start <= at) - 1;
-        (chain, (at - self.starts[chain]) as usize)
     }
 
     /// What an instruction's read of a tensor finds; `None` if its place is not known.
@@ -214,17 +208,12 @@ impl DefUse {
 
     /// Whether no instruction changes a value, nor the caller.
     pub(crate) fn is_fixed(&self, id: Id) -> bool {
-        self.folded.contains_key(&id) || self.mentions[id].changes == 0 && !self.is_input.contains(&id)
-    }
-
-    /// The call that gave a value which was computed when the method was loaded.
-    pub(crate) fn folded(&self, id: Id) -> Option<Position> {
-        self.folded.get(&id).copied()
+        self.folded.contains(&id) || self.mentions[id].changes == 0 && !self.is_input.contains(&id)
     }
 
     /// A value has become a constant.
-    pub(crate) fn set_folded(&mut self, id: Id, at: Position) {
-        self.folded.insert(id, at);
+    pub(crate) fn set_folded(&mut self, id: Id) {
+        self.folded.insert(id);
     }
 
     /// Whether a value may become a constant which an instruction writes now: nothing but reads of that value,

@@ -94,7 +94,7 @@ impl<'m> Walk<'m> {
             computed: method.inputs.iter().copied().collect(),
             from_shapes: HashSet::new(),
             read_first: HashSet::new(),
-            folded: HashMap::new(),
+            folded: HashSet::new(),
             visited: 0,
         };
         // Nothing stands at position 0.

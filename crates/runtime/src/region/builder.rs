@@ -1,23 +1,19 @@
 //! A graph that grows call by call from the instructions of a region.
 
-use crate::backend::GraphRequest;
 use crate::call::State;
+use crate::operands::Operands;
 use crate::raise::{DefId, DefUse, Position, number_of, writes_only_its_outs};
-use crate::step::{ArgStep, Chain, DelegateEntry, DelegateStep, KernelStep, OutStep, Step};
-use crate::value::{Id, Storage, Value};
-use graph::{Call, CallArg, CallOut, Fused, Graph, Relayout, Reshape, ValueId};
+use crate::step::{ArgStep, DelegateEntry, KernelStep, OutStep, Step};
+use crate::value::{Id, Storage, TensorValue, Value};
+use graph::{Call, CallOut, Fused, Graph, Reshape, ValueId};
 use operator::{Budget, Results};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use tensor::{Scalar, Shape, ShapeDynamism, TensorMeta};
 use trace::Place;
 
-/// Calls that were folded one from another, of which a graph is told: a dequantization and a transpose are
-/// two.
-const TOLD: usize = 4;
-
 /// Calls of a region, at most: what a region reads and writes is compared with each other when it runs.
-const MOST_CALLS: usize = 4096;
+pub(super) const MOST_CALLS: usize = 4096;
 
 /// Tensors that a region reads, and tensors that outlive the execution that it writes, at most.
 const MOST_ENDS: usize = 1024;
@@ -53,8 +49,8 @@ pub(crate) enum Note {
 }
 
 pub(crate) struct Builder<'m> {
-    state: &'m State,
-    delegates: &'m [DelegateEntry],
+    pub(super) state: &'m State,
+    pub(super) delegates: &'m [DelegateEntry],
     def_use: &'m DefUse,
     sizes: Sizes<'m>,
     /// Bytes that the nodes of a delegate may write.
@@ -80,10 +76,8 @@ pub(crate) struct Builder<'m> {
     constants: HashMap<Id, ValueId>,
     /// What was added to the maps, to take away again.
     added: Vec<Added>,
-    /// The method's instructions, to tell how constants were computed.
-    chains: &'m [Chain],
-    /// How many folded calls, each an argument of the next, are being told.
-    told: usize,
+    /// Tensors that the call that is being added reads.
+    operands: Vec<ValueId>,
     /// Sizes of tensors that the region has written or viewed.
     pub(crate) written_sizes: HashMap<Id, Shape>,
     /// Numbers that the region has computed.
@@ -162,8 +156,7 @@ impl<'m> Builder<'m> {
             input_at: HashMap::new(),
             constants: HashMap::new(),
             added: Vec::new(),
-            chains: &[],
-            told: 0,
+            operands: Vec::new(),
             written_sizes: HashMap::new(),
             numbers: HashMap::new(),
             views: Vec::new(),
@@ -173,13 +166,6 @@ impl<'m> Builder<'m> {
             calls: 0,
             has_kernels: false,
         }
-    }
-
-    /// The same, which tells the graph how constants were computed that were folded in a chain: passes may
-    /// know something better than the result, such as the numbers of quantized weights.
-    pub(crate) fn with_folded(mut self, chains: &'m [Chain]) -> Self {
-        self.chains = chains;
-        self
     }
 
     /// The same, with what the nodes of a delegate may write, and what computed constants are taken from.
@@ -226,7 +212,7 @@ impl<'m> Builder<'m> {
         match call.kernel.results() {
             Results::Shapes => self.add_shapes(call),
             Results::Elements | Results::Random => self.add_elements(call),
-            Results::AnySize => None,
+            Results::DataDependentShape => None,
         }
     }
 
@@ -245,11 +231,11 @@ impl<'m> Builder<'m> {
                 Value::Tensors(_) | Value::OptionalTensors(_) => return None,
                 Value::Ints(ids) => {
                     for &id in Arc::clone(ids).iter() {
-                        self.number(id)?;
+                        self.fixed_number(id)?;
                     }
                 }
                 Value::Int(_) | Value::Double(_) | Value::Bool(_) => {
-                    self.number(id)?;
+                    self.fixed_number(id)?;
                 }
                 _ if self.def_use.is_computed(id) => return None,
                 _ => {}
@@ -290,70 +276,14 @@ impl<'m> Builder<'m> {
 
     /// Whether the instruction overwrites a part of what the region has written, of which the rest is needed: what
     /// is torn here is written whole at the end of the region.
-    fn tears_what_is_needed(&self) -> bool {
+    pub(super) fn tears_what_is_needed(&self) -> bool {
         let needed =
             |def: &DefId| self.defined.contains_key(def) && self.def_use.is_needed_after(*def, self.at);
         self.def_use.torn_by(self.at).iter().any(needed)
     }
 
-    /// Adds the nodes of a delegate that is known as a graph. Places are only written once nothing can fail any more.
-    fn add_delegate(&mut self, call: &DelegateStep) -> Option<()> {
-        let entry = &self.delegates[call.delegate];
-        if self.calls >= MOST_CALLS || !entry.is_graph() || self.tears_what_is_needed() {
-            return None;
-        }
-        let mut inputs = Vec::new();
-        for arg in &call.args {
-            let ArgStep::Value(id) = *arg else { return None };
-            inputs.push(self.read(id)?);
-        }
-        let mut written: Vec<(Id, TensorMeta)> = Vec::new();
-        for out in &call.outs {
-            let OutStep::Tensor(id) = *out else { return None };
-            written.push((id, self.place_of_out(id)?));
-        }
-        let metas: Vec<_> = inputs.iter().map(|&v| self.graph.meta(v).clone()).collect();
-        let outputs: Vec<_> = written.iter().map(|(_, meta)| meta.clone()).collect();
-        let request = GraphRequest::new(&metas, &outputs, self.backend_bytes).within(self.graph.budget());
-        let graph = entry.graph(&request)?;
-        if graph.outputs().len() != written.len() {
-            return None;
-        }
-        for ((id, meta), &v) in written.iter_mut().zip(graph.outputs()) {
-            let made = graph.meta(v);
-            let bound = &self.state.values[*id].tensor()?.bound;
-            let is_within = |(&n, &most): (&usize, &usize)| n <= most && (n > 0 || most == 0);
-            let is_static = self.state.values[*id].tensor()?.meta.dynamism() == ShapeDynamism::Static;
-            let fits = made.rank() == bound.rank() && made.sizes().iter().zip(&**bound).all(is_within);
-            if made.dtype() != meta.dtype() || !fits || is_static && made.sizes() != meta.sizes() {
-                return None;
-            }
-            meta.reshape(made.sizes()).ok()?;
-        }
-        let live_out = self.room_for_outs(written.len())?;
-        self.graph.set_origin(self.place);
-        let outputs = self.graph.inline(&graph, &inputs);
-        self.graph.set_origin(Place::default());
-        let as_declared = |(v, (_, meta)): (ValueId, &(Id, TensorMeta))| self.in_layout(v, meta);
-        let outputs: Vec<ValueId> = outputs.ok()?.into_iter().zip(&written).map(as_declared).collect();
-        self.define(written, &outputs, live_out);
-        self.calls += graph.num_nodes().max(super::SHORTEST);
-        Some(())
-    }
-
-    /// A value in the layout of a meta whose type and sizes it has.
-    fn in_layout(&mut self, value: ValueId, meta: &TensorMeta) -> ValueId {
-        if self.graph.meta(value) == meta {
-            return value;
-        }
-        let node = self.graph.append(Fused::new(Relayout), &[value], [meta.clone()]);
-        let (laid, origin) = (self.graph.node(node).outputs()[0], self.graph.value(value).origin());
-        self.graph.set_value_origin(laid, origin);
-        laid
-    }
-
     /// Counts the outs of the instruction that outlive the execution. `None` if there are too many, or if they overlap.
-    fn room_for_outs(&self, written: usize) -> Option<usize> {
+    pub(super) fn room_for_outs(&self, written: usize) -> Option<usize> {
         let defs = self.def_use.writes(self.at);
         let live_out = defs.iter().flatten().filter(|&&def| self.def_use.is_live_out(def)).count();
         let is_apart = written == defs.len() && (written < 2 || !self.def_use.overwrites_itself(self.at));
@@ -361,7 +291,7 @@ impl<'m> Builder<'m> {
     }
 
     /// Notes what the instruction has defined.
-    fn define(&mut self, written: Vec<(Id, TensorMeta)>, values: &[ValueId], live_out: usize) {
+    pub(super) fn define(&mut self, written: Vec<(Id, TensorMeta)>, values: &[ValueId], live_out: usize) {
         self.live_out += live_out;
         for ((def, (id, meta)), &value) in self.def_use.writes(self.at).iter().zip(written).zip(values) {
             self.written_sizes.insert(id, *meta.sizes());
@@ -377,8 +307,9 @@ impl<'m> Builder<'m> {
         if !writes_only_its_outs(call) || self.tears_what_is_needed() {
             return None;
         }
-        let mut inputs = Vec::new();
-        let args = call.args.iter().map(|arg| self.arg(*arg, &mut inputs)).collect::<Option<Vec<_>>>()?;
+        self.operands.clear();
+        let args = call.args.iter().map(|arg| self.arg(*arg)).collect::<Option<Vec<_>>>()?;
+        let inputs = std::mem::take(&mut self.operands);
         let mut outs = Vec::new();
         let mut written: Vec<(Id, TensorMeta)> = Vec::new();
         for out in &call.outs {
@@ -421,7 +352,7 @@ impl<'m> Builder<'m> {
 
     /// The tensor that an instruction writes, with the sizes that it has in the plan. `None` if it has no place of its
     /// own, or if they may change and must not.
-    fn place_of_out(&mut self, id: Id) -> Option<TensorMeta> {
+    pub(super) fn place_of_out(&mut self, id: Id) -> Option<TensorMeta> {
         let t = self.state.values[id].tensor()?;
         if self.def_use.is_moving(id) || !matches!(t.home, Storage::Arena(_)) {
             return None;
@@ -467,7 +398,7 @@ impl<'m> Builder<'m> {
     }
 
     /// A number that is fixed or follows from sizes.
-    fn number(&mut self, id: Id) -> Option<Scalar> {
+    fn fixed_number(&mut self, id: Id) -> Option<Scalar> {
         if let Some(&number) = self.numbers.get(&id) {
             return Some(number);
         }
@@ -486,46 +417,8 @@ impl<'m> Builder<'m> {
         }
     }
 
-    fn arg(&mut self, arg: ArgStep, inputs: &mut Vec<ValueId>) -> Option<CallArg> {
-        let id = match arg {
-            ArgStep::Out(i) => return Some(CallArg::Out(i)),
-            ArgStep::Value(id) => id,
-        };
-        Some(match &self.state.values[id] {
-            Value::Int(_) | Value::Double(_) | Value::Bool(_) => CallArg::Scalar(self.number(id)?),
-            Value::Tensor(_) => {
-                inputs.push(self.read(id)?);
-                CallArg::Tensor
-            }
-            _ if self.def_use.is_computed(id) => return None,
-            Value::None => CallArg::None,
-            Value::Str(s) => CallArg::Str(Arc::clone(s)),
-            Value::Doubles(v) => CallArg::Doubles(Arc::clone(v)),
-            Value::Bools(v) => CallArg::Bools(Arc::clone(v)),
-            Value::Ints(ids) => {
-                let int = |id: &Id| match self.number(*id)? {
-                    Scalar::Int(v) => Some(v),
-                    _ => None,
-                };
-                CallArg::Ints(Arc::clone(ids).iter().map(int).collect::<Option<_>>()?)
-            }
-            Value::Tensors(ids) => {
-                for &id in Arc::clone(ids).iter() {
-                    inputs.push(self.read(id)?);
-                }
-                CallArg::Tensors(ids.len())
-            }
-            Value::OptionalTensors(ids) => {
-                for id in Arc::clone(ids).iter().flatten() {
-                    inputs.push(self.read(*id)?);
-                }
-                CallArg::OptionalTensors(ids.iter().map(Option::is_some).collect())
-            }
-        })
-    }
-
     /// The value that a read of a tensor finds.
-    fn read(&mut self, id: Id) -> Option<ValueId> {
+    pub(super) fn read(&mut self, id: Id) -> Option<ValueId> {
         let t = self.state.values[id].tensor()?;
         if let Storage::Constant(index) = t.home
             && !self.def_use.is_moving(id)
@@ -533,15 +426,8 @@ impl<'m> Builder<'m> {
             if let Some(&known) = self.constants.get(&id) {
                 return Some(known);
             }
-            let bytes = self.state.constants[index].to_graph();
             let meta = t.meta.clone().with_dynamism(ShapeDynamism::Static);
-            let value = match self.replay_folded(id, &meta) {
-                Some(value) => {
-                    self.graph.set_constant(value, bytes);
-                    value
-                }
-                None => self.graph.constant(meta, bytes),
-            };
+            let value = self.graph.constant(meta, self.state.constants[index].to_graph());
             self.constants.insert(id, value);
             self.added.push(Added::Constant(id));
             return Some(value);
@@ -605,23 +491,6 @@ impl<'m> Builder<'m> {
         Some(value)
     }
 
-    /// Adds the call that gave a constant, if it was folded: its result.
-    fn replay_folded(&mut self, id: Id, meta: &TensorMeta) -> Option<ValueId> {
-        let at = self.def_use.folded(id).filter(|_| self.told < TOLD)?;
-        let (chain, instruction) = self.def_use.instruction(at);
-        let Some(Step::Folded(call)) = self.chains.get(chain)?.steps.get(instruction) else { return None };
-        if !matches!(call.outs[..], [OutStep::Tensor(_)]) {
-            return None;
-        }
-        self.told += 1;
-        let mut inputs = Vec::new();
-        let args: Option<Vec<_>> = call.args.iter().map(|arg| self.arg(*arg, &mut inputs)).collect();
-        self.told -= 1;
-        let call = Call::new(Arc::clone(&call.kernel), args?, vec![CallOut::Tensor]);
-        let node = self.graph.append(call, &inputs, [meta.clone()]);
-        self.graph.node(node).outputs().first().copied()
-    }
-
     /// Makes what something behind the region can read a result of the graph, and gives the ids of the results.
     /// `end` is the instruction behind the region.
     pub(crate) fn outputs(&mut self, end: Position) -> Box<[OutStep]> {
@@ -633,6 +502,19 @@ impl<'m> Builder<'m> {
             }
         }
         outs.into()
+    }
+
+    /// The graph with the sizes of what may have others as bounds.
+    pub(crate) fn bounded_graph(&self) -> Graph {
+        let mut graph = self.graph.clone();
+        let written = self.definitions.iter().map(|&(_, value, id)| (value, id));
+        for (value, id) in self.inputs.iter().copied().chain(written) {
+            let is_static = |t: &TensorValue| t.meta.dynamism() == ShapeDynamism::Static;
+            if !self.state.values[id].tensor().is_some_and(is_static) || self.def_use.is_moving(id) {
+                graph.set_bounded(value);
+            }
+        }
+        graph
     }
 
     /// The tensors that the graph reads.
@@ -663,6 +545,26 @@ impl<'m> Builder<'m> {
         let is_left = |id: &Id| (is_asked(*id) || viewed.contains(id)) && !made.contains(id);
         let sizes = self.written_sizes.iter().filter(|(id, _)| is_left(id));
         (sizes.map(|(id, sizes)| (*id, *sizes)).collect(), views)
+    }
+}
+
+impl Operands for Builder<'_> {
+    fn state(&self) -> &State {
+        self.state
+    }
+
+    fn is_computed(&self, id: Id) -> bool {
+        self.def_use.is_computed(id)
+    }
+
+    fn number(&mut self, id: Id) -> Option<Scalar> {
+        self.fixed_number(id)
+    }
+
+    fn tensor(&mut self, id: Id) -> Option<()> {
+        let value = self.read(id)?;
+        self.operands.push(value);
+        Some(())
     }
 }
 

@@ -101,7 +101,7 @@ impl DynamicRegion {
         }
         let graph = method.keep_graphs.then(|| {
             builder.outputs(run.positions(def_use).end);
-            builder.graph.clone()
+            builder.bounded_graph()
         });
         Some(Self {
             graph,
@@ -277,7 +277,7 @@ impl DynamicRegion {
         let positions = position(self.range.start)..position(self.range.end);
         let sizes = Sizes::Recorded(recorded);
         let builder = Builder::new(state, delegates, def_use, positions.start, sizes);
-        let mut builder = builder.with_folded(chains).within(self.backend_bytes, packs.budget());
+        let mut builder = builder.within(self.backend_bytes, packs.budget());
         let rest = calls(&chains[self.chain].steps, self.range.start + 1..self.range.end);
         for (i, call) in std::iter::once((self.range.start, first)).chain(rest) {
             builder.place = Place::instruction(self.chain as u32, i as u32);

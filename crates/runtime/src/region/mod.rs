@@ -11,6 +11,7 @@
 //! so are the overlaps that count.
 
 mod builder;
+mod delegate;
 mod dynamic;
 
 pub(crate) use dynamic::{Choice, DynamicRegion, Surroundings};
@@ -225,9 +226,8 @@ fn calls(steps: &[Step], range: Range<usize>) -> impl Iterator<Item = (usize, &S
 fn fixed(method: &Method, def_use: &DefUse, run: &Run) -> Option<Box<Lowered>> {
     let steps = &method.chains[run.chain].steps;
     let positions = run.positions(def_use);
-    let Method { state, delegates, chains, .. } = method;
+    let Method { state, delegates, .. } = method;
     let builder = Builder::new(state, delegates, def_use, positions.start, Sizes::Fixed);
-    let builder = builder.with_folded(chains);
     let mut builder = builder.within(method.limits.backend_bytes, method.packs.budget());
     for (i, call) in calls(steps, run.range.clone()) {
         builder.place = Place::instruction(run.chain as u32, i as u32);

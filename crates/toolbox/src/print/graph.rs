@@ -72,6 +72,9 @@ fn listing(
     let ctx = KernelContext::new(&options.pool, &scratch, &generator).with_isa(options.isa);
     let mut graph: Graph = found.graph.clone();
     let calls = graph.num_nodes();
+    if stage != Stage(0) {
+        graph.specialize_to_bounds();
+    }
     run_until(&mut graph, &ctx, stage.0);
     let (first, end) = (found.instructions.start, found.instructions.end);
     let _ = write!(out, "\ninstructions {first}..{end}");

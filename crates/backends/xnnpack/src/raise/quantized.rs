@@ -400,7 +400,7 @@ impl Raise<'_> {
             ids.push(self.emit.computed(Tensor::from_slice(&[bias.len()], &bias)?)?);
         }
         let op = QuantizedLinear {
-            input: QuantizedInput::Numbers(from.units()),
+            input: QuantizedInput::Quantized(from.units()),
             out_major: !transposed,
             bits: WeightBits::Eight,
             group: inputs,

@@ -67,6 +67,7 @@ pub(super) fn run(
         .run();
     };
     let per_plane = area * p.taps();
+    pool::count(planes.saturating_mul(per_plane));
     if planes.saturating_mul(per_plane) < split::TAPS {
         out.chunks_exact_mut(area).enumerate().for_each(|(i, out)| plane(i, out));
     } else {
@@ -161,8 +162,7 @@ impl Plane<'_> {
         let p = self.p;
         let [_, in_height, in_width] = self.frame.input;
         let stride = p.stride[2];
-        #[cfg(test)]
-        copied::add(lines * phase * stride);
+        pool::count(lines * phase * stride);
         for (l, line) in patch.chunks_exact_mut(phase * stride).take(lines).enumerate() {
             let row = (y * p.stride[1] + l).checked_sub(p.padding[1]).filter(|&r| r < in_height);
             let (Some(row), Some(plane)) = (row, self.x) else {
@@ -323,21 +323,5 @@ impl Block<'_> {
             // SAFETY: as above.
             unsafe { s.store_first(self.out.as_mut_ptr().wrapping_add(place), left, v) };
         }
-    }
-}
-
-/// How many elements this thread has copied, for tests.
-#[cfg(test)]
-pub(super) mod copied {
-    use std::cell::Cell;
-
-    thread_local!(static COPIED: Cell<usize> = const { Cell::new(0) });
-
-    pub(in super::super) fn add(elements: usize) {
-        COPIED.set(COPIED.get() + elements);
-    }
-
-    pub(in super::super) fn take() -> usize {
-        COPIED.take()
     }
 }

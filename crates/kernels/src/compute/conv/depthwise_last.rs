@@ -66,6 +66,7 @@ impl DepthwiseLast {
                 (tail.0)(first * line_len, out);
             }
         };
+        pool::count(lines.saturating_mul(per_line));
         let group_len = at_once * line_len;
         if lines.saturating_mul(per_line) < split::TAPS {
             out.chunks_mut(group_len).enumerate().for_each(|(group, out)| some(group, out));

@@ -52,6 +52,7 @@ impl PlanesConv {
         let units = frame.batch * p.groups;
         let k = p.in_channels / p.groups * p.taps();
         let work = units.saturating_mul(rows).saturating_mul(cols).saturating_mul(k);
+        pool::count(work);
         let threads = split::threads(pool, work, split::PRODUCTS);
         let (row_unit, col_unit) = (self.weights[0].height(), tile::panel_cols(isa.level()));
         let (tm, tn) = grid(threads.div_ceil(units), rows.div_ceil(row_unit), cols.div_ceil(col_unit));
@@ -159,6 +160,7 @@ impl Run<'_> {
 
     /// What each of the pixels `cols` reads for one channel and tap, and zeros after.
     fn patches(&self, image: &[f32], row: usize, cols: Range<usize>, line: &mut [f32]) {
+        pool::count(line.len());
         let (p, frame) = (self.p, self.frame);
         let (channel, tap) = (row / p.taps(), row % p.taps());
         let at = [tap / (p.kernel[1] * p.kernel[2]), tap / p.kernel[2] % p.kernel[1], tap % p.kernel[2]];

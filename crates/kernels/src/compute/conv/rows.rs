@@ -120,6 +120,7 @@ impl RowsConv {
             let units = frame.batch * p.groups;
             let k = phase.taps.len() * (p.in_channels / p.groups);
             let work = units.saturating_mul(rows).saturating_mul(cols).saturating_mul(k);
+            pool::count(work);
             let threads = split::threads(pool, work, split::PRODUCTS);
             let (row_unit, col_unit) = (tile::max_rows_in_place(isa.level()), tile::panel_cols(isa.level()));
             // Whole rows, if something follows them.

@@ -100,6 +100,7 @@ impl Job<'_> {
     /// Computes the product into C, divided among the threads of `pool` where that pays.
     pub(super) fn run(&self, pool: &Pool, c: MatMut<'_>) {
         let work = self.m.max(split::LEAST_ROWS).saturating_mul(self.n).saturating_mul(self.k);
+        pool::count(self.m.saturating_mul(self.n).saturating_mul(self.k));
         let threads = split::threads(pool, work, split::PRODUCTS);
         divide(pool, threads, c, (self.row_unit(), self.col_unit()), &|rows, cols, c| {
             self.part(rows, cols, c);

@@ -131,9 +131,9 @@ pub fn bmm<'a>(
     }
     let k = a(0).shape().1;
     let grain = (split::PRODUCTS / each.saturating_mul(k).max(1)).max(1);
-    let serial = Pool::serial();
+    let serial = Pool::alone();
     pool.parallel_chunks_mut(&mut c[..end.unwrap_or(0)], c_step, grain, &|i, c| {
-        gemm(&serial, isa, a(i), b(i), MatMut::new(&mut c[..each], m, n), &epilogue(i));
+        gemm(serial, isa, a(i), b(i), MatMut::new(&mut c[..each], m, n), &epilogue(i));
     });
 }
 

@@ -19,7 +19,7 @@ const CHANNELS: usize = 64;
 const PIXELS: usize = MAX_TILE / CHANNELS;
 /// Multiplications below which work is not divided among threads.
 const SPLIT_WORK: usize = split::worth(1 << 18);
-/// Most taps: so many products of 8-bit numbers stay below 2^22, where f32 holds and rounds integers.
+/// Most taps: so many products of 8-bit values stay below 2^22, where f32 holds and rounds integers.
 const MAX_TAPS: usize = 128;
 /// Most pixels by which a line is longer with its padding.
 const MAX_PADDING: usize = 4096;
@@ -85,6 +85,7 @@ impl Depthwise {
             // SAFETY: each line has pixels of its own.
             let out = unsafe { out.block(pixels, 0..p.out_channels) };
             let bytes = p.kernel[0] * p.kernel[1] * len + CHANNELS;
+            pool::count(bytes);
             scratch::with(bytes.div_ceil(size_of::<f32>()), |scratch| {
                 let scratch: &mut [u8] = bytemuck::cast_slice_mut(scratch);
                 gather((p, frame), (&x, zero), i, scratch.chunks_exact_mut(len));
@@ -111,7 +112,7 @@ impl Depthwise {
     ) {
         let (width, channels) = (frame.output[2], p.in_channels);
         let mut sums = Tile([0i32; MAX_TILE]);
-        let mut reals = Tile([0.0f32; MAX_TILE]);
+        let mut dequantized = Tile([0.0f32; MAX_TILE]);
         for first in (0..width).step_by(PIXELS) {
             let pixels = PIXELS.min(width - first);
             for c in (0..channels).step_by(CHANNELS) {
@@ -131,7 +132,7 @@ impl Depthwise {
                 let finish = Finish {
                     sums: &sums,
                     shift: 0,
-                    reals: &mut reals,
+                    dequantized: &mut dequantized,
                     first: true,
                     last: true,
                     step: CHANNELS,
@@ -148,7 +149,7 @@ impl Depthwise {
     }
 }
 
-/// Copies the lines that an output line's taps meet, as unsigned numbers, with the padding before and after.
+/// Copies the lines that an output line's taps meet, as unsigned values, with the padding before and after.
 fn gather<'a>(
     (p, frame): (&ConvParams, &ConvFrame),
     (x, zero): (&QuantizedImages<'_>, u8),

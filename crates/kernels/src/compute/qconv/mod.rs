@@ -1,4 +1,4 @@
-//! Convolution of channels-last images of 8-bit numbers, summed in 32-bit integers.
+//! Convolution of channels-last images of 8-bit values, summed in 32-bit integers.
 //!
 //! A depthwise convolution reads its image directly; any other is a product of rows of patches, which
 //! [`qgemm`](super::qgemm) copies a block at a time anyway, by weights packed for it.
@@ -20,10 +20,10 @@ use pool::Pool;
 use std::ops::Range;
 use tensor::{AlignedBuffer, Result};
 
-/// Images of 8-bit numbers, channels last.
+/// Images of 8-bit values, channels last.
 #[derive(Clone, Copy, Debug)]
 pub struct QuantizedImages<'a> {
-    /// The numbers.
+    /// The quantized values.
     pub bytes: &'a [u8],
     /// Whether they are `i8`; else they are `u8`.
     pub signed: bool,
@@ -90,10 +90,10 @@ impl QuantizedConv {
                         row.iter_mut().enumerate().for_each(|(c, x)| *x = from[c * taps + t]);
                     }
                 }
-                let numbers = MatRef::new(matrix, n, k).t();
+                let quantized = MatRef::new(matrix, n, k).t();
                 let scales = if scales.len() == 1 { scales } else { &scales[g * n..][..n] };
                 let bits = WeightBits::Eight;
-                groups.push(PackedWeights::new(&Weights { numbers, bits, scales, group: usize::MAX })?);
+                groups.push(PackedWeights::new(&Weights { quantized, bits, scales, group: usize::MAX })?);
             }
             Form::Rows(groups)
         };

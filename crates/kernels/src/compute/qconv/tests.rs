@@ -111,9 +111,9 @@ fn check(p: ConvParams, frame: &ConvFrame, signed: bool, threads: usize) {
     let pool = Pool::new(threads);
     for isa in Isa::available() {
         let conv = QuantizedConv::new(isa, p, &weights, &scales).unwrap();
-        let mut reals = vec![f32::NAN; sums.len()];
-        conv.run(&pool, frame, images, QuantizedConvOut::Real(&mut reals), &epilogue);
-        for (i, &found) in reals.iter().enumerate() {
+        let mut dequantized = vec![f32::NAN; sums.len()];
+        conv.run(&pool, frame, images, QuantizedConvOut::Real(&mut dequantized), &epilogue);
+        for (i, &found) in dequantized.iter().enumerate() {
             assert_eq!(found, real(i, 1.0), "{isa:?} element {i} of {p:?}");
         }
         let q = Quantization { affine: Affine { scale: 3.0, zero: -100 }, low: -128, high: 127 };

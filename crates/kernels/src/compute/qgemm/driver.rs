@@ -24,7 +24,7 @@ const SPLIT_WORK: usize = split::worth(1 << 22);
 
 /// The left operand of a product, given a block of rows at a time.
 pub(crate) trait Fill: Sync {
-    /// Writes rows as unsigned numbers: row `i` of those asked for at `i * step` of `out`, as many bytes as the
+    /// Writes rows as unsigned values: row `i` of those asked for at `i * step` of `out`, as many bytes as the
     /// product has inner elements.
     fn fill(&self, rows: Range<usize>, step: usize, out: &mut [u8]);
 }
@@ -35,7 +35,7 @@ pub(crate) struct Job<'a> {
     pub(crate) isa: Isa,
     pub(crate) m: usize,
     pub(crate) fill: &'a dyn Fill,
-    /// What `fill` adds to the numbers.
+    /// What `fill` adds to the quantized values.
     pub(crate) zero: i32,
     pub(crate) params: Params<'a>,
     pub(crate) b: &'a PackedWeights,
@@ -51,6 +51,7 @@ impl Job<'_> {
         let (n, panels) = (self.b.cols(), self.b.panels());
         out.check(self.m, n);
         let work = self.m.saturating_mul(n).saturating_mul(self.b.rows());
+        pool::count(work);
         let threads = if work < SPLIT_WORK { 1 } else { pool.threads().min(work / (SPLIT_WORK / 2)) };
         if threads == 1 {
             return self.part(0..self.m, 0..panels, out);
@@ -104,7 +105,7 @@ impl Job<'_> {
         let (b, n, path) = (self.b, self.b.cols(), ready.path());
         let first_col = panels.start * PANEL;
         let mut sums = Tile([0i32; MAX_TILE]);
-        let mut reals = Tile([0.0f32; MAX_TILE]);
+        let mut dequantized = Tile([0.0f32; MAX_TILE]);
         let mut p = panels.start;
         while p < panels.end {
             // The shape of the first tile; those below take as many panels.
@@ -128,7 +129,7 @@ impl Job<'_> {
                         (rows.start + r, p + q, panels),
                         (&a[r * a_step..], a_step),
                         wide.as_deref().map(|w| &w[q * PANEL * b.depth()..]),
-                        (&mut sums, &mut reals),
+                        (&mut sums, &mut dequantized),
                         out.block(r..r + height, col..col + cols),
                     );
                 }
@@ -145,7 +146,7 @@ impl Job<'_> {
         (row, panel, panels): (usize, usize, usize),
         (a, a_step): (&[u8], usize),
         wide: Option<&[u8]>,
-        (sums, reals): (&mut Tile<i32>, &mut Tile<f32>),
+        (sums, dequantized): (&mut Tile<i32>, &mut Tile<f32>),
         mut out: QuantizedOut<'_>,
     ) {
         let (b, k) = (self.b, self.b.rows());
@@ -166,7 +167,7 @@ impl Job<'_> {
             let finish = Finish {
                 sums,
                 shift: if four { 4 } else { 0 },
-                reals,
+                dequantized,
                 first: g == 0,
                 last: g + 1 == groups,
                 step,
@@ -182,7 +183,7 @@ impl Job<'_> {
     }
 }
 
-/// A panel of 4-bit numbers as one of 8-bit numbers.
+/// A panel of 4-bit values as one of 8-bit values.
 fn widen(panel: &[u8], out: &mut [u8]) {
     for (block, out) in panel.as_chunks::<64>().0.iter().zip(out.as_chunks_mut::<128>().0) {
         let (low, high) = out.split_at_mut(64);

@@ -116,13 +116,13 @@ pub(crate) const MAX_TILE: usize = 1024;
 #[repr(C, align(64))]
 pub(crate) struct Tile<T>(pub(crate) [T; MAX_TILE]);
 
-/// Makes reals of the sums of a tile, and after the last group stores them.
+/// Dequantizes the sums of a tile, and after the last group stores them.
 pub(crate) struct Finish<'a> {
     pub(crate) sums: &'a Tile<i32>,
     /// How often the sums count as double.
     pub(crate) shift: u32,
     /// The results so far, if this is not the first group; written if it is not the last.
-    pub(crate) reals: &'a mut Tile<f32>,
+    pub(crate) dequantized: &'a mut Tile<f32>,
     pub(crate) first: bool,
     pub(crate) last: bool,
     /// Elements from one row of the tile to the next: whole panels.
@@ -256,23 +256,23 @@ impl Finish<'_> {
                     if EACH {
                         y = s.mul(y, s.splat(each.get_unchecked(row).scale));
                     }
-                    let reals = self.reals.0.as_mut_ptr().add(at);
+                    let dequantized = self.dequantized.0.as_mut_ptr().add(at);
                     if EACH && END == REAL && self.first {
                         y = s.mul_add(y, scales, bias);
                     } else {
                         y = s.mul(y, scales);
                         if !self.first {
-                            y = s.add(y, s.load(reals));
+                            y = s.add(y, s.load(dequantized));
                         }
                         if END == KEPT {
-                            s.store(reals, y);
+                            s.store(dequantized, y);
                             continue;
                         }
                         y = s.add(y, bias);
                     }
                     match (to, &quantizer) {
                         (To::Quantized(to, step), Some(quantizer)) if END == QUANTIZED => {
-                            s.store_bytes_first(to.add(row * step + col), left, quantizer.numbers(s, y));
+                            s.store_bytes_first(to.add(row * step + col), left, quantizer.quantized(s, y));
                         }
                         (To::Real(to, step), _) if END == REAL => {
                             let y = s.min(high, s.max(low, y));
@@ -288,9 +288,9 @@ impl Finish<'_> {
 
 /// The first numbers, as many as the widest vector has, and zeros for those that are not there.
 #[inline(always)]
-fn lanes(numbers: &[i32]) -> [i32; PANEL] {
+fn lanes(quantized: &[i32]) -> [i32; PANEL] {
     let mut all = [0; PANEL];
-    let there = numbers.len().min(PANEL);
-    all[..there].copy_from_slice(&numbers[..there]);
+    let there = quantized.len().min(PANEL);
+    all[..there].copy_from_slice(&quantized[..there]);
     all
 }

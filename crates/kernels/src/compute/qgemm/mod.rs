@@ -1,4 +1,4 @@
-//! Matrix products of 8-bit numbers, or of 8-bit with 4-bit numbers, summed in 32-bit integers.
+//! Matrix products of 8-bit values, or of 8-bit with 4-bit values, summed in 32-bit integers.
 //!
 //! `C = activation((A - zero) B * scales + bias)`, where the rows of A have a scale and a zero point each,
 //! or all the same one, and the columns of B a scale each, or one for each group of their rows. C is
@@ -13,8 +13,8 @@
 //! | portable | any | a row by 16 columns by 4 |
 //!
 //! B is packed once, in one layout that all paths read: panels of 16 columns, in which four rows of
-//! every column lie together. 4-bit numbers stay two a byte in memory and are widened in registers. A
-//! is copied a block at a time, as unsigned bytes: signed numbers and their zero point go up by 128.
+//! every column lie together. 4-bit values stay two a byte in memory and are widened in registers. A
+//! is copied a block at a time, as unsigned bytes: signed values and their zero point go up by 128.
 
 #[cfg(target_arch = "x86_64")]
 mod amx;
@@ -38,7 +38,7 @@ use epilogue::Params;
 use pool::Pool;
 use tile::Path;
 
-/// The left operand of a product: `rows x cols` 8-bit numbers, row after row.
+/// The left operand of a product: `rows x cols` 8-bit values, row after row.
 #[derive(Clone, Copy, Debug)]
 pub struct QuantizedRows<'a> {
     bytes: &'a [u8],
@@ -49,7 +49,7 @@ pub struct QuantizedRows<'a> {
 }
 
 impl<'a> QuantizedRows<'a> {
-    /// The numbers are `i8` if `signed`, else `u8`. All rows have the same parameters.
+    /// The quantized values are `i8` if `signed`, else `u8`. All rows have the same parameters.
     ///
     /// # Panics
     /// If there are fewer bytes.

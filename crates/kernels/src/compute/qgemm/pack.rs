@@ -8,10 +8,10 @@ use tensor::{AlignedBuffer, Result};
 pub(crate) const PANEL: usize = 16;
 /// Long panels are padded to a multiple of so many rows: those of a step of AMX.
 const STEP: usize = 64;
-/// Rows of the last block of a short panel: what a step of 4-bit numbers takes.
+/// Rows of the last block of a short panel: what a step of 4-bit values takes.
 const SHORT_STEP: usize = 8;
 
-/// How wide the numbers of a matrix of weights are in memory.
+/// How wide the quantized values of a matrix of weights are in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WeightBits {
     /// Two a byte: -8 to 7.
@@ -23,9 +23,9 @@ pub enum WeightBits {
 /// A `k x n` matrix that stands for `number * scale`.
 #[derive(Clone, Copy, Debug)]
 pub struct Weights<'a> {
-    /// The numbers, of any strides. A weight of shape `[n, k]` as PyTorch's linear has it is
+    /// The quantized values, of any strides. A weight of shape `[n, k]` as PyTorch's linear has it is
     /// `MatRef::new(w, n, k).t()`.
-    pub numbers: MatRef<'a, i8>,
+    pub quantized: MatRef<'a, i8>,
     /// How wide they are to be in memory.
     pub bits: WeightBits,
     /// One scale for all columns, or one for each, or for each group of rows one for each column:
@@ -36,7 +36,7 @@ pub struct Weights<'a> {
 }
 
 /// Weights laid out once, for every level: panels of 16 columns, each a sequence of blocks in which four
-/// rows of each column lie together (of 4-bit numbers eight rows: four in the low halves of the bytes,
+/// rows of each column lie together (of 4-bit values eight rows: four in the low halves of the bytes,
 /// the next four in the high ones). Padding is zero.
 #[derive(Clone, Debug)]
 pub struct PackedWeights {
@@ -52,7 +52,7 @@ pub struct PackedWeights {
 }
 
 impl PackedWeights {
-    /// The greatest inner dimension: the sum of so many products of 8-bit numbers fits 32 bits.
+    /// The greatest inner dimension: the sum of so many products of 8-bit values fits 32 bits.
     pub const MAX_ROWS: usize = 1 << 16;
     /// What the rows of a group are a multiple of, if there are several groups.
     pub const GROUP_UNIT: usize = 32;
@@ -63,8 +63,8 @@ impl PackedWeights {
     /// If there are more than [`Self::MAX_ROWS`] rows, the rows of one of several groups are no multiple of
     /// [`Self::GROUP_UNIT`], the number of scales does not fit, or a 4-bit number leaves its range.
     pub fn new(weights: &Weights<'_>) -> Result<Self> {
-        let Weights { numbers, bits, scales, group } = *weights;
-        let (k, n) = (numbers.rows(), numbers.cols());
+        let Weights { quantized, bits, scales, group } = *weights;
+        let (k, n) = (quantized.rows(), quantized.cols());
         assert!(k <= Self::MAX_ROWS, "weights of {k} rows: at most {} can be summed", Self::MAX_ROWS);
         let group = if group < k { group } else { k.max(1) };
         let groups = k.div_ceil(group).max(1);
@@ -95,19 +95,19 @@ impl PackedWeights {
             }
         }
         let mut packed = Self { data, k, n, bits, group, scales: of_columns, sums };
-        packed.fill(numbers, depth, padded);
+        packed.fill(quantized, depth, padded);
         Ok(packed)
     }
 
-    fn fill(&mut self, numbers: MatRef<'_, i8>, depth: usize, padded: usize) {
+    fn fill(&mut self, quantized: MatRef<'_, i8>, depth: usize, padded: usize) {
         let panel = self.panel_bytes(depth);
-        let rs = numbers.row_stride();
+        let rs = quantized.row_stride();
         for j in 0..self.n {
             let data = &mut self.data[j / PANEL * panel..][..panel];
             let (lane, mut i) = (j % PANEL * 4, 0);
             for g in 0..self.k.div_ceil(self.group) {
                 let end = self.k.min(i + self.group);
-                let column = numbers.from(i, j);
+                let column = quantized.from(i, j);
                 let mut sum = 0;
                 for t in 0..end - i {
                     let x = column[t * rs];
@@ -143,7 +143,7 @@ impl PackedWeights {
         self.n
     }
 
-    /// How wide the numbers are.
+    /// How wide the quantized values are.
     pub fn bits(&self) -> WeightBits {
         self.bits
     }

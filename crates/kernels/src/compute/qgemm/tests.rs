@@ -118,7 +118,7 @@ impl Case {
         let o = self.operands();
         let want = [false, true].map(|fused| self.expected(&o, fused));
         let packed = PackedWeights::new(&Weights {
-            numbers: MatRef::new(&o.weights, k, n),
+            quantized: MatRef::new(&o.weights, k, n),
             bits: self.bits,
             scales: &o.scales,
             group: self.group,
@@ -235,7 +235,7 @@ fn sums_of_extremes_are_exact() {
     for (byte, number) in [(255u8, -128i8), (255, 127)] {
         let (a, b) = (vec![byte; 9 * k], vec![number; k]);
         let numbers = MatRef::new(&b, k, 1);
-        let weights = Weights { numbers, bits: WeightBits::Eight, scales: &[1.0], group: k };
+        let weights = Weights { quantized: numbers, bits: WeightBits::Eight, scales: &[1.0], group: k };
         let packed = PackedWeights::new(&weights).unwrap();
         let a = QuantizedRows::new(&a, false, 9, k, Affine { scale: 1.0, zero: 0 });
         for isa in Isa::available() {

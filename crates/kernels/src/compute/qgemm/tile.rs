@@ -106,7 +106,7 @@ pub(super) struct Args<'a> {
     /// Bytes from one panel of B to the next.
     pub(super) b_step: usize,
     pub(super) k: usize,
-    /// Whether B is of 4-bit numbers: the sums come out 16 times as great.
+    /// Whether B is of 4-bit values: the sums come out 16 times as great.
     pub(super) four: bool,
     pub(super) rows: usize,
     pub(super) panels: usize,

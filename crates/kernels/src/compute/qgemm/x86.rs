@@ -26,7 +26,7 @@ trait Dots: Copy {
     /// # Safety
     /// Four bytes a column can be read.
     unsafe fn b(self, p: *const u8) -> Self::B;
-    /// 4-bit numbers times 16: of the low halves of the bytes, and of the high halves.
+    /// 4-bit values times 16: of the low halves of the bytes, and of the high halves.
     ///
     /// # Safety
     /// Four bytes a column can be read.
@@ -176,7 +176,7 @@ impl Dots for Avx512Vnni {
     }
 }
 
-/// 4-bit numbers of 32 bytes times 16: of the low halves, and of the high halves.
+/// 4-bit values of 32 bytes times 16: of the low halves, and of the high halves.
 ///
 /// # Safety
 /// The machine has AVX2, and 32 bytes can be read.
@@ -230,7 +230,7 @@ impl Dots for AvxVnni {
     }
 }
 
-/// Without an exact 8-bit dot product: numbers are widened to 16 bits, and of a column there are two
+/// Without an exact 8-bit dot product: values are widened to 16 bits, and of a column there are two
 /// sums until the end.
 #[derive(Clone, Copy)]
 struct MultiplyAdd;
@@ -282,7 +282,7 @@ impl Dots for MultiplyAdd {
     }
 }
 
-/// Signed bytes as 16-bit numbers: the first four columns, and the last four.
+/// Signed bytes as 16-bit integers: the first four columns, and the last four.
 ///
 /// # Safety
 /// The machine has AVX2.

@@ -75,9 +75,9 @@ pub(crate) trait Simd: Copy {
     fn mul_int(self, a: Self::I, b: Self::I) -> Self::I;
     /// `a >> n`, keeping the sign; `n` is below 32.
     fn shift_right(self, a: Self::I, n: u32) -> Self::I;
-    /// The nearest reals.
+    /// The nearest f32 values.
     fn real(self, a: Self::I) -> Self::F;
-    /// The nearest integers, halves to the even one, of reals below 2^22.
+    /// The nearest integers, halves to the even one, of f32 values below 2^22.
     fn round(self, a: Self::F) -> Self::I;
 
     /// Loads integers from any address.
@@ -95,7 +95,7 @@ pub(crate) trait Simd: Copy {
     /// # Safety
     /// So many bytes can be written at `p`.
     unsafe fn store_bytes_first(self, p: *mut u8, n: usize, a: Self::I);
-    /// Unsigned bytes as reals.
+    /// Unsigned bytes as f32.
     ///
     /// # Safety
     /// `LANES` bytes can be read at `p`.

@@ -1,4 +1,4 @@
-//! Norms: how large tensors are.
+//! Vector norms.
 
 use crate::support::dims::DimSet;
 use crate::support::dtype::{C64, Cast, Compute, compute_type, dispatch, expect_dtype};

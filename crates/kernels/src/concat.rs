@@ -1,4 +1,4 @@
-//! Tensors put together, cut up and repeated.
+//! Concatenation, splitting and repetition.
 
 use crate::support::convert::{convert, values, write};
 use crate::support::copy::copy_into;

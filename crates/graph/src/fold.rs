@@ -1,0 +1,174 @@
+//! Constant folding: what is computed from constants alone is computed once. The one place where that happens: for
+//! the nodes of a graph, and for the instructions of a method that no graph takes in.
+//!
+//! A result of some size is computed when its bytes are looked at, and says how ([`Derivation`]). A pass that finds
+//! use for what it is computed from spares it: of weights that are dequantized, transposed and multiplied, neither
+//! the f32 weights nor their transpose ever take memory.
+
+use crate::graph::{Bytes, Constant, Derivation, Graph, Kind, NodeId, ValueId};
+use crate::operation::Fused;
+use crate::steps::cast::{self, Cast};
+use crate::steps::pointwise::Pointwise;
+use kernels::compute::{self, Isa};
+use operator::facts::ViewOf;
+use operator::{Budget, CountedTensor, Generator, Instr, KernelContext, Meaning, Results, Scratch};
+use pool::Pool;
+use std::any::Any;
+use std::ops::DerefMut;
+use std::sync::{Arc, OnceLock};
+use tensor::{Tensor, TensorMeta, TensorView, TensorViewMut};
+
+/// Bytes of a node's results above which it stays in the graph.
+const MAX_FOLDED: usize = 256 << 20;
+
+/// What takes the memory of results, for messages.
+const CONSTANTS: &str = "its constants";
+
+/// Bytes of a result up to which it is computed at once.
+const SMALL: usize = 4096;
+
+/// Folds a node whose inputs are all constants, unless a result of the graph is its own. Says whether it did: the
+/// node is gone then, and its results are constants.
+pub(crate) fn fold(graph: &mut Graph, id: NodeId, ctx: &KernelContext<'_>) -> bool {
+    let node = graph.node(id);
+    let is_live_out = node.outputs().iter().any(|&v| graph.is_live_out(v));
+    if node.is_kept() || is_live_out || !is_computable(&**node.kind()) {
+        return false;
+    }
+    let constant = |&v: &ValueId| match graph.value(v).constant()? {
+        Constant::Scalar(_) => None,
+        constant => Some((graph.meta(v).clone(), constant.clone())),
+    };
+    let Some(inputs) = node.inputs().iter().map(constant).collect::<Option<Vec<_>>>() else { return false };
+    let metas: Vec<TensorMeta> = node.outputs().iter().map(|&v| graph.meta(v).clone()).collect();
+    let bytes = metas.iter().try_fold(0usize, |sum, meta| sum.checked_add(meta.nbytes()));
+    if bytes.is_none_or(|bytes| bytes > MAX_FOLDED) {
+        return false;
+    }
+    let kind = Arc::clone(node.kind());
+    let Some(constants) = constants(&kind, inputs, &metas, graph.budget(), ctx) else { return false };
+    graph.fold(id, constants);
+    true
+}
+
+/// The results of a node: of one that is not small, the computation is left to whoever looks at it.
+fn constants(
+    kind: &Arc<dyn Kind>,
+    inputs: Vec<(TensorMeta, Constant)>,
+    outputs: &[TensorMeta],
+    budget: &Budget,
+    ctx: &KernelContext<'_>,
+) -> Option<Vec<Constant>> {
+    if let [meta] = outputs
+        && let Some(derivation) = Derivation::new(Arc::clone(kind), inputs.iter().cloned())
+    {
+        let (pool, isa, scratch) = (ctx.pool().clone(), ctx.isa(), ctx.scratch_limit());
+        let (meta, budget, computed) = (meta.clone(), budget.clone(), OnceLock::new());
+        let lazy = Lazy { derivation, meta, pool, isa, scratch, budget, computed };
+        let is_known = lazy.meta.nbytes() > SMALL || lazy.computed().is_some();
+        return is_known.then(|| vec![Constant::Shared(Arc::new(lazy))]);
+    }
+    let views: Option<Vec<_>> = inputs.iter().map(|(meta, constant)| constant.view(meta)).collect();
+    let zeros = |meta: &TensorMeta| CountedTensor::zeros(meta.clone(), CONSTANTS, budget).ok();
+    let mut tensors: Vec<_> = outputs.iter().map(zeros).collect::<Option<_>>()?;
+    compute(&**kind, &views?, &mut tensors, ctx)?;
+    let same = outputs.iter().zip(&tensors).all(|(meta, tensor)| meta.sizes() == tensor.sizes());
+    same.then(|| tensors.into_iter().map(Constant::from).collect())
+}
+
+/// Whether nodes of a kind depend on their inputs alone and [`compute`] knows them.
+fn is_computable(kind: &dyn Kind) -> bool {
+    match kind.downcast_ref::<crate::Call>() {
+        Some(call) => call.kernel.results() == Results::Elements,
+        None => operation::<Cast>(kind).is_some() || rounding(kind).is_some(),
+    }
+}
+
+/// Computes the results of a call, or of a conversion of elements, on constants. The sizes of what a call gives may
+/// be smaller than those of `results`. `None` if it fails: it fails again when it runs, and says then what is wrong.
+pub fn compute(
+    kind: &dyn Kind,
+    inputs: &[TensorView<'_>],
+    results: &mut [impl DerefMut<Target = Tensor>],
+    ctx: &KernelContext<'_>,
+) -> Option<()> {
+    if let Some(call) = kind.downcast_ref::<crate::Call>() {
+        let views: Vec<TensorViewMut<'_>> = results.iter_mut().map(|tensor| tensor.view_mut()).collect();
+        return call.execute(ctx, inputs, views).ok();
+    }
+    let (&[x], [tensor]) = (inputs, results) else { return None };
+    let mut out = tensor.view_mut();
+    if operation::<Cast>(kind).is_some() {
+        cast::run(ctx, &x, &mut out).ok()?;
+    } else {
+        compute::unary(ctx.pool(), ctx.isa(), rounding(kind)?, x.storage().ok()?, out.storage_mut().ok()?);
+    }
+    Some(())
+}
+
+fn operation<T: 'static>(kind: &dyn Kind) -> Option<&T> {
+    (kind.downcast_ref::<Fused>()?.operation() as &dyn Any).downcast_ref()
+}
+
+/// The one function of an elementwise node of a single one: how results are rounded to half precision.
+fn rounding(kind: &dyn Kind) -> Option<operator::Unary> {
+    match &operation::<Pointwise>(kind)?.0.instrs[..] {
+        &[Instr::Input(0), Instr::Unary(f, 0)] => Some(f),
+        _ => None,
+    }
+}
+
+/// A constant that is computed when its bytes are looked at.
+struct Lazy {
+    derivation: Derivation,
+    meta: TensorMeta,
+    pool: Pool,
+    isa: Isa,
+    /// Bytes of temporary memory that computing it may take.
+    scratch: usize,
+    /// What its bytes are taken from when it is computed.
+    budget: Budget,
+    computed: OnceLock<Option<CountedTensor>>,
+}
+
+impl Lazy {
+    fn computed(&self) -> Option<&CountedTensor> {
+        self.computed.get_or_init(|| self.compute()).as_ref()
+    }
+
+    fn compute(&self) -> Option<CountedTensor> {
+        let (scratch, generator) = (Scratch::new(self.scratch), Generator::new(0));
+        let ctx = KernelContext::new(&self.pool, &scratch, &generator).with_isa(self.isa);
+        let mut result = CountedTensor::zeros(self.meta.clone(), CONSTANTS, &self.budget).ok()?;
+        let (kind, inputs) = (&**self.derivation.kind(), self.derivation.views()?);
+        compute(kind, &inputs, std::slice::from_mut(&mut result), &ctx)?;
+        (result.sizes() == self.meta.sizes()).then_some(result)
+    }
+}
+
+impl Bytes for Lazy {
+    fn bytes(&self) -> &[u8] {
+        self.computed().map_or(&[], |tensor| tensor.bytes())
+    }
+
+    fn len(&self) -> usize {
+        self.meta.nbytes()
+    }
+
+    fn identity(&self) -> Option<(usize, usize)> {
+        None
+    }
+
+    fn derivation(&self) -> Option<&Derivation> {
+        Some(&self.derivation)
+    }
+}
+
+/// The matrix whose transpose a constant of this meta is.
+pub(crate) fn untransposed(meta: &TensorMeta, constant: &Constant) -> Option<(TensorMeta, Constant)> {
+    let derivation = constant.derivation()?;
+    let Meaning::View(ViewOf::Permute(dims)) = derivation.meaning()? else { return None };
+    let matrix = derivation.argument(0)?;
+    let &[rows, columns] = &**matrix.0.sizes() else { return None };
+    (dims[..] == [1, 0] && meta.sizes()[..] == [columns, rows]).then_some(matrix)
+}

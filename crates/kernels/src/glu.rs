@@ -1,0 +1,50 @@
+//! Gated linear units.
+
+use crate::support::convert::values;
+use crate::support::dims::wrap_dim;
+use crate::support::dtype::{compute_type, dispatch};
+use crate::support::layout::Layout;
+use crate::support::rows::write_values;
+use operator::{Args, DtypeSet, KernelContext, Operator, Outs, Result, ensure};
+
+pub(crate) const OPERATORS: &[Operator] = &[Operator::new(
+    "aten::glu.out(Tensor self, int dim=-1, *, Tensor(a!) out) -> Tensor(a!)",
+    DtypeSet::FLOATING,
+    glu,
+)];
+
+/// The first half of a dimension times the sigmoid of the second.
+fn glu(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    let x = args.tensor(0)?;
+    ensure!(x.rank() > 0, "self: a zero-dim tensor has no halves");
+    let dim = wrap_dim(args.name(1), args.int(1)?, x.rank())?;
+    let size = x.sizes()[dim];
+    ensure!(size.is_multiple_of(2), "self: dimension {dim} of size {size} has no halves");
+    let half = |start: usize| Layout::of(x.meta()).slice(dim, start, size / 2, 1);
+    let (first, second) = (half(0), half(if size == 0 { 0 } else { size / 2 }));
+    let out = outs.tensor(0)?;
+    ensure!(out.dtype().is_floating(), "out: expected floating-point numbers, found {}", out.dtype());
+    out.resize(&first.sizes)?;
+    dispatch!(args.name(0), compute_type(x.dtype()), COMPUTE_FLOAT, C => {
+        let (a, b) = (values::<C>(ctx, &x, &first)?, values::<C>(ctx, &x, &second)?);
+        write_values::<C>(ctx, out, |out| {
+            let inputs = a.iter().zip(b.iter());
+            out.iter_mut().zip(inputs).for_each(|(out, (&a, &b))| *out = a / (1.0 + (-b).exp()));
+            Ok(())
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::support::call::{a, call, int, out, t};
+    use tensor::ScalarType::Float;
+
+    #[test]
+    fn halves_gate_each_other() {
+        let x = t(&[1, 4], &[2f32, 3.0, 0.0, f32::NEG_INFINITY]);
+        let r = call("aten::glu.out", &[a(&x)], out(Float, &[1, 2])).unwrap();
+        assert_eq!(r.storage::<f32>().unwrap(), &[1.0, 0.0]);
+        assert!(call("aten::glu.out", &[a(&x), int(0)], out(Float, &[1, 2])).is_err());
+    }
+}
