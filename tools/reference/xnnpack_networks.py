@@ -57,17 +57,16 @@ NETWORKS = {
     "inception_v3": (96, "fp32"),
     "efficientnet_v2_s": (64, "fp32"),
     "timm/deit_tiny_patch16_224": (96, "fp32 dynamic"),
-    "timm/mixer_s32_224": (96, "fp32 dynamic 8da4w"),
     "timm/ghostnet_100": (96, "fp32 int8"),
     "timm/repvgg_a0": (96, "fp32 int8"),
     "timm/mobilevit_xxs": (96, "fp32"),
     "timm/hardcorenas_a": (96, "fp32 int8"),
     "transformers/bert": (24, "fp32 dynamic 8da4w"),
     "transformers/distilbert": (24, "fp32 dynamic"),
-    "transformers/gpt2": (24, "fp32 dynamic"),
-    "transformers/llama": (24, "fp32 dynamic 8da4w"),
+    "transformers/gpt2": (24, "fp32"),
+    "transformers/llama": (24, "fp32 8da4w"),
     "transformers/qwen2": (24, "fp32 8da4w"),
-    "transformers/t5_encoder": (24, "fp32 dynamic"),
+    "transformers/t5_encoder": (24, "fp32"),
 }
 
 # Small configurations of transformers: the classes of the configuration and the model, and what is not their default.
@@ -127,7 +126,7 @@ def network(name):
     if library == "timm":
         import timm
 
-        options = {"img_size": NETWORKS[name][0]} if own.startswith(("deit", "mixer")) else {}
+        options = {"img_size": NETWORKS[name][0]} if own.startswith("deit") else {}
         return First(with_statistics(name, timm.create_model(own, pretrained=False, **options)))
     options = {"init_weights": True} if name in ("googlenet", "inception_v3") else {}
     if name in ("googlenet", "inception_v3"):
