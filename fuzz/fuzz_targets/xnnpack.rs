@@ -10,5 +10,5 @@ fuzz_target!(|bytes: &[u8]| {
     let used = payload.nodes.iter().flat_map(|node| node.inputs.iter().chain(&node.outputs));
     assert!(used.chain(&payload.inputs).chain(&payload.outputs).all(|&index| index < payload.values.len()));
     assert!(payload.values.iter().filter_map(|v| v.constant()).all(|index| index < payload.constants.len()));
-    assert!(!payload.listing().is_empty());
+    assert!(!payload.contents().to_string().is_empty());
 });

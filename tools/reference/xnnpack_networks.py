@@ -4,11 +4,13 @@ runtime, and both with PyTorch in float64. Prints a table.
 
     python tools/reference/xnnpack_networks.py target/release/pteron [NAME[:KIND]...]
 
-KIND is fp32, int8 (static, a scale a channel) or dynamic (weights of int8, inputs quantized row by row). Needs torch,
-torchao, torchvision and executorch.
+KIND is fp32, int8 (static, a scale a channel), dynamic (weights of int8, inputs quantized row by row) or 8da4w (weights
+of four bits in groups of 32, inputs quantized row by row). Needs torch, torchao, torchvision, timm, transformers and
+executorch.
 """
 
 import argparse
+import copy
 import pathlib
 import subprocess
 import sys
@@ -54,7 +56,30 @@ NETWORKS = {
     "alexnet": (96, "fp32 dynamic"),
     "inception_v3": (96, "fp32"),
     "efficientnet_v2_s": (64, "fp32"),
+    "timm/deit_tiny_patch16_224": (96, "fp32 dynamic"),
+    "timm/ghostnet_100": (96, "fp32 int8"),
+    "timm/repvgg_a0": (96, "fp32 int8"),
+    "timm/mobilevit_xxs": (96, "fp32"),
+    "timm/hardcorenas_a": (96, "fp32 int8"),
+    "transformers/bert": (24, "fp32 dynamic 8da4w"),
+    "transformers/distilbert": (24, "fp32 dynamic"),
+    "transformers/gpt2": (24, "fp32"),
+    "transformers/llama": (24, "fp32 8da4w"),
+    "transformers/qwen2": (24, "fp32 8da4w"),
+    "transformers/t5_encoder": (24, "fp32"),
 }
+
+# Small configurations of transformers: the classes of the configuration and the model, and what is not their default.
+WIDTH, HEADS, LAYERS = 128, 4, 2
+TRANSFORMERS = {
+    "bert": ("BertConfig", "BertModel", {"intermediate_size": 4 * WIDTH}),
+    "distilbert": ("DistilBertConfig", "DistilBertModel", {"dim": WIDTH, "n_heads": HEADS, "n_layers": LAYERS}),
+    "gpt2": ("GPT2Config", "GPT2LMHeadModel", {"n_embd": WIDTH, "n_head": HEADS, "n_layer": LAYERS}),
+    "llama": ("LlamaConfig", "LlamaForCausalLM", {"intermediate_size": 3 * WIDTH, "num_key_value_heads": 2}),
+    "qwen2": ("Qwen2Config", "Qwen2ForCausalLM", {"intermediate_size": 3 * WIDTH, "num_key_value_heads": 2}),
+    "t5_encoder": ("T5Config", "T5EncoderModel", {"d_model": WIDTH, "d_kv": 32, "d_ff": 256, "num_heads": HEADS}),
+}
+VOCABULARY = 500
 
 
 class First(torch.nn.Module):
@@ -66,17 +91,53 @@ class First(torch.nn.Module):
 
     def forward(self, x):
         y = self.network(x)
-        return y["out"] if isinstance(y, dict) else y
+        if isinstance(y, dict):
+            return y["out"] if "out" in y else next(iter(y.values()))
+        return y
+
+
+def transformer(name):
+    import transformers
+
+    config, model, options = TRANSFORMERS[name]
+    sizes = {"hidden_size": WIDTH, "num_attention_heads": HEADS, "num_hidden_layers": LAYERS, "num_layers": LAYERS}
+    common = {"vocab_size": VOCABULARY, "use_cache": False, "attn_implementation": "eager"}
+    if name in ("distilbert", "gpt2", "t5_encoder"):
+        sizes = {"num_layers": LAYERS} if name == "t5_encoder" else {}
+    else:
+        del sizes["num_layers"]
+    return getattr(transformers, model)(getattr(transformers, config)(**common, **sizes, **options)).eval()
+
+
+def example(name):
+    """What the network is given."""
+    size = NETWORKS[name][0]
+    generator = torch.Generator().manual_seed(1)
+    if name.startswith("transformers/"):
+        return torch.randint(0, VOCABULARY, (1, size), generator=generator)
+    return torch.randn(1, 3, size, size, generator=generator)
 
 
 def network(name):
     torch.manual_seed(0)
+    library, _, own = name.rpartition("/")
+    if library == "transformers":
+        return First(transformer(own))
+    if library == "timm":
+        import timm
+
+        options = {"img_size": NETWORKS[name][0]} if own.startswith("deit") else {}
+        return First(with_statistics(name, timm.create_model(own, pretrained=False, **options)))
     options = {"init_weights": True} if name in ("googlenet", "inception_v3") else {}
     if name in ("googlenet", "inception_v3"):
         options["aux_logits"] = False
     make = torchvision.models.segmentation if name.startswith("lraspp") else torchvision.models
     options |= {"weights_backbone": None} if name.startswith("lraspp") else {}
-    module = getattr(make, name)(weights=None, **options).eval()
+    return First(with_statistics(name, getattr(make, name)(weights=None, **options)))
+
+
+def with_statistics(name, module):
+    module = module.eval()
     # Statistics as of networks that were trained: normalized results have a size that does not vanish or grow.
     with torch.no_grad():
         for layer in module.modules():
@@ -84,17 +145,23 @@ def network(name):
                 layer.momentum = None
                 layer.train()
         module(torch.randn(4, 3, NETWORKS[name][0], NETWORKS[name][0]))
-    return First(module.eval())
+    return module.eval()
 
 
 def lowered(module, x, kind):
     partitioner = [XnnpackPartitioner()]
-    if kind != "fp32":
+    if kind == "8da4w":
+        from torchao.quantization import Int8DynamicActivationIntxWeightConfig, quantize_
+        from torchao.quantization.granularity import PerGroup
+
+        module = copy.deepcopy(module)
+        quantize_(module, Int8DynamicActivationIntxWeightConfig(torch.int4, PerGroup(32)))
+    elif kind != "fp32":
         config = get_symmetric_quantization_config(is_per_channel=True, is_dynamic=kind == "dynamic")
         prepared = prepare_pt2e(export(module, (x,)).module(), XNNPACKQuantizer().set_global(config))
         prepared(x)
         module = convert_pt2e(prepared)
-    if kind == "dynamic":
+    if kind in ("dynamic", "8da4w"):
         partitioner.insert(0, XnnpackDynamicallyQuantizedPartitioner())
     program = to_edge_transform_and_lower(export(module, (x,)), partitioner=partitioner).to_executorch()
     return program.buffer, module
@@ -110,8 +177,7 @@ def pteron(command, folder, model, x):
 
 def row(command, name, kind, folder):
     module = network(name)
-    size = NETWORKS[name][0]
-    x = torch.randn(1, 3, size, size, generator=torch.Generator().manual_seed(1))
+    x = example(name)
     buffer, converted = lowered(module, x, kind)
     model = folder / "model.pte"
     model.write_bytes(buffer)
@@ -119,7 +185,7 @@ def row(command, name, kind, folder):
     ours = pteron(command, folder, model, x)
     with torch.no_grad():
         eager = (module if kind == "fp32" else converted)(x)
-        exact = module.double()(x.double())
+        exact = module.double()(x.double() if x.is_floating_point() else x)
     largest = exact.abs().max()
     error = lambda y: float((y.double() - exact).abs().max() / largest)
     apart = float((ours - reference).abs().max() / reference.abs().max())

@@ -43,6 +43,9 @@ pub enum Unary {
     Hardsigmoid,
     /// `x min(max(x + 3, 0), 6) / 6`
     Hardswish,
+    /// `x min(max(x c + 1/2, 0), 1)` where `c` is the f32 nearest to 1/6, product and sum in one rounding where the machine
+    /// has that.
+    HardswishBySixth,
     /// The nearest float16, ties to even; infinity beyond them.
     RoundToHalf,
     /// The nearest bfloat16, ties to even; infinity beyond them.

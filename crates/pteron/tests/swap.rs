@@ -1,7 +1,7 @@
 //! Weights that are exchanged while a program runs: no execution waits, fails or sees a mixture.
 
 use pteron::format::container::Blob;
-use pteron::format::ptd::Builder;
+use pteron::format::ptd::{Builder, TensorLayout};
 use pteron::{BytesLoader, EValue, Limits, LoadOptions, Module, NamedDataMap, Program, PtdDataMap, Tensor};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -80,6 +80,57 @@ fn swapped_weights_are_used_prepared_or_not() {
         swapped.swap_data(scaled(1.0)).unwrap();
         assert!(swapped.apply_swapped_data().unwrap());
         assert_eq!(output(&mut swapped, &x), before);
+    }
+}
+
+/// The weights of `xnn_mlp_weights_ptd`, which its delegate alone reads, with every number times `factor`, or cut.
+#[cfg(feature = "xnnpack")]
+fn named_data(factor: f32, bytes: usize) -> Arc<PtdDataMap> {
+    let path = corpus("tiny/xnn_mlp_weights_ptd/xnn_weights.ptd");
+    let map = PtdDataMap::map(path, unchanged()).unwrap();
+    let mut builder = Builder::new();
+    for entry in &map.tables().named_data {
+        let data = map.data(&entry.key).unwrap();
+        let floats = data.chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().unwrap()) * factor);
+        let data: Vec<u8> = floats.flat_map(f32::to_le_bytes).take(bytes).collect();
+        let layout = TensorLayout { scalar_type: 0, sizes: Vec::new(), dim_order: Vec::new() };
+        builder.tensor(&entry.key, layout, Blob::bytes(data));
+        builder.entries.iter_mut().for_each(|entry| entry.layout = None);
+    }
+    let mut file = Vec::new();
+    builder.write(&mut file).unwrap();
+    let loader = BytesLoader::named(format!("weights-{factor}.ptd"), file);
+    Arc::new(PtdDataMap::load(Arc::new(loader), &Limits::default()).unwrap())
+}
+
+#[test]
+#[cfg(feature = "xnnpack")]
+fn delegates_use_named_data_that_was_swapped() {
+    let path = corpus("tiny/xnn_mlp_weights_ptd/model.pte");
+    let new = |factor: f32, no_prepare| {
+        let data = named_data(factor, usize::MAX);
+        Module::open(&path, LoadOptions { no_prepare, ..pteron::load_options().data(data) }).unwrap()
+    };
+    for no_prepare in [false, true] {
+        let mut module = new(1.0, no_prepare);
+        let mut shared = module.share();
+        let x = inputs(&module);
+        let before = output(&mut module, &x);
+        let expected = output(&mut new(-0.5, no_prepare), &x);
+        assert_ne!(before, expected);
+        // Data that the delegate cannot use is refused by a module that has not loaded the method, too.
+        for refusing in [&module, &shared] {
+            let error = refusing.swap_data(named_data(2.0, 8)).unwrap_err();
+            let cause = std::error::Error::source(&error).map_or_else(String::new, ToString::to_string);
+            assert!(
+                error.to_string().contains("delegate 0") && cause.contains("bytes of constant"),
+                "{error}: {cause}"
+            );
+        }
+        assert_eq!(output(&mut module, &x), before);
+        shared.swap_data(named_data(-0.5, usize::MAX)).unwrap();
+        assert_eq!(output(&mut module, &x), expected);
+        assert_eq!(output(&mut shared, &x), expected);
     }
 }
 

@@ -13,7 +13,7 @@ use pool::{Interrupt, Pool};
 use smallvec::SmallVec;
 use std::time::Instant;
 use tensor::{DimOrder, Tensor, TensorView, TensorViewMut};
-use trace::{Place, SpanKind, Tracer};
+use trace::{Place, SpanKind, Tracer, Within};
 
 /// Elements of a condition that are looked at between two looks at the handle that may end the execution.
 const PIECE: usize = 1 << 16;
@@ -201,10 +201,11 @@ impl<'a> Runner<'a> {
             Step::Delegate(call) => {
                 let started = self.tracer.start();
                 let kernels = self.context();
+                let within = self.tracer.get().map(|tracer| Within::new(tracer, place));
                 let entry = &mut self.delegates[call.delegate];
                 let ctx = BackendExecutionContext {
                     method: self.method,
-                    tracer: self.tracer,
+                    tracer: within.as_ref().map(|within| within as _).into(),
                     kernels: &kernels,
                     packs: self.packs,
                     memory: BackendMemory::new(self.backend_bytes, self.packs.budget()),

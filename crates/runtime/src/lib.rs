@@ -45,6 +45,7 @@ mod value;
 pub use backend::{
     Backend, BackendError, BackendExecutionContext, BackendInitContext, BackendOptions, BackendRegistry,
     CompileSpec, Delegate, DelegateGraph, DuplicateBackend, GraphDelegate, GraphRequest, OptionValue,
+    PayloadBytes, PayloadContents, PayloadNode, PayloadRole, PayloadSupport, PayloadValue, RefusedNode,
 };
 pub use error::{
     Error, ExecuteError, InputProblem, InstructionPlace, Missing, MissingBackend, MissingOperator, Result,

@@ -89,12 +89,15 @@ impl Module {
         for plan in 0..self.program.tables().execution_plan.len() {
             load::check_data(&self.program, plan, &*data)?;
         }
-        // Only a backend can say whether it can use the data that its delegates ask for.
-        for name in self
-            .methods
-            .keys()
-            .filter(|n| self.program.method_meta(n).is_ok_and(|m| !m.backends().is_empty()))
-        {
+        // Only a backend can say whether it can use the data that its delegates ask for. Methods that cannot be loaded
+        // anyway have no say.
+        let (kernels, backends) = (&self.options.kernels, &self.options.backends);
+        let is_delegated = |name: &&str| {
+            let delegated = self.program.method_meta(name).is_ok_and(|meta| !meta.backends().is_empty());
+            delegated
+                && self.program.missing_in(name, kernels, backends).is_ok_and(|missing| missing.is_empty())
+        };
+        for name in self.program.method_names().filter(is_delegated) {
             let options = LoadOptions { data: Some(Arc::clone(&data)), tracer: None, ..self.options.clone() };
             self.program.load_method(name, options)?;
         }

@@ -9,6 +9,7 @@
 //! rounded before it is compared. Both runs are the method's second, since what has dynamic shapes is lowered in the first; a
 //! recording is compared with the first run.
 
+use crate::delegates::NodeKinds;
 use crate::profile::{self, Profile, Recording, Value};
 use crate::run::Request;
 use crate::verify::{Difference, Tolerance, compare};
@@ -96,6 +97,7 @@ pub fn find(
 ) -> Result<Divergence> {
     let request = Request { repeat: 1, ..request.clone() };
     let warm = matches!(against, Against::AsWritten);
+    let nodes = NodeKinds::of(program, &request.resolve(program)?.method, &options.backends)?;
     let run = |options| profile::record(program, &request, true, warm, options);
     let Profile { method, zeros, recording, .. } = run(options.clone())?;
     let found = values_of(recording)?;
@@ -127,7 +129,10 @@ pub fn find(
     let quantized = operators.iter().any(|op| op.name.starts_with("quantized_decomposed::"));
     let mut tolerance = Tolerance { quantized, ..*tolerance };
     for (key, expected) in expected {
-        let place = program.instruction_place(&report.method, key.place)?;
+        let mut place = program.instruction_place(&report.method, key.place)?;
+        if let (Some(place), Some(node)) = (&mut place, nodes.text(key.place)) {
+            place.what += &format!(", {node}");
+        }
         tolerance.rounded_to = coarser(tolerance.rounded_to, expected.tensor.dtype());
         let Some(value) = known.remove(&key) else {
             report.fused.push(Fused::new(&key, place));
@@ -222,10 +227,11 @@ fn recorded(dump: &ETDump, buffer: &[u8]) -> Result<Vec<Value>> {
             (Some(chain), Some(instruction)) => Place::instruction(chain, instruction),
             _ => Place::default(),
         };
-        // A delegate's own steps are its own business.
-        if event.delegate_debug_id_int >= 0 || event.delegate_debug_id_str.is_some() {
+        // What other recorders call a step is known to them alone.
+        if event.delegate_debug_id_str.is_some() {
             continue;
         }
+        let place = Place { node: u32::try_from(event.delegate_debug_id_int).ok(), ..place };
         // Events of one instruction follow each other: its outputs.
         output = if before == Some(place) { output } else { 0 };
         before = Some(place);
@@ -255,7 +261,9 @@ fn results_alone(recorded: Vec<Value>, found: &[Value], program: &Program, metho
     };
     let (all, results) = (outputs(&recorded), outputs(found));
     let inputs = |place: Place| match results.get(&place) {
-        Some(results) if is_delegate(program, method, place) => all[&place].saturating_sub(*results),
+        Some(results) if place.node.is_none() && is_delegate(program, method, place) => {
+            all[&place].saturating_sub(*results)
+        }
         _ => 0,
     };
     let result = |value: Value| {

@@ -2,10 +2,12 @@
 
 use crate::edit::Output;
 use crate::file::{File, Progress, source};
-use crate::{Result, npy, show};
+use crate::{Result, delegates, npy, show};
 use format::ptd::TensorLayout;
 use format::pte::{EValue, TensorData};
-use runtime::{DataLoader, Program, PtdDataMap, Purpose};
+use runtime::{
+    BackendRegistry, DataLoader, PayloadBytes, PayloadRole, PayloadValue, Program, PtdDataMap, Purpose,
+};
 use serde::Serialize;
 use std::collections::HashSet;
 use std::ops::Range;
@@ -21,7 +23,7 @@ pub struct Selection {
     pub delegates: bool,
     /// Named data: of a program, and the blobs of a `.ptd`.
     pub named_data: bool,
-    /// Constants and initial values of a program, and the tensors of a `.ptd`.
+    /// Constants and initial values of a program, those of its delegates' payloads, and the tensors of a `.ptd`.
     pub constants: bool,
 }
 
@@ -49,10 +51,20 @@ pub struct Part {
 
 /// The parts of a file that are selected. Tensors become NumPy arrays in row-major order, everything else
 /// stays as it is.
-pub fn extract(file: &File, selection: Selection, progress: &Progress) -> Result<Vec<Part>> {
+pub fn extract(
+    file: &File,
+    selection: Selection,
+    backends: &BackendRegistry,
+    progress: &Progress,
+) -> Result<Vec<Part>> {
     let mut parts = Parts { all: Vec::new(), taken: HashSet::new(), progress };
     match file {
-        File::Program(program) => of_program(program, selection, &mut parts)?,
+        File::Program(program) => {
+            of_program(program, selection, &mut parts)?;
+            if selection.constants {
+                of_payloads(program, backends, &mut parts)?;
+            }
+        }
         File::Data(data) => of_data(data, selection, &mut parts)?,
     }
     Ok(parts.all)
@@ -101,6 +113,46 @@ fn of_program(program: &Program, selection: Selection, parts: &mut Parts<'_>) ->
             let unnamed = format!("{}_{number}", kind.replace(' ', "_"));
             let what = format!("{kind} {number}, {}", show::layout(&layout));
             parts.array(loader, name.unwrap_or(&unnamed), what, name, range, &layout)?;
+        }
+    }
+    Ok(())
+}
+
+/// The constants of payloads whose backends show them, with their scales: of each distinct tensor one part. Elements that
+/// are packed stay as they are; those that are not in the file are left out.
+fn of_payloads(program: &Program, backends: &BackendRegistry, parts: &mut Parts<'_>) -> Result<()> {
+    let mut seen = HashSet::new();
+    for plan in &program.tables().execution_plan {
+        for (index, delegate) in plan.delegates.iter().enumerate() {
+            let Some(backend) = backends.get(&delegate.id) else { continue };
+            let Some(Ok(contents)) = backend.contents(&delegates::read(program, delegate)?) else { continue };
+            let base = program.tables().delegate_data(delegate);
+            let place = |bytes: &PayloadBytes| match bytes {
+                PayloadBytes::Payload(part) => Some(base.start + part.start..base.start + part.end),
+                PayloadBytes::Named(key, _) => program.tables().named_data(key),
+            };
+            for value in &contents.values {
+                let PayloadRole::Constant(bytes) = &value.role else { continue };
+                let stem = format!("{}.{index}.{}", plan.name, value.name.trim_start_matches('%'));
+                let what = format!(
+                    "constant {} of {}'s delegate {index}, {}",
+                    value.name,
+                    plan.name,
+                    value.type_text()
+                );
+                if let Some(range) =
+                    place(bytes).filter(|range| seen.insert((range.clone(), value.type_text())))
+                {
+                    parts.payload_constant(program.loader(), &stem, what, value, range)?;
+                }
+                if let Some(range) = value.scales.as_ref().and_then(place)
+                    && seen.insert((range.clone(), String::new()))
+                {
+                    let what =
+                        format!("scales of constant {} of {}'s delegate {index}", value.name, plan.name);
+                    parts.raw(program.loader(), "constants", &format!("{stem}.scales"), what, None, range);
+                }
+            }
         }
     }
     Ok(())
@@ -187,6 +239,30 @@ impl Parts<'_> {
         let path = self.path("constants", stem, "npy");
         self.all.push(Part { path, what, name: name.map(str::to_owned), bytes, output });
         Ok(())
+    }
+
+    /// A constant of a payload, which may be followed by padding.
+    fn payload_constant(
+        &mut self,
+        loader: &Arc<dyn DataLoader>,
+        stem: &str,
+        what: String,
+        value: &PayloadValue,
+        range: Range<u64>,
+    ) -> Result<()> {
+        let sizes: Option<Vec<i32>> = value.sizes.iter().map(|&size| i32::try_from(size).ok()).collect();
+        let order: Option<Vec<u8>> = (0..value.sizes.len()).map(|d| u8::try_from(d).ok()).collect();
+        let layout = value
+            .scalar_type
+            .zip(sizes)
+            .zip(order)
+            .map(|((dtype, sizes), dim_order)| TensorLayout { scalar_type: dtype as i8, sizes, dim_order });
+        let Some((layout, len)) = layout.and_then(|layout| layout.nbytes().map(|len| (layout, len))) else {
+            self.raw(loader, "constants", stem, what, None, range);
+            return Ok(());
+        };
+        let end = range.start.saturating_add(len).min(range.end);
+        self.array(loader, stem, what, None, range.start..end, &layout)
     }
 
     /// A path that no other part has.

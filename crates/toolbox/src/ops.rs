@@ -2,10 +2,12 @@
 //! kernels the build lacks.
 
 use crate::bundle::Bundle;
-use crate::{Context, Error, Result, kind};
+use crate::{Context, Error, Result, delegates, kind};
 use format::FileKind;
 use operator::KernelRegistry;
-use runtime::{BackendRegistry, DataLoader, Limits, Missing, MissingOperator, Program, Purpose};
+use runtime::{
+    BackendRegistry, DataLoader, Limits, Missing, MissingOperator, Program, PteDataMap, Purpose, RefusedNode,
+};
 use serde::Serialize;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -63,6 +65,42 @@ pub struct NeededBackend {
     pub payload_bytes: u64,
     /// Whether it is registered and available.
     pub available: bool,
+    /// The nodes of their payloads by kind, if the backend shows them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub nodes: Vec<NeededNode>,
+    /// Keys of named data that the payloads refer to and the program does not have: it comes with a `.ptd`. What reads
+    /// it was not looked at.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    pub absent_data: BTreeSet<String>,
+}
+
+impl NeededBackend {
+    fn of_kind(&mut self, kind: &str) -> &mut NeededNode {
+        let at = self.nodes.binary_search_by(|node| node.kind.as_str().cmp(kind)).unwrap_or_else(|at| {
+            self.nodes.insert(at, NeededNode { kind: kind.to_owned(), count: 0, refused: 0 });
+            at
+        });
+        &mut self.nodes[at]
+    }
+
+    fn add(&mut self, kind: &str) {
+        self.of_kind(kind).count += 1;
+    }
+
+    fn refuse(&mut self, kind: &str) {
+        self.of_kind(kind).refused += 1;
+    }
+}
+
+/// Nodes of one kind in payloads.
+#[derive(Debug, Clone, Serialize)]
+pub struct NeededNode {
+    /// The kind, in the words of the payloads' format.
+    pub kind: String,
+    /// How many there are.
+    pub count: usize,
+    /// How many of them the backend refuses.
+    pub refused: usize,
 }
 
 /// A Rust file with a registry of the kernels that programs call, and of no others, made with
@@ -173,6 +211,8 @@ impl Requirements {
                         delegates: backend.delegates,
                         payload_bytes: backend.payload_bytes,
                         available,
+                        nodes: Vec::new(),
+                        absent_data: BTreeSet::new(),
                     }),
                 }
             }
@@ -181,6 +221,37 @@ impl Requirements {
         self.operators.sort_by(|a, b| a.name.cmp(&b.name));
         self.backends.sort_by(|a, b| a.id.cmp(&b.id));
         self.missing = lacking.sentences();
+        self.add_payloads(program, backends)
+    }
+
+    /// Looks into the payloads of delegates: which kinds of nodes they have, and which nodes are refused.
+    fn add_payloads(&mut self, program: &Program, backends: &BackendRegistry) -> Result<()> {
+        let named = PteDataMap::new(program.clone());
+        for plan in &program.tables().execution_plan {
+            for (index, delegate) in plan.delegates.iter().enumerate() {
+                let Some(backend) = backends.get(&delegate.id).filter(|backend| backend.is_available())
+                else {
+                    continue;
+                };
+                let Some(needed) = self.backends.iter_mut().find(|n| n.id == delegate.id) else { continue };
+                let payload = delegates::read(program, delegate)?;
+                let place = format!("delegate {index} of {} ({})", plan.name, delegate.id);
+                match backend.contents(&payload) {
+                    Some(Ok(contents)) => contents.nodes.iter().for_each(|node| needed.add(&node.kind)),
+                    Some(Err(error)) => self.missing.push(format!("{place} cannot be read: {error}")),
+                    None => {}
+                }
+                let Some(Ok(support)) = backend.support(&payload, Some(&named)) else { continue };
+                needed.absent_data.extend(support.absent);
+                for refused in support.refused {
+                    needed.refuse(&refused.kind);
+                    let RefusedNode { node, kind, reason } = refused;
+                    self.missing.push(format!(
+                        "{place} has a node that does not run here: node {node} ({kind}): {reason}"
+                    ));
+                }
+            }
+        }
         Ok(())
     }
 

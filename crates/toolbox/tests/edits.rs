@@ -6,7 +6,9 @@ use pteron_toolbox::file::{File, Progress};
 use pteron_toolbox::merge::merge;
 use pteron_toolbox::plan::plan;
 use pteron_toolbox::verify::{Options, Outcome, check_all, find};
-use runtime::{BytesLoader, DataLoader, Limits, LoadOptions, NamedDataMap, Program, PtdDataMap};
+use runtime::{
+    BackendRegistry, BytesLoader, DataLoader, Limits, LoadOptions, NamedDataMap, Program, PtdDataMap,
+};
 use serde_json::{Value, json};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -49,7 +51,8 @@ fn data(output: &Output) -> PtdDataMap {
 }
 
 fn assert_same_meaning(path: &Path, a: Program, b: Program) {
-    let report = diff(&File::Program(a), &File::Program(b), &Progress::default()).expect("both are read");
+    let report = diff(&File::Program(a), &File::Program(b), &BackendRegistry::new(), &Progress::default())
+        .expect("both are read");
     let report = report.of_meaning();
     assert!(report.differences.is_empty(), "{}:\n{}", path.display(), report.text());
 }
@@ -110,7 +113,7 @@ fn programs_with_common_weights_share_them() {
 fn every_plan_is_sound() {
     let kernels = kernels::registry();
     for path in programs() {
-        let report = plan(&Program::open(&path).unwrap(), &kernels);
+        let report = plan(&Program::open(&path).unwrap(), &kernels, &BackendRegistry::new()).unwrap();
         assert!(report.is_sound(), "{}: {:?}", path.display(), report);
     }
 }

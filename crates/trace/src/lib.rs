@@ -89,6 +89,44 @@ pub trait EventTracer: Send + Sync {
     }
 }
 
+/// A tracer that hears of what happens within an instruction: events that name none are given its place.
+pub struct Within<'a> {
+    tracer: &'a dyn EventTracer,
+    place: Place,
+}
+
+impl<'a> Within<'a> {
+    /// Tells this tracer of what happens within the instruction at a place.
+    pub fn new(tracer: &'a dyn EventTracer, place: Place) -> Self {
+        Self { tracer, place }
+    }
+
+    fn place(&self, inner: Place) -> Place {
+        match inner.instruction {
+            Some(_) => inner,
+            None => Place { node: inner.node, ..self.place },
+        }
+    }
+}
+
+impl EventTracer for Within<'_> {
+    fn span(&self, span: &Span<'_>) {
+        self.tracer.span(&Span { place: self.place(span.place), ..*span });
+    }
+
+    fn allocation(&self, owner: &str, bytes: usize) {
+        self.tracer.allocation(owner, bytes);
+    }
+
+    fn wants_values(&self) -> bool {
+        self.tracer.wants_values()
+    }
+
+    fn value(&self, name: &str, place: Place, output: usize, dtype: &str, sizes: &[usize], bytes: &[u8]) {
+        self.tracer.value(name, self.place(place), output, dtype, sizes, bytes);
+    }
+}
+
 /// A tracer that may be absent.
 #[derive(Clone, Copy, Default)]
 pub struct Tracer<'a>(Option<&'a dyn EventTracer>);
@@ -155,6 +193,25 @@ mod tests {
         fn span(&self, span: &Span<'_>) {
             self.0.lock().unwrap().push(format!("{:?} {}", span.kind, span.name));
         }
+    }
+
+    #[test]
+    fn what_happens_within_an_instruction_has_its_place() {
+        #[derive(Default)]
+        struct Places(Mutex<Vec<Place>>);
+        impl EventTracer for Places {
+            fn span(&self, span: &Span<'_>) {
+                self.0.lock().unwrap().push(span.place);
+            }
+        }
+        let places = Places::default();
+        let within = Within::new(&places, Place::instruction(1, 7));
+        let tracer = Tracer::new(&within);
+        for place in [Place::default(), Place::node(2), Place::instruction(0, 3)] {
+            tracer.end(tracer.start(), SpanKind::DelegateStep, "step", place);
+        }
+        let node = Place { node: Some(2), ..Place::instruction(1, 7) };
+        assert_eq!(*places.0.lock().unwrap(), [Place::instruction(1, 7), node, Place::instruction(0, 3)]);
     }
 
     #[test]

@@ -21,23 +21,46 @@ impl Data {
         named: Option<&dyn NamedDataMap>,
     ) -> Result<Self> {
         let mut data = Self { constants: vec![None; payload.constants.len()] };
-        for value in &payload.values {
-            let Role::Constant(index) = value.role else { continue };
-            let size = value.datatype.nbytes(&value.dims).unwrap_or(u64::MAX);
-            data.need(payload, index, size, bytes, named)
-                .map_err(|e| Error::new(format!("value %{}: {e}", value.id)))?;
-            let (scales, width) = match &value.quantization {
-                Quantization::PerChannel { scales, .. } => (scales, 4),
-                Quantization::PerGroup { scales, .. } => (scales, 2),
-                _ => continue,
-            };
-            if let Scales::Constant { index, count } = scales {
-                let size = *count as u64 * width;
-                let found = data.need(payload, *index, size, bytes, named);
-                found.map_err(|e| Error::new(format!("the scales of value %{}: {e}", value.id)))?;
-            }
-        }
+        payload.values.iter().try_for_each(|value| data.of_value(payload, value, bytes, named))?;
         Ok(data)
+    }
+
+    /// Finds the bytes of those values whose bytes are there; the errors of the others by the values' indices.
+    pub(crate) fn load_present(
+        payload: &Payload,
+        bytes: &FreeableBuffer,
+        named: Option<&dyn NamedDataMap>,
+    ) -> (Self, Vec<(usize, Error)>) {
+        let mut data = Self { constants: vec![None; payload.constants.len()] };
+        let values = payload.values.iter().enumerate();
+        let failed =
+            values.filter_map(|(v, value)| Some((v, data.of_value(payload, value, bytes, named).err()?)));
+        let failed = failed.collect();
+        (data, failed)
+    }
+
+    fn of_value(
+        &mut self,
+        payload: &Payload,
+        value: &Value,
+        bytes: &FreeableBuffer,
+        named: Option<&dyn NamedDataMap>,
+    ) -> Result<()> {
+        let Role::Constant(index) = value.role else { return Ok(()) };
+        let size = value.datatype.nbytes(&value.dims).unwrap_or(u64::MAX);
+        self.need(payload, index, size, bytes, named)
+            .map_err(|e| Error::new(format!("value %{}: {e}", value.id)))?;
+        let (scales, width) = match &value.quantization {
+            Quantization::PerChannel { scales, .. } => (scales, 4),
+            Quantization::PerGroup { scales, .. } => (scales, 2),
+            _ => return Ok(()),
+        };
+        if let Scales::Constant { index, count } = scales {
+            let size = *count as u64 * width;
+            let found = self.need(payload, *index, size, bytes, named);
+            found.map_err(|e| Error::new(format!("the scales of value %{}: {e}", value.id)))?;
+        }
+        Ok(())
     }
 
     fn need(

@@ -2,12 +2,13 @@ use crate::data::Data;
 use crate::error::{Result, fail};
 use crate::payload::Role;
 use crate::raise::{raise, scalar_type};
+use crate::support::support;
 use crate::{BACKEND_ID, Payload};
 use graph::Graph;
 use operator::{Budget, KernelRegistry};
 use runtime::{
     Backend, BackendError, BackendInitContext, CompileSpec, Delegate, DelegateGraph, FreeableBuffer,
-    GraphDelegate, GraphRequest,
+    GraphDelegate, GraphRequest, NamedDataMap, PayloadContents, PayloadSupport,
 };
 use std::sync::Arc;
 use tensor::TensorMeta;
@@ -38,8 +39,7 @@ impl Backend for XnnpackBackend {
         processed: FreeableBuffer,
         _: &[CompileSpec<'_>],
     ) -> Result<Box<dyn Delegate>, BackendError> {
-        let payload = Payload::read(&processed, &format::Limits::default());
-        let payload = payload.map_err(|e| BackendError::new(format!("the payload: {e}")))?;
+        let payload = read(&processed)?;
         let num_inputs = inputs_of_calls(&payload)?;
         let data = Data::load(&payload, &processed, ctx.named_data())?;
         let raised = RaisedPayload { payload, data, num_inputs, kernels: Arc::clone(&self.kernels) };
@@ -47,11 +47,22 @@ impl Backend for XnnpackBackend {
         Ok(Box::new(GraphDelegate::new(raised)))
     }
 
-    fn listing(&self, processed: &[u8]) -> Option<Result<String, BackendError>> {
-        let payload = Payload::read(processed, &format::Limits::default());
-        let payload = payload.map_err(|e| BackendError::new(format!("the payload: {e}")));
-        Some(payload.map(|payload| payload.listing()))
+    fn contents(&self, processed: &[u8]) -> Option<Result<PayloadContents, BackendError>> {
+        Some(read(processed).map(|payload| payload.contents()))
     }
+
+    fn support(
+        &self,
+        processed: &FreeableBuffer,
+        named_data: Option<&dyn NamedDataMap>,
+    ) -> Option<Result<PayloadSupport, BackendError>> {
+        Some(read(processed).map(|payload| support(&payload, &self.kernels, processed, named_data)))
+    }
+}
+
+fn read(processed: &[u8]) -> Result<Payload, BackendError> {
+    let payload = Payload::read(processed, &format::Limits::default());
+    payload.map_err(|e| BackendError::new(format!("the payload: {e}")))
 }
 
 /// The number of a call's inputs. Those of a payload stand before its outputs.
@@ -69,6 +80,15 @@ fn inputs_of_calls(payload: &Payload) -> Result<usize> {
     Ok(payload.inputs.len())
 }
 
+/// The metas of values, as they were when the program was exported.
+pub(crate) fn metas(payload: &Payload, values: &[usize]) -> Result<Vec<TensorMeta>> {
+    let meta = |&v: &usize| {
+        let value = &payload.values[v];
+        Ok(TensorMeta::contiguous(scalar_type(value.datatype), &value.dims)?)
+    };
+    values.iter().map(meta).collect()
+}
+
 /// A payload, which is raised to a graph for each call of its delegate.
 struct RaisedPayload {
     payload: Payload,
@@ -80,12 +100,8 @@ struct RaisedPayload {
 impl RaisedPayload {
     /// Fails for a payload that cannot be raised for the example with which it was exported.
     fn check(&self, bytes: usize, budget: &Budget) -> Result<()> {
-        let meta = |v: &usize| {
-            let value = &self.payload.values[*v];
-            TensorMeta::contiguous(scalar_type(value.datatype), &value.dims)
-        };
-        let inputs = self.payload.inputs.iter().map(meta).collect::<Result<Vec<_>, _>>()?;
-        let outputs = self.payload.outputs.iter().map(meta).collect::<Result<Vec<_>, _>>()?;
+        let (inputs, outputs) =
+            (metas(&self.payload, &self.payload.inputs)?, metas(&self.payload, &self.payload.outputs)?);
         let request = GraphRequest::new(&inputs, &outputs, bytes).within(budget);
         raise(&self.payload, &self.data, &self.kernels, &request)?;
         Ok(())

@@ -36,6 +36,7 @@ mod error;
 mod lower;
 pub mod payload;
 mod raise;
+mod support;
 
 pub use delegate::XnnpackBackend;
 #[cfg(feature = "compile")]

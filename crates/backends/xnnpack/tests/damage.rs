@@ -10,7 +10,7 @@ use support::random::Random;
 fn read(bytes: &[u8]) -> bool {
     match Payload::read(bytes, &Limits::default()) {
         Ok(payload) => {
-            assert!(!payload.listing().is_empty());
+            assert!(!payload.contents().to_string().is_empty());
             true
         }
         Err(error) => {
@@ -28,7 +28,7 @@ fn payloads_of_the_reference_are_read() {
     for (name, bytes) in payloads {
         let payload = Payload::read(&bytes, &Limits::default()).unwrap_or_else(|e| panic!("{name}: {e}"));
         assert!(!payload.nodes.is_empty() && !payload.outputs.is_empty(), "{name}");
-        let lines = payload.listing().lines().count();
+        let lines = payload.contents().to_string().lines().count();
         assert_eq!(lines, 3 + payload.values.len() + payload.nodes.len(), "{name}");
     }
 }

@@ -41,7 +41,7 @@ fn a_payload_is_read() {
     assert_eq!(payload.values[2].role, Role::Output(2));
     assert_eq!(payload.values[0].quantization, Quantization::None);
     assert_eq!(
-        payload.listing(),
+        payload.contents().to_string(),
         "XNNPACK graph XN01, version \"0\": 3 values, 1 node\n\
          values\n  %0  fp32[2, 3]  input 0\n  %1  fp32[2, 3]  input 1\n  %2  fp32[2, 3]  output 2\n\
          nodes\n  0  Add(%0, %1) -> %2 fp32[2, 3], at least 0\n"

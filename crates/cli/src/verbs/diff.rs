@@ -10,7 +10,8 @@ use toolbox::paths::Paths;
 
 /// Show what differs between two programs (.pte) or two files of named data (.ptd), by meaning
 ///
-/// Methods, instructions, values, delegates and named data are compared, and weights by their bytes. Where
+/// Methods, instructions, values, nodes and tensors of delegates, and named data are compared, and weights by
+/// their bytes. Where
 /// things lie in the file and what numbers they have does not count.
 #[derive(Debug, Args)]
 #[command(after_long_help = concat!(
@@ -43,10 +44,11 @@ impl Opts {
     }
 
     pub(crate) fn run(self, _: &GeneralOpts) -> Result {
+        let backends = general::backends();
         let open = |path: &Path| -> Result<File> {
             Ok(File::open(general::open(path)?, "diff", &limits())?)
         };
-        let mut report = diff(&open(&self.a)?, &open(&self.b)?, &progress::of_bytes())?;
+        let mut report = diff(&open(&self.a)?, &open(&self.b)?, &backends, &progress::of_bytes())?;
         if self.meaning {
             report = report.of_meaning();
         }

@@ -37,7 +37,7 @@ pub(crate) struct Opts {
     /// Named data
     #[arg(long)]
     named_data: bool,
-    /// Constants and initial values; of a .ptd its tensors
+    /// Constants and initial values, those of delegates among them; of a .ptd its tensors
     #[arg(long)]
     constants: bool,
     /// Only parts of this name; may be given several times
@@ -65,7 +65,7 @@ impl Opts {
         let Self { segments, delegates, named_data, constants, .. } = self;
         let selected = Selection { segments, delegates, named_data, constants };
         let selection = if selected == Selection::default() { Selection::PARTS } else { selected };
-        let mut parts = extract(&file, selection, &progress::of_bytes())?;
+        let mut parts = extract(&file, selection, &general::backends(), &progress::of_bytes())?;
         if !self.name.is_empty() {
             for name in &self.name {
                 if !parts.iter().any(|part| part.name.as_ref() == Some(name)) {

@@ -30,7 +30,7 @@ pub(crate) struct Opts {
     #[arg(short, long)]
     all: bool,
     /// Show what the delegates of a program were given: nodes and tensors, where the backend is known
-    #[arg(long, conflicts_with_all = ["json", "all"])]
+    #[arg(long, conflicts_with = "all")]
     delegates: bool,
     /// Print JSON: everything, in a form that stays
     #[arg(long)]
@@ -49,12 +49,15 @@ impl Opts {
         let loader = self.input.open()?;
         let (kernels, backends) = (pteron::kernel_registry(), general::backends());
         if self.delegates {
-            let text = match File::open(loader, "inspect --delegates", &limits())? {
-                File::Program(program) => delegates::listing(&program, &backends)?,
-                _ => String::new(),
+            let payloads = match File::open(loader, "inspect --delegates", &limits())? {
+                File::Program(program) => delegates::payloads(&program, &backends)?,
+                _ => Vec::new(),
             };
-            let none = "nothing is delegated\n".to_owned();
-            return self.output.write_text(&if text.is_empty() { none } else { text });
+            return match (self.json, payloads.is_empty()) {
+                (true, _) => self.output.write_json(&payloads),
+                (false, true) => self.output.write_text("nothing is delegated\n"),
+                (false, false) => self.output.write_text(&delegates::text(&payloads)),
+            };
         }
         let report = inspect::inspect(&loader, &kernels, &backends, &limits())?;
         match self.json {

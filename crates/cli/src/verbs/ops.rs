@@ -126,11 +126,24 @@ impl Opts {
             let note = if op.available { "" } else { "missing" };
             vec![op.calls.to_string(), op.name.clone(), note.to_owned()]
         });
-        let backends = found.backends.iter().map(|b| {
+        let backends = found.backends.iter().flat_map(|b| {
             let note = if b.available { "" } else { "missing" };
-            vec![b.delegates.to_string(), format!("backend {}", b.id), note.to_owned()]
+            let row = vec![b.delegates.to_string(), format!("backend {}", b.id), note.to_owned()];
+            let nodes = b.nodes.iter().filter(|node| self.wanted(&node.kind)).map(|node| {
+                let refused = (node.refused > 0).then(|| format!("{} refused", node.refused));
+                vec![node.count.to_string(), format!("  node {}", node.kind), refused.unwrap_or_default()]
+            });
+            std::iter::once(row).chain(nodes)
         });
         let mut text = table(operators.chain(backends).collect(), "><<", 0);
+        for backend in found.backends.iter().filter(|backend| !backend.absent_data.is_empty()) {
+            let keys = count(backend.absent_data.len(), "key");
+            let _ = writeln!(
+                text,
+                "{}: {keys} of named data of {} outside the program; the nodes that read them were not looked at",
+                found.file, backend.id
+            );
+        }
         if found.can_run {
             let _ = writeln!(text, "{}: can run", found.file);
         } else {

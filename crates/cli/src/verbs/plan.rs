@@ -1,5 +1,5 @@
 use crate::failure::{Failure, Result};
-use crate::general::{GeneralOpts, InputArg, OutputArg, exit_status_of_answer};
+use crate::general::{self, GeneralOpts, InputArg, OutputArg, exit_status_of_answer};
 use crate::limits::limits;
 use clap::Args;
 use toolbox::file::File;
@@ -10,7 +10,7 @@ use toolbox::show::count;
 /// Show the memory plan of a program (.pte): what lies where in its arenas, and from when to when
 ///
 /// A row of the chart is a block of memory, a column some instructions, from before the first to behind the
-/// last. With --check, the exit status says whether the plan is sound: no two tensors that are needed at the
+/// last. Delegates are listed with what their payloads hold and compute beside the arenas. With --check, the exit status says whether the plan is sound: no two tensors that are needed at the
 /// same time have bytes in common.
 #[derive(Debug, Args)]
 #[command(after_long_help = concat!(
@@ -52,10 +52,10 @@ impl Opts {
 
     pub(crate) fn run(self, _: &GeneralOpts) -> Result {
         let program = File::open_program(self.input.open()?, "plan", &limits())?;
-        let kernels = pteron::kernel_registry();
+        let (kernels, backends) = (pteron::kernel_registry(), general::backends());
         let report = match &self.method {
-            Some(method) => plan_of(&program, method, &kernels)?,
-            None => plan(&program, &kernels),
+            Some(method) => plan_of(&program, method, &kernels, &backends)?,
+            None => plan(&program, &kernels, &backends)?,
         };
         if self.json {
             self.output.write_json(&report)?;

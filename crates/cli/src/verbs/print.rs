@@ -100,7 +100,7 @@ impl Opts {
                 let file = File::open(loader, "print", &limits())?;
                 let mut text = print(&file, PrintOptions { frames: general.verbosity() > 0 })?;
                 if let File::Program(program) = &file {
-                    let payloads = delegates::listing(program, &general::backends())?;
+                    let payloads = delegates::text(&delegates::payloads(program, &general::backends())?);
                     text.extend((!payloads.is_empty()).then_some(format!("\n{payloads}")));
                 }
                 text

@@ -6,6 +6,7 @@ use clap::Args;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use toolbox::bef::Program;
+use toolbox::delegates::NodeKinds;
 use toolbox::paths::Paths;
 use toolbox::profile::{self, chrome, etdump};
 
@@ -78,20 +79,21 @@ impl Opts {
         let values = self.debug_buffer.is_some();
         let repeat = self.repeat.unwrap_or(if values { 1 } else { 10 });
         let Loaded { program, options, request, .. } = self.call.load(loader, repeat)?;
-        let kernels = options.kernels.clone();
+        let (kernels, backends) = (options.kernels.clone(), options.backends.clone());
         let profile = profile::profile(&program, &request, values, options)?;
         note_zeros(profile.zeros.as_ref());
+        let nodes = NodeKinds::of(&program, &profile.method, &backends)?;
         if let Some(path) = &self.trace {
             write(path, |out| chrome::trace(&profile.recording, out))?;
         }
         if let Some(path) = &self.etdump {
-            let (dump, buffer) = etdump::dump(&profile.recording)?;
+            let (dump, buffer) = etdump::dump(&profile.recording, &nodes)?;
             write(path, |out| etdump::write(&dump, out))?;
             if let Some(path) = &self.debug_buffer {
                 write(path, |out| out.write_all(&buffer).map_err(toolbox::Error::write(path)))?;
             }
         }
-        let report = profile.report(&program, &kernels);
+        let report = profile.report(&program, &kernels, &nodes);
         match self.json {
             true => self.output.write_json(&report),
             false => self.output.write_text(&report.text(general.verbosity() > 0)),

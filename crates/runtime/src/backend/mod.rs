@@ -1,7 +1,11 @@
 //! Delegate backends at run time: what a backend implements, and where backends are found.
 
+mod contents;
 mod graph;
 
+pub use contents::{
+    PayloadBytes, PayloadContents, PayloadNode, PayloadRole, PayloadSupport, PayloadValue, RefusedNode,
+};
 pub(crate) use graph::at_node;
 pub use graph::{DelegateGraph, GraphDelegate, GraphRequest};
 
@@ -85,9 +89,21 @@ pub trait Backend: Send + Sync {
         compile_specs: &[CompileSpec<'_>],
     ) -> Result<Box<dyn Delegate>, BackendError>;
 
-    /// A payload as text for people: what it computes, of what. `None` where the backend has no such text.
-    fn listing(&self, processed: &[u8]) -> Option<Result<String, BackendError>> {
+    /// The nodes and tensors of a payload, for listings, comparisons and reports. `None` where the backend does not show
+    /// its payloads.
+    fn contents(&self, processed: &[u8]) -> Option<Result<PayloadContents, BackendError>> {
         let _ = processed;
+        None
+    }
+
+    /// Which nodes of a payload this backend does not run, all of them, where [`Self::init`] names the first. `None`
+    /// where the backend cannot say without loading.
+    fn support(
+        &self,
+        processed: &FreeableBuffer,
+        named_data: Option<&dyn NamedDataMap>,
+    ) -> Option<Result<PayloadSupport, BackendError>> {
+        let _ = (processed, named_data);
         None
     }
 

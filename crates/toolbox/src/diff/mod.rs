@@ -2,12 +2,13 @@
 
 mod align;
 mod flat_tensor;
+mod payload;
 mod program;
 
 use crate::file::{File, Progress, source};
 use crate::{Error, Result};
 use format::container::Digest;
-use runtime::DataLoader;
+use runtime::{BackendRegistry, DataLoader};
 use serde::Serialize;
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -50,12 +51,13 @@ pub enum Class {
 
 /// Compares two programs or two files of named data. Weights are compared by their bytes, values and
 /// instructions by what they are: that they have other numbers does not count.
-pub fn diff(a: &File, b: &File, progress: &Progress) -> Result<DiffReport> {
+/// Payloads of delegates are compared by their nodes and tensors where their backend shows them.
+pub fn diff(a: &File, b: &File, backends: &BackendRegistry, progress: &Progress) -> Result<DiffReport> {
     let mut notes = Notes { differences: Vec::new(), digests: HashMap::new(), progress: progress.clone() };
     let (name_a, name_b) = match (a, b) {
         (File::Program(a), File::Program(b)) => {
             progress.begin("comparing", a.loader().size() + b.loader().size());
-            program::diff(a, b, &mut notes)?;
+            program::diff(a, b, backends, &mut notes)?;
             (a.loader().name(), b.loader().name())
         }
         (File::Data(a), File::Data(b)) => {

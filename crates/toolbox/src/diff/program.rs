@@ -1,14 +1,14 @@
 use super::align::{Pair, align};
-use super::{Class, Notes};
+use super::{Class, Notes, payload};
 use crate::Result;
 use crate::show::typed;
 use format::pte::{
     EValue, ExecutionPlan, Instruction, Tensor, TensorData, TensorShapeDynamism, VerifiedProgram,
 };
-use runtime::Program;
+use runtime::{BackendRegistry, Program};
 use std::collections::{HashMap, HashSet};
 
-pub(super) fn diff(a: &Program, b: &Program, notes: &mut Notes) -> Result<()> {
+pub(super) fn diff(a: &Program, b: &Program, backends: &BackendRegistry, notes: &mut Notes) -> Result<()> {
     let (tables_a, tables_b) = (a.tables(), b.tables());
     notes.compare(Class::Form, || "header".to_owned(), &header(tables_a), &header(tables_b));
     let version = |p: &VerifiedProgram| format!("schema version {}", p.version);
@@ -16,7 +16,7 @@ pub(super) fn diff(a: &Program, b: &Program, notes: &mut Notes) -> Result<()> {
 
     for plan in &tables_a.execution_plan {
         match tables_b.plan(&plan.name) {
-            Some(other) => method((a, plan), (b, other), notes)?,
+            Some(other) => method((a, plan), (b, other), backends, notes)?,
             None => notes.note(Class::Meaning, format!("method {}", plan.name), Some(sketch(plan)), None),
         }
     }
@@ -66,21 +66,26 @@ fn sketch(plan: &ExecutionPlan) -> String {
 
 /// Which value of the second method stands where a value of the first does.
 #[derive(Default)]
-struct Wiring {
+pub(super) struct Wiring {
     a_to_b: HashMap<usize, usize>,
     b_to_a: HashMap<usize, usize>,
     /// Pairs whose values were compared.
-    compared: HashSet<(usize, usize)>,
+    pub(super) compared: HashSet<(usize, usize)>,
 }
 
 impl Wiring {
     /// Takes two values to be the same; false if one of them is another's already.
-    fn connect(&mut self, a: usize, b: usize) -> bool {
+    pub(super) fn connect(&mut self, a: usize, b: usize) -> bool {
         *self.a_to_b.entry(a).or_insert(b) == b && *self.b_to_a.entry(b).or_insert(a) == a
     }
 }
 
-fn method(a: (&Program, &ExecutionPlan), b: (&Program, &ExecutionPlan), notes: &mut Notes) -> Result<()> {
+fn method(
+    a: (&Program, &ExecutionPlan),
+    b: (&Program, &ExecutionPlan),
+    backends: &BackendRegistry,
+    notes: &mut Notes,
+) -> Result<()> {
     let (plan_a, plan_b) = (a.1, b.1);
     let name = &plan_a.name;
     let mut wiring = Wiring::default();
@@ -112,8 +117,15 @@ fn method(a: (&Program, &ExecutionPlan), b: (&Program, &ExecutionPlan), notes: &
         notes.compare(Class::Meaning, place, &specs_a, &specs_b);
         let (range_a, range_b) =
             (a.0.tables().delegate_data(delegate_a), b.0.tables().delegate_data(delegate_b));
+        let (of_a, of_b) = ((a.0.loader(), range_a), (b.0.loader(), range_b));
+        if delegate_a.id == delegate_b.id && !notes.same_bytes(of_a.clone(), of_b.clone())? {
+            let place = format!("{name}, delegate {index}");
+            if payload::diff(&place, (a.0, delegate_a), (b.0, delegate_b), backends, notes)? {
+                continue;
+            }
+        }
         let place = || format!("{name}, payload of delegate {index} ({})", delegate_a.id);
-        notes.bytes(place, (a.0.loader(), range_a), (b.0.loader(), range_b))?;
+        notes.bytes(place, of_a, of_b)?;
     }
     let chains = |plan: &ExecutionPlan| format!("{} chains", plan.chains.len());
     notes.compare(Class::Meaning, || name.clone(), &chains(plan_a), &chains(plan_b));

@@ -1,15 +1,17 @@
 //! The memory plan of a program: what lies where in its arenas, from when to when, and whether anything
 //! that is needed is overwritten.
 
+mod delegate;
 mod lifetime;
 mod text;
 
+pub use delegate::DelegatePlan;
 pub use text::{overlaps_text, text};
 
 use crate::Result;
 use format::pte::ExecutionPlan;
 use operator::KernelRegistry;
-use runtime::Program;
+use runtime::{BackendRegistry, Program};
 use serde::Serialize;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
@@ -36,6 +38,9 @@ pub struct MethodPlan {
     /// Pairs of blocks of which one is written over the other while that is still needed, the first
     /// [`MAX_OVERLAPS`] of an arena.
     pub overlaps: Vec<Overlap>,
+    /// What the delegates hold and compute beside the arenas, where their backends show it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub delegates: Vec<DelegatePlan>,
     /// Operators that are not known here, of whose arguments the last is taken to be what they write.
     pub unknown_operators: Vec<String>,
 }
@@ -99,23 +104,32 @@ impl PlanReport {
     }
 }
 
-/// The plans of a program. The registry tells which arguments an operator writes.
-pub fn plan(program: &Program, kernels: &KernelRegistry) -> PlanReport {
-    PlanReport {
-        file: program.loader().name().to_owned(),
-        methods: program.tables().execution_plan.iter().map(|plan| method(plan, kernels)).collect(),
-    }
+/// The plans of a program. The kernels tell which arguments an operator writes, the backends what is in payloads.
+pub fn plan(program: &Program, kernels: &KernelRegistry, backends: &BackendRegistry) -> Result<PlanReport> {
+    let plans = program.tables().execution_plan.iter();
+    let methods = plans.map(|plan| method(program, plan, kernels, backends)).collect::<Result<_>>()?;
+    Ok(PlanReport { file: program.loader().name().to_owned(), methods })
 }
 
 /// The plan of one method of this program, if it has it.
-pub fn plan_of(program: &Program, method: &str, kernels: &KernelRegistry) -> Result<PlanReport> {
-    let mut report = plan(program, kernels);
+pub fn plan_of(
+    program: &Program,
+    method: &str,
+    kernels: &KernelRegistry,
+    backends: &BackendRegistry,
+) -> Result<PlanReport> {
     program.method_meta(method)?;
+    let mut report = plan(program, kernels, backends)?;
     report.methods.retain(|plan| plan.name == method);
     Ok(report)
 }
 
-fn method(plan: &ExecutionPlan, kernels: &KernelRegistry) -> MethodPlan {
+fn method(
+    program: &Program,
+    plan: &ExecutionPlan,
+    kernels: &KernelRegistry,
+    backends: &BackendRegistry,
+) -> Result<MethodPlan> {
     let found = lifetime::blocks(plan, kernels);
     let mut by_arena: BTreeMap<u32, Vec<Block>> = BTreeMap::new();
     found.blocks.into_iter().for_each(|block| by_arena.entry(block.memory_id).or_default().push(block));
@@ -135,13 +149,14 @@ fn method(plan: &ExecutionPlan, kernels: &KernelRegistry) -> MethodPlan {
             blocks,
         });
     }
-    MethodPlan {
+    Ok(MethodPlan {
         name: plan.name.clone(),
         instructions: found.instructions,
         arenas,
         overlaps,
+        delegates: delegate::delegates_of(program, plan, backends)?,
         unknown_operators: found.unknown_operators,
-    }
+    })
 }
 
 /// Pairs of blocks that a report lists for an arena.

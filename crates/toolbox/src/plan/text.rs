@@ -48,6 +48,22 @@ fn write(out: &mut String, report: &PlanReport, all: bool) -> fmt::Result {
                 writeln!(out, "    … and {hidden} more (--all shows them)")?;
             }
         }
+        for delegate in &method.delegates {
+            let (index, backend) = (delegate.index, &delegate.backend);
+            write!(
+                out,
+                "  delegate {index} ({backend}): {}, {} of constants, {} of intermediate tensors",
+                count(delegate.nodes, "node"),
+                bytes(delegate.constants),
+                bytes(delegate.intermediates)
+            )?;
+            match &delegate.peak_at {
+                Some(at) => {
+                    writeln!(out, ", of which at most {} needed at a time ({at})", bytes(delegate.peak))?
+                }
+                None => writeln!(out)?,
+            }
+        }
         if !method.unknown_operators.is_empty() {
             let names = method.unknown_operators.join(", ");
             writeln!(out, "  taken to write their last argument only, as no kernel is known: {names}")?;

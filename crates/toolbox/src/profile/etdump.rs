@@ -2,8 +2,12 @@
 //! `native_call_<operator>` and one `OPERATOR_CALL` about it, a delegate's a `DELEGATE_CALL`; what
 //! belongs to the whole method stands at chain -1, instruction 0. Times are nanoseconds. Allocations are
 //! left out, since the Inspector refuses a recording that has any.
+//!
+//! What a node of a delegate's payload takes is an event of a delegate's step whose id is the node's kind and index,
+//! `Conv2d #3`, wherever it ran; a value that it computes has the index alone.
 
 use super::{Recording, Span, Value};
+use crate::delegates::NodeKinds;
 use crate::{Context, Result};
 use format::etdump::{
     DebugEvent, ETDump, Event, ProfileEvent, RunData, Tensor, Value as DebugValue, ValueKind,
@@ -23,7 +27,7 @@ pub fn write(dump: &ETDump, out: &mut dyn Write) -> Result<()> {
 ///
 /// # Errors
 /// A value is missing, or there is no memory for the buffer.
-pub fn dump(recording: &Recording) -> Result<(ETDump, Vec<u8>)> {
+pub fn dump(recording: &Recording, nodes: &NodeKinds) -> Result<(ETDump, Vec<u8>)> {
     recording.expect_values()?;
     let mut buffer = Vec::new();
     let mut run_data = Vec::new();
@@ -33,14 +37,14 @@ pub fn dump(recording: &Recording) -> Result<(ETDump, Vec<u8>)> {
             events.push(debug_event(value, &mut buffer)?);
         }
         for span in &block.spans {
-            profile_events(span, &mut events);
+            profile_events(span, nodes, &mut events);
         }
         run_data.push(RunData { name: Some(block.name.clone()), events, ..RunData::default() });
     }
     Ok((ETDump { version: 0, run_data }, buffer))
 }
 
-fn profile_events(span: &Span, events: &mut Vec<Event>) {
+fn profile_events(span: &Span, nodes: &NodeKinds, events: &mut Vec<Event>) {
     let (chain_index, instruction_id) = match (span.place.chain, span.place.instruction) {
         (Some(c), Some(i)) => (i32::try_from(c).unwrap_or(-1), i32::try_from(i).unwrap_or(-1)),
         _ => (-1, 0),
@@ -57,6 +61,11 @@ fn profile_events(span: &Span, events: &mut Vec<Event>) {
         }),
         ..Event::default()
     };
+    if let Some(node) = span.place.node {
+        let kind = nodes.get(span.place).unwrap_or(&span.name);
+        events.push(event(None, Some(&format!("{kind} #{node}"))));
+        return;
+    }
     match span.kind {
         SpanKind::Kernel => {
             let short = span.name.rsplit_once("::").map_or(&*span.name, |(_, name)| name);
@@ -93,8 +102,34 @@ fn debug_event(value: &Value, buffer: &mut Vec<u8>) -> Result<Event> {
             chain_index: value.place.chain.map_or(u64::MAX, u64::from),
             instruction_id: value.place.instruction.map_or(0, |i| i32::try_from(i).unwrap_or(-1)),
             debug_entry: Some(DebugValue { kind: ValueKind::Tensor(tensor), output }),
+            delegate_debug_id_int: value.place.node.map_or(-1, |node| i32::try_from(node).unwrap_or(-1)),
             ..DebugEvent::default()
         }),
         ..Event::default()
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::profile::Block;
+    use trace::Place;
+
+    #[test]
+    fn nodes_of_delegates_have_ids() {
+        let place = Place { node: Some(3), ..Place::instruction(0, 7) };
+        let span =
+            Span { kind: SpanKind::Kernel, name: "linear".into(), place, start: 10, end: 25, thread: 1 };
+        let tensor = tensor::Tensor::from_slice(&[1], &[1.0f32]).unwrap();
+        let value = Value { name: "linear".to_owned(), place, output: 0, tensor };
+        let block = Block { spans: vec![span], values: vec![value], ..Block::default() };
+        let recording = Recording { blocks: vec![block], ..Recording::default() };
+        let (dump, _) = dump(&recording, &NodeKinds::default()).unwrap();
+        let [value, step] = &dump.run_data[0].events[..] else { panic!("{dump:?}") };
+        let value = value.debug_event.as_ref().unwrap();
+        assert_eq!((value.instruction_id, value.delegate_debug_id_int), (7, 3));
+        let step = step.profile_event.as_ref().unwrap();
+        assert_eq!((step.instruction_id, step.end_time - step.start_time), (7, 15));
+        assert_eq!((step.name.as_deref(), step.delegate_debug_id_str.as_deref()), (None, Some("linear #3")));
+    }
 }

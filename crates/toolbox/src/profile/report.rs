@@ -1,6 +1,7 @@
 //! Where the time went, by operator and by instruction.
 
 use super::{Profile, Span};
+use crate::delegates::NodeKinds;
 use crate::input::type_text;
 use crate::show::{count, table};
 use format::pte::{self, Instruction};
@@ -72,7 +73,7 @@ pub struct StepTime {
 
 impl Profile {
     /// Adds up what was recorded.
-    pub fn report(&self, program: &Program, kernels: &KernelRegistry) -> Report {
+    pub fn report(&self, program: &Program, kernels: &KernelRegistry, nodes: &NodeKinds) -> Report {
         let us = |ns: u64| ns as f64 / 1e3;
         let all = || self.recording.blocks.iter().flat_map(|b| &b.spans);
         let of = |kind: SpanKind| all().filter(move |s| s.kind == kind);
@@ -108,7 +109,7 @@ impl Profile {
                 nameless += usize::from(order > 0);
                 let key = (span.place, &*span.name, order);
                 let at = *by_step.entry(key).or_insert_with(|| {
-                    steps.push(step(program, &self.method, kernels, span));
+                    steps.push(step(program, &self.method, kernels, nodes, span));
                     steps.len() - 1
                 });
                 steps[at].calls += 1.0 / runs as f64;
@@ -133,11 +134,17 @@ impl Profile {
     }
 }
 
-fn step(program: &Program, method: &str, kernels: &KernelRegistry, span: &Span) -> StepTime {
+fn step(
+    program: &Program,
+    method: &str,
+    kernels: &KernelRegistry,
+    nodes: &NodeKinds,
+    span: &Span,
+) -> StepTime {
     let place = span.place.chain.zip(span.place.instruction);
     let named = place.and_then(|(c, i)| instruction(program, method, kernels, c, i));
-    let (operator, shapes) = match span.place.node {
-        Some(node) => (named.map(|(backend, _)| format!("{backend}, node {node}")), None),
+    let (operator, shapes) = match nodes.text(span.place) {
+        Some(node) => (named.map(|(delegate, _)| format!("{delegate}, {node}")), None),
         None => named.unzip(),
     };
     StepTime {

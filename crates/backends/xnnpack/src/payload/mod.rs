@@ -11,10 +11,10 @@
 //! example with which the program was exported; sizes at run time follow from the inputs.
 
 mod check;
+mod contents;
 mod header;
 mod node;
 mod read;
-mod text;
 mod value;
 mod write;
 
@@ -23,6 +23,7 @@ pub use node::{Binary, Conv, Node, Op, Pool, Unary};
 pub use value::{Constant, Datatype, Quantization, Role, Scales, Value};
 
 use format::{Limits, Result};
+use runtime::PayloadContents;
 
 /// The most dimensions that a value has.
 pub const MAX_RANK: usize = 6;
@@ -65,9 +66,8 @@ impl Payload {
         write::bytes(self, source)
     }
 
-    /// The payload as text: its values with types, shapes, quantization and places, and its nodes as an operator
-    /// listing.
-    pub fn listing(&self) -> String {
-        text::listing(self)
+    /// Values with types, shapes, quantization and places, and nodes. As text it is an operator listing.
+    pub fn contents(&self) -> PayloadContents {
+        contents::contents(self)
     }
 }

@@ -92,7 +92,7 @@ impl Raise<'_> {
         let op = match f {
             Unary::Clamp => return Ok(x),
             Unary::Hardswish if dtype == ScalarType::Float => {
-                program(vec![Instr::Input(0), Instr::Unary(graph::Unary::Hardswish, 0)])
+                program(vec![Instr::Input(0), Instr::Unary(graph::Unary::HardswishBySixth, 0)])
             }
             Unary::LeakyRelu { slope } if dtype == ScalarType::Float => program(leaky(Instr::Const(slope))),
             Unary::Abs => return call("aten::abs.out", vec![]),

@@ -20,6 +20,7 @@ use emit::{Emit, In};
 use graph::{Graph, ValueId};
 use operator::KernelRegistry;
 use runtime::GraphRequest;
+use std::collections::HashSet;
 use tensor::{ScalarType, TensorMeta};
 use trace::Place;
 
@@ -59,6 +60,37 @@ pub(crate) fn raise(
     Ok(raise.emit.graph)
 }
 
+/// The nodes of a payload that cannot be raised, each with the reason. The results of such a node are taken to be there,
+/// so that the nodes behind it are looked at for themselves; nodes that read one of the values `unread`, or what has no
+/// form in a graph but by a node that is refused, are not looked at.
+pub(crate) fn refused_nodes(
+    payload: &Payload,
+    data: &Data,
+    kernels: &KernelRegistry,
+    request: &GraphRequest<'_>,
+    unread: &[usize],
+) -> Result<Vec<(usize, String)>> {
+    let values = vec![Slot::default(); payload.values.len()];
+    let mut raise = Raise { payload, data, emit: Emit::new(kernels, request.bytes, &request.budget), values };
+    raise.inputs(request.inputs)?;
+    let mut unread: HashSet<usize> = unread.iter().copied().collect();
+    let mut refused = Vec::new();
+    for (index, node) in payload.nodes.iter().enumerate() {
+        let is_read = node.inputs.iter().all(|v| !unread.contains(v));
+        match if is_read { raise.node(node) } else { Ok(()) } {
+            Ok(()) if is_read => continue,
+            Ok(()) => {}
+            Err(error) => refused.push((index, error.to_string())),
+        }
+        for &v in &node.outputs {
+            if raise.stand_in(v).is_err() {
+                unread.insert(v);
+            }
+        }
+    }
+    Ok(refused)
+}
+
 /// A value of the payload in the graph.
 #[derive(Debug, Clone, Default)]
 struct Slot {
@@ -91,6 +123,17 @@ impl Raise<'_> {
     fn dims(&self, v: usize) -> Vec<usize> {
         let known = self.values[v].dims.as_ref();
         known.unwrap_or(&self.payload.values[v].dims).clone()
+    }
+
+    /// Gives a value that no node has written, as it was when the program was exported.
+    fn stand_in(&mut self, v: usize) -> Result<()> {
+        let value = &self.payload.values[v];
+        if matches!(value.datatype, Datatype::Qdint8 | Datatype::Qpint8) || value.quantized_by_row {
+            return fail(format!("value %{} is known by the node that writes it", value.id));
+        }
+        let meta = TensorMeta::contiguous(scalar_type(value.datatype), &value.dims)?;
+        let id = self.emit.graph.input(meta);
+        self.set(v, &value.dims, Form::Plain(id))
     }
 
     fn datatype(&self, v: usize) -> Datatype {

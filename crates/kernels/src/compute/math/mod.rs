@@ -25,6 +25,7 @@ pub use operator::{Binary, Unary};
 // | `Sigmoid` | 3 |
 // | `Silu` | 4 |
 // | `Gelu`, `GeluTanh` | 4, below zero of `max(1, |x|)` |
+// | `HardswishBySixth` | 2, below zero of `max(1, |x|)` |
 
 /// `out[i] = op(x[i])`, divided among the threads of `pool` if there is much of it.
 ///
@@ -152,6 +153,7 @@ macro_rules! with_unary {
             Unary::GeluTanh => $apply!(|x| scalar::gelu_tanh($s, x)),
             Unary::Hardsigmoid => $apply!(|x| scalar::hardsigmoid(x)),
             Unary::Hardswish => $apply!(|x| scalar::hardswish(x)),
+            Unary::HardswishBySixth => $apply!(|x| scalar::hardswish_by_sixth($s, x)),
             Unary::RoundToHalf => $apply!(|x| scalar::round_to_half(x)),
             Unary::RoundToBfloat16 => $apply!(|x| scalar::round_to_bfloat16(x)),
         }

@@ -202,6 +202,15 @@ pub(crate) fn hardswish(x: f32) -> f32 {
     x * y / 6.0
 }
 
+/// [`hardswish`] by a multiplication with 1/6.
+#[inline(always)]
+pub(crate) fn hardswish_by_sixth<S: Simd>(s: S, x: f32) -> f32 {
+    let y = s.mul_add1(x, 1.0 / 6.0, 0.5);
+    let y = if y < 0.0 { 0.0 } else { y };
+    let y = if y > 1.0 { 1.0 } else { y };
+    y * x
+}
+
 /// The nearest float16, ties to even; infinity beyond them.
 #[inline(always)]
 pub(crate) fn round_to_half(x: f32) -> f32 {

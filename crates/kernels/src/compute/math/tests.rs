@@ -83,6 +83,9 @@ fn errors_are_as_stated() {
     let hard = |x: f64| (x + 3.0).clamp(0.0, 6.0) / 6.0;
     let near = |x: f64, y: f64| ulp(y.abs().max((x + 3.0).abs().min(1.0) * 1e-6).max(1.2e-7));
     check(Unary::Hardsigmoid, 1.0, largest_error(Unary::Hardsigmoid, hard, near, &walk(-10.0, 10.0)));
+    let hardswish = |x: f64| x * hard(x);
+    let by_sixth = largest_error(Unary::HardswishBySixth, hardswish, of_x, &everywhere);
+    check(Unary::HardswishBySixth, 2.0, by_sixth);
     check(Unary::Rsqrt, 1.5, largest_error(Unary::Rsqrt, |x| 1.0 / x.sqrt(), own, &walk(1e-38, f32::MAX)));
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
@@ -119,6 +122,7 @@ fn special_values_are_kept() {
             Unary::GeluTanh,
             Unary::Hardsigmoid,
             Unary::Hardswish,
+            Unary::HardswishBySixth,
         ] {
             assert!(one(op, f32::NAN).is_nan(), "{op:?} of NaN at {isa:?}");
         }

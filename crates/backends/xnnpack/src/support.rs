@@ -1,0 +1,66 @@
+//! Which nodes of a payload run here.
+
+use crate::Payload;
+use crate::data::Data;
+use crate::delegate::metas;
+use crate::error::Result;
+use crate::payload::{Constant, Role};
+use crate::raise::refused_nodes;
+use operator::KernelRegistry;
+use runtime::{FreeableBuffer, GraphRequest, NamedDataMap, PayloadSupport, RefusedNode};
+
+/// Looks at every node of a payload but those whose constants are named data that is not there.
+pub(crate) fn support(
+    payload: &Payload,
+    kernels: &KernelRegistry,
+    bytes: &FreeableBuffer,
+    named: Option<&dyn NamedDataMap>,
+) -> PayloadSupport {
+    let mut absent: Vec<String> =
+        payload.constants.iter().filter_map(key).filter(|key| !has(named, key)).collect();
+    absent.sort_unstable();
+    absent.dedup();
+    let (data, failed) = Data::load_present(payload, bytes, named);
+    let unread: Vec<usize> = failed.iter().map(|(v, _)| *v).collect();
+    let refuse = |(node, reason): (usize, String)| RefusedNode {
+        node,
+        kind: payload.nodes[node].name.to_owned(),
+        reason,
+    };
+    let mut refused: Vec<RefusedNode> = match raised(payload, kernels, &data, &unread) {
+        Ok(nodes) => nodes.into_iter().map(refuse).collect(),
+        // Inputs that no call can give: no node can run.
+        Err(error) => payload.nodes.iter().enumerate().map(|(i, _)| refuse((i, error.to_string()))).collect(),
+    };
+    for (v, error) in failed {
+        let Role::Constant(index) = payload.values[v].role else { continue };
+        let is_absent = key(&payload.constants[index]).is_some_and(|key| !has(named, &key));
+        let reader = payload.nodes.iter().position(|node| node.inputs.contains(&v));
+        if let (false, Some(node)) = (is_absent, reader) {
+            refused.push(refuse((node, error.to_string())));
+        }
+    }
+    refused.sort_by_key(|refused| refused.node);
+    PayloadSupport { refused, absent }
+}
+
+fn raised(
+    payload: &Payload,
+    kernels: &KernelRegistry,
+    data: &Data,
+    unread: &[usize],
+) -> Result<Vec<(usize, String)>> {
+    let (inputs, outputs) = (metas(payload, &payload.inputs)?, metas(payload, &payload.outputs)?);
+    refused_nodes(payload, data, kernels, &GraphRequest::new(&inputs, &outputs, usize::MAX), unread)
+}
+
+fn key(constant: &Constant) -> Option<String> {
+    match constant {
+        Constant::Named { key, .. } => Some(key.clone()),
+        Constant::Payload(_) => None,
+    }
+}
+
+fn has(named: Option<&dyn NamedDataMap>, key: &str) -> bool {
+    named.is_some_and(|map| map.contains(key))
+}

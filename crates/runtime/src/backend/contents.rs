@@ -1,0 +1,187 @@
+//! What a payload holds and which of it runs, as its backend says.
+
+use std::fmt::{self, Display, Write};
+use std::ops::Range;
+use tensor::ScalarType;
+
+/// The nodes and tensors of a payload.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct PayloadContents {
+    /// The format of the payload with its version.
+    pub format: String,
+    /// The tensors.
+    pub values: Vec<PayloadValue>,
+    /// The nodes, in the order in which they run. [`trace::Place::node`] is an index here.
+    pub nodes: Vec<PayloadNode>,
+}
+
+/// A tensor of a payload.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PayloadValue {
+    /// How the payload's format names it: `%3`.
+    pub name: String,
+    /// The type of its elements, in the format's words.
+    pub dtype: String,
+    /// Bits of an element.
+    pub bits: u32,
+    /// The type of a tensor that holds its elements as they are stored. `None` if they are packed.
+    pub scalar_type: Option<ScalarType>,
+    /// Its sizes, of the example with which the program was exported.
+    pub sizes: Vec<usize>,
+    /// What its numbers stand for, without the scales that are bytes of their own; empty if for themselves.
+    pub quantization: String,
+    /// Scales that are bytes of their own.
+    pub scales: Option<PayloadBytes>,
+    /// Where its elements come from or go to.
+    pub role: PayloadRole,
+}
+
+/// Where the elements of a payload's tensor come from or go to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PayloadRole {
+    /// The argument of this index of the delegate's calls, which is read.
+    Input(usize),
+    /// The argument of this index of the delegate's calls, which is written.
+    Output(usize),
+    /// Constant bytes.
+    Constant(PayloadBytes),
+    /// Written and read by nodes.
+    Internal,
+}
+
+/// Where constant bytes of a payload are.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum PayloadBytes {
+    /// A range of the payload.
+    Payload(Range<u64>),
+    /// Named data of the program or of a `.ptd`: its key, and how many bytes the payload says it has.
+    Named(String, u64),
+}
+
+/// An operation of a payload.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PayloadNode {
+    /// Its kind, in the format's words.
+    pub kind: String,
+    /// The values that it reads, as indices into [`PayloadContents::values`].
+    pub inputs: Vec<usize>,
+    /// The values that it writes.
+    pub outputs: Vec<usize>,
+    /// Its parameters; empty if it has none.
+    pub attributes: String,
+    /// The id by which the exporter's debug maps know it.
+    pub debug_handle: Option<u32>,
+}
+
+/// Which nodes of a payload a backend does not run.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct PayloadSupport {
+    /// The nodes that are refused, in their order.
+    pub refused: Vec<RefusedNode>,
+    /// Keys of named data that were not there. The nodes that read them were not looked at.
+    pub absent: Vec<String>,
+}
+
+/// A node that a backend does not run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RefusedNode {
+    /// Its index in the payload.
+    pub node: usize,
+    /// Its kind, in the format's words.
+    pub kind: String,
+    /// Why it is refused.
+    pub reason: String,
+}
+
+impl PayloadValue {
+    /// Type, sizes and quantization: `qint8[1, 8] (scale 0.5, zero point 3)`.
+    pub fn type_text(&self) -> String {
+        let mut text = format!("{}{:?}", self.dtype, self.sizes);
+        if !self.quantization.is_empty() {
+            let _ = write!(text, " ({})", self.quantization);
+        }
+        text
+    }
+
+    fn place(&self) -> String {
+        let mut text = match &self.role {
+            PayloadRole::Input(index) => format!("input {index}"),
+            PayloadRole::Output(index) => format!("output {index}"),
+            PayloadRole::Constant(bytes) => format!("constant: {bytes}"),
+            PayloadRole::Internal => String::new(),
+        };
+        if let Some(scales) = &self.scales {
+            let _ = write!(text, "{}scales: {scales}", if text.is_empty() { "" } else { "; " });
+        }
+        text
+    }
+}
+
+impl PayloadBytes {
+    /// How many there are.
+    pub fn len(&self) -> u64 {
+        match self {
+            Self::Payload(range) => range.end.saturating_sub(range.start),
+            Self::Named(_, len) => *len,
+        }
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+impl Display for PayloadBytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Payload(range) => write!(f, "bytes {}..{} of the payload", range.start, range.end),
+            Self::Named(key, _) => write!(f, "named data {key}"),
+        }
+    }
+}
+
+impl PayloadContents {
+    /// A node as a line of a listing: `FullyConnected(%0, %2) -> %1 fp32[2, 4], at least 0`.
+    pub fn node_text(&self, node: &PayloadNode) -> String {
+        let names = |list: &[usize], text: &dyn Fn(&PayloadValue) -> String| -> String {
+            let values = list.iter().filter_map(|&index| self.values.get(index));
+            values.map(text).collect::<Vec<_>>().join(", ")
+        };
+        let mut out = format!("{}({})", node.kind, names(&node.inputs, &|value| value.name.clone()));
+        let typed = |value: &PayloadValue| format!("{} {}{:?}", value.name, value.dtype, value.sizes);
+        let _ = write!(out, " -> {}", names(&node.outputs, &typed));
+        if !node.attributes.is_empty() {
+            let _ = write!(out, ", {}", node.attributes);
+        }
+        out
+    }
+}
+
+/// The payload as an operator listing: a line for each value and for each node.
+impl Display for PayloadContents {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let count = |n: usize, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
+        let (values, nodes) = (count(self.values.len(), "value"), count(self.nodes.len(), "node"));
+        writeln!(f, "{}: {values}, {nodes}", self.format)?;
+        writeln!(f, "values")?;
+        let rows: Vec<[String; 3]> =
+            self.values.iter().map(|value| [value.name.clone(), value.type_text(), value.place()]).collect();
+        let width = |column: usize| rows.iter().map(|row| row[column].len()).max().unwrap_or(0);
+        let (first, second) = (width(0), width(1));
+        for [name, kind, place] in &rows {
+            let line = format!("  {name:<first$}  {kind:<second$}  {place}");
+            writeln!(f, "{}", line.trim_end())?;
+        }
+        writeln!(f, "nodes")?;
+        let width = self.nodes.len().saturating_sub(1).to_string().len();
+        for (index, node) in self.nodes.iter().enumerate() {
+            write!(f, "  {index:>width$}  {}", self.node_text(node))?;
+            if let Some(handle) = node.debug_handle {
+                write!(f, "  ; debug handle {handle}")?;
+            }
+            writeln!(f)?;
+        }
+        Ok(())
+    }
+}

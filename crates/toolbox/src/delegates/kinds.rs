@@ -1,0 +1,55 @@
+use crate::Result;
+use format::pte::Instruction;
+use runtime::{BackendRegistry, Program};
+use std::collections::HashMap;
+use trace::Place;
+
+/// The kinds of the nodes in the payloads of a method's delegates.
+#[derive(Debug, Clone, Default)]
+pub struct NodeKinds {
+    /// Of each delegate.
+    kinds: Vec<Vec<String>>,
+    /// Which delegate an instruction of a chain calls.
+    called: HashMap<(u32, u32), usize>,
+}
+
+impl NodeKinds {
+    /// Reads the payloads of a method. Those that nothing here can show have no kinds.
+    pub fn of(program: &Program, method: &str, backends: &BackendRegistry) -> Result<Self> {
+        let plan = program.method_meta(method)?.plan();
+        let mut found = Self::default();
+        for delegate in &plan.delegates {
+            let Some(backend) = backends.get(&delegate.id) else {
+                found.kinds.push(Vec::new());
+                continue;
+            };
+            let bytes = super::read(program, delegate)?;
+            let contents = backend.contents(&bytes).and_then(|read| read.ok()).unwrap_or_default();
+            found.kinds.push(contents.nodes.into_iter().map(|node| node.kind).collect());
+        }
+        for (c, chain) in plan.chains.iter().enumerate() {
+            for (i, instruction) in chain.instructions.iter().enumerate() {
+                if let Instruction::DelegateCall { delegate_index, .. } = instruction {
+                    found.called.insert((c as u32, i as u32), *delegate_index as usize);
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    /// The kind of the node at a place.
+    pub fn get(&self, place: Place) -> Option<&str> {
+        let delegate = *self.called.get(&(place.chain?, place.instruction?))?;
+        let kind = self.kinds.get(delegate)?.get(usize::try_from(place.node?).ok()?)?;
+        Some(kind.as_str())
+    }
+
+    /// The node at a place: `node 3 Conv2d`.
+    pub fn text(&self, place: Place) -> Option<String> {
+        let node = place.node?;
+        Some(match self.get(place) {
+            Some(kind) => format!("node {node} {kind}"),
+            None => format!("node {node}"),
+        })
+    }
+}

@@ -1,0 +1,208 @@
+//! What the delegates of a program were given: as their backends show it, or what it looks like.
+
+mod kinds;
+mod text;
+
+pub use kinds::NodeKinds;
+pub use text::text;
+
+use crate::Result;
+use crate::inspect::sniff_payload;
+use format::pte::{BackendDelegate, ExecutionPlan};
+use runtime::{
+    BackendRegistry, FreeableBuffer, PayloadBytes, PayloadContents, PayloadRole, PayloadValue, Program,
+    Purpose,
+};
+use serde::Serialize;
+
+/// Bytes of a payload by which it is recognised.
+const HEAD: usize = 64;
+
+/// A delegate with its payload.
+#[derive(Debug, Clone, Serialize)]
+pub struct DelegatePayload {
+    /// The method.
+    pub method: String,
+    /// Index in the method's table of delegates.
+    pub index: usize,
+    /// The backend's id.
+    pub backend: String,
+    /// `INLINE` or `SEGMENT`.
+    pub location: String,
+    /// Which of the inline payloads or segments.
+    pub number: u32,
+    /// Bytes of the payload.
+    pub bytes: u64,
+    /// What the payload's first bytes say it is.
+    pub magic: Option<String>,
+    /// Nodes and tensors, if the backend is known, shows its payloads and can read this one.
+    pub contents: Option<Contents>,
+    /// Why there are no contents.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub problem: Option<String>,
+}
+
+/// Nodes and tensors of a payload.
+#[derive(Debug, Clone, Serialize)]
+pub struct Contents {
+    /// The format with its version.
+    pub format: String,
+    /// The tensors.
+    pub values: Vec<ValueReport>,
+    /// The nodes, in the order in which they run.
+    pub nodes: Vec<NodeReport>,
+    /// What both were made from.
+    #[serde(skip)]
+    pub(crate) read: PayloadContents,
+}
+
+/// A tensor of a payload.
+#[derive(Debug, Clone, Serialize)]
+pub struct ValueReport {
+    /// How the format names it.
+    pub name: String,
+    /// The type of its elements, in the format's words.
+    pub dtype: String,
+    /// Its sizes, of the example with which the program was exported.
+    pub sizes: Vec<usize>,
+    /// What its numbers stand for; absent if for themselves.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub quantization: Option<String>,
+    /// Scales that are bytes of their own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub scales: Option<Source>,
+    /// `input`, `output`, `constant` or `internal`.
+    pub role: &'static str,
+    /// Of an input or output the index among the arguments of a call.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub argument: Option<usize>,
+    /// Of a constant its bytes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub data: Option<Source>,
+}
+
+/// Where constant bytes are: in the payload, or in named data.
+#[derive(Debug, Clone, Serialize)]
+pub struct Source {
+    /// Where in the payload they start.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub offset: Option<u64>,
+    /// The key of named data.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
+    /// How many.
+    pub bytes: u64,
+}
+
+/// A node of a payload.
+#[derive(Debug, Clone, Serialize)]
+pub struct NodeReport {
+    /// Its kind, in the format's words.
+    pub kind: String,
+    /// Names of the values that it reads.
+    pub inputs: Vec<String>,
+    /// Names of the values that it writes.
+    pub outputs: Vec<String>,
+    /// Its parameters.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub attributes: String,
+    /// The id by which the exporter's debug maps know it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub debug_handle: Option<u32>,
+}
+
+/// The payloads of a program, in the order of the file. They are read for that.
+pub fn payloads(program: &Program, backends: &BackendRegistry) -> Result<Vec<DelegatePayload>> {
+    let mut all = Vec::new();
+    for plan in &program.tables().execution_plan {
+        for (index, delegate) in plan.delegates.iter().enumerate() {
+            all.push(payload(program, plan, index, delegate, backends)?);
+        }
+    }
+    Ok(all)
+}
+
+/// A payload of a program.
+pub(crate) fn payload(
+    program: &Program,
+    plan: &ExecutionPlan,
+    index: usize,
+    delegate: &BackendDelegate,
+    backends: &BackendRegistry,
+) -> Result<DelegatePayload> {
+    let bytes = read(program, delegate)?;
+    let (contents, problem) = match backends.get(&delegate.id).and_then(|backend| backend.contents(&bytes)) {
+        Some(Ok(read)) => (Some(Contents::new(read)), None),
+        Some(Err(error)) => (None, Some(error.to_string())),
+        None => (None, Some("nothing here shows payloads of this backend".to_owned())),
+    };
+    Ok(DelegatePayload {
+        method: plan.name.clone(),
+        index,
+        backend: delegate.id.clone(),
+        location: delegate.processed.location.name().to_owned(),
+        number: delegate.processed.index,
+        bytes: bytes.len() as u64,
+        magic: sniff_payload(&bytes[..bytes.len().min(HEAD)]).map(str::to_owned),
+        contents,
+        problem,
+    })
+}
+
+/// The bytes of a payload.
+pub(crate) fn read(program: &Program, delegate: &BackendDelegate) -> Result<FreeableBuffer> {
+    let range = program.tables().delegate_data(delegate);
+    Ok(program.load_range(range, Purpose::Backend(&delegate.id))?)
+}
+
+impl Contents {
+    fn new(read: PayloadContents) -> Self {
+        let names = |list: &[usize]| -> Vec<String> {
+            list.iter().filter_map(|&v| read.values.get(v)).map(|value| value.name.clone()).collect()
+        };
+        let nodes = read.nodes.iter().map(|node| NodeReport {
+            kind: node.kind.clone(),
+            inputs: names(&node.inputs),
+            outputs: names(&node.outputs),
+            attributes: node.attributes.clone(),
+            debug_handle: node.debug_handle,
+        });
+        Self {
+            format: read.format.clone(),
+            values: read.values.iter().map(ValueReport::new).collect(),
+            nodes: nodes.collect(),
+            read,
+        }
+    }
+}
+
+impl ValueReport {
+    fn new(value: &PayloadValue) -> Self {
+        let (role, argument, data) = match &value.role {
+            PayloadRole::Input(index) => ("input", Some(*index), None),
+            PayloadRole::Output(index) => ("output", Some(*index), None),
+            PayloadRole::Constant(bytes) => ("constant", None, Some(Source::new(bytes))),
+            PayloadRole::Internal => ("internal", None, None),
+        };
+        Self {
+            name: value.name.clone(),
+            dtype: value.dtype.clone(),
+            sizes: value.sizes.clone(),
+            quantization: Some(value.quantization.clone()).filter(|text| !text.is_empty()),
+            scales: value.scales.as_ref().map(Source::new),
+            role,
+            argument,
+            data,
+        }
+    }
+}
+
+impl Source {
+    fn new(bytes: &PayloadBytes) -> Self {
+        let (offset, key) = match bytes {
+            PayloadBytes::Payload(range) => (Some(range.start), None),
+            PayloadBytes::Named(key, _) => (None, Some(key.clone())),
+        };
+        Self { offset, key, bytes: bytes.len() }
+    }
+}

@@ -1,0 +1,25 @@
+use super::DelegatePayload;
+use crate::show::bytes;
+use std::fmt::Write;
+
+/// Payloads as a person reads them: the nodes and tensors of each, or its size and magic.
+pub fn text(payloads: &[DelegatePayload]) -> String {
+    let mut out = String::new();
+    for payload in payloads {
+        let magic = payload.magic.as_deref().unwrap_or("payload of unknown kind");
+        let _ = writeln!(
+            out,
+            "delegate {} of {}: {}, {} {}, {}, {magic}",
+            payload.index,
+            payload.method,
+            payload.backend,
+            payload.location.to_ascii_lowercase(),
+            payload.number,
+            bytes(payload.bytes)
+        );
+        let contents = payload.contents.as_ref().map(|contents| contents.read.to_string());
+        let shown = contents.or_else(|| payload.problem.clone()).unwrap_or_default();
+        shown.lines().for_each(|line| _ = writeln!(out, "  {line}"));
+    }
+    out
+}

@@ -1,0 +1,132 @@
+//! What a method's delegates hold and compute beside the plan.
+
+use crate::Result;
+use crate::delegates;
+use format::pte::ExecutionPlan;
+use runtime::{BackendRegistry, PayloadContents, PayloadRole, PayloadValue, Program};
+use serde::Serialize;
+
+/// The memory of a delegate, as its payload says it: backends may use less, since they compute several nodes at once,
+/// or more, for weights in another layout.
+#[derive(Debug, Serialize)]
+pub struct DelegatePlan {
+    /// Index in the method's table of delegates.
+    pub index: usize,
+    /// The backend's id.
+    pub backend: String,
+    /// How many nodes there are.
+    pub nodes: usize,
+    /// Bytes of constants, each counted once.
+    pub constants: u64,
+    /// Bytes of all tensors that nodes write for other nodes, of the sizes with which the program was exported.
+    pub intermediates: u64,
+    /// The most bytes of those that are needed at a time.
+    pub peak: u64,
+    /// The node at which they are.
+    pub peak_at: Option<String>,
+}
+
+/// The delegates of a method whose backends show their payloads.
+pub(super) fn delegates_of(
+    program: &Program,
+    plan: &ExecutionPlan,
+    backends: &BackendRegistry,
+) -> Result<Vec<DelegatePlan>> {
+    let mut all = Vec::new();
+    for (index, delegate) in plan.delegates.iter().enumerate() {
+        let Some(backend) = backends.get(&delegate.id) else { continue };
+        let Some(Ok(contents)) = backend.contents(&delegates::read(program, delegate)?) else { continue };
+        let (peak, at) = peak(&contents);
+        all.push(DelegatePlan {
+            index,
+            backend: delegate.id.clone(),
+            nodes: contents.nodes.len(),
+            constants: constants(&contents),
+            intermediates: contents
+                .values
+                .iter()
+                .filter(|v| is_internal(v))
+                .fold(0, |n, v| n.saturating_add(bytes(v))),
+            peak,
+            peak_at: (peak > 0).then(|| format!("node {at} {}", contents.nodes[at].kind)),
+        });
+    }
+    Ok(all)
+}
+
+fn is_internal(value: &PayloadValue) -> bool {
+    value.role == PayloadRole::Internal
+}
+
+fn bytes(value: &PayloadValue) -> u64 {
+    let elements = value.sizes.iter().fold(1u64, |n, &size| n.saturating_mul(size as u64));
+    elements.saturating_mul(u64::from(value.bits)).div_ceil(8)
+}
+
+fn constants(contents: &PayloadContents) -> u64 {
+    let data = contents.values.iter().flat_map(|value| {
+        let own = match &value.role {
+            PayloadRole::Constant(bytes) => Some(bytes),
+            _ => None,
+        };
+        own.into_iter().chain(&value.scales)
+    });
+    let distinct: std::collections::HashSet<_> = data.collect();
+    distinct.into_iter().fold(0, |n, bytes| n.saturating_add(bytes.len()))
+}
+
+/// The most bytes of intermediate tensors that are needed at a time, and the first node at which they are.
+fn peak(contents: &PayloadContents) -> (u64, usize) {
+    let mut last_use = vec![0; contents.values.len()];
+    for (index, node) in contents.nodes.iter().enumerate() {
+        node.inputs.iter().chain(&node.outputs).for_each(|&v| last_use[v] = index);
+    }
+    let mut ending: Vec<u64> = vec![0; contents.nodes.len()];
+    let (mut now, mut peak, mut at) = (0u64, 0, 0);
+    for (index, node) in contents.nodes.iter().enumerate() {
+        for &v in node.outputs.iter().filter(|&&v| is_internal(&contents.values[v])) {
+            let size = bytes(&contents.values[v]);
+            now = now.saturating_add(size);
+            ending[last_use[v]] = ending[last_use[v]].saturating_add(size);
+        }
+        if now > peak {
+            (peak, at) = (now, index);
+        }
+        now = now.saturating_sub(ending[index]);
+    }
+    (peak, at)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use runtime::PayloadNode;
+
+    #[test]
+    fn the_peak_is_of_what_is_still_read() {
+        let value = |elements: usize| PayloadValue {
+            name: String::new(),
+            dtype: "fp32".to_owned(),
+            bits: 32,
+            scalar_type: None,
+            sizes: vec![elements],
+            quantization: String::new(),
+            scales: None,
+            role: PayloadRole::Internal,
+        };
+        let node = |inputs: &[usize], output: usize| PayloadNode {
+            kind: "Copy".to_owned(),
+            inputs: inputs.to_vec(),
+            outputs: vec![output],
+            attributes: String::new(),
+            debug_handle: None,
+        };
+        // 0 is read by the last node; 1 is gone when 3 is written.
+        let contents = PayloadContents {
+            format: String::new(),
+            values: vec![value(1), value(10), value(2), value(4)],
+            nodes: vec![node(&[], 0), node(&[0], 1), node(&[1], 2), node(&[0, 2], 3)],
+        };
+        assert_eq!(peak(&contents), (4 * (1 + 10 + 2), 2));
+    }
+}
