@@ -103,6 +103,7 @@ fn is_refused_by_the_reference(program: &ExportedProgram, node: &ExportedNode) -
     let rank =
         |name: &str| node.arg(name).and_then(Argument::var).and_then(|v| program.spec(v)).map(|s| s.rank());
     match &*node.target {
+        "aten._fft_r2c.default" => matches!(node.arg("onesided"), Some(Argument::Bool(false))),
         // Images and signals, no volumes.
         "aten.convolution.default" => rank("input").is_some_and(|r| r > 4),
         _ => false,

@@ -154,7 +154,7 @@ fn triu(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let diagonal = cx.int(node, "diagonal", 0)?;
     let matrix = spec.sizes[spec.rank().saturating_sub(2)..].to_vec();
     let ones = cx.filled(node, matrix.clone(), Argument::Bool(true), ScalarType::Bool)?;
-    let args = vec![("self", Argument::Var(ones)), ("diagonal", Argument::Int(diagonal - 1))];
+    let args = vec![("self", Argument::Var(ones)), ("diagonal", Argument::Int(diagonal.saturating_sub(1)))];
     let below = cx.emit("aten.tril.default", args, TensorSpec::contiguous(ScalarType::Bool, matrix));
     let zero = cx.number(Scalar::Int(0), spec.dtype)?;
     let new = cx.choose(below, zero, x);

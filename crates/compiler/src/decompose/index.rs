@@ -1,12 +1,14 @@
 //! Indices, sorting, and where values are written.
 
 use super::Table;
-use super::When::NoKernel;
+use super::When::{Always, NoKernel};
 use crate::Result;
 use crate::rewrite::{Outcome, Rewriter};
-use ir::exported::{Argument, ExportedNode, Size};
+use ir::exported::{Argument, ExportedNode, Size, TensorSpec};
+use tensor::ScalarType;
 
 pub(super) const RULES: Table = &[
+    ("aten.gather", Always, gather),
     ("aten.take_along_dim", NoKernel, take_along_dim),
     ("aten.take", NoKernel, take),
     ("aten._unsafe_index", NoKernel, plain_index),
@@ -60,6 +62,7 @@ fn index_copy(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let spec = cx.spec(node, x)?;
     let dim = cx.int(node, "dim", 0)?;
     let dim = cx.dim(node, dim, spec.rank())?;
+    let x = if spec.rank() == 0 { cx.view(node, x, vec![Size::Int(1)])? } else { x };
     let values = match node.arg("value").or(node.arg("source")) {
         Some(&Argument::Var(v)) => v,
         Some(Argument::Float(v)) => cx.number(tensor::Scalar::Double(*v), spec.dtype)?,
@@ -76,5 +79,23 @@ fn index_copy(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
         ("indices", Argument::OptionalVars(indices)),
         ("values", Argument::Var(values)),
     ];
-    Ok(cx.retarget(node, "aten.index_put.default", args))
+    if spec.rank() > 0 {
+        return Ok(cx.retarget(node, "aten.index_put.default", args));
+    }
+    let row = TensorSpec::contiguous(spec.dtype, vec![Size::Int(1)]);
+    let row = cx.emit("aten.index_put.default", args, row);
+    let new = cx.view(node, row, Vec::new())?;
+    cx.done(node, new)
+}
+
+/// Kernels read indices of 64 bits.
+fn gather(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let (x, index) = (cx.tensor(node, "self")?, cx.tensor(node, "index")?);
+    if cx.spec(node, index)?.dtype == ScalarType::Long {
+        return Ok(Outcome::Kept);
+    }
+    let index = cx.cast(index, ScalarType::Long);
+    let dim = Argument::Int(cx.int(node, "dim", 0)?);
+    let args = vec![("self", Argument::Var(x)), ("dim", dim), ("index", Argument::Var(index))];
+    Ok(cx.retarget(node, "aten.gather.default", args))
 }

@@ -109,6 +109,9 @@ fn eliminate(cx: &mut Rewriter<'_>, node: &ExportedNode, matrix: VarId, n: usize
 /// The matrix `X` with `matrix X = right`.
 fn solved(cx: &mut Rewriter<'_>, node: &ExportedNode, matrix: VarId, right: VarId) -> Result<VarId> {
     let n = rows_of(cx, node, matrix)?;
+    if cx.of(right).rank() < 2 {
+        return cx.wrong(node, "its right side is no matrix");
+    }
     let mut sizes = cx.of(matrix).sizes;
     let last = sizes.len() - 1;
     let batch = crate::rewrite::broadcast(&sizes[..last - 1], &cx.of(right).sizes[..cx.of(right).rank() - 2]);

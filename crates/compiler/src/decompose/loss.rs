@@ -209,7 +209,7 @@ fn cosine_embedding(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcom
     let margin = cx.float(node, "margin", 0.0)?;
     let last = cx.of(target).rank();
     let rank = cx.of(a).rank();
-    let dim = if last == 0 { rank - 1 } else { 1 };
+    let dim = if last == 0 { rank.saturating_sub(1) } else { 1 };
     let length = |cx: &mut Rewriter<'_>, v: VarId| {
         let squares = cx.mul(v, v);
         let sum = cx.sum(squares, &[dim], false);

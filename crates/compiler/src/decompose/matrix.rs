@@ -61,6 +61,9 @@ pub(super) fn on_diagonal(
     sizes: [&Size; 2],
 ) -> Result<VarId> {
     let rank = cx.of(x).rank() + 1;
+    if rank < 2 {
+        return cx.wrong(node, "its diagonal has no dimension");
+    }
     // Each element is told by its column, where the diagonal starts in the first; otherwise by its row.
     let (dim, size) = if offset > 0 { (a, sizes[0]) } else { (b, sizes[1]) };
     let last = rank - 2;
@@ -91,6 +94,9 @@ fn embedded(
     (offset, a, b): (i64, usize, usize),
     want: &TensorSpec,
 ) -> Result<VarId> {
+    if want.rank() < 2 || cx.of(x).rank() + 1 != want.rank() {
+        return cx.wrong(node, "its result is no matrix of its diagonal");
+    }
     let spread = on_diagonal(cx, node, x, (offset, a, b), [&want.sizes[a], &want.sizes[b]])?;
     let mask = diagonal_mask(cx, node, (offset, a, b), want)?;
     let zero = cx.number(Scalar::Int(0), want.dtype)?;
@@ -228,6 +234,9 @@ fn cross(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
 fn kron(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let (a, b, want) = (cx.tensor(node, "self")?, cx.tensor(node, "other")?, cx.result(node)?);
     let rank = want.rank();
+    if cx.of(a).rank().max(cx.of(b).rank()) != rank {
+        return cx.wrong(node, "its result has another rank than its operands");
+    }
     let spread = |cx: &Rewriter<'_>, v: VarId, first: bool| -> Vec<Size> {
         let sizes = cx.of(v).sizes;
         let full = std::iter::repeat_n(Size::Int(1), rank - sizes.len()).chain(sizes);
@@ -250,6 +259,9 @@ fn tensordot(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
         cx.ints(node, name)?.unwrap_or_default().iter().map(|&d| cx.dim(node, d, rank)).collect()
     };
     let (mut a, mut b, mut x, mut y) = (a, b, cx.of(a), cx.of(b));
+    if x.rank() == 0 || y.rank() == 0 {
+        return cx.wrong(node, "it sums over tensors without dimensions");
+    }
     let (summed_a, summed_b) = (dims(cx, "dims_self", x.rank())?, dims(cx, "dims_other", y.rank())?);
     // A dimension of size one meets the sum of the other.
     for (&i, &j) in summed_a.iter().zip(&summed_b) {
@@ -394,6 +406,9 @@ fn cartesian_prod(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome>
     if let [only] = tensors.as_slice() {
         return cx.done(node, *only);
     }
+    if want.rank() != 2 {
+        return cx.wrong(node, "its result is no list of points");
+    }
     let grid: Vec<Size> = tensors.iter().map(|&t| cx.of(t).numel()).collect();
     let mut columns = Vec::new();
     for (i, &t) in tensors.iter().enumerate() {
@@ -414,7 +429,7 @@ fn combinations(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let count = super::windows::known(cx, node, cx.of(x).sizes.first())?;
     let rows = super::windows::known(cx, node, want.sizes.first())?;
     let size = usize::try_from(size).unwrap_or(0);
-    if rows.saturating_mul(size) > 1 << 24 || size == 0 {
+    if rows.saturating_mul(size) > 1 << 24 || size == 0 || count == 0 || (size > count && !repeats) {
         return cx.wrong(node, "it has no combinations, or more than 2^24");
     }
     let mut list: Vec<usize> = Vec::new();

@@ -145,3 +145,166 @@ pub(crate) fn run(program: &mut ExportedProgram, table: &OperatorTable) -> Resul
     })?;
     if unsupported.is_empty() { Ok(()) } else { Err(Error::Unsupported(unsupported.into_values().collect())) }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ir::exported::{Argument, InputKind, IntArgument, Size, TensorSpec, VarId, VarType};
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use tensor::ScalarType;
+
+    /// What rules ask for, by kind.
+    const TENSORS: &[&str] = &[
+        "self",
+        "other",
+        "weight",
+        "bias",
+        "target",
+        "index",
+        "indices",
+        "src",
+        "source",
+        "x1",
+        "x2",
+        "tensor1",
+        "tensor2",
+        "input1",
+        "input2",
+        "mask",
+        "value",
+        "values",
+        "vec",
+        "vec1",
+        "vec2",
+        "mat",
+        "mat1",
+        "mat2",
+        "batch1",
+        "batch2",
+        "A",
+        "B",
+        "query",
+        "key",
+        "end",
+        "condition",
+        "offsets",
+        "boundaries",
+        "sorted_sequence",
+        "running_mean",
+        "running_var",
+        "grid",
+        "theta",
+        "anchor",
+        "positive",
+        "negative",
+        "elements",
+        "test_elements",
+        "x",
+        "y",
+        "real",
+        "imag",
+        "v",
+        "g",
+        "offs",
+        "window",
+        "prepend",
+        "hx",
+    ];
+    const INTS: &[&str] = &[
+        "dim",
+        "dim0",
+        "dim1",
+        "dim2",
+        "start",
+        "length",
+        "groups",
+        "k",
+        "n",
+        "N",
+        "num_groups",
+        "chunks",
+        "dimension",
+        "size",
+        "step",
+        "offset",
+        "diagonal",
+        "downscale_factor",
+        "n_fft",
+        "hop_length",
+        "p",
+        "r",
+        "bins",
+        "repeats",
+        "upper",
+        "left",
+    ];
+    const LISTS: &[&str] = &[
+        "kernel_size",
+        "stride",
+        "padding",
+        "dilation",
+        "output_padding",
+        "output_size",
+        "normalized_shape",
+        "pad",
+        "dims",
+        "shifts",
+        "dims_self",
+        "dims_other",
+        "source",
+        "destination",
+        "s",
+    ];
+
+    /// A node of an operator whose tensors have a rank, whose integers are one number, and whose results have a rank.
+    fn program(name: &str, ranks: [usize; 3], number: i64, outputs: usize) -> ExportedProgram {
+        let mut program = ExportedProgram::new("forward");
+        let sizes = |rank: usize| vec![Size::Int(2); rank];
+        let add = |program: &mut ExportedProgram, rank: usize| -> VarId {
+            let ty = VarType::Tensor(TensorSpec::contiguous(ScalarType::Float, sizes(rank)));
+            let name = format!("v{}", program.num_vars());
+            program.add_var(name, ty)
+        };
+        let inputs = [add(&mut program, ranks[0]), add(&mut program, ranks[1])];
+        program.graph.inputs = inputs.to_vec();
+        program.inputs = vec![InputKind::User; 2];
+        let mut args: Vec<_> = vec![("input".into(), Argument::Var(inputs[0]))];
+        args.extend(TENSORS.iter().map(|&n| (n.into(), Argument::Var(inputs[usize::from(n != "self")]))));
+        args.push(("tensors".into(), Argument::Vars(inputs.to_vec())));
+        args.extend(INTS.iter().map(|&n| (n.into(), Argument::Int(number))));
+        let list = vec![IntArgument::Int(number); ranks[1].max(1)];
+        args.extend(LISTS.iter().map(|&n| (n.into(), Argument::Ints(list.clone()))));
+        args.push(("reduce".into(), Argument::Str("amax".into())));
+        args.push(("equation".into(), Argument::Str("ij,jk->ik".into())));
+        let outputs: Vec<VarId> = (0..outputs).map(|_| add(&mut program, ranks[2])).collect();
+        let target = format!("{name}.default").into();
+        program.graph.nodes.push(ExportedNode { target, args, outputs, source: Default::default() });
+        program
+    }
+
+    #[test]
+    fn no_rule_panics_on_ranks_that_its_operator_does_not_have() {
+        let mut failed: BTreeMap<String, String> = BTreeMap::new();
+        for &(name, _, rule) in TABLES.iter().copied().flatten() {
+            for ranks in (0..6usize).flat_map(|a| (0..6).flat_map(move |b| [0, 2, 5].map(|c| [a, b, c]))) {
+                for (number, outputs) in [(0, 1), (1, 2), (-1, 3), (i64::MAX, 1), (i64::MIN, 2)] {
+                    let mut program = program(name, ranks, number, outputs);
+                    let made = catch_unwind(AssertUnwindSafe(|| {
+                        let mut asked = false;
+                        Rewriter::run(&mut program, &mut |cx, node| {
+                            // What it makes is not offered to other rules.
+                            match std::mem::replace(&mut asked, true) {
+                                false => rule(cx, node),
+                                true => Ok(Outcome::Kept),
+                            }
+                        })
+                    }));
+                    if made.is_err() {
+                        failed.entry(name.to_owned()).or_insert_with(|| format!("{ranks:?}, {number}"));
+                    }
+                }
+            }
+        }
+        assert!(failed.is_empty(), "{failed:#?}");
+    }
+}

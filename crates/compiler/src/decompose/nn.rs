@@ -27,6 +27,8 @@ pub(super) const RULES: Table = &[
     ("aten.pad", Always, pad),
     ("aten.cosine_similarity", NoKernel, cosine_similarity),
     ("aten.rrelu", Always, rrelu),
+    ("aten._weight_norm", NoKernel, weight_norm),
+    ("aten._weight_norm_interface", NoKernel, weight_norm),
 ];
 
 /// Every convolution as `aten.convolution`.
@@ -133,6 +135,9 @@ fn group_norm(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
 
 fn normalized_groups(cx: &mut Rewriter<'_>, node: &ExportedNode, x: VarId, groups: i64) -> Result<Outcome> {
     let spec = cx.spec(node, x)?;
+    if spec.rank() < 2 {
+        return cx.wrong(node, "it has no channels");
+    }
     let (batch, channels) = (spec.sizes[0].clone(), spec.sizes[1].clone());
     let pixels = spec.sizes[2..].iter().fold(Size::Int(1), |n, s| n.mul(s));
     let mut int = |size: &Size| cx.size(node, size).map(crate::operators::int_argument);
@@ -353,4 +358,27 @@ fn rrelu(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let slope = (cx.float(node, "lower", 0.125)? + cx.float(node, "upper", 1.0 / 3.0)?) / 2.0;
     let args = vec![("self", Argument::Var(x)), ("negative_slope", Argument::Float(slope))];
     Ok(cx.retarget(node, "aten.leaky_relu.default", args))
+}
+
+/// `v g / |v|`, the norm over all dimensions but one.
+fn weight_norm(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let (v, g) = (cx.tensor(node, "v")?, cx.tensor(node, "g")?);
+    let rank = cx.spec(node, v)?.rank();
+    let own = cx.int(node, "dim", 0)?;
+    let dims: Vec<usize> = match own {
+        -1 => (0..rank).collect(),
+        own => {
+            let own = cx.dim(node, own, rank)?;
+            (0..rank).filter(|&d| d != own).collect()
+        }
+    };
+    let norm = super::reduce::norm_of(cx, v, 2.0, &dims, true);
+    let factor = cx.div(g, norm);
+    let new = cx.mul(v, factor);
+    if let Some(&second) = node.outputs.get(1) {
+        let sizes = cx.spec(node, second)?.sizes;
+        let norm = cx.view(node, norm, sizes)?;
+        cx.replace(second, norm);
+    }
+    cx.done(node, new)
 }

@@ -324,7 +324,8 @@ fn bucketize(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let wide = cx.unsqueeze(node, x, rank)?;
     if cx.of(edges).rank() > 1 {
         // Each row has boundaries of its own.
-        edges = cx.unsqueeze(node, edges, rank - 1)?;
+        let Some(place) = rank.checked_sub(1) else { return cx.wrong(node, "it has no rows") };
+        edges = cx.unsqueeze(node, edges, place)?;
     }
     // A number is behind every boundary that is not above it; what is no number comes last.
     let target = if right { "aten.gt.Tensor" } else { "aten.ge.Tensor" };

@@ -46,8 +46,11 @@ fn pair(list: Vec<i64>) -> Vec<i64> {
 fn pool_1d(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let x = cx.tensor(node, "self")?;
     let rank = cx.spec(node, x)?.rank();
-    let wide = cx.unsqueeze(node, x, rank - 1)?;
     let mut spec = cx.result(node)?;
+    if rank == 0 || spec.rank() != rank {
+        return cx.wrong(node, "it takes signals");
+    }
+    let wide = cx.unsqueeze(node, x, rank - 1)?;
     spec.sizes.insert(rank - 1, Size::Int(1));
     let is_max = node.target.starts_with("aten.max");
     let mut args = vec![("self", Argument::Var(wide))];
@@ -81,8 +84,11 @@ fn pool_1d(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
 fn adaptive_1d(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let x = cx.tensor(node, "self")?;
     let rank = cx.spec(node, x)?.rank();
-    let wide = cx.unsqueeze(node, x, rank - 1)?;
     let mut spec = cx.result(node)?;
+    if rank == 0 || spec.rank() != rank {
+        return cx.wrong(node, "it takes signals");
+    }
+    let wide = cx.unsqueeze(node, x, rank - 1)?;
     spec.sizes.insert(rank - 1, Size::Int(1));
     let pooled = adaptive_avg(cx, node, wide, spec)?;
     let new = cx.squeeze(node, pooled, rank - 1)?;
@@ -103,6 +109,9 @@ pub(super) fn adaptive_avg(
     want: TensorSpec,
 ) -> Result<VarId> {
     let rank = want.rank();
+    if rank < 2 || cx.of(x).rank() != rank {
+        return cx.wrong(node, "it takes images");
+    }
     if want.sizes[rank - 2..] == [Size::Int(1), Size::Int(1)] {
         return Ok(cx.reduce("aten.mean.dim", x, &[rank - 2, rank - 1], true));
     }

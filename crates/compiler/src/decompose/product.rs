@@ -42,8 +42,9 @@ fn linear(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
 /// `x weight^T + bias`, `x` a matrix or above.
 pub(super) fn linear_of(cx: &mut Rewriter<'_>, x: VarId, weight: VarId, bias: Option<VarId>) -> VarId {
     let mut spec = cx.of(x);
-    let last = spec.rank() - 1;
-    spec.sizes[last] = cx.of(weight).sizes[0].clone();
+    if let (Some(last), Some(rows)) = (spec.sizes.last_mut(), cx.of(weight).sizes.first()) {
+        *last = rows.clone();
+    }
     let bias = bias.map_or(Argument::None, Argument::Var);
     let args = vec![("input", Argument::Var(x)), ("weight", Argument::Var(weight)), ("bias", bias)];
     cx.emit("aten.linear.default", args, TensorSpec::contiguous(spec.dtype, spec.sizes))
@@ -66,6 +67,9 @@ pub(super) fn product(cx: &mut Rewriter<'_>, node: &ExportedNode, a: VarId, b: V
     let a = if cx.of(a).rank() == 1 { cx.unsqueeze(node, a, 0)? } else { a };
     let b = if cx.of(b).rank() == 1 { cx.unsqueeze(node, b, 1)? } else { b };
     let (x, y) = (cx.of(a).sizes, cx.of(b).sizes);
+    if x.len() < 2 || y.len() < 2 {
+        return cx.wrong(node, "it multiplies tensors without dimensions");
+    }
     let (rows, inner, columns) = (x[x.len() - 2].clone(), x[x.len() - 1].clone(), y[y.len() - 1].clone());
     if x.len() == 2 && y.len() == 2 {
         return Ok(cx.product(a, b));

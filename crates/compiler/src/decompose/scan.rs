@@ -175,7 +175,9 @@ fn diff(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     x = cx.cat(&parts, dim);
     let is_bool = cx.of(x).dtype == ScalarType::Bool;
     for _ in 0..cx.int(node, "n", 1)? {
-        let size = cx.of(x).sizes[dim].clone();
+        let Some(size) = cx.of(x).sizes.get(dim).cloned() else {
+            return cx.wrong(node, "it has no neighbours");
+        };
         if size == Size::Int(0) {
             break;
         }
@@ -206,7 +208,7 @@ fn trapezoid(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let (y, want) = (cx.tensor(node, "y")?, cx.result(node)?);
     let y = cx.cast(y, want.dtype);
     let (dim, _) = dimension(cx, node, y)?;
-    let size = cx.of(y).sizes[dim].clone();
+    let Some(size) = cx.of(y).sizes.get(dim).cloned() else { return cx.wrong(node, "it has no points") };
     let (low, high) = neighbours(cx, node, y, dim, &size)?;
     let mut area = cx.add(low, high);
     match cx.optional_tensor(node, "x") {
@@ -214,7 +216,10 @@ fn trapezoid(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
             let spec = cx.of(x);
             let along = if spec.rank() == 1 { 0 } else { cx.int(node, "dim", -1)? };
             let along = cx.dim(node, along, spec.rank())?;
-            let (low, high) = neighbours(cx, node, x, along, &spec.sizes[along].clone())?;
+            let Some(size) = spec.sizes.get(along).cloned() else {
+                return cx.wrong(node, "it has no points");
+            };
+            let (low, high) = neighbours(cx, node, x, along, &size)?;
             let mut way = cx.sub(high, low);
             if spec.rank() == 1 {
                 let mut sizes = vec![Size::Int(1); cx.of(y).rank() - dim];

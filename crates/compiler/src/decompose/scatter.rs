@@ -118,7 +118,10 @@ fn of_rows(cx: &mut Rewriter<'_>, node: &ExportedNode, src: VarId) -> Result<(Va
         true => cx.view(node, index, Vec::new())?,
         false => {
             let mut column = vec![Size::Int(1); sizes.len()];
-            column[dim] = cx.of(index).numel();
+            match column.get_mut(dim) {
+                Some(own) => *own = cx.of(index).numel(),
+                None => return cx.wrong(node, "its source has another rank than its operand"),
+            }
             let column = cx.view(node, index, column)?;
             cx.expand(node, column, sizes)?
         }
@@ -214,6 +217,9 @@ fn added(cx: &mut Rewriter<'_>, node: &ExportedNode, s: &Scatter, is_mean: bool)
 /// Products and extremes, by comparing every index with every place.
 fn compared(cx: &mut Rewriter<'_>, node: &ExportedNode, s: &Scatter, how: Combine) -> Result<VarId> {
     let (spec, index) = (cx.of(s.x), cx.of(s.index));
+    if index.rank() != spec.rank() || s.dim >= spec.rank() {
+        return cx.wrong(node, "its indices have another rank than its operand");
+    }
     let rest = |sizes: &[Size]| [&sizes[..s.dim], &sizes[s.dim + 1..]].concat();
     if rest(&spec.sizes) != rest(&index.sizes) {
         return cx.wrong(node, "its indices leave out rows of its operand");
@@ -280,6 +286,9 @@ fn diagonal_scatter(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcom
     let offset = cx.int(node, "offset", 0)?;
     let (a, b) = (cx.int(node, "dim1", 0)?, cx.int(node, "dim2", 1)?);
     let (a, b) = (cx.dim(node, a, spec.rank())?, cx.dim(node, b, spec.rank())?);
+    if a == b || spec.rank() < 2 || cx.of(src).rank() + 1 != spec.rank() {
+        return cx.wrong(node, "it writes no diagonal of its operand");
+    }
     let spread = super::matrix::on_diagonal(cx, node, src, (offset, a, b), [&spec.sizes[a], &spec.sizes[b]])?;
     let mask = super::matrix::diagonal_mask(cx, node, (offset, a, b), &spec)?;
     let new = cx.choose(mask, spread, x);
@@ -298,6 +307,9 @@ fn embedding_bag(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> 
         starts = cx.slice(node, starts, 0, (&Size::Int(0), &less))?;
     }
     let indices = cx.cast(indices, ScalarType::Long);
+    if [weight, indices, starts].map(|v| cx.of(v).rank()) != [2, 1, 1] {
+        return cx.wrong(node, "it takes a table, and indices and offsets of one dimension");
+    }
     let (bags, count) = (cx.of(starts).sizes[0].clone(), cx.of(indices).numel());
     // The bag of an index is the number of bags that start before or at it, less one.
     let places = cx.counted(node, &count, ScalarType::Long)?;

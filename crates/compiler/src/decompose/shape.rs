@@ -242,7 +242,7 @@ fn narrow(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     };
     let (mut start, length) = (amount(cx, "start")?, amount(cx, "length")?);
     if start.known().is_some_and(|s| s < 0) {
-        start = start.add(&spec.sizes[dim]);
+        start = start.add(spec.sizes.get(dim).unwrap_or(&Size::Int(0)));
     }
     let end = start.add(&length);
     let new = cx.slice(node, x, dim, (&start, &end))?;
@@ -273,7 +273,9 @@ fn split_along(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
 fn pieces_of(cx: &mut Rewriter<'_>, node: &ExportedNode, x: VarId, dim: usize) -> Result<Outcome> {
     let mut start = Size::Int(0);
     for &output in &node.outputs {
-        let size = cx.spec(node, output)?.sizes[dim].clone();
+        let Some(size) = cx.spec(node, output)?.sizes.get(dim).cloned() else {
+            return cx.wrong(node, "its results have other dimensions than its operand");
+        };
         let end = start.add(&size);
         let piece = cx.slice(node, x, dim, (&start, &end))?;
         cx.replace(output, piece);
@@ -493,6 +495,9 @@ fn channel_shuffle(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome
     let (x, groups) = (cx.tensor(node, "self")?, cx.int(node, "groups", 1)?);
     let spec = cx.spec(node, x)?;
     let mut sizes = spec.sizes.clone();
+    if sizes.len() < 3 {
+        return cx.wrong(node, "it takes images");
+    }
     let per = sizes[1].combine(SymOp::FloorDiv, &Size::Int(groups));
     sizes.splice(1..2, [Size::Int(groups), per]);
     let grouped = cx.view(node, x, sizes)?;
@@ -513,7 +518,7 @@ fn roll(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
         false => (x, cx.dims(node, "dims", spec.rank())?),
     };
     for (&shift, &dim) in shifts.iter().zip(&dims) {
-        let size = cx.of(value).sizes[dim].clone();
+        let Some(size) = cx.of(value).sizes.get(dim).cloned() else { return cx.done(node, x) };
         let Some(n) = size.known().filter(|&n| n > 0) else {
             return cx.wrong(node, "it rolls a dimension whose size is not known");
         };

@@ -303,9 +303,12 @@ fn lgamma(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
 
 fn mvlgamma(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let p = cx.int(node, "p", 1)?;
+    if !(1..=64).contains(&p) {
+        return cx.wrong(node, format!("a gamma function of dimension {p}"));
+    }
     precise(cx, node, |cx, x| {
         let mut sum: Option<VarId> = None;
-        for j in 0..p.clamp(1, 64) {
+        for j in 0..p {
             let at = cx.sub(x, j as f64 / 2.0);
             let term = log_gamma(cx, at)?;
             sum = Some(sum.map_or(term, |sum| cx.add(sum, term)));

@@ -188,6 +188,9 @@ fn convolution(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
         transposed: cx.bool(node, "transposed", false)?,
     };
     let want = cx.result(node)?;
+    if want.rank() != 5 {
+        return cx.wrong(node, "it gives no volumes");
+    }
     let planes = cx.permute(x, &[0, 2, 1, 3, 4]);
     let depth = known(cx, node, cx.of(weight).sizes.get(2))?;
     let mut sum: Option<VarId> = None;

@@ -237,6 +237,9 @@ fn max_unpool(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let Some(first) = have.rank().checked_sub(space) else {
         return cx.wrong(node, "it takes images of another rank");
     };
+    if want.rank() != have.rank() {
+        return cx.wrong(node, "its result has another rank than its operand");
+    }
     let flat = |sizes: &[Size]| {
         let mut flat = sizes[..first].to_vec();
         flat.push(sizes[first..].iter().fold(Size::Int(1), |n, s| n.mul(s)));

@@ -88,6 +88,13 @@ impl<'p> Values<'p> {
         let place = |problem: String| Error::archive(format!("%{}", program.var(var).name), problem);
         let mut tensor = tensor(program, spec).map_err(place)?;
         let name = data.name.as_ref().map(|n| n.to_string());
+        if blob.is_empty() && !program.is_mutated(var) {
+            // The reference finds no data for constants without elements.
+            let index = self.push(EValue::Tensor(tensor));
+            let block = self.block(spec, index, 0).map_err(place)?;
+            self.bind(var, index, Storage::Planned(block));
+            return Ok(());
+        }
         if program.is_mutated(var) {
             tensor.data_buffer_idx = builder.add_initial_data(blob);
             tensor.extra_tensor_info = name.map(|name| ExtraTensorInfo {

@@ -136,7 +136,7 @@ impl Rewriter<'_> {
             return x;
         }
         let spec = self.of(x);
-        let sizes = dims.iter().map(|&d| spec.sizes[d].clone()).collect();
+        let sizes = dims.iter().filter_map(|&d| spec.sizes.get(d).cloned()).collect();
         let dims: Vec<i64> = dims.iter().map(|&d| d as i64).collect();
         let args = vec![("self", Argument::Var(x)), ("dims", Argument::ints(&dims))];
         self.emit("aten.permute.default", args, TensorSpec::contiguous(spec.dtype, sizes))
@@ -146,7 +146,9 @@ impl Rewriter<'_> {
     pub(crate) fn transposed(&mut self, x: VarId) -> VarId {
         let rank = self.of(x).rank();
         let mut dims: Vec<usize> = (0..rank).collect();
-        dims.swap(rank - 1, rank - 2);
+        if let [.., a, b] = dims.as_mut_slice() {
+            std::mem::swap(a, b);
+        }
         self.permute(x, &dims)
     }
 
@@ -170,6 +172,9 @@ impl Rewriter<'_> {
         (start, end): (&Size, &Size),
     ) -> Result<VarId> {
         let mut spec = self.of(x);
+        if dim >= spec.rank() {
+            return self.no_dimension(node, dim, spec.rank());
+        }
         if *start == Size::Int(0) && *end == spec.sizes[dim] {
             return Ok(x);
         }
@@ -188,10 +193,16 @@ impl Rewriter<'_> {
         Ok(self.emit("aten.slice.Tensor", args, TensorSpec::contiguous(spec.dtype, spec.sizes)))
     }
 
+    fn no_dimension<T>(&self, node: &ExportedNode, dim: usize, rank: usize) -> Result<T> {
+        self.wrong(node, format!("it asks for dimension {dim} of a tensor of {rank}"))
+    }
+
     /// One element of a dimension, which goes.
     pub(crate) fn select(&mut self, x: VarId, dim: usize, index: i64) -> VarId {
         let mut spec = self.of(x);
-        spec.sizes.remove(dim);
+        if dim < spec.rank() {
+            spec.sizes.remove(dim);
+        }
         let args = vec![
             ("self", Argument::Var(x)),
             ("dim", Argument::Int(dim as i64)),
@@ -205,8 +216,14 @@ impl Rewriter<'_> {
         if let [only] = tensors {
             return *only;
         }
-        let mut spec = self.of(tensors[0]);
-        spec.sizes[dim] = tensors.iter().fold(Size::Int(0), |n, &t| n.add(&self.of(t).sizes[dim]));
+        let mut spec = match tensors.first() {
+            Some(&first) => self.of(first),
+            None => TensorSpec::contiguous(ScalarType::Float, Vec::new()),
+        };
+        if let Some(joined) = spec.sizes.get_mut(dim) {
+            let size = |t: VarId| self.of(t).sizes.get(dim).cloned().unwrap_or(Size::Int(0));
+            *joined = tensors.iter().fold(Size::Int(0), |n, &t| n.add(&size(t)));
+        }
         let args = vec![("tensors", Argument::Vars(tensors.to_vec())), ("dim", Argument::Int(dim as i64))];
         self.emit("aten.cat.default", args, TensorSpec::contiguous(spec.dtype, spec.sizes))
     }
@@ -214,6 +231,9 @@ impl Rewriter<'_> {
     /// A dimension of size one put in.
     pub(crate) fn unsqueeze(&mut self, node: &ExportedNode, x: VarId, dim: usize) -> Result<VarId> {
         let mut sizes = self.of(x).sizes;
+        if dim > sizes.len() {
+            return self.no_dimension(node, dim, sizes.len());
+        }
         sizes.insert(dim, Size::Int(1));
         self.view(node, x, sizes)
     }
@@ -221,6 +241,9 @@ impl Rewriter<'_> {
     /// A dimension of size one left out.
     pub(crate) fn squeeze(&mut self, node: &ExportedNode, x: VarId, dim: usize) -> Result<VarId> {
         let mut sizes = self.of(x).sizes;
+        if dim >= sizes.len() {
+            return self.no_dimension(node, dim, sizes.len());
+        }
         sizes.remove(dim);
         self.view(node, x, sizes)
     }
@@ -242,7 +265,9 @@ impl Rewriter<'_> {
     pub(crate) fn product(&mut self, a: VarId, b: VarId) -> VarId {
         let (mut spec, other) = (self.of(a), self.of(b));
         let rank = spec.rank();
-        spec.sizes[rank - 1] = other.sizes[rank - 1].clone();
+        if let (Some(columns), Some(size)) = (spec.sizes.last_mut(), other.sizes.last()) {
+            *columns = size.clone();
+        }
         let spec = TensorSpec::contiguous(spec.dtype, spec.sizes);
         let (x, y) = (Argument::Var(a), Argument::Var(b));
         match rank {
@@ -324,7 +349,9 @@ impl Rewriter<'_> {
     /// The rows of a dimension at indices of one dimension.
     pub(crate) fn index_select(&mut self, x: VarId, dim: usize, index: VarId) -> VarId {
         let mut spec = self.of(x);
-        spec.sizes[dim] = self.of(index).sizes.first().cloned().unwrap_or(Size::Int(1));
+        if let Some(size) = spec.sizes.get_mut(dim) {
+            *size = self.of(index).sizes.first().cloned().unwrap_or(Size::Int(1));
+        }
         let args = vec![
             ("self", Argument::Var(x)),
             ("dim", Argument::Int(dim as i64)),
@@ -356,10 +383,11 @@ impl Rewriter<'_> {
             return x;
         }
         let mut spec = self.of(x);
-        let mut pads = vec![0; 2 * (spec.rank() - dim)];
-        let at = pads.len() - 2;
-        (pads[at], pads[at + 1]) = (before, after);
-        spec.sizes[dim] = spec.sizes[dim].add(&Size::Int(before + after));
+        let mut pads = vec![0; 2 * spec.rank().saturating_sub(dim)];
+        if let (Some(size), [.., first, last]) = (spec.sizes.get_mut(dim), pads.as_mut_slice()) {
+            (*first, *last) = (before, after);
+            *size = size.add(&Size::Int(before.saturating_add(after)));
+        }
         let value = match value.into() {
             Scalar::Int(v) => Argument::Int(v),
             Scalar::Double(v) => Argument::Float(v),
@@ -401,7 +429,9 @@ impl Rewriter<'_> {
             ("largest", Argument::Bool(largest)),
             ("sorted", Argument::Bool(true)),
         ];
-        spec.sizes[dim] = count.clone();
+        if let Some(size) = spec.sizes.get_mut(dim) {
+            *size = count.clone();
+        }
         let values = TensorSpec::contiguous(spec.dtype, spec.sizes);
         let places = TensorSpec { dtype: ScalarType::Long, ..values.clone() };
         let outs =
