@@ -1,0 +1,20 @@
+//! The example of a backend with both halves computes what kernels compute.
+
+#[path = "../examples/toy_accelerator.rs"]
+#[allow(dead_code)]
+mod toy;
+
+#[test]
+fn a_program_with_an_accelerator_computes_the_same() {
+    let archive = concat!(env!("CARGO_MANIFEST_DIR"), "/../../testdata/archives/arithmetic/model.pt2");
+    let archive = std::fs::read(archive).unwrap();
+    let without = toy::compiled(archive.clone(), false).unwrap();
+    let with = toy::compiled(archive, true).unwrap();
+    assert!(with.windows(14).any(|bytes| bytes == b"ToyAccelerator"));
+    let (expected, found) = (toy::outputs(without).unwrap(), toy::outputs(with).unwrap());
+    assert!(expected.len() > 10 && expected.len() == found.len());
+    for (expected, found) in expected.iter().zip(&found) {
+        assert_eq!((expected.dtype(), expected.sizes()), (found.dtype(), found.sizes()));
+        assert!(expected.bytes().iter().eq(found.bytes()), "{expected:?} and {found:?}");
+    }
+}
