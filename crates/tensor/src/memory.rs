@@ -52,6 +52,11 @@ mod tests {
         assert_eq!(copied(&[1, 2]).unwrap(), [1, 2]);
         assert_eq!(collected((0..3).map(|x| x * x)).unwrap(), [0, 1, 4]);
         assert!(matches!(filled(usize::MAX, 0u64), Err(Error::OutOfMemory(usize::MAX))));
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "Miri ends when the system refuses memory")]
+    fn what_the_system_refuses_is_an_error() {
         assert!(matches!(with_room::<u8>(usize::MAX / 2), Err(Error::OutOfMemory(_))));
     }
 }
