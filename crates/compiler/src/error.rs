@@ -83,17 +83,12 @@ impl Error {
     /// A node of a program that cannot be compiled.
     pub(crate) fn node(program: &ExportedProgram, node: &ExportedNode, problem: impl Into<String>) -> Self {
         Self::Node(Box::new(NodeError {
-            node: node_name(program, node),
+            node: program.node_name(node),
             target: node.target.to_string(),
             line: node.line().cloned(),
             problem: problem.into(),
         }))
     }
-}
-
-/// What a node is called: its first result.
-pub(crate) fn node_name(program: &ExportedProgram, node: &ExportedNode) -> String {
-    node.outputs.first().map_or_else(|| "(no result)".into(), |&v| program.var(v).name.to_string())
 }
 
 impl std::error::Error for NodeError {}

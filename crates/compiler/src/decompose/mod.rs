@@ -136,7 +136,7 @@ pub(crate) fn run(program: &mut ExportedProgram, table: &OperatorTable) -> Resul
         let found = unsupported.entry(node.target.to_string()).or_insert_with(|| UnsupportedOperator {
             target: node.target.to_string(),
             count: 0,
-            node: crate::error::node_name(cx.program, node),
+            node: cx.program.node_name(node),
             line: node.line().cloned(),
             hint: table.hint(node),
         });

@@ -102,19 +102,8 @@ fn delegates(program: &ExportedProgram, builder: &mut Builder<'static>) -> Vec<B
 
 /// The values that nodes, outputs and what is left for the next execution name.
 fn used(program: &ExportedProgram) -> Vec<bool> {
-    let mut used = vec![false; program.num_vars()];
-    fn outputs(graph: &ExportedGraph, used: &mut [bool]) {
-        graph.outputs.iter().flat_map(Argument::vars).for_each(|v| used[v.index()] = true);
-    }
-    outputs(&program.graph, &mut used);
-    program.graph.for_each_node(&mut |node| {
-        node.operands().for_each(|v| used[v.index()] = true);
-        node.graphs().for_each(|g| outputs(g, &mut used));
-    });
-    for mutation in &program.mutations {
-        used[mutation.input.index()] = true;
-        used[mutation.value.index()] = true;
-    }
+    let mut used: Vec<bool> = program.use_counts().into_iter().map(|count| count > 0).collect();
+    program.mutations.iter().for_each(|mutation| used[mutation.input.index()] = true);
     used
 }
 

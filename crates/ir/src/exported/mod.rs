@@ -303,6 +303,27 @@ impl ExportedProgram {
         (0..self.vars.len() as u32).map(VarId)
     }
 
+    /// What a node is called: its first result.
+    pub fn node_name(&self, node: &ExportedNode) -> String {
+        node.outputs.first().map_or_else(|| "(no result)".to_owned(), |&v| self.var(v).name.to_string())
+    }
+
+    /// How often each value is named: by nodes, those of nested graphs with them, by outputs of graphs, and as what is
+    /// left for the next execution.
+    pub fn use_counts(&self) -> Vec<u32> {
+        fn of_graph(graph: &ExportedGraph, uses: &mut [u32]) {
+            for node in &graph.nodes {
+                node.operands().for_each(|v| uses[v.index()] += 1);
+                node.graphs().for_each(|inner| of_graph(inner, uses));
+            }
+            graph.outputs.iter().flat_map(Argument::vars).for_each(|v| uses[v.index()] += 1);
+        }
+        let mut uses = vec![0; self.num_vars()];
+        of_graph(&self.graph, &mut uses);
+        self.mutations.iter().for_each(|m| uses[m.value.index()] += 1);
+        uses
+    }
+
     /// The spec of a value that is a tensor.
     pub fn spec(&self, id: VarId) -> Option<&TensorSpec> {
         if let VarType::Tensor(spec) = &self.var(id).ty { Some(spec) } else { None }

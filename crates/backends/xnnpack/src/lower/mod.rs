@@ -81,17 +81,17 @@ impl Preprocess for XnnpackPreprocess {
             }
             let refused = |problem: String| DelegationError::Preprocess {
                 backend_id: BACKEND_ID.to_owned(),
-                node: name_of(part, node),
+                node: part.node_name(node),
                 target: node.target.to_string(),
                 problem,
             };
             let taken = taken(part, node, &|var| uses.any(var)).map_err(refused)?;
             let (target, followers) = target(part, &uses, node, &taken);
             builder.handle = index as u32 + 1;
-            let mut names = vec![name_of(part, node)];
+            let mut names = vec![part.node_name(node)];
             for follower in followers {
                 drawn_in[follower] = true;
-                names.push(name_of(part, &part.graph.nodes[follower]));
+                names.push(part.node_name(&part.graph.nodes[follower]));
             }
             debug_handle_map.insert(DebugHandle::Int(builder.handle), names);
             builder.add(taken, target).map_err(refused)?;
@@ -115,10 +115,6 @@ fn infer_sizes(program: &ExportedProgram, graph: &mut ExportedGraph) {
         }
         node.graphs_mut().for_each(|inner| infer_sizes(program, inner));
     }
-}
-
-fn name_of(part: &ExportedProgram, node: &ExportedNode) -> String {
-    node.outputs.first().map_or_else(String::new, |&v| part.var(v).name.to_string())
 }
 
 /// What the payload's node for a node writes, and the nodes behind it that are drawn into it: batch normalization into a
@@ -157,22 +153,11 @@ struct Uses {
 
 impl Uses {
     fn of(program: &ExportedProgram) -> Self {
-        let mut uses = Self { count: vec![0; program.num_vars()], node: vec![None; program.num_vars()] };
-        for (index, node) in program.graph.nodes.iter().enumerate() {
-            node.operands().for_each(|var| {
-                uses.count[var.index()] += 1;
-                uses.node[var.index()] = Some(index);
-            });
+        let mut node = vec![None; program.num_vars()];
+        for (index, user) in program.graph.nodes.iter().enumerate() {
+            user.operands().for_each(|var| node[var.index()] = Some(index));
         }
-        program.graph.for_each_node(&mut |node| {
-            for graph in node.graphs() {
-                graph.nodes.iter().flat_map(|n| n.operands()).for_each(|v| uses.count[v.index()] += 1);
-                graph.outputs.iter().flat_map(Argument::vars).for_each(|v| uses.count[v.index()] += 1);
-            }
-        });
-        program.graph.outputs.iter().flat_map(Argument::vars).for_each(|v| uses.count[v.index()] += 1);
-        program.mutations.iter().for_each(|m| uses.count[m.value.index()] += 1);
-        uses
+        Self { count: program.use_counts(), node }
     }
 
     fn any(&self, var: VarId) -> bool {

@@ -57,28 +57,13 @@ fn lower(
     specs: &BTreeMap<Arc<str>, DelegationSpec>,
     backends: &[&dyn Preprocess],
 ) -> Result<(), DelegationError> {
-    let used = uses_of(program);
+    let used = program.use_counts();
     let mut graph = std::mem::take(&mut program.graph);
     let known = program.lowered.iter().flat_map(|module| &module.result.named_data);
     let keys = known.map(|data| (data.key.clone(), Arc::clone(&data.bytes))).collect();
     let lowered = Lowering { program, used, specs, backends, keys }.graph(&mut graph);
     program.graph = graph;
     lowered
-}
-
-/// How often each value is named, by nodes, outputs and what is left for the next execution.
-fn uses_of(program: &ExportedProgram) -> Vec<u32> {
-    fn of_graph(graph: &ExportedGraph, uses: &mut [u32]) {
-        for node in &graph.nodes {
-            node.operands().for_each(|v| uses[v.index()] += 1);
-            node.graphs().for_each(|inner| of_graph(inner, uses));
-        }
-        graph.outputs.iter().flat_map(Argument::vars).for_each(|v| uses[v.index()] += 1);
-    }
-    let mut uses = vec![0; program.num_vars()];
-    of_graph(&program.graph, &mut uses);
-    program.mutations.iter().for_each(|m| uses[m.value.index()] += 1);
-    uses
 }
 
 struct Lowering<'a> {
@@ -116,7 +101,7 @@ impl Lowering<'_> {
     fn part(&mut self, tag: &Arc<str>, members: Vec<ExportedNode>) -> Result<ExportedNode, DelegationError> {
         let spec = self.specs.get(tag).ok_or_else(|| DelegationError::UnknownTag {
             tag: tag.to_string(),
-            node: members.first().map_or_else(String::new, |node| name_of(self.program, node)),
+            node: members.first().map_or_else(String::new, |node| self.program.node_name(node)),
             known: self.specs.keys().map(|tag| format!("`{tag}`")).collect::<Vec<_>>().join(", "),
         })?;
         let backend = self.backends.iter().find(|b| b.backend_id() == spec.backend_id).ok_or_else(|| {
@@ -136,10 +121,6 @@ impl Lowering<'_> {
         self.program.lowered.push(Arc::new(module));
         Ok(ExportedNode { target: CALL_DELEGATE.into(), args, outputs: part.outputs, source: part.source })
     }
-}
-
-fn name_of(program: &ExportedProgram, node: &ExportedNode) -> String {
-    node.outputs.first().map_or_else(String::new, |&v| program.var(v).name.to_string())
 }
 
 /// A part as a program of its own.
