@@ -31,6 +31,12 @@ impl OperatorTable {
         Self { callable: Callable::of(registry, keep), is_portable: true }
     }
 
+    /// A kernel by its full name, `aten::add.out`.
+    pub(crate) fn kernel(&self, name: &str) -> Option<Arc<dyn Kernel>> {
+        let of_base = self.by_base.get(name.split('.').next()?)?;
+        of_base.iter().find(|kernel| kernel.schema().name == name).cloned()
+    }
+
     /// The operator that takes a node's arguments, if there is one.
     pub(crate) fn select(&self, program: &ExportedProgram, node: &ExportedNode) -> Option<Selection> {
         if self.is_portable && is_refused_by_the_reference(program, node) {

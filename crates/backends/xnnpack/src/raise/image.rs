@@ -8,7 +8,7 @@ use graph::ValueId;
 use tensor::{DimOrder, ScalarType, Tensor, TensorMeta};
 
 /// The flag of padding by TensorFlow's rule.
-const SAME_PADDING: u32 = 4;
+pub(crate) const SAME_PADDING: u32 = 4;
 
 /// A convolution's weights as the graph has them, `[out, in / groups, kernel..]`, or transposed
 /// `[in, out / groups, kernel..]`: sizes, and for each dimension of what is stored the graph's.

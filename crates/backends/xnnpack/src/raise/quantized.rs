@@ -665,7 +665,7 @@ fn params(spec: &Spec) -> ConvParams {
 }
 
 /// Numbers of four bits, -8 to 7, of which each byte holds two, the lower bits first; rows are of whole bytes.
-fn nibbles(bytes: &[u8], rows: usize, columns: usize) -> Result<Vec<i8>> {
+pub(crate) fn nibbles(bytes: &[u8], rows: usize, columns: usize) -> Result<Vec<i8>> {
     let stride = columns.div_ceil(2);
     let at = |r: usize, c: usize| {
         let byte = bytes.get(r * stride + c / 2).copied().unwrap_or(0x88);
