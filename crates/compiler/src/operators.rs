@@ -3,7 +3,8 @@
 pub(crate) use ir::exported::{Selection, Slot};
 
 use ir::exported::{Argument, Callable, ExportedNode, ExportedProgram, IntArgument};
-use operator::KernelRegistry;
+use operator::{Kernel, KernelRegistry};
+use std::sync::Arc;
 
 /// The operators of ExecuTorch 1.5's portable, optimized and primitive kernels: what a program may call that is to
 /// run on the reference runtime too.
@@ -33,8 +34,7 @@ impl OperatorTable {
 
     /// A kernel by its full name, `aten::add.out`.
     pub(crate) fn kernel(&self, name: &str) -> Option<Arc<dyn Kernel>> {
-        let of_base = self.by_base.get(name.split('.').next()?)?;
-        of_base.iter().find(|kernel| kernel.schema().name == name).cloned()
+        self.callable.kernel(name).cloned()
     }
 
     /// The operator that takes a node's arguments, if there is one.

@@ -22,16 +22,16 @@ fn archives() -> PathBuf {
 
 fn convert() -> Convert {
     let kernels = Arc::new(pteron::kernel_registry());
-    Arc::new(move |loader| {
+    Arc::new(move |(loader, data)| {
         let options = Compile { delegation: vec![to_bef(&kernels)], ..Compile::default() };
-        Ok(program_with(loader, &kernels, &options)?)
+        Ok((program_with(loader, &kernels, &options)?, data))
     })
 }
 
 /// The program that an archive becomes.
 fn compiled(name: &str) -> Vec<u8> {
     let archive = std::fs::read(archives().join(name).join("model.pt2")).expect("an archive");
-    let program = convert()(Arc::new(BytesLoader::new(archive))).expect("it compiles");
+    let (program, _) = convert()((Arc::new(BytesLoader::new(archive)), None)).expect("it compiles");
     program.load(0, program.size(), runtime::Purpose::Program).expect("it is in memory").to_vec()
 }
 
