@@ -38,6 +38,7 @@ mod release;
 mod replace;
 mod session;
 mod step;
+mod tables;
 #[cfg(feature = "training")]
 mod training;
 mod value;

@@ -14,8 +14,9 @@ const PIXELS: usize = 1 << 26;
 /// or 4 (with opacity). Elements of a floating-point type are in 0..1 with black 0 unless `preparation` says
 /// otherwise, computed in f32 whatever the type; those of uint8, int16, int32 and int64 are in 0..255.
 ///
-/// Decoders of JPEG round differently: the bytes of grey pictures are those of libjpeg to within 1, those of colours,
-/// which are stored at half the size, mostly to within 1 and seldom off by more than 4.
+/// Decoders of JPEG round differently. Beside libjpeg-turbo's, which Pillow and torchvision have, on a noisy picture:
+/// bytes of grey pictures are the same to within 1; of colours at full size 99 in 100 are the same, none off by more
+/// than 3; of colours at half the size 73 in 100 are the same, 89 to within 1, none off by more than 5.
 pub fn read(path: &Path, meta: &TensorMeta, preparation: &Preparation) -> Result<Tensor> {
     let unfit =
         |why: &str| Error::input(format!("an image ({}) cannot be the input {meta}: {why}", path.display()));
