@@ -191,7 +191,7 @@ fn constants_that_passes_compute_count() {
 /// A method of many instructions on few bytes: its tables are what it takes.
 #[test]
 fn tables_count() {
-    const CALLS: u64 = 20_000;
+    const CALLS: u64 = 4_000;
     let mut builder = Builder::new();
     let at = |i: u64| {
         Value::Tensor(Planned { allocation_info: Some(AllocationDetails::new(1, i % 2 * 16)), ..plain(&[4]) })
