@@ -1,4 +1,4 @@
-use crate::backend::{self, BackendName};
+use crate::backend::{self, BackendName, TargetCpu};
 use crate::failure::{Failure, Result};
 use crate::general::{self, ExecutionOpts, GeneralOpts, exit_status_of_answer};
 use crate::limits::{interrupt, limits};
@@ -63,6 +63,9 @@ pub(crate) struct Opts {
     /// Backends that take parts of the archives' programs, in order
     #[arg(long, value_enum, value_delimiter = ',', default_value = "none", value_name = "BACKEND", requires = "archives")]
     backend: Vec<BackendName>,
+    /// Store weights packed for a machine, too (backend bef)
+    #[arg(long, value_enum, default_value_t, value_name = "CPU", requires = "archives")]
+    target_cpu: TargetCpu,
     /// Print JSON: the counts, and the outcome of every case
     #[arg(long)]
     json: bool,
@@ -91,7 +94,7 @@ impl Opts {
         let mut load = pteron::load_options().backends(backends).limits(limits());
         load.interrupt = interrupt();
         let settings = if self.matrix { Setting::all() } else { vec![self.execution.setting()?] };
-        let delegation = backend::delegation(&self.backend)?;
+        let delegation = backend::delegation(&self.backend, self.target_cpu)?;
         let compile = compile::Options { delegation, ..compile::Options::default() };
         let convert: verify::Convert =
             Arc::new(move |loader| Ok(compile::program_with(loader, &pteron::kernel_registry(), &compile)?));
