@@ -3,7 +3,8 @@
 pub(crate) use ir::exported::{Selection, Slot};
 
 use ir::exported::{Argument, Callable, ExportedNode, ExportedProgram, IntArgument};
-use operator::KernelRegistry;
+use operator::{Kernel, KernelRegistry};
+use std::sync::Arc;
 
 /// The operators of ExecuTorch 1.5's portable, optimized and primitive kernels: what a program may call that is to
 /// run on the reference runtime too.
@@ -29,6 +30,11 @@ impl OperatorTable {
         let own = ["aten::", "executorch_prim::", "dim_order_ops::", "et_copy::", "llama::"];
         let keep = |name: &str| known.contains(name) || !own.iter().any(|o| name.starts_with(o));
         Self { callable: Callable::of(registry, keep), is_portable: true }
+    }
+
+    /// A kernel by its full name, `aten::add.out`.
+    pub(crate) fn kernel(&self, name: &str) -> Option<Arc<dyn Kernel>> {
+        self.callable.kernel(name).cloned()
     }
 
     /// The operator that takes a node's arguments, if there is one.

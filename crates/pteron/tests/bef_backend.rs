@@ -22,9 +22,9 @@ fn archives() -> PathBuf {
 
 fn convert(target: Option<Isa>) -> Convert {
     let kernels = Arc::new(pteron::kernel_registry());
-    Arc::new(move |loader| {
+    Arc::new(move |(loader, data)| {
         let options = Compile { delegation: vec![to_bef(&kernels, target)], ..Compile::default() };
-        Ok(program_with(loader, &kernels, &options)?)
+        Ok((program_with(loader, &kernels, &options)?, data))
     })
 }
 
@@ -35,7 +35,7 @@ fn compiled(name: &str) -> Vec<u8> {
 
 fn compiled_for(name: &str, target: Option<Isa>) -> Vec<u8> {
     let archive = std::fs::read(archives().join(name).join("model.pt2")).expect("an archive");
-    let program = convert(target)(Arc::new(BytesLoader::new(archive))).expect("it compiles");
+    let (program, _) = convert(target)((Arc::new(BytesLoader::new(archive)), None)).expect("it compiles");
     program.load(0, program.size(), runtime::Purpose::Program).expect("it is in memory").to_vec()
 }
 

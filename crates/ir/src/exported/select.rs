@@ -42,6 +42,12 @@ impl Callable {
         Self { by_base }
     }
 
+    /// A kernel by its full name, `aten::add.out`.
+    pub fn kernel(&self, name: &str) -> Option<&Arc<dyn Kernel>> {
+        let of_base = self.by_base.get(name.split('.').next()?)?;
+        of_base.iter().find(|kernel| kernel.schema().name == name)
+    }
+
     /// The operator that takes a node's arguments, if there is one.
     pub fn select(&self, program: &ExportedProgram, node: &ExportedNode) -> Option<Selection> {
         let (base, overload) = base_of(&node.target);
