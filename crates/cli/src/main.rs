@@ -8,6 +8,7 @@ mod call;
 mod failure;
 mod general;
 mod limits;
+mod lowering;
 #[allow(unsafe_code)]
 mod maps;
 mod pictures;

@@ -133,16 +133,33 @@ pub fn compile(
     watch: Watch<'_>,
 ) -> Result<Compiled> {
     let mut programs = pt2::read(bytes)?;
-    if !options.methods.is_empty() {
-        for name in &options.methods {
-            if !programs.iter().any(|p| p.name == *name) {
-                let like = operator::did_you_mean(name, programs.iter().map(|p| p.name.as_str()));
-                return Err(Error::Option(format!("the archive has no model `{name}`{like}")));
-            }
-        }
-        programs.retain(|p| options.methods.contains(&p.name));
-    }
+    choose(&mut programs, options)?;
     programs.sort_by(|a, b| a.name.cmp(&b.name));
+    finish(programs, table, options, watch)
+}
+
+/// Leaves the methods that are asked for.
+pub(crate) fn choose(programs: &mut Vec<ExportedProgram>, options: &Options) -> Result<()> {
+    if options.methods.is_empty() {
+        return Ok(());
+    }
+    for name in &options.methods {
+        if !programs.iter().any(|p| p.name == *name) {
+            let like = operator::did_you_mean(name, programs.iter().map(|p| p.name.as_str()));
+            return Err(Error::Option(format!("there is no model `{name}`{like}")));
+        }
+    }
+    programs.retain(|p| options.methods.contains(&p.name));
+    Ok(())
+}
+
+/// The program file of these methods.
+pub(crate) fn finish(
+    mut programs: Vec<ExportedProgram>,
+    table: &OperatorTable,
+    options: &Options,
+    watch: Watch<'_>,
+) -> Result<Compiled> {
     let emit_options = EmitOptions {
         source_frames: options.source_frames,
         alignment: check_alignment("alignment", options.alignment)?,

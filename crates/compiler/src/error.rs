@@ -23,6 +23,14 @@ pub enum Error {
     /// The program breaks a rule.
     #[error(transparent)]
     Malformed(#[from] ir::Malformed),
+    /// A program cannot be brought back to the operators that it calls.
+    #[error("{place}: {problem}")]
+    Recover {
+        /// The method, and the instruction.
+        place: String,
+        /// Why not.
+        problem: String,
+    },
     /// A backend could not take a part of the program.
     #[error(transparent)]
     Delegation(#[from] ir::exported::delegate::DelegationError),

@@ -2,13 +2,15 @@
 //!
 //! ```text
 //! archive ─ pt2 ─► ExportedProgram ─ passes, decompose ─► nodes that kernels take ─ emit ─► .pte
-//!                                                          └ partition, preprocess ─┘
+//!                        ▲                                └ partition, preprocess ─┘
+//!                        └─ recover ─ .pte
 //! ```
 //!
 //! An archive is read without Python, and nothing in it is unpickled. Its weights are never copied: they are read from
 //! the archive when the program is written. Which operators a program may call is an [`OperatorTable`]; whatever else
 //! the archive holds is rewritten in terms of those, or refused with the line of the model that asked for it. Backends
-//! ([`Delegation`]) take parts of what results.
+//! ([`Delegation`]) take parts of what results. A program can take the way back ([`recover`]), and be compiled again for
+//! other backends without its source ([`retarget`]).
 #![forbid(unsafe_code)]
 
 mod compile;
@@ -21,6 +23,8 @@ mod limits;
 mod operators;
 mod passes;
 pub mod pt2;
+mod recover;
+mod retarget;
 mod rewrite;
 
 pub use compile::{
@@ -29,3 +33,5 @@ pub use compile::{
 pub use error::{Error, NodeError, Result, UnsupportedOperator};
 pub use operators::OperatorTable;
 pub use passes::{expect_pass, pass_names};
+pub use recover::{Recoverable, recover};
+pub use retarget::retarget;

@@ -18,11 +18,15 @@ pub use compiler::*;
 pub use ir::exported;
 pub use ir::exported::delegate;
 
+#[cfg(feature = "bef-backend")]
+pub use backend_bef::{BefPartitioner, BefPreprocess};
 #[cfg(feature = "xnnpack")]
-pub use backend_xnnpack::{XnnpackPartitioner, XnnpackPreprocess};
+pub use backend_xnnpack::{XnnpackPartitioner, XnnpackPreprocess, XnnpackRecover};
 
-use crate::{BytesLoader, DataLoader, Error as Failure, FreeableBuffer, KernelRegistry};
-use runtime::{LoaderReader, Purpose};
+use crate::{BytesLoader, DataLoader, Error as Failure, FreeableBuffer, KernelRegistry, NamedDataMap};
+use delegate::Recover;
+use exported::ConstantTensor;
+use runtime::{Limits, LoaderReader, Program, Purpose};
 use std::sync::Arc;
 use tensor::AlignedBuffer;
 
@@ -30,6 +34,24 @@ use tensor::AlignedBuffer;
 #[cfg(feature = "xnnpack")]
 pub fn to_xnnpack() -> Delegation {
     Delegation { partitioner: Arc::new(XnnpackPartitioner), backend: Arc::new(XnnpackPreprocess) }
+}
+
+/// Everything that kernels of a registry compute, as delegates that are fused ahead of time, for
+/// [`Options::delegation`].
+#[cfg(feature = "bef-backend")]
+pub fn to_bef(kernels: &Arc<KernelRegistry>) -> Delegation {
+    Delegation {
+        partitioner: Arc::new(BefPartitioner::new(kernels)),
+        backend: Arc::new(BefPreprocess::new(Arc::clone(kernels))),
+    }
+}
+
+/// The backends of this crate whose payloads are brought back to operators.
+pub fn recovering_backends() -> Vec<Arc<dyn Recover + Send + Sync>> {
+    vec![
+        #[cfg(feature = "xnnpack")]
+        Arc::new(XnnpackRecover),
+    ]
 }
 
 /// The program that a file holds: a torch.export archive is compiled in memory, and may call every operator of the
@@ -54,11 +76,59 @@ pub fn program_with(
         return Ok(file);
     }
     let compiled = from_loader(&*file, &OperatorTable::all(kernels), options, &mut |_, _, _| {})?;
+    in_memory(&*file, &compiled)
+}
+
+fn in_memory(file: &dyn DataLoader, compiled: &Compiled) -> crate::Result<Arc<dyn DataLoader>> {
     let len = usize::try_from(compiled.program.header().file_len).unwrap_or(usize::MAX);
     let mut program = AlignedBuffer::zeroed(len)?;
     let written = compiled.program.write_to(&mut &mut program[..]);
-    written.map_err(|e| failed(&*file, e.into()))?;
+    written.map_err(|e| failed(file, e.into()))?;
     Ok(Arc::new(BytesLoader::named(file.name(), FreeableBuffer::read(program))))
+}
+
+/// Compiles a program again, in memory, without its source, as [`retarget`] does; `data` has what it looks for outside.
+///
+/// # Errors
+/// As [`from_program`].
+pub fn retargeted(
+    file: Arc<dyn DataLoader>,
+    data: Option<&Arc<dyn NamedDataMap>>,
+    kernels: &KernelRegistry,
+    options: &Options,
+) -> crate::Result<Arc<dyn DataLoader>> {
+    let table = OperatorTable::all(kernels);
+    let compiled = from_program(Arc::clone(&file), data, (&table, &table), options, &mut |_, _, _| {})?;
+    in_memory(&*file, &compiled)
+}
+
+/// Compiles the program that a loader serves again, as [`retarget`] does. `tables` are the operators that it may call,
+/// and those that the new one may.
+///
+/// # Errors
+/// The file cannot be read, or as [`retarget`].
+pub fn from_program(
+    file: Arc<dyn DataLoader>,
+    data: Option<&Arc<dyn NamedDataMap>>,
+    (operators, table): (&OperatorTable, &OperatorTable),
+    options: &Options,
+    watch: Watch<'_>,
+) -> crate::Result<Compiled> {
+    let program = Program::load(Arc::clone(&file), &Limits::default())?;
+    let bytes = Arc::new(file.load(0, file.size(), Purpose::Program)?);
+    let elsewhere = |key: &str| -> Option<ConstantTensor> {
+        let found = data?.data(key).ok()?;
+        let range = 0..found.len();
+        Some(ConstantTensor { name: None, bytes: Arc::new(found), range })
+    };
+    let source = Recoverable {
+        program: program.tables(),
+        file: bytes,
+        data: &elsewhere,
+        operators,
+        backends: &recovering_backends(),
+    };
+    retarget(&source, table, options, watch).map_err(|e| failed(&*file, e))
 }
 
 /// Compiles the archive that a loader serves, as [`compile`] does.

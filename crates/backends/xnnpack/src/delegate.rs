@@ -66,7 +66,7 @@ fn read(processed: &[u8]) -> Result<Payload, BackendError> {
 }
 
 /// The number of a call's inputs. Those of a payload stand before its outputs.
-fn inputs_of_calls(payload: &Payload) -> Result<usize> {
+pub(crate) fn inputs_of_calls(payload: &Payload) -> Result<usize> {
     let ids = payload.inputs.iter().chain(&payload.outputs).map(|&v| payload.values[v].role);
     for (expected, role) in ids.enumerate() {
         if let Role::Input(id) | Role::Output(id) = role

@@ -26,7 +26,8 @@
 //! Quantized sums are exact, and are rounded as XNNPACK rounds them.
 //!
 //! Ahead of time (feature `compile`) `XnnpackPartitioner` decides which nodes of an exported program are XNNPACK's, and
-//! `XnnpackPreprocess` makes their payloads, which the reference's runtime takes, too.
+//! `XnnpackPreprocess` makes their payloads, which the reference's runtime takes, too. `XnnpackRecover` brings payloads
+//! back to the operators that they compute.
 #![forbid(unsafe_code)]
 
 mod data;
@@ -36,12 +37,16 @@ mod error;
 mod lower;
 pub mod payload;
 mod raise;
+#[cfg(feature = "compile")]
+mod recover;
 mod support;
 
 pub use delegate::XnnpackBackend;
 #[cfg(feature = "compile")]
 pub use lower::{XnnpackPartitioner, XnnpackPreprocess};
 pub use payload::Payload;
+#[cfg(feature = "compile")]
+pub use recover::XnnpackRecover;
 
 /// The id by which programs name this backend.
 pub const BACKEND_ID: &str = "XnnpackBackend";

@@ -1,15 +1,10 @@
-use crate::backend::{self, BackendName};
-use crate::failure::{Failure, Result};
-use crate::general::{self, GeneralOpts, InputArg, OutputArg, exit_status, say};
-use clap::{Args, ValueEnum};
-use pteron::compile::exported::{PrintOptions, TensorSpec};
-use pteron::compile::{self, Compiled, ExternalTensor, OperatorTable, Options, expect_pass};
-use pteron::format::{self, container::Blob};
-use serde_json::json;
-use std::path::PathBuf;
+use crate::failure::Result;
+use crate::general::{GeneralOpts, InputArg, exit_status};
+use crate::lowering::LoweringOpts;
+use clap::Args;
+use pteron::compile;
 use toolbox::paths::Paths;
 use toolbox::run::LoadMode;
-use toolbox::show::{bytes, count, table};
 
 /// Compile a torch.export archive (.pt2) to a program (.pte)
 ///
@@ -33,173 +28,19 @@ use toolbox::show::{bytes, count, table};
 pub(crate) struct Opts {
     #[command(flatten)]
     input: InputArg,
-    /// Backends that take parts of the program, in order
-    #[arg(long, value_enum, value_delimiter = ',', default_value = "none", value_name = "BACKEND")]
-    backend: Vec<BackendName>,
-    /// Which operators the program may call
-    #[arg(long, value_enum, default_value_t, value_name = "WHICH")]
-    operators: Operators,
-    /// Write the weights to this file of named data (.ptd)
-    #[arg(long, value_name = "FILE")]
-    external_data: Option<PathBuf>,
-    /// Compile this model of the archive; may be repeated [default: all of them]
-    #[arg(short, long, value_name = "NAME")]
-    method: Vec<String>,
-    /// Align tensors in memory to this many bytes
-    #[arg(long, value_name = "BYTES", default_value_t = 16)]
-    alignment: u64,
-    /// Align segments of the file to this many bytes
-    #[arg(long, value_name = "BYTES", default_value_t = 128)]
-    segment_alignment: u64,
-    /// Keep the lines of source code in the program, for errors and profiles
-    #[arg(long)]
-    source_frames: bool,
-    /// Print the program after this pass to stderr; may be repeated
-    #[arg(long, value_name = "PASS")]
-    print_after: Vec<String>,
-    /// Print the report as JSON
-    #[arg(long)]
-    json: bool,
     #[command(flatten)]
-    output: OutputArg,
-}
-
-/// Which operators a program may call.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
-enum Operators {
-    /// Those of ExecuTorch's portable and optimized kernels: the program runs on the reference runtime too
-    #[default]
-    Portable,
-    /// Every operator of Pteron
-    All,
+    lowering: LoweringOpts,
 }
 
 impl Opts {
     pub(crate) fn paths(&self, paths: &mut Paths) {
         self.input.paths(paths);
-        self.external_data.iter().for_each(|path| paths.write("--external-data", path));
-        self.output.paths_of_binary(paths);
+        self.lowering.paths(paths);
     }
 
     pub(crate) fn run(self, _: &GeneralOpts) -> Result {
-        let fail = |e: compile::Error| Failure::Failed(Box::new(e));
-        for pass in &self.print_after {
-            expect_pass(pass).map_err(|e| Failure::Usage(format!("--print-after: {e}")))?;
-        }
         let file = toolbox::run::open(self.input.path(), LoadMode::File)?;
-        let registry = pteron::kernel_registry();
-        let operators = match self.operators {
-            Operators::Portable => OperatorTable::portable(&registry),
-            Operators::All => OperatorTable::all(&registry),
-        };
-        let options = Options {
-            alignment: self.alignment,
-            segment_alignment: self.segment_alignment,
-            source_frames: self.source_frames,
-            external_data: self.external_data.is_some(),
-            methods: self.method.clone(),
-            delegation: backend::delegation(&self.backend)?,
-        };
-        let mut watch = |method: &str, pass: &str, program: &compile::exported::ExportedProgram| {
-            if self.print_after.iter().any(|p| p == pass) {
-                say(format_args!("# {method} after {pass}\n{}", program.listing(PrintOptions { source: true })));
-            }
-        };
-        let compiled = compile::from_loader(&*file, &operators, &options, &mut watch).map_err(toolbox::Error::from)?;
-        if let Some(path) = &self.external_data {
-            let file = external(&compiled.external).map_err(|e| fail(e.into()))?;
-            general::write_file_with(path, |out| file.write_to(out).map_err(|e| fail(e.into())))?;
-        }
-        self.output.write_binary_with(|out| compiled.program.write_to(out).map_err(|e| fail(e.into())))?;
-        let report = json!({
-            "file_bytes": compiled.program.header().file_len,
-            "methods": compiled.methods.iter().map(|m| json!({
-                "name": m.name, "operators": m.operators, "arena_bytes": m.arena_bytes,
-                "constant_bytes": m.constant_bytes,
-                "delegates": m.delegates.iter().map(delegate_json).collect::<Vec<_>>(),
-                "left": m.left.iter().map(|left| json!({
-                    "operator": left.target, "nodes": left.count, "reason": left.reason,
-                })).collect::<Vec<_>>(),
-            })).collect::<Vec<_>>(),
-        });
-        general::report(&self.output, self.json, &report, &self.text(&compiled))
-    }
-
-    /// What backends took, and what they left and why.
-    fn delegated(&self, compiled: &Compiled) -> String {
-        let mut text = String::new();
-        for method in compiled.methods.iter().filter(|_| self.backend != [BackendName::None]) {
-            let nodes = |d: &compile::DelegateSummary| d.operators.values().sum::<usize>();
-            let taken: usize = method.delegates.iter().map(nodes).sum();
-            let left: usize = method.left.iter().map(|left| left.count).sum();
-            let parts = count(method.delegates.len(), "delegate");
-            text += &format!("\n{}: {taken} of {} in {parts}", method.name, count(taken + left, "node"));
-            let head = ["left to kernels", "nodes", "because"].map(str::to_owned).to_vec();
-            let rows = method
-                .left
-                .iter()
-                .map(|left| vec![left.target.clone(), left.count.to_string(), left.reason.clone()]);
-            if left > 0 {
-                text += &format!("\n{}", table(std::iter::once(head).chain(rows).collect(), "<><", 2));
-            }
-        }
-        text
-    }
-
-    fn text(&self, compiled: &Compiled) -> String {
-        let head = ["method", "operators", "calls", "planned memory", "weights"].map(str::to_owned).to_vec();
-        let rows = compiled.methods.iter().map(|m| {
-            let calls: usize = m.operators.values().sum();
-            vec![
-                m.name.clone(),
-                m.operators.len().to_string(),
-                calls.to_string(),
-                bytes(m.arena_bytes),
-                bytes(m.constant_bytes),
-            ]
-        });
-        let rows = table(std::iter::once(head).chain(rows).collect(), "<>>>>", 0);
-        let size = bytes(compiled.program.header().file_len);
-        let rows = format!("{rows}{}", self.delegated(compiled));
-        match &self.external_data {
-            Some(path) => {
-                let moved = count(compiled.external.len(), "weight");
-                format!("{rows}\nthe program has {size}; {moved} in {}", path.display())
-            }
-            None => format!("{rows}\nthe program has {size}"),
-        }
+        self.lowering
+            .compile(|operators, options, watch| compile::from_loader(&*file, operators, options, watch))
     }
 }
-
-fn delegate_json(delegate: &compile::DelegateSummary) -> serde_json::Value {
-    let handles = delegate.debug_handle_map.iter().map(|(handle, nodes)| {
-        let handle = match handle {
-            compile::delegate::DebugHandle::Int(handle) => handle.to_string(),
-            compile::delegate::DebugHandle::Str(handle) => handle.clone(),
-        };
-        (handle, json!(nodes))
-    });
-    json!({
-        "backend": delegate.backend_id, "operators": delegate.operators, "payload_bytes": delegate.payload_bytes,
-        "named_bytes": delegate.named_bytes, "debug_handle_map": handles.collect::<serde_json::Map<_, _>>(),
-    })
-}
-
-/// A file of named data with these tensors.
-fn external(tensors: &[ExternalTensor]) -> format::Result<format::ptd::Prepared<'static>> {
-    let mut builder = format::ptd::Builder::<'static>::new();
-    for ExternalTensor { name, spec, blob } in tensors {
-        builder.tensor(name, layout(spec), Blob::clone(blob));
-    }
-    builder.prepare()
-}
-
-fn layout(spec: &TensorSpec) -> format::ptd::TensorLayout {
-    let sizes = spec.known_sizes().unwrap_or_default();
-    format::ptd::TensorLayout {
-        scalar_type: spec.dtype as i8,
-        sizes: sizes.into_iter().map(|s| i32::try_from(s).unwrap_or(i32::MAX)).collect(),
-        dim_order: spec.dim_order.to_vec(),
-    }
-}
-

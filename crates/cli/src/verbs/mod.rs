@@ -46,6 +46,7 @@ verbs! {
     profile => Profile,
     compare => Compare,
     compile => Compile,
+    retarget => Retarget,
     bundle => Bundle,
     ops => Ops,
     translate => Translate,

@@ -31,6 +31,8 @@ use toolbox::verify::{self, Case, Counts, Options, Outcome, Setting};
     "  pteron verify --undelegated corpus\n\n",
     "  # in every way that must agree\n",
     "  pteron verify --matrix corpus/ops\n\n",
+    "  # what XNNPACK payloads compute, computed by operators\n",
+    "  pteron verify --retarget none corpus/models\n\n",
     "  # how far off is it?\n",
     "  pteron verify corpus/models/mlp --rtol 1e-7 --atol 0",
     exit_status_of_answer!("no case fails", "a case fails")
@@ -63,6 +65,10 @@ pub(crate) struct Opts {
     /// Backends that take parts of the archives' programs, in order
     #[arg(long, value_enum, value_delimiter = ',', default_value = "none", value_name = "BACKEND", requires = "archives")]
     backend: Vec<BackendName>,
+    /// Compile the programs again for this backend, without their source, and run the result; given several times,
+    /// one after the other
+    #[arg(long, value_enum, value_name = "BACKEND", conflicts_with = "archives")]
+    retarget: Vec<BackendName>,
     /// Print JSON: the counts, and the outcome of every case
     #[arg(long)]
     json: bool,
@@ -93,8 +99,17 @@ impl Opts {
         let settings = if self.matrix { Setting::all() } else { vec![self.execution.setting()?] };
         let delegation = backend::delegation(&self.backend)?;
         let compile = compile::Options { delegation, ..compile::Options::default() };
-        let convert: verify::Convert =
-            Arc::new(move |loader| Ok(compile::program_with(loader, &pteron::kernel_registry(), &compile)?));
+        let retarget = self.retarget.iter().map(|&name| backend::delegation(&[name]));
+        let retarget = retarget.collect::<Result<Vec<_>>>()?;
+        let convert: verify::Convert = Arc::new(move |(loader, mut data)| {
+            let kernels = pteron::kernel_registry();
+            let mut program = compile::program_with(loader, &kernels, &compile)?;
+            for delegation in &retarget {
+                let options = compile::Options { delegation: delegation.clone(), ..compile::Options::default() };
+                program = compile::retargeted(program, data.take().as_ref(), &kernels, &options)?;
+            }
+            Ok((program, data))
+        });
         let mut total = Counts::default();
         let mut reports = Vec::new();
         for setting in &settings {

@@ -410,30 +410,33 @@ fn fixed(value: &Argument) -> EValue {
     }
 }
 
-/// The primitive operator of Python's operators on numbers.
+/// Python's operators on numbers, and the primitive operators that they are in a program.
+pub(crate) const PRIMS: &[(&str, &str)] = &[
+    ("_operator.add", "add"),
+    ("_operator.sub", "sub"),
+    ("_operator.mul", "mul"),
+    ("_operator.floordiv", "floordiv"),
+    ("_operator.truediv", "truediv"),
+    ("_operator.mod", "mod"),
+    ("_operator.neg", "neg"),
+    ("_operator.eq", "eq"),
+    ("_operator.gt", "gt"),
+    ("_operator.ge", "ge"),
+    ("_operator.lt", "lt"),
+    ("_operator.le", "le"),
+    ("math.ceil", "ceil"),
+    ("math.trunc", "trunc"),
+    ("builtins.round", "round"),
+    ("_operator.round", "round"),
+    ("torch.sym_float", "sym_float"),
+    ("torch.sym_int", "sym_int"),
+    ("torch.sym_max", "sym_max"),
+    ("torch.sym_min", "sym_min"),
+    ("torch.sym_not", "sym_not"),
+    ("torch.sym_ite", "sym_ite"),
+];
+
+/// The primitive operator of one of Python's on numbers.
 fn prim_of(target: &str) -> Option<&'static str> {
-    Some(match target {
-        "_operator.add" => "add",
-        "_operator.sub" => "sub",
-        "_operator.mul" => "mul",
-        "_operator.floordiv" => "floordiv",
-        "_operator.truediv" => "truediv",
-        "_operator.mod" => "mod",
-        "_operator.neg" => "neg",
-        "_operator.eq" => "eq",
-        "_operator.gt" => "gt",
-        "_operator.ge" => "ge",
-        "_operator.lt" => "lt",
-        "_operator.le" => "le",
-        "math.ceil" => "ceil",
-        "math.trunc" => "trunc",
-        "builtins.round" | "_operator.round" => "round",
-        "torch.sym_float" => "sym_float",
-        "torch.sym_int" => "sym_int",
-        "torch.sym_max" => "sym_max",
-        "torch.sym_min" => "sym_min",
-        "torch.sym_not" => "sym_not",
-        "torch.sym_ite" => "sym_ite",
-        _ => return None,
-    })
+    PRIMS.iter().find(|(name, _)| *name == target).map(|(_, prim)| *prim)
 }

@@ -37,19 +37,23 @@ fn follows(cx: &Rewriter<'_>, node: &ExportedNode, table: &OperatorTable) -> boo
         return true;
     }
     matches!(
-        meaning(cx, node, &*selection.kernel),
+        meaning(cx.program, node, &*selection.kernel),
         Some(Meaning::Elementwise(_) | Meaning::Convolution(_) | Meaning::Pool(_))
     )
 }
 
 /// What a call with the known arguments of a node means.
-fn meaning(cx: &Rewriter<'_>, node: &ExportedNode, kernel: &dyn Kernel) -> Option<Meaning> {
+pub(crate) fn meaning(
+    program: &ExportedProgram,
+    node: &ExportedNode,
+    kernel: &dyn Kernel,
+) -> Option<Meaning> {
     let schema = kernel.schema();
     let metas: Vec<Option<TensorMeta>> = schema
         .args
         .iter()
         .map(|declared| {
-            let spec = cx.program.spec(node.arg(&declared.name)?.var()?)?;
+            let spec = program.spec(node.arg(&declared.name)?.var()?)?;
             let sizes: Vec<usize> = spec.sizes.iter().map(|s| s.known().map_or(2, |v| v as usize)).collect();
             TensorMeta::contiguous(spec.dtype, &sizes).ok()
         })

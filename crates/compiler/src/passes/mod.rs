@@ -7,6 +7,8 @@ mod functionalize;
 mod layouts;
 mod promote;
 
+pub(crate) use layouts::meaning;
+
 use crate::operators::OperatorTable;
 use crate::{Error, Result, decompose};
 use ir::exported::ExportedProgram;

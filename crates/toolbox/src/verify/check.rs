@@ -12,8 +12,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use tensor::Tensor;
 
-/// Makes a program of a file, or serves it as it is.
-pub type Convert = Arc<dyn Fn(Arc<dyn DataLoader>) -> Result<Arc<dyn DataLoader>> + Send + Sync>;
+/// A file, and the named data beside it.
+pub type WithData = (Arc<dyn DataLoader>, Option<Arc<dyn NamedDataMap>>);
+
+/// Makes a program of a file and the named data beside it, and says what that looks for outside.
+pub type Convert = Arc<dyn Fn(WithData) -> Result<WithData> + Send + Sync>;
 
 /// How to run cases.
 #[derive(Clone, Default)]
@@ -26,7 +29,7 @@ pub struct Options {
     pub atol: Option<f64>,
     /// An `rtol` that stands in the place of all others.
     pub rtol: Option<f64>,
-    /// What makes a program of a file that is none, such as an archive.
+    /// What makes a program of a file that is none, such as an archive, or another of one that is.
     pub convert: Option<Convert>,
 }
 
@@ -214,11 +217,15 @@ fn open(case: &Case, options: &Options) -> Result<Module> {
     let mut load = options.load.clone();
     load.data = open_data(&case.data, LoadMode::File, &load.limits)?;
     let loader = crate::run::open(path, LoadMode::File)?;
-    let loader = options.convert.as_ref().map_or(Ok(Arc::clone(&loader)), |convert| convert(loader))?;
     let program = match bundle::is_one(&*loader)? {
         true => Bundle::open(&*loader, &load.limits)?.program(),
         false => loader,
     };
+    let (program, data) = match &options.convert {
+        Some(convert) => convert((program, load.data))?,
+        None => (program, load.data),
+    };
+    load.data = data;
     Ok(Module::new(Program::load(program, &load.limits)?, load))
 }
 

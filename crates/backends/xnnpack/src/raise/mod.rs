@@ -13,6 +13,11 @@ mod product;
 mod quantized;
 mod resize;
 
+#[cfg(feature = "compile")]
+pub(crate) use image::SAME_PADDING;
+#[cfg(feature = "compile")]
+pub(crate) use quantized::nibbles;
+
 use crate::data::Data;
 use crate::error::{Error, Result, fail};
 use crate::payload::{Datatype, Node, Op, Payload, Role};

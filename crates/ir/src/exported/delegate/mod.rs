@@ -8,10 +8,12 @@
 
 mod lower;
 mod propose;
+mod recover;
 mod tags;
 
 pub use lower::{to_backend, to_backend_whole};
 pub use propose::tag_supported;
+pub use recover::{LoweredCall, Recover};
 
 use super::{ExportedProgram, VarId};
 use crate::Malformed;
@@ -184,6 +186,14 @@ pub enum DelegationError {
     /// A backend could not write its payload.
     #[error("{backend_id}: the payload: {problem}")]
     Payload {
+        /// The backend.
+        backend_id: String,
+        /// Why.
+        problem: String,
+    },
+    /// A payload could not be brought back to operators.
+    #[error("{backend_id}: the payload cannot be brought back to operators: {problem}")]
+    Recover {
         /// The backend.
         backend_id: String,
         /// Why.

@@ -1,0 +1,218 @@
+//! Nodes of images: convolutions, poolings, interpolation.
+
+use super::emit::{Arg, ints};
+use super::{Form, Recovery};
+use crate::error::{Result, fail};
+use crate::payload::{Conv, Node, Pool};
+use crate::raise::SAME_PADDING;
+use ir::exported::{Argument, Size, SymOp, TensorSpec, VarId};
+use tensor::ScalarType;
+
+/// Windows over two dimensions: size, step, and the step inside of a window.
+struct Windows {
+    kernel: [usize; 2],
+    stride: [usize; 2],
+    dilation: [usize; 2],
+}
+
+impl Windows {
+    fn of(conv: &Conv) -> Self {
+        Self { kernel: conv.kernel, stride: conv.stride, dilation: conv.dilation }
+    }
+
+    fn of_pool(pool: &Pool) -> Self {
+        Self { kernel: pool.window, stride: pool.stride, dilation: pool.dilation }
+    }
+
+    /// Pixels from the first of a window to behind its last.
+    fn reach(&self, d: usize) -> i64 {
+        let reach = self.kernel[d].saturating_sub(1).saturating_mul(self.dilation[d]);
+        i64::try_from(reach).unwrap_or(i64::MAX - 1).saturating_add(1)
+    }
+
+    /// How many there are along a dimension with `padding` on both sides.
+    fn count(&self, d: usize, size: &Size, padding: usize) -> Result<Size> {
+        let room = size.add(&Size::Int((2 * padding as i64).saturating_sub(self.reach(d))));
+        if room.known().is_some_and(|n| n < 0) {
+            return fail(format!("windows of {} in an image of {size}", self.reach(d)));
+        }
+        Ok(room.combine(SymOp::FloorDiv, &Size::Int(self.stride[d] as i64)).add(&Size::Int(1)))
+    }
+}
+
+impl Recovery<'_> {
+    /// An image, padded by itself where an operator cannot, and the padding above and left that is left to do.
+    fn around(
+        &mut self,
+        node: &Node,
+        given: [usize; 4],
+        windows: &Windows,
+        value: f32,
+    ) -> Result<(VarId, [usize; 2])> {
+        let x = self.image(node.inputs[0])?;
+        let [top, right, bottom, left] = self.padding(node, x, given, windows)?;
+        if top == bottom && left == right {
+            return Ok((x, [top, left]));
+        }
+        Ok((self.padded(x, &[(0, 0), (0, 0), (top, bottom), (left, right)], value), [0; 2]))
+    }
+
+    /// The padding above, right, below and left: what the node says, or what TensorFlow's rule `SAME` makes of it.
+    fn padding(&self, node: &Node, x: VarId, given: [usize; 4], windows: &Windows) -> Result<[usize; 4]> {
+        if node.flags & SAME_PADDING == 0 {
+            return Ok(given);
+        }
+        let size = |d: usize| self.of(x).sizes[2 + d].known().and_then(|n| usize::try_from(n).ok());
+        let (Some(height), Some(width)) = (size(0), size(1)) else {
+            return fail("padding that follows from sizes that change");
+        };
+        let [rows, columns] = [(0, height), (1, width)].map(|(d, size)| {
+            let last = size.div_ceil(windows.stride[d]).saturating_sub(1) * windows.stride[d];
+            (last + windows.reach(d) as usize).saturating_sub(size)
+        });
+        Ok([rows / 2, columns.div_ceil(2), rows.div_ceil(2), columns / 2])
+    }
+
+    /// A convolution; `perm` brings its filters to `[out, in / groups, kernel..]`.
+    pub(super) fn convolution(&mut self, node: &Node, conv: &Conv, perm: &[usize]) -> Result<()> {
+        let windows = Windows::of(conv);
+        let (x, padding) = self.around(node, conv.padding, &windows, 0.0)?;
+        let weight = self.weights(node, node.inputs[1], perm)?;
+        let sizes = self.of(x).sizes.clone();
+        let space = |d: usize| windows.count(d, &sizes[2 + d], padding[d]);
+        let out = vec![sizes[0].clone(), Size::Int(conv.outputs() as i64), space(0)?, space(1)?];
+        self.convolved(node, conv, [x, weight], padding, (None, out))
+    }
+
+    pub(super) fn transposed_convolution(&mut self, node: &Node, conv: &Conv) -> Result<()> {
+        let x = self.image(node.inputs[0])?;
+        let windows = Windows::of(conv);
+        let [top, right, bottom, left] = conv.padding;
+        let sizes = self.of(x).sizes.clone();
+        let (mut extra, mut padding) = ([0; 2], [0; 2]);
+        let mut out = vec![sizes[0].clone(), Size::Int(conv.outputs() as i64)];
+        for (d, (before, behind)) in [(top, bottom), (left, right)].into_iter().enumerate() {
+            // The operator cuts as much behind as before, and adds what is missing.
+            let most = conv.stride[d].max(conv.dilation[d]);
+            let more = (before + conv.adjustment[d]).checked_sub(behind).filter(|&n| n < most);
+            let Some(more) = more else { return fail(format!("padding {:?}", conv.padding)) };
+            (extra[d], padding[d]) = (more, before);
+            let stride = conv.stride[d] as i64;
+            let added = windows.reach(d) - stride + conv.adjustment[d] as i64 - (before + behind) as i64;
+            out.push(sizes[2 + d].mul(&Size::Int(stride)).add(&Size::Int(added)));
+        }
+        let weight = self.transposed_weights(node, conv)?;
+        self.convolved(node, conv, [x, weight], padding, (Some(extra), out))
+    }
+
+    /// Weights `[out, kernel.., in / groups]` as `[in, out / groups, kernel..]`.
+    fn transposed_weights(&mut self, node: &Node, conv: &Conv) -> Result<VarId> {
+        let [kh, kw] = conv.kernel;
+        if conv.groups == 1 {
+            return self.weights(node, node.inputs[1], &[3, 0, 1, 2]);
+        }
+        let plain = self.plain(node.inputs[1])?;
+        let (groups, ins, outs) = (conv.groups, conv.group_inputs, conv.group_outputs);
+        let split = [groups, outs, kh, kw, ins].map(|n| Size::Int(n as i64));
+        let split = self.view(plain, split.to_vec())?;
+        let moved = self.permute(split, &[0, 4, 1, 2, 3])?;
+        self.view(moved, [groups * ins, outs, kh, kw].map(|n| Size::Int(n as i64)).to_vec())
+    }
+
+    /// The convolution of an image with weights; `extra` is what a transposed one adds below and right.
+    fn convolved(
+        &mut self,
+        node: &Node,
+        conv: &Conv,
+        [x, weight]: [VarId; 2],
+        padding: [usize; 2],
+        (extra, out): (Option<[usize; 2]>, Vec<Size>),
+    ) -> Result<()> {
+        let channels = &self.of(x).sizes[1];
+        if channels.known().is_some_and(|n| n != conv.inputs() as i64) {
+            return fail(format!("an image of {channels} channels for a convolution of {}", conv.inputs()));
+        }
+        let bias = node.inputs.get(2).map(|&v| self.plain(v)).transpose()?;
+        let args: Vec<Arg> = vec![
+            ("input", Argument::Var(x)),
+            ("weight", Argument::Var(weight)),
+            ("bias", bias.map_or(Argument::None, Argument::Var)),
+            ("stride", ints(conv.stride)),
+            ("padding", ints(padding)),
+            ("dilation", ints(conv.dilation)),
+            ("transposed", Argument::Bool(extra.is_some())),
+            ("output_padding", ints(extra.unwrap_or_default())),
+            ("groups", Argument::Int(conv.groups as i64)),
+        ];
+        let dtype = self.dtype(x);
+        let var = self.emit("aten.convolution.default", args, dtype, out);
+        self.store_bounded(node, Form::Image(var))
+    }
+
+    /// The first arguments of a pooling, and the sizes of what it gives.
+    fn pooled(&mut self, node: &Node, pool: &Pool, value: f32) -> Result<(VarId, Vec<Arg>, Vec<Size>)> {
+        let windows = Windows::of_pool(pool);
+        let (x, padding) = self.around(node, pool.padding, &windows, value)?;
+        let sizes = self.of(x).sizes.clone();
+        let space = |d: usize| windows.count(d, &sizes[2 + d], padding[d]);
+        let out = vec![sizes[0].clone(), sizes[1].clone(), space(0)?, space(1)?];
+        let args = vec![
+            ("self", Argument::Var(x)),
+            ("kernel_size", ints(pool.window)),
+            ("stride", ints(pool.stride)),
+            ("padding", ints(padding)),
+        ];
+        Ok((x, args, out))
+    }
+
+    pub(super) fn max_pool(&mut self, node: &Node, pool: &Pool) -> Result<()> {
+        let (x, mut args, out) = self.pooled(node, pool, f32::NEG_INFINITY)?;
+        args.extend([("dilation", ints(pool.dilation)), ("ceil_mode", Argument::Bool(false))]);
+        let specs = [self.dtype(x), ScalarType::Long].map(|dtype| TensorSpec::contiguous(dtype, out.clone()));
+        let var = self.nodes("aten.max_pool2d_with_indices.default", args, specs.to_vec())[0];
+        self.store_bounded(node, Form::Image(var))
+    }
+
+    pub(super) fn avg_pool(&mut self, node: &Node, pool: &Pool) -> Result<()> {
+        let [top, right, bottom, left] = pool.padding;
+        if pool.dilation != [1; 2] || (top, left) != (bottom, right) || node.flags & SAME_PADDING != 0 {
+            return fail("average pooling that is dilated, or padded on one side");
+        }
+        let (x, mut args, out) = self.pooled(node, pool, 0.0)?;
+        args.extend([("ceil_mode", Argument::Bool(false)), ("count_include_pad", Argument::Bool(false))]);
+        let dtype = self.dtype(x);
+        let var = self.emit("aten.avg_pool2d.default", args, dtype, out);
+        self.store_bounded(node, Form::Image(var))
+    }
+
+    pub(super) fn global_avg_pool(&mut self, node: &Node, keep_dims: bool) -> Result<()> {
+        let x = self.image(node.inputs[0])?;
+        let mut sizes = self.of(x).sizes.clone();
+        sizes[2..].fill(Size::Int(1));
+        let dtype = self.dtype(x);
+        let args = vec![("self", Argument::Var(x)), ("dim", ints([2, 3])), ("keepdim", Argument::Bool(true))];
+        let var = self.emit("aten.mean.dim", args, dtype, sizes.clone());
+        if keep_dims {
+            return self.store_bounded(node, Form::Image(var));
+        }
+        sizes.truncate(2);
+        let var = self.view(var, sizes)?;
+        self.store_bounded(node, Form::Plain(var))
+    }
+
+    pub(super) fn resize(&mut self, node: &Node, size: [usize; 2], align_corners: bool) -> Result<()> {
+        let x = self.image(node.inputs[0])?;
+        let mut sizes = self.of(x).sizes.clone();
+        sizes.truncate(2);
+        sizes.extend(size.map(|n| Size::Int(n as i64)));
+        let args = vec![
+            ("input", Argument::Var(x)),
+            ("output_size", ints(size)),
+            ("align_corners", Argument::Bool(align_corners)),
+            ("scale_factors", Argument::None),
+        ];
+        let dtype = self.dtype(x);
+        let var = self.emit("aten.upsample_bilinear2d.vec", args, dtype, sizes);
+        self.store(node, Form::Image(var))
+    }
+}

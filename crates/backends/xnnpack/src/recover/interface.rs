@@ -1,0 +1,139 @@
+//! The tensors of a call as the payload's, constants, and back.
+
+use super::{FROM_IMAGE, Form, Recovery, Slot};
+use crate::error::{Error, Result, fail};
+use crate::raise::scalar_type;
+use ir::exported::{Argument, ConstantTensor, InputKind, Size, TensorSpec, VarId, VarType};
+use runtime::{FreeableBuffer, NamedDataMap};
+use tensor::TensorMeta;
+
+/// What a program has under keys, as backends are given it.
+pub(super) struct KeyedBytes<'a>(pub(super) &'a (dyn Fn(&str) -> Option<ConstantTensor> + Send + Sync));
+
+impl NamedDataMap for KeyedBytes<'_> {
+    fn tensor_layout(&self, _: &str) -> runtime::Result<Option<TensorMeta>> {
+        Ok(None)
+    }
+
+    fn data(&self, key: &str) -> runtime::Result<FreeableBuffer> {
+        match (self.0)(key) {
+            Some(found) => FreeableBuffer::from_bytes(found.data()),
+            None => {
+                Err(runtime::Error::NoSuchKey { key: key.to_owned(), source_name: self.name().to_owned() })
+            }
+        }
+    }
+
+    fn contains(&self, key: &str) -> bool {
+        (self.0)(key).is_some()
+    }
+
+    fn keys(&self) -> Box<dyn Iterator<Item = &str> + '_> {
+        Box::new(std::iter::empty())
+    }
+
+    fn name(&self) -> &str {
+        "the program"
+    }
+}
+
+impl Recovery<'_> {
+    /// Adds the inputs of a call.
+    pub(super) fn inputs(&mut self, specs: &[TensorSpec]) -> Result<()> {
+        let (given, expected) = (specs.len(), self.payload.inputs.len());
+        if given != expected {
+            return fail(format!("{given} inputs for the {expected} of the payload"));
+        }
+        for (i, spec) in specs.iter().enumerate() {
+            let var = self.program.add_var(format!("input{i}"), VarType::Tensor(spec.clone()));
+            self.program.graph.inputs.push(var);
+            self.program.inputs.push(InputKind::User);
+            self.called_alike |= self.is_called_alike(self.payload.inputs[i], spec);
+            self.input(self.payload.inputs[i], var, spec)?;
+        }
+        Ok(())
+    }
+
+    fn input(&mut self, v: usize, var: VarId, spec: &TensorSpec) -> Result<()> {
+        let value = &self.payload.values[v];
+        if spec.dtype != scalar_type(value.datatype) {
+            return fail(format!(
+                "an input of {} for value %{} of {}",
+                spec.dtype,
+                value.id,
+                value.datatype.name()
+            ));
+        }
+        let order: Vec<usize> = spec.dim_order.iter().map(|&d| usize::from(d)).collect();
+        let form = if spec.dim_order.is_contiguous() || self.is_called_alike(v, spec) {
+            let sizes = of_rank(&spec.sizes, value.dims.len());
+            let sizes = sizes.ok_or_else(|| {
+                Error::new(format!("an input of other dimensions than value %{}", value.id))
+            })?;
+            Form::Plain(self.view(var, sizes)?)
+        } else if order == FROM_IMAGE && value.dims.len() == 4 {
+            Form::Image(var)
+        } else {
+            return fail(format!("an input in dim order {}", spec.dim_order));
+        };
+        let form = self.reals_of_numbers(v, form)?;
+        self.set(v, form)
+    }
+
+    /// Whether sizes as they are called are the payload's although the tensor lies otherwise: how the first releases
+    /// wrote images whose channels lie together.
+    fn is_called_alike(&self, v: usize, spec: &TensorSpec) -> bool {
+        let dims = self.payload.values[v].dims.iter().map(|&n| Some(n as i64));
+        let max = |size: &Size| Some(size.bounds(&self.program.ranges).max);
+        let stored = spec.dim_order.iter().map(|&d| max(&spec.sizes[usize::from(d)]));
+        !stored.eq(dims.clone()) && spec.sizes.iter().map(max).eq(dims)
+    }
+
+    /// Adds the outputs of a call.
+    pub(super) fn outputs(&mut self, specs: &[TensorSpec]) -> Result<()> {
+        let (given, expected) = (specs.len(), self.payload.outputs.len());
+        if given != expected {
+            return fail(format!("{given} outputs for the {expected} of the payload"));
+        }
+        for (i, spec) in specs.iter().enumerate() {
+            let v = self.payload.outputs[i];
+            let var = self.output(v, spec)?;
+            if self.dtype(var) != spec.dtype {
+                return fail(format!("an output of {} for a tensor of {}", self.dtype(var), spec.dtype));
+            }
+            self.program.graph.outputs.push(Argument::Var(var));
+        }
+        Ok(())
+    }
+
+    /// An output as the call takes it.
+    fn output(&mut self, v: usize, spec: &TensorSpec) -> Result<VarId> {
+        let Slot { numbers, .. } = self.values[v];
+        let order: Vec<usize> = spec.dim_order.iter().map(|&d| usize::from(d)).collect();
+        let is_image = order == FROM_IMAGE && self.payload.values[v].dims.len() == 4 && !self.called_alike;
+        if !is_image && !spec.dim_order.is_contiguous() && !self.called_alike {
+            return fail(format!("an output in dim order {}", spec.dim_order));
+        }
+        let var = match (numbers, is_image) {
+            (Some(Form::Plain(var)), false) | (Some(Form::Image(var)), true) => var,
+            (Some(Form::Plain(var)), true) => self.permute(var, &super::TO_IMAGE)?,
+            (Some(Form::Image(var)), false) => self.permute(var, &FROM_IMAGE)?,
+            (None, true) => self.image(v)?,
+            (None, false) => self.plain(v)?,
+        };
+        let sizes = of_rank(&self.of(var).sizes, spec.rank());
+        let sizes = sizes.ok_or_else(|| Error::new("an output of other dimensions than the payload's"))?;
+        self.view(var, sizes)
+    }
+}
+
+/// Sizes with as many dimensions of 1 before them, or fewer, as make them so many. `None` if others are in the way.
+fn of_rank(sizes: &[Size], rank: usize) -> Option<Vec<Size>> {
+    let cut = sizes.len().saturating_sub(rank);
+    if sizes[..cut].iter().any(|size| *size != Size::Int(1)) {
+        return None;
+    }
+    let mut all = vec![Size::Int(1); rank.saturating_sub(sizes.len())];
+    all.extend_from_slice(&sizes[cut..]);
+    Some(all)
+}

@@ -1,0 +1,130 @@
+//! Nodes that move elements.
+
+use super::emit::ints;
+use super::{FROM_IMAGE, Form, Recovery, TO_IMAGE};
+use crate::error::{Result, fail};
+use crate::payload::Node;
+use ir::exported::{Argument, Size, SymOp, VarId};
+
+impl Recovery<'_> {
+    pub(super) fn transpose(&mut self, node: &Node, perm: &[usize]) -> Result<()> {
+        let form = match self.form(node.inputs[0])? {
+            // An image becomes what it is in the program.
+            Form::Image(var) if *perm == TO_IMAGE => Form::Plain(var),
+            Form::Image(var) => {
+                let perm: Vec<usize> = perm.iter().map(|&d| FROM_IMAGE[d]).collect();
+                Form::Plain(self.permute(var, &perm)?)
+            }
+            Form::Plain(var) if *perm == FROM_IMAGE => Form::Image(var),
+            Form::Plain(var) => Form::Plain(self.permute(var, perm)?),
+        };
+        self.store(node, form)
+    }
+
+    pub(super) fn reshape(&mut self, node: &Node, new: &[usize]) -> Result<()> {
+        let from = self.sizes(node.inputs[0])?;
+        let inferred = rest_of(&from, new);
+        let size = |&n: &usize| if n == 0 { inferred.clone() } else { Size::Int(n as i64) };
+        let sizes: Vec<Size> = new.iter().map(size).collect();
+        let x = self.plain(node.inputs[0])?;
+        let known = |sizes: &[Size]| sizes.iter().map(Size::known).product::<Option<i64>>();
+        if let (Some(have), Some(want)) = (known(&from), known(&sizes))
+            && have != want
+        {
+            return fail(format!("{have} elements under the sizes {new:?}"));
+        }
+        let var = self.view(x, sizes)?;
+        self.store(node, Form::Plain(var))
+    }
+
+    pub(super) fn slice(&mut self, node: &Node, offsets: &[usize], new: &[usize]) -> Result<()> {
+        let whole = self.sizes(node.inputs[0])?;
+        let form = self.form(node.inputs[0])?;
+        let mut var = form.var();
+        for (d, size) in whole.iter().enumerate() {
+            let (start, length) = (offsets[d] as i64, new[d] as i64);
+            // Offsets and sizes that reach behind the end are cut, as the reference does.
+            let (end, length) = match size.known() {
+                Some(size) => {
+                    let start = start.min(size);
+                    let end = if length == 0 { size } else { size.min(start.saturating_add(length)) };
+                    (end, Size::Int(end - start))
+                }
+                None if length == 0 => (i64::MAX, size.add(&Size::Int(-start))),
+                None => (start.saturating_add(length), Size::Int(length)),
+            };
+            if length == *size {
+                continue;
+            }
+            let mut sizes = self.of(var).sizes.clone();
+            sizes[form.dim(d)] = length;
+            let numbers = [("dim", form.dim(d) as i64), ("start", start), ("end", end), ("step", 1)];
+            let args = numbers.map(|(name, n)| (name, Argument::Int(n)));
+            let args = std::iter::once(("self", Argument::Var(var))).chain(args).collect();
+            let dtype = self.dtype(var);
+            var = self.emit("aten.slice.Tensor", args, dtype, sizes);
+        }
+        self.store(node, form.with(var))
+    }
+
+    pub(super) fn pad(&mut self, node: &Node, pre: &[usize], post: &[usize], value: f32) -> Result<()> {
+        let form = self.form(node.inputs[0])?;
+        let mut around = vec![(0, 0); pre.len()];
+        for d in 0..pre.len() {
+            around[form.dim(d)] = (pre[d], post[d]);
+        }
+        let var = self.padded(form.var(), &around, value);
+        self.store(node, form.with(var))
+    }
+
+    /// A value with elements around it: for each dimension how many before and behind.
+    pub(super) fn padded(&mut self, x: VarId, around: &[(usize, usize)], value: f32) -> VarId {
+        if around.iter().all(|pair| *pair == (0, 0)) {
+            return x;
+        }
+        let mut sizes = self.of(x).sizes.clone();
+        for (size, (before, behind)) in sizes.iter_mut().zip(around) {
+            *size = size.add(&Size::Int((before + behind) as i64));
+        }
+        // The operator has the last dimension first.
+        let pad = ints(around.iter().rev().flat_map(|&(before, behind)| [before, behind]));
+        let value = Argument::Float(f64::from(value));
+        let args = vec![("self", Argument::Var(x)), ("pad", pad), ("value", value)];
+        let dtype = self.dtype(x);
+        self.emit("aten.constant_pad_nd.default", args, dtype, sizes)
+    }
+
+    pub(super) fn concat(&mut self, node: &Node, axis: usize) -> Result<()> {
+        let is_image = |s: &Self, v: usize| s.values[v].plain.is_none() && s.values[v].image.is_some();
+        let images = node.inputs.iter().any(|&v| is_image(self, v));
+        let mut vars = Vec::with_capacity(node.inputs.len());
+        for &v in &node.inputs {
+            vars.push(if images { self.image(v)? } else { self.plain(v)? });
+        }
+        let form = if images { Form::Image(vars[0]) } else { Form::Plain(vars[0]) };
+        let dim = form.dim(axis);
+        let mut sizes = self.of(vars[0]).sizes.clone();
+        for &var in &vars[1..] {
+            let (Some(total), Some(more)) = (sizes.get(dim), self.of(var).sizes.get(dim)) else {
+                return fail(format!("no dimension {axis} to concatenate along"));
+            };
+            sizes[dim] = total.add(more);
+        }
+        let dtype = self.dtype(vars[0]);
+        let args = vec![("tensors", Argument::Vars(vars)), ("dim", Argument::Int(dim as i64))];
+        let var = self.emit("aten.cat.default", args, dtype, sizes);
+        self.store(node, form.with(var))
+    }
+}
+
+/// The size that a reshape leaves to be computed.
+fn rest_of(from: &[Size], new: &[usize]) -> Size {
+    let divisor: i64 = new.iter().filter(|n| **n != 0).map(|&n| n as i64).product();
+    let known: i64 = from.iter().filter_map(Size::known).product();
+    let computed = from.iter().filter(|size| size.known().is_none());
+    if divisor > 0 && known % divisor == 0 {
+        return computed.fold(Size::Int(known / divisor), |n, size| n.mul(size));
+    }
+    let all = computed.fold(Size::Int(known), |n, size| n.mul(size));
+    all.combine(SymOp::FloorDiv, &Size::Int(divisor.max(1)))
+}

@@ -1,0 +1,246 @@
+//! From a payload back to the operators of an exported program: the inverse of `lower`.
+//!
+//! Every value is real here: what a payload quantizes is quantized and dequantized again behind the node that writes
+//! it, as quantization of exported programs has it (`quantized_decomposed`). Images are `[N, H, W, C]` in a payload and
+//! `[N, C, H, W]` in a program, so a value exists in two forms, as in `raise`; the second is made where a node needs it.
+//! Sizes follow from those of the call's inputs, whatever they are.
+
+mod elementwise;
+mod emit;
+mod image;
+mod interface;
+mod layout;
+mod product;
+mod quantized;
+
+use crate::BACKEND_ID;
+use crate::data::Data;
+use crate::delegate::inputs_of_calls;
+use crate::error::{Error, Result, fail};
+use crate::payload::{Node, Op, Payload};
+use interface::KeyedBytes;
+use ir::exported::delegate::{DelegationError, LoweredCall, Recover};
+use ir::exported::{ExportedProgram, Size, VarId};
+use runtime::FreeableBuffer;
+
+/// For each dimension of an image of a payload the program's.
+const FROM_IMAGE: [usize; 4] = [0, 2, 3, 1];
+/// For each dimension of an image of a program the payload's.
+const TO_IMAGE: [usize; 4] = [0, 3, 1, 2];
+
+/// Brings payloads back to operators.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct XnnpackRecover;
+
+impl Recover for XnnpackRecover {
+    fn backend_id(&self) -> &str {
+        BACKEND_ID
+    }
+
+    fn num_inputs(&self, processed: &[u8]) -> Result<usize, DelegationError> {
+        read(processed).and_then(|payload| inputs_of_calls(&payload)).map_err(failed)
+    }
+
+    fn recover(&self, call: &LoweredCall<'_>) -> Result<ExportedProgram, DelegationError> {
+        recover(call).map_err(failed)
+    }
+}
+
+fn failed(error: Error) -> DelegationError {
+    DelegationError::Recover { backend_id: BACKEND_ID.to_owned(), problem: error.to_string() }
+}
+
+fn read(processed: &[u8]) -> Result<Payload> {
+    Payload::read(processed, &format::Limits::default()).map_err(|e| Error::new(e.to_string()))
+}
+
+fn recover(call: &LoweredCall<'_>) -> Result<ExportedProgram> {
+    let payload = read(call.processed)?;
+    let bytes = FreeableBuffer::from_bytes(call.processed).map_err(|e| Error::new(e.to_string()))?;
+    let data = Data::load(&payload, &bytes, Some(&KeyedBytes(call.named_data)))?;
+    let mut program = ExportedProgram::new("payload");
+    program.ranges = call.ranges.clone();
+    let values = vec![Slot::default(); payload.values.len()];
+    let mut recovery = Recovery { payload: &payload, data, program, values, called_alike: false };
+    recovery.inputs(call.inputs)?;
+    for (index, node) in payload.nodes.iter().enumerate() {
+        recovery.node(node).map_err(|e| e.at(&payload, index))?;
+    }
+    recovery.outputs(call.outputs)?;
+    Ok(recovery.program)
+}
+
+/// A value of the payload in the program.
+#[derive(Debug, Clone, Default)]
+struct Slot {
+    /// Its sizes in the payload's order, once they are known.
+    sizes: Option<Vec<Size>>,
+    /// Its reals as the payload has them.
+    plain: Option<VarId>,
+    /// Its reals as an image `[N, C, H, W]`.
+    image: Option<VarId>,
+    /// Its numbers, if it is quantized; as an image if that is how it was computed.
+    numbers: Option<Form>,
+}
+
+/// One of the forms of a value.
+#[derive(Debug, Clone, Copy)]
+enum Form {
+    Plain(VarId),
+    Image(VarId),
+}
+
+impl Form {
+    fn var(self) -> VarId {
+        let (Self::Plain(var) | Self::Image(var)) = self;
+        var
+    }
+
+    /// Another value in this form.
+    fn with(self, var: VarId) -> Self {
+        match self {
+            Self::Plain(_) => Self::Plain(var),
+            Self::Image(_) => Self::Image(var),
+        }
+    }
+
+    /// Where a dimension of the payload is in this form.
+    fn dim(self, dim: usize) -> usize {
+        match self {
+            Self::Plain(_) => dim,
+            Self::Image(_) => FROM_IMAGE.get(dim).copied().unwrap_or(dim),
+        }
+    }
+}
+
+struct Recovery<'a> {
+    payload: &'a Payload,
+    data: Data,
+    program: ExportedProgram,
+    values: Vec<Slot>,
+    /// Whether sizes of tensors are in the order of the payload's dimensions, in whichever order they lie.
+    called_alike: bool,
+}
+
+impl Recovery<'_> {
+    fn node(&mut self, node: &Node) -> Result<()> {
+        match &node.op {
+            Op::Unary(f) => self.unary(node, *f),
+            Op::Binary(f) => self.binary(node, *f),
+            Op::Convert => self.convert(node),
+            Op::Copy => {
+                let form = self.form(node.inputs[0])?;
+                self.store(node, form)
+            }
+            Op::Softmax => self.softmax(node),
+            Op::PRelu => self.prelu(node),
+            Op::FullyConnected { transposed } => self.fully_connected(node, *transposed),
+            Op::BatchMatMul { transposed } => self.batch_mat_mul(node, *transposed),
+            Op::Conv(conv) => self.convolution(node, conv, &TO_IMAGE),
+            Op::DepthwiseConv(conv) => self.convolution(node, conv, &[3, 0, 1, 2]),
+            Op::ConvTranspose(conv) => self.transposed_convolution(node, conv),
+            Op::AvgPool(pool) => self.avg_pool(node, pool),
+            Op::MaxPool(pool) => self.max_pool(node, pool),
+            Op::GlobalAvgPool { keep_dims } => self.global_avg_pool(node, *keep_dims),
+            Op::ResizeBilinear { height, width, align_corners, legacy: false } => {
+                self.resize(node, [*height, *width], *align_corners)
+            }
+            Op::Transpose { perm } => self.transpose(node, perm),
+            Op::Reshape { sizes } => self.reshape(node, sizes),
+            Op::Slice { offsets, sizes } => self.slice(node, offsets, sizes),
+            Op::Pad { pre, post, value } => self.pad(node, pre, post, *value),
+            Op::Concat { axis } => self.concat(node, *axis),
+            Op::ArgMaxPool(_) | Op::ResizeBilinear { .. } | Op::ScaledDotProductAttention => {
+                fail("no operator computes the same")
+            }
+        }
+    }
+
+    /// The sizes of a value in the payload's order.
+    fn sizes(&mut self, v: usize) -> Result<Vec<Size>> {
+        if self.values[v].sizes.is_none() {
+            self.constant(v)?;
+        }
+        let sizes = self.values[v].sizes.clone();
+        sizes.ok_or_else(|| Error::new(format!("value %{} is not there", self.payload.values[v].id)))
+    }
+
+    /// The form in which a value is there already; a constant is as the payload has it.
+    fn form(&mut self, v: usize) -> Result<Form> {
+        match self.values[v].image {
+            Some(image) if self.values[v].plain.is_none() => Ok(Form::Image(image)),
+            _ => self.plain(v).map(Form::Plain),
+        }
+    }
+
+    /// A value as the payload has it.
+    fn plain(&mut self, v: usize) -> Result<VarId> {
+        if let Some(var) = self.values[v].plain {
+            return Ok(var);
+        }
+        let var = match self.values[v].image {
+            Some(image) => self.permute(image, &FROM_IMAGE)?,
+            None => return self.constant(v),
+        };
+        self.values[v].plain = Some(var);
+        Ok(var)
+    }
+
+    /// A value as an image.
+    fn image(&mut self, v: usize) -> Result<VarId> {
+        if let Some(var) = self.values[v].image {
+            return Ok(var);
+        }
+        let plain = self.plain(v)?;
+        if self.of(plain).rank() != 4 {
+            return fail(format!("value %{} is no image", self.payload.values[v].id));
+        }
+        let var = self.permute(plain, &TO_IMAGE)?;
+        self.values[v].image = Some(var);
+        Ok(var)
+    }
+
+    /// Notes the reals of a value.
+    fn set(&mut self, v: usize, form: Form) -> Result<()> {
+        let value = &self.payload.values[v];
+        let sizes = self.of(form.var()).sizes.clone();
+        let sizes = match form {
+            Form::Image(_) => FROM_IMAGE.map(|d| sizes[d].clone()).to_vec(),
+            Form::Plain(_) => sizes,
+        };
+        if sizes.len() != value.dims.len() {
+            return fail(format!(
+                "value %{} of {} dimensions has {}",
+                value.id,
+                sizes.len(),
+                value.dims.len()
+            ));
+        }
+        let slot = &mut self.values[v];
+        slot.sizes = Some(sizes);
+        match form {
+            Form::Plain(var) => slot.plain = Some(var),
+            Form::Image(var) => slot.image = Some(var),
+        }
+        Ok(())
+    }
+
+    /// Notes the reals of the only output of a node, as they are stored.
+    fn store(&mut self, node: &Node, form: Form) -> Result<()> {
+        let out = node.outputs[0];
+        let form = self.stored(node, out, form)?;
+        self.set(out, form)
+    }
+
+    /// The same, within the node's bounds.
+    fn store_bounded(&mut self, node: &Node, form: Form) -> Result<()> {
+        let var = self.bounded(form.var(), node.bounds);
+        self.store(node, form.with(var))
+    }
+
+    fn unsupported(&self, node: &Node) -> Error {
+        let name = |&v: &usize| self.payload.values[v].datatype.name();
+        let list = |vs: &[usize]| vs.iter().map(name).collect::<Vec<_>>().join(", ");
+        Error::new(format!("no operator computes {} from {}", list(&node.outputs), list(&node.inputs)))
+    }
+}

@@ -1,0 +1,271 @@
+//! What a payload quantizes: numbers behind the nodes that write them, weights, and parameters chosen from rows.
+
+use super::emit::Arg;
+use super::{Form, Recovery};
+use crate::error::{Result, fail};
+use crate::payload::{Datatype, Node, Quantization, Role, Value};
+use crate::raise::{nibbles, scalar_type};
+use ir::SharedBytes;
+use ir::exported::{Argument, ConstantTensor, Size, TensorSpec, VarId};
+use std::sync::Arc;
+use tensor::ScalarType;
+
+/// The least and the greatest of the numbers that a type holds.
+fn range(dtype: ScalarType) -> (i64, i64) {
+    if dtype == ScalarType::Byte { (0, 255) } else { (-128, 127) }
+}
+
+/// The last arguments of quantization: the range and the type of the numbers.
+fn numbers_of(dtype: ScalarType, (low, high): (i64, i64)) -> [Arg; 3] {
+    [("quant_min", Argument::Int(low)), ("quant_max", Argument::Int(high)), ("dtype", Argument::Dtype(dtype))]
+}
+
+/// Scale, zero point and type of a value whose numbers share them.
+fn per_tensor(value: &Value) -> Option<(f32, i32, ScalarType)> {
+    match (value.datatype, &value.quantization) {
+        (Datatype::Qint8 | Datatype::Quint8, Quantization::PerTensor { scale, zero_point }) => {
+            Some((*scale, *zero_point, scalar_type(value.datatype)))
+        }
+        _ => None,
+    }
+}
+
+impl Recovery<'_> {
+    /// Reals as a value stores them: quantized, and dequantized again.
+    pub(super) fn stored(&mut self, node: &Node, v: usize, form: Form) -> Result<Form> {
+        let value = &self.payload.values[v];
+        if let Some((scale, zero, dtype)) = per_tensor(value) {
+            let sizes = self.of(form.var()).sizes.clone();
+            let args = std::iter::once(("input", Argument::Var(form.var())))
+                .chain(affine(scale, zero))
+                .chain(numbers_of(dtype, range(dtype)))
+                .collect();
+            let target = "quantized_decomposed.quantize_per_tensor.default";
+            let numbers = self.emit(target, args, dtype, sizes);
+            return self.reals_of_numbers(v, form.with(numbers));
+        }
+        match value.datatype {
+            Datatype::Fp32 | Datatype::Fp16 | Datatype::Bf16 => {
+                let var = self.cast(form.var(), scalar_type(value.datatype));
+                Ok(form.with(var))
+            }
+            _ => Err(self.unsupported(node)),
+        }
+    }
+
+    /// What the numbers of a value stand for; reals are themselves.
+    pub(super) fn reals_of_numbers(&mut self, v: usize, form: Form) -> Result<Form> {
+        let value = &self.payload.values[v];
+        let Some((scale, zero, dtype)) = per_tensor(value) else {
+            return match value.datatype {
+                Datatype::Fp32 | Datatype::Fp16 | Datatype::Bf16 => Ok(form),
+                other => fail(format!("value %{} of {} is not given", value.id, other.name())),
+            };
+        };
+        self.values[v].numbers = Some(form);
+        let sizes = self.of(form.var()).sizes.clone();
+        let args = std::iter::once(("input", Argument::Var(form.var())))
+            .chain(affine(scale, zero))
+            .chain(numbers_of(dtype, range(dtype)))
+            .collect();
+        let target = "quantized_decomposed.dequantize_per_tensor.default";
+        Ok(form.with(self.emit(target, args, ScalarType::Float, sizes)))
+    }
+
+    pub(super) fn convert(&mut self, node: &Node) -> Result<()> {
+        let out = node.outputs[0];
+        let form = self.form(node.inputs[0])?;
+        match self.payload.values[out].quantization {
+            Quantization::PerToken { num_nonbatch_dims } => {
+                let plain = self.plain(node.inputs[0])?;
+                let reals = self.quantized_by_rows(plain, num_nonbatch_dims)?;
+                self.set(out, Form::Plain(reals))
+            }
+            _ => self.store(node, form),
+        }
+    }
+
+    /// Reals, quantized by parameters that are chosen from the last `shared` dimensions, and dequantized again.
+    fn quantized_by_rows(&mut self, x: VarId, shared: usize) -> Result<VarId> {
+        let sizes = self.of(x).sizes.clone();
+        let Some((batch, row)) =
+            sizes.len().checked_sub(shared).filter(|_| shared > 0).map(|n| sizes.split_at(n))
+        else {
+            return fail(format!("{shared} dimensions that share parameters of {}", sizes.len()));
+        };
+        let x = self.cast(x, ScalarType::Float);
+        // The operators choose for the last dimension alone.
+        let whole = row.iter().fold(Size::Int(1), |n, size| n.mul(size));
+        let rows: Vec<Size> = batch.iter().cloned().chain([whole]).collect();
+        let flat = self.view(x, rows.clone())?;
+        let chosen: Vec<Size> = batch.iter().cloned().chain([Size::Int(1)]).collect();
+        let spec = |dtype| TensorSpec::contiguous(dtype, chosen.clone());
+        let target = "quantized_decomposed.choose_qparams_per_token_asymmetric.default";
+        let args = vec![("input", Argument::Var(flat)), ("dtype", Argument::Dtype(ScalarType::Char))];
+        let params = self.nodes(target, args, vec![spec(ScalarType::Double), spec(ScalarType::Long)]);
+        let with = |var: VarId| -> Vec<Arg> {
+            let vars = [("input", var), ("scales", params[0]), ("zero_points", params[1])];
+            let vars = vars.map(|(name, var)| (name, Argument::Var(var)));
+            vars.into_iter().chain(numbers_of(ScalarType::Char, (-128, 127))).collect()
+        };
+        let target = "quantized_decomposed.quantize_per_token.default";
+        let numbers = self.emit(target, with(flat), ScalarType::Char, rows.clone());
+        let mut args = with(numbers);
+        args.push(("output_dtype", Argument::Dtype(ScalarType::Float)));
+        let target = "quantized_decomposed.dequantize_per_token.default";
+        let reals = self.emit(target, args, ScalarType::Float, rows);
+        self.view(reals, sizes)
+    }
+
+    /// The reals of a constant in the payload's order.
+    pub(super) fn constant(&mut self, v: usize) -> Result<VarId> {
+        let rank = self.payload.values[v].dims.len();
+        let perm: Vec<usize> = (0..rank).collect();
+        let var = self.permuted_constant(v, &perm)?;
+        self.set(v, Form::Plain(var))?;
+        Ok(var)
+    }
+
+    /// The reals of weights with their dimensions in another order. Numbers are moved before they are dequantized.
+    pub(super) fn weights(&mut self, node: &Node, v: usize, perm: &[usize]) -> Result<VarId> {
+        if self.payload.values[v].constant().is_none() {
+            let plain = self.plain(v)?;
+            return self.permute(plain, perm);
+        }
+        if self.payload.values[v].dims.len() != perm.len() {
+            return Err(self.unsupported(node));
+        }
+        self.permuted_constant(v, perm)
+    }
+
+    fn permuted_constant(&mut self, v: usize, perm: &[usize]) -> Result<VarId> {
+        let payload = self.payload;
+        let value = &payload.values[v];
+        if !matches!(value.role, Role::Constant(_)) {
+            return fail(format!("value %{} is read before a node writes it", value.id));
+        }
+        match (value.datatype, &value.quantization) {
+            (Datatype::Fp32 | Datatype::Fp16 | Datatype::Bf16, Quantization::None) => {
+                let stored = self.bytes_of(v)?;
+                self.permute(stored, perm)
+            }
+            (Datatype::Qint8 | Datatype::Quint8, Quantization::PerTensor { scale, zero_point }) => {
+                let stored = self.bytes_of(v)?;
+                let numbers = self.permute(stored, perm)?;
+                let dtype = self.dtype(numbers);
+                let (sizes, bounds) = (self.of(numbers).sizes.clone(), range(dtype));
+                let args = std::iter::once(("input", Argument::Var(numbers)))
+                    .chain(affine(*scale, *zero_point))
+                    .chain(numbers_of(dtype, bounds))
+                    .collect();
+                let target = "quantized_decomposed.dequantize_per_tensor.default";
+                Ok(self.emit(target, args, ScalarType::Float, sizes))
+            }
+            (Datatype::Qcint8, Quantization::PerChannel { channel_dim, .. }) => {
+                let stored = self.bytes_of(v)?;
+                let numbers = self.permute(stored, perm)?;
+                let axis = perm.iter().position(|d| d == channel_dim).unwrap_or(0);
+                let scales = self.data.scales(&value.quantization)?;
+                self.dequantized_by_channel(numbers, &scales, axis, (-128, 127))
+            }
+            (Datatype::Qcint4, Quantization::PerChannel { channel_dim: 0, .. }) => {
+                let scales = self.data.scales(&value.quantization)?;
+                let numbers = self.unpacked(value)?;
+                let reals = self.dequantized_by_channel(numbers, &scales, 0, (-8, 7))?;
+                self.permute(reals, perm)
+            }
+            (Datatype::Qbint4, Quantization::PerGroup { group_size, .. }) => {
+                let scales = self.data.scales(&value.quantization)?;
+                let numbers = self.unpacked(value)?;
+                let whole = self.of(numbers).sizes.clone();
+                let rows = [scales.len() as i64, *group_size as i64];
+                if whole.iter().map(Size::known).product::<Option<i64>>() != Some(rows[0] * rows[1]) {
+                    return fail(format!(
+                        "value %{} has {} scales for groups of {group_size}",
+                        value.id, rows[0]
+                    ));
+                }
+                let numbers = self.view(numbers, rows.map(Size::Int).to_vec())?;
+                let reals = self.dequantized_by_channel(numbers, &scales, 0, (-8, 7))?;
+                let reals = self.view(reals, whole)?;
+                self.permute(reals, perm)
+            }
+            (Datatype::Qint32 | Datatype::Qcint32, quantization) if perm.len() == 1 => {
+                let scales = self.data.scales(quantization)?;
+                let words = self.data.of(value)?.as_chunks::<4>().0.iter().take(value.dims[0]);
+                let scale = |i: usize| scales[if scales.len() == 1 { 0 } else { i % scales.len() }];
+                let reals: Vec<f32> =
+                    words.enumerate().map(|(i, b)| i32::from_le_bytes(*b) as f32 * scale(i)).collect();
+                Ok(self.numbers(&reals))
+            }
+            _ => fail(format!("constant %{} of {} has no other form", value.id, value.datatype.name())),
+        }
+    }
+
+    /// The numbers of a constant of four bits, a byte each.
+    fn unpacked(&mut self, value: &Value) -> Result<VarId> {
+        let &[rows, columns] = &value.dims[..] else {
+            return fail(format!("value %{} of four bits is no matrix", value.id));
+        };
+        let numbers = nibbles(self.data.of(value)?, rows, columns)?;
+        let bytes: Vec<u8> = numbers.iter().map(|&n| n as u8).collect();
+        Ok(self.tensor(None, ScalarType::Char, &value.dims, Arc::new(bytes)))
+    }
+
+    fn dequantized_by_channel(
+        &mut self,
+        numbers: VarId,
+        scales: &[f32],
+        axis: usize,
+        bounds: (i64, i64),
+    ) -> Result<VarId> {
+        let sizes = self.of(numbers).sizes.clone();
+        let channels = sizes.get(axis).and_then(Size::known).unwrap_or(0);
+        let scales = if scales.len() == 1 { vec![scales[0]; channels as usize] } else { scales.to_vec() };
+        if scales.len() as i64 != channels {
+            return fail(format!("{} scales for {channels} channels", scales.len()));
+        }
+        let zeros: Vec<u8> = vec![0; 8 * scales.len()];
+        let zeros = self.tensor(None, ScalarType::Long, &[scales.len()], Arc::new(zeros));
+        let scales = self.numbers(&scales);
+        let args = [("input", numbers), ("scales", scales), ("zero_points", zeros)]
+            .map(|(name, var)| (name, Argument::Var(var)))
+            .into_iter()
+            .chain([("axis", Argument::Int(axis as i64))])
+            .chain(numbers_of(ScalarType::Char, bounds))
+            .collect();
+        let target = "quantized_decomposed.dequantize_per_channel.default";
+        Ok(self.emit(target, args, ScalarType::Float, sizes))
+    }
+
+    /// The bytes of a constant as they are stored.
+    fn bytes_of(&mut self, v: usize) -> Result<VarId> {
+        let payload = self.payload;
+        let value = &payload.values[v];
+        let bytes = Arc::clone(self.data.of(value)?);
+        let key = value.constant().and_then(|index| match &payload.constants[index] {
+            crate::payload::Constant::Named { key, .. } => Some(key.as_str()),
+            crate::payload::Constant::Payload(_) => None,
+        });
+        Ok(self.tensor(key, scalar_type(value.datatype), &value.dims, bytes))
+    }
+
+    /// A constant tensor of one dimension.
+    fn numbers(&mut self, numbers: &[f32]) -> VarId {
+        let bytes: Vec<u8> = numbers.iter().flat_map(|x| x.to_le_bytes()).collect();
+        self.tensor(None, ScalarType::Float, &[numbers.len()], Arc::new(bytes))
+    }
+
+    fn tensor(&mut self, name: Option<&str>, dtype: ScalarType, dims: &[usize], bytes: SharedBytes) -> VarId {
+        let nbytes = dims.iter().product::<usize>() * dtype.size();
+        let spec = TensorSpec::contiguous(dtype, dims.iter().map(|&n| Size::Int(n as i64)).collect());
+        let var = format!("c{}", self.program.num_vars());
+        let data = ConstantTensor { name: name.map(Into::into), bytes, range: 0..nbytes };
+        self.program.add_constant(var, spec, data)
+    }
+}
+
+/// The arguments that say how numbers stand for reals.
+fn affine(scale: f32, zero: i32) -> [Arg; 2] {
+    [("scale", Argument::Float(f64::from(scale))), ("zero_point", Argument::Int(i64::from(zero)))]
+}

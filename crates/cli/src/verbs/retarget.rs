@@ -1,0 +1,53 @@
+use crate::failure::Result;
+use crate::general::{GeneralOpts, InputArg, exit_status};
+use crate::limits::limits;
+use crate::lowering::LoweringOpts;
+use clap::Args;
+use pteron::compile::{self, OperatorTable};
+use std::path::PathBuf;
+use toolbox::paths::Paths;
+use toolbox::run::{LoadMode, open_data};
+
+/// Compile a program (.pte) again for other backends, without the model's source
+///
+/// What XNNPACK delegates compute becomes operators again, which backends may take anew. Sizes that change, state,
+/// weights and source frames stay what they are. Programs that jump, and those with delegates of other backends,
+/// are refused.
+#[derive(Debug, Args)]
+#[command(after_long_help = concat!(
+    "Examples:\n",
+    "  # operators in the place of delegates\n",
+    "  pteron retarget model_xnnpack.pte --backend none -o model.pte\n\n",
+    "  # an old program in today's form\n",
+    "  pteron retarget old.pte --backend xnnpack -o new.pte\n\n",
+    "  # the operators that a delegate computes\n",
+    "  pteron retarget model_xnnpack.pte --print-after read -o /dev/null",
+    exit_status!()
+))]
+pub(crate) struct Opts {
+    #[command(flatten)]
+    input: InputArg,
+    /// A file of named data (.ptd) that has weights of the program; may be given several times
+    #[arg(short, long, value_name = "FILE")]
+    data: Vec<PathBuf>,
+    #[command(flatten)]
+    lowering: LoweringOpts,
+}
+
+impl Opts {
+    pub(crate) fn paths(&self, paths: &mut Paths) {
+        self.input.paths(paths);
+        self.data.iter().for_each(|path| paths.read("--data", path));
+        self.lowering.paths(paths);
+    }
+
+    pub(crate) fn run(self, _: &GeneralOpts) -> Result {
+        let file = self.input.open()?;
+        toolbox::run::expect_program(&*file)?;
+        let data = open_data(&self.data, LoadMode::File, &limits())?;
+        let known = OperatorTable::all(&pteron::kernel_registry());
+        self.lowering.compile(|operators, options, watch| {
+            compile::from_program(file, data.as_ref(), (&known, operators), options, watch)
+        })
+    }
+}

@@ -1,0 +1,363 @@
+//! Calls of kernels as nodes.
+
+use super::Recovery;
+use super::names::target_of;
+use crate::Result;
+use crate::emit::PRIMS;
+use crate::passes::meaning;
+use crate::rewrite::broadcast;
+use format::pte::{EValue, TensorShapeDynamism};
+use ir::exported::{Argument, Bounds, ExportedNode, IntArgument, Size, SymOp, TensorSpec, VarId, VarType};
+use operator::facts::Meaning;
+use operator::{ArgType, Kernel, Schema, SchemaArg};
+use std::sync::Arc;
+use tensor::ScalarType;
+
+type Args = Vec<(Arc<str>, Argument)>;
+
+/// Primitive operators that are no operators on numbers.
+const ET_VIEW: &str = "executorch_prim::et_view.default";
+
+impl Recovery<'_> {
+    /// A node at the end of the program.
+    pub(super) fn node(&mut self, target: &str, args: Args, types: Vec<VarType>) -> Vec<VarId> {
+        let mut outputs = Vec::with_capacity(types.len());
+        for ty in types {
+            outputs.push(self.program.add_var(format!("v{}", self.program.num_vars()), ty));
+        }
+        self.program.graph.nodes.push(ExportedNode {
+            target: target.into(),
+            args,
+            outputs: outputs.clone(),
+            source: Arc::clone(&self.origin),
+        });
+        outputs
+    }
+
+    pub(super) fn call(&mut self, operator: &str, values: &[i32]) -> Result<()> {
+        let values: Vec<usize> = values.iter().map(|&v| v as usize).collect();
+        if operator == ET_VIEW {
+            return self.view(&values);
+        }
+        let prim = operator.strip_prefix("executorch_prim::").and_then(|name| name.strip_suffix(".Scalar"));
+        if let Some(&(target, _)) = PRIMS.iter().find(|(_, known)| Some(*known) == prim) {
+            return self.numbers(target, &values);
+        }
+        let Some(kernel) = self.source.operators.kernel(operator) else {
+            return self.fails(format_args!("there is no operator `{operator}`"));
+        };
+        let schema = kernel.schema();
+        if values.len() != schema.instruction_args() {
+            return self.fails(format_args!("{} values for `{schema}`", values.len()));
+        }
+        if operator == "aten::copy_" {
+            return self.copy(&values);
+        }
+        let trailing = schema.args.iter().rev().take_while(|arg| arg.written).count();
+        let outs = schema.args.len() - trailing;
+        let mut args: Args = Vec::with_capacity(outs);
+        let mut in_place = None;
+        for (declared, &value) in schema.args[..outs].iter().zip(&values) {
+            if declared.written {
+                if in_place.is_some() || trailing > 0 || declared.list {
+                    return self.fails(format_args!("`{operator}` writes into what it reads"));
+                }
+                in_place = Some(value);
+            }
+            let argument = self.argument(declared, value)?;
+            args.push((declared.name.as_str().into(), argument));
+        }
+        match in_place {
+            Some(value) => self.in_place(operator, args, value, &values, schema),
+            None => self.out_of_place(&*kernel, args, &values[outs..]),
+        }
+    }
+
+    /// A call that writes outs, or gives a result of its own.
+    fn out_of_place(&mut self, kernel: &dyn Kernel, args: Args, rest: &[usize]) -> Result<()> {
+        let schema = kernel.schema();
+        let target = target_of(&schema.name);
+        let mut outs = Vec::new();
+        for (&value, declared) in rest.iter().zip(schema.args.iter().rev().take_while(|a| a.written)) {
+            match &self.plan.values[value] {
+                EValue::TensorList(list) if declared.list => outs.extend(list.iter().map(|&v| v as usize)),
+                _ => outs.push(value),
+            }
+        }
+        if schema.fresh_result().is_some() {
+            outs.extend(rest.last());
+        }
+        let node = ExportedNode {
+            target: target.as_str().into(),
+            args,
+            outputs: Vec::new(),
+            source: Arc::default(),
+        };
+        let mut types = Vec::with_capacity(outs.len());
+        for &out in &outs {
+            types.push(self.type_of_out(out, &node, kernel)?);
+        }
+        let vars = self.node(&target, node.args, types);
+        for (out, var) in outs.into_iter().zip(vars) {
+            self.define_any(out, var)?;
+        }
+        Ok(())
+    }
+
+    /// A call that changes what it finds, as the operator that computes what it writes.
+    fn in_place(
+        &mut self,
+        operator: &str,
+        args: Args,
+        value: usize,
+        values: &[usize],
+        schema: &Schema,
+    ) -> Result<()> {
+        let base = operator.split('.').next().unwrap_or(operator);
+        let Some(functional) = base.strip_suffix('_') else {
+            return self.fails(format_args!("`{operator}` writes into what it reads"));
+        };
+        let target = target_of(&operator.replacen(base, functional, 1));
+        let found = self.read(value)?;
+        let ty = self.program.var(found).ty.clone();
+        let var = self.node(&target, args, vec![ty])[0];
+        self.write(value, var)?;
+        match values.get(schema.args.len()) {
+            Some(&result) if result != value => self.define_any(result, var),
+            _ => Ok(()),
+        }
+    }
+
+    /// A copy over what a tensor holds: the other tensor from then on, if it is of the same sizes and type.
+    fn copy(&mut self, values: &[usize]) -> Result<()> {
+        let &[into, from, _, result] = values else { return self.fails("a copy of nothing") };
+        let tensor = self.tensor(into)?;
+        let source = self.read(from)?;
+        let spec = self.program.spec(source).cloned();
+        let sizes = |spec: &TensorSpec| {
+            spec.sizes
+                .iter()
+                .map(|s| s.bounds(&self.program.ranges).max)
+                .eq(tensor.sizes.iter().map(|&n| i64::from(n)))
+        };
+        let same = spec.is_some_and(|spec| {
+            sizes(&spec) && Some(spec.dtype) == tensor.dtype() && *spec.dim_order == *tensor.dim_order
+        });
+        let var = match same {
+            true => source,
+            false => {
+                let found = self.read(into)?;
+                let ty = self.program.var(found).ty.clone();
+                let args = vec![("self".into(), Argument::Var(found)), ("src".into(), Argument::Var(source))];
+                self.node("aten.copy.default", args, vec![ty])[0]
+            }
+        };
+        self.write(into, var)?;
+        if result == into { Ok(()) } else { self.define(result, var) }
+    }
+
+    /// As [`Self::define`], of a tensor that may be the caller's.
+    fn write(&mut self, value: usize, var: VarId) -> Result<()> {
+        let input = self.plan.inputs.iter().position(|&input| input as usize == value);
+        if let Some(input) = input {
+            let user: Vec<VarId> = self.program.graph.inputs[..self.plan.inputs.len()].to_vec();
+            self.written_inputs.push((value, user[input]));
+        }
+        self.define(value, var)
+    }
+
+    /// A tensor or a number is this value from now on.
+    fn define_any(&mut self, value: usize, var: VarId) -> Result<()> {
+        match &self.plan.values[value] {
+            EValue::Tensor(_) => self.write(value, var),
+            _ => {
+                self.numbers.insert(value, var);
+                Ok(())
+            }
+        }
+    }
+
+    /// A view that an instruction makes.
+    fn view(&mut self, values: &[usize]) -> Result<()> {
+        let &[of, size, out] = values else { return self.fails("a view of nothing") };
+        let x = self.read(of)?;
+        let sizes = self.ints(size)?;
+        let tensor = self.tensor(out)?;
+        let mut spec = self.spec_of(tensor)?;
+        if tensor.shape_dynamism != TensorShapeDynamism::Static {
+            self.fit(&mut spec, &sizes);
+        }
+        let args = vec![("self".into(), Argument::Var(x)), ("size".into(), Argument::Ints(sizes))];
+        let var = self.node("aten.view.default", args, vec![VarType::Tensor(spec)])[0];
+        let viewed = match self.unplaced.get(&of) {
+            Some((_, viewed)) => *viewed,
+            None => self.tensor(of)?.allocation_info.and_then(|_| {
+                let extent = self.extent(self.plan.values[of].as_tensor()?)?;
+                match self.memory.read(extent) {
+                    super::Found::Whole(held) => Some((extent, held)),
+                    _ => None,
+                }
+            }),
+        };
+        self.unplaced.insert(out, (var, viewed));
+        Ok(())
+    }
+
+    /// Takes the sizes that a call names.
+    fn fit(&self, spec: &mut TensorSpec, sizes: &[IntArgument]) {
+        if sizes.len() != spec.rank() {
+            return;
+        }
+        for (size, given) in spec.sizes.iter_mut().zip(sizes) {
+            match given {
+                IntArgument::Int(n) if *n >= 0 => *size = Size::Int(*n),
+                IntArgument::Int(_) => {}
+                IntArgument::Var(var) => {
+                    if let VarType::Int(known) = &self.program.var(*var).ty {
+                        let fits =
+                            known.bounds(&self.program.ranges).max <= size.bounds(&self.program.ranges).max;
+                        if fits {
+                            *size = known.clone();
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// What an out is: of the plan, and where its sizes change what the call says of them.
+    fn type_of_out(&mut self, value: usize, node: &ExportedNode, kernel: &dyn Kernel) -> Result<VarType> {
+        let tensor = match &self.plan.values[value] {
+            EValue::Tensor(tensor) => tensor,
+            EValue::Double(_) => return Ok(VarType::Float),
+            EValue::Bool(_) => return Ok(VarType::Bool),
+            _ => return Ok(VarType::Int(self.size_of_dim(node))),
+        };
+        let mut spec = self.spec_of(tensor)?;
+        if tensor.shape_dynamism == TensorShapeDynamism::Static {
+            return Ok(VarType::Tensor(spec));
+        }
+        if let Some(Argument::Ints(sizes)) = node.arg("size") {
+            self.fit(&mut spec, sizes);
+        } else if matches!(meaning(&self.program, node, kernel), Some(Meaning::Elementwise(_))) {
+            let operands = node.operands().filter_map(|v| self.program.spec(v));
+            let sizes = operands.map(|s| s.sizes.clone()).reduce(|a, b| broadcast(&a, &b));
+            if let Some(sizes) = sizes.filter(|sizes| sizes.len() == spec.rank()) {
+                spec.sizes = sizes;
+            }
+        }
+        Ok(VarType::Tensor(spec))
+    }
+
+    /// The size that `sym_size` gives; of other integers nothing is known.
+    fn size_of_dim(&mut self, node: &ExportedNode) -> Size {
+        if let ("aten.sym_size.int", Some(x), Some(Argument::Int(dim))) =
+            (&*node.target, node.arg("self").and_then(Argument::var), node.arg("dim"))
+            && let Some(spec) = self.program.spec(x)
+            && let Ok(dim) = usize::try_from(if *dim < 0 { dim + spec.rank() as i64 } else { *dim })
+            && let Some(size) = spec.sizes.get(dim)
+        {
+            return size.clone();
+        }
+        self.unknown()
+    }
+
+    fn unknown(&mut self) -> Size {
+        let name: Arc<str> = format!("u{}", self.program.ranges.len()).into();
+        self.program.ranges.insert(Arc::clone(&name), Bounds { min: i64::MIN, max: i64::MAX });
+        Size::symbol(name)
+    }
+
+    /// An operator on numbers.
+    fn numbers(&mut self, target: &str, values: &[usize]) -> Result<()> {
+        let Some((&out, operands)) = values.split_last() else { return self.fails("an operator on nothing") };
+        let mut args: Args = Vec::with_capacity(operands.len());
+        for &operand in operands {
+            args.push(("".into(), self.number(operand)?));
+        }
+        let ty = match &self.plan.values[out] {
+            EValue::Double(_) => VarType::Float,
+            EValue::Bool(_) => VarType::Bool,
+            _ => VarType::Int(self.result_size(target, &args)),
+        };
+        let var = self.node(target, args, vec![ty])[0];
+        self.numbers.insert(out, var);
+        Ok(())
+    }
+
+    fn result_size(&mut self, target: &str, args: &Args) -> Size {
+        let size = |arg: &Argument| match arg {
+            Argument::Int(v) => Some(Size::Int(*v)),
+            Argument::Var(v) => match &self.program.var(*v).ty {
+                VarType::Int(size) => Some(size.clone()),
+                _ => None,
+            },
+            _ => None,
+        };
+        let [(_, a), (_, b)] = &args[..] else { return self.unknown() };
+        let op = match target {
+            "_operator.add" => SymOp::Add,
+            "_operator.sub" => SymOp::Add,
+            "_operator.mul" => SymOp::Mul,
+            "_operator.floordiv" => SymOp::FloorDiv,
+            "_operator.mod" => SymOp::Mod,
+            "torch.sym_max" => SymOp::Max,
+            "torch.sym_min" => SymOp::Min,
+            _ => return self.unknown(),
+        };
+        match (size(a), size(b)) {
+            (Some(a), Some(b)) if target == "_operator.sub" => a.add(&b.mul(&Size::Int(-1))),
+            (Some(a), Some(b)) => a.combine(op, &b),
+            _ => self.unknown(),
+        }
+    }
+
+    /// A number of the plan, computed or not.
+    fn number(&self, value: usize) -> Result<Argument> {
+        if let Some(&var) = self.numbers.get(&value) {
+            return Ok(Argument::Var(var));
+        }
+        match self.plan.values.get(value).and_then(super::number_of) {
+            Some((number, _)) => Ok(number),
+            None => self.fails(format_args!("value {value} is no number")),
+        }
+    }
+
+    fn ints(&self, value: usize) -> Result<Vec<IntArgument>> {
+        let Some(EValue::IntList(items)) = self.plan.values.get(value) else {
+            return self.fails(format_args!("value {value} is no list of integers"));
+        };
+        let int = |&item: &i64| match self.number(item as usize)? {
+            Argument::Int(v) => Ok(IntArgument::Int(v)),
+            Argument::Var(v) => Ok(IntArgument::Var(v)),
+            _ => self.fails(format_args!("value {item} is no integer")),
+        };
+        items.iter().map(int).collect()
+    }
+
+    fn argument(&mut self, declared: &SchemaArg, value: usize) -> Result<Argument> {
+        Ok(match &self.plan.values[value] {
+            EValue::Tensor(_) => Argument::Var(self.read(value)?),
+            EValue::TensorList(list) => {
+                Argument::Vars(list.iter().map(|&v| self.read(v as usize)).collect::<Result<_>>()?)
+            }
+            EValue::OptionalTensorList(list) => {
+                let read = |&v: &i32| usize::try_from(v).ok().map(|v| self.read(v)).transpose();
+                Argument::OptionalVars(list.iter().map(read).collect::<Result<_>>()?)
+            }
+            EValue::IntList(_) => Argument::Ints(self.ints(value)?),
+            EValue::DoubleList(list) => Argument::Floats(list.clone()),
+            EValue::BoolList(list) => Argument::Bools(list.clone()),
+            EValue::Null => Argument::None,
+            EValue::Int(number) => match declared.ty {
+                ArgType::ScalarType => match i8::try_from(*number).ok().map(ScalarType::from_i8) {
+                    Some(Ok(dtype)) => Argument::Dtype(dtype),
+                    _ => return self.fails(format_args!("{number} is no type")),
+                },
+                ArgType::Layout | ArgType::Device | ArgType::MemoryFormat => Argument::Ignored,
+                _ => self.number(value)?,
+            },
+            EValue::Bool(_) | EValue::Double(_) | EValue::String(_) => self.number(value)?,
+        })
+    }
+}

@@ -1,0 +1,390 @@
+//! From programs back to what an exporter has: the inverse of `emit`.
+//!
+//! A plan gives values places in memory; here each write is a value of its own, which whoever reads the place finds.
+//! Memory that is read before it is written is state, what is left in it is written back. Payloads of backends become
+//! the operators that they compute. Sizes that a plan says may change are symbols, with the plan's bounds; where an
+//! operator's sizes follow from its operands they are theirs.
+
+mod calls;
+mod memory;
+mod names;
+mod payloads;
+
+use crate::{Error, OperatorTable, Result};
+use format::pte::VerifiedProgram;
+use format::pte::{
+    Chain, EValue, ExecutionPlan, FrameList, Instruction, Tensor, TensorData, TensorShapeDynamism,
+};
+use ir::SharedBytes;
+use ir::exported::delegate::Recover;
+use ir::exported::{
+    Argument, Bounds, ConstantTensor, ExportedProgram, InputKind, Mutation, Size, Source, SourceFrame,
+    TensorSpec, VarId, VarType,
+};
+use memory::{Extent, Found, Held, Memory};
+use std::collections::HashMap;
+use std::fmt::Display;
+use std::ops::Range;
+use std::sync::Arc;
+use tensor::DimOrder;
+
+/// A program file, and what is needed to read it as an exported program.
+pub struct Recoverable<'a> {
+    /// The program.
+    pub program: &'a VerifiedProgram,
+    /// The bytes of its file.
+    pub file: SharedBytes,
+    /// What other files have under a key: weights outside of the program.
+    pub data: &'a (dyn Fn(&str) -> Option<ConstantTensor> + Send + Sync),
+    /// The operators that it may call.
+    pub operators: &'a OperatorTable,
+    /// Backends whose payloads are brought back to operators.
+    pub backends: &'a [Arc<dyn Recover + Send + Sync>],
+}
+
+/// The methods of a program, as an exporter has them.
+///
+/// # Errors
+/// A method jumps or moves values, calls a backend that is not given or an operator that is not there, or reads memory
+/// that holds parts of several values.
+pub fn recover(source: &Recoverable<'_>) -> Result<Vec<ExportedProgram>> {
+    source.program.execution_plan.iter().map(|plan| Recovery::new(source, plan).run()).collect()
+}
+
+/// A method while its instructions are read.
+struct Recovery<'a> {
+    source: &'a Recoverable<'a>,
+    plan: &'a ExecutionPlan,
+    program: ExportedProgram,
+    memory: Memory,
+    /// Values without a place of their own: unplanned tensors, and views that instructions make, with what they view.
+    unplaced: HashMap<usize, (VarId, Option<(Extent, Held)>)>,
+    constants: HashMap<usize, VarId>,
+    /// Numbers that instructions compute.
+    numbers: HashMap<usize, VarId>,
+    /// Views of what was written by way of another value.
+    views: HashMap<(VarId, usize), VarId>,
+    states: Vec<(VarId, Extent, usize)>,
+    /// Inputs that instructions write.
+    written_inputs: Vec<(usize, VarId)>,
+    /// What the instructions that are read come from.
+    origin: Arc<Source>,
+}
+
+impl<'a> Recovery<'a> {
+    fn new(source: &'a Recoverable<'a>, plan: &'a ExecutionPlan) -> Self {
+        Self {
+            source,
+            plan,
+            program: ExportedProgram::new(&*plan.name),
+            memory: Memory::default(),
+            unplaced: HashMap::new(),
+            constants: HashMap::new(),
+            numbers: HashMap::new(),
+            views: HashMap::new(),
+            states: Vec::new(),
+            written_inputs: Vec::new(),
+            origin: Arc::default(),
+        }
+    }
+
+    fn run(mut self) -> Result<ExportedProgram> {
+        self.inputs()?;
+        for (value, tensor) in self.plan.values.iter().enumerate() {
+            let tensor = tensor.as_tensor();
+            let data = tensor.map(|tensor| self.source.program.tensor_data(tensor));
+            if let Some(TensorData::Initial(_) | TensorData::ExternalInitial(_)) = data {
+                self.read(value)?;
+            }
+        }
+        let plan = self.plan;
+        for chain in &plan.chains {
+            self.chain(chain)?;
+        }
+        self.outputs()?;
+        self.mutations()?;
+        if let Some(meta) = &plan.container_meta_type {
+            self.program.in_spec.clone_from(&meta.encoded_inp_str);
+            self.program.out_spec.clone_from(&meta.encoded_out_str);
+        }
+        self.program.verify()?;
+        Ok(self.program)
+    }
+
+    fn inputs(&mut self) -> Result<()> {
+        for (number, &index) in self.plan.inputs.iter().enumerate() {
+            let value = index as usize;
+            let (var, kind) = match &self.plan.values[value] {
+                EValue::Tensor(tensor) => {
+                    let spec = self.spec_of(tensor)?;
+                    let var = self.program.add_var(format!("input{number}"), VarType::Tensor(spec));
+                    self.define(value, var)?;
+                    (var, InputKind::User)
+                }
+                fixed => {
+                    let Some((argument, ty)) = number_of(fixed) else {
+                        return self.fails(format_args!("input {number} is a list"));
+                    };
+                    let var = self.program.add_var(format!("input{number}"), ty);
+                    (var, InputKind::Fixed(argument))
+                }
+            };
+            self.program.graph.inputs.push(var);
+            self.program.inputs.push(kind);
+        }
+        Ok(())
+    }
+
+    fn chain(&mut self, chain: &Chain) -> Result<()> {
+        for (at, instruction) in chain.instructions.iter().enumerate() {
+            self.origin = chain.stacktrace.get(at).map_or_else(Arc::default, |list| Arc::new(frames(list)));
+            let done = match instruction {
+                Instruction::KernelCall { op_index, args } => {
+                    let operator = self.plan.operators[*op_index as usize].full_name();
+                    self.call(&operator, args)
+                }
+                Instruction::DelegateCall { delegate_index, args } => {
+                    self.delegate(*delegate_index as usize, args)
+                }
+                Instruction::FreeCall { .. } => Ok(()),
+                Instruction::JumpFalseCall { .. } | Instruction::MoveCall { .. } => {
+                    self.fails("control flow is not brought back to branches and loops")
+                }
+            };
+            done.map_err(|error| match error {
+                Error::Recover { problem, .. } => Error::Recover {
+                    place: format!("instruction {at} of method `{}`", self.plan.name),
+                    problem,
+                },
+                other => other,
+            })?;
+        }
+        Ok(())
+    }
+
+    fn fails<T>(&self, problem: impl Display) -> Result<T> {
+        let place = format!("method `{}`", self.plan.name);
+        Err(Error::Recover { place, problem: problem.to_string() })
+    }
+
+    fn outputs(&mut self) -> Result<()> {
+        for &index in &self.plan.outputs {
+            let value = index as usize;
+            let output = match &self.plan.values[value] {
+                EValue::Tensor(_) => Argument::Var(self.read(value)?),
+                number => match (self.numbers.get(&value), number_of(number)) {
+                    (Some(&var), _) => Argument::Var(var),
+                    (None, Some((known, _))) => known,
+                    (None, None) => return self.fails("an output is a list"),
+                },
+            };
+            self.program.graph.outputs.push(output);
+        }
+        Ok(())
+    }
+
+    /// What the execution leaves in its state, and in inputs that it writes.
+    fn mutations(&mut self) -> Result<()> {
+        for (input, extent, value) in std::mem::take(&mut self.states) {
+            let left = match self.memory.read(extent) {
+                Found::Whole(held) => self.as_value(held, value)?,
+                _ => return self.fails("its state is overwritten in part"),
+            };
+            if left != input {
+                self.program.mutations.push(Mutation { input, value: left });
+            }
+        }
+        for (value, input) in std::mem::take(&mut self.written_inputs) {
+            let left = self.read(value)?;
+            if left != input && !self.program.is_mutated(input) {
+                self.program.mutations.push(Mutation { input, value: left });
+            }
+        }
+        Ok(())
+    }
+
+    fn tensor(&self, value: usize) -> Result<&'a Tensor> {
+        match self.plan.values.get(value).and_then(EValue::as_tensor) {
+            Some(tensor) => Ok(tensor),
+            None => self.fails(format_args!("value {value} is no tensor")),
+        }
+    }
+
+    /// The place of a tensor in an arena; none of one that is not planned, or empty.
+    fn extent(&self, tensor: &Tensor) -> Option<Extent> {
+        let place = tensor.allocation_info?;
+        let start = u64::from(place.memory_offset_high) << 32 | u64::from(place.memory_offset_low);
+        let bytes = tensor.nbytes().filter(|&n| n > 0)?;
+        Some(Extent { arena: place.memory_id, start, end: start.checked_add(bytes)? })
+    }
+
+    /// A symbol for a size of which nothing but its bound is known.
+    fn symbol(&mut self, max: i64) -> Size {
+        let name: Arc<str> = format!("s{}", self.program.ranges.len()).into();
+        self.program.ranges.insert(Arc::clone(&name), Bounds { min: 0, max });
+        Size::symbol(name)
+    }
+
+    /// Type, sizes and layout of a tensor of the plan. Sizes that may change are new symbols.
+    fn spec_of(&mut self, tensor: &Tensor) -> Result<TensorSpec> {
+        let Some(dtype) = tensor.dtype() else { return self.fails("a tensor of an unknown type") };
+        let is_static = tensor.shape_dynamism == TensorShapeDynamism::Static;
+        let sizes = tensor.sizes.iter().map(|&size| match is_static {
+            true => Size::Int(i64::from(size)),
+            false => self.symbol(i64::from(size)),
+        });
+        let sizes: Vec<Size> = sizes.collect();
+        let order = DimOrder::new(&tensor.dim_order);
+        let dim_order = order.unwrap_or_else(|_| DimOrder::contiguous(sizes.len()));
+        Ok(TensorSpec { dtype, sizes, dim_order })
+    }
+
+    /// A tensor is this value from now on.
+    fn define(&mut self, value: usize, var: VarId) -> Result<()> {
+        let tensor = self.tensor(value)?;
+        self.unplaced.remove(&value);
+        match self.extent(tensor) {
+            Some(extent) => self.memory.write(extent, Held { var, value }),
+            None => {
+                self.unplaced.insert(value, (var, None));
+            }
+        }
+        Ok(())
+    }
+
+    /// What a tensor holds.
+    fn read(&mut self, value: usize) -> Result<VarId> {
+        if let Some(&var) = self.constants.get(&value) {
+            return Ok(var);
+        }
+        if let Some((var, viewed)) = self.unplaced.get(&value) {
+            return match viewed {
+                Some((extent, held)) if self.memory.read(*extent) != Found::Whole(*held) => {
+                    self.fails(format_args!("value {value} is a view of memory that was written since"))
+                }
+                _ => Ok(*var),
+            };
+        }
+        let tensor = self.tensor(value)?;
+        let extent = self.extent(tensor);
+        let data = self.source.program.tensor_data(tensor);
+        match (data, extent) {
+            (TensorData::Constant(range), _) => self.constant(value, tensor, self.of_file(range)?),
+            (TensorData::External(key), _) => self.constant(value, tensor, self.elsewhere(key)?),
+            (_, Some(extent)) => match self.memory.read(extent) {
+                Found::Whole(held) => self.as_value(held, value),
+                Found::Nothing => self.state(value, tensor, extent),
+                Found::Parts => {
+                    self.fails(format_args!("value {value} lies where parts of several others do"))
+                }
+            },
+            (TensorData::Unplanned, None) if tensor.nbytes() != Some(0) => {
+                self.fails(format_args!("value {value} is read before it is written"))
+            }
+            (_, None) => self.constant(value, tensor, zeros(0)),
+        }
+    }
+
+    fn constant(&mut self, value: usize, tensor: &Tensor, data: ConstantTensor) -> Result<VarId> {
+        let mut spec = self.spec_of(tensor)?;
+        spec.sizes = tensor.sizes.iter().map(|&size| Size::Int(i64::from(size))).collect();
+        let name = tensor.fully_qualified_name();
+        let data = ConstantTensor { name: name.map(Into::into), ..data };
+        let var = self.program.add_constant(name.unwrap_or(&format!("c{value}")), spec, data);
+        self.constants.insert(value, var);
+        Ok(var)
+    }
+
+    /// Memory that is there before the first instruction.
+    fn state(&mut self, value: usize, tensor: &Tensor, extent: Extent) -> Result<VarId> {
+        let data = match self.source.program.tensor_data(tensor) {
+            TensorData::Initial(range) => self.of_file(range)?,
+            TensorData::ExternalInitial(key) => self.elsewhere(key)?,
+            _ => zeros((extent.end - extent.start) as usize),
+        };
+        let var = self.constant(value, tensor, data)?;
+        self.constants.remove(&value);
+        self.program.graph.inputs.push(var);
+        self.program.inputs.push(InputKind::Buffer);
+        self.memory.write(extent, Held { var, value });
+        self.states.push((var, extent, value));
+        Ok(var)
+    }
+
+    fn of_file(&self, range: Range<u64>) -> Result<ConstantTensor> {
+        let ends = usize::try_from(range.start).ok().zip(usize::try_from(range.end).ok());
+        match ends.filter(|(_, end)| *end <= self.source.file.len()) {
+            Some((start, end)) => {
+                Ok(ConstantTensor { name: None, bytes: Arc::clone(&self.source.file), range: start..end })
+            }
+            None => self.fails("a constant lies behind the end of the file"),
+        }
+    }
+
+    fn elsewhere(&self, key: &str) -> Result<ConstantTensor> {
+        match (self.source.data)(key) {
+            Some(found) => Ok(found),
+            None => self.fails(format_args!("the weights `{key}` are in none of the files that are given")),
+        }
+    }
+
+    /// What memory holds, as another value of the plan sees it.
+    fn as_value(&mut self, held: Held, value: usize) -> Result<VarId> {
+        if held.value == value {
+            return Ok(held.var);
+        }
+        if let Some(&view) = self.views.get(&(held.var, value)) {
+            return Ok(view);
+        }
+        let tensor = self.tensor(value)?;
+        let Some(have) = self.program.spec(held.var).cloned() else {
+            return self.fails(format_args!("value {value} is no tensor"));
+        };
+        let max = |size: &Size| size.bounds(&self.program.ranges).max;
+        let order = DimOrder::new(&tensor.dim_order).ok();
+        let alike = have.sizes.iter().map(max).eq(tensor.sizes.iter().map(|&n| i64::from(n)))
+            && order == Some(have.dim_order);
+        if tensor.dtype() != Some(have.dtype) {
+            return self.fails(format_args!("value {value} has another type than what lies there"));
+        }
+        if alike {
+            return Ok(held.var);
+        }
+        let row_major = have.dim_order.is_contiguous() && order.is_some_and(|order| order.is_contiguous());
+        if !row_major || have.known_sizes().is_none() {
+            return self.fails(format_args!("value {value} has another layout than what lies there"));
+        }
+        let spec = self.spec_of(tensor)?;
+        let sizes: Vec<i64> = tensor.sizes.iter().map(|&n| i64::from(n)).collect();
+        let args = vec![("self".into(), Argument::Var(held.var)), ("size".into(), Argument::ints(&sizes))];
+        let view = self.node("aten.view.default", args, vec![VarType::Tensor(spec)])[0];
+        self.views.insert((held.var, value), view);
+        Ok(view)
+    }
+}
+
+fn zeros(len: usize) -> ConstantTensor {
+    ConstantTensor { name: None, bytes: Arc::new(vec![0u8; len]), range: 0..len }
+}
+
+/// A number or string that a plan holds, and what kind of value it is.
+fn number_of(value: &EValue) -> Option<(Argument, VarType)> {
+    Some(match value {
+        EValue::Int(v) => (Argument::Int(*v), VarType::Int(Size::Int(*v))),
+        EValue::Double(v) => (Argument::Float(*v), VarType::Float),
+        EValue::Bool(v) => (Argument::Bool(*v), VarType::Bool),
+        EValue::String(v) => (Argument::Str(v.clone()), VarType::Str),
+        EValue::Null => (Argument::None, VarType::Opaque),
+        _ => return None,
+    })
+}
+
+fn frames(list: &FrameList) -> Source {
+    let frame = |f: &format::pte::Frame| SourceFrame {
+        file: f.filename.clone().unwrap_or_default(),
+        line: u32::try_from(f.lineno).unwrap_or(0),
+        function: f.name.clone().unwrap_or_default(),
+        text: f.context.clone().unwrap_or_default(),
+    };
+    Source { frames: list.items.iter().map(frame).collect(), module: String::new() }
+}

@@ -1,0 +1,102 @@
+//! Calls of backends as the operators that their payloads compute.
+
+use super::Recovery;
+use crate::Result;
+use ir::exported::delegate::{CompileSpec, LoweredCall};
+use ir::exported::{Argument, ConstantTensor, ExportedNode, ExportedProgram, TensorSpec, VarId, VarType};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+impl Recovery<'_> {
+    pub(super) fn delegate(&mut self, index: usize, args: &[i32]) -> Result<()> {
+        let source = self.source;
+        let delegate = &self.plan.delegates[index];
+        let Some(backend) = source.backends.iter().find(|backend| backend.backend_id() == delegate.id) else {
+            return self
+                .fails(format_args!("payloads of {} are not brought back to operators here", delegate.id));
+        };
+        let payload = self.of_file(source.program.delegate_data(delegate))?;
+        let inputs = backend.num_inputs(payload.data())?;
+        if inputs > args.len() {
+            return self.fails(format_args!("{} arguments for {inputs} inputs of a payload", args.len()));
+        }
+        let (given, taken) = args.split_at(inputs);
+        let operands = given.iter().map(|&v| self.read(v as usize)).collect::<Result<Vec<_>>>()?;
+        let spec = |recovery: &Self, var: VarId| recovery.program.spec(var).cloned();
+        let inputs = operands.iter().filter_map(|&var| spec(self, var)).collect::<Vec<_>>();
+        let mut outputs = Vec::with_capacity(taken.len());
+        for &value in taken {
+            let tensor = self.tensor(value as usize)?;
+            outputs.push(self.spec_of(tensor)?);
+        }
+        let named = |key: &str| -> Option<ConstantTensor> {
+            let range = source.program.named_data(key);
+            let range =
+                range.and_then(|r| Some(usize::try_from(r.start).ok()?..usize::try_from(r.end).ok()?));
+            let bytes = || Arc::clone(&source.file);
+            let own = range.map(|range| ConstantTensor { name: None, bytes: bytes(), range });
+            own.or_else(|| (source.data)(key))
+        };
+        let specs: Vec<CompileSpec> = delegate
+            .compile_specs
+            .iter()
+            .map(|spec| CompileSpec { key: spec.key.clone(), value: spec.value.clone() })
+            .collect();
+        let part = backend.recover(&LoweredCall {
+            processed: payload.data(),
+            compile_specs: &specs,
+            inputs: &inputs,
+            outputs: &outputs,
+            ranges: &self.program.ranges,
+            named_data: &named,
+        })?;
+        let results = self.inline(part, &operands);
+        if results.len() != taken.len() {
+            return self.fails(format_args!("{} results of a payload for {}", results.len(), taken.len()));
+        }
+        for ((&value, var), spec) in taken.iter().zip(results).zip(outputs) {
+            let var = self.in_order_of(var, &spec);
+            self.define(value as usize, var)?;
+        }
+        Ok(())
+    }
+
+    /// A result in the layout in which the plan has it.
+    fn in_order_of(&mut self, var: VarId, spec: &TensorSpec) -> VarId {
+        let Some(found) = self.program.spec(var).filter(|found| found.dim_order != spec.dim_order).cloned()
+        else {
+            return var;
+        };
+        let order: Vec<i64> = spec.dim_order.iter().map(|&d| i64::from(d)).collect();
+        let args = vec![("self".into(), Argument::Var(var)), ("dim_order".into(), Argument::ints(&order))];
+        let ty = VarType::Tensor(TensorSpec { dim_order: spec.dim_order, ..found });
+        self.node("dim_order_ops._clone_dim_order.default", args, vec![ty])[0]
+    }
+
+    /// Adds the nodes of a part whose inputs are these values, and gives its outputs.
+    fn inline(&mut self, part: ExportedProgram, operands: &[VarId]) -> Vec<VarId> {
+        let mut vars: HashMap<VarId, VarId> =
+            part.graph.inputs.iter().copied().zip(operands.iter().copied()).collect();
+        let ids: Vec<VarId> = part.var_ids().filter(|var| !vars.contains_key(var)).collect();
+        for var in ids {
+            let name = format!("v{}", self.program.num_vars());
+            let name = part.constants.get(&var).and_then(|c| c.name.as_deref()).map_or(name, str::to_owned);
+            vars.insert(var, self.program.add_var(name, part.var(var).ty.clone()));
+        }
+        let map = |var: VarId| vars.get(&var).copied().unwrap_or(var);
+        for (var, data) in part.constants {
+            self.program.constants.insert(map(var), data);
+        }
+        self.program.ranges.extend(part.ranges);
+        for node in part.graph.nodes {
+            let args = node.args.into_iter().map(|(name, arg)| (name, arg.map_vars(&mut |v| map(v))));
+            self.program.graph.nodes.push(ExportedNode {
+                target: node.target,
+                args: args.collect(),
+                outputs: node.outputs.into_iter().map(map).collect(),
+                source: Arc::clone(&self.origin),
+            });
+        }
+        part.graph.outputs.iter().filter_map(Argument::var).map(map).collect()
+    }
+}
