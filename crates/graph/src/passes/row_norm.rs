@@ -15,6 +15,7 @@ use crate::layouts::fit;
 use crate::operation::{Fused, as_op, made_by};
 use crate::steps::global_mean::GlobalMean;
 use crate::steps::pointwise::Pointwise;
+use crate::steps::relayout::Reshape;
 use crate::steps::row_norm::RowNorm;
 use ir::User;
 use operator::facts::Dims;
@@ -201,13 +202,28 @@ fn root_of(graph: &Graph, r: ValueId, divided: bool, parts: &mut Vec<NodeId>) ->
         at = wider;
         parts.push(producer);
     }
-    let &[variance] = &at.inputs[..] else { return None };
-    Some((variance, epsilon(&at.expression, divided)?))
+    let numbers: Vec<Option<f32>> = at.inputs.iter().map(|&v| number(graph, v)).collect();
+    let slot = numbers.iter().position(Option::is_none)?;
+    let others = numbers.iter().enumerate().all(|(i, number)| i == slot || number.is_some());
+    let eps = epsilon(&at.expression, divided, |i| numbers[i])?;
+    others.then_some((at.inputs[slot], eps))
 }
 
-/// `eps` of `sqrt(x + eps)`, or of its reciprocal.
-fn epsilon(e: &Expression, is_root: bool) -> Option<f32> {
-    let at = |i: usize| e.instrs[i];
+/// The element of a constant that has but one, under whatever sizes.
+fn number(graph: &Graph, value: ValueId) -> Option<f32> {
+    let value = match made_by::<Reshape>(graph, value) {
+        Some((reshape, _)) => graph.node(reshape).inputs()[0],
+        None => value,
+    };
+    if let &[number] = graph.floats(value)? { Some(number) } else { None }
+}
+
+/// `eps` of `sqrt(x + eps)`, or of its reciprocal, where `number` gives inputs that are constants.
+fn epsilon(e: &Expression, is_root: bool, number: impl Fn(usize) -> Option<f32>) -> Option<f32> {
+    let at = |i: usize| match e.instrs[i] {
+        Instr::Input(input) => number(input).map_or(Instr::Input(0), Instr::Const),
+        other => other,
+    };
     let of = match (is_root, *e.instrs.last()?) {
         (true, Instr::Unary(Unary::Sqrt, of)) | (false, Instr::Unary(Unary::Rsqrt, of)) => of,
         (false, Instr::Unary(Unary::Reciprocal, root)) => match at(root) {
