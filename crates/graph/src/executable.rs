@@ -17,7 +17,8 @@ pub(crate) const WORKSPACE: &str = "its workspaces";
 pub struct Executable {
     pub(crate) steps: Arc<[PlacedStep]>,
     pub(crate) values: Arc<[Slot]>,
-    pub(crate) inputs: Arc<[TensorMeta]>,
+    /// By their numbers among the values.
+    pub(crate) inputs: Arc<[usize]>,
     pub(crate) outputs: Arc<[usize]>,
     pub(crate) arena: Arenas,
     pub(crate) workspace: usize,
@@ -118,7 +119,8 @@ impl Executable {
         if inputs.len() != self.inputs.len() || outputs.len() != self.outputs.len() {
             return Err(Error::invalid("a graph is run with other inputs or outputs than it has"));
         }
-        for (given, expected) in inputs.iter().zip(&*self.inputs) {
+        for (given, &input) in inputs.iter().zip(&*self.inputs) {
+            let expected = &self.values[input].meta;
             let (order, sizes) = (given.meta().dim_order(), expected.sizes());
             let same = given.meta().sizes() == sizes && given.dtype() == expected.dtype();
             if !same || !order.same_layout(expected.dim_order(), sizes) {

@@ -11,6 +11,7 @@ use crate::steps::relayout::Relayout;
 use crate::steps::{PlacedStep, Step};
 use kernels::compute::Isa;
 use operator::{Error, Result};
+use std::sync::Arc;
 use tensor::{AlignedBuffer, Arenas, Extent};
 use trace::{Place, SpanKind};
 
@@ -49,6 +50,7 @@ pub(crate) fn lower(mut graph: Graph, isa: Isa, packs: &mut Packs) -> Result<Exe
         unread.into_iter().for_each(|v| graph.forget_constant(v));
     }
     let (values, workspace) = slots(&graph, &steps, &alias);
+    let (values, [inputs, outputs]) = numbered(&graph, values, &mut steps);
     values.iter().try_for_each(check_readable)?;
     let held = packs.budget().take(WORKSPACE, workspace)?;
     let mut arena = Arenas::new();
@@ -56,8 +58,8 @@ pub(crate) fn lower(mut graph: Graph, isa: Isa, packs: &mut Packs) -> Result<Exe
     Ok(Executable {
         steps: steps.into(),
         values: values.into(),
-        inputs: graph.inputs().iter().map(|&v| graph.meta(v).clone()).collect(),
-        outputs: graph.outputs().iter().map(|v| v.index()).collect(),
+        inputs,
+        outputs,
         arena,
         workspace,
         kind: SpanKind::Kernel,
@@ -164,4 +166,25 @@ fn slots(graph: &Graph, steps: &[PlacedStep], alias: &[usize]) -> (Vec<Slot>, us
         Slot { meta: value(v).meta().clone(), source }
     });
     (slots.collect(), workspace)
+}
+
+/// The values that are looked at when the steps run, numbered anew: the inputs, what steps read and write, and the
+/// outputs. There may be hundreds of thousands of executables, and what passes have joined needs no slot. With the
+/// numbers of inputs and outputs.
+fn numbered(graph: &Graph, slots: Vec<Slot>, steps: &mut [PlacedStep]) -> (Vec<Slot>, [Arc<[usize]>; 2]) {
+    let mut is_seen = vec![false; slots.len()];
+    let ends = graph.inputs().iter().chain(graph.outputs()).map(|v| v.index());
+    let operands = steps.iter().flat_map(|step| step.inputs.iter().chain(&step.outputs).copied());
+    ends.chain(operands).for_each(|v| is_seen[v] = true);
+    let count = is_seen.iter().scan(0, |next, &seen| {
+        *next += usize::from(seen);
+        Some(*next - usize::from(seen))
+    });
+    let numbers: Vec<usize> = count.collect();
+    for step in steps {
+        step.inputs.iter_mut().chain(&mut step.outputs).for_each(|v| *v = numbers[*v]);
+    }
+    let kept = slots.into_iter().zip(is_seen).filter_map(|(slot, seen)| seen.then_some(slot));
+    let of = |values: &[ValueId]| values.iter().map(|v| numbers[v.index()]).collect();
+    (kept.collect(), [of(graph.inputs()), of(graph.outputs())])
 }

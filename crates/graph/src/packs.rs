@@ -47,7 +47,7 @@ impl AsRef<[u8]> for Kept {
 
 #[derive(Default)]
 struct Table {
-    hasher: RandomState,
+    hasher: Keyed,
     made: HashMap<Source, Vec<Made>>,
     /// Number of entries at which unused ones are next looked for.
     crowded: usize,
@@ -61,6 +61,38 @@ const PACKED: &str = "its packed weights";
 enum Source {
     Shared((usize, usize)),
     Hash(u64, usize),
+}
+
+/// A hash of many bytes by multiplication, with keys that nobody who makes a file knows.
+struct Keyed([u64; 4]);
+
+impl Default for Keyed {
+    fn default() -> Self {
+        let random = RandomState::new();
+        Self(std::array::from_fn(|i| random.hash_one(i)))
+    }
+}
+
+impl Keyed {
+    fn hash(&self, bytes: &[u8]) -> u64 {
+        let fold = |a: u64, b: u64| {
+            let product = u128::from(a) * u128::from(b);
+            (product ^ (product >> 64)) as u64
+        };
+        let [k, l, mut a, mut b] = self.0;
+        let mut block = |block: &[u8; 32]| {
+            let (words, _) = block.as_chunks::<8>();
+            let word = |i: usize| u64::from_le_bytes(words[i]);
+            a = fold(word(0) ^ k, word(1) ^ a);
+            b = fold(word(2) ^ l, word(3) ^ b);
+        };
+        let (blocks, rest) = bytes.as_chunks::<32>();
+        blocks.iter().for_each(&mut block);
+        let mut last = [0; 32];
+        last[..rest.len()].copy_from_slice(rest);
+        block(&last);
+        fold(a ^ l, b ^ k)
+    }
 }
 
 enum Made {
@@ -232,7 +264,7 @@ impl Table {
     fn of(&mut self, constant: &Constant) -> &mut Vec<Made> {
         let identity = if let Constant::Shared(bytes) = constant { bytes.identity() } else { None };
         let source = identity.map_or_else(
-            || Source::Hash(self.hasher.hash_one(constant.bytes()), constant.nbytes()),
+            || Source::Hash(self.hasher.hash(constant.bytes()), constant.nbytes()),
             Source::Shared,
         );
         if !self.made.contains_key(&source) && self.made.len() >= self.crowded {
@@ -267,6 +299,21 @@ mod tests {
         let mut tensor = Tensor::zeros(meta).unwrap();
         tensor.view_mut().storage_mut::<f32>().unwrap().copy_from_slice(values);
         Constant::from(tensor)
+    }
+
+    #[test]
+    fn every_byte_and_place_counts() {
+        let hasher = Keyed::default();
+        let mut seen = std::collections::HashSet::from([hasher.hash(&[0; 70])]);
+        for at in 0..70 {
+            let mut bytes = [0; 70];
+            for bit in 0..8 {
+                bytes[at] = 1 << bit;
+                assert!(seen.insert(hasher.hash(&bytes)), "bit {bit} of byte {at}");
+                assert_eq!(hasher.hash(&bytes), hasher.hash(&bytes));
+            }
+        }
+        assert_ne!(hasher.hash(&[1; 70]), Keyed::default().hash(&[1; 70]));
     }
 
     #[test]

@@ -146,6 +146,14 @@ impl Graph {
         CountedTensor::zeros(meta, CONSTANTS, &self.budget)
     }
 
+    /// A copy of a constant that is about to be changed, which counts in the [budget](Self::budget).
+    ///
+    /// # Errors
+    /// If the budget does not have the bytes, or the system has no memory.
+    pub fn copied(&self, of: &TensorView<'_>) -> operator::Result<CountedTensor> {
+        CountedTensor::copied(of, CONSTANTS, &self.budget)
+    }
+
     /// What computed constants are taken from: without a bound, unless [`Self::set_budget`] has said otherwise.
     pub fn budget(&self) -> &Budget {
         &self.budget

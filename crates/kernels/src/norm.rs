@@ -17,7 +17,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
          float eps, *, Tensor(a!) out0, Tensor(b!) out1, Tensor(c!) out2) -> (Tensor(a!), Tensor(b!), Tensor(c!))",
         DtypeSet::FLOATING,
         layer_norm,
-    ).rounding(Rounding::Once),
+    ).rounding(Rounding::Once).means(layer_norm_meaning),
     Operator::new(
         "aten::native_group_norm.out(Tensor input, Tensor? weight, Tensor? bias, SymInt N, SymInt C, SymInt HxW, \
          int group, float eps, *, Tensor(a!) out0, Tensor(b!) out1, Tensor(c!) out2) \
@@ -47,6 +47,14 @@ pub(crate) const OPERATORS: &[Operator] = &[
         batch_norm,
     ),
 ];
+
+fn layer_norm_meaning(args: &Args<'_>) -> Option<Meaning> {
+    let shape = to_shape(args.name(1), args.ints(1).ok()?).ok()?;
+    let sizes = args.meta(0).ok()?.sizes();
+    let outer = sizes.len().checked_sub(shape.rank())?;
+    let is_last = shape.rank() > 0 && sizes[outer..] == *shape;
+    is_last.then_some(Meaning::LayerNorm { elements: shape.numel().ok()?, eps: args.double(4).ok()? })
+}
 
 fn group_norm_meaning(args: &Args<'_>) -> Option<Meaning> {
     let size = |i: usize| usize::try_from(args.int(i).ok()?).ok();

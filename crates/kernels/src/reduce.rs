@@ -68,12 +68,14 @@ pub(crate) const OPERATORS: &[Operator] = &[
     row!("all.dims_out(Tensor self, int[]? dim=None, bool keepdim=False, *, ", ALL, all),
     row!("count_nonzero.dim_IntList_out(Tensor self, int[] dim, *, ", ALL, count_nonzero),
     row!("count_nonzero.out(Tensor self, int? dim=None, *, ", ALL, count_nonzero),
-    row!("var.out(Tensor self, int[1]? dim, bool unbiased=True, bool keepdim=False, *, ", FLOATING, var),
+    row!("var.out(Tensor self, int[1]? dim, bool unbiased=True, bool keepdim=False, *, ", FLOATING, var)
+        .means(variance_meaning),
     row!(
         "var.correction_out(Tensor self, int[1]? dim=None, *, Scalar? correction=None, bool keepdim=False, ",
         FLOATING,
         var
-    ),
+    )
+    .means(variance_meaning),
     row!("std.out(Tensor self, int[1]? dim, bool unbiased=True, bool keepdim=False, *, ", FLOATING, std),
     row!(
         "std.correction_out(Tensor self, int[1]? dim=None, *, Scalar? correction=None, bool keepdim=False, ",
@@ -85,7 +87,8 @@ pub(crate) const OPERATORS: &[Operator] = &[
          bool keepdim=False, Tensor(a!) out0, Tensor(b!) out1) -> (Tensor(a!), Tensor(b!))",
         DtypeSet::FLOATING,
         var_mean,
-    ),
+    )
+    .means(variance_meaning),
     Operator::new(
         "aten::std_mean.correction_out(Tensor self, int[1]? dim=None, *, Scalar? correction=None, \
          bool keepdim=False, Tensor(a!) out0, Tensor(b!) out1) -> (Tensor(a!), Tensor(b!))",
@@ -99,6 +102,12 @@ fn mean_meaning(args: &Args<'_>) -> Option<Meaning> {
     let rank = args.meta(0).ok()?.rank();
     let dims = args.ints(1).ok()?.iter().map(|&d| wrap(d, rank)).collect::<Option<_>>()?;
     Some(Meaning::Mean(dims))
+}
+
+fn variance_meaning(args: &Args<'_>) -> Option<Meaning> {
+    let rank = args.meta(0).ok()?.rank();
+    let dims = args.ints(1).ok()?.iter().map(|&d| wrap(d, rank)).collect::<Option<_>>()?;
+    (correction(args).ok()? == 0.0).then_some(Meaning::Variance(dims))
 }
 
 fn any_meaning(args: &Args<'_>) -> Option<Meaning> {
@@ -579,6 +588,14 @@ impl<C: Compute> Reducer<C> for Variance {
     }
 }
 
+/// What a variance operator, in either of its forms, subtracts from the number of elements.
+fn correction(args: &Args<'_>) -> Result<f64> {
+    Ok(match args.name(2) {
+        "unbiased" => f64::from(u8::from(args.bool(2)?)),
+        _ => args.optional_scalar(2)?.map_or(1.0, |s| s.to_f64()),
+    })
+}
+
 /// The arguments after `self` of the variance operators, in either of their forms.
 struct Spread {
     dims: DimSet,
@@ -588,10 +605,7 @@ struct Spread {
 
 impl Spread {
     fn read(args: &Args<'_>) -> Result<Self> {
-        let correction = match args.name(2) {
-            "unbiased" => args.bool(2)? as u8 as f64,
-            _ => args.optional_scalar(2)?.map_or(1.0, |s| s.to_f64()),
-        };
+        let correction = correction(args)?;
         Ok(Self { dims: dims_at(args, 1)?, correction, keepdim: args.bool(3)? })
     }
 

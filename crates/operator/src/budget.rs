@@ -2,7 +2,7 @@ use crate::{Error, Result};
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use tensor::{Tensor, TensorMeta};
+use tensor::{Tensor, TensorMeta, TensorView};
 
 /// Memory that several owners may hold together: bytes are taken before they are allocated, and given back by
 /// dropping what was taken. Clones are the same budget.
@@ -94,6 +94,15 @@ impl CountedTensor {
     pub fn zeros(meta: TensorMeta, what: &'static str, budget: &Budget) -> Result<Self> {
         let held = budget.take(what, meta.nbytes())?;
         Ok(Self { tensor: Tensor::zeros(meta)?, _held: held })
+    }
+
+    /// A copy of a tensor. `what` needs it, for the message.
+    ///
+    /// # Errors
+    /// As [`Budget::take`], or if the memory cannot be had.
+    pub fn copied(of: &TensorView<'_>, what: &'static str, budget: &Budget) -> Result<Self> {
+        let held = budget.take(what, of.bytes().len())?;
+        Ok(Self { tensor: of.to_tensor()?, _held: held })
     }
 
     /// A tensor that is there: for small ones, whose bytes are not known before.

@@ -76,8 +76,18 @@ pub enum Meaning {
     /// Group normalisation of images `[N, C, space..]`. Arguments 0 to 2: image, weight, bias, of which the
     /// latter two may be absent; the first result.
     GroupNorm(GroupNorm),
+    /// `(x - mean) / sqrt(variance + eps) * weight + bias` over the last dimensions. Arguments 0, 2 and 3: `x`, weight,
+    /// bias, of which the latter two may be absent; the first result.
+    LayerNorm {
+        /// Elements over which mean and variance are taken.
+        elements: usize,
+        /// Added to the variance.
+        eps: f64,
+    },
     /// The mean over these dimensions.
     Mean(Dims),
+    /// The variance of the whole population over these dimensions; the second result, if there is one, is the mean.
+    Variance(Dims),
     /// A pooling of images `[.., H, W]`; the first result.
     Pool(PoolOf),
     /// `e^x / sum(e^x)` along a dimension.

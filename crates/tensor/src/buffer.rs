@@ -31,9 +31,8 @@ impl AlignedBuffer {
             return Ok(Self::default());
         }
         let out_of_memory = || Error::OutOfMemory(len);
-        let padded = len.checked_next_multiple_of(ALIGNMENT).and_then(|n| n.checked_add(ALIGNMENT - 1));
-        let bytes: Vec<u8> = bytemuck::allocation::try_zeroed_vec(padded.ok_or_else(out_of_memory)?)
-            .map_err(|()| out_of_memory())?;
+        let bytes: Vec<u8> =
+            bytemuck::allocation::try_zeroed_vec(padded(len)?).map_err(|()| out_of_memory())?;
         let start = bytes.as_ptr().align_offset(ALIGNMENT);
         if start >= ALIGNMENT {
             return Err(out_of_memory());
@@ -43,9 +42,21 @@ impl AlignedBuffer {
 
     /// A copy of these bytes.
     pub fn from_slice(bytes: &[u8]) -> Result<Self> {
-        let mut new = Self::zeroed(bytes.len())?;
-        new.copy_from_slice(bytes);
-        Ok(new)
+        let len = bytes.len();
+        if len == 0 {
+            return Ok(Self::default());
+        }
+        let padded = padded(len)?;
+        let mut all: Vec<u8> = Vec::new();
+        all.try_reserve_exact(padded).map_err(|_| Error::OutOfMemory(len))?;
+        let start = all.as_ptr().align_offset(ALIGNMENT);
+        if start >= ALIGNMENT {
+            return Err(Error::OutOfMemory(len));
+        }
+        all.resize(start, 0);
+        all.extend_from_slice(bytes);
+        all.resize(padded, 0);
+        Ok(Self { bytes: all, start, len })
     }
 
     /// Changes the length; bytes past the old length are zero or what an earlier, longer use left.
@@ -73,6 +84,12 @@ impl AlignedBuffer {
     pub fn capacity(&self) -> usize {
         (self.bytes.len() - self.start) / ALIGNMENT * ALIGNMENT
     }
+}
+
+/// Bytes to allocate for `len` that are aligned: whole blocks, wherever the first of them starts.
+fn padded(len: usize) -> Result<usize> {
+    let blocks = len.checked_next_multiple_of(ALIGNMENT).and_then(|n| n.checked_add(ALIGNMENT - 1));
+    blocks.ok_or(Error::OutOfMemory(len))
 }
 
 impl Clone for AlignedBuffer {

@@ -89,18 +89,21 @@ fn scale_conv(graph: &mut Graph, node: NodeId, affine: &Affine) -> Option<(Convo
     if !meta.dim_order().is_contiguous() || meta.numel() == 0 {
         return None;
     }
-    let mut scaled = graph.zeros(meta.clone()).ok()?;
-    let weights = scaled.as_mut_slice::<f32>().ok()?;
-    weights.copy_from_slice(graph.floats(inputs[1])?);
+    let mut scaled = graph.copied(&graph.view(inputs[1])?).ok()?;
     let (first, second) = (meta.strides()[0], meta.strides()[1]);
-    let (rows, columns) = (meta.sizes()[0], meta.sizes()[1]);
-    let groups = conv.params.groups;
-    for r in 0..rows {
-        for c in 0..columns {
-            let channel = if conv.params.transposed { r / (rows / groups) * columns + c } else { r };
-            let at = r * first + c * second;
-            weights[at..at + second].iter_mut().for_each(|x| *x *= affine.scale[channel]);
+    let rows = scaled.as_mut_slice::<f32>().ok()?.chunks_exact_mut(first).enumerate();
+    let scale = |weights: &mut [f32], channel: usize| {
+        let by = affine.scale[channel];
+        weights.iter_mut().for_each(|x| *x *= by);
+    };
+    if conv.params.transposed {
+        let (in_group, columns) = (meta.sizes()[0] / conv.params.groups, meta.sizes()[1]);
+        for (r, row) in rows {
+            let columns = row.chunks_exact_mut(second).zip(r / in_group * columns..);
+            columns.for_each(|(weights, channel)| scale(weights, channel));
         }
+    } else {
+        rows.for_each(|(channel, row)| scale(row, channel));
     }
     let w = graph.constant(scaled.meta().clone(), scaled.into());
     let b = constant(graph, &[channels], &bias)?;

@@ -16,6 +16,7 @@ mod pattern;
 mod pool;
 mod product;
 mod quantized;
+mod row_norm;
 mod tail;
 mod widen;
 
@@ -57,6 +58,11 @@ pub const PASSES: &[Pass] = &[
         name: "activation",
         about: "activations that are spelled out become one function",
         run: |graph, _| activation::run(graph),
+    },
+    Pass {
+        name: "row-norm",
+        about: "layer norms and RMS norms become nodes, those too that are spelled out",
+        run: |graph, _| row_norm::run(graph),
     },
     Pass {
         name: "fuse",

@@ -15,6 +15,7 @@ pub(crate) mod quantized_conv;
 pub(crate) mod quantized_linear;
 pub(crate) mod quantized_sum;
 pub(crate) mod relayout;
+pub(crate) mod row_norm;
 
 use crate::executable::{Slot, Source};
 use operator::{Error, KernelContext, Result};

@@ -168,25 +168,32 @@ impl RaisedMethod {
 
     /// An instruction.
     pub fn instruction(&self, index: usize) -> Option<RaisedInstruction> {
-        let chains = self.chains().enumerate();
-        let (chain, range) = chains.into_iter().find(|(_, range)| range.contains(&index))?;
-        let i = index - range.start;
-        Some(self.instruction_of(chain, i, self.chains[chain].steps.get(i)?))
+        let (chain, i) = self.locate(index)?;
+        Some(self.instruction_of(chain, i, &self.chains[chain].steps[i]))
     }
 
     /// The number of the instruction at a place, if one is there.
     pub fn index_of(&self, place: Place) -> Option<usize> {
-        let range = self.chains().nth(place.chain? as usize)?;
-        Some(range.start + place.instruction? as usize).filter(|index| range.contains(index))
+        let (chain, i) = (place.chain? as usize, place.instruction? as usize);
+        let is_there = i < self.chains.get(chain)?.steps.len();
+        is_there.then(|| self.def_use.position(chain, i) as usize - 1)
     }
 
     /// What an instruction calls: the operator, or for others the kind of instruction.
     pub fn name(&self, index: usize) -> Option<&str> {
-        let (chain, range) = self.chains().enumerate().find(|(_, range)| range.contains(&index))?;
-        match &self.chains[chain].steps[index - range.start] {
+        let (chain, i) = self.locate(index)?;
+        match &self.chains[chain].steps[i] {
             Step::Kernel(call) => Some(&call.kernel.schema().name),
-            _ => Some(self.plan().chains.get(chain)?.instructions.get(index - range.start)?.kind()),
+            _ => Some(self.plan().chains.get(chain)?.instructions.get(i)?.kind()),
         }
+    }
+
+    /// The chain of an instruction, and its number there.
+    fn locate(&self, index: usize) -> Option<(usize, usize)> {
+        let starts = &self.def_use.starts;
+        let chain = starts.partition_point(|&start| start as usize - 1 <= index).checked_sub(1)?;
+        let i = index + 1 - starts[chain] as usize;
+        (i < self.chains[chain].steps.len()).then_some((chain, i))
     }
 
     /// Whether an instruction calls a delegate.
@@ -272,9 +279,9 @@ impl RaisedMethod {
                 }
                 new.views.extend(step.kernel().into_iter().flat_map(|call| self.renamed(chain, index, call)));
                 // What a call changes it reads, too.
-                let changed = new.writes.iter().filter(|&&id| self.def_use.read(at, id).is_some());
-                let changed: Vec<_> = changed.map(|&id| read(id)).collect();
-                new.reads.extend(changed.into_iter().filter(|c| !new.reads.contains(c)).collect::<Vec<_>>());
+                let known: HashSet<Id> = new.reads.iter().map(|read| read.value).collect();
+                let is_changed = |id: &Id| !known.contains(id) && self.def_use.read(at, *id).is_some();
+                new.reads.extend(new.writes.iter().copied().filter(is_changed).map(read));
             }
         }
         new

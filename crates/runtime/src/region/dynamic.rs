@@ -39,7 +39,7 @@ const FAILURES: u32 = 4;
 
 pub(crate) struct DynamicRegion {
     /// The graph for the upper bounds of all sizes, before any pass, if it is kept.
-    pub(crate) graph: Option<Graph>,
+    pub(crate) graph: Option<Box<Graph>>,
     def_use: Arc<DefUse>,
     chain: usize,
     range: Range<usize>,
@@ -101,7 +101,7 @@ impl DynamicRegion {
         }
         let graph = method.keep_graphs.then(|| {
             builder.outputs(run.positions(def_use).end);
-            builder.bounded_graph()
+            Box::new(builder.bounded_graph())
         });
         Some(Self {
             graph,

@@ -44,8 +44,8 @@ impl Region {
     /// The graph, before any pass, if it is kept.
     pub(crate) fn graph(&self) -> Option<&Graph> {
         match self {
-            Self::Fixed(lowered) => lowered.graph.as_ref(),
-            Self::Dynamic(region) => region.graph.as_ref(),
+            Self::Fixed(lowered) => lowered.graph.as_deref(),
+            Self::Dynamic(region) => region.graph.as_deref(),
         }
     }
 }
@@ -53,7 +53,7 @@ impl Region {
 /// A region, lowered: what runs, on which values, and what it leaves in the table besides.
 pub(crate) struct Lowered {
     /// The graph before any pass, if it is kept.
-    pub(crate) graph: Option<Graph>,
+    pub(crate) graph: Option<Box<Graph>>,
     pub(crate) executable: Executable,
     pub(crate) args: Box<[ArgStep]>,
     pub(crate) outs: Box<[OutStep]>,
@@ -238,7 +238,7 @@ fn fixed(method: &Method, def_use: &DefUse, run: &Run) -> Option<Box<Lowered>> {
     let outs = builder.outputs(positions.end);
     let args = builder.input_args();
     let ctx = KernelContext::new(&method.pool, &method.scratch, &method.generator).with_isa(method.isa);
-    let graph = method.keep_graphs.then(|| builder.graph.clone());
+    let graph = method.keep_graphs.then(|| Box::new(builder.graph.clone()));
     // What delegates have computed of their weights goes as soon as it is packed.
     delegates.iter().for_each(DelegateEntry::forget_graph);
     // Packs of its own: what delegates let go may leave its address to other weights.

@@ -1,7 +1,7 @@
 //! Whether what stands in one method at a place works on the same data as in another.
 
 use runtime::{Found, RaisedInstruction, RaisedMethod};
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::hash::Hash;
 use trace::Place;
 
@@ -69,10 +69,12 @@ impl Dataflow {
         let mut is_same = self.instructions.connect(at_a, at_b);
         let mut written = Vec::new();
         let values: Vec<_> = values.flat_map(|(x, y)| self.tensors(x, y)).collect();
+        let (read_a, read_b) = (reads(&in_a), reads(&in_b));
+        let (defined_a, defined_b) = (defined(&in_a), defined(&in_b));
         for (x, y) in values {
             self.pairs.insert((x, y));
-            let defined = (defines(&in_a, x), defines(&in_b, y));
-            is_same &= match (found(&in_a, x), found(&in_b, y)) {
+            let defined = (defined_a.contains(&x), defined_b.contains(&y));
+            is_same &= match (read_a.get(&x).copied(), read_b.get(&y).copied()) {
                 (Some(a), Some(b)) => self.agree((x, a), (y, b)),
                 (None, None) if defined == (false, false) => self.others.connect(x, y),
                 (None, None) => defined == (true, true),
@@ -124,13 +126,15 @@ impl Dataflow {
     }
 }
 
-/// What an instruction finds in a value, if it reads it.
-fn found(instruction: &RaisedInstruction, value: usize) -> Option<Found> {
-    instruction.reads.iter().find(|read| read.value == value).map(|read| read.found)
+/// What an instruction finds in the values that it reads.
+fn reads(instruction: &RaisedInstruction) -> HashMap<usize, Found> {
+    instruction.reads.iter().map(|read| (read.value, read.found)).collect()
 }
 
-fn defines(instruction: &RaisedInstruction, value: usize) -> bool {
-    instruction.writes.contains(&value) || instruction.views.iter().any(|view| view.value == value)
+/// The values that an instruction writes, or makes views.
+fn defined(instruction: &RaisedInstruction) -> HashSet<usize> {
+    let views = instruction.views.iter().map(|view| view.value);
+    instruction.writes.iter().copied().chain(views).collect()
 }
 
 #[cfg(test)]

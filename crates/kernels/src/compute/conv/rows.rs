@@ -200,25 +200,26 @@ impl Phase {
         let (phase, numbers) = Self::geometry(p, first);
         let taps = &phase.taps;
         let (ci, co) = (p.in_channels / p.groups, p.out_channels / p.groups);
-        let mut matrix = AlignedBuffer::zeroed(taps.len() * ci * co * size_of::<f32>())?;
-        let matrix: &mut [f32] = bytemuck::cast_slice_mut(&mut matrix);
         let mut packed = tensor::memory::with_room(p.groups)?;
-        for g in 0..p.groups {
-            if co > 0 {
-                for ((row, dst), (t, c)) in matrix
-                    .chunks_exact_mut(co)
-                    .enumerate()
-                    .zip(numbers.iter().flat_map(|&t| (0..ci).map(move |c| (t, c))))
-                {
-                    debug_assert!(row < taps.len() * ci);
-                    for (o, w) in dst.iter_mut().enumerate() {
-                        let (major, minor) = if p.transposed { (g * ci + c, o) } else { (g * co + o, c) };
-                        let width = if p.transposed { co } else { ci };
-                        *w = weights[(major * width + minor) * p.taps() + t];
-                    }
-                }
+        if p.taps() == 1 && numbers == [0] {
+            // The weights of a group are the matrix, or its transpose.
+            for g in 0..p.groups {
+                let group = &weights[g * ci * co..(g + 1) * ci * co];
+                let matrix = match p.transposed {
+                    true => MatRef::new(group, ci, co),
+                    false => MatRef::new(group, co, ci).t(),
+                };
+                packed.push(PackedB::new(isa, matrix)?);
             }
-            packed.push(PackedB::new(isa, MatRef::new(matrix, taps.len() * ci, co))?);
+        } else {
+            let mut matrix = AlignedBuffer::zeroed(taps.len() * ci * co * size_of::<f32>())?;
+            let matrix: &mut [f32] = bytemuck::cast_slice_mut(&mut matrix);
+            for g in 0..p.groups {
+                if co > 0 {
+                    gather(p, &weights[g * ci * co * p.taps()..][..ci * co * p.taps()], &numbers, matrix);
+                }
+                packed.push(PackedB::new(isa, MatRef::new(matrix, taps.len() * ci, co))?);
+            }
         }
         Ok(Self { weights: packed, ..phase })
     }
@@ -237,6 +238,33 @@ impl Phase {
                 .step_by(most)
                 .map(move |c| Chunk { taps: taps.clone(), channels: c..channels.min(c + most) })
         })
+    }
+}
+
+/// The weights of a group as a matrix of a row for each of the taps with these numbers, and each input channel in turn,
+/// by its output channels.
+fn gather(p: &ConvParams, weights: &[f32], numbers: &[usize], matrix: &mut [f32]) {
+    /// Output channels whose weights are read at a time: a cache line of the matrix.
+    const LINE: usize = 16;
+    let (ci, co, taps) = (p.in_channels / p.groups, p.out_channels / p.groups, p.taps());
+    if p.transposed {
+        let rows = numbers.iter().flat_map(|&t| (0..ci).map(move |c| (t, c)));
+        for (row, (t, c)) in matrix.chunks_exact_mut(co).zip(rows) {
+            let from = weights[c * co * taps..(c + 1) * co * taps].iter().skip(t).step_by(taps);
+            row.iter_mut().zip(from).for_each(|(to, &w)| *to = w);
+        }
+        return;
+    }
+    for first in (0..co).step_by(LINE) {
+        let channels = LINE.min(co - first);
+        let from = &weights[first * ci * taps..][..channels * ci * taps];
+        for c in 0..ci {
+            for (i, &t) in numbers.iter().enumerate() {
+                let line = &mut matrix[(i * ci + c) * co + first..][..channels];
+                let weights = from[c * taps + t..].iter().step_by(ci * taps);
+                line.iter_mut().zip(weights).for_each(|(to, &w)| *to = w);
+            }
+        }
     }
 }
 

@@ -1,0 +1,68 @@
+//! Norms of rows.
+
+use super::{Step, Writes, only};
+use crate::operation::{Lowered, Lowering, Operation};
+use kernels::compute::{Isa, layer_norm, rms_norm};
+use operator::{KernelContext, Result};
+use std::fmt;
+use tensor::TensorView;
+
+/// A norm of rows of so many elements, those of the last dimensions: `(x - mean) / sqrt(variance + eps)`, or
+/// `x / sqrt(mean(x^2) + eps)`, times a weight and plus a bias of an element for each of a row.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct RowNorm {
+    /// Elements of a row.
+    pub(crate) elements: usize,
+    /// Added to the variance.
+    pub(crate) eps: f32,
+    /// Whether the mean is subtracted: layer norm; RMS norm otherwise.
+    pub(crate) centred: bool,
+    /// Whether the next input is the weight.
+    pub(crate) weight: bool,
+    /// Whether the last input is the bias; of layer norm only.
+    pub(crate) bias: bool,
+}
+
+impl Operation for RowNorm {
+    fn name(&self) -> &str {
+        if self.centred { "layer_norm" } else { "rms_norm" }
+    }
+
+    fn attributes(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "elements: {}, eps: {}", self.elements, self.eps)
+    }
+
+    fn lower(&self, node: &mut Lowering<'_>) -> Result<Lowered> {
+        Ok(Lowered::step(RowNormStep { norm: *self, isa: node.isa() }, 0..node.inputs()))
+    }
+}
+
+struct RowNormStep {
+    norm: RowNorm,
+    isa: Isa,
+}
+
+impl Step for RowNormStep {
+    fn run<'a>(
+        &'a self,
+        ctx: &KernelContext<'_>,
+        reads: &[TensorView<'a>],
+        mut writes: Writes<'a>,
+    ) -> Result<()> {
+        let RowNorm { elements, eps, centred, weight, bias } = self.norm;
+        let (x, out) = (reads[0].storage::<f32>()?, only(&mut writes)?.storage_mut::<f32>()?);
+        let mut factors = reads[1..].iter();
+        let mut next = |there: bool| {
+            let factor = if there { factors.next() } else { None };
+            factor.map(|v| v.storage::<f32>()).transpose()
+        };
+        let weight = next(weight)?;
+        if centred {
+            let bias = next(bias)?;
+            layer_norm(ctx.pool(), self.isa, eps, elements, x, (weight, bias), out);
+        } else {
+            rms_norm(ctx.pool(), self.isa, eps, elements, x, weight, out);
+        }
+        Ok(())
+    }
+}
