@@ -126,3 +126,21 @@ fn no_command_is_aborted_for_want_of_memory() {
     }
     std::fs::remove_dir_all(folder).expect("the folder");
 }
+
+/// Cases are run on threads of their own only where there is room for those.
+#[test]
+fn verifying_is_not_aborted_for_want_of_memory() {
+    let cases = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/corpus/tiny");
+    let cases = ["ModuleAdd", "ModuleIndex"].map(|case| cases.join(case).display().to_string());
+    let (args, least) = (["verify", &cases[0], &cases[1]], least_room() + FIXED);
+    for room in (least..least + (300 << 10)).step_by(3 * STEP) {
+        let output = within(room, &args);
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(
+            output.status.code(),
+            Some(0),
+            "within {room} KiB: {:?}, {stderr}",
+            output.status.signal()
+        );
+    }
+}

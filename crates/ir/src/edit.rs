@@ -85,7 +85,10 @@ impl Graph {
     /// Notes that a node also stands for what another does, which comes before it: results are credited to
     /// the last.
     pub fn absorb(&mut self, node: NodeId, absorbed: NodeId) {
-        let mut origins = self.nodes[absorbed.index()].origins.clone();
+        // A node that nothing uses any more goes, and needs them no longer: a long chain is not copied at every node.
+        let is_used = self.nodes[absorbed.index()].outputs.iter().any(|&v| self.is_used(v));
+        let theirs = &mut self.nodes[absorbed.index()].origins;
+        let mut origins = if is_used { theirs.clone() } else { std::mem::take(theirs) };
         self.work += origins.len() as u64;
         let own = &mut self.nodes[node.index()].origins;
         // Most absorb one after another, in order.
@@ -248,6 +251,7 @@ impl Graph {
         let removed = &mut self.nodes[node.index()];
         removed.kind = Self::removed();
         removed.effects.clear();
+        removed.origins = Default::default();
     }
 
     /// Turns the results of a node, which are known, into constants; the node goes.

@@ -75,6 +75,24 @@ fn a_fused_node_takes_the_place_of_the_last() {
     assert_eq!(listing.to_string(), expected);
 }
 
+/// What a chain becomes holds each instruction once.
+#[test]
+fn nodes_that_were_absorbed_keep_no_origins() {
+    let (mut graph, nodes) = chain(100);
+    for (i, &node) in nodes.iter().enumerate() {
+        graph.set_origins(node, &[Place::instruction(0, i as u32)]);
+    }
+    for pair in nodes.windows(2) {
+        let inputs = graph.node(pair[0]).inputs().to_vec();
+        graph.set_inputs(pair[1], &inputs);
+        graph.absorb(pair[1], pair[0]);
+        graph.remove_dead(pair[0]);
+    }
+    graph.verify().unwrap();
+    let kept: Vec<usize> = nodes.iter().map(|&node| graph.node(node).origins().len()).collect();
+    assert_eq!((kept.iter().sum::<usize>(), kept[99]), (100, 100));
+}
+
 #[test]
 fn effects_keep_nodes_that_nothing_uses() {
     let mut graph = Graph::new();

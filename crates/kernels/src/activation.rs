@@ -110,8 +110,9 @@ float_functions! {
     } else {
         scale as F * x
     };
-    /// `max(x, 0) + min(alpha (exp(x / alpha) - 1), 0)`
-    celu { alpha = 1 } = |x| if x < 0.0 { alpha as F * (x / alpha as F).exp_m1() } else { x };
+    /// `max(x, 0) + min(alpha (exp(x / alpha) - 1), 0)`. The quotient is a product with the reciprocal, as PyTorch has
+    /// it: its rounding shows where the exponential is large.
+    celu { alpha = 1 } = |x| if x < 0.0 { alpha as F * (x * (1.0 / alpha) as F).exp_m1() } else { x };
     leaky_relu { slope = 1 } = |x| if x > 0.0 { x } else { x * slope as F };
 }
 
@@ -364,6 +365,15 @@ mod tests {
         near(&go("aten::hardswish.out", &x, &[]), &[-0.333_333_34, 0.291_666_67, f32::NAN, f32::NAN]);
         near(&go("aten::hardtanh.out", &x, &[int(0), Arg::Double(0.25)]), &[0.0, 0.25, 0.0, f32::NAN]);
         assert!(call("aten::gelu.out", &[a(&x), Arg::Str("x")], out(Float, &[4])).is_err());
+    }
+
+    /// With a negative `alpha` the results grow as the exponential does.
+    #[test]
+    fn celu_multiplies_by_the_reciprocal() {
+        let y = go("aten::celu.out", &t(&[1], &[-131.5f32]), &[Arg::Double(-1.5)]);
+        let expected = -1.5 * (-131.5 * (1.0 / -1.5) as f32).exp_m1();
+        assert_eq!(y.storage::<f32>().unwrap(), &[expected]);
+        assert_ne!(expected, -1.5 * (-131.5f32 / -1.5).exp_m1());
     }
 
     /// As PyTorch's: of a zero, the side on which it lies shows in its sign.

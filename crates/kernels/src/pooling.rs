@@ -313,7 +313,7 @@ fn avg_pool<const D: usize>(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut
     expect_out(x.dtype(), out.dtype())?;
     out.resize(&windows.sizes)?;
     let (from, to) = (windows.pixels(), windows.output.iter().product::<usize>());
-    let work = windows.kernel.iter().product::<usize>().saturating_mul(to).max(1);
+    let work = windows.kernel.iter().fold(to, |work, &k| work.saturating_mul(k)).max(1);
     dispatch!("self", compute_type(x.dtype()), COMPUTE_REAL, C => {
         let all = all_values::<C>(ctx, &x)?;
         let all = &*all;
@@ -346,7 +346,7 @@ fn max_pool<const D: usize>(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut
     out.resize(&windows.sizes)?;
     indices.resize(&windows.sizes)?;
     let (from, to) = (windows.pixels(), windows.output.iter().product::<usize>());
-    let work = windows.kernel.iter().product::<usize>().saturating_mul(to).max(1);
+    let work = windows.kernel.iter().fold(to, |work, &k| work.saturating_mul(k)).max(1);
     let grain = (GRAIN / work).max(1);
     dispatch!("self", compute_type(x.dtype()), COMPUTE_REAL, C => {
         let all = all_values::<C>(ctx, &x)?;

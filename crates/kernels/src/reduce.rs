@@ -1,7 +1,7 @@
 //! Reductions: sums, products, extremes, truth, statistics.
 
 use crate::support::dims::DimSet;
-use crate::support::dtype::{C64, Cast, Compute, compute_type, dispatch, expect_dtype};
+use crate::support::dtype::{C64, Compute, compute_type, conversion, dispatch, expect_dtype, unsupported};
 use crate::support::map::expect_out;
 use crate::support::reduce::{Reducer, reduce, reduce_as};
 use operator::facts::wrap;
@@ -122,12 +122,12 @@ fn sum_type(args: &Args<'_>, dtype: usize, outs: &mut Outs<'_>) -> Result<Scalar
     Ok(result)
 }
 
-/// The type that sums of `Self` are kept in.
+/// The type that sums of `Self` are kept in, and products of elements.
 trait Wide: Compute {
     type Sum: Compute;
     fn widen(self) -> Self::Sum;
     fn add(a: Self::Sum, b: Self::Sum) -> Self::Sum;
-    fn mul(a: Self::Sum, b: Self::Sum) -> Self::Sum;
+    fn mul(self, other: Self) -> Self;
     fn over(a: Self::Sum, count: usize) -> Self::Sum;
 }
 
@@ -137,7 +137,7 @@ macro_rules! wide {
             type Sum = $sum;
             #[inline] fn widen(self) -> $sum { $widen(self) }
             #[inline] fn add(a: $sum, b: $sum) -> $sum { $add(a, b) }
-            #[inline] fn mul(a: $sum, b: $sum) -> $sum { $mul(a, b) }
+            #[inline] fn mul(self, other: $type) -> $type { $mul(self, other) }
             #[inline] fn over(a: $sum, count: usize) -> $sum { $over(a, count) }
         }
     )* };
@@ -204,7 +204,8 @@ fn sum_all(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Res
     sum_over(ctx, args, outs, DimSet::all(args.meta(0)?.rank()), false, dtype, false)
 }
 
-/// A sum to which NaN adds nothing.
+/// A sum to which NaN adds nothing. Integers, which have none, are summed in any type, as in PyTorch; only they
+/// become complex.
 struct NanSum;
 
 impl Reducer<f64> for NanSum {
@@ -228,8 +229,16 @@ impl Reducer<f64> for NanSum {
 fn nansum(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let dtype = sum_type(args, 3, outs)?;
     let (dims, keepdim) = (dims_at(args, 1)?, args.bool(2)?);
+    let own = args.meta(0)?.dtype();
+    if own.is_complex() || (dtype.is_complex() && own.is_floating()) {
+        let integers = DtypeSet::INTEGRAL.and(DtypeSet::BOOL);
+        return Err(unsupported(
+            args.name(0),
+            own,
+            if dtype.is_complex() { integers } else { DtypeSet::REAL_BOOL },
+        ));
+    }
     if !dtype.is_floating() {
-        expect_dtype(args.name(0), dtype, DtypeSet::REAL_BOOL)?;
         return sum_over(ctx, args, outs, dims, keepdim, dtype, false);
     }
     reduce_as(ctx, &args.tensor(0)?, dtype, dims, keepdim, outs.tensor(0)?, &NanSum)
@@ -253,50 +262,59 @@ fn mean_all(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Re
     sum_over(ctx, args, outs, DimSet::all(args.meta(0)?.rank()), false, dtype, true)
 }
 
-struct Product;
+/// A product that is rounded to its type after each element, as PyTorch's is: one that overflows on the way stays
+/// infinite.
+struct Product<C> {
+    round: Option<fn(C) -> C>,
+}
 
-impl<C: Wide> Reducer<C> for Product {
-    type Acc = C::Sum;
-    type Out = C::Sum;
-    fn start(&self) -> C::Sum {
-        C::Sum::from_i64(1)
+impl<C: Wide> Reducer<C> for Product<C> {
+    type Acc = C;
+    type Out = C;
+    const IN_ORDER: bool = true;
+    fn start(&self) -> C {
+        C::from_i64(1)
     }
     #[inline]
-    fn step(&self, acc: C::Sum, x: C, _: usize) -> C::Sum {
-        C::mul(acc, x.widen())
+    fn step(&self, acc: C, x: C, _: usize) -> C {
+        let product = acc.mul(x);
+        self.round.map_or(product, |round| round(product))
     }
-    fn merge(&self, a: C::Sum, b: C::Sum) -> C::Sum {
-        C::mul(a, b)
+    fn merge(&self, a: C, b: C) -> C {
+        self.step(a, b, 0)
     }
-    fn finish(&self, acc: C::Sum, _: usize) -> C::Sum {
+    fn finish(&self, acc: C, _: usize) -> C {
         acc
     }
 }
 
-fn prod(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let dtype = sum_type(args, 3, outs)?;
-    let x = args.tensor(0)?;
-    let (dims, keepdim) = (DimSet::of(args.name(1), args.ints(1)?, x.rank())?, args.bool(2)?);
+fn product_over(
+    ctx: &KernelContext<'_>,
+    args: &Args<'_>,
+    outs: &mut Outs<'_>,
+    dims: DimSet,
+    keepdim: bool,
+    dtype: ScalarType,
+) -> Result<()> {
     if dtype == ScalarType::Bool {
         return truth(ctx, args, outs, dims, keepdim, Truth::All);
     }
-    let out = outs.tensor(0)?;
-    dispatch!("dtype", compute_type(dtype), COMPUTE, C => {
-        reduce_as::<C, _>(ctx, &x, dtype, dims, keepdim, out, &Product)
+    let (x, out) = (args.tensor(0)?, outs.tensor(0)?);
+    let kept = compute_type(dtype);
+    dispatch!("dtype", kept, COMPUTE, C => {
+        reduce_as::<C, _>(ctx, &x, dtype, dims, keepdim, out, &Product { round: conversion(kept, dtype) })
     })
+}
+
+fn prod(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    let dtype = sum_type(args, 3, outs)?;
+    let dims = DimSet::of(args.name(1), args.ints(1)?, args.meta(0)?.rank())?;
+    product_over(ctx, args, outs, dims, args.bool(2)?, dtype)
 }
 
 fn prod_all(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let dtype = sum_type(args, 1, outs)?;
-    let x = args.tensor(0)?;
-    let dims = DimSet::all(x.rank());
-    if dtype == ScalarType::Bool {
-        return truth(ctx, args, outs, dims, false, Truth::All);
-    }
-    let out = outs.tensor(0)?;
-    dispatch!("dtype", compute_type(dtype), COMPUTE, C => {
-        reduce_as::<C, _>(ctx, &x, dtype, dims, false, out, &Product)
-    })
+    product_over(ctx, args, outs, DimSet::all(args.meta(0)?.rank()), false, dtype)
 }
 
 /// Types with an order, in which NaN comes before everything.
@@ -673,8 +691,10 @@ fn logsumexp(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> R
 #[cfg(test)]
 mod tests {
     use crate::support::call::{a, call, call_many, int, ints, out, s, t};
+    use num_complex::Complex;
     use operator::Arg;
-    use tensor::ScalarType::{Bool, Double, Float, Half, Int, Long};
+    use tensor::ScalarType::{self, Bool, ComplexFloat, Double, Float, Half, Int, Long};
+    use tensor::f16;
 
     #[test]
     fn sums_and_means() {
@@ -703,6 +723,48 @@ mod tests {
         let r = call("aten::prod.int_out", &[a(&none), int(0)], out(Float, &[3])).unwrap();
         assert_eq!(r.storage::<f32>().unwrap(), &[1.0; 3]);
         assert!(call("aten::sum.IntList_out", &[a(&x), ints(&[0, -2])], out(Float, &[3])).is_err());
+    }
+
+    #[test]
+    fn sums_without_nan() {
+        let x = t(&[3], &[1f32, f32::NAN, 2.0]);
+        let go = |x, dtype: ScalarType| {
+            call("aten::nansum.out", &[a(x), Arg::None, Arg::Bool(false), int(dtype as i64)], out(dtype, &[]))
+        };
+        assert_eq!(go(&x, Float).unwrap().storage::<f32>().unwrap(), &[3.0]);
+        let integers = t(&[2], &[4i64, 2]);
+        let of_integers = go(&integers, ComplexFloat).unwrap();
+        assert_eq!(of_integers.storage::<Complex<f32>>().unwrap(), &[Complex::new(6.0, 0.0)]);
+        assert!(go(&x, ComplexFloat).unwrap_err().to_string().contains("self: float32 is not supported"));
+    }
+
+    /// A factor that brings the product back into range comes too late.
+    #[test]
+    fn products_are_rounded_after_each_element() {
+        let factors = [2e2f32, 2e4, 1e-3];
+        let of = |x: &[f32], dtype: ScalarType| {
+            call("aten::prod.out", &[a(&t(&[x.len()], x)), int(dtype as i64)], out(dtype, &[])).unwrap()
+        };
+        assert_eq!(of(&factors, Half).storage::<f16>().unwrap(), &[f16::INFINITY]);
+        assert_eq!(of(&factors, Float).storage::<f32>().unwrap(), &[200.0f32 * 20_000.0 * 1e-3]);
+        assert_eq!(of(&[1e30, 1e30, 1e-30], Float).storage::<f32>().unwrap(), &[f32::INFINITY]);
+        assert_eq!(
+            of(&[1e-30, 1e-30, 1e30], Double).storage::<f64>().unwrap(),
+            &[1e-30f32 as f64 * 1e-30f32 as f64 * 1e30f32 as f64]
+        );
+        let many: Vec<f32> = (0..600).map(|i| [2.0, 0.5, 300.0, 1.0 / 256.0][i % 4]).collect();
+        let expected = many.iter().fold(f16::ONE, |product, &x| product * f16::from_f32(x));
+        assert_eq!(of(&many, Half).storage::<f16>().unwrap(), &[expected]);
+        let columns = t(&[3, 2], &[2e2f32, 1.0, 2e4, 2.0, 1e-3, 3.0]);
+        let r = call(
+            "aten::prod.int_out",
+            &[a(&columns), int(0), Arg::Bool(false), int(Half as i64)],
+            out(Half, &[2]),
+        );
+        assert_eq!(r.unwrap().storage::<f16>().unwrap(), &[f16::INFINITY, f16::from_f32(6.0)]);
+        let turns = t(&[2], &[Complex::new(0.0f32, 1.0), Complex::new(0.0, 2.0)]);
+        let r = call("aten::prod.out", &[a(&turns)], out(ComplexFloat, &[])).unwrap();
+        assert_eq!(r.storage::<Complex<f32>>().unwrap(), &[Complex::new(-2.0, 0.0)]);
     }
 
     #[test]

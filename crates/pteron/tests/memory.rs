@@ -188,6 +188,51 @@ fn constants_that_passes_compute_count() {
     }
 }
 
+/// A method of many instructions on few bytes: its tables are what it takes.
+#[test]
+fn tables_count() {
+    const CALLS: u64 = 4_000;
+    let mut builder = Builder::new();
+    let at = |i: u64| {
+        Value::Tensor(Planned { allocation_info: Some(AllocationDetails::new(1, i % 2 * 16)), ..plain(&[4]) })
+    };
+    let call =
+        |i: u64| Instruction::KernelCall { op_index: 0, args: vec![i as i32, i as i32 + 1, i as i32 + 1] };
+    builder.execution_plan.push(ExecutionPlan {
+        name: "forward".to_owned(),
+        values: (0..=CALLS).map(at).collect(),
+        inputs: vec![0],
+        outputs: vec![CALLS as i32],
+        chains: vec![Chain { instructions: (0..CALLS).map(call).collect(), ..Chain::default() }],
+        operators: vec![Operator { name: "aten::relu".to_owned(), overload: "out".to_owned() }],
+        non_const_buffer_sizes: vec![0, 32],
+        ..ExecutionPlan::default()
+    });
+    let file = write(builder, "tables");
+    let run = |method: &mut Method| -> Vec<f32> {
+        let x = Tensor::from_slice(&[4], &[1f32, -2.0, 3.0, -4.0]).unwrap();
+        method.execute(&[x.into()]).unwrap()[0].as_tensor().unwrap().to_vec().unwrap()
+    };
+    let mut method = load(&file, u64::MAX, true).unwrap();
+    let tables = method.memory();
+    assert!((500 * CALLS..1500 * CALLS).contains(&tables), "{tables}");
+    assert_eq!(run(&mut method), [1.0, 0.0, 3.0, 0.0]);
+    let fork = method.fork().unwrap();
+    assert!(method.memory() >= 2 * tables - 1024);
+    drop(fork);
+    // With room for the tables alone, instructions run as they stand.
+    let mut method = load(&file, tables + 1024, false).unwrap();
+    assert_eq!(run(&mut method), [1.0, 0.0, 3.0, 0.0]);
+    let mut method = load(&file, 4 * tables, false).unwrap();
+    assert_eq!(run(&mut method), [1.0, 0.0, 3.0, 0.0]);
+    let e = load(&file, tables / 2, false).unwrap_err().to_string();
+    assert!(e.starts_with("a method with its tables needs"), "{e}");
+    // The program itself is not read where it has no room.
+    let limits = Limits { memory: 1 << 10, ..Limits::default() };
+    let e = Program::load(Arc::new(FileLoader::open(&file.0).unwrap()), &limits).unwrap_err().to_string();
+    assert!(e.starts_with("the program of "), "{e}");
+}
+
 #[test]
 fn weights_over_the_limit_are_refused_before_they_are_read() {
     let file = chain("refused");

@@ -58,7 +58,7 @@ impl FreeableBuffer {
 
     /// The same bytes, for which memory is held as long as one of their clones lives. Nothing is held for bytes that
     /// take no memory of their own.
-    pub(crate) fn holding(self, held: Held) -> Self {
+    pub fn holding(self, held: Held) -> Self {
         if !self.takes_memory() {
             return self;
         }

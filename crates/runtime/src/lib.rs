@@ -39,6 +39,7 @@ mod replace;
 mod resolve;
 mod session;
 mod step;
+mod tables;
 #[cfg(feature = "training")]
 mod training;
 mod value;

@@ -13,7 +13,7 @@ use crate::step::{Chain, DelegateEntry, Step};
 use crate::value::{Id, Storage, TensorValue, Value};
 use crate::{
     BackendOptions, Error, FreeableBuffer, Limits, LoadOptions, Method, NamedDataMap, Program, Purpose,
-    Result, one_line,
+    Result, one_line, tables,
 };
 use format::pte::{self, TensorData};
 use operator::{Budget, Generator, Held, Kernel, Scratch};
@@ -30,13 +30,16 @@ pub(crate) fn method(program: &Program, plan: usize, options: LoadOptions) -> Re
     let started = tracer.start();
     let meta = MethodMeta::new(program, plan);
     let mut loader = Loader::new(program, meta, options)?;
+    let tables_bytes = usize_of(tables::bytes(meta.plan()))?;
+    loader.held.push(loader.budget.take("its tables", tables_bytes).map_err(over_memory)?);
     loader.values()?;
     let needed = loader.arena_bytes.saturating_add(loader.weight_bytes);
     loader.options.limits.check_memory(|| format!("method `{}` with its weights", loader.name), needed)?;
     let delegates = loader.delegates(tracer)?;
     let kernels = loader.kernels();
     let chains = loader.chains(&kernels, &delegates)?;
-    let Loader { options, state, plan: tables, name, planned_arenas, budget, held, .. } = loader;
+    let Loader { options, state, plan: tables, name, planned_arenas, weight_bytes, budget, held, .. } =
+        loader;
     let ids = |list: &[i32]| list.iter().map(|&i| i as Id).collect::<Vec<_>>();
     let inputs = ids(&tables.inputs);
     let mut method = Method {
@@ -63,7 +66,10 @@ pub(crate) fn method(program: &Program, plan: usize, options: LoadOptions) -> Re
         interrupt: options.interrupt,
         limits: options.limits,
     };
-    if options.no_prepare {
+    // Without room for what preparing holds beside the weights, instructions run as they stand.
+    let preparing = (tables_bytes as u64).saturating_mul(tables::PREPARING).saturating_add(weight_bytes);
+    let room = method.packs.budget().limit().saturating_sub(method.memory());
+    if options.no_prepare || room < preparing {
         method.state.constants.iter().try_for_each(ConstantBytes::read)?;
     } else {
         let started = tracer.start();

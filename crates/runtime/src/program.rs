@@ -89,6 +89,9 @@ impl Program {
                 field: "format.program_bytes",
             });
         }
+        if loader.takes_memory() {
+            limits.check_memory(|| format!("the program of {}", loader.name()), header.program_size)?;
+        }
         let tables = loader.load(0, header.program_size, Purpose::Program)?;
         let program = pte::VerifiedProgram::read(&tables, &header, &limits.format).map_err(fail)?;
         Ok(Self(Arc::new(Inner { loader, program, constants: Mutex::default(), limits: limits.clone() })))

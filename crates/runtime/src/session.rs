@@ -2,9 +2,10 @@
 
 use crate::call::State;
 use crate::limits::over_memory;
+use crate::load::usize_of;
 use crate::method::Method;
 use crate::region::Region;
-use crate::{Error, Result};
+use crate::{Error, Result, tables};
 use operator::{EValue, Generator, Scratch};
 use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -27,6 +28,9 @@ impl Method {
         });
         let arenas = &self.state.arenas;
         let arenas = (0..arenas.len()).filter_map(|i| arenas.arena(i)).map(|arena| arena.len()).sum();
+        let tables = usize_of(tables::bytes(&self.program.tables().execution_plan[self.plan]))?;
+        let take = |what, bytes| self.packs.budget().take(what, bytes).map_err(over_memory);
+        let held = vec![take("its arenas", arenas)?, take("its tables", tables)?];
         Ok(Method {
             program: self.program.clone(),
             plan: self.plan,
@@ -37,7 +41,7 @@ impl Method {
             regions: self.regions.iter().map(Region::fork).collect::<Result<_>>()?,
             keep_graphs: self.keep_graphs,
             packs: self.packs.clone(),
-            held: vec![self.packs.budget().take("its arenas", arenas).map_err(over_memory)?],
+            held,
             operators: self.operators.clone(),
             inputs: self.inputs.clone(),
             outputs: self.outputs.clone(),

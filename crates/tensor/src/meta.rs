@@ -158,11 +158,29 @@ impl fmt::Debug for TensorMeta {
     }
 }
 
-/// The number of elements, once the byte count is known to fit `isize`, as memory must.
+/// The number of elements, once the byte count is known to fit `isize`, as memory must. So must that of an empty
+/// tensor with ones for its zeros, as in PyTorch: strides, and the products of any of a tensor's sizes, do not overflow.
 fn checked_numel(dtype: ScalarType, sizes: &Shape) -> Result<usize> {
-    let numel = sizes.numel()?;
-    match numel.checked_mul(dtype.size()) {
-        Some(n) if n <= isize::MAX as usize => Ok(numel),
+    let stepped = sizes.iter().try_fold(dtype.size(), |bytes, &size| bytes.checked_mul(size.max(1)));
+    match stepped {
+        Some(bytes) if bytes <= isize::MAX as usize => sizes.numel(),
         _ => Err(Error::SizeOverflow { shape: sizes.to_string() }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn products_of_sizes_do_not_overflow_in_empty_tensors_either() {
+        let of = |sizes: &[usize]| TensorMeta::contiguous(ScalarType::Float, sizes);
+        assert_eq!(of(&[0, 1 << 30, 1 << 30]).unwrap().numel(), 0);
+        for sizes in [[0, 1 << 31, 1 << 31], [1 << 40, 0, 1 << 40], [usize::MAX, 1, 0]] {
+            assert!(matches!(of(&sizes), Err(Error::SizeOverflow { .. })), "{sizes:?}");
+        }
+        let mut meta = of(&[0, 2, 2]).unwrap();
+        assert!(meta.reshape(&[0, usize::MAX, 2]).is_err());
+        assert_eq!(meta.sizes()[..], [0, 2, 2]);
     }
 }

@@ -1,11 +1,12 @@
 //! What a crate can do that depends on `pteron` alone: an operator with its prepared form, a data loader, a
-//! delegate backend, a tracer; and with the features, BEF programs and the tools.
+//! delegate backend, a tracer, outputs of every kind, one method in several threads; and with the features, BEF programs and the tools.
 //!
 //! The folder of the repository is the first argument.
 
 mod backend;
 mod kernel;
 mod loader;
+mod sessions;
 mod tracer;
 #[cfg(feature = "all")]
 mod whole;
@@ -25,6 +26,8 @@ fn main() -> Result {
     run("data loader", loader::check)?;
     run("backend", backend::check)?;
     run("tracer", tracer::check)?;
+    run("outputs", sessions::outputs)?;
+    run("sessions", sessions::sessions)?;
     #[cfg(feature = "all")]
     {
         run("bef", whole::bef)?;

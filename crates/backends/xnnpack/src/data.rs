@@ -2,6 +2,7 @@
 
 use crate::error::{Error, Result, fail};
 use crate::payload::{Constant, Payload, Quantization, Role, Scales, Value};
+use operator::Budget;
 use runtime::{FreeableBuffer, NamedDataMap};
 use std::sync::Arc;
 
@@ -14,14 +15,15 @@ pub(crate) struct Data {
 }
 
 impl Data {
-    /// Finds the bytes that the values of a payload refer to.
+    /// Finds the bytes that the values of a payload refer to. Those that are misaligned are copied, in `memory`.
     pub(crate) fn load(
         payload: &Payload,
         bytes: &FreeableBuffer,
         named: Option<&dyn NamedDataMap>,
+        memory: &Budget,
     ) -> Result<Self> {
         let mut data = Self { constants: vec![None; payload.constants.len()] };
-        payload.values.iter().try_for_each(|value| data.of_value(payload, value, bytes, named))?;
+        payload.values.iter().try_for_each(|value| data.of_value(payload, value, bytes, named, memory))?;
         Ok(data)
     }
 
@@ -30,11 +32,12 @@ impl Data {
         payload: &Payload,
         bytes: &FreeableBuffer,
         named: Option<&dyn NamedDataMap>,
+        memory: &Budget,
     ) -> (Self, Vec<(usize, Error)>) {
         let mut data = Self { constants: vec![None; payload.constants.len()] };
         let values = payload.values.iter().enumerate();
-        let failed =
-            values.filter_map(|(v, value)| Some((v, data.of_value(payload, value, bytes, named).err()?)));
+        let failed = values
+            .filter_map(|(v, value)| Some((v, data.of_value(payload, value, bytes, named, memory).err()?)));
         let failed = failed.collect();
         (data, failed)
     }
@@ -45,10 +48,11 @@ impl Data {
         value: &Value,
         bytes: &FreeableBuffer,
         named: Option<&dyn NamedDataMap>,
+        memory: &Budget,
     ) -> Result<()> {
         let Role::Constant(index) = value.role else { return Ok(()) };
         let size = value.datatype.nbytes(&value.dims).unwrap_or(u64::MAX);
-        self.need(payload, index, size, bytes, named)
+        self.need(payload, index, size, bytes, named, memory)
             .map_err(|e| Error::new(format!("value %{}: {e}", value.id)))?;
         let (scales, width) = match &value.quantization {
             Quantization::PerChannel { scales, .. } => (scales, 4),
@@ -57,7 +61,7 @@ impl Data {
         };
         if let Scales::Constant { index, count } = scales {
             let size = *count as u64 * width;
-            let found = self.need(payload, *index, size, bytes, named);
+            let found = self.need(payload, *index, size, bytes, named, memory);
             found.map_err(|e| Error::new(format!("the scales of value %{}: {e}", value.id)))?;
         }
         Ok(())
@@ -70,6 +74,7 @@ impl Data {
         size: u64,
         bytes: &FreeableBuffer,
         named: Option<&dyn NamedDataMap>,
+        memory: &Budget,
     ) -> Result<()> {
         if self.constants[index].is_none() {
             let found = match &payload.constants[index] {
@@ -89,7 +94,7 @@ impl Data {
                 }
             };
             let aligned = found.as_ptr().addr().is_multiple_of(ALIGNMENT);
-            let found = if aligned { found } else { copied(&found)? };
+            let found = if aligned { found } else { copied(&found, memory)? };
             self.constants[index] = Some(Arc::new(found));
         }
         match &self.constants[index] {
@@ -148,6 +153,55 @@ fn truncated(scale: f32) -> f32 {
     f32::from_bits((scale * 1.003_891_1).to_bits() & 0xffff_0000)
 }
 
-fn copied(bytes: &[u8]) -> Result<FreeableBuffer> {
-    FreeableBuffer::from_bytes(bytes).map_err(|e| Error::new(e.to_string()))
+/// A copy that is aligned, counted for as long as it lives.
+fn copied(bytes: &[u8], memory: &Budget) -> Result<FreeableBuffer> {
+    let held = memory.take("its constants", bytes.len()).map_err(|e| Error::new(e.to_string()))?;
+    let copy = FreeableBuffer::from_bytes(bytes).map_err(|e| Error::new(e.to_string()))?;
+    Ok(copy.holding(held))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::payload::Datatype;
+
+    /// Two constants of the same 16 bytes.
+    fn payload() -> Payload {
+        let value = |index| Value {
+            id: index as u32,
+            datatype: Datatype::Fp32,
+            dims: vec![4],
+            quantization: Quantization::None,
+            role: Role::Constant(index),
+            quantized_by_row: false,
+        };
+        Payload {
+            identifier: *b"XN01",
+            header: None,
+            version: String::new(),
+            values: vec![value(1), value(2)],
+            nodes: Vec::new(),
+            constants: vec![Constant::Payload(0..0), Constant::Payload(0..16), Constant::Payload(0..16)],
+            inputs: Vec::new(),
+            outputs: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn copies_of_misaligned_constants_count() {
+        let memory = Budget::new(31);
+        let aligned = FreeableBuffer::from_bytes(&[7; 32]).unwrap();
+        let misaligned = aligned.slice(1..17).unwrap();
+        let data = Data::load(&payload(), &aligned.slice(0..16).unwrap(), None, &memory).unwrap();
+        assert_eq!((&data.bytes(1).unwrap()[..], memory.held()), (&[7; 16][..], 0));
+        let error = Data::load(&payload(), &misaligned, None, &memory).err().unwrap().to_string();
+        assert!(error.starts_with("value %2: ") && error.contains("32"), "{error}");
+        let memory = Budget::new(32);
+        let data = Data::load(&payload(), &misaligned, None, &memory).unwrap();
+        assert_eq!((&data.bytes(2).unwrap()[..], memory.held()), (&[7; 16][..], 32));
+        drop(data);
+        assert_eq!(memory.held(), 0);
+        let (data, failed) = Data::load_present(&payload(), &misaligned, None, &Budget::new(16));
+        assert_eq!((failed.len(), data.bytes(1).is_ok()), (1, true));
+    }
 }

@@ -41,7 +41,7 @@ impl Backend for XnnpackBackend {
     ) -> Result<Box<dyn Delegate>, BackendError> {
         let payload = read(&processed)?;
         let num_inputs = inputs_of_calls(&payload)?;
-        let data = Data::load(&payload, &processed, ctx.named_data())?;
+        let data = Data::load(&payload, &processed, ctx.named_data(), ctx.memory())?;
         let raised = RaisedPayload { payload, data, num_inputs, kernels: Arc::clone(&self.kernels) };
         raised.check(ctx.bytes_left(), ctx.memory())?;
         Ok(Box::new(GraphDelegate::new(raised)))

@@ -6,8 +6,8 @@ use crate::delegate::metas;
 use crate::error::Result;
 use crate::payload::{Constant, Role};
 use crate::raise::refused_nodes;
-use operator::KernelRegistry;
-use runtime::{FreeableBuffer, GraphRequest, NamedDataMap, PayloadSupport, RefusedNode};
+use operator::{Budget, KernelRegistry};
+use runtime::{FreeableBuffer, GraphRequest, Limits, NamedDataMap, PayloadSupport, RefusedNode};
 
 /// Looks at every node of a payload but those whose constants are named data that is not there.
 pub(crate) fn support(
@@ -20,7 +20,9 @@ pub(crate) fn support(
         payload.constants.iter().filter_map(key).filter(|key| !has(named, key)).collect();
     absent.sort_unstable();
     absent.dedup();
-    let (data, failed) = Data::load_present(payload, bytes, named);
+    // Constants may lie in the same bytes any number of times.
+    let memory = Budget::new(Limits::default().memory);
+    let (data, failed) = Data::load_present(payload, bytes, named, &memory);
     let unread: Vec<usize> = failed.iter().map(|(v, _)| *v).collect();
     let refuse = |(node, reason): (usize, String)| RefusedNode {
         node,

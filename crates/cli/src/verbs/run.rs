@@ -22,7 +22,7 @@ use toolbox::{npy, show};
 ///   @x.npy            a NumPy array
 ///   digit.png         an image (PNG or JPEG), for an input [1, C, H, W] or [C, H, W] with C 1
 ///                     (grey), 3 (colours) or 4 (and opacity): stretched to H by W, values in 0..1,
-///                     black is 0; uint8 in 0..255. The options for images say otherwise: they do
+///                     black is 0; integers in 0..255. The options for images say otherwise: they do
 ///                     what torchvision's Resize, CenterCrop and Normalize do. (Bytes of a JPEG
 ///                     are those of the decoder, which may be off by a few from another's)
 ///   5  0.5  true      a number where the method takes one

@@ -75,7 +75,8 @@ pub(crate) struct Opts {
     /// Print JSON: the counts, and the outcome of every case
     #[arg(long)]
     json: bool,
-    /// Cases that run at a time [default: as many as there are cores]
+    /// Cases that run at a time [default: as many as there are cores, and no more than one for each 256 MiB
+    /// of free memory]
     #[arg(short, long, value_name = "N", value_parser = general::threads)]
     jobs: Option<NonZeroUsize>,
 }
@@ -160,8 +161,8 @@ impl Opts {
         let (bad, aside) = (style.error("FAIL"), style.note("aside"));
         let mut closed = None;
         let mut outcomes = Vec::new();
-        let jobs = self.jobs.or_else(|| std::thread::available_parallelism().ok());
-        let counts = verify::check_all(cases, options, jobs.map_or(1, NonZeroUsize::get), |case, outcome| {
+        let jobs = self.jobs.map_or_else(default_jobs, NonZeroUsize::get);
+        let counts = verify::check_all(cases, options, jobs, |case, outcome| {
             if self.json {
                 outcomes.push(json!({"case": case.name, "result": outcome}));
                 return bar.inc(1);
@@ -203,4 +204,15 @@ fn progress(cases: usize) -> ProgressBar {
         bar.set_style(style);
     }
     bar
+}
+
+/// Memory, or address space under `ulimit -v`, that a thread should find. The system's allocator alone reserves up to
+/// 128 MiB of address space for each.
+const JOB_BYTES: u64 = 256 << 20;
+
+/// Cases that run at a time.
+fn default_jobs() -> usize {
+    let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
+    let room = pteron::free_memory().map_or(u64::MAX, |free| free / JOB_BYTES);
+    cores.min(usize::try_from(room).unwrap_or(usize::MAX)).max(1)
 }

@@ -13,6 +13,8 @@ pub(crate) trait Reducer<C: Compute>: Sync {
     type Acc: Copy;
     /// The result, converted to the out's type when it is stored.
     type Out: Compute;
+    /// Whether elements of one result are taken one after another: where rounding shows in which order they were.
+    const IN_ORDER: bool = false;
     /// Of no elements.
     fn start(&self) -> Self::Acc;
     /// After one more: the `index`th in row-major order of the dimensions reduced.
@@ -129,6 +131,13 @@ impl<C: Compute, R: Reducer<C>> Job<'_, C, R> {
             for first in (0..n).step_by(BLOCK) {
                 let block = &mut block[..BLOCK.min(n - first)];
                 self.read((base + at).wrapping_add_signed(first as isize * stride), stride, block);
+                if R::IN_ORDER {
+                    for &x in &*block {
+                        lanes[0] = self.reducer.step(lanes[0], x, index);
+                        index += 1;
+                    }
+                    continue;
+                }
                 let (groups, rest) = block.as_chunks::<LANES>();
                 for (g, group) in groups.iter().enumerate() {
                     for (l, acc) in lanes.iter_mut().enumerate() {
@@ -142,7 +151,8 @@ impl<C: Compute, R: Reducer<C>> Job<'_, C, R> {
                 index += block.len();
             }
         });
-        let acc = lanes.into_iter().reduce(|a, b| self.reducer.merge(a, b));
+        let lanes = if R::IN_ORDER { &lanes[..1] } else { &lanes };
+        let acc = lanes.iter().copied().reduce(|a, b| self.reducer.merge(a, b));
         self.reducer.finish(acc.unwrap_or(lanes[0]), self.count)
     }
 

@@ -23,7 +23,7 @@ use operator::EValue;
 use runtime::{InstructionPlace, LoadOptions, Program, RaisedMethod};
 use serde::Serialize;
 use std::collections::HashMap;
-use tensor::{DimOrder, ScalarType, Tensor, TensorMeta, bf16, f16};
+use tensor::{DimOrder, Element, ScalarType, Tensor, TensorMeta, bf16, f16};
 use trace::Place;
 
 /// With what a run is compared.
@@ -177,22 +177,18 @@ fn coarser(seen: Option<ScalarType>, dtype: ScalarType) -> Option<ScalarType> {
 
 /// A tensor of f32 rounded to half precision, if that is what the other run has; otherwise the same.
 fn rounded(tensor: Tensor, dtype: ScalarType) -> Result<Tensor> {
-    if tensor.dtype() != ScalarType::Float {
-        return Ok(tensor);
+    match (tensor.dtype(), dtype) {
+        (ScalarType::Float, ScalarType::Half) => halves(&tensor, dtype, f16::from_f32),
+        (ScalarType::Float, ScalarType::BFloat16) => halves(&tensor, dtype, bf16::from_f32),
+        _ => Ok(tensor),
     }
+}
+
+/// Elements of f32 as those of another type.
+fn halves<T: Element>(tensor: &Tensor, dtype: ScalarType, round: impl Fn(f32) -> T) -> Result<Tensor> {
     let mut halves = Tensor::zeros(TensorMeta::contiguous(dtype, tensor.sizes())?)?;
-    let elements = tensor.as_slice::<f32>()?;
-    match dtype {
-        ScalarType::Half => {
-            let halves = halves.as_mut_slice::<f16>()?.iter_mut();
-            halves.zip(elements).for_each(|(half, &x)| *half = f16::from_f32(x));
-        }
-        ScalarType::BFloat16 => {
-            let halves = halves.as_mut_slice::<bf16>()?.iter_mut();
-            halves.zip(elements).for_each(|(half, &x)| *half = bf16::from_f32(x));
-        }
-        _ => return Ok(tensor),
-    }
+    let elements = tensor.to_vec::<f32>()?;
+    halves.as_mut_slice::<T>()?.iter_mut().zip(elements).for_each(|(half, x)| *half = round(x));
     Ok(halves)
 }
 
@@ -461,6 +457,19 @@ mod tests {
             .map(|(k, _)| (k.place.instruction.unwrap(), k.iteration, k.output))
             .collect();
         assert_eq!(keys, [(3, 0, 0), (3, 0, 1), (4, 0, 0), (3, 1, 0)]);
+    }
+
+    #[test]
+    fn what_the_other_run_has_in_half_precision_is_rounded() {
+        let sizes = [1, 2, 1, 2];
+        let plain = Tensor::from_slice(&sizes, &[1.0f32, 1.0001, 65536.0, 0.1]).unwrap();
+        for order in [[0, 1, 2, 3], [0, 2, 3, 1]] {
+            let x = plain.to_dim_order(DimOrder::new(&order).unwrap()).unwrap();
+            let halves = rounded(x.clone(), ScalarType::Half).unwrap();
+            assert_eq!(halves.to_vec::<f16>().unwrap(), [1.0, 1.0, f32::INFINITY, 0.1].map(f16::from_f32));
+            let (elements, same) = (x.bytes().as_ptr(), rounded(x, ScalarType::Float).unwrap());
+            assert_eq!(same.bytes().as_ptr(), elements, "it was copied");
+        }
     }
 
     #[test]

@@ -13,7 +13,7 @@ pub struct FlatTensorReport {
     pub file: String,
     /// Its size in bytes.
     pub bytes: u64,
-    /// Bytes that were read to tell this.
+    /// Bytes that were read to tell this, those aside that said what kind of file it is.
     pub bytes_read: u64,
     /// The version of the schema.
     pub version: u32,
@@ -41,6 +41,7 @@ pub struct EntryReport {
 }
 
 pub(super) fn report(loader: &Arc<dyn DataLoader>, limits: &Limits) -> Result<FlatTensorReport> {
+    let before = loader.bytes_loaded();
     let map = PtdDataMap::load(Arc::clone(loader), limits)?;
     let file = map.tables();
     let entries = file.named_data.iter().map(|e| {
@@ -62,6 +63,6 @@ pub(super) fn report(loader: &Arc<dyn DataLoader>, limits: &Limits) -> Result<Fl
         version: file.version,
         segments: file.segments.iter().map(|s| s.size).collect(),
         entries: entries.collect(),
-        bytes_read: loader.bytes_loaded(),
+        bytes_read: loader.bytes_loaded().saturating_sub(before),
     })
 }

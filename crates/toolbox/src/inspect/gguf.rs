@@ -16,7 +16,7 @@ pub struct GgufReport {
     pub file: String,
     /// Its size in bytes.
     pub bytes: u64,
-    /// Bytes that were read to tell this.
+    /// Bytes that were read to tell this, those aside that said what kind of file it is.
     pub bytes_read: u64,
     /// The version of the format.
     pub version: u32,
@@ -40,6 +40,7 @@ pub struct GgufTensorReport {
 }
 
 pub(super) fn report(loader: &Arc<dyn DataLoader>, limits: &Limits) -> Result<GgufReport> {
+    let before = loader.bytes_loaded();
     let file = gguf_head(loader, limits)?;
     let tensors = file.tensors.into_iter().map(|t| GgufTensorReport {
         name: t.name,
@@ -54,7 +55,7 @@ pub(super) fn report(loader: &Arc<dyn DataLoader>, limits: &Limits) -> Result<Gg
         version: file.version,
         metadata: file.metadata.into_iter().map(|(key, v)| (key, value(&v))).collect(),
         tensors: tensors.collect(),
-        bytes_read: loader.bytes_loaded(),
+        bytes_read: loader.bytes_loaded().saturating_sub(before),
     })
 }
 

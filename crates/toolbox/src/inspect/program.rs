@@ -21,7 +21,7 @@ pub struct ProgramReport {
     pub file: String,
     /// Its size in bytes.
     pub bytes: u64,
-    /// Bytes that were read to tell this.
+    /// Bytes that were read to tell this, those aside that said what kind of file it is.
     pub bytes_read: u64,
     /// The header.
     pub header: HeaderReport,
@@ -231,6 +231,7 @@ pub(super) fn report(
     backends: &BackendRegistry,
     limits: &Limits,
 ) -> Result<ProgramReport> {
+    let before = loader.bytes_loaded();
     let program = Program::load(Arc::clone(loader), limits)?;
     let (header, tables) = (program.header(), program.tables());
     let methods = program
@@ -262,7 +263,7 @@ pub(super) fn report(
         segments: segments.collect(),
         named_data: named_data.collect(),
         constants: constants(tables),
-        bytes_read: loader.bytes_loaded(),
+        bytes_read: loader.bytes_loaded().saturating_sub(before),
     })
 }
 

@@ -64,6 +64,21 @@ fn pictures_are_as_torchvision_makes_them() {
 }
 
 #[test]
+fn every_type_of_an_input_has_the_same_picture() {
+    let path = four_colours("types");
+    let grey = |dtype| plain(&path, dtype, &[1, 2, 2]).unwrap();
+    let of_f32 = grey(ScalarType::Float).to_vec::<f32>().unwrap();
+    let doubles = grey(ScalarType::Double);
+    assert_eq!(doubles.as_slice::<f64>().unwrap(), of_f32.iter().map(|&x| x.into()).collect::<Vec<f64>>());
+    let halves = grey(ScalarType::Half).to_vec::<tensor::f16>().unwrap();
+    assert_eq!(halves, of_f32.iter().map(|&x| tensor::f16::from_f32(x)).collect::<Vec<_>>());
+    assert_eq!(grey(ScalarType::Short).as_slice::<i16>().unwrap(), [76, 150, 29, 255]);
+    assert_eq!(grey(ScalarType::Int).as_slice::<i32>().unwrap(), [76, 150, 29, 255]);
+    assert_eq!(grey(ScalarType::Long).as_slice::<i64>().unwrap(), [76, 150, 29, 255]);
+    std::fs::remove_file(path).unwrap();
+}
+
+#[test]
 fn values_are_scaled_by_channel() {
     let path = four_colours("values");
     let preparation = Preparation {
@@ -91,7 +106,9 @@ fn what_does_not_fit_is_explained() {
         (ScalarType::Float, &[1, 8, 8, 3], Preparation::default(), "say --channels-last"),
         (ScalarType::Float, &[1, 3, 8, 8], last, "leave --channels-last away"),
         (ScalarType::Float, &[2, 3, 8, 8], Preparation::default(), "it takes 2 pictures"),
-        (ScalarType::Long, &[1, 1, 2, 2], Preparation::default(), "float32, float16, bfloat16 or uint8"),
+        (ScalarType::Bool, &[1, 1, 2, 2], Preparation::default(), "an image gives floating-point numbers"),
+        (ScalarType::Char, &[1, 1, 2, 2], Preparation::default(), "its bytes to uint8, int16"),
+        (ScalarType::Int, &[3, 2, 2], two.clone(), "without scale, mean and std"),
         (ScalarType::Float, &[1, 1, 0, 2], Preparation::default(), "no picture has 0 by 2"),
         (ScalarType::Float, &[1, 1, 1 << 14, 1 << 14], Preparation::default(), "are the most"),
         (ScalarType::Byte, &[3, 2, 2], two.clone(), "without scale, mean and std"),

@@ -47,19 +47,27 @@ impl Counts {
     }
 }
 
-/// Checks cases on several threads and hands each outcome to `report`, in the order of the cases.
+/// Checks cases on several threads, or on this one, and hands each outcome to `report`, in the order of the cases.
 pub fn check_all(
     cases: &[Case],
     options: &Options,
     threads: usize,
     mut report: impl FnMut(&Case, &Outcome),
 ) -> Counts {
+    let mut counts = Counts::default();
+    if threads <= 1 || cases.len() <= 1 {
+        for case in cases {
+            let outcome = check(case, options);
+            counts.add(&outcome);
+            report(case, &outcome);
+        }
+        return counts;
+    }
     let next = AtomicUsize::new(0);
     let (sender, receiver) = mpsc::channel();
-    let mut counts = Counts::default();
     std::thread::scope(|scope| {
         let mut started = 0;
-        for _ in 0..threads.clamp(1, cases.len().max(1)) {
+        for _ in 0..threads.min(cases.len()) {
             let (sender, next) = (sender.clone(), &next);
             let work = move || {
                 while let Some((i, case)) = {

@@ -21,7 +21,8 @@ use crate::payload::{Node, Op, Payload};
 use interface::KeyedBytes;
 use ir::exported::delegate::{DelegationError, LoweredCall, Recover};
 use ir::exported::{ExportedProgram, Size, VarId};
-use runtime::FreeableBuffer;
+use operator::Budget;
+use runtime::{FreeableBuffer, Limits};
 
 /// For each dimension of an image of a payload the program's.
 const FROM_IMAGE: [usize; 4] = [0, 2, 3, 1];
@@ -57,7 +58,8 @@ fn read(processed: &[u8]) -> Result<Payload> {
 fn recover(call: &LoweredCall<'_>) -> Result<ExportedProgram> {
     let payload = read(call.processed)?;
     let bytes = FreeableBuffer::from_bytes(call.processed).map_err(|e| Error::new(e.to_string()))?;
-    let data = Data::load(&payload, &bytes, Some(&KeyedBytes(call.named_data)))?;
+    let memory = Budget::new(Limits::default().memory);
+    let data = Data::load(&payload, &bytes, Some(&KeyedBytes(call.named_data)), &memory)?;
     let mut program = ExportedProgram::new("payload");
     program.ranges = call.ranges.clone();
     let values = vec![Slot::default(); payload.values.len()];
