@@ -54,4 +54,5 @@ pub use steps::quantized_conv::QuantizedConvolution;
 pub use steps::quantized_linear::{QuantizedInput, QuantizedLinear};
 pub use steps::quantized_sum::SumOfQuantized;
 pub use steps::relayout::{Permute, Relayout, Reshape};
+pub use steps::row_norm::RowNorm;
 pub use steps::{Step, Writes};

@@ -10,17 +10,17 @@ use tensor::TensorView;
 /// A norm of rows of so many elements, those of the last dimensions: `(x - mean) / sqrt(variance + eps)`, or
 /// `x / sqrt(mean(x^2) + eps)`, times a weight and plus a bias of an element for each of a row.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct RowNorm {
+pub struct RowNorm {
     /// Elements of a row.
-    pub(crate) elements: usize,
+    pub elements: usize,
     /// Added to the variance.
-    pub(crate) eps: f32,
+    pub eps: f32,
     /// Whether the mean is subtracted: layer norm; RMS norm otherwise.
-    pub(crate) centred: bool,
+    pub centred: bool,
     /// Whether the next input is the weight.
-    pub(crate) weight: bool,
+    pub weight: bool,
     /// Whether the last input is the bias; of layer norm only.
-    pub(crate) bias: bool,
+    pub bias: bool,
 }
 
 impl Operation for RowNorm {

@@ -6,6 +6,7 @@
 mod element;
 mod image;
 mod layout;
+mod norm;
 mod product;
 mod words;
 
@@ -162,6 +163,7 @@ const KINDS: &[Row] = &[
     row::<graph::Quantize>(),
     row::<graph::Relayout>(),
     row::<graph::Reshape>(),
+    row::<graph::RowNorm>(),
 ];
 
 /// The kernel of a kind and its attributes. `None` if payloads do not hold it.
