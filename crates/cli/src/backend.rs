@@ -9,7 +9,8 @@ use pteron::compile::{Delegation, to_xnnpack};
 pub(crate) enum BackendName {
     /// No backend: kernels compute everything
     None,
-    /// XNNPACK, float32 only: on the reference runtime its own, here Pteron's
+    /// XNNPACK, of float32 and of what is quantized to int8 or to weights of four bits: on the reference runtime its
+    /// own, here Pteron's
     Xnnpack,
 }
 
