@@ -225,7 +225,8 @@ impl<'p> Quantization<'p> {
             let group = usize::try_from(*sizes.last()?).ok()?;
             let row = self.program.spec(var)?.known_sizes()?.last().copied()? as usize;
             // The reference's runtime takes groups of whole blocks of 32.
-            let fits = four_bits && axis == 0 && group > 0 && group.is_multiple_of(32) && row.is_multiple_of(group);
+            let fits =
+                four_bits && axis == 0 && group > 0 && group.is_multiple_of(32) && row.is_multiple_of(group);
             fits.then_some(Per::Group(group))?
         } else {
             Per::Channel { axis, four_bits }
