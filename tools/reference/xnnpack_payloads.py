@@ -241,11 +241,14 @@ def pooling(kind, types, window=(2, 2), stride=(2, 2), dilation=(1, 1), padding=
     return make
 
 
-def mean(keep, types=("qint8", "quint8")):
+def mean(keep, types=("qint8", "quint8"), halves=False):
     def make(g, n):
         p, t = Payload(), types[integer(g, 0, len(types) - 1)]
-        dims = (2, integer(g, 1, 9), integer(g, 1, 9), integer(g, 1, 40) * n)
+        dims = (2, 3, 3, 80 * n) if halves else (2, integer(g, 1, 9), integer(g, 1, 9), integer(g, 1, 40) * n)
         x, out = affine(g, t), affine(g, t)
+        if halves:
+            # Many results lie between two numbers: the last bit of each product decides.
+            out = s.PerTensorQuant(2 * x.scale, out.zero_point)
         a = p.input(t, dims, x)
         y = p.output(t, (2, 1, 1, dims[3]) if keep else (2, dims[3]), out)
         p.node(s.XNNGlobalAvgPooling2d(a, y, 0x40 if keep else 0))
@@ -482,6 +485,7 @@ PAYLOADS = {
     "avg_pool_dilated": (pooling(s.XNNAvgPooling2d, REAL, (2, 2), (1, 1), (2, 3)), 1),
     "mean": (mean(True), 5),
     "mean_flat": (mean(False), 3),
+    "mean_halves": (mean(True, halves=True), 17),
     "resize": (resize(0), 4),
     "resize_aligned": (resize(8), 3),
     "resize_legacy": (resize(4), 2),

@@ -2,13 +2,16 @@
 
 use crate::failure::{Failure, Result};
 use clap::ValueEnum;
-use pteron::compile::{Delegation, to_xnnpack};
+use pteron::compile::{Delegation, to_bef, to_xnnpack};
+use std::sync::Arc;
 
 /// A backend that takes parts of a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum BackendName {
     /// No backend: kernels compute everything
     None,
+    /// Pteron's own: everything that kernels compute, fused ahead of time
+    Bef,
     /// XNNPACK, of float32 and of what is quantized to int8 or to weights of four bits: on the reference runtime its
     /// own, here Pteron's
     Xnnpack,
@@ -21,6 +24,7 @@ pub(crate) fn delegation(backends: &[BackendName]) -> Result<Vec<Delegation>> {
     }
     let delegation = backends.iter().filter_map(|backend| match backend {
         BackendName::None => None,
+        BackendName::Bef => Some(to_bef(&Arc::new(pteron::kernel_registry()))),
         BackendName::Xnnpack => Some(to_xnnpack()),
     });
     Ok(delegation.collect())

@@ -26,15 +26,19 @@ pub enum Lies {
 
 /// Checks every node of a graph.
 pub(crate) fn check(graph: &Graph) -> Result<()> {
-    graph.order().into_iter().try_for_each(|node| check_node(graph, node))
+    graph.order().into_iter().try_for_each(|node| check_layout(graph, node))
 }
 
 /// Whether a node may stand in a graph.
 pub(crate) fn fit(graph: &Graph, node: NodeId) -> bool {
-    check_node(graph, node).is_ok()
+    check_layout(graph, node).is_ok()
 }
 
-fn check_node(graph: &Graph, id: NodeId) -> Result<()> {
+/// Checks that the operands of a node lie as its kind asks ([`Operation::lies`](crate::Operation::lies)).
+///
+/// # Errors
+/// Which does not.
+pub fn check_layout(graph: &Graph, id: NodeId) -> Result<()> {
     // A kernel is told how its tensors lie.
     let Some(operation) = operation(graph, id) else { return Ok(()) };
     let node = graph.node(id);

@@ -35,12 +35,12 @@ pub use graph::{
 };
 pub use kernels::compute::{Activation, Affine, ConvParams, Isa, Layout, Pooling, Quantization};
 pub use kernels::compute::{WeightBits, Windows};
-pub use layouts::Lies;
+pub use layouts::{Lies, check_layout};
 pub use operation::{Fused, Images, Lowered, Lowering, Operation, as_op, operation};
 pub use operator::{Binary, Expression, Instr, Unary};
 pub use packs::Packs;
 pub use prepared::prepare;
-pub use steps::attention::Attention;
+pub use steps::attention::{Attention, AttentionParts, ViewParts};
 pub use steps::cast::Cast;
 pub use steps::conv::Convolution;
 pub use steps::conv_pass::ConvPass;

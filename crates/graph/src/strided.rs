@@ -22,8 +22,8 @@ const MOST_PARTS: usize = 16;
 /// How the elements of a value lie in another, and what they are multiplied by.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct View {
-    /// The value that holds the elements.
-    pub(crate) root: ValueId,
+    /// The value that holds the elements. None of a view that was stored.
+    pub(crate) root: Option<ValueId>,
     /// The first element.
     pub(crate) offset: usize,
     /// A factor of every element.
@@ -61,7 +61,26 @@ impl View {
             return None;
         }
         let dims = meta.sizes().iter().zip(meta.strides().iter()).map(|(&n, &s)| part(n, s)).collect();
-        Some(Self { root: value, offset: 0, factor: 1.0, dims })
+        Some(Self { root: Some(value), offset: 0, factor: 1.0, dims })
+    }
+
+    /// A view of some value, of these parts for each dimension.
+    pub(crate) fn stored(offset: usize, factor: f32, dims: &[Vec<Part>]) -> Self {
+        Self { root: None, offset, factor, dims: dims.iter().map(|dim| dim.as_slice().into()).collect() }
+    }
+
+    /// The parts of each dimension.
+    pub(crate) fn dims(&self) -> Vec<Vec<Part>> {
+        self.dims.iter().map(|dim| dim.to_vec()).collect()
+    }
+
+    /// Whether there are elements, all among the first `len` of the value. Numbers are below 2^31.
+    pub(crate) fn lies_within(&self, len: usize) -> bool {
+        let parts = || self.dims.iter().flatten();
+        let count = parts().try_fold(1usize, |count, part| count.checked_mul(part.0));
+        let last = parts()
+            .try_fold(self.offset, |at, &(n, stride)| at.checked_add(n.checked_sub(1)?.checked_mul(stride)?));
+        count.is_some_and(|count| count > 0) && last.is_some_and(|last| last < len)
     }
 
     /// The sizes.

@@ -18,6 +18,8 @@ pub use compiler::*;
 pub use ir::exported;
 pub use ir::exported::delegate;
 
+#[cfg(feature = "bef-backend")]
+pub use backend_bef::{BefPartitioner, BefPreprocess};
 #[cfg(feature = "xnnpack")]
 pub use backend_xnnpack::{XnnpackPartitioner, XnnpackPreprocess, XnnpackRecover};
 
@@ -35,6 +37,16 @@ use tensor::AlignedBuffer;
 #[cfg(feature = "xnnpack")]
 pub fn to_xnnpack() -> Delegation {
     Delegation { partitioner: Arc::new(XnnpackPartitioner), backend: Arc::new(XnnpackPreprocess) }
+}
+
+/// Everything that kernels of a registry compute, as delegates that are fused ahead of time, for
+/// [`Options::delegation`].
+#[cfg(feature = "bef-backend")]
+pub fn to_bef(kernels: &Arc<KernelRegistry>) -> Delegation {
+    Delegation {
+        partitioner: Arc::new(BefPartitioner::new(kernels)),
+        backend: Arc::new(BefPreprocess::new(Arc::clone(kernels))),
+    }
 }
 
 /// The backends of this crate whose payloads are brought back to operators.

@@ -69,6 +69,7 @@
     feature = "tools",
     doc = "| [`tools`] | who wants what the `pteron` command does | `tools`, with `image` and `safetensors` |"
 )]
+//! | `BefBackend` | who runs programs that are compiled for Pteron's own backend: [`open`] has it | `bef-backend` |
 //! | `XnnpackBackend` | who runs programs that are lowered to XNNPACK: [`open`] has it | `xnnpack` |
 //! | `TrainingModule`, `Sgd` | who trains on the device | `training` |
 //! | `Tensor` from and to arrays | who uses the `ndarray` crate | `ndarray`, not by default |
@@ -91,6 +92,8 @@ pub mod trace;
 use std::path::Path;
 use std::sync::Arc;
 
+#[cfg(feature = "bef-backend")]
+pub use ::backend_bef::BefBackend;
 #[cfg(feature = "xnnpack")]
 pub use ::backend_xnnpack::XnnpackBackend;
 pub use ::format;
@@ -119,7 +122,8 @@ pub fn kernel_registry() -> KernelRegistry {
     kernels::registry()
 }
 
-/// Every backend of the library: with the feature `xnnpack`, which is on by default, [`XnnpackBackend`].
+/// Every backend of the library: `BefBackend` with the feature `bef-backend` and `XnnpackBackend` with `xnnpack`, both of
+/// which are on by default.
 pub fn backend_registry() -> BackendRegistry {
     backends_of(Arc::new(kernel_registry()))
 }
@@ -127,9 +131,10 @@ pub fn backend_registry() -> BackendRegistry {
 /// The backends of the library, computing with these kernels.
 fn backends_of(kernels: Arc<KernelRegistry>) -> BackendRegistry {
     let backends = BackendRegistry::new();
+    #[cfg(feature = "bef-backend")]
+    let backends = backends.with(BefBackend::new(Arc::clone(&kernels)));
     #[cfg(feature = "xnnpack")]
-    let backends = backends.with(XnnpackBackend::new(kernels));
-    #[cfg(not(feature = "xnnpack"))]
+    let backends = backends.with(XnnpackBackend::new(Arc::clone(&kernels)));
     drop(kernels);
     backends
 }

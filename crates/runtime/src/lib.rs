@@ -36,6 +36,7 @@ mod raise;
 mod region;
 mod release;
 mod replace;
+mod resolve;
 mod session;
 mod step;
 #[cfg(feature = "training")]
@@ -63,7 +64,7 @@ pub use named_data::{MergedDataMap, NamedDataMap, PtdDataMap, PteDataMap};
 pub use options::LoadOptions;
 pub use pool::{Interrupt, Interrupted};
 pub use program::Program;
-pub use raise::Places;
+pub use raise::{Found, RaisedFlow, RaisedInstruction, RaisedMethod, RaisedRead, RaisedView};
 pub use replace::{
     before_unfinished_files, discard_unfinished_files, replace_file, replaced_path, write_stream,
 };

@@ -8,7 +8,8 @@ use crate::constants::{ConstantBytes, Deferred, Source, aligned};
 use crate::limits::over_memory;
 use crate::meta::{MethodMeta, tensor_meta};
 use crate::named_data::{CountedDataMap, MergedDataMap, PteDataMap};
-use crate::step::{ArgStep, Chain, DelegateEntry, DelegateStep, KernelStep, OutStep, Step};
+use crate::resolve::{self, Called, delegate_step, kernel_step};
+use crate::step::{Chain, DelegateEntry, Step};
 use crate::value::{Id, Storage, TensorValue, Value};
 use crate::{
     BackendOptions, Error, FreeableBuffer, Limits, LoadOptions, Method, NamedDataMap, Program, Purpose,
@@ -148,22 +149,7 @@ impl<'p> Loader<'p> {
     fn values(&mut self) -> Result<()> {
         self.check_external()?;
         for (id, value) in self.plan.values.iter().enumerate() {
-            let ids = |list: &[i32]| list.iter().map(|&i| i as Id).collect();
-            let value = match value {
-                pte::EValue::Null => Value::None,
-                pte::EValue::Int(v) => Value::Int(*v),
-                pte::EValue::Bool(v) => Value::Bool(*v),
-                pte::EValue::Double(v) => Value::Double(*v),
-                pte::EValue::String(s) => Value::Str(s.as_str().into()),
-                pte::EValue::IntList(v) => Value::Ints(v.iter().map(|&i| i as Id).collect()),
-                pte::EValue::DoubleList(v) => Value::Doubles(v.as_slice().into()),
-                pte::EValue::BoolList(v) => Value::Bools(v.as_slice().into()),
-                pte::EValue::TensorList(v) => Value::Tensors(ids(v)),
-                pte::EValue::OptionalTensorList(v) => {
-                    Value::OptionalTensors(v.iter().map(|&i| usize::try_from(i).ok()).collect())
-                }
-                pte::EValue::Tensor(t) => Value::Tensor(Box::new(self.tensor(id, t)?)),
-            };
+            let value = resolve::value(value, |tensor| self.tensor(id, tensor))?;
             self.state.values.push(value);
         }
         Ok(())
@@ -341,94 +327,15 @@ impl<'p> Loader<'p> {
         kernels: &[Option<Arc<dyn Kernel>>],
         delegates: &[DelegateEntry],
     ) -> Result<Step, String> {
-        Ok(match instruction {
-            pte::Instruction::KernelCall { op_index, args } => {
-                let operator = *op_index as usize;
+        resolve::step(instruction, |call| match call {
+            Called::Kernel(operator, args) => {
                 let kernel = kernels.get(operator).cloned().flatten().ok_or("its kernel has gone")?;
-                Step::Kernel(self.kernel_step(operator, kernel, args)?)
+                Ok(Step::Kernel(kernel_step(&self.state.values, operator, kernel, args)?))
             }
-            pte::Instruction::DelegateCall { delegate_index, args } => {
-                let delegate = *delegate_index as usize;
+            Called::Delegate(delegate, args) => {
                 let entry = delegates.get(delegate).ok_or("its delegate has gone")?;
-                Step::Delegate(self.delegate_step(delegate, entry.num_inputs, args)?)
+                Ok(Step::Delegate(delegate_step(&self.state.values, delegate, entry.num_inputs, args)?))
             }
-            pte::Instruction::MoveCall { move_from, move_to } => {
-                Step::Move { from: *move_from as Id, to: *move_to as Id }
-            }
-            pte::Instruction::JumpFalseCall { cond_value_index, destination_instruction } => {
-                Step::JumpFalse {
-                    condition: *cond_value_index as Id,
-                    target: *destination_instruction as usize,
-                }
-            }
-            pte::Instruction::FreeCall { value_index } => Step::Free(*value_index as Id),
-        })
-    }
-
-    fn kernel_step(
-        &self,
-        operator: usize,
-        kernel: Arc<dyn Kernel>,
-        args: &[i32],
-    ) -> Result<KernelStep, String> {
-        let schema = kernel.schema();
-        if args.len() != schema.instruction_args() {
-            return Err(format!(
-                "the instruction has {} arguments, the schema `{schema}` asks for {}",
-                args.len(),
-                schema.instruction_args()
-            ));
-        }
-        let mut steps = Vec::with_capacity(schema.args.len());
-        let mut outs = Vec::new();
-        for (declared, &arg) in schema.args.iter().zip(args) {
-            let id = arg as Id;
-            if !declared.written {
-                steps.push(ArgStep::Value(id));
-                continue;
-            }
-            steps.push(ArgStep::Out(outs.len()));
-            outs.push(match (&self.state.values[id], declared.list) {
-                (Value::Tensor(_), false) => OutStep::Tensor(id),
-                (Value::Tensors(ids), true) => OutStep::Tensors(ids.clone()),
-                (other, _) => {
-                    return Err(format!("the out `{}` is {}, value {id}", declared.name, other.kind()));
-                }
-            });
-        }
-        if schema.fresh_result().is_some() {
-            let to = args[schema.args.len()] as Id;
-            outs.push(match schema.viewed_arg() {
-                None => OutStep::Scalar(to),
-                Some(viewed) => {
-                    let of = args[viewed] as Id;
-                    if self.state.values[of].tensor().is_none() || self.state.values[to].tensor().is_none() {
-                        return Err(format!(
-                            "values {of} and {to}, a tensor and its view, are not both tensors"
-                        ));
-                    }
-                    OutStep::View { to, of }
-                }
-            });
-        }
-        Ok(KernelStep { operator, prepared: None, args: steps.into(), outs: outs.into(), kernel })
-    }
-
-    /// The first arguments are inputs; the rest is what the delegate writes.
-    fn delegate_step(&self, delegate: usize, inputs: usize, args: &[i32]) -> Result<DelegateStep, String> {
-        if inputs > args.len() {
-            return Err(format!("the delegate takes {inputs} inputs, the call has {} arguments", args.len()));
-        }
-        let (ins, outs) = args.split_at(inputs);
-        let out = |&id: &i32| match &self.state.values[id as Id] {
-            Value::Tensor(_) => OutStep::Tensor(id as Id),
-            Value::Tensors(ids) => OutStep::Tensors(ids.clone()),
-            _ => OutStep::Scalar(id as Id),
-        };
-        Ok(DelegateStep {
-            delegate,
-            args: ins.iter().map(|&id| ArgStep::Value(id as Id)).collect(),
-            outs: outs.iter().map(out).collect(),
         })
     }
 }
@@ -543,7 +450,7 @@ impl External<'_> {
 }
 
 /// The place that the plan gives a tensor.
-fn planned(t: &pte::Tensor, meta: &TensorMeta) -> Result<Extent> {
+pub(crate) fn planned(t: &pte::Tensor, meta: &TensorMeta) -> Result<Extent> {
     let at = t.allocation_info.unwrap_or_default();
     Ok(Extent {
         arena: at.memory_id.saturating_sub(1) as usize,

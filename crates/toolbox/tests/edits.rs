@@ -1,6 +1,6 @@
 //! Every program of the sample, edited in every way: it must say or give the same.
 
-use pteron_toolbox::diff::diff;
+use pteron_toolbox::diff::{Registries, diff};
 use pteron_toolbox::edit::{MoveOptions, Output, StripOptions, dedupe, embed, externalize, strip};
 use pteron_toolbox::file::{File, Progress};
 use pteron_toolbox::merge::merge;
@@ -51,8 +51,10 @@ fn data(output: &Output) -> PtdDataMap {
 }
 
 fn assert_same_meaning(path: &Path, a: Program, b: Program) {
-    let report = diff(&File::Program(a), &File::Program(b), &BackendRegistry::new(), &Progress::default())
-        .expect("both are read");
+    let (kernels, backends) = (kernels::registry(), BackendRegistry::new());
+    let registries = Registries { kernels: &kernels, backends: &backends };
+    let report =
+        diff(&File::Program(a), &File::Program(b), registries, &Progress::default()).expect("both are read");
     let report = report.of_meaning();
     assert!(report.differences.is_empty(), "{}:\n{}", path.display(), report.text());
 }

@@ -4,7 +4,7 @@ use crate::limits::limits;
 use crate::progress;
 use clap::Args;
 use std::path::{Path, PathBuf};
-use toolbox::diff::diff;
+use toolbox::diff::{Registries, diff};
 use toolbox::file::File;
 use toolbox::paths::Paths;
 
@@ -44,11 +44,12 @@ impl Opts {
     }
 
     pub(crate) fn run(self, _: &GeneralOpts) -> Result {
-        let backends = general::backends();
+        let (kernels, backends) = (pteron::kernel_registry(), general::backends());
+        let registries = Registries { kernels: &kernels, backends: &backends };
         let open = |path: &Path| -> Result<File> {
             Ok(File::open(general::open(path)?, "diff", &limits())?)
         };
-        let mut report = diff(&open(&self.a)?, &open(&self.b)?, &backends, &progress::of_bytes())?;
+        let mut report = diff(&open(&self.a)?, &open(&self.b)?, registries, &progress::of_bytes())?;
         if self.meaning {
             report = report.of_meaning();
         }

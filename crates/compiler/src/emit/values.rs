@@ -329,26 +329,9 @@ impl<'p> Values<'p> {
 
     /// The default of a schema as a value.
     pub(super) fn default(&mut self, text: Option<&str>, declared: &SchemaArg) -> i32 {
-        let text = text.unwrap_or("None");
-        match text {
-            "None" => self.null(),
-            "True" | "False" => self.push(EValue::Bool(text == "True")),
-            _ if text.starts_with('[') => {
-                let items: Vec<i64> =
-                    text.trim_matches(['[', ']']).split(',').filter_map(|t| t.trim().parse().ok()).collect();
-                self.ints(&items)
-            }
-            _ if text.starts_with('\'') || text.starts_with('"') => {
-                self.push(EValue::String(text.trim_matches(['\'', '"']).to_owned()))
-            }
-            _ => match (text.parse::<i64>(), text.parse::<f64>()) {
-                (Ok(v), _) if declared.list => self.ints(&[v]),
-                (Ok(v), _) if declared.ty == operator::ArgType::Float => self.push(EValue::Double(v as f64)),
-                (Ok(v), _) => self.int(v),
-                (_, Ok(v)) => self.push(EValue::Double(v)),
-                _ => self.push(EValue::String(text.to_owned())),
-            },
-        }
+        let default = Argument::of_default(text, declared);
+        // A default names no values.
+        self.argument(&default, declared.list).unwrap_or(-1)
     }
 
     /// Plans the memory, and gives all values with the bytes of the arena.

@@ -134,8 +134,8 @@ impl<'g> Finder<'g> {
         let result = graph.node(last).outputs()[0];
         let result = if rounding.is_some() { self.only_user_rounds(result)? } else { result };
         let (items, heads, out) = self.output(result);
-        let mut inputs: Vec<ValueId> = views.iter().map(|v| v.root).collect();
-        inputs.extend(mask.as_ref().map(|m| m.root));
+        let mut inputs: Vec<ValueId> = views.iter().filter_map(|v| v.root).collect();
+        inputs.extend(mask.as_ref().and_then(|m| m.root));
         let spec = Attention { views, mask, factor, safe: scores.safe, rounding, items, heads };
         AttentionStep::new(&spec, self.isa)?;
         let softmax = graph.producer(weights)?;
@@ -283,7 +283,7 @@ impl<'g> Finder<'g> {
             let Some(user) = self.only_user(at) else { break };
             at = user;
             let Some(view) = View::of(self.graph, at) else { break };
-            if view.root != out || view.factor != 1.0 || view.offset != 0 {
+            if view.root != Some(out) || view.factor != 1.0 || view.offset != 0 {
                 break;
             }
             let parts = view.parts();

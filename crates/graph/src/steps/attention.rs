@@ -7,7 +7,7 @@ use kernels::compute::{Activation, Epilogue, Isa, MatMut, MatRef, gemm, softmax_
 use operator::{Error, KernelContext, Result, Unary};
 use pool::Pool;
 use std::fmt;
-use tensor::TensorView;
+use tensor::{ScalarType, TensorMeta, TensorView};
 
 /// Scores that are computed at once: they stay in a near cache.
 const SCORES: usize = 1 << 15;
@@ -18,8 +18,8 @@ const QUERIES: usize = 56;
 const SPLIT_WORK: usize = 1 << 18;
 
 /// `softmax(q k + mask) v` of several heads, each operand a view of an input: `q`, `k`, `v` and, if it is there,
-/// the mask. The output is `[items, queries, heads, values]`. Recognised by a pass; there is no other way to make
-/// one.
+/// the mask. The output is `[items, queries, heads, values]`. Recognised by a pass, or made of
+/// [`AttentionParts`].
 #[derive(Debug, Clone, PartialEq)]
 pub struct Attention {
     /// `[items * heads, queries, width]`, `[items * heads, width, keys]`, `[items * heads, keys, values]`.
@@ -34,6 +34,87 @@ pub struct Attention {
     pub(crate) rounding: Option<Unary>,
     pub(crate) items: usize,
     pub(crate) heads: usize,
+}
+
+/// What an [`Attention`] is, in numbers: for those who store it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct AttentionParts {
+    /// Queries, keys, values, and if it is there the mask.
+    pub views: Vec<ViewParts>,
+    /// A factor of the product of queries and keys, before the mask.
+    pub factor: f32,
+    /// Whether a query whose scores are all negative infinity gives zeros.
+    pub safe: bool,
+    /// What rounds every result on the way.
+    pub rounding: Option<Unary>,
+    /// Items of the batch.
+    pub items: usize,
+    /// Heads of an item.
+    pub heads: usize,
+}
+
+/// How the elements of an operand lie in an input.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ViewParts {
+    /// The first element.
+    pub offset: usize,
+    /// A factor of every element.
+    pub factor: f32,
+    /// For each of three dimensions its runs of elements, how many and how far apart, the slowest first.
+    pub dims: Vec<Vec<(usize, usize)>>,
+}
+
+impl Attention {
+    /// What it is in numbers.
+    pub fn parts(&self) -> AttentionParts {
+        let parts = |view: &View| ViewParts { offset: view.offset, factor: view.factor, dims: view.dims() };
+        AttentionParts {
+            views: self.views.iter().chain(&self.mask).map(parts).collect(),
+            factor: self.factor,
+            safe: self.safe,
+            rounding: self.rounding,
+            items: self.items,
+            heads: self.heads,
+        }
+    }
+
+    /// The attention of these numbers, all below 2^31. `None` if they are none: other than three or four views, or
+    /// dimensions.
+    pub fn from_parts(parts: &AttentionParts) -> Option<Self> {
+        let view = |parts: &ViewParts| View::stored(parts.offset, parts.factor, &parts.dims);
+        let mut views = parts.views.iter().map(view);
+        let (q, k, v, mask) = (views.next()?, views.next()?, views.next()?, views.next());
+        let is_whole = views.next().is_none() && parts.views.iter().all(|view| view.dims.len() == 3);
+        is_whole.then_some(Self {
+            views: [q, k, v],
+            mask,
+            factor: parts.factor,
+            safe: parts.safe,
+            rounding: parts.rounding,
+            items: parts.items,
+            heads: parts.heads,
+        })
+    }
+
+    /// Whether a node with these operands can run: the views lie within f32 inputs and fit each other and the output.
+    pub fn fits(&self, inputs: &[&TensorMeta], output: &TensorMeta) -> bool {
+        let views: Vec<&View> = self.views.iter().chain(&self.mask).collect();
+        // No more heads than elements, before anything is made for each of them.
+        let heads = self.items.checked_mul(self.heads).filter(|heads| *heads <= output.numel());
+        let within = |(view, meta): (&&View, &&TensorMeta)| {
+            let is_plain = meta.dtype() == ScalarType::Float && meta.dim_order().is_contiguous();
+            is_plain && view.lies_within(meta.numel()) && heads == Some(view.sizes()[0])
+        };
+        let elements = |step: AttentionStep| {
+            let sizes = [self.items, self.heads, step.q.rows, step.v.cols];
+            sizes.iter().try_fold(1usize, |n, &m| n.checked_mul(m))
+        };
+        views.len() == inputs.len()
+            && output.dtype() == ScalarType::Float
+            && output.numel() > 0
+            && views.iter().zip(inputs).all(within)
+            && AttentionStep::new(self, Isa::default()).and_then(elements) == Some(output.numel())
+    }
 }
 
 impl Operation for Attention {

@@ -11,11 +11,13 @@
 mod argument;
 pub mod delegate;
 mod print;
+mod select;
 mod size;
 mod verify;
 
 pub use argument::{Argument, IntArgument, MemoryFormat};
 pub use print::PrintOptions;
+pub use select::{Callable, Selection, Slot};
 pub use size::{Bounds, Ranges, Size, SymExpr, SymOp};
 
 use crate::SharedBytes;

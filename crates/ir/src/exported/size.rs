@@ -261,7 +261,8 @@ fn gather_terms(terms: Vec<SymExpr>) -> Vec<SymExpr> {
 }
 
 impl SymOp {
-    fn apply(self, a: i128, b: i128) -> Option<i64> {
+    /// The result for two numbers. `None` if it is none, or does not fit.
+    pub fn apply(self, a: i128, b: i128) -> Option<i64> {
         if matches!(self, Self::FloorDiv | Self::CeilDiv | Self::Mod) && b == 0 || self == Self::Pow && b < 0
         {
             return None;

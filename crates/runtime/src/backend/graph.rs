@@ -13,7 +13,7 @@ const KEPT: usize = 8;
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct GraphRequest<'a> {
-    /// Type, sizes and layout of the inputs.
+    /// Type, sizes and layout of the inputs that are tensors.
     pub inputs: &'a [TensorMeta],
     /// Type and layout of the outputs. Their sizes are those that they have in the program, or had last.
     pub outputs: &'a [TensorMeta],
@@ -42,7 +42,9 @@ impl<'a> GraphRequest<'a> {
 /// fused with what comes before and behind, share its workspace and its packed weights, and read what others
 /// have written without a copy. It asks again for other sizes.
 pub trait DelegateGraph: Send + Sync {
-    /// How many of a call's arguments, from the first on, are inputs. The rest are outputs; all are tensors.
+    /// How many of a call's arguments, from the first on, are inputs. The rest are outputs, which are tensors.
+    ///
+    /// Numbers among the inputs are not part of the graph: what it computes from them follows from the sizes of tensors.
     fn num_inputs(&self) -> usize;
 
     /// What a call computes: a graph of one block and without state, whose inputs have the metas of the request.
@@ -131,9 +133,10 @@ impl Delegate for GraphDelegate {
         inputs: &[Arg<'_>],
         outputs: &mut [Out<'_>],
     ) -> Result<(), BackendError> {
-        let inputs = inputs.iter().enumerate().map(|(i, arg)| match arg {
-            Arg::Tensor(view) => Ok(*view),
-            _ => Err(BackendError::new(format!("input {i} is no tensor"))),
+        let inputs = inputs.iter().enumerate().filter_map(|(i, arg)| match arg {
+            Arg::Tensor(view) => Some(Ok(*view)),
+            Arg::Int(_) | Arg::Double(_) | Arg::Bool(_) => None,
+            _ => Some(Err(BackendError::new(format!("input {i} is no tensor")))),
         });
         let inputs: Vec<TensorView<'_>> = inputs.collect::<Result<_, _>>()?;
         let outputs = outputs.iter_mut().enumerate().map(|(i, out)| match out {

@@ -22,11 +22,12 @@
 //!
 //! The cost is that of the operands, each in the logarithm of the number of pieces of memory.
 
+mod method;
 mod numbers;
 mod places;
 mod walk;
 
-pub use places::Places;
+pub use method::{Found, RaisedFlow, RaisedInstruction, RaisedMethod, RaisedRead, RaisedView};
 pub(crate) use walk::{number_of, tensors_of, writes_only_its_outs};
 
 #[cfg(test)]
@@ -136,6 +137,11 @@ pub(crate) struct DefUse {
     from_shapes: HashSet<Id>,
     /// Values that are read before anything writes their home, in the order of the instructions.
     read_first: HashSet<Id>,
+    /// Values that are read before anything writes them, while their home holds all of what another one wrote, in
+    /// the order of the instructions: elided views. With the other.
+    holders: HashMap<Id, Id>,
+    /// What the outputs find at the end of the last block, those whose place is known.
+    results: HashMap<Id, Reach>,
     /// Values whose one writer was computed when the method was loaded.
     folded: HashSet<Id>,
     visited: u64,

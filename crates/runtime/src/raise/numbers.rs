@@ -1,8 +1,8 @@
 //! Scalars that depend only on sizes.
 
 use super::DefUse;
+use super::walk::Listing;
 use crate::call::State;
-use crate::method::Method;
 use crate::step::{ArgStep, KernelStep, OutStep, Step};
 use crate::value::{Id, Value};
 use operator::Results;
@@ -13,7 +13,7 @@ const ROUNDS: usize = 8;
 
 impl DefUse {
     /// Finds the scalars all of whose writers compute them from sizes and from such scalars.
-    pub(super) fn find_scalars_of_shapes(&mut self, method: &Method) {
+    pub(super) fn find_scalars_of_shapes(&mut self, method: Listing<'_>) {
         let mut from: HashSet<Id> = self.computed.difference(&self.is_input).copied().collect();
         for _ in 0..ROUNDS {
             let before = from.len();
@@ -21,7 +21,7 @@ impl DefUse {
                 match step {
                     Step::Kernel(k) => {
                         let pure = k.kernel.results() == Results::Shapes
-                            && scalars_of(&method.state, k)
+                            && scalars_of(method.state, k)
                                 .all(|id| !self.computed.contains(&id) || from.contains(&id));
                         if !pure {
                             remove_scalars(&mut from, &k.outs);

@@ -6,7 +6,7 @@ use tensor::Extent;
 /// What the bytes of the arenas hold: disjoint extents, each with one content. Every operation takes time in
 /// proportion to the pieces that it meets, and a write leaves at most two more than it found.
 #[derive(Debug)]
-pub struct Places<T> {
+pub(super) struct Places<T> {
     /// By arena and first byte: the byte behind the last, and the content.
     pieces: BTreeMap<(usize, usize), (usize, T)>,
     /// Pieces looked at so far.
@@ -21,7 +21,7 @@ impl<T> Default for Places<T> {
 
 impl<T: Copy> Places<T> {
     /// An extent holds `content` from now on. `met` is told whatever was held by bytes of the extent.
-    pub fn write(&mut self, extent: Extent, content: T, mut met: impl FnMut(T)) {
+    pub(super) fn write(&mut self, extent: Extent, content: T, mut met: impl FnMut(T)) {
         let (arena, start, end) = ends(extent);
         if start == end {
             return;
@@ -42,7 +42,7 @@ impl<T: Copy> Places<T> {
 
     /// The pieces of an extent, from its end to its start, as far as they are asked for: bytes, and what they
     /// hold, if anything was written there.
-    pub fn read(&mut self, extent: Extent, mut piece: impl FnMut(Extent, Option<T>)) {
+    pub(super) fn read(&mut self, extent: Extent, mut piece: impl FnMut(Extent, Option<T>)) {
         let (arena, start, mut end) = ends(extent);
         let part = |from: usize, to: usize| Extent { arena, offset: from, len: to - from };
         while start < end {
@@ -55,6 +55,13 @@ impl<T: Copy> Places<T> {
             piece(part(first.max(start), last.min(end)), Some(content));
             end = first.max(start);
         }
+    }
+
+    /// What exactly an extent holds, if it is one piece.
+    pub(super) fn exact(&mut self, extent: Extent) -> Option<T> {
+        let (_, start, end) = ends(extent);
+        let found = self.last_before(extent.arena, end)?;
+        (start < end && (found.0, found.1) == (start, end)).then_some(found.2)
     }
 
     /// Forgets everything, and tells it.

@@ -26,7 +26,7 @@ impl Relus {
         self.instructions.push(Instruction::KernelCall { op_index: 0, args: vec![from, to, to] });
     }
 
-    fn load(self, inputs: &[i32], outputs: &[i32]) -> Method {
+    fn program(self, inputs: &[i32], outputs: &[i32]) -> Program {
         let mut builder = Builder::new();
         builder.execution_plan.push(ExecutionPlan {
             name: "forward".to_owned(),
@@ -40,7 +40,11 @@ impl Relus {
         });
         let mut file = Vec::new();
         builder.finish().and_then(|draft| draft.write(&mut file)).expect("it is sound");
-        let program = Program::load(Arc::new(BytesLoader::new(file)), &Limits::default()).unwrap();
+        Program::load(Arc::new(BytesLoader::new(file)), &Limits::default()).unwrap()
+    }
+
+    fn load(self, inputs: &[i32], outputs: &[i32]) -> Method {
+        let program = self.program(inputs, outputs);
         let options =
             LoadOptions { kernels: kernels::registry().into(), no_prepare: true, ..LoadOptions::default() };
         program.load_method("forward", options).unwrap()
@@ -156,4 +160,35 @@ fn what_may_be_moved_can_be_observed_at_any_time() {
     let live_out = |at| def_use.is_live_out(def_use.writes(at)[0].unwrap());
     assert_eq!([1, 3, 4].map(live_out), [true, true, true]);
     assert_eq!(def_use.read(3, b as Id), None);
+}
+
+#[test]
+fn tables_alone_say_what_reads_find() {
+    let mut plan = Relus::default();
+    let (x, a, view, out) = (plan.tensor(0), plan.tensor(16), plan.tensor(16), plan.tensor(32));
+    plan.relu(x, a); // 0
+    plan.relu(view, out); // 1
+    let program = plan.program(&[x], &[out]);
+    let raised = program.raise("forward", &kernels::registry()).unwrap();
+    let found: Vec<Found> = raised.instructions().flat_map(|i| i.reads).map(|read| read.found).collect();
+    let whole = |instruction, value: i32| Found::Whole { instruction, value: value as usize };
+    assert_eq!(found, [whole(None, x), whole(Some(0), a)]);
+    assert_eq!(raised.result(out as usize), whole(Some(1), out));
+    assert_eq!(raised.holder(view as usize), Some(a as usize));
+    assert!(!raised.is_read_first(view as usize) && raised.unknown_operators().is_empty());
+    assert_eq!(raised.name(1), Some("aten::relu.out"));
+}
+
+#[test]
+fn unknown_operators_write_their_last_argument() {
+    let mut plan = Relus::default();
+    let (x, a, out) = (plan.tensor(0), plan.tensor(16), plan.tensor(32));
+    plan.relu(x, a);
+    plan.relu(a, out);
+    let raised = plan.program(&[x], &[out]).raise("forward", &operator::KernelRegistry::new()).unwrap();
+    assert_eq!(raised.unknown_operators(), ["aten::relu.out"]);
+    let writes: Vec<usize> = raised.instructions().flat_map(|i| i.writes).collect();
+    assert_eq!(writes, [a as usize, out as usize]);
+    let whole = Found::Whole { instruction: Some(0), value: a as usize };
+    assert_eq!(raised.instruction(1).unwrap().reads, [RaisedRead { value: a as usize, found: whole }]);
 }

@@ -4,7 +4,7 @@ use super::places::{Places, Ranges};
 use super::{DefId, DefUse, Definition, Flat, Mentions, Position, Reach, home};
 use crate::call::State;
 use crate::method::Method;
-use crate::step::{ArgStep, KernelStep, OutStep, Step};
+use crate::step::{ArgStep, Chain, KernelStep, OutStep, Step};
 use crate::value::{Id, Value};
 use smallvec::SmallVec;
 use std::collections::{HashMap, HashSet};
@@ -23,9 +23,23 @@ enum Place {
     Unknown,
 }
 
+/// What is raised: instructions with the values that they work on.
+#[derive(Clone, Copy)]
+pub(super) struct Listing<'m> {
+    pub(super) state: &'m State,
+    pub(super) chains: &'m [Chain],
+    pub(super) inputs: &'m [Id],
+    pub(super) outputs: &'m [Id],
+}
+
 impl DefUse {
     /// Raises a method.
     pub(crate) fn of(method: &Method) -> Self {
+        let Method { state, chains, inputs, outputs, .. } = method;
+        Self::raise(Listing { state, chains, inputs, outputs })
+    }
+
+    pub(super) fn raise(method: Listing<'_>) -> Self {
         let mut walk = Walk::new(method);
         walk.find_changes();
         walk.find_wild_places();
@@ -47,7 +61,7 @@ impl DefUse {
 }
 
 struct Walk<'m> {
-    method: &'m Method,
+    method: Listing<'m>,
     state: &'m State,
     def_use: DefUse,
     /// What memory holds, as far as this block has written it.
@@ -62,14 +76,16 @@ struct Walk<'m> {
     left: Vec<(Extent, DefId)>,
     /// Bytes that an instruction so far has written, in the order of the program.
     written: Ranges,
+    /// The value by which, in that order.
+    writers: Places<Id>,
 }
 
 impl<'m> Walk<'m> {
-    fn new(method: &'m Method) -> Self {
+    fn new(method: Listing<'m>) -> Self {
         let mut next: Position = 1;
         let mut starts = Vec::new();
         let mut blocks = HashSet::new();
-        for chain in &method.chains {
+        for chain in method.chains {
             starts.push(next);
             for (i, step) in chain.steps.iter().enumerate() {
                 if let Step::JumpFalse { target, .. } = step {
@@ -88,13 +104,15 @@ impl<'m> Walk<'m> {
             blocks,
             mentions: vec![Mentions::default(); method.state.values.len()],
             is_input: method.inputs.iter().copied().collect(),
-            is_output: method.outputs.iter().flat_map(|&id| tensors_of(&method.state, id)).collect(),
+            is_output: method.outputs.iter().flat_map(|&id| tensors_of(method.state, id)).collect(),
             moving: HashSet::new(),
             freed: HashSet::new(),
             computed: method.inputs.iter().copied().collect(),
             from_shapes: HashSet::new(),
             read_first: HashSet::new(),
             folded: HashSet::new(),
+            holders: HashMap::new(),
+            results: HashMap::new(),
             visited: 0,
         };
         // Nothing stands at position 0.
@@ -102,7 +120,7 @@ impl<'m> Walk<'m> {
         def_use.writes.push([]);
         Self {
             method,
-            state: &method.state,
+            state: method.state,
             def_use,
             memory: Places::default(),
             places: HashMap::new(),
@@ -110,6 +128,7 @@ impl<'m> Walk<'m> {
             exposed: Ranges::default(),
             left: Vec::new(),
             written: Ranges::default(),
+            writers: Places::default(),
         }
     }
 
@@ -216,10 +235,10 @@ impl<'m> Walk<'m> {
     }
 
     fn define_inputs(&mut self) {
-        for &id in &self.method.inputs {
+        for &id in self.method.inputs {
             if let Some(extent) = home(self.state, id) {
                 self.define(0, extent, id);
-                self.written.insert(extent);
+                self.note_written(extent, id);
             }
         }
     }
@@ -232,11 +251,11 @@ impl<'m> Walk<'m> {
                 for id in tensors_of(self.state, *from) {
                     self.mention(id, at);
                     self.other_use(at, id);
-                    self.find_first_read(id);
+                    self.find_first_read(at, id);
                 }
                 self.mention(*from, at);
                 if let Place::At(extent, _) = self.home(*to) {
-                    self.written.insert(extent);
+                    self.note_written(extent, *to);
                 }
                 self.places.insert(*to, Place::Unknown);
             }
@@ -288,7 +307,7 @@ impl<'m> Walk<'m> {
                 reads.push((*to, reach));
                 // A view has the bytes of another, which its home has not.
                 if let Place::At(extent, _) = self.home(*to) {
-                    self.written.insert(extent);
+                    self.note_written(extent, *to);
                 }
                 return;
             }
@@ -314,12 +333,24 @@ impl<'m> Walk<'m> {
     /// A read of a tensor, and what it finds; `None` if its place is not known.
     fn read(&mut self, at: Position, id: Id) -> Option<Reach> {
         self.def_use.mentions[id].reads += 1;
-        self.find_first_read(id);
+        self.find_first_read(at, id);
         let Place::At(extent, root) = self.place(id) else { return None };
         let found = self.find(at, extent);
         let root = (root != id).then_some(root);
+        let reach = Reach { root, ..self.reach(extent, &found) };
+        for (_, def) in found {
+            let is_own = Some(def) == reach.def && self.def(def).id == Some(id);
+            let def = self.def_mut(def);
+            def.own_uses += u32::from(is_own);
+            def.has_other_uses |= !is_own;
+        }
+        Some(reach)
+    }
+
+    /// What definitions of the bytes of an extent are to a read of all of it.
+    fn reach(&self, extent: Extent, found: &[(Extent, DefId)]) -> Reach {
         let latest = found.iter().map(|&(_, def)| self.def(def).at).max().unwrap_or(0);
-        let whole = match found[..] {
+        let def = match *found {
             [(part, def)]
                 if part == extent && self.def(def).extent == extent && self.def(def).id.is_some() =>
             {
@@ -327,13 +358,16 @@ impl<'m> Walk<'m> {
             }
             _ => None,
         };
-        for (_, def) in found {
-            let is_own = Some(def) == whole && self.def(def).id == Some(id);
-            let def = self.def_mut(def);
-            def.own_uses += u32::from(is_own);
-            def.has_other_uses |= !is_own;
-        }
-        Some(Reach { def: whole, latest, root })
+        Reach { def, latest, root: None }
+    }
+
+    /// Notes what an output finds when an execution ends.
+    fn find_result(&mut self, id: Id) {
+        let Place::At(extent, _) = self.place(id) else { return };
+        let mut found = SmallVec::<[(Extent, DefId); 4]>::new();
+        self.memory.read(extent, |part, def| found.extend(def.map(|def| (part, def))));
+        let reach = self.reach(extent, &found);
+        self.def_use.results.insert(id, reach);
     }
 
     /// The definitions of the bytes of an extent, of which a read uses them.
@@ -370,17 +404,26 @@ impl<'m> Walk<'m> {
         }
     }
 
-    /// Notes a value whose home nothing so far has written.
-    fn find_first_read(&mut self, id: Id) {
-        if home(self.state, id).is_some_and(|extent| !self.written.covers(extent)) {
+    /// Notes a value whose home nothing so far has written, or which names what was written as another.
+    fn find_first_read(&mut self, at: Position, id: Id) {
+        let Some(extent) = home(self.state, id) else { return };
+        if !self.written.covers(extent) {
             self.def_use.read_first.insert(id);
+        } else if self.def_use.mentions[id].first == at && !self.def_use.is_input.contains(&id) {
+            let holder = self.writers.exact(extent).filter(|&holder| holder != id);
+            self.def_use.holders.extend(holder.map(|holder| (id, holder)));
         }
+    }
+
+    fn note_written(&mut self, extent: Extent, id: Id) {
+        self.written.insert(extent);
+        self.writers.write(extent, id, |_| ());
     }
 
     /// A write of a tensor, and what it defines.
     fn write(&mut self, at: Position, id: Id) -> Option<DefId> {
         if let Place::At(extent, _) = self.home(id) {
-            self.written.insert(extent);
+            self.note_written(extent, id);
         }
         if self.place(id) == Place::NotInArena && self.def_use.moving.contains(&id) {
             self.places.insert(id, self.home(id));
@@ -436,10 +479,12 @@ impl<'m> Walk<'m> {
 
     fn finish(mut self) -> DefUse {
         for id in self.def_use.is_output.clone() {
-            self.find_first_read(id);
+            // 0 if nothing mentions it but the outputs.
+            self.find_first_read(0, id);
             if let (Place::At(extent, _), _) | (_, Place::At(extent, _)) = (self.place(id), self.home(id)) {
                 self.exposed.insert(extent);
             }
+            self.find_result(id);
         }
         for id in 0..self.state.values.len() {
             let is_named = self.state.values[id].tensor().is_some_and(|t| t.name.is_some());

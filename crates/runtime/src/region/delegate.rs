@@ -3,6 +3,7 @@
 use super::SHORTEST;
 use super::builder::{Builder, MOST_CALLS};
 use crate::backend::GraphRequest;
+use crate::raise::number_of;
 use crate::step::{ArgStep, DelegateStep, OutStep};
 use crate::value::Id;
 use graph::{Fused, Relayout, ValueId};
@@ -19,7 +20,10 @@ impl Builder<'_> {
         let mut inputs = Vec::new();
         for arg in &call.args {
             let ArgStep::Value(id) = *arg else { return None };
-            inputs.push(self.read(id)?);
+            // Numbers follow from the sizes of tensors.
+            if number_of(&self.state.values[id]).is_none() {
+                inputs.push(self.read(id)?);
+            }
         }
         let mut written: Vec<(Id, TensorMeta)> = Vec::new();
         for out in &call.outs {

@@ -35,6 +35,9 @@ pub struct DelegatePayload {
     pub bytes: u64,
     /// What the payload's first bytes say it is.
     pub magic: Option<String>,
+    /// MLIR, of a payload that is a BEF program.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mlir: Option<String>,
     /// Nodes and tensors, if the backend is known, shows its payloads and can read this one.
     pub contents: Option<Contents>,
     /// Why there are no contents.
@@ -144,9 +147,25 @@ pub(crate) fn payload(
         number: delegate.processed.index,
         bytes: bytes.len() as u64,
         magic: sniff_payload(&bytes[..bytes.len().min(HEAD)]).map(str::to_owned),
+        mlir: mlir(&bytes, &plan.name),
         contents,
         problem,
     })
+}
+
+/// A payload that is a BEF program as MLIR.
+#[cfg(feature = "bef")]
+fn mlir(bytes: &[u8], name: &str) -> Option<String> {
+    use crate::bef::{Translation, to_text};
+    match bytes.starts_with(&bef::HEADER).then(|| to_text(bytes, name, Default::default()))?.ok()? {
+        Translation::Done(text) => Some(text),
+        Translation::Refused(_) => None,
+    }
+}
+
+#[cfg(not(feature = "bef"))]
+fn mlir(_: &[u8], _: &str) -> Option<String> {
+    None
 }
 
 /// The bytes of a payload.

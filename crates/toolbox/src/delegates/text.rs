@@ -2,7 +2,8 @@ use super::DelegatePayload;
 use crate::show::bytes;
 use std::fmt::Write;
 
-/// Payloads as a person reads them: the nodes and tensors of each, or its size and magic.
+/// Payloads as a person reads them: MLIR of those that are BEF programs, the nodes and tensors of others, or size and
+/// magic.
 pub fn text(payloads: &[DelegatePayload]) -> String {
     let mut out = String::new();
     for payload in payloads {
@@ -18,7 +19,7 @@ pub fn text(payloads: &[DelegatePayload]) -> String {
             bytes(payload.bytes)
         );
         let contents = payload.contents.as_ref().map(|contents| contents.read.to_string());
-        let shown = contents.or_else(|| payload.problem.clone()).unwrap_or_default();
+        let shown = payload.mlir.clone().or(contents).or_else(|| payload.problem.clone()).unwrap_or_default();
         shown.lines().for_each(|line| _ = writeln!(out, "  {line}"));
     }
     out

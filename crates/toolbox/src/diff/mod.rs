@@ -1,6 +1,7 @@
 //! What differs between two files, by meaning: not where bytes lie, but what they say.
 
 mod align;
+mod dataflow;
 mod flat_tensor;
 mod payload;
 mod program;
@@ -8,6 +9,7 @@ mod program;
 use crate::file::{File, Progress, source};
 use crate::{Error, Result};
 use format::container::Digest;
+use operator::KernelRegistry;
 use runtime::{BackendRegistry, DataLoader};
 use serde::Serialize;
 use std::collections::HashMap;
@@ -49,15 +51,25 @@ pub enum Class {
     Form,
 }
 
+/// What is known of programs beside their files.
+#[derive(Debug, Clone, Copy)]
+pub struct Registries<'a> {
+    /// They tell which arguments an operator writes.
+    pub kernels: &'a KernelRegistry,
+    /// They tell what is in payloads.
+    pub backends: &'a BackendRegistry,
+}
+
 /// Compares two programs or two files of named data. Weights are compared by their bytes, values and
-/// instructions by what they are: that they have other numbers does not count.
+/// instructions by what they are and by whose results they read: that they have other numbers, or other places in memory,
+/// does not count.
 /// Payloads of delegates are compared by their nodes and tensors where their backend shows them.
-pub fn diff(a: &File, b: &File, backends: &BackendRegistry, progress: &Progress) -> Result<DiffReport> {
+pub fn diff(a: &File, b: &File, registries: Registries<'_>, progress: &Progress) -> Result<DiffReport> {
     let mut notes = Notes { differences: Vec::new(), digests: HashMap::new(), progress: progress.clone() };
     let (name_a, name_b) = match (a, b) {
         (File::Program(a), File::Program(b)) => {
             progress.begin("comparing", a.loader().size() + b.loader().size());
-            program::diff(a, b, backends, &mut notes)?;
+            program::diff(a, b, registries, &mut notes)?;
             (a.loader().name(), b.loader().name())
         }
         (File::Data(a), File::Data(b)) => {

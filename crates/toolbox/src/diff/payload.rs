@@ -1,7 +1,7 @@
 //! What differs between the payloads of two delegates: nodes, tensors, and the bytes of constants.
 
 use super::align::{Pair, align};
-use super::program::Wiring;
+use super::dataflow::Pairing;
 use super::{Class, Notes};
 use crate::Result;
 use crate::delegates;
@@ -9,6 +9,7 @@ use format::pte::BackendDelegate;
 use runtime::{
     BackendRegistry, PayloadBytes, PayloadContents, PayloadNode, PayloadRole, PayloadValue, Program,
 };
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 /// A payload whose backend has shown what is in it.
@@ -51,7 +52,7 @@ pub(super) fn diff(
         side.contents.nodes.iter().map(|node| side.text(node, &PayloadValue::type_text)).collect::<Vec<_>>()
     };
     let (nodes_a, nodes_b) = (text(&a), text(&b));
-    let mut wiring = Wiring::default();
+    let (mut wiring, mut compared) = (Pairing::default(), BTreeSet::new());
     for pair in align(&kinds(&a), &kinds(&b)) {
         match pair {
             Pair::OnlyA(i) => {
@@ -69,7 +70,7 @@ pub(super) fn diff(
                 let mut wired = true;
                 for (x, y) in used(node_a).into_iter().zip(used(node_b)) {
                     wired &= wiring.connect(x, y) && a.same_argument(x, &b, y);
-                    wiring.compared.insert((x, y));
+                    compared.insert((x, y));
                 }
                 if !wired {
                     let (x, y) = (a.contents.node_text(node_a), b.contents.node_text(node_b));
@@ -79,9 +80,7 @@ pub(super) fn diff(
             }
         }
     }
-    let mut pairs: Vec<(usize, usize)> = wiring.compared.into_iter().collect();
-    pairs.sort_unstable();
-    for (x, y) in pairs {
+    for (x, y) in compared {
         constants(place, (&a, x), (&b, y), notes)?;
     }
     if notes.differences.len() == before {

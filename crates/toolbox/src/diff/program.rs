@@ -1,14 +1,15 @@
 use super::align::{Pair, align};
-use super::{Class, Notes, payload};
+use super::dataflow::Dataflow;
+use super::{Class, Notes, Registries, payload};
 use crate::Result;
 use crate::show::typed;
 use format::pte::{
     EValue, ExecutionPlan, Instruction, Tensor, TensorData, TensorShapeDynamism, VerifiedProgram,
 };
-use runtime::{BackendRegistry, Program};
-use std::collections::{HashMap, HashSet};
+use runtime::Program;
+use trace::Place;
 
-pub(super) fn diff(a: &Program, b: &Program, backends: &BackendRegistry, notes: &mut Notes) -> Result<()> {
+pub(super) fn diff(a: &Program, b: &Program, registries: Registries<'_>, notes: &mut Notes) -> Result<()> {
     let (tables_a, tables_b) = (a.tables(), b.tables());
     notes.compare(Class::Form, || "header".to_owned(), &header(tables_a), &header(tables_b));
     let version = |p: &VerifiedProgram| format!("schema version {}", p.version);
@@ -16,7 +17,7 @@ pub(super) fn diff(a: &Program, b: &Program, backends: &BackendRegistry, notes: 
 
     for plan in &tables_a.execution_plan {
         match tables_b.plan(&plan.name) {
-            Some(other) => method((a, plan), (b, other), backends, notes)?,
+            Some(other) => method((a, plan), (b, other), registries, notes)?,
             None => notes.note(Class::Meaning, format!("method {}", plan.name), Some(sketch(plan)), None),
         }
     }
@@ -64,31 +65,16 @@ fn sketch(plan: &ExecutionPlan) -> String {
     format!("{} inputs, {} outputs, {steps} instructions", plan.inputs.len(), plan.outputs.len())
 }
 
-/// Which value of the second method stands where a value of the first does.
-#[derive(Default)]
-pub(super) struct Wiring {
-    a_to_b: HashMap<usize, usize>,
-    b_to_a: HashMap<usize, usize>,
-    /// Pairs whose values were compared.
-    pub(super) compared: HashSet<(usize, usize)>,
-}
-
-impl Wiring {
-    /// Takes two values to be the same; false if one of them is another's already.
-    pub(super) fn connect(&mut self, a: usize, b: usize) -> bool {
-        *self.a_to_b.entry(a).or_insert(b) == b && *self.b_to_a.entry(b).or_insert(a) == a
-    }
-}
-
 fn method(
     a: (&Program, &ExecutionPlan),
     b: (&Program, &ExecutionPlan),
-    backends: &BackendRegistry,
+    registries: Registries<'_>,
     notes: &mut Notes,
 ) -> Result<()> {
     let (plan_a, plan_b) = (a.1, b.1);
     let name = &plan_a.name;
-    let mut wiring = Wiring::default();
+    let mut dataflow =
+        Dataflow::new(a.0.raise(name, registries.kernels)?, b.0.raise(name, registries.kernels)?);
     for (what, ids_a, ids_b) in
         [("inputs", &plan_a.inputs, &plan_b.inputs), ("outputs", &plan_a.outputs, &plan_b.outputs)]
     {
@@ -98,9 +84,7 @@ fn method(
         let (text_a, text_b) = (list(plan_a, ids_a), list(plan_b, ids_b));
         notes.compare(Class::Meaning, || format!("{name}, {what}"), &text_a, &text_b);
         if what == "inputs" {
-            for (&x, &y) in ids_a.iter().zip(ids_b) {
-                wire(&mut wiring, (plan_a, x), (plan_b, y));
-            }
+            ids_a.iter().zip(ids_b).for_each(|(&x, &y)| dataflow.input(x, y));
         }
     }
     for (delegate_a, delegate_b, index) in
@@ -120,7 +104,7 @@ fn method(
         let (of_a, of_b) = ((a.0.loader(), range_a), (b.0.loader(), range_b));
         if delegate_a.id == delegate_b.id && !notes.same_bytes(of_a.clone(), of_b.clone())? {
             let place = format!("{name}, delegate {index}");
-            if payload::diff(&place, (a.0, delegate_a), (b.0, delegate_b), backends, notes)? {
+            if payload::diff(&place, (a.0, delegate_a), (b.0, delegate_b), registries.backends, notes)? {
                 continue;
             }
         }
@@ -147,9 +131,12 @@ fn method(
                 }
                 Pair::Both(i, j) => {
                     let (step_a, step_b) = (&chain_a.instructions[i], &chain_b.instructions[j]);
-                    let pairs: Vec<(i32, i32)> = ids(step_a).into_iter().zip(ids(step_b)).collect();
-                    let wired = pairs.iter().all(|&(x, y)| wire(&mut wiring, (plan_a, x), (plan_b, y)));
-                    if !wired {
+                    let pairs = ids(step_a).into_iter().zip(ids(step_b));
+                    if !dataflow.instruction(
+                        Place::instruction(index as u32, i as u32),
+                        Place::instruction(index as u32, j as u32),
+                        pairs,
+                    ) {
                         let text = crate::print::instruction;
                         let place = format!("{name}, instruction {i}{of} works on other values");
                         let (x, y) = (text(plan_a, step_a), text(plan_b, step_b));
@@ -169,16 +156,13 @@ fn method(
             notes.note(Class::Form, place, count(&frames_a), count(&frames_b));
         }
     }
-    let wired = plan_a.outputs.iter().zip(&plan_b.outputs);
-    let wired = wired.filter(|&(&x, &y)| !wire(&mut wiring, (plan_a, x), (plan_b, y))).count();
-    if wired > 0 {
+    let outputs = plan_a.outputs.iter().zip(&plan_b.outputs);
+    if outputs.filter(|&(&x, &y)| !dataflow.output(x, y)).count() > 0 {
         let place = format!("{name}, outputs");
         let (x, y) = (format!("%{:?}", plan_a.outputs), format!("%{:?}", plan_b.outputs));
         notes.note(Class::Meaning, place, Some(x), Some(y));
     }
-    let mut pairs: Vec<(usize, usize)> = wiring.compared.into_iter().collect();
-    pairs.sort_unstable();
-    for (x, y) in pairs {
+    for (x, y) in dataflow.into_pairs() {
         if let (EValue::Tensor(x_tensor), EValue::Tensor(y_tensor)) = (&plan_a.values[x], &plan_b.values[y]) {
             tensor(name, (a.0, x, x_tensor), (b.0, y, y_tensor), notes)?;
         }
@@ -192,26 +176,6 @@ fn method(
     let place = || format!("{name}, Python's containers");
     notes.compare(Class::Form, place, &containers(plan_a), &containers(plan_b));
     Ok(())
-}
-
-/// Takes two values, and those that they list, to be the same. False if that cannot be.
-fn wire(wiring: &mut Wiring, a: (&ExecutionPlan, i32), b: (&ExecutionPlan, i32)) -> bool {
-    let (Ok(x), Ok(y)) = (usize::try_from(a.1), usize::try_from(b.1)) else { return a.1 == b.1 };
-    let (Some(value_a), Some(value_b)) = (a.0.values.get(x), b.0.values.get(y)) else { return false };
-    let list = |value: &EValue| match value {
-        EValue::TensorList(ids) | EValue::OptionalTensorList(ids) => ids.clone(),
-        _ => Vec::new(),
-    };
-    match value_a {
-        EValue::Tensor(_) => {
-            let connected = wiring.connect(x, y);
-            if connected {
-                wiring.compared.insert((x, y));
-            }
-            connected
-        }
-        _ => list(value_a).into_iter().zip(list(value_b)).all(|(i, j)| wire(wiring, (a.0, i), (b.0, j))),
-    }
 }
 
 /// The values that an instruction names, in order.

@@ -1,20 +1,10 @@
 //! From when to when the tensors of a method are needed.
 
 use super::Block;
-use format::pte::{EValue, ExecutionPlan, Instruction, Tensor};
-use operator::KernelRegistry;
-use runtime::Places;
-use std::cmp::Reverse;
+use format::pte::{EValue, ExecutionPlan, Tensor};
+use runtime::{RaisedFlow, RaisedInstruction, RaisedMethod};
 use std::collections::BTreeSet;
 use std::ops::Range;
-use tensor::Extent;
-
-/// What is found in a method.
-pub(super) struct Found {
-    pub(super) blocks: Vec<Block>,
-    pub(super) instructions: usize,
-    pub(super) unknown_operators: Vec<String>,
-}
 
 /// One planned value.
 #[derive(Debug, Clone)]
@@ -23,12 +13,8 @@ struct Life {
     bytes: Range<u64>,
     first: i64,
     last: i64,
-    /// The first instruction that writes it.
-    written: Option<i64>,
     /// All instructions that write it.
     writes: Vec<i64>,
-    /// The first instruction that reads it.
-    read: Option<i64>,
     role: &'static str,
 }
 
@@ -40,21 +26,11 @@ impl Life {
 }
 
 /// An instruction in words, by its number among those of all chains.
-pub(super) fn describe(plan: &ExecutionPlan, at: i64) -> String {
-    let mut index = usize::try_from(at).ok();
-    let mut step = None;
-    for chain in &plan.chains {
-        step = step.or_else(|| chain.instructions.get(index?));
-        index = index.and_then(|index| index.checked_sub(chain.instructions.len()));
-    }
-    match step {
-        None if at < 0 => "when inputs are set".to_owned(),
-        None => "when outputs are taken".to_owned(),
-        Some(Instruction::KernelCall { op_index, .. }) => {
-            let operator = usize::try_from(*op_index).ok().and_then(|index| plan.operators.get(index));
-            format!("instruction {at}, {}", operator.map_or_else(String::new, |op| op.full_name()))
-        }
-        Some(other) => format!("instruction {at}, {}", other.kind()),
+pub(super) fn describe(raised: &RaisedMethod, at: i64) -> String {
+    match usize::try_from(at).ok().map(|index| raised.name(index)) {
+        None => "when inputs are set".to_owned(),
+        Some(None) => "when outputs are taken".to_owned(),
+        Some(Some(name)) => format!("instruction {at}, {name}"),
     }
 }
 
@@ -64,105 +40,63 @@ pub(super) fn describe(plan: &ExecutionPlan, at: i64) -> String {
 /// before the first, an output to behind the last, and state, which starts with a value or is read before it
 /// is written, all the time. What is needed across the start of a loop lives to its end. A value that a
 /// `MoveCall` gives another name lives on wherever execution can go from there, up to the last use of that
-/// name. A tensor that nothing writes is a view of the one whose bytes it lies in, and a result that is no
-/// new tensor is what its operator writes or views: these are one block.
-pub(super) fn blocks(plan: &ExecutionPlan, kernels: &KernelRegistry) -> Found {
-    let steps: Vec<&Instruction> = plan.chains.iter().flat_map(|chain| &chain.instructions).collect();
+/// name. A view, made by an instruction or elided, is one block with what it views.
+pub(super) fn blocks(raised: &RaisedMethod) -> Vec<Block> {
+    let plan = raised.plan();
+    let steps: Vec<RaisedInstruction> = raised.instructions().collect();
     let end = steps.len() as i64;
     let mut lives: Vec<Option<Life>> = plan.values.iter().map(planned).collect();
-    // The value whose memory another one is.
-    let mut same: Vec<(usize, usize)> = Vec::new();
-    let mut unknown = BTreeSet::new();
-
+    let mut owners: Vec<usize> = (0..lives.len()).collect();
     for (at, step) in steps.iter().enumerate() {
-        let (reads, writes) = match step {
-            Instruction::KernelCall { op_index, args } => {
-                let name = usize::try_from(*op_index).ok().and_then(|index| plan.operators.get(index));
-                let name = name.map(|operator| operator.full_name()).unwrap_or_default();
-                let args: Vec<Vec<usize>> = args.iter().map(|&id| mentioned(plan, id)).collect();
-                match kernels.get(&name) {
-                    Some(kernel) => {
-                        let schema = kernel.schema();
-                        let written: BTreeSet<usize> = schema.written().collect();
-                        let slot = schema.has_result_slot().then_some(schema.args.len());
-                        let fresh = schema.fresh_result().is_some();
-                        // A result that is no new tensor is what was written, or what is viewed.
-                        let whose = schema.viewed_arg().or_else(|| written.iter().next().copied());
-                        if let (Some(slot), Some(whose)) = (slot, whose)
-                            && let (Some(results), Some(owners)) = (args.get(slot), args.get(whose))
-                        {
-                            same.extend(results.iter().copied().zip(owners.iter().copied()));
-                        }
-                        let (mut reads, mut writes) = (Vec::new(), Vec::new());
-                        for (position, ids) in args.into_iter().enumerate() {
-                            let is_result = Some(position) == slot;
-                            let writes_it = written.contains(&position) || is_result && fresh;
-                            if writes_it || is_result {
-                                writes.extend(ids);
-                            } else {
-                                reads.extend(ids);
-                            }
-                        }
-                        (reads, writes)
-                    }
-                    None => {
-                        unknown.insert(name);
-                        let mut args = args;
-                        let writes = args.pop().unwrap_or_default();
-                        (args.concat(), writes)
-                    }
-                }
-            }
-            // Which arguments are outputs the program does not say: those that have no value yet.
-            Instruction::DelegateCall { args, .. } => {
-                let ids: Vec<usize> = args.iter().flat_map(|&id| mentioned(plan, id)).collect();
-                let has_value = |id: &usize| match &lives[*id] {
-                    Some(life) => life.written.is_some() || plan.inputs.contains(&(*id as i32)),
-                    None => true,
-                };
-                ids.into_iter().partition(has_value)
-            }
-            Instruction::MoveCall { move_from, move_to } => {
-                (mentioned(plan, *move_from), mentioned(plan, *move_to))
-            }
-            Instruction::JumpFalseCall { cond_value_index, .. } => {
-                (mentioned(plan, *cond_value_index), Vec::new())
-            }
-            Instruction::FreeCall { .. } => continue,
+        let mut touch = |id: usize, writes: bool| {
+            let Some(Some(life)) = lives.get_mut(id) else { return };
+            life.touch(at as i64);
+            life.writes.extend(writes.then_some(at as i64));
         };
-        let at = at as i64;
-        for (ids, writes) in [(reads, false), (writes, true)] {
-            for id in ids {
-                let Some(Some(life)) = lives.get_mut(id) else { continue };
-                life.touch(at);
-                if writes {
-                    life.written.get_or_insert(at);
-                    life.writes.push(at);
-                } else {
-                    life.read.get_or_insert(at);
-                }
+        step.reads.iter().for_each(|read| touch(read.value, false));
+        step.writes.iter().for_each(|&id| touch(id, true));
+        if let RaisedFlow::Move { from, to } = &step.flow {
+            from.iter().for_each(|&id| touch(id, false));
+            to.iter().for_each(|&id| touch(id, true));
+        }
+        for view in &step.views {
+            touch(view.value, true);
+            let root = root(&mut owners, view.of);
+            if root != view.value && owners[view.value] == view.value {
+                owners[view.value] = root;
             }
         }
     }
-    let mut life_of = |id: &i32, touch: i64, role: &'static str| {
-        if let Some(life) = usize::try_from(*id).ok().and_then(|id| lives.get_mut(id)?.as_mut()) {
-            life.touch(touch);
-            if role == "input" {
-                life.written = Some(-1);
-                life.writes.push(-1);
-            }
-            life.role = role;
-        }
+    let mut live_at = |id: &i32, at: i64, role: &'static str, writes: bool| {
+        let Some(life) = usize::try_from(*id).ok().and_then(|id| lives.get_mut(id)?.as_mut()) else { return };
+        life.touch(at);
+        life.writes.extend(writes.then_some(at));
+        life.role = role;
     };
-    plan.inputs.iter().for_each(|id| life_of(id, -1, "input"));
-    plan.outputs.iter().for_each(|id| life_of(id, end, "output"));
-
-    let owners = owners(&mut lives, same, plan, end);
-    let chains: Vec<&[Instruction]> = plan.chains.iter().map(|chain| &chain.instructions[..]).collect();
-    let moved = follow_moves(&chains, &lives, plan);
+    plan.inputs.iter().for_each(|id| live_at(id, -1, "input", true));
+    plan.outputs.iter().for_each(|id| live_at(id, end, "output", false));
+    let outputs: BTreeSet<usize> = plan.outputs.iter().filter_map(|&id| usize::try_from(id).ok()).collect();
+    for (id, life) in lives.iter_mut().enumerate() {
+        let Some(life) = life else { continue };
+        if owners[id] == id && life.role != "state" && life.first <= life.last {
+            match raised.holder(id).map(|holder| root(&mut owners, holder)).filter(|&root| root != id) {
+                Some(holder) => owners[id] = holder,
+                None if raised.is_read_first(id) && !outputs.contains(&id) => life.role = "state",
+                None => {}
+            }
+        }
+        if life.role == "state" {
+            life.touch(-1);
+            life.touch(end);
+            life.writes.push(-1);
+        }
+    }
+    let owners: Vec<usize> = (0..owners.len()).map(|id| root(&mut owners, id)).collect();
+    let chains: Vec<Range<usize>> = raised.chains().collect();
+    let moved = follow_moves(&chains, &steps, &lives);
     let mut blocks = gather(plan, &lives, &owners, &moved);
-    close_loops(&chains, &mut blocks);
-    Found { blocks, instructions: steps.len(), unknown_operators: unknown.into_iter().collect() }
+    close_loops(&steps, &mut blocks);
+    blocks
 }
 
 fn planned(value: &EValue) -> Option<Life> {
@@ -174,99 +108,13 @@ fn planned(value: &EValue) -> Option<Life> {
         bytes: start..start.saturating_add(tensor.nbytes().unwrap_or(0)),
         first: i64::MAX,
         last: i64::MIN,
-        written: None,
         writes: Vec::new(),
-        read: None,
         role: if has_initial_value(tensor) { "state" } else { "" },
     })
 }
 
 fn has_initial_value(tensor: &Tensor) -> bool {
     tensor.initial_data_idx().is_some() || tensor.is_external()
-}
-
-/// The tensors that an argument stands for.
-fn mentioned(plan: &ExecutionPlan, id: i32) -> Vec<usize> {
-    let Ok(id) = usize::try_from(id) else { return Vec::new() };
-    match plan.values.get(id) {
-        Some(EValue::Tensor(_)) => vec![id],
-        Some(EValue::TensorList(ids) | EValue::OptionalTensorList(ids)) => ids
-            .iter()
-            .filter_map(|&id| usize::try_from(id).ok())
-            .filter(|&id| id < plan.values.len())
-            .collect(),
-        _ => Vec::new(),
-    }
-}
-
-/// For each value, the value whose memory it is; itself unless it is a view. Makes state of what is read
-/// before anything writes it.
-fn owners(
-    lives: &mut [Option<Life>],
-    same: Vec<(usize, usize)>,
-    plan: &ExecutionPlan,
-    end: i64,
-) -> Vec<usize> {
-    let mut owners: Vec<usize> = (0..lives.len()).collect();
-    for (result, owner) in same {
-        let root = root(&mut owners, owner);
-        if root != result && owners[result] == result {
-            owners[result] = root;
-        }
-    }
-    let outputs: BTreeSet<usize> = plan.outputs.iter().filter_map(|&id| usize::try_from(id).ok()).collect();
-    for (id, holder) in holders(lives, &owners) {
-        let holder = holder.map(|holder| root(&mut owners, holder)).filter(|&root| root != id);
-        match (holder, &mut lives[id]) {
-            (Some(holder), _) => owners[id] = holder,
-            (None, Some(life)) => life.role = if outputs.contains(&id) { "output" } else { "state" },
-            (None, None) => {}
-        }
-    }
-    for life in lives.iter_mut().flatten().filter(|life| life.role == "state") {
-        life.touch(-1);
-        life.touch(end);
-        life.writes.push(-1);
-    }
-    (0..owners.len()).map(|id| root(&mut owners, id)).collect()
-}
-
-/// The values that are read before anything writes them, each with the value in whose bytes it lies: the one that
-/// was last written there, as a whole, before it is first used.
-fn holders(lives: &[Option<Life>], owners: &[usize]) -> Vec<(usize, Option<usize>)> {
-    let all = || lives.iter().enumerate().filter_map(|(id, life)| Some((id, life.as_ref()?)));
-    let is_unwritten = |id: usize, life: &Life| {
-        let unwritten = life.written.is_none_or(|written| life.read.is_some_and(|read| read < written));
-        unwritten && life.role != "state" && owners[id] == id && life.first != i64::MAX
-    };
-    let mut asked: Vec<(i64, usize)> = all()
-        .filter(|&(id, life)| is_unwritten(id, life))
-        .map(|(id, life)| (life.read.unwrap_or(life.first), id))
-        .collect();
-    asked.sort_unstable();
-    // Of values written by one instruction, that with the least id counts.
-    let mut written: Vec<(i64, Reverse<usize>)> =
-        all().filter_map(|(id, life)| Some((life.written?, Reverse(id)))).collect();
-    written.sort_unstable();
-    let (mut written, mut memory) = (written.into_iter().peekable(), Places::default());
-    let extent = |life: &Life| Extent {
-        arena: life.memory_id as usize,
-        offset: usize::try_from(life.bytes.start).unwrap_or(usize::MAX),
-        len: usize::try_from(life.bytes.end - life.bytes.start).unwrap_or(0),
-    };
-    let mut found = Vec::new();
-    for (used, id) in asked {
-        while let Some((_, Reverse(other))) = written.next_if(|(at, _)| *at <= used) {
-            lives[other].iter().for_each(|life| memory.write(extent(life), other, |_| ()));
-        }
-        let mut holder = None;
-        let wanted = lives[id].as_ref().map(extent);
-        wanted.into_iter().for_each(|wanted| {
-            memory.read(wanted, |part, other| holder = other.filter(|&other| part == wanted && other != id));
-        });
-        found.push((id, holder));
-    }
-    found
 }
 
 /// The value whose memory a value's is, at the end of all that are views of one another.
@@ -281,92 +129,56 @@ fn root(owners: &mut [usize], mut id: usize) -> usize {
 /// For each value that a `MoveCall` gives another name, where it is needed for that: what execution can
 /// reach from there, up to the last use of the name.
 fn follow_moves(
-    chains: &[&[Instruction]],
+    chains: &[Range<usize>],
+    steps: &[RaisedInstruction],
     lives: &[Option<Life>],
-    plan: &ExecutionPlan,
 ) -> Vec<(usize, Vec<(i64, i64)>)> {
     /// Moves times instructions up to which the ways are followed; beyond, everything between is taken.
     const MOST: usize = 1 << 28;
-    let total: usize = chains.iter().map(|chain| chain.len()).sum();
-    let is_move = |step: &&Instruction| matches!(step, Instruction::MoveCall { .. });
-    let moves = chains.iter().flat_map(|chain| chain.iter()).filter(is_move).count();
-    let changing = changing_values(chains);
+    let moves = steps.iter().filter(|step| matches!(step.flow, RaisedFlow::Move { .. })).count();
     let mut extra = Vec::new();
-    let mut base = 0;
     for chain in chains {
-        for (at, step) in chain.iter().enumerate() {
-            let Instruction::MoveCall { move_from, move_to } = step else { continue };
-            let to = mentioned(plan, *move_to);
+        for at in chain.clone() {
+            let RaisedFlow::Move { from, to } = &steps[at].flow else { continue };
             let Some(last) = to.iter().filter_map(|&id| lives[id].as_ref()).map(|life| life.last).max()
             else {
                 continue;
             };
-            let needed = match moves.checked_mul(total) {
+            let needed = match moves.checked_mul(steps.len()) {
                 Some(work) if work <= MOST => {
-                    let inside = reachable(chain, at, plan, &changing);
+                    let inside = reachable(chain, at, steps);
                     let mut needed: Vec<(i64, i64)> = inside
                         .into_iter()
-                        .map(|(from, to)| ((base + from) as i64, ((base + to) as i64).min(last)))
+                        .map(|(from, to)| (from as i64, (to as i64).min(last)))
                         .filter(|(from, to)| from <= to)
                         .collect();
-                    let behind = (base + chain.len()) as i64;
+                    let behind = chain.end as i64;
                     if behind <= last {
                         needed.push((behind, last));
                     }
                     needed
                 }
-                _ => vec![((base + at) as i64, last.max((base + at) as i64))],
+                _ => vec![(at as i64, last.max(at as i64))],
             };
-            extra.extend(mentioned(plan, *move_from).into_iter().map(|id| (id, needed.clone())));
+            extra.extend(from.iter().map(|&id| (id, needed.clone())));
         }
-        base += chain.len();
     }
     extra
 }
 
-/// Values that are no tensors and that an instruction may set.
-fn changing_values(chains: &[&[Instruction]]) -> BTreeSet<i32> {
-    let mut changing = BTreeSet::new();
-    for step in chains.iter().flat_map(|chain| chain.iter()) {
-        match step {
-            Instruction::KernelCall { args, .. } => changing.extend(args.last()),
-            Instruction::DelegateCall { args, .. } => changing.extend(args),
-            Instruction::MoveCall { move_to, .. } => _ = changing.insert(*move_to),
-            _ => {}
-        }
-    }
-    changing
-}
-
 /// The instructions of a chain that can be executed after `from`, as ranges with both ends. A jump on a
 /// constant goes one way.
-fn reachable(
-    chain: &[Instruction],
-    from: usize,
-    plan: &ExecutionPlan,
-    changing: &BTreeSet<i32>,
-) -> Vec<(usize, usize)> {
+fn reachable(chain: &Range<usize>, from: usize, steps: &[RaisedInstruction]) -> Vec<(usize, usize)> {
     let mut seen = vec![false; chain.len()];
     let mut open = vec![from + 1];
     while let Some(mut at) = open.pop() {
-        while at < chain.len() && !seen[at] {
-            seen[at] = true;
-            if let Instruction::JumpFalseCall { cond_value_index, destination_instruction } = &chain[at] {
-                let condition = usize::try_from(*cond_value_index).ok().and_then(|id| plan.values.get(id));
-                let constant = match condition {
-                    Some(EValue::Bool(value))
-                        if !changing.contains(cond_value_index)
-                            && !plan.inputs.contains(cond_value_index) =>
-                    {
-                        Some(*value)
-                    }
-                    _ => None,
-                };
-                let target = usize::try_from(*destination_instruction).unwrap_or(chain.len());
-                if constant != Some(true) {
+        while chain.contains(&at) && !seen[at - chain.start] {
+            seen[at - chain.start] = true;
+            if let RaisedFlow::JumpFalse { target, known } = steps[at].flow {
+                if known != Some(true) {
                     open.push(target);
                 }
-                if constant == Some(false) {
+                if known == Some(false) {
                     break;
                 }
             }
@@ -374,7 +186,7 @@ fn reachable(
         }
     }
     let mut ranges: Vec<(usize, usize)> = Vec::new();
-    for at in (0..chain.len()).filter(|&at| seen[at]) {
+    for at in chain.clone().filter(|&at| seen[at - chain.start]) {
         match ranges.last_mut() {
             Some((_, end)) if *end + 1 == at => *end = at,
             _ => ranges.push((at, at)),
@@ -442,18 +254,13 @@ fn joined(mut ranges: Vec<(i64, i64)>) -> Vec<(i64, i64)> {
 }
 
 /// What is needed at the start of a loop is needed until its end.
-fn close_loops(chains: &[&[Instruction]], blocks: &mut [Block]) {
+fn close_loops(steps: &[RaisedInstruction], blocks: &mut [Block]) {
     /// Loops times blocks up to which each loop counts for itself; beyond, loops that meet are one.
     const MOST: usize = 1 << 24;
-    let mut base = 0;
-    let mut loops = Vec::new();
-    for chain in chains {
-        for (at, step) in chain.iter().enumerate() {
-            let Instruction::JumpFalseCall { destination_instruction, .. } = step else { continue };
-            let target = usize::try_from(*destination_instruction).ok().filter(|target| *target <= at);
-            loops.extend(target.map(|target| ((base + target) as i64, (base + at) as i64)));
-        }
-        base += chain.len();
+    let mut loops: Vec<(i64, i64)> = Vec::new();
+    for (at, step) in steps.iter().enumerate() {
+        let RaisedFlow::JumpFalse { target, .. } = step.flow else { continue };
+        loops.extend((target <= at).then_some((target as i64, at as i64)));
     }
     if loops.len().saturating_mul(blocks.len()) > MOST {
         loops = joined(loops);

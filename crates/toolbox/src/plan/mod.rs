@@ -130,9 +130,10 @@ fn method(
     kernels: &KernelRegistry,
     backends: &BackendRegistry,
 ) -> Result<MethodPlan> {
-    let found = lifetime::blocks(plan, kernels);
+    let raised = program.raise(&plan.name, kernels)?;
     let mut by_arena: BTreeMap<u32, Vec<Block>> = BTreeMap::new();
-    found.blocks.into_iter().for_each(|block| by_arena.entry(block.memory_id).or_default().push(block));
+    let blocks = lifetime::blocks(&raised).into_iter();
+    blocks.for_each(|block| by_arena.entry(block.memory_id).or_default().push(block));
     let mut overlaps = Vec::new();
     let mut arenas = Vec::new();
     for (id, &size) in plan.non_const_buffer_sizes.iter().enumerate().skip(1) {
@@ -145,17 +146,17 @@ fn method(
             memory_id,
             bytes: u64::try_from(size).unwrap_or(0),
             peak,
-            peak_at: (peak > 0).then(|| lifetime::describe(plan, at)),
+            peak_at: (peak > 0).then(|| lifetime::describe(&raised, at)),
             blocks,
         });
     }
     Ok(MethodPlan {
         name: plan.name.clone(),
-        instructions: found.instructions,
+        instructions: raised.chains().map(|chain| chain.len()).sum(),
         arenas,
         overlaps,
         delegates: delegate::delegates_of(program, plan, backends)?,
-        unknown_operators: found.unknown_operators,
+        unknown_operators: raised.unknown_operators().to_vec(),
     })
 }
 

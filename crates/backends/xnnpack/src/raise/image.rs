@@ -323,12 +323,17 @@ impl Raise<'_> {
     pub(super) fn global_avg_pool(&mut self, node: &Node, keep_dims: bool) -> Result<()> {
         let v = node.inputs[0];
         let image = self.image(v)?;
-        let x = self.reals(v, image)?;
-        let sizes = self.emit.sizes(x);
-        let (dtype, out) = (self.emit.dtype(x), [sizes[0], sizes[1], 1, 1]);
-        let args = vec![In::Tensor(x), In::Ints(vec![2, 3]), In::Bool(true), In::Absent];
-        let id = self.emit.call("aten::mean.out", args, dtype, &out)?;
-        let id = self.stored(node, id)?;
+        let sizes = self.emit.sizes(image);
+        let id = match self.quantizer(v) {
+            Some(from) => self.mean_of_numbers(node, image, from)?,
+            None => {
+                let x = self.reals(v, image)?;
+                let args = vec![In::Tensor(x), In::Ints(vec![2, 3]), In::Bool(true), In::Absent];
+                let dtype = self.emit.dtype(x);
+                let id = self.emit.call("aten::mean.out", args, dtype, &[sizes[0], sizes[1], 1, 1])?;
+                self.stored(node, id)?
+            }
+        };
         if keep_dims {
             return self.set_image(node, id);
         }

@@ -183,6 +183,29 @@ impl Raise<'_> {
         self.emit.node(SumOfQuantized(sum), ids, dtype, sizes).map(Some)
     }
 
+    /// The mean over the space of an image of numbers, as its output is stored: their sum in units of the scale, which
+    /// is whole, times the reciprocal of how many they are, times the scales' ratio, each product rounded. The zero
+    /// point is added before halves go to the even number.
+    pub(super) fn mean_of_numbers(
+        &mut self,
+        node: &Node,
+        image: ValueId,
+        from: Quantizer,
+    ) -> Result<ValueId> {
+        let Some(to) = self.quantizer(node.outputs[0]) else { return Err(self.unsupported(node)) };
+        let x = self.units(node.inputs[0], image)?;
+        let sizes = self.emit.sizes(x);
+        let args = vec![In::Tensor(x), In::Ints(vec![2, 3]), In::Bool(true), In::Absent];
+        let out = [sizes[0], sizes[1], 1, 1];
+        let sum = self.emit.call("aten::sum.IntList_out", args, ScalarType::Float, &out)?;
+        let mean = self.scaled(sum, 1.0 / (sizes[2] * sizes[3]) as f32)?;
+        let mean = self.scaled(mean, from.scale / to.scale)?;
+        let zero = self.number(to.zero as f32)?;
+        let args = vec![In::Tensor(mean), In::Tensor(zero), In::Int(1)];
+        let id = self.emit.call("aten::add.out", args, ScalarType::Float, &out)?;
+        self.quantize(id, to, Affine { scale: 1.0, zero: 0 }, node.bounds)
+    }
+
     fn number(&mut self, x: f32) -> Result<ValueId> {
         self.emit.computed(Tensor::from_slice(&[1], &[x])?)
     }

@@ -9,15 +9,18 @@
 //! rounded before it is compared. Both runs are the method's second, since what has dynamic shapes is lowered in the first; a
 //! recording is compared with the first run.
 
+mod operands;
+
+pub use operands::{Operand, OperandState};
+
 use crate::delegates::NodeKinds;
 use crate::profile::{self, Profile, Recording, Value};
 use crate::run::Request;
 use crate::verify::{Difference, Tolerance, compare};
 use crate::{Error, Result, show};
 use format::etdump::{self, ETDump, ValueKind};
-use format::pte::Instruction;
 use operator::EValue;
-use runtime::{InstructionPlace, LoadOptions, Program};
+use runtime::{InstructionPlace, LoadOptions, Program, RaisedMethod};
 use serde::Serialize;
 use std::collections::HashMap;
 use tensor::{DimOrder, ScalarType, Tensor, TensorMeta, bf16, f16};
@@ -53,6 +56,9 @@ pub struct Divergence {
     pub fused: Vec<Fused>,
     /// The first value that differs, as an index into `values`.
     pub first: Option<usize>,
+    /// What that value is computed from: the nearest results that were compared, and what is fused between.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub operands: Vec<Operand>,
 }
 
 /// A value that both runs have.
@@ -97,7 +103,9 @@ pub fn find(
 ) -> Result<Divergence> {
     let request = Request { repeat: 1, ..request.clone() };
     let warm = matches!(against, Against::AsWritten);
-    let nodes = NodeKinds::of(program, &request.resolve(program)?.method, &options.backends)?;
+    let name = request.resolve(program)?.method;
+    let nodes = NodeKinds::of(program, &name, &options.backends)?;
+    let raised = program.raise(&name, &options.kernels)?;
     let run = |options| profile::record(program, &request, true, warm, options);
     let Profile { method, zeros, recording, .. } = run(options.clone())?;
     let found = values_of(recording)?;
@@ -109,7 +117,7 @@ pub fn find(
         }
         Against::Recorded { dump, buffer } => {
             let recorded = recorded(dump, buffer)?;
-            let recorded = results_alone(recorded, &found, program, &method);
+            let recorded = results_alone(recorded, &found, &raised);
             (keyed(recorded), "the ETDump holds no intermediate values; record it with them")
         }
     };
@@ -124,6 +132,7 @@ pub fn find(
         values: Vec::new(),
         fused: Vec::new(),
         first: None,
+        operands: Vec::new(),
     };
     let operators = program.method_meta(&report.method)?.operators();
     let quantized = operators.iter().any(|op| op.name.starts_with("quantized_decomposed::"));
@@ -153,6 +162,7 @@ pub fn find(
     if report.values.is_empty() {
         return Err(Error::input("the two runs have no value in common: they are not of the same program"));
     }
+    report.operands = operands::of_first(&report, &raised);
     Ok(report)
 }
 
@@ -250,7 +260,7 @@ fn recorded(dump: &ETDump, buffer: &[u8]) -> Result<Vec<Value>> {
 }
 
 /// Of a delegate's call ExecuTorch records every argument, the results last; a run here has its results alone.
-fn results_alone(recorded: Vec<Value>, found: &[Value], program: &Program, method: &str) -> Vec<Value> {
+fn results_alone(recorded: Vec<Value>, found: &[Value], raised: &RaisedMethod) -> Vec<Value> {
     let outputs = |values: &[Value]| {
         let mut outputs: HashMap<Place, usize> = HashMap::new();
         for value in values {
@@ -261,7 +271,7 @@ fn results_alone(recorded: Vec<Value>, found: &[Value], program: &Program, metho
     };
     let (all, results) = (outputs(&recorded), outputs(found));
     let inputs = |place: Place| match results.get(&place) {
-        Some(results) if place.node.is_none() && is_delegate(program, method, place) => {
+        Some(results) if place.node.is_none() && raised.calls_delegate(place) => {
             all[&place].saturating_sub(*results)
         }
         _ => 0,
@@ -271,17 +281,6 @@ fn results_alone(recorded: Vec<Value>, found: &[Value], program: &Program, metho
         Some(Value { output, ..value })
     };
     recorded.into_iter().filter_map(result).collect()
-}
-
-/// Whether the instruction at a place calls a delegate.
-fn is_delegate(program: &Program, method: &str, place: Place) -> bool {
-    let plans = &program.tables().execution_plan;
-    let chains = plans.iter().find(|plan| plan.name == method).map(|plan| &plan.chains);
-    let instruction = place
-        .chain
-        .zip(place.instruction)
-        .and_then(|(chain, instruction)| chains?.get(chain as usize)?.instructions.get(instruction as usize));
-    matches!(instruction, Some(Instruction::DelegateCall { .. }))
 }
 
 /// A recorded tensor, row-major.
@@ -430,6 +429,7 @@ impl Divergence {
             Some(v) => {
                 let difference = v.difference.as_deref().unwrap_or_default();
                 out += &format!("the runs part at {}\n  {difference}\n", v.name());
+                self.operands.iter().for_each(|operand| out += &format!("  it reads {operand}\n"));
             }
             None => {
                 let size = |v: &&Compared| v.largest.unwrap_or(0.0);

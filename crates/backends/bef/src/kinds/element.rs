@@ -1,0 +1,134 @@
+//! Elementwise nodes.
+
+use super::words::{expression, expression_texts};
+use super::{Operands, Stored};
+use crate::error::{Result, fail};
+use crate::payload::{Fields, Record};
+use graph::{Affine, Cast, Dequantize, Pointwise, Quantization, Quantize};
+use tensor::{ScalarType, TensorMeta};
+
+impl Stored for Pointwise {
+    const KERNEL: &'static str = "pteron.pointwise";
+
+    fn write(&self, record: &mut Record) {
+        record.texts("expression", expression_texts(&self.0));
+    }
+
+    fn read(fields: &Fields<'_>) -> Result<Self> {
+        Ok(Self(expression(&fields.texts("expression")?)?))
+    }
+
+    fn check(&self, operands: &Operands<'_>) -> Result<()> {
+        let inputs = operands.inputs().len();
+        operands.count(inputs, 1)?;
+        if self.0.inputs() > inputs || operands.is_not_float(operands.output(0)?) {
+            return fail(format!(
+                "an expression of {} inputs on {inputs} operands, or not of float32",
+                self.0.inputs()
+            ));
+        }
+        (0..inputs).try_for_each(|i| operands.broadcasts(i))
+    }
+}
+
+impl Stored for Cast {
+    const KERNEL: &'static str = "pteron.cast";
+
+    fn write(&self, _: &mut Record) {}
+
+    fn read(_: &Fields<'_>) -> Result<Self> {
+        Ok(Self)
+    }
+
+    fn check(&self, operands: &Operands<'_>) -> Result<()> {
+        operands.count(1, 1)?;
+        same_sizes(operands)?;
+        let is_real = |meta: &TensorMeta| {
+            matches!(meta.dtype(), ScalarType::Float | ScalarType::Half | ScalarType::BFloat16)
+        };
+        match is_real(operands.input(0)?) && is_real(operands.output(0)?) {
+            true => Ok(()),
+            false => fail("a conversion between other types than float32, float16 and bfloat16"),
+        }
+    }
+}
+
+pub(super) fn write_quantization(record: &mut Record, quantization: &Quantization) {
+    let Quantization { affine, low, high } = quantization;
+    record.float("scale", affine.scale).int("zero", affine.zero.into());
+    record.int("low", (*low).into()).int("high", (*high).into());
+}
+
+fn read_affine(fields: &Fields<'_>) -> Result<Affine> {
+    Ok(Affine { scale: fields.float("scale")?, zero: int(fields, "zero")? })
+}
+
+fn int(fields: &Fields<'_>, name: &str) -> Result<i32> {
+    let value = fields.int(name)?;
+    match i32::try_from(value) {
+        Ok(value) => Ok(value),
+        Err(_) => fail(format!("attribute `{name}` is {value}, expected an i32")),
+    }
+}
+
+impl Stored for Quantize {
+    const KERNEL: &'static str = "pteron.quantize";
+
+    fn write(&self, record: &mut Record) {
+        write_quantization(record, &self.0);
+    }
+
+    fn read(fields: &Fields<'_>) -> Result<Self> {
+        Ok(Self(Quantization {
+            affine: read_affine(fields)?,
+            low: int(fields, "low")?,
+            high: int(fields, "high")?,
+        }))
+    }
+
+    fn check(&self, operands: &Operands<'_>) -> Result<()> {
+        operands.count(1, 1)?;
+        same_sizes(operands)?;
+        let to = operands.output(0)?.dtype();
+        let is_byte = matches!(to, ScalarType::Char | ScalarType::Byte);
+        let is_sound = is_byte && self.0.is_sound(to == ScalarType::Char);
+        match is_sound && operands.input(0)?.dtype() == ScalarType::Float {
+            true => Ok(()),
+            false => fail(format!("a quantization {:?} to {to}", self.0)),
+        }
+    }
+}
+
+impl Stored for Dequantize {
+    const KERNEL: &'static str = "pteron.dequantize";
+
+    fn write(&self, record: &mut Record) {
+        record.float("scale", self.0.scale).int("zero", self.0.zero.into());
+    }
+
+    fn read(fields: &Fields<'_>) -> Result<Self> {
+        Ok(Self(read_affine(fields)?))
+    }
+
+    fn check(&self, operands: &Operands<'_>) -> Result<()> {
+        operands.count(1, 1)?;
+        same_sizes(operands)?;
+        let from = operands.input(0)?.dtype();
+        let is_byte = matches!(from, ScalarType::Char | ScalarType::Byte);
+        match is_byte
+            && operands.output(0)?.dtype() == ScalarType::Float
+            && self.0.zero.unsigned_abs() < 1 << 16
+        {
+            true => Ok(()),
+            false => fail(format!("{from} dequantized by {:?}", self.0)),
+        }
+    }
+}
+
+fn same_sizes(operands: &Operands<'_>) -> Result<()> {
+    let (from, to) = (operands.input(0)?, operands.output(0)?);
+    match from.sizes() == to.sizes() {
+        true => Ok(()),
+        false => fail(format!("{from} for {to}")),
+    }
+}

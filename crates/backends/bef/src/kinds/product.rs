@@ -1,0 +1,122 @@
+//! Products with constant weights, and attention.
+
+use super::words::{activation, activation_text, unary, unary_name};
+use super::{Operands, Stored};
+use crate::error::{Error, Result, fail};
+use crate::payload::{Fields, Record};
+use graph::{Attention, AttentionParts, Linear, ViewParts};
+
+impl Stored for Linear {
+    const KERNEL: &'static str = "pteron.linear";
+
+    fn write(&self, record: &mut Record) {
+        record.flag("out_major", self.out_major).flag("bias", self.bias).flag("residual", self.residual);
+        record.text("activation", activation_text(self.activation));
+    }
+
+    fn read(fields: &Fields<'_>) -> Result<Self> {
+        Ok(Self {
+            out_major: fields.flag("out_major")?,
+            bias: fields.flag("bias")?,
+            residual: fields.flag("residual")?,
+            activation: activation(fields.text("activation")?)?,
+        })
+    }
+
+    fn check(&self, operands: &Operands<'_>) -> Result<()> {
+        operands.count(2 + usize::from(self.bias) + usize::from(self.residual), 1)?;
+        operands.all_floats()?;
+        let (x, weights, out) = (operands.input(0)?, operands.constant(1)?, operands.output(0)?);
+        let &[rows, columns] = &**weights.sizes() else {
+            return fail(format!("weights {weights}, which are no matrix"));
+        };
+        let (inner, outer) = if self.out_major { (columns, rows) } else { (rows, columns) };
+        let mut expected = x.sizes().to_vec();
+        let is_row = expected.last() == Some(&inner) && inner > 0 && outer > 0;
+        expected.last_mut().into_iter().for_each(|last| *last = outer);
+        if !is_row || **out.sizes() != *expected {
+            return fail(format!("the product of {x} and {weights} is not {out}"));
+        }
+        if self.bias {
+            operands.vector(2, outer)?;
+        }
+        operands.residual(self.residual)
+    }
+}
+
+impl Stored for Attention {
+    const KERNEL: &'static str = "pteron.attention";
+
+    fn write(&self, record: &mut Record) {
+        let parts = self.parts();
+        // Of each view the offset, then of each dimension how many runs, and of each its length and stride.
+        let mut views = Vec::new();
+        for view in &parts.views {
+            views.push(view.offset);
+            for dim in &view.dims {
+                views.push(dim.len());
+                views.extend(dim.iter().flat_map(|&(n, stride)| [n, stride]));
+            }
+        }
+        record.size("items", parts.items).size("heads", parts.heads).size("operands", parts.views.len());
+        record.sizes("views", &views).float("factor", parts.factor).flag("safe", parts.safe);
+        let names = ["factor_q", "factor_k", "factor_v", "factor_mask"];
+        for (view, name) in parts.views.iter().zip(names) {
+            record.float(name, view.factor);
+        }
+        if let Some(rounding) = parts.rounding {
+            record.text("rounding", unary_name(rounding));
+        }
+    }
+
+    fn read(fields: &Fields<'_>) -> Result<Self> {
+        let numbers = fields.list_of_sizes("views")?;
+        let mut numbers = numbers.into_iter();
+        let names = ["factor_q", "factor_k", "factor_v", "factor_mask"];
+        let mut views = Vec::new();
+        for name in names.into_iter().take(fields.size("operands")?) {
+            views.push(ViewParts { factor: fields.float(name)?, ..view(&mut numbers)? });
+        }
+        let rounding = match fields.has("rounding") {
+            true => {
+                let name = fields.text("rounding")?;
+                Some(unary(name).ok_or_else(|| Error::new(format!("no function `{name}`")))?)
+            }
+            false => None,
+        };
+        let parts = AttentionParts {
+            views,
+            factor: fields.float("factor")?,
+            safe: fields.flag("safe")?,
+            rounding,
+            items: fields.size("items")?,
+            heads: fields.size("heads")?,
+        };
+        let made = if numbers.next().is_none() { Self::from_parts(&parts) } else { None };
+        made.ok_or_else(|| Error::new("attention of other than three or four views of three dimensions"))
+    }
+
+    fn check(&self, operands: &Operands<'_>) -> Result<()> {
+        let inputs = operands.inputs();
+        operands.count(inputs.len(), 1)?;
+        match self.fits(&inputs, operands.output(0)?) {
+            true => Ok(()),
+            false => fail("attention of views that do not fit their operands, each other or the result"),
+        }
+    }
+}
+
+fn view(numbers: &mut impl Iterator<Item = usize>) -> Result<ViewParts> {
+    let mut next = || numbers.next().ok_or_else(|| Error::new("attention of views that are not whole"));
+    let offset = next()?;
+    let mut dims = Vec::new();
+    for _ in 0..3 {
+        let runs = next()?;
+        let mut dim = Vec::new();
+        for _ in 0..runs {
+            dim.push((next()?, next()?));
+        }
+        dims.push(dim);
+    }
+    Ok(ViewParts { offset, factor: 1.0, dims })
+}

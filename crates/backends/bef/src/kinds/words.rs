@@ -1,0 +1,159 @@
+//! Functions of elements as words: names, and the numbers that they have.
+
+use crate::error::{Error, Result};
+use graph::{Activation, Binary, Expression, Instr, Unary};
+
+/// The functions of one element by the names that payloads have for them.
+const UNARY: [(&str, Unary); 22] = [
+    ("neg", Unary::Neg),
+    ("abs", Unary::Abs),
+    ("relu", Unary::Relu),
+    ("reciprocal", Unary::Reciprocal),
+    ("sqrt", Unary::Sqrt),
+    ("rsqrt", Unary::Rsqrt),
+    ("square", Unary::Square),
+    ("exp", Unary::Exp),
+    ("log", Unary::Log),
+    ("sin", Unary::Sin),
+    ("cos", Unary::Cos),
+    ("tanh", Unary::Tanh),
+    ("sigmoid", Unary::Sigmoid),
+    ("silu", Unary::Silu),
+    ("erf", Unary::Erf),
+    ("gelu", Unary::Gelu),
+    ("gelu_tanh", Unary::GeluTanh),
+    ("hardsigmoid", Unary::Hardsigmoid),
+    ("hardswish", Unary::Hardswish),
+    ("hardswish_by_sixth", Unary::HardswishBySixth),
+    ("round_to_half", Unary::RoundToHalf),
+    ("round_to_bfloat16", Unary::RoundToBfloat16),
+];
+
+/// The functions of two elements.
+const BINARY: [(&str, Binary); 6] = [
+    ("add", Binary::Add),
+    ("sub", Binary::Sub),
+    ("mul", Binary::Mul),
+    ("div", Binary::Div),
+    ("maximum", Binary::Maximum),
+    ("minimum", Binary::Minimum),
+];
+
+/// Instructions of an expression, at most.
+const MAX_INSTRS: usize = 1 << 12;
+
+pub(super) fn unary_name(function: Unary) -> &'static str {
+    UNARY.iter().find(|(_, other)| *other == function).map_or("", |(name, _)| name)
+}
+
+pub(super) fn unary(name: &str) -> Option<Unary> {
+    UNARY.iter().find(|(other, _)| *other == name).map(|(_, function)| *function)
+}
+
+/// An activation: `identity`, `relu`, `clamp 0 6`, `tanh`, `bounded silu 0 1`.
+pub(super) fn activation_text(activation: Activation) -> String {
+    match activation {
+        Activation::Identity => "identity".to_owned(),
+        Activation::Relu => "relu".to_owned(),
+        Activation::Clamp { low, high } => format!("clamp {low} {high}"),
+        Activation::Unary(function) => format!("unary {}", unary_name(function)),
+        Activation::Bounded { function, low, high } => {
+            format!("bounded {} {low} {high}", unary_name(function))
+        }
+    }
+}
+
+pub(super) fn activation(text: &str) -> Result<Activation> {
+    let words: Vec<&str> = text.split(' ').collect();
+    let read = || {
+        Some(match words[..] {
+            ["identity"] => Activation::Identity,
+            ["relu"] => Activation::Relu,
+            ["clamp", low, high] => Activation::Clamp { low: low.parse().ok()?, high: high.parse().ok()? },
+            ["unary", name] => Activation::Unary(unary(name)?),
+            ["bounded", name, low, high] => Activation::Bounded {
+                function: unary(name)?,
+                low: low.parse().ok()?,
+                high: high.parse().ok()?,
+            },
+            _ => return None,
+        })
+    };
+    read().ok_or_else(|| Error::new(format!("the activation `{text}` is none that is known")))
+}
+
+/// The instructions of an expression: `in 0`, `const 2.5`, `exp 0`, `clamp 0 -1 1`, `add 0 1`. Each names earlier ones.
+pub(super) fn expression_texts(expression: &Expression) -> impl Iterator<Item = String> + '_ {
+    expression.instrs.iter().map(|instr| match *instr {
+        Instr::Input(n) => format!("in {n}"),
+        Instr::Const(x) => format!("const {x}"),
+        Instr::Unary(function, a) => format!("{} {a}", unary_name(function)),
+        Instr::Clamp { of, low, high } => format!("clamp {of} {low} {high}"),
+        Instr::Binary(function, a, b) => {
+            let name = BINARY.iter().find(|(_, other)| *other == function).map_or("", |(name, _)| name);
+            format!("{name} {a} {b}")
+        }
+    })
+}
+
+/// Reads an expression of so many inputs.
+pub(super) fn expression(texts: &[&str]) -> Result<Expression> {
+    if texts.is_empty() || texts.len() > MAX_INSTRS {
+        return Err(Error::new(format!(
+            "an expression of {} instructions, expected 1 to {MAX_INSTRS}",
+            texts.len()
+        )));
+    }
+    let mut instrs = Vec::with_capacity(texts.len());
+    for (index, text) in texts.iter().enumerate() {
+        let instr = instr(text, index);
+        instrs
+            .push(instr.ok_or_else(|| {
+                Error::new(format!("instruction {index}, `{text}`, is none that is known"))
+            })?);
+    }
+    Ok(Expression { instrs })
+}
+
+fn instr(text: &str, index: usize) -> Option<Instr> {
+    let earlier = |word: &str| word.parse().ok().filter(|register: &usize| *register < index);
+    let words: Vec<&str> = text.split(' ').collect();
+    Some(match words[..] {
+        ["in", n] => Instr::Input(n.parse().ok().filter(|n: &usize| *n < MAX_INSTRS)?),
+        ["const", x] => Instr::Const(x.parse().ok()?),
+        ["clamp", of, low, high] => {
+            Instr::Clamp { of: earlier(of)?, low: low.parse().ok()?, high: high.parse().ok()? }
+        }
+        [name, a] => Instr::Unary(unary(name)?, earlier(a)?),
+        [name, a, b] => {
+            let (_, function) = BINARY.iter().find(|(other, _)| *other == name)?;
+            Instr::Binary(*function, earlier(a)?, earlier(b)?)
+        }
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn functions_are_written_and_read() {
+        for (name, function) in UNARY {
+            assert_eq!((unary_name(function), unary(name)), (name, Some(function)));
+        }
+        for text in ["identity", "relu", "clamp 0 6", "clamp -inf 0.1", "unary tanh", "bounded silu -1.5 inf"]
+        {
+            assert_eq!(activation_text(activation(text).unwrap()), text);
+        }
+        let texts = ["in 0", "const 0.1", "mul 0 1", "exp 2", "clamp 3 -1 1", "in 1", "add 4 5"];
+        assert!(expression_texts(&expression(&texts).unwrap()).eq(texts));
+        for wrong in ["", "relu 1", "clamp 0", "unary none", "bounded silu 1"] {
+            assert!(activation(wrong).is_err(), "`{wrong}`");
+        }
+        for wrong in [&["exp 0"][..], &["in 0", "exp 1"], &[], &["in 0", "add 0"], &["in -1"], &["in 99999"]]
+        {
+            assert!(expression(wrong).is_err(), "{wrong:?}");
+        }
+    }
+}

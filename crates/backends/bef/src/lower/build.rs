@@ -1,0 +1,252 @@
+//! A part of a program as a payload of calls.
+
+use super::taken::{Given, Reason, Taken, bounded};
+use crate::data::{ALIGNMENT, Data};
+use crate::payload::{Arg, Constant, Expression, Node, Number, Op, Payload, Type, Value};
+use graph::{Fused, Graph, Reshape, ValueId};
+use ir::exported::delegate::NamedBytes;
+use ir::exported::{Argument, ExportedNode, ExportedProgram, IntArgument, Size, VarId, VarType};
+use runtime::FreeableBuffer;
+use sha2::{Digest, Sha256};
+use std::collections::HashMap;
+use std::fmt::Write;
+use std::sync::Arc;
+
+/// The named data of a payload, each once.
+#[derive(Default)]
+pub(super) struct Blobs {
+    list: Vec<NamedBytes>,
+    known: HashMap<String, usize>,
+}
+
+impl Blobs {
+    /// The constant that has these bytes.
+    fn add(&mut self, bytes: &[u8]) -> Constant {
+        if bytes.is_empty() {
+            return Constant { key: None, bytes: 0 };
+        }
+        let key = Sha256::digest(bytes).iter().fold(String::new(), |mut key, byte| {
+            // Writing to a string does not fail.
+            let _ = write!(key, "{byte:02x}");
+            key
+        });
+        self.known.entry(key.clone()).or_insert_with(|| {
+            let bytes = Arc::new(bytes.to_vec());
+            self.list.push(NamedBytes { key: key.clone(), bytes, alignment: ALIGNMENT as u64 });
+            self.list.len() - 1
+        });
+        Constant { key: Some(key), bytes: bytes.len() as u64 }
+    }
+
+    pub(super) fn into_list(self) -> Vec<NamedBytes> {
+        self.list
+    }
+}
+
+/// A payload under construction.
+pub(super) struct Builder<'p> {
+    part: &'p ExportedProgram,
+    payload: Payload,
+    of: HashMap<VarId, usize>,
+    symbols: HashMap<Arc<str>, usize>,
+    expressions: HashMap<Expression, usize>,
+    /// The bytes of constants, by keys of this builder.
+    found: HashMap<String, Arc<FreeableBuffer>>,
+}
+
+impl<'p> Builder<'p> {
+    pub(super) fn new(part: &'p ExportedProgram) -> Result<Self, Reason> {
+        let mut builder = Self {
+            part,
+            payload: Payload {
+                name: part.name.clone(),
+                inputs: part.graph.inputs.len(),
+                ..Payload::default()
+            },
+            of: HashMap::new(),
+            symbols: HashMap::new(),
+            expressions: HashMap::new(),
+            found: HashMap::new(),
+        };
+        for &input in &part.graph.inputs {
+            match part.var(input).ty {
+                VarType::Tensor(_) => {
+                    builder.define(input)?;
+                }
+                _ => {
+                    builder.payload.values.push(Value { ty: Type::Number, constant: None });
+                }
+            }
+        }
+        Ok(builder)
+    }
+
+    /// The payload, and the bytes of its constants.
+    pub(super) fn finish(mut self) -> Result<(Payload, Data), Reason> {
+        for output in self.part.graph.outputs.iter().filter_map(Argument::var) {
+            let value = self.tensor(output)?;
+            self.payload.outputs.push(value);
+        }
+        Ok((self.payload, Data::of(self.found)))
+    }
+
+    fn number(&mut self, size: &Size) -> Result<Number, Reason> {
+        let expression = match size {
+            Size::Int(v) => return Ok(Number::Int(*v)),
+            Size::Sym(expression) => expression,
+        };
+        let (symbols, maxima) = (&mut self.symbols, &mut self.payload.maxima);
+        let ranges = &self.part.ranges;
+        let mut symbol = |name: &Arc<str>| {
+            *symbols.entry(Arc::clone(name)).or_insert_with(|| {
+                maxima.push(ranges.get(name).map_or(i64::MAX, |bounds| bounds.max));
+                maxima.len() - 1
+            })
+        };
+        let expression = Expression::of(expression, &mut symbol).map_err(|e| e.to_string())?;
+        let list = &mut self.payload.expressions;
+        Ok(Number::Expression(*self.expressions.entry(expression).or_insert_with_key(|expression| {
+            list.push(expression.clone());
+            list.len() - 1
+        })))
+    }
+
+    fn value(&mut self, var: VarId) -> Result<usize, Reason> {
+        let spec = bounded(self.part, var)?;
+        let (dtype, dim_order) = (spec.dtype, spec.dim_order);
+        let sizes = spec.sizes.iter().map(|size| self.number(size)).collect::<Result<_, _>>()?;
+        let ty = Type::Tensor { dtype, sizes, dim_order };
+        self.payload.values.push(Value { ty, constant: None });
+        Ok(self.payload.values.len() - 1)
+    }
+
+    fn define(&mut self, var: VarId) -> Result<usize, Reason> {
+        let value = self.value(var)?;
+        self.of.insert(var, value);
+        Ok(value)
+    }
+
+    /// A tensor that is defined, or a constant.
+    fn tensor(&mut self, var: VarId) -> Result<usize, Reason> {
+        if let Some(&known) = self.of.get(&var) {
+            return Ok(known);
+        }
+        let name = &self.part.var(var).name;
+        let data = self.part.constants.get(&var).ok_or_else(|| format!("%{name} is not defined"))?;
+        let bytes = data.data();
+        let (count, key) = (bytes.len() as u64, (!bytes.is_empty()).then(|| self.found.len().to_string()));
+        if let Some(key) = &key {
+            let bytes = FreeableBuffer::from_bytes(bytes).map_err(|e| e.to_string())?;
+            self.found.insert(key.clone(), Arc::new(bytes));
+        }
+        let value = self.define(var)?;
+        self.payload.values[value].constant = Some(Constant { key, bytes: count });
+        Ok(value)
+    }
+
+    fn number_of(&mut self, var: VarId) -> Result<Number, Reason> {
+        let part = self.part;
+        match &part.var(var).ty {
+            VarType::Int(size) => self.number(size),
+            _ => Err(format!("%{} is no integer", part.var(var).name)),
+        }
+    }
+
+    pub(super) fn add(&mut self, node: &ExportedNode, taken: Taken) -> Result<(), Reason> {
+        let (op, inputs) = match taken {
+            Taken::View(x) => (Op::Fused(Fused::kind(Reshape)), vec![self.tensor(x)?]),
+            Taken::Call { operator, args, operands } => {
+                let args = args.into_iter().map(|arg| self.arg(arg)).collect::<Result<_, _>>()?;
+                let inputs = operands.into_iter().map(|v| self.tensor(v)).collect::<Result<_, _>>()?;
+                (Op::Call { operator, args }, inputs)
+            }
+        };
+        let outputs = node.outputs.iter().map(|&v| self.define(v)).collect::<Result<_, _>>()?;
+        let source = node.line().map(|line| (line.file.clone(), u64::from(line.line)));
+        self.payload.nodes.push(Node { op, inputs, outputs, source });
+        Ok(())
+    }
+
+    fn arg(&mut self, given: Given) -> Result<Arg, Reason> {
+        Ok(match given {
+            Given::Known(arg) => arg,
+            Given::Number(var) => match self.number_of(var)? {
+                Number::Int(v) => Arg::Scalar(tensor::Scalar::Int(v)),
+                Number::Expression(index) => Arg::Expression(index),
+            },
+            Given::Numbers(list) => {
+                let number = |item: &IntArgument| match *item {
+                    IntArgument::Int(v) => Ok(Number::Int(v)),
+                    IntArgument::Var(var) => self.number_of(var),
+                };
+                Arg::Ints(list.iter().map(number).collect::<Result<_, _>>()?)
+            }
+        })
+    }
+}
+
+/// A payload whose constants are those of the graph, each with the key of its bytes, which are put to others. `None` if
+/// the graph has nodes that payloads do not hold.
+pub(super) fn of_graph(graph: &Graph, source: &Payload, blobs: &mut Blobs) -> Option<Payload> {
+    let mut of: HashMap<ValueId, usize> = HashMap::new();
+    let mut payload = Payload { name: source.name.clone(), inputs: source.inputs, ..Payload::default() };
+    let mut define = |payload: &mut Payload, value: ValueId, constant: Option<Constant>| {
+        let meta = graph.meta(value);
+        let sizes =
+            meta.sizes().iter().map(|&n| i64::try_from(n).map(Number::Int)).collect::<Result<_, _>>().ok()?;
+        let ty = Type::Tensor { dtype: meta.dtype(), sizes, dim_order: *meta.dim_order() };
+        payload.values.push(Value { ty, constant });
+        of.insert(value, payload.values.len() - 1);
+        Some(())
+    };
+    for &input in graph.inputs() {
+        define(&mut payload, input, None)?;
+    }
+    let order = graph.order();
+    let used = order.iter().flat_map(|&node| graph.node(node).inputs()).chain(graph.outputs());
+    let mut seen = vec![false; graph.num_values()];
+    for &value in used.filter(|&&v| graph.is_constant(v)) {
+        if !std::mem::replace(&mut seen[value.index()], true) {
+            let bytes = graph.view(value)?.bytes();
+            define(&mut payload, value, Some(blobs.add(bytes)))?;
+        }
+    }
+    for id in order {
+        let node = graph.node(id);
+        node.outputs().iter().try_for_each(|&v| define(&mut payload, v, None))?;
+    }
+    let values = |list: &[ValueId]| list.iter().map(|v| of.get(v).copied()).collect::<Option<Vec<usize>>>();
+    for id in graph.order() {
+        let node = graph.node(id);
+        let op = match node.call() {
+            Some(call) => {
+                let args = call.args.iter().map(Arg::of_graph).collect::<Option<_>>()?;
+                Op::Call { operator: call.name().to_owned(), args }
+            }
+            None => {
+                crate::kinds::write(&**node.kind())?;
+                Op::Fused(Arc::clone(node.kind()))
+            }
+        };
+        let line = node
+            .origins()
+            .iter()
+            .rev()
+            .find_map(|place| source.nodes.get(place.node? as usize)?.source.clone());
+        let (inputs, outputs) = (values(node.inputs())?, values(node.outputs())?);
+        payload.nodes.push(Node { op, inputs, outputs, source: line });
+    }
+    payload.outputs = values(graph.outputs())?;
+    Some(payload)
+}
+
+/// The same payload, with the keys of its constants' bytes for those of the builder.
+pub(super) fn with_keys(mut payload: Payload, data: &Data, blobs: &mut Blobs) -> Result<Payload, Reason> {
+    for value in &mut payload.values {
+        if let Some(constant) = &value.constant {
+            let bytes = data.bytes(constant).map_err(|e| e.to_string())?;
+            value.constant = Some(blobs.add(bytes));
+        }
+    }
+    Ok(payload)
+}

@@ -1,0 +1,176 @@
+//! Which nodes are taken, and as what.
+
+use crate::payload::{Arg, outs};
+use ir::exported::delegate::CALL_DELEGATE;
+use ir::exported::{
+    Argument, Callable, ExportedNode, ExportedProgram, IntArgument, Selection, Slot, TensorSpec, VarId,
+    VarType,
+};
+use operator::Results;
+use tensor::Scalar;
+
+/// Why a node is not taken.
+pub(super) type Reason = String;
+
+/// What a node becomes.
+pub(super) enum Taken {
+    /// The same elements under other sizes.
+    View(VarId),
+    /// A call.
+    Call {
+        operator: String,
+        args: Vec<Given>,
+        /// The operands that are tensors, in the order of the arguments.
+        operands: Vec<VarId>,
+    },
+}
+
+/// An argument of a call.
+pub(super) enum Given {
+    /// One without numbers that follow from sizes.
+    Known(Arg),
+    /// A number that follows from sizes.
+    Number(VarId),
+    /// Numbers, some of which do.
+    Numbers(Vec<IntArgument>),
+}
+
+/// What a node becomes in a payload.
+pub(super) fn taken(
+    program: &ExportedProgram,
+    node: &ExportedNode,
+    operators: &Callable,
+) -> Result<Taken, Reason> {
+    if *node.target == *CALL_DELEGATE {
+        return Err("it is a delegate".to_owned());
+    }
+    if node.graphs().next().is_some() {
+        return Err("it runs a graph of its own".to_owned());
+    }
+    if node.outputs.is_empty() {
+        return Err("it has no results".to_owned());
+    }
+    node.outputs.iter().try_for_each(|&v| bounded(program, v).map(|_| ()))?;
+    node.operands().try_for_each(|v| operand(program, v))?;
+    if *node.target == *"aten.view.default" {
+        return view(program, node);
+    }
+    let selection = operators.select(program, node).ok_or("no kernel takes it")?;
+    call(program, node, &selection)
+}
+
+fn view(program: &ExportedProgram, node: &ExportedNode) -> Result<Taken, Reason> {
+    let x = node.arg("self").and_then(Argument::var).ok_or("a view of nothing")?;
+    let is_plain = |v: VarId| program.spec(v).is_some_and(|spec| spec.dim_order.is_contiguous());
+    match is_plain(x) && is_plain(node.outputs[0]) {
+        true => Ok(Taken::View(x)),
+        false => Err("a view of what is not row-major".to_owned()),
+    }
+}
+
+fn call(program: &ExportedProgram, node: &ExportedNode, selection: &Selection) -> Result<Taken, Reason> {
+    let schema = selection.kernel.schema();
+    match selection.kernel.results() {
+        Results::Elements => {}
+        Results::Shapes => return Err("it computes sizes".to_owned()),
+        Results::DataDependentShape => return Err("the sizes of its results follow from elements".to_owned()),
+        Results::Random => return Err("it draws random numbers".to_owned()),
+    }
+    let (mut args, mut operands, mut written) = (Vec::new(), Vec::new(), 0);
+    let mut outputs = 0;
+    for (slot, declared) in selection.slots.iter().zip(&schema.args) {
+        args.push(match slot {
+            Slot::Out(first, count) => {
+                if *first != outputs {
+                    return Err("its results are in another order".to_owned());
+                }
+                outputs += count;
+                written += 1;
+                Given::Known(Arg::Out(written - 1))
+            }
+            Slot::Default(text) => {
+                let default = Argument::of_default(text.as_deref(), declared);
+                given(program, &default, declared.list, declared.optional, &mut operands)?
+            }
+            Slot::Given(arg) => given(program, arg, declared.list, declared.optional, &mut operands)?,
+        });
+    }
+    // Expressions stand for any number.
+    let like: Vec<Arg> = args
+        .iter()
+        .map(|arg| match arg {
+            Given::Known(arg) => arg.clone(),
+            Given::Number(_) => Arg::Scalar(Scalar::Int(0)),
+            Given::Numbers(_) => Arg::Ints(Vec::new()),
+        })
+        .collect();
+    outs(schema, &like, node.outputs.len()).map_err(|e| e.to_string())?;
+    Ok(Taken::Call { operator: schema.name.clone(), args, operands })
+}
+
+fn given(
+    program: &ExportedProgram,
+    arg: &Argument,
+    list: bool,
+    optional: bool,
+    operands: &mut Vec<VarId>,
+) -> Result<Given, Reason> {
+    Ok(Given::Known(match arg {
+        Argument::None | Argument::Ignored | Argument::MemoryFormat(_) => Arg::None,
+        Argument::Var(v) => match program.var(*v).ty {
+            VarType::Int(_) => return Ok(Given::Number(*v)),
+            _ => {
+                operands.push(*v);
+                Arg::Tensor
+            }
+        },
+        Argument::Int(v) if list => Arg::Ints(vec![crate::payload::Number::Int(*v)]),
+        Argument::Int(v) => Arg::Scalar(Scalar::Int(*v)),
+        Argument::Float(v) => Arg::Scalar(Scalar::Double(*v)),
+        Argument::Bool(v) => Arg::Scalar(Scalar::Bool(*v)),
+        Argument::Str(v) => Arg::Str(v.clone()),
+        Argument::Ints(list) => return Ok(Given::Numbers(list.clone())),
+        Argument::Floats(v) => Arg::Doubles(v.clone()),
+        Argument::Bools(v) => Arg::Bools(v.clone()),
+        Argument::Vars(list) if optional => {
+            operands.extend_from_slice(list);
+            Arg::OptionalTensors(vec![true; list.len()])
+        }
+        Argument::Vars(list) => {
+            operands.extend_from_slice(list);
+            Arg::Tensors(list.len())
+        }
+        Argument::OptionalVars(list) => {
+            operands.extend(list.iter().flatten());
+            Arg::OptionalTensors(list.iter().map(Option::is_some).collect())
+        }
+        Argument::Dtype(dtype) => Arg::Scalar(Scalar::Int(*dtype as i64)),
+        Argument::Strs(_) | Argument::Complex(..) | Argument::Graph(_) => {
+            return Err("one of its arguments has no form in a payload".to_owned());
+        }
+    }))
+}
+
+/// An operand that payloads can be given: a tensor, or a number that follows from sizes.
+fn operand(program: &ExportedProgram, var: VarId) -> Result<(), Reason> {
+    match &program.var(var).ty {
+        VarType::Tensor(_) => bounded(program, var).map(|_| ()),
+        VarType::Int(_) => Ok(()),
+        _ => Err(format!("%{} is a number that is computed", program.var(var).name)),
+    }
+}
+
+/// The spec of a tensor whose sizes have upper bounds.
+pub(super) fn bounded(program: &ExportedProgram, var: VarId) -> Result<&TensorSpec, Reason> {
+    let name = &program.var(var).name;
+    let spec = program.spec(var).ok_or_else(|| format!("%{name} is no tensor"))?;
+    if spec.rank() > tensor::MAX_RANK {
+        return Err(format!("%{name} has {} dimensions", spec.rank()));
+    }
+    let bounds = spec.sizes.iter().map(|size| size.bounds(&program.ranges));
+    let is_bounded = |bounds: ir::exported::Bounds| (0..=i64::from(i32::MAX)).contains(&bounds.max);
+    match bounds.into_iter().all(is_bounded) {
+        true => Ok(spec),
+        false => Err(format!("%{name} has a size without a bound")),
+    }
+}

@@ -1,0 +1,142 @@
+//! A payload read from a BEF file that nobody vouches for.
+
+use super::{
+    CALL, CONSTANT, Constant, Expression, Fields, GRAPH, Node, Op, Payload, Type, VERSION, Value, call,
+};
+use crate::error::{Error, Result, fail};
+use crate::kinds;
+use bef::{Body, File, FunctionKind, Kernel, Location, Module, TypeId};
+use std::collections::HashMap;
+
+/// Expressions of sizes, at most.
+const MAX_EXPRESSIONS: usize = 1 << 16;
+
+impl Payload {
+    /// Reads a file. What it names is there, values are defined before they are used, and types and attributes are well
+    /// formed; whether nodes fit what they read shows when a graph is made of it.
+    ///
+    /// # Errors
+    /// What is wrong, and with which kernel of the function.
+    pub fn read(bytes: &[u8]) -> Result<Self> {
+        let module = File::open(bytes)?.verify()?.to_module()?;
+        let [function] = &module.functions[..] else {
+            return fail(format!("{} functions, expected one", module.functions.len()));
+        };
+        let (Some(body), FunctionKind::Async) = (&function.body, function.kind) else {
+            return fail(format!("the function `{}` is native or synchronous", function.name));
+        };
+        let mut kernels = body.kernels.iter().enumerate();
+        let mut payload = match kernels.next() {
+            Some((_, first)) if module.kernel_name(first.code) == Some(GRAPH) => {
+                graph(&fields(&module, first)?).map_err(|e| e.at_kernel(0, GRAPH))?
+            }
+            _ => return fail(format!("the first kernel is not `{GRAPH}`")),
+        };
+        payload.name = function.name.to_string();
+        payload.inputs = function.arguments.len();
+        payload.values = values(&module, body, payload.expressions.len())?;
+        if let Some(index) = payload.values[payload.inputs..].iter().position(|v| v.ty == Type::Number) {
+            return fail(format!("register {} is a number and no argument", payload.inputs + index));
+        }
+        for (index, kernel) in kernels {
+            let name = module.kernel_name(kernel.code).unwrap_or_default();
+            payload.kernel(&module, kernel, name).map_err(|e| e.at_kernel(index, name))?;
+        }
+        payload.outputs = body.results.iter().map(|register| register.index()).collect();
+        if let Some(&number) = payload.outputs.iter().find(|&&v| payload.values[v].ty == Type::Number) {
+            return fail(format!("the result is register {number}, which is no tensor"));
+        }
+        Ok(payload)
+    }
+
+    fn kernel(&mut self, module: &Module<'_>, kernel: &Kernel<'_>, name: &str) -> Result<()> {
+        let fields = fields(module, kernel)?;
+        let inputs: Vec<usize> = kernel.arguments.iter().map(|register| register.index()).collect();
+        let outputs: Vec<usize> = kernel.results.iter().map(|register| register.index()).collect();
+        if !kernel.functions.is_empty() {
+            return fail("it is given functions");
+        }
+        if let Some(&number) = inputs.iter().find(|&&v| self.values[v].ty == Type::Number) {
+            return fail(format!("it reads register {number}, which is no tensor"));
+        }
+        if name == CONSTANT {
+            let ([], [output]) = (&inputs[..], &outputs[..]) else {
+                return fail("a constant has one result and no operands");
+            };
+            self.values[*output].constant = Some(constant(&fields)?);
+            return Ok(());
+        }
+        let op = match name {
+            CALL => {
+                let (operator, args) = call::read(&fields, self.expressions.len())?;
+                let taken = args.iter().try_fold(0usize, |sum, arg| sum.checked_add(arg.operands()));
+                if taken != Some(inputs.len()) {
+                    return fail(format!("its arguments are not its {} operands", inputs.len()));
+                }
+                Op::Call { operator, args }
+            }
+            _ => Op::Fused(kinds::read(name, &fields)?),
+        };
+        let source = match &kernel.location {
+            Some(Location::FileLineCol { file, line, .. }) => Some((file.to_string(), *line)),
+            _ => None,
+        };
+        self.nodes.push(Node { op, inputs, outputs, source });
+        Ok(())
+    }
+}
+
+fn graph(fields: &Fields<'_>) -> Result<Payload> {
+    match fields.int("version")? {
+        VERSION => {}
+        version => return fail(format!("version {version}, of which this reader knows {VERSION}")),
+    }
+    let maxima = fields.ints("maxima")?;
+    let texts = fields.texts("expressions")?;
+    if texts.len() > MAX_EXPRESSIONS {
+        return fail(format!("{} expressions, expected at most {MAX_EXPRESSIONS}", texts.len()));
+    }
+    let expressions = texts.into_iter().map(|text| Expression::parse(text, maxima.len()));
+    Ok(Payload { expressions: expressions.collect::<Result<_>>()?, maxima, ..Payload::default() })
+}
+
+fn constant(fields: &Fields<'_>) -> Result<Constant> {
+    let bytes = fields.int("bytes")?;
+    let bytes = u64::try_from(bytes).map_err(|_| Error::new(format!("a constant of {bytes} bytes")))?;
+    let key = if fields.has("key") { Some(fields.text("key")?.to_owned()) } else { None };
+    if key.is_none() && bytes > 0 {
+        return fail(format!("a constant of {bytes} bytes without a key"));
+    }
+    Ok(Constant { key, bytes })
+}
+
+/// The registers as values.
+fn values(module: &Module<'_>, body: &Body<'_>, expressions: usize) -> Result<Vec<Value>> {
+    let mut types: HashMap<TypeId, Type> = HashMap::new();
+    let mut values = Vec::with_capacity(body.registers.len());
+    for (index, register) in body.registers.iter().enumerate() {
+        let Some(id) = *register else {
+            return fail(format!("the type of register {index} is not recorded"));
+        };
+        let ty = match types.get(&id) {
+            Some(known) => known.clone(),
+            None => {
+                let text = module.type_name(id).unwrap_or_default();
+                let ty = Type::parse(text, expressions)?;
+                types.insert(id, ty.clone());
+                ty
+            }
+        };
+        values.push(Value { ty, constant: None });
+    }
+    Ok(values)
+}
+
+fn fields<'m>(module: &'m Module<'_>, kernel: &'m Kernel<'_>) -> Result<Fields<'m>> {
+    let field = |named: &'m bef::NamedAttribute<'_>| {
+        let name = named.name.as_deref();
+        name.zip(module.attribute(named.value))
+            .ok_or_else(|| Error::new("an attribute without a name or a type"))
+    };
+    Ok(Fields { list: kernel.attributes.iter().map(field).collect::<Result<_>>()? })
+}

@@ -1,0 +1,219 @@
+//! From a payload to the graph of a call of its delegate.
+
+use crate::data::Data;
+use crate::error::{Error, Result, fail};
+use crate::kinds;
+use crate::payload::{Arg, Node, Number, Op, Payload, Type, Value, outs};
+use graph::{Call, Constant, Graph, ValueId};
+use operator::{KernelRegistry, Results};
+use runtime::GraphRequest;
+use std::sync::Arc;
+use tensor::TensorMeta;
+use trace::Place;
+
+/// Raises a payload to the graph of a call.
+///
+/// # Errors
+/// What does not fit, and at which node of the payload.
+pub(crate) fn raise(
+    payload: &Payload,
+    data: &Data,
+    kernels: &KernelRegistry,
+    request: &GraphRequest<'_>,
+) -> Result<Graph> {
+    let mut raise = Raise {
+        payload,
+        kernels,
+        numbers: numbers(payload, request.inputs)?,
+        graph: Graph::new(),
+        values: vec![None; payload.values.len()],
+        bytes: request.bytes,
+    };
+    raise.graph.set_name(payload.name.as_str());
+    raise.graph.set_budget(request.budget.clone());
+    raise.arguments(request.inputs)?;
+    for (index, value) in payload.values.iter().enumerate() {
+        raise.constant(index, value, data).map_err(|e| Error::new(format!("constant %{index}: {e}")))?;
+    }
+    for (index, node) in payload.nodes.iter().enumerate() {
+        raise.graph.set_origin(Place::node(u32::try_from(index).unwrap_or(u32::MAX)));
+        let named = |e: Error| Error::new(format!("node {index} ({}): {e}", node.op.name()));
+        raise.node(node).map_err(named)?;
+    }
+    raise.graph.set_origin(Place::default());
+    if payload.outputs.len() != request.outputs.len() {
+        return fail(format!(
+            "{} outputs for the {} of the payload",
+            request.outputs.len(),
+            payload.outputs.len()
+        ));
+    }
+    for &output in &payload.outputs {
+        let value = raise.value(output)?;
+        raise.graph.output(value);
+    }
+    Ok(raise.graph)
+}
+
+/// The metas of the payload's tensor inputs, or of its outputs, with all symbols at their greatest.
+pub(crate) fn greatest(payload: &Payload, values: &[usize]) -> Result<Vec<TensorMeta>> {
+    let symbols: Vec<Option<i64>> = payload.maxima.iter().map(|&max| Some(max)).collect();
+    let numbers: Vec<Result<i64>> = payload.expressions.iter().map(|e| e.value(&symbols)).collect();
+    let tensors = values.iter().map(|&v| &payload.values[v].ty).filter(|ty| **ty != Type::Number);
+    tensors.map(|ty| meta(ty, &numbers)).collect()
+}
+
+/// The values of expressions, where the inputs that are tensors have these metas. An input with a size that is a symbol
+/// binds it; sizes that are other expressions must agree.
+fn numbers(payload: &Payload, inputs: &[TensorMeta]) -> Result<Vec<Result<i64>>> {
+    let declared: Vec<_> = payload.values[..payload.inputs].iter().filter_map(tensor).collect();
+    if declared.len() != inputs.len() {
+        return fail(format!("{} tensors for the {} of the payload", inputs.len(), declared.len()));
+    }
+    let mut symbols: Vec<Option<i64>> = vec![None; payload.maxima.len()];
+    for (i, ((dtype, sizes, order), given)) in declared.iter().zip(inputs).enumerate() {
+        let is_alike = given.dtype() == *dtype && given.rank() == sizes.len();
+        if !is_alike || !given.dim_order().same_layout(order, given.sizes()) {
+            return fail(format!("input {i} is {given}, the payload's is {}", payload.values[i].ty));
+        }
+        for (size, &given) in sizes.iter().zip(given.sizes().iter()) {
+            let Number::Expression(index) = *size else { continue };
+            let Some(symbol) = payload.expressions[index].symbol() else { continue };
+            let given = i64::try_from(given).unwrap_or(i64::MAX);
+            if given > payload.maxima[symbol] {
+                let max = payload.maxima[symbol];
+                return fail(format!(
+                    "input {i} has a size {given}, the program was exported for at most {max}"
+                ));
+            }
+            symbols[symbol] = symbols[symbol].or(Some(given));
+        }
+    }
+    let numbers: Vec<Result<i64>> = payload.expressions.iter().map(|e| e.value(&symbols)).collect();
+    for (i, ((_, sizes, _), given)) in declared.iter().zip(inputs).enumerate() {
+        for (size, &given) in sizes.iter().zip(given.sizes().iter()) {
+            let expected = of(&numbers, *size)?;
+            if usize::try_from(expected) != Ok(given) {
+                return fail(format!("input {i} has a size {given}, the payload's is {expected}"));
+            }
+        }
+    }
+    Ok(numbers)
+}
+
+fn tensor(value: &Value) -> Option<(tensor::ScalarType, &[Number], tensor::DimOrder)> {
+    match &value.ty {
+        Type::Tensor { dtype, sizes, dim_order } => Some((*dtype, sizes, *dim_order)),
+        Type::Number => None,
+    }
+}
+
+fn of(numbers: &[Result<i64>], number: Number) -> Result<i64> {
+    match number {
+        Number::Int(v) => Ok(v),
+        Number::Expression(index) => {
+            numbers.get(index).cloned().unwrap_or_else(|| fail("an expression that is not there"))
+        }
+    }
+}
+
+fn meta(ty: &Type, numbers: &[Result<i64>]) -> Result<TensorMeta> {
+    let Type::Tensor { dtype, sizes, dim_order } = ty else { return fail("a number where a tensor is") };
+    let size = |&number: &Number| {
+        let size = of(numbers, number)?;
+        usize::try_from(size).map_err(|_| Error::new(format!("a size of {size}")))
+    };
+    let sizes: Vec<usize> = sizes.iter().map(size).collect::<Result<_>>()?;
+    Ok(TensorMeta::new(*dtype, &sizes, *dim_order)?)
+}
+
+struct Raise<'a> {
+    payload: &'a Payload,
+    kernels: &'a KernelRegistry,
+    /// The values of the expressions.
+    numbers: Vec<Result<i64>>,
+    graph: Graph,
+    /// The values of the payload in the graph.
+    values: Vec<Option<ValueId>>,
+    /// Bytes that nodes may still write.
+    bytes: usize,
+}
+
+impl Raise<'_> {
+    fn arguments(&mut self, inputs: &[TensorMeta]) -> Result<()> {
+        let mut given = inputs.iter();
+        for index in 0..self.payload.inputs {
+            if self.payload.values[index].ty == Type::Number {
+                continue;
+            }
+            let meta = given.next().ok_or_else(|| Error::new("too few inputs"))?;
+            self.values[index] = Some(self.graph.input(meta.clone()));
+        }
+        Ok(())
+    }
+
+    fn constant(&mut self, index: usize, value: &Value, data: &Data) -> Result<()> {
+        let Some(constant) = &value.constant else { return Ok(()) };
+        let meta = meta(&value.ty, &self.numbers)?;
+        if meta.nbytes() as u64 != constant.bytes {
+            return fail(format!("{} bytes of the type {}", constant.bytes, value.ty));
+        }
+        let bytes = Arc::clone(data.bytes(constant)?);
+        self.values[index] = Some(self.graph.constant(meta, Constant::Shared(bytes)));
+        Ok(())
+    }
+
+    fn value(&self, index: usize) -> Result<ValueId> {
+        let value = self.values.get(index).copied().flatten();
+        value.ok_or_else(|| Error::new(format!("%{index} is not defined")))
+    }
+
+    fn node(&mut self, node: &Node) -> Result<()> {
+        let inputs: Vec<ValueId> = node.inputs.iter().map(|&v| self.value(v)).collect::<Result<_>>()?;
+        let mut metas = Vec::with_capacity(node.outputs.len());
+        for &output in &node.outputs {
+            let meta = meta(&self.payload.values[output].ty, &self.numbers)?;
+            self.take(&meta)?;
+            metas.push(meta);
+        }
+        let made = match &node.op {
+            Op::Call { operator, args } => {
+                let call = self.call(operator, args, node.outputs.len())?;
+                self.graph.append(call, &inputs, metas)
+            }
+            Op::Fused(kind) => {
+                let node = self.graph.append(Arc::clone(kind), &inputs, metas);
+                kinds::check(&self.graph, node)?;
+                node
+            }
+        };
+        for (&output, &value) in node.outputs.iter().zip(self.graph.node(made).outputs()) {
+            self.values[output] = Some(value);
+        }
+        Ok(())
+    }
+
+    fn call(&self, operator: &str, args: &[Arg], outputs: usize) -> Result<Call> {
+        let Some(kernel) = self.kernels.get(operator) else {
+            return fail(format!("it needs the operator {operator}, which is not registered"));
+        };
+        if kernel.results() != Results::Elements {
+            return fail("its results do not follow from elements and sizes alone");
+        }
+        let outs = outs(kernel.schema(), args, outputs)?;
+        let value = |index: usize| of(&self.numbers, Number::Expression(index));
+        let args = args.iter().map(|arg| arg.to_graph(&value)).collect::<Result<_>>()?;
+        Ok(Call::new(kernel, args, outs))
+    }
+
+    /// Counts what a node writes.
+    fn take(&mut self, meta: &TensorMeta) -> Result<()> {
+        let needed = meta.nbytes();
+        let left = self.bytes.checked_sub(needed);
+        self.bytes = left.ok_or_else(|| {
+            let left = self.bytes;
+            Error::new(format!("a result of {needed} bytes, of which `Limits::backend_bytes` leaves {left}"))
+        })?;
+        Ok(())
+    }
+}

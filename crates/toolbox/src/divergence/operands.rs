@@ -1,0 +1,90 @@
+//! What the first value that differs was computed from.
+
+use super::Divergence;
+use runtime::{Found, RaisedMethod};
+use serde::Serialize;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use trace::Place;
+
+/// A result that the first value that differs was computed from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Operand {
+    /// Chain and instruction.
+    pub place: (u32, u32),
+    /// The operator, or the kind of instruction.
+    pub what: String,
+    /// What is known of it.
+    pub state: OperandState,
+}
+
+/// What a comparison says of a result.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum OperandState {
+    /// It is the same in both runs.
+    Agrees,
+    /// It differs, too.
+    Differs,
+    /// It is fused into what follows it.
+    Fused,
+    /// It was not compared.
+    Unknown,
+}
+
+impl fmt::Display for Operand {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = match self.state {
+            OperandState::Agrees => "which agrees",
+            OperandState::Differs => "which differs",
+            OperandState::Fused => "which is fused into it",
+            OperandState::Unknown => "which was not compared",
+        };
+        let (chain, instruction) = self.place;
+        let chain = if chain == 0 { String::new() } else { format!("{chain}:") };
+        write!(f, "instruction {chain}{instruction} ({}), {state}", self.what)
+    }
+}
+
+/// The results that the first value that differs reads, and those that fused ones among them read in turn, in the
+/// order of the instructions.
+pub(super) fn of_first(report: &Divergence, raised: &RaisedMethod) -> Vec<Operand> {
+    let first = report.first.and_then(|first| report.values[first].place);
+    let place = |(chain, instruction)| Place::instruction(chain, instruction);
+    let Some(first) = first.and_then(|first| raised.index_of(place(first))) else { return Vec::new() };
+    let states = states(report);
+    let (mut known, mut open, mut operands) = (BTreeSet::from([first]), vec![first], BTreeMap::new());
+    while let Some(instruction) = open.pop().and_then(|index| raised.instruction(index)) {
+        for read in &instruction.reads {
+            let (Found::Whole { instruction: Some(from), .. } | Found::Parts { latest: Some(from) }) =
+                read.found
+            else {
+                continue;
+            };
+            let Some(source) = raised.instruction(from).filter(|_| known.insert(from)) else { continue };
+            let Some(place) = source.place.chain.zip(source.place.instruction) else { continue };
+            let state = states.get(&place).copied().unwrap_or(OperandState::Unknown);
+            if state == OperandState::Fused {
+                open.push(from);
+            }
+            let what = raised.name(from).unwrap_or_default().to_owned();
+            operands.insert(from, Operand { place, what, state });
+        }
+    }
+    operands.into_values().collect()
+}
+
+fn states(report: &Divergence) -> BTreeMap<(u32, u32), OperandState> {
+    let fused = report.fused.iter().filter_map(|value| Some((value.place?, OperandState::Fused)));
+    let mut states: BTreeMap<_, _> = fused.collect();
+    for value in &report.values {
+        let Some(place) = value.place else { continue };
+        let state = states.entry(place).or_insert(OperandState::Agrees);
+        match value.difference {
+            Some(_) => *state = OperandState::Differs,
+            None if *state == OperandState::Fused => *state = OperandState::Agrees,
+            None => {}
+        }
+    }
+    states
+}
