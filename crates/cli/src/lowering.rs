@@ -98,7 +98,7 @@ fn sample(path: PathBuf) -> Result<Vec<InputSpec>> {
     let is_array = |file: &Path| file.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("npy"));
     let at = |file: &Path| if is_array(file) { "@" } else { "" };
     let spec = |file: PathBuf| format!("{}{}", at(&file), file.display()).parse::<InputSpec>();
-    files.into_iter().map(|file| Ok(spec(file).map_err(|e| Failure::Usage(e.to_string()))?)).collect()
+    files.into_iter().map(|file| spec(file).map_err(|e| Failure::Usage(e.to_string()))).collect()
 }
 
 /// What is in a folder, by name.
@@ -231,7 +231,7 @@ impl LoweringOpts {
             let error = format!("{:.2} %", layer.weight_error * 100.0);
             vec![format!("{name}{}", layer.name), layer.target.clone(), error]
         });
-        format!("\n\n{}", table(std::iter::once(head).chain(rows).collect(), "<<>", 0))
+        format!("\n{}", table(std::iter::once(head).chain(rows).collect(), "<<>", 0))
     }
 
     /// What backends took, and what they left and why.
