@@ -118,12 +118,12 @@ mod tests {
 
     #[test]
     fn the_largest_weight_of_a_channel_is_the_largest_number() {
-        let found = symmetric(&[0.5, -1.0, 0.25, 4.0, 0.0, 2.0], 2, |i| i / 3, Range::EIGHT_BITS);
-        assert_eq!(found.numbers, [64, -127, 32, 127, 0, 64]);
+        let found = symmetric(&[0.6, -1.0, 0.25, 4.0, 0.0, 2.1], 2, |i| i / 3, Range::EIGHT_BITS);
+        assert_eq!(found.numbers, [76, -127, 32, 127, 0, 67]);
         assert_eq!(found.scales, [1.0 / 127.0, 4.0 / 127.0]);
         assert!(found.error < 5e-3);
-        let found = symmetric(&[1.0, -1.0], 1, |_| 0, Range::FOUR_BITS);
-        assert_eq!(found.numbers, [7, -8]);
+        let found = symmetric(&[1.0, -0.5], 1, |_| 0, Range::FOUR_BITS);
+        assert_eq!(found.numbers, [7, -4]);
     }
 
     #[test]
