@@ -13,7 +13,8 @@ pub(crate) enum BackendName {
     None,
     /// Pteron's own: everything that kernels compute, fused ahead of time
     Bef,
-    /// XNNPACK, float32 only: on the reference runtime its own, here Pteron's
+    /// XNNPACK, of float32 and of what is quantized to int8 or to weights of four bits: on the reference runtime its
+    /// own, here Pteron's
     Xnnpack,
 }
 

@@ -4,12 +4,19 @@ use crate::backend::{self, BackendName, TargetCpu};
 use crate::failure::{Failure, Result};
 use crate::general::{self, OutputArg, say};
 use clap::{Args, ValueEnum};
+use pteron::DataLoader;
 use pteron::compile::exported::{ExportedProgram, PrintOptions, TensorSpec};
-use pteron::compile::{self, Compiled, ExternalTensor, OperatorTable, Options, expect_pass};
+use pteron::compile::{
+    self, Calibration, Compiled, ExternalTensor, OperatorTable, Options, Quantize, ValueRanges, expect_pass,
+};
 use pteron::format::{self, container::Blob};
 use serde_json::json;
-use std::path::PathBuf;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use toolbox::input::InputSpec;
 use toolbox::paths::Paths;
+use toolbox::picture::Preparation;
+use toolbox::run;
 use toolbox::show::{bytes, count, table};
 
 /// How a program is compiled, and where it goes.
@@ -21,6 +28,14 @@ pub(crate) struct LoweringOpts {
     /// Store weights packed for a machine, too, which uses them where they lie (backend bef)
     #[arg(long, value_enum, default_value_t, value_name = "CPU")]
     target_cpu: TargetCpu,
+    /// Quantize to int8 with the ranges of --calibrate, or products alone, whose inputs are quantized when the program
+    /// runs: with weights of int8, or of four bits in groups of 32 or so many
+    #[arg(long, value_name = "int8|dynamic-int8|8da4w[:GROUP]", value_parser = scheme)]
+    quantize: Option<Scheme>,
+    /// A folder of inputs by which ranges of values are found: arrays (.npy) and pictures, or folders of one for each
+    /// input, by name
+    #[arg(long, value_name = "DIR")]
+    calibrate: Option<PathBuf>,
     /// Which operators the program may call
     #[arg(long, value_enum, default_value_t, value_name = "WHICH")]
     operators: Operators,
@@ -59,8 +74,48 @@ enum Operators {
     All,
 }
 
+/// How to quantize.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Scheme {
+    Static,
+    Dynamic,
+    FourBits { group: usize },
+}
+
+fn scheme(text: &str) -> Result<Scheme, String> {
+    match text.split_once(':') {
+        None if text == "int8" => Ok(Scheme::Static),
+        None if text == "dynamic-int8" => Ok(Scheme::Dynamic),
+        None if text == "8da4w" => Ok(Scheme::FourBits { group: 32 }),
+        Some(("8da4w", group)) => match group.parse() {
+            Ok(group) => Ok(Scheme::FourBits { group }),
+            Err(_) => Err(format!("`{group}` is no number of weights")),
+        },
+        _ => Err("it is `int8`, `dynamic-int8` or `8da4w`".to_owned()),
+    }
+}
+
+/// The files of a sample, one for each input: a file, or those of a folder.
+fn sample(path: PathBuf) -> Result<Vec<InputSpec>> {
+    let files = if path.is_dir() { entries(&path)? } else { vec![path] };
+    let is_array = |file: &Path| file.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("npy"));
+    let at = |file: &Path| if is_array(file) { "@" } else { "" };
+    let spec = |file: PathBuf| format!("{}{}", at(&file), file.display()).parse::<InputSpec>();
+    files.into_iter().map(|file| spec(file).map_err(|e| Failure::Usage(e.to_string()))).collect()
+}
+
+/// What is in a folder, by name.
+fn entries(folder: &Path) -> Result<Vec<PathBuf>> {
+    let fail = |e| Failure::Usage(format!("--calibrate: cannot read {}: {e}", folder.display()));
+    let entries = std::fs::read_dir(folder).map_err(fail)?;
+    let mut paths = entries.map(|entry| Ok(entry.map_err(fail)?.path())).collect::<Result<Vec<_>>>()?;
+    paths.sort();
+    Ok(paths)
+}
+
 impl LoweringOpts {
     pub(crate) fn paths(&self, paths: &mut Paths) {
+        self.calibrate.iter().for_each(|path| paths.folder("--calibrate", path));
         self.external_data.iter().for_each(|path| paths.write("--external-data", path));
         self.output.paths_of_binary(paths);
     }
@@ -68,7 +123,8 @@ impl LoweringOpts {
     /// Compiles, and writes the program and what is asked for beside it.
     pub(crate) fn compile(
         &self,
-        compile: impl FnOnce(&OperatorTable, &Options, compile::Watch<'_>) -> pteron::Result<Compiled>,
+        file: &dyn DataLoader,
+        compile: impl Fn(&OperatorTable, &Options, compile::Watch<'_>) -> pteron::Result<Compiled>,
     ) -> Result {
         let fail = |e: compile::Error| Failure::Failed(Box::new(e));
         for pass in &self.print_after {
@@ -79,13 +135,34 @@ impl LoweringOpts {
             Operators::Portable => OperatorTable::portable(&registry),
             Operators::All => OperatorTable::all(&registry),
         };
-        let options = Options {
+        let mut options = Options {
             alignment: self.alignment,
             segment_alignment: self.segment_alignment,
             source_frames: self.source_frames,
             external_data: self.external_data.is_some(),
             methods: self.method.clone(),
             delegation: backend::delegation(&self.backend, self.target_cpu)?,
+            quantize: None,
+        };
+        options.quantize = match (self.quantize, &self.calibrate) {
+            (Some(Scheme::Static), Some(folder)) => {
+                let observe = Options {
+                    quantize: Some(Quantize::Observe),
+                    delegation: Vec::new(),
+                    external_data: false,
+                    ..options.clone()
+                };
+                let observing =
+                    compile(&operators, &observe, &mut |_, _, _| {}).map_err(toolbox::Error::from)?;
+                Some(Quantize::Static(self.calibrated(file, &observing, folder)?))
+            }
+            (Some(Scheme::Static), None) => {
+                return Err(Failure::Usage("--quantize int8 needs --calibrate DIR".to_owned()));
+            }
+            (_, Some(_)) => return Err(Failure::Usage("--calibrate is for --quantize int8".to_owned())),
+            (Some(Scheme::Dynamic), None) => Some(Quantize::Dynamic),
+            (Some(Scheme::FourBits { group }), None) => Some(Quantize::FourBits { group }),
+            (None, None) => None,
         };
         let mut watch = |method: &str, pass: &str, program: &ExportedProgram| {
             if self.print_after.iter().any(|p| p == pass) {
@@ -107,12 +184,57 @@ impl LoweringOpts {
                 "name": m.name, "operators": m.operators, "arena_bytes": m.arena_bytes,
                 "constant_bytes": m.constant_bytes,
                 "delegates": m.delegates.iter().map(delegate_json).collect::<Vec<_>>(),
+                "quantized": m.layers.iter().map(|layer| json!({
+                    "name": layer.name, "operator": layer.target, "weight_error": layer.weight_error,
+                })).collect::<Vec<_>>(),
                 "left": m.left.iter().map(|left| json!({
                     "operator": left.target, "nodes": left.count, "reason": left.reason,
                 })).collect::<Vec<_>>(),
             })).collect::<Vec<_>>(),
         });
         general::report(&self.output, self.json, &report, &self.text(&compiled))
+    }
+
+    /// The ranges of the values of a program over the inputs in a folder.
+    fn calibrated(
+        &self,
+        file: &dyn DataLoader,
+        observing: &Compiled,
+        folder: &Path,
+    ) -> Result<BTreeMap<String, ValueRanges>> {
+        let methods: Vec<&str> = observing.methods.iter().map(|method| method.name.as_str()).collect();
+        let method = match methods[..] {
+            [only] => only,
+            _ if methods.contains(&"forward") => "forward",
+            _ => return Err(Failure::Usage("--calibrate: name one method with --method".to_owned())),
+        };
+        let mut calibration = Calibration::new(file, observing, method).map_err(toolbox::Error::from)?;
+        let samples = entries(folder)?;
+        if samples.is_empty() {
+            return Err(Failure::Usage(format!("--calibrate: {} is empty", folder.display())));
+        }
+        for path in samples {
+            let specs = sample(path)?;
+            let inputs = run::inputs(calibration.program(), method, specs, &Preparation::default())?;
+            calibration.run(&inputs).map_err(toolbox::Error::from)?;
+        }
+        Ok(calibration.ranges())
+    }
+
+    /// The products and convolutions that were quantized, and how far their weights are off.
+    fn quantized(compiled: &Compiled) -> String {
+        let layers: Vec<_> =
+            compiled.methods.iter().flat_map(|m| m.layers.iter().map(move |l| (m, l))).collect();
+        if layers.is_empty() {
+            return String::new();
+        }
+        let head = ["quantized", "operator", "error of weights"].map(str::to_owned).to_vec();
+        let rows = layers.iter().map(|(method, layer)| {
+            let name = if compiled.methods.len() > 1 { format!("{}/", method.name) } else { String::new() };
+            let error = format!("{:.2} %", layer.weight_error * 100.0);
+            vec![format!("{name}{}", layer.name), layer.target.clone(), error]
+        });
+        format!("\n{}", table(std::iter::once(head).chain(rows).collect(), "<<>", 0))
     }
 
     /// What backends took, and what they left and why.
@@ -150,7 +272,7 @@ impl LoweringOpts {
         });
         let rows = table(std::iter::once(head).chain(rows).collect(), "<>>>>", 0);
         let size = bytes(compiled.program.header().file_len);
-        let rows = format!("{rows}{}", self.delegated(compiled));
+        let rows = format!("{rows}{}{}", self.delegated(compiled), Self::quantized(compiled));
         match &self.external_data {
             Some(path) => {
                 let moved = count(compiled.external.len() + compiled.external_data.len(), "weight");

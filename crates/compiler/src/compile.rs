@@ -1,6 +1,7 @@
 //! The whole way, from an archive to a program file.
 
 use crate::emit::{EmitOptions, blob, emit};
+use crate::quantize::{self, Quantize, QuantizedLayer};
 use crate::{Error, OperatorTable, Result, passes, pt2};
 use format::container::Blob;
 use format::pte::{Builder, NamedBlob, Prepared};
@@ -24,6 +25,8 @@ pub struct Options {
     pub external_data: bool,
     /// The models to compile; all of them if none is named.
     pub methods: Vec<String>,
+    /// How weights and values are quantized, if they are.
+    pub quantize: Option<Quantize>,
     /// Backends that take parts of the program, one after the other.
     pub delegation: Vec<Delegation>,
 }
@@ -51,6 +54,7 @@ impl Default for Options {
             source_frames: false,
             external_data: false,
             methods: Vec::new(),
+            quantize: None,
             delegation: Vec::new(),
         }
     }
@@ -93,6 +97,10 @@ pub struct MethodSummary {
     pub delegates: Vec<DelegateSummary>,
     /// The nodes that no backend has taken, those alike counted once.
     pub left: Vec<LeftNodes>,
+    /// The products and convolutions that were quantized.
+    pub layers: Vec<QuantizedLayer>,
+    /// The values that are outputs behind the program's own ([`Quantize::Observe`]).
+    pub observed: Vec<String>,
 }
 
 /// Nodes that a backend was offered and has not taken.
@@ -176,6 +184,11 @@ pub(crate) fn finish(
     for program in &mut programs {
         let name = program.name.clone();
         passes::run(program, table, &mut |pass, program| watch(&name, pass, program))?;
+        let mut quantized = quantize::Outcome::default();
+        if let Some(how) = &options.quantize {
+            quantized = quantize::run(program, how)?;
+            watch(&name, passes::QUANTIZE, program);
+        }
         let mut left = Vec::new();
         for Delegation { partitioner, backend } in &options.delegation {
             left = left_nodes(program, &partitioner.reasons(program));
@@ -194,6 +207,8 @@ pub(crate) fn finish(
             constant_bytes: constant_bytes(program),
             delegates: delegates(program),
             left,
+            layers: quantized.layers,
+            observed: quantized.observed,
         });
     }
     let external_data = match options.external_data {

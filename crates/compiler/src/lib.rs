@@ -23,6 +23,7 @@ mod limits;
 mod operators;
 mod passes;
 pub mod pt2;
+mod quantize;
 mod recover;
 mod retarget;
 mod rewrite;
@@ -33,5 +34,6 @@ pub use compile::{
 pub use error::{Error, NodeError, Result, UnsupportedOperator};
 pub use operators::OperatorTable;
 pub use passes::{expect_pass, pass_names};
+pub use quantize::{Quantize, QuantizedLayer, ValueRanges};
 pub use recover::{Recoverable, recover};
 pub use retarget::retarget;

@@ -23,10 +23,13 @@ pub use backend_bef::{BefPartitioner, BefPreprocess};
 #[cfg(feature = "xnnpack")]
 pub use backend_xnnpack::{XnnpackPartitioner, XnnpackPreprocess, XnnpackRecover};
 
-use crate::{BytesLoader, DataLoader, Error as Failure, FreeableBuffer, KernelRegistry, NamedDataMap};
+use crate::{
+    BytesLoader, DataLoader, EValue, Error as Failure, FreeableBuffer, KernelRegistry, NamedDataMap,
+};
 use delegate::Recover;
 use exported::ConstantTensor;
 use runtime::{Limits, LoaderReader, Program, Purpose};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use tensor::AlignedBuffer;
 
@@ -147,6 +150,58 @@ pub fn from_loader(
 ) -> crate::Result<Compiled> {
     let bytes = Arc::new(file.load(0, file.size(), Purpose::Program)?);
     compile(bytes, table, options, watch).map_err(|e| failed(file, e))
+}
+
+/// Runs a program that gives the values whose ranges quantization needs ([`Quantize::Observe`]), and gathers their ranges.
+pub struct Calibration {
+    method: runtime::Method,
+    program: Program,
+    name: String,
+    observed: Vec<String>,
+    ranges: ValueRanges,
+}
+
+impl Calibration {
+    /// Loads the method `name` of a program that was compiled so; `file` is what it was compiled from.
+    ///
+    /// # Errors
+    /// There is no such method, or it cannot be loaded.
+    pub fn new(file: &dyn DataLoader, observing: &Compiled, name: &str) -> crate::Result<Self> {
+        let program = Program::load(in_memory(file, observing)?, &Limits::default())?;
+        let method = program.load_method(name, crate::load_options())?;
+        let summary = observing.methods.iter().find(|method| method.name == name);
+        let observed = summary.map(|summary| summary.observed.clone()).unwrap_or_default();
+        let ranges = ValueRanges::new();
+        Ok(Self { method, program, name: name.to_owned(), observed, ranges })
+    }
+
+    /// The program that is run.
+    pub fn program(&self) -> &Program {
+        &self.program
+    }
+
+    /// Runs the method, and takes the ranges of what it computes into account.
+    ///
+    /// # Errors
+    /// The method fails.
+    pub fn run(&mut self, inputs: &[EValue]) -> crate::Result<()> {
+        let outputs = self.method.execute(inputs)?;
+        let own = outputs.len().saturating_sub(self.observed.len());
+        for (name, output) in self.observed.iter().zip(&outputs[own..]) {
+            let EValue::Tensor(tensor) = output else { continue };
+            let elements = tensor.view().storage::<f32>()?;
+            let range = self.ranges.entry(name.clone()).or_insert((f32::INFINITY, f32::NEG_INFINITY));
+            for &x in elements {
+                *range = (range.0.min(x), range.1.max(x));
+            }
+        }
+        Ok(())
+    }
+
+    /// What was found, for [`Quantize::Static`].
+    pub fn ranges(self) -> BTreeMap<String, ValueRanges> {
+        BTreeMap::from([(self.name, self.ranges)])
+    }
 }
 
 fn failed(file: &dyn DataLoader, source: Error) -> Failure {

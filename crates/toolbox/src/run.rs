@@ -175,6 +175,20 @@ pub fn run(program: &Program, request: &Request, options: LoadOptions) -> Result
     Ok(Ran { method: name, zeros, outputs, load, latency: Latency::of(times) })
 }
 
+/// The inputs of a method of a program that these are.
+///
+/// # Errors
+/// They are not what the method takes, or cannot be read.
+pub fn inputs(
+    program: &Program,
+    method: &str,
+    inputs: Vec<InputSpec>,
+    pictures: &Preparation,
+) -> Result<Vec<EValue>> {
+    let (method, pictures) = (Some(method.to_owned()), pictures.clone());
+    Ok(Request { method, inputs, pictures, ..Request::default() }.resolve(program)?.inputs)
+}
+
 /// A method and the values it is called with.
 pub(crate) struct Called {
     /// The method's name.

@@ -21,6 +21,9 @@ use toolbox::run::LoadMode;
     "  pteron compile model.pt2 -o model.pte --external-data weights.ptd\n\n",
     "  # for XNNPACK, here or on the reference runtime\n",
     "  pteron compile model.pt2 -o model.pte --backend xnnpack\n\n",
+    "  # int8 by the ranges that values have over the pictures of a folder; or products of int8 weights\n",
+    "  pteron compile model.pt2 -o model.pte --quantize int8 --calibrate pictures --backend xnnpack\n",
+    "  pteron compile model.pt2 -o model.pte --quantize dynamic-int8\n\n",
     "  # what the compiler makes of the model, step by step\n",
     "  pteron compile model.pt2 -o model.pte --print-after read --print-after decompose",
     exit_status!()
@@ -41,6 +44,6 @@ impl Opts {
     pub(crate) fn run(self, _: &GeneralOpts) -> Result {
         let file = toolbox::run::open(self.input.path(), LoadMode::File)?;
         self.lowering
-            .compile(|operators, options, watch| compile::from_loader(&*file, operators, options, watch))
+            .compile(&*file, |operators, options, watch| compile::from_loader(&*file, operators, options, watch))
     }
 }

@@ -5,6 +5,7 @@ use crate::lowering::LoweringOpts;
 use clap::Args;
 use pteron::compile::{self, OperatorTable};
 use std::path::PathBuf;
+use std::sync::Arc;
 use toolbox::paths::Paths;
 use toolbox::run::{LoadMode, open_data};
 
@@ -46,8 +47,8 @@ impl Opts {
         toolbox::run::expect_program(&*file)?;
         let data = open_data(&self.data, LoadMode::File, &limits())?;
         let known = OperatorTable::all(&pteron::kernel_registry());
-        self.lowering.compile(|operators, options, watch| {
-            compile::from_program(file, data.as_ref(), (&known, operators), options, watch)
+        self.lowering.compile(&*file, |operators, options, watch| {
+            compile::from_program(Arc::clone(&file), data.as_ref(), (&known, operators), options, watch)
         })
     }
 }

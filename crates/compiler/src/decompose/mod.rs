@@ -15,6 +15,7 @@ mod nn;
 mod order;
 mod pool;
 mod product;
+mod quantized;
 mod recurrent;
 mod reduce;
 mod resample;
@@ -57,6 +58,7 @@ const TABLES: &[Table] = &[
     nn::RULES,
     pool::RULES,
     product::RULES,
+    quantized::RULES,
     attention::RULES,
     recurrent::RULES,
     reduce::RULES,

@@ -30,6 +30,9 @@ pub(crate) const PASSES: &[(&str, Pass)] = &[
     ("remove-folded", |program, _| dead::run(program)),
 ];
 
+/// The name under which a program is watched after it was quantized.
+pub(crate) const QUANTIZE: &str = "quantize";
+
 /// The name under which a program is watched after each backend has taken its parts.
 pub(crate) const DELEGATE: &str = "delegate";
 
@@ -52,7 +55,7 @@ pub(crate) fn run(
 
 /// The names under which a program can be watched.
 pub fn pass_names() -> impl Iterator<Item = &'static str> {
-    std::iter::once("read").chain(PASSES.iter().map(|(name, _)| *name)).chain([DELEGATE])
+    std::iter::once("read").chain(PASSES.iter().map(|(name, _)| *name)).chain([QUANTIZE, DELEGATE])
 }
 
 /// Checks the name of a pass.

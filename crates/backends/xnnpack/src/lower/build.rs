@@ -1,6 +1,7 @@
 //! The payload under construction: values in one or both layouts, constants, nodes.
 
 use super::call::{Reason, is_constant};
+use super::quantized::Affine;
 use super::taken::floats;
 use crate::payload::{Constant, Datatype, Node, Op, Payload, Quantization, Role, Value};
 use ir::exported::delegate::NamedBytes;
@@ -9,6 +10,7 @@ use sha2::{Digest, Sha256};
 use std::collections::HashMap;
 use std::fmt::Write;
 use std::sync::Arc;
+use tensor::ScalarType;
 
 /// From an image's logical dimensions to those of payloads, `[N, H, W, C]`.
 pub(super) const TO_IMAGE: [usize; 4] = [0, 2, 3, 1];
@@ -27,18 +29,24 @@ struct Forms {
 /// A payload under construction.
 pub(super) struct Builder<'p> {
     pub(super) part: &'p ExportedProgram,
+    quantization: &'p super::Quantization<'p>,
     forms: HashMap<VarId, Forms>,
     /// The external ids of the part's outputs.
     outputs: HashMap<VarId, u32>,
     payload: Payload,
     named: Vec<NamedBytes>,
     by_key: HashMap<String, usize>,
+    /// Values that are quantized row by row, by what they quantize.
+    pub(super) rows_of: HashMap<usize, usize>,
     /// The handle of the nodes that are made.
     pub(super) handle: u32,
 }
 
 impl<'p> Builder<'p> {
-    pub(super) fn new(part: &'p ExportedProgram) -> Result<Self, Reason> {
+    pub(super) fn new(
+        part: &'p ExportedProgram,
+        quantization: &'p super::Quantization<'p>,
+    ) -> Result<Self, Reason> {
         let payload = Payload {
             identifier: *b"XN01",
             header: None,
@@ -54,16 +62,18 @@ impl<'p> Builder<'p> {
         let outputs = outputs.zip(inputs..).collect();
         let mut builder = Self {
             part,
+            quantization,
             forms: HashMap::new(),
             outputs,
             payload,
             named: Vec::new(),
             by_key: HashMap::new(),
+            rows_of: HashMap::new(),
             handle: 0,
         };
         for (id, &input) in (0..).zip(&part.graph.inputs) {
             let dims = builder.dims(input)?;
-            let value = builder.value(dims, Role::Input(id));
+            let value = builder.value_of(input, dims, Role::Input(id))?;
             builder.forms.entry(input).or_default().plain = Some(value);
             builder.payload.inputs.push(value);
         }
@@ -100,25 +110,68 @@ impl<'p> Builder<'p> {
         index
     }
 
-    /// A value between two nodes.
-    pub(super) fn temporary(&mut self, dims: Vec<usize>) -> usize {
-        self.value(dims, Role::Internal)
+    /// A value that a value of the part is: numbers if that is of int8.
+    fn value_of(&mut self, var: VarId, dims: Vec<usize>, role: Role) -> Result<usize, Reason> {
+        let is_int8 = self.is_int8(var);
+        let affine = self.quantization.affine_of(var).filter(|_| is_int8);
+        if is_int8 != affine.is_some() {
+            return Err(format!("nothing says what the numbers of %{} stand for", self.part.var(var).name));
+        }
+        let value = self.value(dims, role);
+        if let Some(Affine { scale, zero }) = affine {
+            let quantization = Quantization::PerTensor { scale, zero_point: zero };
+            self.set_type(value, Datatype::Qint8, quantization);
+        }
+        Ok(value)
+    }
+
+    /// Whether a value of the part is of numbers.
+    pub(super) fn is_int8(&self, var: VarId) -> bool {
+        self.part.spec(var).is_some_and(|spec| spec.dtype == ScalarType::Char)
+    }
+
+    pub(super) fn set_type(&mut self, value: usize, datatype: Datatype, quantization: Quantization) {
+        let value = &mut self.payload.values[value];
+        (value.datatype, value.quantization) = (datatype, quantization);
+    }
+
+    /// A value between two nodes, of the type of another.
+    pub(super) fn temporary(&mut self, dims: Vec<usize>, like: usize) -> usize {
+        let value = self.value(dims, Role::Internal);
+        let Value { datatype, quantization, .. } = self.payload.values[like].clone();
+        self.set_type(value, datatype, quantization);
+        value
     }
 
     /// A constant value of these bytes.
-    fn constant(&mut self, bytes: Vec<u8>, dims: Vec<usize>) -> usize {
-        let key = Sha256::digest(&bytes).iter().fold(String::new(), |mut key, byte| {
+    pub(super) fn constant(&mut self, bytes: Vec<u8>, dims: Vec<usize>) -> usize {
+        let index = self.constant_bytes("", bytes);
+        self.value(dims, Role::Constant(index))
+    }
+
+    /// Constant bytes, by their index. Their key is their SHA-256, with a prefix.
+    pub(super) fn constant_bytes(&mut self, prefix: &str, bytes: Vec<u8>) -> usize {
+        let key = Sha256::digest(&bytes).iter().fold(prefix.to_owned(), |mut key, byte| {
             // Writing to a string does not fail.
             let _ = write!(key, "{byte:02x}");
             key
         });
         let size = bytes.len() as u64;
-        let index = *self.by_key.entry(key.clone()).or_insert_with(|| {
+        *self.by_key.entry(key.clone()).or_insert_with(|| {
             self.payload.constants.push(Constant::Named { key: key.clone(), size });
             self.named.push(NamedBytes { key, bytes: Arc::new(bytes), alignment: ALIGNMENT });
             self.payload.constants.len() - 1
-        });
-        self.value(dims, Role::Constant(index))
+        })
+    }
+
+    /// The numbers that a value of the part dequantizes, which are a value of the payload where it is not yet one.
+    fn numbers_of(&self, var: VarId) -> Option<VarId> {
+        self.quantization.dequantized(var).map(|(numbers, _)| numbers)
+    }
+
+    /// Whether there is a value of the payload that a value of the part is.
+    fn is_there(&self, var: VarId) -> bool {
+        self.forms.get(&var).is_some_and(|forms| forms.image.is_some() || forms.plain.is_some())
     }
 
     /// A constant value of these numbers.
@@ -137,8 +190,14 @@ impl<'p> Builder<'p> {
             self.node(Op::Transpose { perm: FROM_IMAGE.to_vec() }, vec![image], vec![value]);
             return Ok(value);
         }
+        if let Some(numbers) = self.numbers_of(var) {
+            let (input, value) = (self.plain(numbers)?, self.define(var)?);
+            self.node(Op::Convert, vec![input], vec![value]);
+            return Ok(value);
+        }
         let dims = self.dims(var)?;
-        let value = self.constant(self.bytes_of(var)?, dims);
+        let index = self.constant_bytes("", self.bytes_of(var)?);
+        let value = self.value_of(var, dims, Role::Constant(index))?;
         self.forms.entry(var).or_default().plain = Some(value);
         Ok(value)
     }
@@ -149,8 +208,13 @@ impl<'p> Builder<'p> {
         if let Some(value) = forms.image {
             return Ok(value);
         }
+        if let (None, Some(numbers)) = (forms.plain, self.numbers_of(var)) {
+            let (input, value) = (self.image(numbers)?, self.define_image(var)?);
+            self.node(Op::Convert, vec![input], vec![value]);
+            return Ok(value);
+        }
         let value = match forms.plain {
-            None if is_constant(self.part, var) => {
+            None if is_constant(self.part, var) && !self.is_int8(var) => {
                 let dims = self.dims(var)?;
                 let numbers = permuted(&floats(self.part, var), &dims, &TO_IMAGE);
                 self.numbers(&numbers, TO_IMAGE.map(|d| dims[d]).to_vec())
@@ -167,6 +231,9 @@ impl<'p> Builder<'p> {
 
     /// Whether a value is there as an image, and not in the order of its dimensions.
     pub(super) fn is_image(&self, var: VarId) -> bool {
+        if let (false, Some(numbers)) = (self.is_there(var), self.numbers_of(var)) {
+            return self.is_image(numbers);
+        }
         self.forms.get(&var).is_some_and(|forms| forms.image.is_some() && forms.plain.is_none())
     }
 
@@ -174,7 +241,7 @@ impl<'p> Builder<'p> {
     pub(super) fn define(&mut self, var: VarId) -> Result<usize, Reason> {
         let role = self.outputs.get(&var).map_or(Role::Internal, |&id| Role::Output(id));
         let dims = self.dims(var)?;
-        let value = self.value(dims, role);
+        let value = self.value_of(var, dims, role)?;
         self.forms.entry(var).or_default().plain = Some(value);
         Ok(value)
     }
@@ -182,7 +249,7 @@ impl<'p> Builder<'p> {
     /// The value that a node is to write, as an image.
     pub(super) fn define_image(&mut self, var: VarId) -> Result<usize, Reason> {
         let dims = self.dims(var)?;
-        let value = self.value(TO_IMAGE.map(|d| dims[d]).to_vec(), Role::Internal);
+        let value = self.value_of(var, TO_IMAGE.map(|d| dims[d]).to_vec(), Role::Internal)?;
         self.forms.entry(var).or_default().image = Some(value);
         Ok(value)
     }

@@ -1,6 +1,7 @@
 //! The ahead-of-time half: which nodes of a program XNNPACK takes, and their payloads.
 //!
-//! What is taken are operators of float32 tensors that a payload's nodes compute alike. Images are `[N, H, W, C]` in a
+//! What is taken are operators of float32 tensors that a payload's nodes compute alike, and those between a dequantize and
+//! a quantize of int8, which compute with the numbers; products of rows that are quantized when the program runs, too. Images are `[N, H, W, C]` in a
 //! payload: a value is turned round where a node first wants it so, and stays until a node wants the order of its
 //! dimensions. Batch normalization and bounds are drawn into the node before them. Constants are named data whose keys
 //! are the SHA-256 of their bytes, as the reference's exporter has it.
@@ -8,9 +9,12 @@
 mod build;
 mod call;
 mod nodes;
+mod quantized;
 mod taken;
+mod weights;
 
 use crate::BACKEND_ID;
+use crate::payload::Binary;
 use build::Builder;
 use ir::exported::delegate::{
     CompileSpec, DebugHandle, DelegationError, DelegationSpec, PartitionResult, Partitioner, Preprocess,
@@ -18,8 +22,9 @@ use ir::exported::delegate::{
 };
 use ir::exported::{Argument, ExportedGraph, ExportedNode, ExportedProgram, VarId};
 use nodes::Target;
+use quantized::{Affine, Quantization};
 use std::collections::BTreeMap;
-use taken::{Taken, taken};
+use taken::{Operand, Taken, TakenConv, taken};
 
 /// How far XNNPACK reads behind the end of a tensor.
 const READS_PAST_END: u64 = 64;
@@ -35,10 +40,17 @@ pub struct XnnpackPreprocess;
 impl Partitioner for XnnpackPartitioner {
     fn partition(&self, program: &ExportedProgram) -> Result<PartitionResult, DelegationError> {
         let uses = Uses::of(program);
-        let mut program = program.clone();
-        let tags = tag_supported(&mut program, "xnnpack", &|program, node| {
-            taken(program, node, &|var| uses.any(var)).is_ok()
+        let mut tagged = program.clone();
+        let tags = tag_supported(&mut tagged, "xnnpack", &|_, node| {
+            !uses.quantization.makes_weights(node) && taken(program, node, &uses).is_ok()
         });
+        // Weights are made where they are used, wherever their nodes stand.
+        for (weights, product) in uses.quantization.weights_of_products() {
+            if let Some(tag) = tagged.tags.get(&product).cloned() {
+                tagged.tags.insert(weights, tag);
+            }
+        }
+        let mut program = tagged;
         let spec = DelegationSpec { backend_id: BACKEND_ID.to_owned(), compile_specs: Vec::new() };
         let mut graph = std::mem::take(&mut program.graph);
         infer_sizes(&program, &mut graph);
@@ -51,8 +63,7 @@ impl Partitioner for XnnpackPartitioner {
         let uses = Uses::of(program);
         let mut reasons = BTreeMap::new();
         program.graph.for_each_node(&mut |node| {
-            if let (Some(&var), Err(reason)) = (node.outputs.first(), taken(program, node, &|v| uses.any(v)))
-            {
+            if let (Some(&var), Err(reason)) = (node.outputs.first(), taken(program, node, &uses)) {
                 reasons.insert(var, reason);
             }
         });
@@ -72,7 +83,7 @@ impl Preprocess for XnnpackPreprocess {
     ) -> Result<PreprocessResult, DelegationError> {
         let fail = |problem: String| DelegationError::Payload { backend_id: BACKEND_ID.to_owned(), problem };
         let uses = Uses::of(part);
-        let mut builder = Builder::new(part).map_err(fail)?;
+        let mut builder = Builder::new(part, &uses.quantization).map_err(fail)?;
         let mut debug_handle_map = BTreeMap::new();
         let mut drawn_in = vec![false; part.graph.nodes.len()];
         for (index, node) in part.graph.nodes.iter().enumerate() {
@@ -85,8 +96,9 @@ impl Preprocess for XnnpackPreprocess {
                 target: node.target.to_string(),
                 problem,
             };
-            let taken = taken(part, node, &|var| uses.any(var)).map_err(refused)?;
+            let taken = taken(part, node, &uses).map_err(refused)?;
             let (target, followers) = target(part, &uses, node, &taken);
+            let taken = if target.of_numbers { taken.of_numbers(&uses.quantization) } else { taken };
             builder.handle = index as u32 + 1;
             let mut names = vec![part.node_name(node)];
             for follower in followers {
@@ -119,15 +131,21 @@ fn infer_sizes(program: &ExportedProgram, graph: &mut ExportedGraph) {
 
 /// What the payload's node for a node writes, and the nodes behind it that are drawn into it: batch normalization into a
 /// convolution, bounds into what can have them.
-fn target(part: &ExportedProgram, uses: &Uses, node: &ExportedNode, taken: &Taken) -> (Target, Vec<usize>) {
-    let mut target = Target { var: node.outputs[0], norm: None, bounds: None };
+fn target<'u>(
+    part: &ExportedProgram,
+    uses: &'u Uses<'_>,
+    node: &ExportedNode,
+    taken: &Taken,
+) -> (Target<'u>, Vec<usize>) {
+    let product = uses.quantization.product(node);
+    let mut target = Target { var: node.outputs[0], norm: None, bounds: None, product, of_numbers: false };
     let mut followers = Vec::new();
-    let can_scale = matches!(taken, Taken::Conv(_));
-    let can_bound =
-        can_scale || matches!(taken, Taken::Product { .. } | Taken::Binary(crate::payload::Binary::Add, ..));
+    let can_scale = matches!(taken, Taken::Conv(_)) && product.is_none();
+    let can_bound = matches!(taken, Taken::Conv(_))
+        || matches!(taken, Taken::Product { .. } | Taken::Binary(Binary::Add, ..));
     while let Some(index) = uses.sole(target.var) {
         let next = &part.graph.nodes[index];
-        match self::taken::taken(part, next, &|var| uses.any(var)) {
+        match self::taken::taken(part, next, uses) {
             Ok(Taken::Norm { scale, shift, .. })
                 if can_scale && target.norm.is_none() && target.bounds.is_none() =>
             {
@@ -141,23 +159,93 @@ fn target(part: &ExportedProgram, uses: &Uses, node: &ExportedNode, taken: &Take
         target.var = next.outputs[0];
         followers.push(index);
     }
+    if let (Some(numbers), Some((quantize, to))) =
+        (taken.numbers(&uses.quantization), uses.quantization.quantized(target.var))
+        && numbers.is_none_or(|from| from == to)
+        && let Some(index) = uses.sole(target.var)
+    {
+        target.var = quantize.outputs[0];
+        target.of_numbers = true;
+        followers.push(index);
+    }
     (target, followers)
 }
 
+impl Taken {
+    /// Whether a node can compute with the numbers of quantized values, as all of its operands are; and how numbers must
+    /// stand for reals in its result if it only moves them.
+    fn numbers(&self, quantization: &Quantization<'_>) -> Option<Option<Affine>> {
+        let of = |var: &VarId| quantization.dequantized(*var).map(|(_, affine)| affine);
+        let moved = |var: &VarId| of(var).map(Some);
+        match self {
+            Self::Product { x, .. } | Self::SpatialMean(x) => of(x).map(|_| None),
+            Self::Conv(conv) => of(&conv.x).map(|_| None),
+            Self::Binary(
+                Binary::Add | Binary::Subtract | Binary::Multiply,
+                Operand::Var(a),
+                Operand::Var(b),
+            ) => of(a).and(of(b)).map(|_| None),
+            Self::Bounded { x, .. }
+            | Self::MaxPool(x, _)
+            | Self::Transpose { x, .. }
+            | Self::Reshape(x)
+            | Self::Slice { x, .. } => moved(x),
+            Self::Concat { tensors, .. } => {
+                let first = of(tensors.first()?)?;
+                tensors.iter().all(|var| of(var) == Some(first)).then_some(Some(first))
+            }
+            _ => None,
+        }
+    }
+
+    /// The same node of the numbers of its operands.
+    fn of_numbers(self, quantization: &Quantization<'_>) -> Self {
+        let of = |var: VarId| quantization.dequantized(var).map_or(var, |(numbers, _)| numbers);
+        let operand = |operand| match operand {
+            Operand::Var(var) => Operand::Var(of(var)),
+            number => number,
+        };
+        match self {
+            Self::Product { x, weight, bias, transposed } => {
+                Self::Product { x: of(x), weight, bias, transposed }
+            }
+            Self::Conv(conv) => Self::Conv(TakenConv { x: of(conv.x), ..conv }),
+            Self::SpatialMean(x) => Self::SpatialMean(of(x)),
+            Self::Binary(f, a, b) => Self::Binary(f, operand(a), operand(b)),
+            Self::Bounded { x, low, high } => Self::Bounded { x: of(x), low, high },
+            Self::MaxPool(x, pool) => Self::MaxPool(of(x), pool),
+            Self::Transpose { x, perm } => Self::Transpose { x: of(x), perm },
+            Self::Reshape(x) => Self::Reshape(of(x)),
+            Self::Slice { x, axis, start } => Self::Slice { x: of(x), axis, start },
+            Self::Concat { tensors, axis } => {
+                Self::Concat { tensors: tensors.into_iter().map(of).collect(), axis }
+            }
+            other => other,
+        }
+    }
+}
+
 /// What uses the values of a program.
-struct Uses {
+struct Uses<'p> {
     count: Vec<u32>,
     /// The last node of the outermost graph that uses each.
     node: Vec<Option<usize>>,
+    quantization: Quantization<'p>,
 }
 
-impl Uses {
-    fn of(program: &ExportedProgram) -> Self {
+impl<'p> Uses<'p> {
+    fn of(program: &'p ExportedProgram) -> Self {
         let mut node = vec![None; program.num_vars()];
         for (index, user) in program.graph.nodes.iter().enumerate() {
             user.operands().for_each(|var| node[var.index()] = Some(index));
         }
-        Self { count: program.use_counts(), node }
+        let quantization = Quantization::of(program);
+        let mut uses = Self { count: program.use_counts(), node, quantization };
+        let products = program.graph.nodes.iter().filter(|node| uses.quantization.product(node).is_some());
+        let lost = products.filter(|node| taken(program, node, &uses).is_err());
+        let lost = lost.filter_map(|node| node.outputs.first().copied()).collect();
+        uses.quantization.lose(lost);
+        uses
     }
 
     fn any(&self, var: VarId) -> bool {

@@ -2,25 +2,33 @@
 
 use super::build::{Builder, TO_IMAGE, permuted};
 use super::call::{Reason, is_constant};
+use super::quantized::{Activation, Product};
 use super::taken::{Operand, Taken, TakenConv, floats};
 use crate::payload::{Binary, Op, Unary};
-use ir::exported::VarId;
+use ir::exported::{ExportedProgram, VarId};
 
 /// Where a node's result goes, and what has been drawn into the node that computes it.
-pub(super) struct Target {
+pub(super) struct Target<'u> {
     /// The value that it writes.
     pub(super) var: VarId,
     /// The batch normalization behind a convolution: a factor and a summand for each channel.
     pub(super) norm: Option<(Vec<f32>, Vec<f32>)>,
     /// Bounds of the result.
     pub(super) bounds: Option<(f32, f32)>,
+    /// The product of quantized values that it is.
+    pub(super) product: Option<&'u Product>,
+    /// Whether operands and result are numbers that stand for reals.
+    pub(super) of_numbers: bool,
 }
 
 impl Builder<'_> {
     /// Adds what computes a node.
-    pub(super) fn add(&mut self, taken: Taken, target: Target) -> Result<(), Reason> {
+    pub(super) fn add(&mut self, taken: Taken, target: Target<'_>) -> Result<(), Reason> {
         let to = target.var;
         match taken {
+            // A value that is dequantized is there once a node asks for it.
+            Taken::Drawn | Taken::Dequantize => Ok(()),
+            Taken::Quantize(x) => self.elementwise(Op::Convert, x, to, None),
             Taken::Unary(f, x) => self.elementwise(Op::Unary(f), x, to, None),
             Taken::Bounded { x, low, high } => {
                 self.elementwise(Op::Unary(Unary::Clamp), x, to, Some((low, high)))
@@ -30,8 +38,14 @@ impl Builder<'_> {
             Taken::Softmax(x) => self.plain_node(Op::Softmax, &[x], to),
             Taken::BatchProduct(a, b) => self.plain_node(Op::BatchMatMul { transposed: false }, &[a, b], to),
             Taken::Product { x, weight, bias, transposed } => {
-                let mut inputs = vec![self.plain(x)?, self.plain(weight)?];
-                inputs.extend(bias.map(|bias| self.plain(bias)).transpose()?);
+                let inputs = match target.product {
+                    Some(product) => self.quantized_product(product, weight, bias)?,
+                    None => {
+                        let mut inputs = vec![self.plain(x)?, self.plain(weight)?];
+                        inputs.extend(bias.map(|bias| self.plain(bias)).transpose()?);
+                        inputs
+                    }
+                };
                 let output = self.define(to)?;
                 self.bounded_node(Op::FullyConnected { transposed }, inputs, vec![output], target.bounds);
                 Ok(())
@@ -69,7 +83,7 @@ impl Builder<'_> {
         Ok(())
     }
 
-    fn image_node(&mut self, op: Op, x: VarId, target: &Target) -> Result<(), Reason> {
+    fn image_node(&mut self, op: Op, x: VarId, target: &Target<'_>) -> Result<(), Reason> {
         let input = self.image(x)?;
         let output = self.define_image(target.var)?;
         self.bounded_node(op, vec![input], vec![output], target.bounds);
@@ -86,11 +100,13 @@ impl Builder<'_> {
     }
 
     /// As an image if an operand is one, and the others are of four dimensions or constant.
-    fn binary(&mut self, f: Binary, a: Operand, b: Operand, target: &Target) -> Result<(), Reason> {
+    fn binary(&mut self, f: Binary, a: Operand, b: Operand, target: &Target<'_>) -> Result<(), Reason> {
         let of = |operand| if let Operand::Var(var) = operand { Some(var) } else { None };
         let vars: Vec<VarId> = [a, b].into_iter().filter_map(of).collect();
         let rank = |var: VarId| self.part.spec(var).map_or(0, |spec| spec.rank());
-        let can = |&var: &VarId| rank(var) == 4 || is_constant(self.part, var) && rank(var) <= 4;
+        let can = |&var: &VarId| {
+            rank(var) == 4 || is_constant(self.part, var) && rank(var) <= 4 && !self.is_int8(var)
+        };
         let as_image = vars.iter().any(|&var| self.is_image(var)) && vars.iter().all(can);
         let mut inputs = Vec::with_capacity(2);
         for operand in [a, b] {
@@ -115,18 +131,21 @@ impl Builder<'_> {
         let input = self.image(x)?;
         let (scale, shift) = (self.numbers(scale, vec![scale.len()]), self.numbers(shift, vec![shift.len()]));
         let dims = self.dims_of_value(input).to_vec();
-        let scaled = self.temporary(dims);
+        let scaled = self.temporary(dims, input);
         self.node(Op::Binary(Binary::Multiply), vec![input, scale], vec![scaled]);
         let output = self.define_image(to)?;
         self.node(Op::Binary(Binary::Add), vec![scaled, shift], vec![output]);
         Ok(())
     }
 
-    fn convolution(&mut self, conv: &TakenConv, target: &Target) -> Result<(), Reason> {
+    fn convolution(&mut self, conv: &TakenConv, target: &Target<'_>) -> Result<(), Reason> {
         let attributes = conv.attributes;
         let outputs = attributes.outputs();
         let [kh, kw] = attributes.kernel;
-        let weights = floats(self.part, conv.weight);
+        let weights = match target.product {
+            Some(product) => bytes_of(self.part, product.weights.numbers),
+            None => floats(self.part, conv.weight),
+        };
         let (groups, ins, outs) = (attributes.groups, attributes.group_inputs, attributes.group_outputs);
         // [out, kh, kw, in / groups]
         let mut weights = match conv.is_transposed {
@@ -152,6 +171,17 @@ impl Builder<'_> {
         } else {
             (Op::Conv(attributes), vec![outputs, kh, kw, ins])
         };
+        if let Some(product) = target.product {
+            let channel = if conv.is_depthwise() { 3 } else { 0 };
+            let filter = self.weights_of_bytes(&product.weights, &weights, dims, channel);
+            let mut inputs = vec![self.image(conv.x)?, filter];
+            if let (Some(bias), Activation::Numbers(_, input)) = (conv.bias, product.activation) {
+                inputs.push(self.quantized_bias(bias, input, &product.weights));
+            }
+            let output = self.define_image(target.var)?;
+            self.bounded_node(op, inputs, vec![output], target.bounds);
+            return Ok(());
+        }
         let mut inputs = vec![self.image(conv.x)?, self.numbers(&weights, dims)];
         if conv.bias.is_some() || target.norm.is_some() {
             inputs.push(self.numbers(&bias, vec![outputs]));
@@ -179,7 +209,7 @@ impl Builder<'_> {
             let first: Vec<usize> = inputs.drain(..5).collect();
             let mut dims = self.dims_of_value(first[0]).to_vec();
             dims[axis] = first.iter().map(|&v| self.dims_of_value(v)[axis]).sum();
-            let joined = self.temporary(dims);
+            let joined = self.temporary(dims, first[0]);
             self.node(Op::Concat { axis }, first, vec![joined]);
             inputs.insert(0, joined);
         }
@@ -202,7 +232,7 @@ impl Builder<'_> {
         if !dropped && self.is_image(x) {
             let (offsets, sizes) =
                 (TO_IMAGE.map(|d| offsets[d]).to_vec(), TO_IMAGE.map(|d| sizes[d]).to_vec());
-            let target = Target { var: to, norm: None, bounds: None };
+            let target = Target { var: to, norm: None, bounds: None, product: None, of_numbers: false };
             return self.image_node(Op::Slice { offsets, sizes }, x, &target);
         }
         if !dropped {
@@ -210,11 +240,18 @@ impl Builder<'_> {
         }
         let mut dims = self.dims(x)?;
         dims[axis] = 1;
-        let (input, cut) = (self.plain(x)?, self.temporary(dims));
+        let input = self.plain(x)?;
+        let cut = self.temporary(dims, input);
         self.node(Op::Slice { offsets, sizes }, vec![input], vec![cut]);
         let sizes = self.new_sizes(to);
         let output = self.define(to)?;
         self.node(Op::Reshape { sizes }, vec![cut], vec![output]);
         Ok(())
     }
+}
+
+/// The numbers of a constant of int8.
+fn bytes_of(program: &ExportedProgram, var: VarId) -> Vec<f32> {
+    let bytes = program.constants.get(&var).map_or(&[][..], |data| data.data());
+    bytes.iter().map(|&byte| f32::from(byte as i8)).collect()
 }

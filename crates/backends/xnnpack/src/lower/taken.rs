@@ -1,11 +1,19 @@
 //! What the backend takes: nodes of float32 tensors, read into what their payload's nodes need.
 
+use super::Uses;
 use super::call::{Call, Reason};
+use super::quantized::expect_int8;
 use crate::payload::{Binary, Conv, Pool, Unary};
 use ir::exported::{Argument, ExportedNode, ExportedProgram, VarId};
 
 /// A node that the backend takes.
 pub(super) enum Taken {
+    /// Part of a product that is taken: it makes its weights, or quantizes its rows.
+    Drawn,
+    /// Reals as numbers.
+    Quantize(VarId),
+    /// Numbers as reals, which the nodes that use them ask for.
+    Dequantize,
     Unary(Unary, VarId),
     /// The same numbers within bounds.
     Bounded {
@@ -84,16 +92,35 @@ pub(super) enum Operand {
     Number(f32),
 }
 
-/// Reads a node. `is_used` says whether anything uses a value.
+/// Reads a node.
 ///
 /// # Errors
 /// Why the backend does not take it.
 pub(super) fn taken(
     program: &ExportedProgram,
     node: &ExportedNode,
-    is_used: &dyn Fn(VarId) -> bool,
+    uses: &Uses<'_>,
 ) -> Result<Taken, Reason> {
     let call = Call { program, node };
+    let quantization = &uses.quantization;
+    if quantization.is_drawn_in(node) {
+        return Ok(Taken::Drawn);
+    }
+    match &*node.target {
+        "quantized_decomposed.quantize_per_tensor.default" => {
+            expect_int8(quantization.quantizes(node))?;
+            return call.tensor("input").map(Taken::Quantize);
+        }
+        "quantized_decomposed.dequantize_per_tensor.default" => {
+            expect_int8(quantization.dequantized(call.output()?).map(|(_, affine)| affine))?;
+            return Ok(Taken::Dequantize);
+        }
+        _ => {}
+    }
+    let constant = |name: &str| match quantization.product(node) {
+        Some(_) => call.tensor(name),
+        None => call.constant(name),
+    };
     let name = node.target.strip_prefix("aten.").ok_or("it is no operator of ATen")?;
     let unary = |f| call.tensor("self").map(|x| Taken::Unary(f, x));
     let taken = match name {
@@ -140,7 +167,7 @@ pub(super) fn taken(
         "minimum.default" => binary(&call, Binary::Minimum),
         "_softmax.default" => softmax(&call),
         "linear.default" => {
-            let (x, weight) = (call.tensor("input")?, call.constant("weight")?);
+            let (x, weight) = (call.tensor("input")?, constant("weight")?);
             product(&call, x, weight, call.optional("bias")?, false)
         }
         "mm.default" => product(&call, call.tensor("self")?, call.constant("mat2")?, None, true),
@@ -151,9 +178,9 @@ pub(super) fn taken(
             product(&call, x, weight, Some(call.tensor("self")?), true)
         }
         "bmm.default" => Ok(Taken::BatchProduct(call.tensor("self")?, call.tensor("mat2")?)),
-        "convolution.default" => convolution(&call),
-        "_native_batch_norm_legit_no_training.default" => norm(&call, is_used),
-        "max_pool2d_with_indices.default" => max_pool(&call, is_used),
+        "convolution.default" => convolution(&call, constant("weight")?),
+        "_native_batch_norm_legit_no_training.default" => norm(&call, uses),
+        "max_pool2d_with_indices.default" => max_pool(&call, uses),
         "avg_pool2d.default" => avg_pool(&call),
         "mean.dim" => spatial_mean(&call),
         "upsample_bilinear2d.vec" => resize(&call),
@@ -229,8 +256,8 @@ fn bias_of(call: &Call<'_>, bias: Option<VarId>, outputs: i64) -> Result<(), Rea
     Err(format!("the bias is no constant of {outputs} numbers"))
 }
 
-fn convolution(call: &Call<'_>) -> Result<Taken, Reason> {
-    let (x, weight) = (call.tensor("input")?, call.constant("weight")?);
+fn convolution(call: &Call<'_>, weight: VarId) -> Result<Taken, Reason> {
+    let x = call.tensor("input")?;
     let sizes = call.real(weight)?.known_sizes().unwrap_or_default();
     let [first, second, height, width] = sizes[..] else {
         return Err(format!("it is over {} dimensions, not 2", sizes.len().saturating_sub(2)));
@@ -262,8 +289,8 @@ fn convolution(call: &Call<'_>) -> Result<Taken, Reason> {
     Ok(Taken::Conv(TakenConv { x, weight, bias, attributes, is_transposed }))
 }
 
-fn norm(call: &Call<'_>, is_used: &dyn Fn(VarId) -> bool) -> Result<Taken, Reason> {
-    if call.node.outputs.iter().skip(1).any(|&v| is_used(v)) {
+fn norm(call: &Call<'_>, uses: &Uses<'_>) -> Result<Taken, Reason> {
+    if call.node.outputs.iter().skip(1).any(|&v| uses.any(v)) {
         return Err("more than its first result is used".to_owned());
     }
     let x = call.tensor("input")?;
@@ -311,8 +338,8 @@ fn pool(call: &Call<'_>) -> Result<(VarId, Pool), Reason> {
     Ok((x, Pool { padding: [rows, columns, rows, columns], window, stride, dilation: [1; 2] }))
 }
 
-fn max_pool(call: &Call<'_>, is_used: &dyn Fn(VarId) -> bool) -> Result<Taken, Reason> {
-    if call.node.outputs.iter().skip(1).any(|&v| is_used(v)) {
+fn max_pool(call: &Call<'_>, uses: &Uses<'_>) -> Result<Taken, Reason> {
+    if call.node.outputs.iter().skip(1).any(|&v| uses.any(v)) {
         return Err("its indices are used".to_owned());
     }
     let (x, pool) = pool(call)?;

@@ -1,0 +1,350 @@
+//! What programs say of quantization: pairs of quantize and dequantize around operators, weights that are dequantized,
+//! and parameters that are chosen from rows.
+
+use super::call::{Call, Reason, is_constant};
+use super::taken::floats;
+use ir::exported::{Argument, ExportedNode, ExportedProgram, VarId};
+use std::collections::{HashMap, HashSet};
+use tensor::ScalarType;
+
+/// How the numbers of a tensor of int8 stand for reals.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Affine {
+    pub(super) scale: f32,
+    pub(super) zero: i32,
+}
+
+/// Constant numbers that stand for weights.
+pub(super) struct Weights {
+    pub(super) numbers: VarId,
+    /// One, or one for each channel or group.
+    pub(super) scales: Vec<f32>,
+    pub(super) per: Per,
+}
+
+/// What shares a scale of weights.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Per {
+    Tensor,
+    /// The elements at an index of this dimension; numbers of four bits or of eight.
+    Channel {
+        axis: usize,
+        four_bits: bool,
+    },
+    /// So many behind each other of a row, of four bits.
+    Group(usize),
+}
+
+/// What a product or a convolution is given.
+#[derive(Clone, Copy)]
+pub(super) enum Activation {
+    /// Numbers, and how they stand for reals.
+    Numbers(VarId, Affine),
+    /// Reals that are quantized row by row.
+    Rows(VarId),
+}
+
+/// A product or a convolution of quantized values.
+pub(super) struct Product {
+    pub(super) activation: Activation,
+    pub(super) weights: Weights,
+}
+
+/// The quantization of a program.
+pub(super) struct Quantization<'p> {
+    program: &'p ExportedProgram,
+    producers: HashMap<VarId, &'p ExportedNode>,
+    users: HashMap<VarId, Vec<&'p ExportedNode>>,
+    escaping: HashSet<VarId>,
+    /// By the first result of their node.
+    products: HashMap<VarId, Product>,
+    /// The nodes that dequantize the weights of products, by their results, with the product's.
+    of_weights: HashMap<VarId, VarId>,
+    /// The nodes that quantize the rows of a product's input, by their first results.
+    rows: HashMap<VarId, Vec<VarId>>,
+    /// Those of all products.
+    of_rows: HashSet<VarId>,
+}
+
+const PREFIX: &str = "quantized_decomposed.";
+
+impl<'p> Quantization<'p> {
+    pub(super) fn of(program: &'p ExportedProgram) -> Self {
+        let mut found = Self {
+            program,
+            producers: HashMap::new(),
+            users: HashMap::new(),
+            escaping: program.graph.outputs.iter().flat_map(Argument::vars).collect(),
+            products: HashMap::new(),
+            of_weights: HashMap::new(),
+            rows: HashMap::new(),
+            of_rows: HashSet::new(),
+        };
+        found.escaping.extend(program.mutations.iter().map(|mutation| mutation.value));
+        if !program.graph.nodes.iter().any(|node| node.target.starts_with(PREFIX)) {
+            return found;
+        }
+        for node in &program.graph.nodes {
+            found.producers.extend(node.outputs.iter().map(|&var| (var, node)));
+            for operand in node.operands() {
+                found.users.entry(operand).or_default().push(node);
+            }
+            // What nested graphs use is out of sight.
+            node.graphs().for_each(|inner| {
+                inner.for_each_node(&mut |node| found.escaping.extend(node.operands()));
+                found.escaping.extend(inner.outputs.iter().flat_map(Argument::vars));
+            });
+        }
+        found.find_products();
+        found
+    }
+
+    fn find_products(&mut self) {
+        for node in &self.program.graph.nodes {
+            let Some(&out) = node.outputs.first() else { continue };
+            let Some((product, drawn, chain)) = self.product_of(node) else { continue };
+            self.of_weights.extend(drawn.into_iter().map(|var| (var, out)));
+            self.rows.insert(out, chain);
+            self.products.insert(out, product);
+        }
+        self.lose(Vec::new());
+    }
+
+    /// Forgets products that are not taken, and those whose rows are quantized for anything else, too: kernels compute
+    /// these.
+    pub(super) fn lose(&mut self, mut lost: Vec<VarId>) {
+        loop {
+            for out in lost {
+                self.rows.remove(&out);
+                self.products.remove(&out);
+                self.of_weights.retain(|_, product| *product != out);
+            }
+            self.of_rows = self.rows.values().flatten().copied().collect();
+            let is_inside = |user: &&ExportedNode| {
+                let out = user.outputs.first();
+                out.is_some_and(|out| self.of_rows.contains(out) || self.rows.contains_key(out))
+            };
+            let escapes = |first: &VarId| {
+                let outputs = self.producers.get(first).map_or(&[][..], |node| &node.outputs);
+                outputs.iter().any(|var| {
+                    self.escaping.contains(var)
+                        || self.users.get(var).is_some_and(|users| !users.iter().all(is_inside))
+                })
+            };
+            let escaped = self.rows.iter().filter(|(_, chain)| chain.iter().any(escapes));
+            lost = escaped.map(|(&out, _)| out).collect();
+            if lost.is_empty() {
+                return;
+            }
+        }
+    }
+
+    /// The product that a node is, if it is one of quantized values, the nodes that make its weights, and those that
+    /// quantize rows for it.
+    fn product_of(&self, node: &ExportedNode) -> Option<(Product, Vec<VarId>, Vec<VarId>)> {
+        let is_linear = *node.target == *"aten.linear.default";
+        if !is_linear && *node.target != *"aten.convolution.default" {
+            return None;
+        }
+        let operand = |name: &str| node.arg(name).and_then(Argument::var);
+        let (weights, drawn) = self.weights(operand("weight")?)?;
+        let x = operand("input")?;
+        if let Some((numbers, affine)) = self.dequantized(x) {
+            let axis = usize::from(!is_linear && is_transposed(node));
+            let fits = match weights.per {
+                Per::Tensor => true,
+                Per::Channel { axis: found, four_bits: false } => {
+                    found == axis
+                        && (axis == 0 || matches!(node.arg("groups"), None | Some(Argument::Int(1))))
+                }
+                _ => false,
+            } && self.is_quantized_behind(*node.outputs.first()?);
+            let product = Product { activation: Activation::Numbers(numbers, affine), weights };
+            return fits.then_some((product, drawn, Vec::new()));
+        }
+        let fits = is_linear && matches!(weights.per, Per::Channel { axis: 0, .. } | Per::Group(_));
+        let (rows, chain) = self.rows(x).filter(|_| fits)?;
+        Some((Product { activation: Activation::Rows(rows), weights }, drawn, chain))
+    }
+
+    /// Whether a result, perhaps within bounds, is quantized, and nothing else becomes of it.
+    fn is_quantized_behind(&self, var: VarId) -> bool {
+        let Some(user) = self.sole_user(var) else { return false };
+        let bounds = ["aten.relu.default", "aten.clamp.default", "aten.hardtanh.default"];
+        match user.outputs.first() {
+            Some(&bounded) if bounds.contains(&&*user.target) => self.quantized(bounded).is_some(),
+            _ => self.quantizes(user).is_some(),
+        }
+    }
+
+    /// The only user of a value.
+    fn sole_user(&self, var: VarId) -> Option<&'p ExportedNode> {
+        match self.users.get(&var)?.as_slice() {
+            [one] if !self.escaping.contains(&var) => Some(one),
+            _ => None,
+        }
+    }
+
+    /// Constant weights, and the nodes that make their reals; nothing else uses these.
+    fn weights(&self, var: VarId) -> Option<(Weights, Vec<VarId>)> {
+        let mut node = *self.producers.get(&var)?;
+        let mut drawn = vec![var];
+        self.sole_user(var)?;
+        if *node.target == *"aten.view.default" {
+            let reals = node.arg("self")?.var()?;
+            node = self.producers.get(&reals)?;
+            self.sole_user(reals)?;
+            drawn.push(reals);
+        }
+        let call = Call { program: self.program, node };
+        let numbers = node.arg("input")?.var().filter(|&v| is_constant(self.program, v))?;
+        let of_bytes = self.program.spec(numbers)?.dtype == ScalarType::Char;
+        let bits = (call.int("quant_min", -128).ok()?, call.int("quant_max", 127).ok()?);
+        let four_bits = bits == (-8, 7);
+        if !of_bytes || !four_bits && !matches!(bits, (-128 | -127, 127)) {
+            return None;
+        }
+        let is_viewed = drawn.len() > 1;
+        if let Some(affine) = affine(&call).filter(|_| !is_viewed && !four_bits) {
+            let weights = Weights { numbers, scales: vec![affine.scale], per: Per::Tensor };
+            return (affine.zero == 0).then_some((weights, drawn));
+        }
+        if *node.target != *"quantized_decomposed.dequantize_per_channel.default" {
+            return None;
+        }
+        let constant = |name: &str| node.arg(name)?.var().filter(|&v| is_constant(self.program, v));
+        let scales = floats(self.program, constant("scales")?);
+        let zeros = constant("zero_points").and_then(|var| self.program.constants.get(&var));
+        let axis = usize::try_from(call.int("axis", 0).ok()?).ok()?;
+        let finite = scales.iter().all(|scale| scale.is_normal() && *scale > 0.0);
+        if !finite || zeros.is_some_and(|zeros| zeros.data().iter().any(|&byte| byte != 0)) {
+            return None;
+        }
+        let per = if is_viewed {
+            let sizes = self.program.spec(numbers)?.known_sizes()?;
+            let group = usize::try_from(*sizes.last()?).ok()?;
+            let row = self.program.spec(var)?.known_sizes()?.last().copied()? as usize;
+            // The reference's runtime takes groups of whole blocks of 32.
+            let fits =
+                four_bits && axis == 0 && group > 0 && group.is_multiple_of(32) && row.is_multiple_of(group);
+            fits.then_some(Per::Group(group))?
+        } else {
+            Per::Channel { axis, four_bits }
+        };
+        Some((Weights { numbers, scales, per }, drawn))
+    }
+
+    /// The reals that a value quantizes row by row, and the nodes from these to it.
+    fn rows(&self, var: VarId) -> Option<(VarId, Vec<VarId>)> {
+        let dequantize = *self.producers.get(&var)?;
+        let by_row = dequantize.target.starts_with("quantized_decomposed.dequantize_per_token.");
+        if !by_row && *dequantize.target != *"quantized_decomposed.dequantize_per_tensor.tensor" {
+            return None;
+        }
+        let quantize = *self.producers.get(&dequantize.arg("input")?.var()?)?;
+        if !quantize.target.starts_with("quantized_decomposed.quantize_per_t") {
+            return None;
+        }
+        let mut chain = vec![*dequantize.outputs.first()?, *quantize.outputs.first()?];
+        let mut chosen = Vec::new();
+        for node in [dequantize, quantize] {
+            for (name, other) in [("scale", "scales"), ("zero_point", "zero_points")] {
+                let mut parameter = node.arg(name).or(node.arg(other))?.var()?;
+                let mut producer = *self.producers.get(&parameter)?;
+                while *producer.target == *"aten.view.default" {
+                    chain.push(parameter);
+                    parameter = producer.arg("self")?.var()?;
+                    producer = self.producers.get(&parameter)?;
+                }
+                chosen.push(producer);
+            }
+        }
+        let choose = *chosen.first()?;
+        let is_choice = choose.target.starts_with("quantized_decomposed.choose_qparams");
+        let x = quantize.arg("input")?.var()?;
+        let same = chosen.iter().all(|other| std::ptr::eq(*other, choose));
+        if !is_choice || !same || choose.arg("input")?.var()? != x {
+            return None;
+        }
+        chain.push(*choose.outputs.first()?);
+        chain.sort_unstable();
+        chain.dedup();
+        Some((x, chain))
+    }
+
+    /// The numbers behind reals, and how they stand for them.
+    pub(super) fn dequantized(&self, var: VarId) -> Option<(VarId, Affine)> {
+        let node = *self.producers.get(&var)?;
+        let is_one = *node.target == *"quantized_decomposed.dequantize_per_tensor.default";
+        let numbers = node.arg("input").filter(|_| is_one)?.var()?;
+        let affine = affine(&Call { program: self.program, node }).filter(|_| self.is_int8(node, numbers))?;
+        Some((numbers, affine))
+    }
+
+    /// What the only user of reals quantizes them to.
+    pub(super) fn quantized(&self, var: VarId) -> Option<(&'p ExportedNode, Affine)> {
+        let node = self.sole_user(var)?;
+        Some((node, self.quantizes(node)?))
+    }
+
+    /// How a node quantizes its operand.
+    pub(super) fn quantizes(&self, node: &ExportedNode) -> Option<Affine> {
+        let is_one = *node.target == *"quantized_decomposed.quantize_per_tensor.default";
+        let numbers = *node.outputs.first().filter(|_| is_one)?;
+        affine(&Call { program: self.program, node }).filter(|_| self.is_int8(node, numbers))
+    }
+
+    fn is_int8(&self, node: &ExportedNode, numbers: VarId) -> bool {
+        let call = Call { program: self.program, node };
+        self.program.spec(numbers).is_some_and(|spec| spec.dtype == ScalarType::Char)
+            && (call.int("quant_min", 0), call.int("quant_max", 0)) == (Ok(-128), Ok(127))
+    }
+
+    /// How the numbers of a value stand for reals, by the nodes that make or use it.
+    pub(super) fn affine_of(&self, numbers: VarId) -> Option<Affine> {
+        let by_producer = self.producers.get(&numbers).and_then(|node| self.quantizes(node));
+        by_producer.or_else(|| {
+            let users = self.users.get(&numbers)?;
+            users.iter().find_map(|node| self.dequantized(*node.outputs.first()?).map(|(_, affine)| affine))
+        })
+    }
+
+    /// The product of quantized values that a node is.
+    pub(super) fn product(&self, node: &ExportedNode) -> Option<&Product> {
+        self.products.get(node.outputs.first()?)
+    }
+
+    /// Whether a node is part of a product: makes its weights, or quantizes its rows.
+    pub(super) fn is_drawn_in(&self, node: &ExportedNode) -> bool {
+        let first = node.outputs.first();
+        first.is_some_and(|var| self.of_weights.contains_key(var) || self.of_rows.contains(var))
+    }
+
+    /// Whether a node makes the weights of a product.
+    pub(super) fn makes_weights(&self, node: &ExportedNode) -> bool {
+        node.outputs.first().is_some_and(|var| self.of_weights.contains_key(var))
+    }
+
+    /// The nodes that make weights, each with its product, by their results.
+    pub(super) fn weights_of_products(&self) -> impl Iterator<Item = (VarId, VarId)> + '_ {
+        self.of_weights.iter().map(|(&weights, &product)| (weights, product))
+    }
+}
+
+fn is_transposed(node: &ExportedNode) -> bool {
+    matches!(node.arg("transposed"), Some(Argument::Bool(true)))
+}
+
+/// One scale and zero point, which a node names.
+fn affine(call: &Call<'_>) -> Option<Affine> {
+    let scale = call.number("scale").ok()??;
+    let zero = call.int("zero_point", 0).ok()?;
+    let scale = scale as f32;
+    let fits = scale.is_normal() && scale > 0.0;
+    Some(Affine { scale, zero: i32::try_from(zero).ok()? }).filter(|_| fits)
+}
+
+/// Checks a node that quantizes or dequantizes by one scale: it is of int8.
+pub(super) fn expect_int8(found: Option<Affine>) -> Result<Affine, Reason> {
+    found.ok_or_else(|| "it is not of int8 with a scale above 0 and the range -128 to 127".to_owned())
+}

@@ -1,0 +1,139 @@
+//! Quantized weights and biases as constants of a payload, and rows that are quantized when it runs.
+
+use super::build::Builder;
+use super::call::Reason;
+use super::quantized::{Activation, Affine, Per, Product, Weights};
+use super::taken::floats;
+use crate::payload::{Datatype, Op, Quantization, Scales};
+use ir::exported::VarId;
+use tensor::bf16;
+
+impl Builder<'_> {
+    /// What a product of quantized values is given: input, weights and bias; `weight` are the reals of the weights.
+    pub(super) fn quantized_product(
+        &mut self,
+        product: &Product,
+        weight: VarId,
+        bias: Option<VarId>,
+    ) -> Result<Vec<usize>, Reason> {
+        let weights = &product.weights;
+        let dims = self.dims(weight)?;
+        let input = match product.activation {
+            Activation::Numbers(numbers, _) => self.plain(numbers)?,
+            Activation::Rows(x) => self.rows(x)?,
+        };
+        let filter = match weights.per {
+            Per::Group(_) | Per::Channel { four_bits: true, .. } => {
+                self.weights_of_four_bits(weights, dims)?
+            }
+            _ => {
+                let bytes = self.part.constants.get(&weights.numbers).map(|data| data.data().to_vec());
+                let value = self.constant(bytes.unwrap_or_default(), dims);
+                self.set_weights(value, weights, 0);
+                value
+            }
+        };
+        let mut inputs = vec![input, filter];
+        if let Some(bias) = bias {
+            inputs.push(match product.activation {
+                Activation::Numbers(_, input) => self.quantized_bias(bias, input, weights),
+                Activation::Rows(_) => self.plain(bias)?,
+            });
+        }
+        Ok(inputs)
+    }
+
+    /// Reals, quantized row by row.
+    fn rows(&mut self, x: VarId) -> Result<usize, Reason> {
+        let input = self.plain(x)?;
+        if let Some(&known) = self.rows_of.get(&input) {
+            return Ok(known);
+        }
+        let dims = self.dims_of_value(input).to_vec();
+        let value = self.temporary(dims, input);
+        self.set_type(value, Datatype::Qdint8, Quantization::PerToken { num_nonbatch_dims: 1 });
+        self.node(Op::Convert, vec![input], vec![value]);
+        self.rows_of.insert(input, value);
+        Ok(value)
+    }
+
+    /// Weights of eight bits whose numbers were moved; `channel` is the dimension of the channels.
+    pub(super) fn weights_of_bytes(
+        &mut self,
+        weights: &Weights,
+        numbers: &[f32],
+        dims: Vec<usize>,
+        channel: usize,
+    ) -> usize {
+        let value = self.constant(numbers.iter().map(|&n| n as i8 as u8).collect(), dims);
+        self.set_weights(value, weights, channel);
+        value
+    }
+
+    fn set_weights(&mut self, value: usize, weights: &Weights, channel: usize) {
+        match weights.per {
+            Per::Tensor => {
+                let quantization = Quantization::PerTensor { scale: weights.scales[0], zero_point: 0 };
+                self.set_type(value, Datatype::Qint8, quantization);
+            }
+            _ => {
+                let scales = self.scales(&weights.scales);
+                let quantization = Quantization::PerChannel { scales, channel_dim: channel };
+                self.set_type(value, Datatype::Qcint8, quantization);
+            }
+        }
+    }
+
+    fn scales(&mut self, scales: &[f32]) -> Scales {
+        let bytes = scales.iter().flat_map(|scale| scale.to_le_bytes()).collect();
+        Scales::Constant { index: self.constant_bytes("scale_", bytes), count: scales.len() }
+    }
+
+    /// Two numbers a byte, the lower bits first, with 8 added; rows are of whole bytes.
+    fn weights_of_four_bits(&mut self, weights: &Weights, dims: Vec<usize>) -> Result<usize, Reason> {
+        let &[_, columns] = &dims[..] else { return Err("weights of four bits are no matrix".to_owned()) };
+        let bytes = self.part.constants.get(&weights.numbers).map_or(&[][..], |data| data.data());
+        let number = |byte: &u8| (*byte as i8 + 8) as u8 & 15;
+        let packed = bytes.chunks(columns.max(1)).flat_map(|row| {
+            row.chunks(2).map(move |pair| number(&pair[0]) | pair.get(1).map_or(8, number) << 4)
+        });
+        let value = self.constant(packed.collect(), dims);
+        match weights.per {
+            Per::Group(group_size) => {
+                // The reference's runtime reads scales of groups as bf16.
+                let halves = weights.scales.iter().map(|&scale| bf16::from_f32(scale));
+                let bytes = halves.flat_map(|half| half.to_bits().to_le_bytes()).collect();
+                let scales = Scales::Constant {
+                    index: self.constant_bytes("scale_", bytes),
+                    count: weights.scales.len(),
+                };
+                let quantization = Quantization::PerGroup { scales, channel_dim: 0, group_size };
+                self.set_type(value, Datatype::Qbint4, quantization);
+            }
+            _ => {
+                let scales = self.scales(&weights.scales);
+                let quantization = Quantization::PerChannel { scales, channel_dim: 0 };
+                self.set_type(value, Datatype::Qcint4, quantization);
+            }
+        }
+        Ok(value)
+    }
+
+    /// A bias in units of what the products of numbers stand for.
+    pub(super) fn quantized_bias(&mut self, bias: VarId, input: Affine, weights: &Weights) -> usize {
+        let reals = floats(self.part, bias);
+        let scales: Vec<f32> = weights.scales.iter().map(|scale| scale * input.scale).collect();
+        let scale = |i: usize| scales[if scales.len() == 1 { 0 } else { i % scales.len() }];
+        let numbers = reals.iter().enumerate().map(|(i, real)| (real / scale(i)).round_ties_even() as i32);
+        let bytes = numbers.flat_map(i32::to_le_bytes).collect();
+        let value = self.constant(bytes, vec![reals.len()]);
+        if weights.per == Per::Tensor {
+            let quantization = Quantization::PerTensor { scale: scales[0], zero_point: 0 };
+            self.set_type(value, Datatype::Qint32, quantization);
+        } else {
+            let scales = self.scales(&scales);
+            self.set_type(value, Datatype::Qcint32, Quantization::PerChannel { scales, channel_dim: 0 });
+        }
+        value
+    }
+}

@@ -1,0 +1,148 @@
+//! Quantization after training, in the scheme of XNNPACK's quantizer and of torchao.
+//!
+//! | scheme | weights | inputs of products and convolutions |
+//! | --- | --- | --- |
+//! | [`Quantize::Dynamic`] | int8, a scale for each output; products only | int8, by parameters chosen for each row when the program runs |
+//! | [`Quantize::FourBits`] | 4 bits, a scale for each group of a row; products only | the same |
+//! | [`Quantize::Static`] | int8, a scale for each output | int8, by the range that a calibration has found |
+//!
+//! A program is quantized between its passes and delegation, by `quantized_decomposed` operators, which kernels and
+//! backends know. The compiler runs nothing: with [`Quantize::Observe`] it makes a program that gives the values whose
+//! ranges are wanted, too, and whoever runs it comes back with their [`ValueRanges`].
+
+mod layers;
+mod norm;
+mod rows;
+mod values;
+
+use crate::{Error, Result};
+use ir::exported::{
+    Argument, ConstantTensor, ExportedNode, ExportedProgram, Size, Source, TensorSpec, VarId, VarType,
+};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tensor::ScalarType;
+
+/// How a program is quantized.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Quantize {
+    /// Products of int8 weights with rows that are quantized when the program runs.
+    Dynamic,
+    /// The same with weights of four bits, a scale for each group of so many elements of a row.
+    FourBits {
+        /// Elements of a group.
+        group: usize,
+    },
+    /// Not at all: the values whose ranges [`Quantize::Static`] needs are outputs, behind the program's own.
+    Observe,
+    /// Weights and values of int8, by the ranges of values of each method.
+    Static(BTreeMap<String, ValueRanges>),
+}
+
+/// The least and the greatest element of values, by name.
+pub type ValueRanges = BTreeMap<String, (f32, f32)>;
+
+/// A product or convolution that was quantized.
+#[derive(Debug, Clone, PartialEq)]
+pub struct QuantizedLayer {
+    /// The node's name.
+    pub name: String,
+    /// Its operator.
+    pub target: String,
+    /// The root mean square of the weights' errors, as a part of that of the weights.
+    pub weight_error: f64,
+}
+
+/// What quantization came to.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Outcome {
+    pub(crate) layers: Vec<QuantizedLayer>,
+    /// The values that are outputs behind the program's own.
+    pub(crate) observed: Vec<String>,
+}
+
+/// Quantizes a program whose nodes kernels take.
+pub(crate) fn run(program: &mut ExportedProgram, how: &Quantize) -> Result<Outcome> {
+    let outcome = match how {
+        Quantize::Dynamic => rows::run(program, rows::Weights::EightBits),
+        Quantize::FourBits { group } => {
+            if *group == 0 || !group.is_multiple_of(32) {
+                let problem = format!("groups of {group} weights: they are of a multiple of 32 elements");
+                return Err(Error::Option(problem));
+            }
+            rows::run(program, rows::Weights::FourBits { group: *group })
+        }
+        Quantize::Observe => {
+            norm::fold(program);
+            values::observe(program)
+        }
+        Quantize::Static(ranges) => {
+            norm::fold(program);
+            let none = BTreeMap::new();
+            values::quantize(program, ranges.get(&program.name).unwrap_or(&none))?
+        }
+    };
+    if cfg!(debug_assertions) {
+        program.verify()?;
+    }
+    Ok(outcome)
+}
+
+/// The numbers of a constant of float32 that nothing writes.
+fn floats(program: &ExportedProgram, var: VarId) -> Option<Vec<f32>> {
+    let is_float = program.spec(var)?.dtype == ScalarType::Float;
+    let data = program.constants.get(&var).filter(|_| is_float && !program.is_mutated(var))?;
+    Some(data.data().as_chunks::<4>().0.iter().map(|b| f32::from_le_bytes(*b)).collect())
+}
+
+/// A constant of these bytes, named after another.
+fn constant(
+    program: &mut ExportedProgram,
+    like: VarId,
+    suffix: &str,
+    spec: TensorSpec,
+    bytes: Vec<u8>,
+) -> VarId {
+    let name = program.constants.get(&like).and_then(|data| data.name.clone());
+    let name = name.map(|name| Arc::from(format!("{name}.{suffix}")));
+    let var = format!("{}_{suffix}_{}", program.var(like).name, program.num_vars());
+    let range = 0..bytes.len();
+    program.add_constant(var, spec, ConstantTensor { name, bytes: Arc::new(bytes), range })
+}
+
+/// A node of these tensors, at the end of a list.
+fn push(
+    program: &mut ExportedProgram,
+    nodes: &mut Vec<ExportedNode>,
+    source: &Arc<Source>,
+    target: &str,
+    args: Vec<(&str, Argument)>,
+    specs: Vec<TensorSpec>,
+) -> Vec<VarId> {
+    let mut outputs = Vec::with_capacity(specs.len());
+    for spec in specs {
+        let name = format!("quantized_{}", program.num_vars());
+        outputs.push(program.add_var(name, VarType::Tensor(spec)));
+    }
+    nodes.push(ExportedNode {
+        target: target.into(),
+        args: args.into_iter().map(|(name, arg)| (name.into(), arg)).collect(),
+        outputs: outputs.clone(),
+        source: Arc::clone(source),
+    });
+    outputs
+}
+
+/// The last arguments of quantization: the range and the type of the numbers.
+fn numbers(low: i64, high: i64) -> [(&'static str, Argument); 3] {
+    [
+        ("quant_min", Argument::Int(low)),
+        ("quant_max", Argument::Int(high)),
+        ("dtype", Argument::Dtype(ScalarType::Char)),
+    ]
+}
+
+/// A row-major tensor of known sizes.
+fn of_sizes(dtype: ScalarType, sizes: &[usize]) -> TensorSpec {
+    TensorSpec::contiguous(dtype, sizes.iter().map(|&n| Size::Int(n as i64)).collect())
+}

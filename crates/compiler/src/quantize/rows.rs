@@ -1,0 +1,120 @@
+//! Products of rows that are quantized when the program runs.
+
+use super::layers::{Range, by_channel, dequantized, layer, symmetric};
+use super::{Outcome, QuantizedLayer, floats, numbers, of_sizes, push};
+use ir::exported::{Argument, ExportedNode, ExportedProgram, Size, TensorSpec, VarId};
+use std::collections::HashMap;
+use tensor::ScalarType;
+
+/// The weights of products.
+#[derive(Clone, Copy)]
+pub(super) enum Weights {
+    EightBits,
+    FourBits { group: usize },
+}
+
+pub(super) fn run(program: &mut ExportedProgram, weights: Weights) -> Outcome {
+    let mut outcome = Outcome::default();
+    let old = std::mem::take(&mut program.graph.nodes);
+    let mut nodes = Vec::with_capacity(old.len());
+    let mut known = HashMap::new();
+    for mut node in old {
+        if let Some((x, weight, layer)) = product(program, &mut nodes, &node, weights, &mut known) {
+            outcome.layers.push(layer);
+            for (name, arg) in &mut node.args {
+                match &**name {
+                    "input" => *arg = Argument::Var(x),
+                    "weight" => *arg = Argument::Var(weight),
+                    _ => {}
+                }
+            }
+        }
+        nodes.push(node);
+    }
+    program.graph.nodes = nodes;
+    outcome
+}
+
+/// The operands of a product with constant weights, quantized.
+fn product(
+    program: &mut ExportedProgram,
+    nodes: &mut Vec<ExportedNode>,
+    node: &ExportedNode,
+    weights: Weights,
+    known: &mut HashMap<VarId, VarId>,
+) -> Option<(VarId, VarId, QuantizedLayer)> {
+    let operand = |name: &str| node.arg(name).and_then(Argument::var);
+    if *node.target != *"aten.linear.default" {
+        return None;
+    }
+    let (x, weight) = (operand("input")?, operand("weight")?);
+    let spec = program.spec(x)?.clone();
+    if spec.dtype != ScalarType::Float || spec.rank() == 0 || !spec.dim_order.is_contiguous() {
+        return None;
+    }
+    let (reals, layer) = match weights {
+        Weights::EightBits => by_channel(program, nodes, node, weight, 0)?,
+        Weights::FourBits { group } => by_group(program, nodes, node, weight, group)?,
+    };
+    let x = match known.get(&x) {
+        Some(&rows) => rows,
+        None => {
+            let rows = by_row(program, nodes, node, x, &spec);
+            known.insert(x, rows);
+            rows
+        }
+    };
+    Some((x, reals, layer))
+}
+
+fn by_group(
+    program: &mut ExportedProgram,
+    nodes: &mut Vec<ExportedNode>,
+    node: &ExportedNode,
+    weight: VarId,
+    group: usize,
+) -> Option<(VarId, QuantizedLayer)> {
+    let weights = floats(program, weight)?;
+    let &[rows, columns] = &program.spec(weight)?.known_sizes()?[..] else { return None };
+    if columns <= 0 || !(columns as usize).is_multiple_of(group) {
+        return None;
+    }
+    let groups = weights.len() / group;
+    let found = symmetric(&weights, groups, |i| i / group, Range::FOUR_BITS);
+    let error = found.error;
+    let reals = dequantized(program, nodes, node, weight, found, &[groups, group], 0, Range::FOUR_BITS);
+    let args = vec![("self", Argument::Var(reals)), ("size", Argument::ints(&[rows, columns]))];
+    let spec = of_sizes(ScalarType::Float, &[rows as usize, columns as usize]);
+    let reals = push(program, nodes, &node.source, "aten.view.default", args, vec![spec])[0];
+    Some((reals, layer(program, node, error)))
+}
+
+/// Reals that are quantized row by row, and dequantized again.
+fn by_row(
+    program: &mut ExportedProgram,
+    nodes: &mut Vec<ExportedNode>,
+    node: &ExportedNode,
+    x: VarId,
+    spec: &TensorSpec,
+) -> VarId {
+    let mut sizes = spec.sizes.clone();
+    if let Some(last) = sizes.last_mut() {
+        *last = Size::Int(1);
+    }
+    let chosen = [ScalarType::Double, ScalarType::Long].map(|ty| TensorSpec::contiguous(ty, sizes.clone()));
+    let args = vec![("input", Argument::Var(x)), ("dtype", Argument::Dtype(ScalarType::Char))];
+    let target = "quantized_decomposed.choose_qparams_per_token_asymmetric.default";
+    let chosen = push(program, nodes, &node.source, target, args, chosen.to_vec());
+    let with = |var: VarId| {
+        let vars = [("input", var), ("scales", chosen[0]), ("zero_points", chosen[1])];
+        let vars = vars.map(|(name, var)| (name, Argument::Var(var)));
+        vars.into_iter().chain(numbers(-128, 127)).collect::<Vec<_>>()
+    };
+    let bytes = TensorSpec { dtype: ScalarType::Char, ..spec.clone() };
+    let target = "quantized_decomposed.quantize_per_token.default";
+    let quantized = push(program, nodes, &node.source, target, with(x), vec![bytes])[0];
+    let mut args = with(quantized);
+    args.push(("output_dtype", Argument::Dtype(ScalarType::Float)));
+    let target = "quantized_decomposed.dequantize_per_token.default";
+    push(program, nodes, &node.source, target, args, vec![spec.clone()])[0]
+}

@@ -1,0 +1,259 @@
+//! Values of int8, by the ranges that a calibration has found.
+
+use super::layers::by_channel;
+use super::{Outcome, ValueRanges, floats, numbers, push};
+use crate::{Error, Result};
+use ir::exported::{Argument, ExportedNode, ExportedProgram, TensorSpec, VarId};
+use std::collections::{BTreeSet, HashMap, HashSet};
+use tensor::ScalarType;
+
+/// The least scale: that of PT2E's observers.
+const LEAST_SCALE: f32 = 1.0 / 4096.0;
+
+/// What a node is to quantization.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Role {
+    /// It computes with numbers. If a bound follows, that one's result is quantized, not its own.
+    Computes { bounded: bool },
+    /// A bound of the result of the node before.
+    Bounds,
+    /// Its result has the numbers of its operands.
+    Moves,
+    /// It is left.
+    Left,
+}
+
+/// What is quantized.
+struct Plan {
+    roles: Vec<Role>,
+    /// The values, in the order in which they are defined.
+    values: Vec<VarId>,
+    /// Those that nodes of numbers define.
+    results: HashSet<VarId>,
+    /// For each value the one whose scale it has.
+    groups: HashMap<VarId, VarId>,
+}
+
+impl Plan {
+    fn of(program: &ExportedProgram) -> Self {
+        let uses = program.use_counts();
+        let mut plan =
+            Self { roles: Vec::new(), values: Vec::new(), results: HashSet::new(), groups: HashMap::new() };
+        let mut quantized: BTreeSet<VarId> = BTreeSet::new();
+        let mut bounds_next: HashSet<VarId> = HashSet::new();
+        let mut user: HashMap<VarId, &ExportedNode> = HashMap::new();
+        for node in &program.graph.nodes {
+            user.extend(node.operands().map(|var| (var, node)));
+        }
+        let sole_user = |var: VarId| user.get(&var).copied().filter(|_| uses[var.index()] == 1);
+        for node in &program.graph.nodes {
+            let operands = activations(program, node);
+            let out = node.outputs.first().copied();
+            let role = match (out, &operands) {
+                (Some(out), Some(operands)) if computes(program, node) => {
+                    let bounded = sole_user(out).is_some_and(is_bound);
+                    if bounded {
+                        bounds_next.insert(out);
+                    }
+                    quantized.extend(operands);
+                    Role::Computes { bounded }
+                }
+                (Some(_), Some(operands)) if operands.iter().any(|var| bounds_next.contains(var)) => {
+                    Role::Bounds
+                }
+                (Some(_), Some(operands))
+                    if moves(node) && operands.iter().all(|v| plan.results.contains(v)) =>
+                {
+                    Role::Moves
+                }
+                _ => Role::Left,
+            };
+            if let (Some(out), Role::Computes { bounded: false } | Role::Bounds | Role::Moves) = (out, role) {
+                quantized.insert(out);
+                plan.results.insert(out);
+                if let (Role::Moves, Some(operands)) = (role, operands) {
+                    operands.into_iter().for_each(|operand| plan.join(out, operand));
+                }
+            }
+            plan.roles.push(role);
+        }
+        plan.values = quantized.into_iter().collect();
+        plan
+    }
+
+    fn group(&self, mut var: VarId) -> VarId {
+        while let Some(&next) = self.groups.get(&var).filter(|next| **next != var) {
+            var = next;
+        }
+        var
+    }
+
+    fn join(&mut self, a: VarId, b: VarId) {
+        let (a, b) = (self.group(a), self.group(b));
+        if a != b {
+            self.groups.insert(a, b);
+        }
+    }
+}
+
+/// The operands of a node that are no constants, if all are of float32.
+fn activations(program: &ExportedProgram, node: &ExportedNode) -> Option<Vec<VarId>> {
+    let is_float = |var: VarId| program.spec(var).is_some_and(|spec| spec.dtype == ScalarType::Float);
+    let operands: Vec<VarId> = node.operands().filter(|var| !program.constants.contains_key(var)).collect();
+    let outputs_fit = node.outputs.first().is_some_and(|&out| is_float(out));
+    (outputs_fit && !operands.is_empty() && operands.iter().all(|&var| is_float(var))).then_some(operands)
+}
+
+/// Whether a node is one that XNNPACK's quantizer annotates with observers of its own.
+fn computes(program: &ExportedProgram, node: &ExportedNode) -> bool {
+    let is_tensor = |name: &str| {
+        let var = node.arg(name).and_then(Argument::var);
+        var.is_some_and(|var| !program.constants.contains_key(&var))
+    };
+    match &*node.target {
+        "aten.linear.default" | "aten.convolution.default" => weight_axis(program, node).is_some(),
+        "aten.add.Tensor" | "aten.mul.Tensor" => {
+            is_tensor("self")
+                && is_tensor("other")
+                && !matches!(node.arg("alpha"), Some(Argument::Int(a)) if *a != 1)
+        }
+        "aten.mean.dim" => matches!(node.arg("keepdim"), Some(Argument::Bool(true))),
+        _ => false,
+    }
+}
+
+/// The dimension of a node's weights that has a scale for each index.
+fn weight_axis(program: &ExportedProgram, node: &ExportedNode) -> Option<(VarId, usize)> {
+    let weight = node.arg("weight")?.var()?;
+    floats(program, weight)?;
+    let is_transposed = matches!(node.arg("transposed"), Some(Argument::Bool(true)));
+    let one_group = matches!(node.arg("groups"), None | Some(Argument::Int(1)));
+    (!is_transposed || one_group).then_some((weight, usize::from(is_transposed)))
+}
+
+fn is_bound(node: &ExportedNode) -> bool {
+    matches!(&*node.target, "aten.relu.default" | "aten.hardtanh.default" | "aten.clamp.default")
+}
+
+/// Whether results have the numbers of operands.
+fn moves(node: &ExportedNode) -> bool {
+    is_bound(node)
+        || matches!(
+            &*node.target,
+            "aten.view.default"
+                | "aten.permute.default"
+                | "aten.cat.default"
+                | "aten.max_pool2d_with_indices.default"
+                | "aten.slice.Tensor"
+        )
+}
+
+/// Lets the values whose ranges are wanted be outputs.
+pub(super) fn observe(program: &mut ExportedProgram) -> Outcome {
+    let plan = Plan::of(program);
+    program.graph.outputs.extend(plan.values.iter().map(|&var| Argument::Var(var)));
+    program.out_spec = None;
+    let observed = plan.values.iter().map(|&var| program.var(var).name.to_string()).collect();
+    Outcome { observed, ..Outcome::default() }
+}
+
+pub(super) fn quantize(program: &mut ExportedProgram, ranges: &ValueRanges) -> Result<Outcome> {
+    let plan = Plan::of(program);
+    let affine = affines(program, &plan, ranges)?;
+    let mut outcome = Outcome::default();
+    let old = std::mem::take(&mut program.graph.nodes);
+    let mut nodes = Vec::with_capacity(old.len());
+    // What is read in the place of each value: by nodes of numbers, and by all.
+    let mut reals: HashMap<VarId, VarId> = HashMap::new();
+    for (mut node, role) in old.into_iter().zip(&plan.roles) {
+        for var in node.operands().collect::<Vec<_>>() {
+            let wanted = matches!(role, Role::Computes { .. } | Role::Moves);
+            if let Some(&(scale, zero)) = affine.get(&var).filter(|_| wanted && !reals.contains_key(&var)) {
+                let new = quantized(program, &mut nodes, &node, var, (scale, zero));
+                reals.insert(var, new);
+            }
+        }
+        let mut read = |var: VarId| match reals.get(&var) {
+            Some(&real) if *role != Role::Left || plan.results.contains(&var) => real,
+            _ => var,
+        };
+        for (_, arg) in &mut node.args {
+            let was = std::mem::replace(arg, Argument::None);
+            *arg = was.map_vars(&mut read);
+        }
+        if let (Role::Computes { .. }, Some((weight, axis))) = (role, weight_axis(program, &node)) {
+            let found = by_channel(program, &mut nodes, &node, weight, axis);
+            if let Some((real, layer)) = found {
+                outcome.layers.push(layer);
+                for (name, arg) in &mut node.args {
+                    if &**name == "weight" {
+                        *arg = Argument::Var(real);
+                    }
+                }
+            }
+        }
+        let out = node.outputs.first().copied().filter(|out| plan.results.contains(out));
+        nodes.push(node);
+        if let Some((out, &parameters)) = out.and_then(|out| Some((out, affine.get(&out)?))) {
+            let node = nodes[nodes.len() - 1].clone();
+            let new = quantized(program, &mut nodes, &node, out, parameters);
+            reals.insert(out, new);
+        }
+    }
+    program.graph.nodes = nodes;
+    let read = |var: VarId| reals.get(&var).copied().filter(|_| plan.results.contains(&var)).unwrap_or(var);
+    for output in &mut program.graph.outputs {
+        let was = std::mem::replace(output, Argument::None);
+        *output = was.map_vars(&mut |var| read(var));
+    }
+    program.mutations.iter_mut().for_each(|mutation| mutation.value = read(mutation.value));
+    Ok(outcome)
+}
+
+/// Scale and zero point of each value, by the range of all that share them.
+fn affines(
+    program: &ExportedProgram,
+    plan: &Plan,
+    ranges: &ValueRanges,
+) -> Result<HashMap<VarId, (f32, i32)>> {
+    let mut shared: HashMap<VarId, (f32, f32)> = HashMap::new();
+    for &var in &plan.values {
+        let name = &*program.var(var).name;
+        let Some(&(low, high)) = ranges.get(name).filter(|(low, high)| low.is_finite() && high.is_finite())
+        else {
+            return Err(Error::Option(format!("the calibration has found no range of `{name}`")));
+        };
+        let range = shared.entry(plan.group(var)).or_insert((0.0, 0.0));
+        *range = (range.0.min(low), range.1.max(high));
+    }
+    let affine = |(low, high): (f32, f32)| {
+        let scale = ((high - low) / 255.0).max(LEAST_SCALE);
+        let zero = (-128.0 - (low / scale).round_ties_even()).clamp(-128.0, 127.0);
+        (scale, zero as i32)
+    };
+    Ok(plan.values.iter().map(|&var| (var, affine(shared[&plan.group(var)]))).collect())
+}
+
+/// The reals that the numbers of a value stand for.
+fn quantized(
+    program: &mut ExportedProgram,
+    nodes: &mut Vec<ExportedNode>,
+    node: &ExportedNode,
+    var: VarId,
+    (scale, zero): (f32, i32),
+) -> VarId {
+    let Some(spec) = program.spec(var).cloned() else { return var };
+    let with = |var: VarId| {
+        let parameters = [
+            ("input", Argument::Var(var)),
+            ("scale", Argument::Float(f64::from(scale))),
+            ("zero_point", Argument::Int(i64::from(zero))),
+        ];
+        parameters.into_iter().chain(numbers(-128, 127)).collect::<Vec<_>>()
+    };
+    let bytes = TensorSpec { dtype: ScalarType::Char, ..spec.clone() };
+    let target = "quantized_decomposed.quantize_per_tensor.default";
+    let numbers = push(program, nodes, &node.source, target, with(var), vec![bytes])[0];
+    let target = "quantized_decomposed.dequantize_per_tensor.default";
+    push(program, nodes, &node.source, target, with(numbers), vec![spec])[0]
+}
