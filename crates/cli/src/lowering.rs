@@ -1,6 +1,6 @@
 //! What the verbs that write compiled programs have in common.
 
-use crate::backend::{self, BackendName};
+use crate::backend::{self, BackendName, TargetCpu};
 use crate::failure::{Failure, Result};
 use crate::general::{self, OutputArg, say};
 use clap::{Args, ValueEnum};
@@ -18,6 +18,9 @@ pub(crate) struct LoweringOpts {
     /// Backends that take parts of the program, in order
     #[arg(long, value_enum, value_delimiter = ',', default_value = "none", value_name = "BACKEND")]
     backend: Vec<BackendName>,
+    /// Store weights packed for a machine, too, which uses them where they lie (backend bef)
+    #[arg(long, value_enum, default_value_t, value_name = "CPU")]
+    target_cpu: TargetCpu,
     /// Which operators the program may call
     #[arg(long, value_enum, default_value_t, value_name = "WHICH")]
     operators: Operators,
@@ -82,7 +85,7 @@ impl LoweringOpts {
             source_frames: self.source_frames,
             external_data: self.external_data.is_some(),
             methods: self.method.clone(),
-            delegation: backend::delegation(&self.backend)?,
+            delegation: backend::delegation(&self.backend, self.target_cpu)?,
         };
         let mut watch = |method: &str, pass: &str, program: &ExportedProgram| {
             if self.print_after.iter().any(|p| p == pass) {
@@ -94,7 +97,7 @@ impl LoweringOpts {
         };
         let compiled = compile(&operators, &options, &mut watch).map_err(toolbox::Error::from)?;
         if let Some(path) = &self.external_data {
-            let file = external(&compiled.external).map_err(|e| fail(e.into()))?;
+            let file = external(&compiled).map_err(|e| fail(e.into()))?;
             general::write_file_with(path, |out| file.write_to(out).map_err(|e| fail(e.into())))?;
         }
         self.output.write_binary_with(|out| compiled.program.write_to(out).map_err(|e| fail(e.into())))?;
@@ -150,7 +153,7 @@ impl LoweringOpts {
         let rows = format!("{rows}{}", self.delegated(compiled));
         match &self.external_data {
             Some(path) => {
-                let moved = count(compiled.external.len(), "weight");
+                let moved = count(compiled.external.len() + compiled.external_data.len(), "weight");
                 format!("{rows}\nthe program has {size}; {moved} in {}", path.display())
             }
             None => format!("{rows}\nthe program has {size}"),
@@ -172,11 +175,19 @@ fn delegate_json(delegate: &compile::DelegateSummary) -> serde_json::Value {
     })
 }
 
-/// A file of named data with these tensors.
-fn external(tensors: &[ExternalTensor]) -> format::Result<format::ptd::Prepared<'static>> {
+/// A file of named data with the weights of a program, and the data of its delegates.
+fn external(compiled: &Compiled) -> format::Result<format::ptd::Prepared<'static>> {
     let mut builder = format::ptd::Builder::<'static>::new();
-    for ExternalTensor { name, spec, blob } in tensors {
+    for ExternalTensor { name, spec, blob } in &compiled.external {
         builder.tensor(name, layout(spec), Blob::clone(blob));
+    }
+    for named in &compiled.external_data {
+        builder.entries.push(format::ptd::Entry {
+            key: named.key.clone(),
+            layout: None,
+            blob: Blob::clone(&named.blob),
+            alignment: named.alignment,
+        });
     }
     builder.prepare()
 }

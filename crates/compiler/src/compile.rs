@@ -3,7 +3,7 @@
 use crate::emit::{EmitOptions, blob, emit};
 use crate::{Error, OperatorTable, Result, passes, pt2};
 use format::container::Blob;
-use format::pte::{Builder, Prepared};
+use format::pte::{Builder, NamedBlob, Prepared};
 use ir::SharedBytes;
 use ir::exported::delegate::{CALL_DELEGATE, DebugHandle, Partitioner, Preprocess, to_backend};
 use ir::exported::{ExportedProgram, TensorSpec, VarId};
@@ -20,7 +20,7 @@ pub struct Options {
     pub segment_alignment: u64,
     /// Keep the line of source code of every instruction in the file.
     pub source_frames: bool,
-    /// Look weights up by name in another file.
+    /// Look weights and the data of delegates up by name in another file.
     pub external_data: bool,
     /// The models to compile; all of them if none is named.
     pub methods: Vec<String>,
@@ -62,6 +62,8 @@ pub struct Compiled {
     pub program: Prepared<'static>,
     /// Weights that the program looks up elsewhere, by name; empty unless that was asked for.
     pub external: Vec<ExternalTensor>,
+    /// Data of delegates that the program looks up elsewhere, by key; empty unless that was asked for.
+    pub external_data: Vec<NamedBlob<'static>>,
     /// What each method came to.
     pub methods: Vec<MethodSummary>,
 }
@@ -194,7 +196,11 @@ pub(crate) fn finish(
             left,
         });
     }
-    Ok(Compiled { program: builder.finish()?.prepare()?, external, methods })
+    let external_data = match options.external_data {
+        true => std::mem::take(&mut builder.named_data),
+        false => Vec::new(),
+    };
+    Ok(Compiled { program: builder.finish()?.prepare()?, external, external_data, methods })
 }
 
 fn add_external(

@@ -6,7 +6,8 @@ pub(crate) const MAX_JSON_BYTES: u64 = 1 << 30;
 /// Bytes that compressed records may inflate to, all together: `torch.export` compresses none.
 pub(crate) const MAX_INFLATED_BYTES: u64 = 1 << 31;
 
-/// Bytes that are copied because a tensor is no dense view of its storage, all together.
+/// Bytes that are copied because a tensor is no dense view of its storage, or made for state of a program that starts as
+/// zeros, all together.
 pub(crate) const MAX_COPIED_BYTES: u64 = 1 << 32;
 
 /// Models in an archive.

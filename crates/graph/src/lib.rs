@@ -38,7 +38,7 @@ pub use kernels::compute::{WeightBits, Windows};
 pub use layouts::{Lies, check_layout};
 pub use operation::{Fused, Images, Lowered, Lowering, Operation, as_op, operation};
 pub use operator::{Binary, Expression, Instr, Unary};
-pub use packs::Packs;
+pub use packs::{Packs, StoredWeights};
 pub use prepared::prepare;
 pub use steps::attention::{Attention, AttentionParts, ViewParts};
 pub use steps::cast::Cast;

@@ -1,7 +1,8 @@
 //! Packed weights that several executables share.
 
 use crate::graph::Constant;
-use kernels::compute::{Conv, ConvParams, Layout, PackedB};
+use ir::SharedBytes;
+use kernels::compute::{Conv, ConvParams, Isa, LaidOut, Layout, PackedB, weight_layout};
 use operator::{Budget, Held, Result};
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -17,8 +18,31 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 #[derive(Clone, Default)]
 pub struct Packs {
     table: Arc<Mutex<Table>>,
+    /// What was packed, if that is to be stored.
+    stored: Option<Arc<Mutex<Vec<StoredWeights>>>>,
     /// What packed weights and the workspaces of executables are taken from.
     budget: Budget,
+}
+
+/// Weights that were packed, as they can be stored: beside the constant, under the name of their layout
+/// ([`Bytes::laid_out`](crate::Bytes::laid_out)).
+#[derive(Clone)]
+pub struct StoredWeights {
+    /// What was packed.
+    pub constant: Constant,
+    /// The name of the layout.
+    pub layout: String,
+    /// The packed elements.
+    pub bytes: Vec<u8>,
+}
+
+/// Bytes that a constant's owner keeps.
+struct Kept(SharedBytes);
+
+impl AsRef<[u8]> for Kept {
+    fn as_ref(&self) -> &[u8] {
+        self.0.bytes()
+    }
 }
 
 #[derive(Default)]
@@ -66,10 +90,49 @@ pub(crate) struct MatrixForm {
     pub(crate) transposed: bool,
 }
 
+impl MatrixForm {
+    fn layout(self, isa: Isa) -> String {
+        let order = if self.transposed { "t" } else { "n" };
+        format!("{} matrix {} {} {order}", weight_layout(isa), self.rows, self.columns)
+    }
+}
+
+fn conv_layout(isa: Isa, params: &ConvParams, layout: Layout) -> String {
+    let ConvParams { in_channels, out_channels, groups, kernel, stride, padding, dilation, transposed } =
+        params;
+    let numbers = [kernel, stride, padding, dilation].map(|v| v.map(|n| n.to_string()).join(","));
+    let (kind, images) = (
+        if *transposed { "conv_transpose" } else { "conv" },
+        if layout == Layout::ChannelsLast { "last" } else { "first" },
+    );
+    let base = weight_layout(isa);
+    format!("{base} {kind} {in_channels} {out_channels} {groups} {} {images}", numbers.join(" "))
+}
+
 impl Packs {
+    /// Packs whose weights are [stored](Self::stored), too, as they are made.
+    pub fn storing() -> Self {
+        Self { stored: Some(Arc::default()), ..Self::default() }
+    }
+
+    /// All weights that were packed, as they can be stored. None of packs that were not made for it.
+    pub fn stored(&self) -> Vec<StoredWeights> {
+        let list = self.stored.as_ref().map(|list| list.lock().unwrap_or_else(PoisonError::into_inner));
+        list.map(|mut list| std::mem::take(&mut *list)).unwrap_or_default()
+    }
+
+    fn store(&self, constant: &Constant, layout: &str, store: impl FnOnce(&mut Vec<u8>)) {
+        if let Some(list) = &self.stored {
+            let mut bytes = Vec::new();
+            store(&mut bytes);
+            let stored = StoredWeights { constant: constant.clone(), layout: layout.to_owned(), bytes };
+            list.lock().unwrap_or_else(PoisonError::into_inner).push(stored);
+        }
+    }
+
     /// No packs yet, and what packed weights and workspaces may take.
     pub fn within(budget: Budget) -> Self {
-        Self { table: Arc::default(), budget }
+        Self { table: Arc::default(), stored: None, budget }
     }
 
     /// What packed weights and workspaces may take.
@@ -91,9 +154,15 @@ impl Packs {
         Ok(Arc::new(Packed { weights, _held: held }))
     }
 
-    /// Weights of a product, as they were packed or by packing them now.
+    /// Weights that take no memory of their own.
+    fn held<T>(&self, weights: T) -> Result<Arc<Packed<T>>> {
+        Ok(Arc::new(Packed { weights, _held: self.budget.take(PACKED, 0)? }))
+    }
+
+    /// Weights of a product: as they were packed, as the constant's owner has them, or by packing them now.
     pub(crate) fn matrix(
         &mut self,
+        isa: Isa,
         constant: &Constant,
         form: MatrixForm,
         pack: impl FnOnce() -> Result<PackedB>,
@@ -107,14 +176,25 @@ impl Packs {
         if let Some(found) = found {
             return Ok(found);
         }
-        let packed = self.packed(constant, pack, PackedB::bytes)?;
+        let layout = form.layout(isa);
+        let taken = constant.laid_out(&layout).and_then(|bytes| {
+            let mut from = LaidOut::new(Arc::new(Kept(bytes)));
+            let weights = PackedB::taken(isa, form.rows, form.columns, &mut from)?;
+            from.is_empty().then_some(weights)
+        });
+        let packed = match taken {
+            Some(weights) => self.held(weights)?,
+            None => self.packed(constant, pack, PackedB::bytes)?,
+        };
+        self.store(constant, &layout, |out| packed.store(out));
         list.push(Made::Matrix(form, Arc::downgrade(&packed)));
         Ok(packed)
     }
 
-    /// A convolution with its weights, for images in a layout.
+    /// A convolution with its weights, for images in a layout: had as those of products.
     pub(crate) fn conv(
         &mut self,
+        isa: Isa,
         constant: &Constant,
         params: ConvParams,
         layout: Layout,
@@ -129,7 +209,15 @@ impl Packs {
         if let Some(found) = found {
             return Ok(found);
         }
-        let packed = self.packed(constant, pack, Conv::bytes)?;
+        let name = conv_layout(isa, &params, layout);
+        let taken = constant
+            .laid_out(&name)
+            .and_then(|bytes| Conv::taken(isa, params, layout, layout, LaidOut::new(Arc::new(Kept(bytes)))));
+        let packed = match taken {
+            Some(conv) => self.held(conv)?,
+            None => self.packed(constant, pack, Conv::bytes)?,
+        };
+        self.store(constant, &name, |out| packed.store(out));
         list.push(Made::Conv(params, layout, Arc::downgrade(&packed)));
         Ok(packed)
     }
@@ -171,7 +259,7 @@ impl Made {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use kernels::compute::{Isa, MatRef};
+    use kernels::compute::MatRef;
     use tensor::{Tensor, TensorMeta};
 
     fn computed(values: &[f32]) -> Constant {
@@ -187,7 +275,7 @@ mod tests {
         let form = MatrixForm { rows: 2, columns: 2, transposed: false };
         let mut get = |constant: &Constant, form| {
             let mut packed = false;
-            let made = packs.matrix(constant, form, || {
+            let made = packs.matrix(Isa::default(), constant, form, || {
                 packed = true;
                 PackedB::new(Isa::default(), MatRef::new(&[0.0; 4], 2, 2)).map_err(Into::into)
             });

@@ -35,7 +35,7 @@ pub fn prepare(
     let plain = MatRef::new(stored.storage()?, stored.sizes()[0], stored.sizes()[1]);
     let plain = if out_major { plain.t() } else { plain };
     let form = MatrixForm { rows: plain.rows(), columns: plain.cols(), transposed: out_major };
-    let weights = packs.matrix(source, form, || Ok(PackedB::new(isa, plain)?))?;
+    let weights = packs.matrix(isa, source, form, || Ok(PackedB::new(isa, plain)?))?;
     let bias = match product.bias {
         Some(at) => Some(tensor::memory::copied(args.tensor(at)?.storage::<f32>()?)?),
         None => None,

@@ -35,6 +35,12 @@ pub trait Bytes: Send + Sync {
         None
     }
 
+    /// The same elements laid out in a way of this name, if the owner has them so, too.
+    fn laid_out(&self, layout: &str) -> Option<SharedBytes> {
+        let _ = layout;
+        None
+    }
+
     /// How the bytes are computed, if they are the result of other constants.
     fn derivation(&self) -> Option<&Derivation> {
         None
@@ -95,6 +101,11 @@ impl Constant {
             Self::Shared(bytes) => Self::Shared(bytes.again().unwrap_or_else(|| Arc::clone(bytes))),
             other => other.clone(),
         }
+    }
+
+    /// The same elements laid out in a way of this name, if there are such.
+    pub fn laid_out(&self, layout: &str) -> Option<SharedBytes> {
+        if let Self::Shared(bytes) = self { bytes.laid_out(layout) } else { None }
     }
 
     /// How it is computed, if it is the result of other constants and keeps them.

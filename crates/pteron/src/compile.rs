@@ -37,12 +37,16 @@ pub fn to_xnnpack() -> Delegation {
 }
 
 /// Everything that kernels of a registry compute, as delegates that are fused ahead of time, for
-/// [`Options::delegation`].
+/// [`Options::delegation`]. Packed weights are stored, too, for machines with the instructions of `target`.
 #[cfg(feature = "bef-backend")]
-pub fn to_bef(kernels: &Arc<KernelRegistry>) -> Delegation {
+pub fn to_bef(kernels: &Arc<KernelRegistry>, target: Option<crate::Isa>) -> Delegation {
+    let backend = BefPreprocess::new(Arc::clone(kernels));
     Delegation {
         partitioner: Arc::new(BefPartitioner::new(kernels)),
-        backend: Arc::new(BefPreprocess::new(Arc::clone(kernels))),
+        backend: Arc::new(match target {
+            Some(isa) => backend.packed_for(isa),
+            None => backend,
+        }),
     }
 }
 

@@ -6,7 +6,7 @@ use pool::Pool;
 use pteron::compile::{Options as Compile, program_with, to_bef};
 use pteron::format::pte;
 use pteron::tools::verify::{Convert, Options, Outcome, check_all, find};
-use pteron::{Backend, BytesLoader, EValue, Limits, LoadOptions, Program, Tensor, TensorMeta};
+use pteron::{Backend, BytesLoader, EValue, Isa, Limits, LoadOptions, Program, Tensor, TensorMeta};
 use std::ops::Range;
 use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
@@ -20,18 +20,22 @@ fn archives() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/archives")
 }
 
-fn convert() -> Convert {
+fn convert(target: Option<Isa>) -> Convert {
     let kernels = Arc::new(pteron::kernel_registry());
     Arc::new(move |(loader, data)| {
-        let options = Compile { delegation: vec![to_bef(&kernels)], ..Compile::default() };
+        let options = Compile { delegation: vec![to_bef(&kernels, target)], ..Compile::default() };
         Ok((program_with(loader, &kernels, &options)?, data))
     })
 }
 
 /// The program that an archive becomes.
 fn compiled(name: &str) -> Vec<u8> {
+    compiled_for(name, None)
+}
+
+fn compiled_for(name: &str, target: Option<Isa>) -> Vec<u8> {
     let archive = std::fs::read(archives().join(name).join("model.pt2")).expect("an archive");
-    let (program, _) = convert()((Arc::new(BytesLoader::new(archive)), None)).expect("it compiles");
+    let (program, _) = convert(target)((Arc::new(BytesLoader::new(archive)), None)).expect("it compiles");
     program.load(0, program.size(), runtime::Purpose::Program).expect("it is in memory").to_vec()
 }
 
@@ -55,10 +59,10 @@ fn payloads(program: &[u8]) -> Vec<Range<usize>> {
 fn archives_give_what_pytorch_gave() {
     let cases: Vec<_> =
         find(&archives()).expect("cases").iter().flat_map(|case| case.of_archives()).collect();
-    for no_prepare in [false, true] {
+    for (no_prepare, target) in [(false, None), (true, None), (false, Some(Isa::detect()))] {
         let mut load = pteron::load_options();
         load.no_prepare = no_prepare;
-        let options = Options { load, convert: Some(convert()), ..Options::default() };
+        let options = Options { load, convert: Some(convert(target)), ..Options::default() };
         let mut failed = Vec::new();
         let counts = check_all(&cases, &options, 2, |case, outcome| {
             if let Outcome::Failed(why) = outcome {
@@ -93,15 +97,36 @@ fn a_payload_is_a_program_of_one_function() {
     assert_eq!(compiled("transformer"), program, "an archive is compiled to the same bytes each time");
 }
 
-/// Loads and runs a program on zeros, under strict limits. Errors are fine.
-fn runs(program: Vec<u8>) -> Option<()> {
-    let program = Program::load(Arc::new(BytesLoader::new(program)), &Limits::strict()).ok()?;
+/// Zeros for the inputs of a program's only method.
+fn zeros(program: &Program) -> Option<Vec<EValue>> {
     let inputs = program.method_meta("forward").ok()?.inputs().into_iter().map(|input| {
         let meta = input.tensor?.meta;
         let meta = TensorMeta::new(meta.dtype(), meta.sizes(), *meta.dim_order()).ok()?;
         Some(EValue::Tensor(Tensor::zeros(meta).ok()?))
     });
-    let inputs: Vec<EValue> = inputs.collect::<Option<_>>()?;
+    inputs.collect()
+}
+
+#[test]
+fn weights_that_are_stored_packed_take_no_memory() {
+    for name in ["layers", "transformer"] {
+        let [without, with] = [None, Some(Isa::detect())].map(|target| {
+            let file = Arc::new(BytesLoader::new(compiled_for(name, target)));
+            let program = Program::load(file, &Limits::default()).unwrap();
+            let mut method = program.load_method("forward", pteron::load_options()).unwrap();
+            let outputs = method.execute(&zeros(&program).unwrap()).unwrap();
+            let bytes = outputs.iter().map(|output| output.as_tensor().unwrap().bytes().to_vec());
+            (method.memory(), bytes.collect::<Vec<_>>())
+        });
+        assert!(with.0 < without.0, "{name}: {} bytes with packed weights, {} without", with.0, without.0);
+        assert!(with.1 == without.1, "{name}: other results");
+    }
+}
+
+/// Loads and runs a program on zeros, under strict limits. Errors are fine.
+fn runs(program: Vec<u8>) -> Option<()> {
+    let program = Program::load(Arc::new(BytesLoader::new(program)), &Limits::strict()).ok()?;
+    let inputs = zeros(&program)?;
     let options = LoadOptions { pool: Pool::serial(), ..pteron::load_options() }.limits(Limits::strict());
     let mut method = program.load_method("forward", options).ok()?;
     (0..2).try_for_each(|_| method.execute(&inputs).map(|_| ()).ok())
@@ -112,7 +137,7 @@ fn damaged_payloads_are_run_or_refused() {
     let mut random = random::Random(11);
     let (mut ran, mut refused) = (0, 0);
     for name in ["layers", "dynamic", "transformer", "products"] {
-        let program = compiled(name);
+        let program = compiled_for(name, (name == "layers").then(Isa::detect));
         let payloads = payloads(&program);
         for round in 0..200 {
             let payload = payloads[random.below(payloads.len())].clone();

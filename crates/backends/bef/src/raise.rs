@@ -158,7 +158,7 @@ impl Raise<'_> {
         if meta.nbytes() as u64 != constant.bytes {
             return fail(format!("{} bytes of the type {}", constant.bytes, value.ty));
         }
-        let bytes = Arc::clone(data.bytes(constant)?);
+        let bytes = data.bytes(constant)?;
         self.values[index] = Some(self.graph.constant(meta, Constant::Shared(bytes)));
         Ok(())
     }

@@ -1,4 +1,4 @@
-use crate::backend::{self, BackendName};
+use crate::backend::{self, BackendName, TargetCpu};
 use crate::failure::{Failure, Result};
 use crate::general::{self, ExecutionOpts, GeneralOpts, exit_status_of_answer};
 use crate::limits::{interrupt, limits};
@@ -65,6 +65,9 @@ pub(crate) struct Opts {
     /// Backends that take parts of the archives' programs, in order
     #[arg(long, value_enum, value_delimiter = ',', default_value = "none", value_name = "BACKEND", requires = "archives")]
     backend: Vec<BackendName>,
+    /// Store weights packed for a machine, too (backend bef)
+    #[arg(long, value_enum, default_value_t, value_name = "CPU", requires = "archives")]
+    target_cpu: TargetCpu,
     /// Compile the programs again for this backend, without their source, and run the result; given several times,
     /// one after the other
     #[arg(long, value_enum, value_name = "BACKEND", conflicts_with = "archives")]
@@ -98,9 +101,9 @@ impl Opts {
         let mut load = pteron::load_options().backends(backends).limits(limits());
         load.interrupt = interrupt();
         let settings = if self.matrix { Setting::all() } else { vec![self.execution.setting()?] };
-        let delegation = backend::delegation(&self.backend)?;
+        let delegation = backend::delegation(&self.backend, self.target_cpu)?;
         let compile = compile::Options { delegation, ..compile::Options::default() };
-        let retarget = self.retarget.iter().map(|&name| backend::delegation(&[name]));
+        let retarget = self.retarget.iter().map(|&name| backend::delegation(&[name], TargetCpu::None));
         let retarget = retarget.collect::<Result<Vec<_>>>()?;
         let convert: verify::Convert = Arc::new(move |(loader, mut data)| {
             let kernels = pteron::kernel_registry();

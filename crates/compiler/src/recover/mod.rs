@@ -10,6 +10,7 @@ mod memory;
 mod names;
 mod payloads;
 
+use crate::limits::MAX_COPIED_BYTES;
 use crate::{Error, OperatorTable, Result};
 use format::pte::VerifiedProgram;
 use format::pte::{
@@ -67,6 +68,8 @@ struct Recovery<'a> {
     states: Vec<(VarId, Extent, usize)>,
     /// Inputs that instructions write.
     written_inputs: Vec<(usize, VarId)>,
+    /// Bytes of zeros that may still be made.
+    zeros_left: u64,
     /// What the instructions that are read come from.
     origin: Arc<Source>,
 }
@@ -84,6 +87,7 @@ impl<'a> Recovery<'a> {
             views: HashMap::new(),
             states: Vec::new(),
             written_inputs: Vec::new(),
+            zeros_left: MAX_COPIED_BYTES,
             origin: Arc::default(),
         }
     }
@@ -281,7 +285,10 @@ impl<'a> Recovery<'a> {
             (TensorData::Unplanned, None) if tensor.nbytes() != Some(0) => {
                 self.fails(format_args!("value {value} is read before it is written"))
             }
-            (_, None) => self.constant(value, tensor, zeros(0)),
+            (_, None) => {
+                let empty = self.zeros(0)?;
+                self.constant(value, tensor, empty)
+            }
         }
     }
 
@@ -300,7 +307,7 @@ impl<'a> Recovery<'a> {
         let data = match self.source.program.tensor_data(tensor) {
             TensorData::Initial(range) => self.of_file(range)?,
             TensorData::ExternalInitial(key) => self.elsewhere(key)?,
-            _ => zeros((extent.end - extent.start) as usize),
+            _ => self.zeros(extent.end - extent.start)?,
         };
         let var = self.constant(value, tensor, data)?;
         self.constants.remove(&value);
@@ -318,6 +325,19 @@ impl<'a> Recovery<'a> {
                 Ok(ConstantTensor { name: None, bytes: Arc::clone(&self.source.file), range: start..end })
             }
             None => self.fails("a constant lies behind the end of the file"),
+        }
+    }
+
+    /// State that starts as zeros, of as many bytes as the plan says.
+    fn zeros(&mut self, len: u64) -> Result<ConstantTensor> {
+        let Some(left) = self.zeros_left.checked_sub(len) else {
+            return self.fails(format_args!("state of {len} bytes, more than is made"));
+        };
+        self.zeros_left = left;
+        let len = len as usize;
+        match tensor::memory::filled(len, 0u8) {
+            Ok(bytes) => Ok(ConstantTensor { name: None, bytes: Arc::new(bytes), range: 0..len }),
+            Err(error) => self.fails(error),
         }
     }
 
@@ -361,10 +381,6 @@ impl<'a> Recovery<'a> {
         self.views.insert((held.var, value), view);
         Ok(view)
     }
-}
-
-fn zeros(len: usize) -> ConstantTensor {
-    ConstantTensor { name: None, bytes: Arc::new(vec![0u8; len]), range: 0..len }
 }
 
 /// A number or string that a plan holds, and what kind of value it is.

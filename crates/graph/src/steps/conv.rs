@@ -92,7 +92,7 @@ impl Convolution {
     pub(crate) fn step(&self, node: &mut Lowering<'_>) -> Result<ConvStep> {
         let (weights, isa) = (node.floats(1)?, node.isa());
         let (spec, source) = (*self, node.owner(1)?);
-        let conv = node.packs.conv(source, spec.params, spec.layout, || {
+        let conv = node.packs.conv(isa, source, spec.params, spec.layout, || {
             Ok(Conv::new(isa, spec.params, weights, spec.layout, spec.layout)?)
         })?;
         let frame = frame(node.input(0)?, node.output(0)?, spec.space);

@@ -44,7 +44,7 @@ impl Operation for Linear {
         let plain = if spec.out_major { plain.t() } else { plain };
         let form = MatrixForm { rows: plain.rows(), columns: plain.cols(), transposed: spec.out_major };
         let source = node.owner(1)?;
-        let weights = node.packs.matrix(source, form, || Ok(PackedB::new(isa, plain)?))?;
+        let weights = node.packs.matrix(isa, source, form, || Ok(PackedB::new(isa, plain)?))?;
         let bias = node.floats_if(spec.bias, 2)?;
         let last = node.inputs() - 1;
         let reads = [0].into_iter().chain(spec.residual.then_some(last));

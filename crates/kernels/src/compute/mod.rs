@@ -7,6 +7,7 @@
 
 mod conv;
 mod gemm;
+mod laid;
 mod mat;
 mod math;
 mod qconv;
@@ -27,6 +28,7 @@ mod isa {
 pub use conv::{Conv, ConvEpilogue, ConvFrame, ConvParams, Layout, Tail, conv};
 pub use gemm::{Activation, Bias, Epilogue, Lhs, PackedA, PackedB, Rhs, bmm, gemm};
 pub use isa::{Isa, Level, UnknownLevel};
+pub use laid::{KeptBytes, LaidOut, weight_layout};
 pub use mat::{MatMut, MatRef};
 pub use math::{Binary, Unary, binary, binary_scalar, clamp, scale_add, unary, unary_in_place};
 pub use qconv::{QuantizedConv, QuantizedConvOut, QuantizedImages};

@@ -2,8 +2,10 @@
 
 use super::taken::{Given, Reason, Taken, bounded};
 use crate::data::{ALIGNMENT, Data};
-use crate::payload::{Arg, Constant, Expression, Node, Number, Op, Payload, Type, Value};
-use graph::{Fused, Graph, Reshape, ValueId};
+use crate::payload::{Arg, Constant, Expression, LaidOut, Node, Number, Op, Payload, Type, Value};
+use graph::{Fused, Graph, Reshape, StoredWeights, ValueId};
+use ir::SharedBytes;
+use ir::exported::ConstantTensor;
 use ir::exported::delegate::NamedBytes;
 use ir::exported::{Argument, ExportedNode, ExportedProgram, IntArgument, Size, VarId, VarType};
 use runtime::FreeableBuffer;
@@ -11,6 +13,9 @@ use sha2::{Digest, Sha256};
 use std::collections::HashMap;
 use std::fmt::Write;
 use std::sync::Arc;
+
+/// To what weights that are laid out are aligned: a cache line.
+const LAYOUT_ALIGNMENT: usize = 64;
 
 /// The named data of a payload, each once.
 #[derive(Default)]
@@ -22,25 +27,33 @@ pub(super) struct Blobs {
 impl Blobs {
     /// The constant that has these bytes.
     fn add(&mut self, bytes: &[u8]) -> Constant {
-        if bytes.is_empty() {
-            return Constant { key: None, bytes: 0 };
-        }
-        let key = Sha256::digest(bytes).iter().fold(String::new(), |mut key, byte| {
-            // Writing to a string does not fail.
-            let _ = write!(key, "{byte:02x}");
-            key
-        });
+        let key = (!bytes.is_empty()).then(|| self.put(bytes, ALIGNMENT));
+        Constant { key, bytes: bytes.len() as u64, laid_out: Vec::new() }
+    }
+
+    /// The key of these bytes.
+    fn put(&mut self, bytes: &[u8], alignment: usize) -> String {
+        let key = sha256(bytes);
         self.known.entry(key.clone()).or_insert_with(|| {
             let bytes = Arc::new(bytes.to_vec());
-            self.list.push(NamedBytes { key: key.clone(), bytes, alignment: ALIGNMENT as u64 });
+            self.list.push(NamedBytes { key: key.clone(), bytes, alignment: alignment as u64 });
             self.list.len() - 1
         });
-        Constant { key: Some(key), bytes: bytes.len() as u64 }
+        key
     }
 
     pub(super) fn into_list(self) -> Vec<NamedBytes> {
         self.list
     }
+}
+
+/// The key of bytes.
+fn sha256(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().fold(String::new(), |mut key, byte| {
+        // Writing to a string does not fail.
+        let _ = write!(key, "{byte:02x}");
+        key
+    })
 }
 
 /// A payload under construction.
@@ -51,7 +64,7 @@ pub(super) struct Builder<'p> {
     symbols: HashMap<Arc<str>, usize>,
     expressions: HashMap<Expression, usize>,
     /// The bytes of constants, by keys of this builder.
-    found: HashMap<String, Arc<FreeableBuffer>>,
+    found: HashMap<String, SharedBytes>,
 }
 
 impl<'p> Builder<'p> {
@@ -133,14 +146,13 @@ impl<'p> Builder<'p> {
         }
         let name = &self.part.var(var).name;
         let data = self.part.constants.get(&var).ok_or_else(|| format!("%{name} is not defined"))?;
-        let bytes = data.data();
-        let (count, key) = (bytes.len() as u64, (!bytes.is_empty()).then(|| self.found.len().to_string()));
+        let bytes = data.range.len() as u64;
+        let key = (bytes > 0).then(|| self.found.len().to_string());
         if let Some(key) = &key {
-            let bytes = FreeableBuffer::from_bytes(bytes).map_err(|e| e.to_string())?;
-            self.found.insert(key.clone(), Arc::new(bytes));
+            self.found.insert(key.clone(), in_place(data)?);
         }
         let value = self.define(var)?;
-        self.payload.values[value].constant = Some(Constant { key, bytes: count });
+        self.payload.values[value].constant = Some(Constant { key, bytes, laid_out: Vec::new() });
         Ok(value)
     }
 
@@ -182,6 +194,36 @@ impl<'p> Builder<'p> {
                 Arg::Ints(list.iter().map(number).collect::<Result<_, _>>()?)
             }
         })
+    }
+}
+
+/// The bytes of an archive's constant where they lie, if they are aligned.
+struct InPlace(ConstantTensor);
+
+impl AsRef<[u8]> for InPlace {
+    fn as_ref(&self) -> &[u8] {
+        self.0.data()
+    }
+}
+
+fn in_place(data: &ConstantTensor) -> Result<SharedBytes, Reason> {
+    match data.data().as_ptr().addr().is_multiple_of(ALIGNMENT) {
+        true => Ok(Arc::new(InPlace(data.clone()))),
+        false => Ok(Arc::new(FreeableBuffer::from_bytes(data.data()).map_err(|e| e.to_string())?)),
+    }
+}
+
+/// Stores the weights that executables of a payload pack beside the constants that they were packed from.
+pub(super) fn store_weights(payload: &mut Payload, weights: Vec<StoredWeights>, blobs: &mut Blobs) {
+    let mut of_key: HashMap<String, Vec<LaidOut>> = HashMap::new();
+    for StoredWeights { constant, layout, bytes } in weights {
+        let source = sha256(constant.bytes());
+        let key = blobs.put(&bytes, LAYOUT_ALIGNMENT);
+        of_key.entry(source).or_default().push(LaidOut { layout, key });
+    }
+    for constant in payload.values.iter_mut().filter_map(|value| value.constant.as_mut()) {
+        let stored = constant.key.as_ref().and_then(|key| of_key.get(key));
+        constant.laid_out = stored.cloned().unwrap_or_default();
     }
 }
 
@@ -245,7 +287,7 @@ pub(super) fn with_keys(mut payload: Payload, data: &Data, blobs: &mut Blobs) ->
     for value in &mut payload.values {
         if let Some(constant) = &value.constant {
             let bytes = data.bytes(constant).map_err(|e| e.to_string())?;
-            value.constant = Some(blobs.add(bytes));
+            value.constant = Some(blobs.add(bytes.bytes()));
         }
     }
     Ok(payload)

@@ -7,8 +7,8 @@ use crate::data::Data;
 use crate::payload::Payload;
 use crate::raise::{greatest, raise};
 use crate::{BACKEND_ID, Error};
-use build::{Blobs, Builder, of_graph, with_keys};
-use graph::Graph;
+use build::{Blobs, Builder, of_graph, store_weights, with_keys};
+use graph::{Executable, Graph, Packs};
 use ir::exported::delegate::{
     CompileSpec, DebugHandle, DelegationError, DelegationSpec, PartitionResult, Partitioner, Preprocess,
     PreprocessResult, tag_supported,
@@ -35,6 +35,8 @@ pub struct BefPartitioner {
 pub struct BefPreprocess {
     kernels: Arc<KernelRegistry>,
     operators: Arc<Callable>,
+    /// For which instructions packed weights are stored, too.
+    target: Option<Isa>,
 }
 
 impl BefPartitioner {
@@ -48,7 +50,14 @@ impl BefPreprocess {
     /// Makes payloads that call these operators.
     pub fn new(kernels: impl Into<Arc<KernelRegistry>>) -> Self {
         let kernels = kernels.into();
-        Self { operators: Arc::new(Callable::of(&kernels, |_| true)), kernels }
+        Self { operators: Arc::new(Callable::of(&kernels, |_| true)), kernels, target: None }
+    }
+
+    /// The same, which also stores weights as machines with these instructions pack them. There they are used where they
+    /// lie; on others they are packed from the weights that every machine has.
+    #[must_use]
+    pub fn packed_for(self, isa: Isa) -> Self {
+        Self { target: Some(isa), ..self }
     }
 }
 
@@ -179,20 +188,33 @@ impl BefPreprocess {
     fn lowered(&self, calls: Payload, data: &Data, names: Vec<String>) -> Result<Lowered, String> {
         let graph = self.check(&calls, data).map_err(|e| e.to_string())?;
         let is_static = calls.expressions.is_empty() && calls.inputs == graph.inputs().len();
-        if let Some(graph) = is_static.then(|| fused(graph)) {
+        if let Some(graph) = is_static.then(|| fused(graph.clone())) {
             let mut blobs = Blobs::default();
-            if let Some(payload) = of_graph(&graph, &calls, &mut blobs) {
+            if let Some(mut payload) = of_graph(&graph, &calls, &mut blobs) {
                 let of_node = |id| {
                     let places = graph.node(id).origins().iter();
                     places.filter_map(|place| names.get(place.node? as usize).cloned()).collect()
                 };
                 let names = graph.order().into_iter().map(of_node).collect();
+                self.pack(graph, &mut payload, &mut blobs)?;
                 return Ok(Lowered { payload, blobs, names });
             }
         }
         let mut blobs = Blobs::default();
-        let payload = with_keys(calls, data, &mut blobs)?;
+        let mut payload = with_keys(calls, data, &mut blobs)?;
+        self.pack(graph, &mut payload, &mut blobs)?;
         Ok(Lowered { payload, blobs, names: names.into_iter().map(|name| vec![name]).collect() })
+    }
+
+    /// Stores the weights that the graph's executable packs, if that is asked for.
+    fn pack(&self, graph: Graph, payload: &mut Payload, blobs: &mut Blobs) -> Result<(), String> {
+        let Some(isa) = self.target else { return Ok(()) };
+        let (pool, scratch, generator) = (Pool::serial(), Scratch::new(SCRATCH_BYTES), Generator::new(0));
+        let ctx = KernelContext::new(&pool, &scratch, &generator).with_isa(isa);
+        let mut packs = Packs::storing();
+        Executable::with_packs(graph, &ctx, &mut packs).map_err(|e| e.to_string())?;
+        store_weights(payload, packs.stored(), blobs);
+        Ok(())
     }
 
     /// The graph of the payload's greatest sizes.

@@ -91,6 +91,17 @@ pub struct Constant {
     pub key: Option<String>,
     /// How many there are.
     pub bytes: u64,
+    /// The same elements laid out for some machines, too.
+    pub laid_out: Vec<LaidOut>,
+}
+
+/// The elements of a constant, laid out for a machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LaidOut {
+    /// The name of the layout.
+    pub layout: String,
+    /// The key of the named data.
+    pub key: String,
 }
 
 /// A node of a payload.

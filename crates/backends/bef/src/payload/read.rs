@@ -1,7 +1,8 @@
 //! A payload read from a BEF file that nobody vouches for.
 
 use super::{
-    CALL, CONSTANT, Constant, Expression, Fields, GRAPH, Node, Op, Payload, Type, VERSION, Value, call,
+    CALL, CONSTANT, Constant, Expression, Fields, GRAPH, LaidOut, Node, Op, Payload, Type, VERSION, Value,
+    call,
 };
 use crate::error::{Error, Result, fail};
 use crate::kinds;
@@ -10,6 +11,9 @@ use std::collections::HashMap;
 
 /// Expressions of sizes, at most.
 const MAX_EXPRESSIONS: usize = 1 << 16;
+
+/// Layouts in which a constant is stored, at most.
+const MAX_LAYOUTS: usize = 64;
 
 impl Payload {
     /// Reads a file. What it names is there, values are defined before they are used, and types and attributes are well
@@ -107,7 +111,21 @@ fn constant(fields: &Fields<'_>) -> Result<Constant> {
     if key.is_none() && bytes > 0 {
         return fail(format!("a constant of {bytes} bytes without a key"));
     }
-    Ok(Constant { key, bytes })
+    let mut laid_out = Vec::new();
+    if fields.has("layouts") {
+        let (layouts, keys) = (fields.texts("layouts")?, fields.texts("layout_keys")?);
+        if layouts.len() != keys.len() || layouts.len() > MAX_LAYOUTS {
+            return fail(format!(
+                "{} layouts and {} keys, expected at most {MAX_LAYOUTS}",
+                layouts.len(),
+                keys.len()
+            ));
+        }
+        let pairs = layouts.into_iter().zip(keys);
+        laid_out
+            .extend(pairs.map(|(layout, key)| LaidOut { layout: layout.to_owned(), key: key.to_owned() }));
+    }
+    Ok(Constant { key, bytes, laid_out })
 }
 
 /// The registers as values.

@@ -27,6 +27,10 @@ impl Payload {
             if let Some(key) = &constant.key {
                 record.text("key", key);
             }
+            if !constant.laid_out.is_empty() {
+                record.texts("layouts", constant.laid_out.iter().map(|laid| laid.layout.clone()));
+                record.texts("layout_keys", constant.laid_out.iter().map(|laid| laid.key.clone()));
+            }
             let made = self.put(&mut function, CONSTANT, &[], record, None, &[&types[index]])?;
             registers[index] = made.first().copied();
         }

@@ -2,6 +2,7 @@
 //! of the weights.
 
 use super::super::isa::Isa;
+use super::super::laid::{Laid, LaidOut};
 use super::super::math;
 use super::super::simd::{Op, Simd, dispatch};
 use super::super::split;
@@ -15,7 +16,7 @@ pub(super) const MAX_TAPS: usize = 128;
 /// Weights, tap by tap, the channels of each together.
 #[derive(Debug)]
 pub(super) struct DepthwiseLast {
-    weights: AlignedBuffer,
+    weights: Laid,
 }
 
 impl DepthwiseLast {
@@ -29,11 +30,19 @@ impl DepthwiseLast {
                 }
             }
         }
-        Ok(Self { weights: buffer })
+        Ok(Self { weights: Laid::Own(buffer) })
+    }
+
+    pub(super) fn taken(p: &ConvParams, from: &mut LaidOut) -> Option<Self> {
+        Some(Self { weights: from.take(p.weights())? })
+    }
+
+    pub(super) fn store(&self, out: &mut Vec<u8>) {
+        self.weights.store(out);
     }
 
     pub(super) fn bytes(&self) -> usize {
-        self.weights.len()
+        self.weights.own_bytes()
     }
 
     pub(super) fn run(
@@ -50,7 +59,7 @@ impl DepthwiseLast {
         let lines = frame.batch * frame.output[0] * height;
         let line_len = width * p.out_channels;
         let per_line = line_len * p.taps();
-        let weights: &[f32] = bytemuck::cast_slice(&self.weights);
+        let weights: &[f32] = self.weights.elements();
         let pixels = frame.in_pixels() * p.in_channels;
         // As many lines as what follows is best done for at once.
         let at_once = epilogue.tail.map_or(1, |_| TAIL_PART.div_ceil(line_len));

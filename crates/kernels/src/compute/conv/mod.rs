@@ -24,6 +24,7 @@ pub use params::{ConvFrame, ConvParams, Layout};
 
 use super::gemm::Activation;
 use super::isa::Isa;
+use super::laid::{Laid, LaidOut};
 use depthwise_last::DepthwiseLast;
 use planes::PlanesConv;
 use pool::Pool;
@@ -72,8 +73,33 @@ pub struct Conv {
 enum Form {
     Rows(RowsConv),
     Planes(PlanesConv),
-    DepthwiseFirst(AlignedBuffer),
+    DepthwiseFirst(Laid),
     DepthwiseLast(DepthwiseLast),
+}
+
+/// Which form the weights have.
+enum FormKind {
+    Rows,
+    Planes,
+    DepthwiseFirst,
+    DepthwiseLast,
+}
+
+fn form_of(params: &ConvParams, input: Layout, output: Layout) -> FormKind {
+    match (input, output) {
+        (Layout::ChannelsLast, Layout::ChannelsLast)
+            if params.is_depthwise() && params.taps() <= depthwise_last::MAX_TAPS =>
+        {
+            FormKind::DepthwiseLast
+        }
+        (Layout::ChannelsFirst, Layout::ChannelsFirst)
+            if params.is_depthwise() && depthwise_first::fits(params) =>
+        {
+            FormKind::DepthwiseFirst
+        }
+        (Layout::ChannelsFirst, Layout::ChannelsFirst) if !params.transposed => FormKind::Planes,
+        _ => FormKind::Rows,
+    }
 }
 
 impl Conv {
@@ -85,23 +111,48 @@ impl Conv {
     pub fn new(isa: Isa, params: ConvParams, weights: &[f32], input: Layout, output: Layout) -> Result<Self> {
         params.check();
         assert_eq!(weights.len(), params.weights(), "weights of {params:?}");
-        let form = match (input, output) {
-            (Layout::ChannelsLast, Layout::ChannelsLast)
-                if params.is_depthwise() && params.taps() <= depthwise_last::MAX_TAPS =>
-            {
-                Form::DepthwiseLast(DepthwiseLast::new(&params, weights)?)
+        let form = match form_of(&params, input, output) {
+            FormKind::DepthwiseLast => Form::DepthwiseLast(DepthwiseLast::new(&params, weights)?),
+            FormKind::DepthwiseFirst => {
+                Form::DepthwiseFirst(Laid::Own(AlignedBuffer::from_slice(bytemuck::cast_slice(weights))?))
             }
-            (Layout::ChannelsFirst, Layout::ChannelsFirst)
-                if params.is_depthwise() && depthwise_first::fits(&params) =>
-            {
-                Form::DepthwiseFirst(AlignedBuffer::from_slice(bytemuck::cast_slice(weights))?)
-            }
-            (Layout::ChannelsFirst, Layout::ChannelsFirst) if !params.transposed => {
-                Form::Planes(PlanesConv::new(isa, &params, weights)?)
-            }
-            _ => Form::Rows(RowsConv::new(isa, &params, weights, input, output)?),
+            FormKind::Planes => Form::Planes(PlanesConv::new(isa, &params, weights)?),
+            FormKind::Rows => Form::Rows(RowsConv::new(isa, &params, weights, input, output)?),
         };
         Ok(Self { isa, params, output, form })
+    }
+
+    /// Takes weights that were laid out for the instructions, the parameters and the layouts, and stored. `None` if they
+    /// are not so many.
+    ///
+    /// # Panics
+    /// If the parameters contradict each other.
+    pub fn taken(
+        isa: Isa,
+        params: ConvParams,
+        input: Layout,
+        output: Layout,
+        mut from: LaidOut,
+    ) -> Option<Self> {
+        params.check();
+        let from = &mut from;
+        let form = match form_of(&params, input, output) {
+            FormKind::DepthwiseLast => Form::DepthwiseLast(DepthwiseLast::taken(&params, from)?),
+            FormKind::DepthwiseFirst => Form::DepthwiseFirst(from.take(params.weights())?),
+            FormKind::Planes => Form::Planes(PlanesConv::taken(isa, &params, from)?),
+            FormKind::Rows => Form::Rows(RowsConv::taken(isa, &params, (input, output), from)?),
+        };
+        from.is_empty().then_some(Self { isa, params, output, form })
+    }
+
+    /// Appends the weights as [`Self::taken`] takes them.
+    pub fn store(&self, out: &mut Vec<u8>) {
+        match &self.form {
+            Form::Rows(rows) => rows.store(out),
+            Form::Planes(planes) => planes.store(out),
+            Form::DepthwiseFirst(weights) => weights.store(out),
+            Form::DepthwiseLast(depthwise) => depthwise.store(out),
+        }
     }
 
     /// What it is.
@@ -109,12 +160,12 @@ impl Conv {
         &self.params
     }
 
-    /// Bytes that the weights take.
+    /// Bytes of memory that the weights take; none if they were [taken](Self::taken).
     pub fn bytes(&self) -> usize {
         match &self.form {
             Form::Rows(rows) => rows.bytes(),
             Form::Planes(planes) => planes.bytes(),
-            Form::DepthwiseFirst(weights) => weights.len(),
+            Form::DepthwiseFirst(weights) => weights.own_bytes(),
             Form::DepthwiseLast(depthwise) => depthwise.bytes(),
         }
     }
@@ -155,7 +206,7 @@ impl Conv {
             Form::Rows(form) => form.run(self.isa, pool, p, frame, x, out, epilogue),
             Form::Planes(form) => form.run(self.isa, pool, p, frame, x, out, epilogue),
             Form::DepthwiseFirst(weights) => {
-                let weights = bytemuck::cast_slice(weights);
+                let weights = weights.elements();
                 depthwise_first::run(self.isa, pool, p, frame, weights, x, out, epilogue);
             }
             Form::DepthwiseLast(form) => form.run(self.isa, pool, p, frame, x, out, epilogue),

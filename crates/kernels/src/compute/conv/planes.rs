@@ -7,6 +7,7 @@ use super::super::gemm::sweep::{Left, Right, Sweep};
 use super::super::gemm::tile;
 use super::super::gemm::{Bias, Epilogue, Lhs, PackedA, Rhs};
 use super::super::isa::Isa;
+use super::super::laid::LaidOut;
 use super::super::mat::{MatMut, MatRef};
 use super::super::scratch;
 use super::super::split;
@@ -31,6 +32,16 @@ impl PlanesConv {
         let (rows, k) = (p.out_channels / p.groups, p.in_channels / p.groups * p.taps());
         let group = |g: usize| PackedA::new(isa, MatRef::new(&weights[g * rows * k..], rows, k));
         Ok(Self { weights: (0..p.groups).map(group).collect::<Result<_>>()? })
+    }
+
+    pub(super) fn taken(isa: Isa, p: &ConvParams, from: &mut LaidOut) -> Option<Self> {
+        let (rows, k) = (p.out_channels / p.groups, p.in_channels / p.groups * p.taps());
+        let weights = (0..p.groups).map(|_| PackedA::taken(isa, rows, k, from));
+        Some(Self { weights: weights.collect::<Option<_>>()? })
+    }
+
+    pub(super) fn store(&self, out: &mut Vec<u8>) {
+        self.weights.iter().for_each(|group| group.store(out));
     }
 
     pub(super) fn bytes(&self) -> usize {

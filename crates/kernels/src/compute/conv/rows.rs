@@ -11,6 +11,7 @@ use super::super::gemm::sweep::{Left, Right, Sweep};
 use super::super::gemm::tile;
 use super::super::gemm::{Bias, Epilogue, Lhs, PackedB, Rhs, pack};
 use super::super::isa::Isa;
+use super::super::laid::LaidOut;
 use super::super::mat::{MatMut, MatRef, Shared};
 use super::super::scratch;
 use super::super::split;
@@ -74,19 +75,22 @@ impl RowsConv {
         input: Layout,
         output: Layout,
     ) -> Result<Self> {
-        let mut phases = Vec::new();
-        if p.transposed {
-            for z in 0..p.stride[0] {
-                for y in 0..p.stride[1] {
-                    for x in 0..p.stride[2] {
-                        phases.push(Phase::new(isa, p, weights, [z, y, x])?);
-                    }
-                }
-            }
-        } else {
-            phases.push(Phase::new(isa, p, weights, [0; 3])?);
-        }
-        Ok(Self { phases, input, output })
+        let phases = firsts(p).map(|first| Phase::new(isa, p, weights, first));
+        Ok(Self { phases: phases.collect::<Result<_>>()?, input, output })
+    }
+
+    pub(super) fn taken(
+        isa: Isa,
+        p: &ConvParams,
+        (input, output): (Layout, Layout),
+        from: &mut LaidOut,
+    ) -> Option<Self> {
+        let phases = firsts(p).map(|first| Phase::taken(isa, p, first, from));
+        Some(Self { phases: phases.collect::<Option<_>>()?, input, output })
+    }
+
+    pub(super) fn store(&self, out: &mut Vec<u8>) {
+        self.phases.iter().flat_map(|phase| &phase.weights).for_each(|group| group.store(out));
     }
 
     /// Whether the channels of an output pixel are computed together, and pixels that are neighbours.
@@ -143,8 +147,15 @@ impl RowsConv {
     }
 }
 
+/// The first output pixels of the phases.
+fn firsts(p: &ConvParams) -> impl Iterator<Item = [usize; 3]> + use<> {
+    let [depth, height, width] = if p.transposed { p.stride } else { [1; 3] };
+    (0..depth).flat_map(move |z| (0..height).flat_map(move |y| (0..width).map(move |x| [z, y, x])))
+}
+
 impl Phase {
-    fn new(isa: Isa, p: &ConvParams, weights: &[f32], first: [usize; 3]) -> Result<Self> {
+    /// The phase without its weights, and of its taps their numbers.
+    fn geometry(p: &ConvParams, first: [usize; 3]) -> (Self, Vec<usize>) {
         let mut taps = Vec::new();
         let mut numbers = Vec::new();
         for z in 0..p.kernel[0] {
@@ -170,6 +181,24 @@ impl Phase {
                 }
             }
         }
+        let (step, scale) = if p.transposed { (p.stride, [1; 3]) } else { ([1; 3], p.stride) };
+        let reach = std::array::from_fn(|d| {
+            let along = taps.iter().map(|t: &[isize; 3]| t[d]);
+            (along.clone().min().unwrap_or(0), along.max().unwrap_or(0))
+        });
+        (Self { first, step, scale, taps, reach, weights: Vec::new() }, numbers)
+    }
+
+    fn taken(isa: Isa, p: &ConvParams, first: [usize; 3], from: &mut LaidOut) -> Option<Self> {
+        let (phase, _) = Self::geometry(p, first);
+        let (k, co) = (phase.taps.len() * (p.in_channels / p.groups), p.out_channels / p.groups);
+        let weights = (0..p.groups).map(|_| PackedB::taken(isa, k, co, from));
+        Some(Self { weights: weights.collect::<Option<_>>()?, ..phase })
+    }
+
+    fn new(isa: Isa, p: &ConvParams, weights: &[f32], first: [usize; 3]) -> Result<Self> {
+        let (phase, numbers) = Self::geometry(p, first);
+        let taps = &phase.taps;
         let (ci, co) = (p.in_channels / p.groups, p.out_channels / p.groups);
         let mut matrix = AlignedBuffer::zeroed(taps.len() * ci * co * size_of::<f32>())?;
         let matrix: &mut [f32] = bytemuck::cast_slice_mut(&mut matrix);
@@ -191,12 +220,7 @@ impl Phase {
             }
             packed.push(PackedB::new(isa, MatRef::new(matrix, taps.len() * ci, co))?);
         }
-        let (step, scale) = if p.transposed { (p.stride, [1; 3]) } else { ([1; 3], p.stride) };
-        let reach = std::array::from_fn(|d| {
-            let along = taps.iter().map(|t: &[isize; 3]| t[d]);
-            (along.clone().min().unwrap_or(0), along.max().unwrap_or(0))
-        });
-        Ok(Self { first, step, scale, taps, reach, weights: packed })
+        Ok(Self { weights: packed, ..phase })
     }
 
     /// The number of output pixels of the phase along each dimension.

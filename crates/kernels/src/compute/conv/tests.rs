@@ -1,6 +1,8 @@
+use super::super::laid::LaidOut;
 use super::super::math::Unary;
 use super::*;
 use proptest::prelude::*;
+use std::sync::Arc;
 
 fn numbers(len: usize, seed: u32) -> Vec<f32> {
     let mut state = seed.wrapping_mul(2_654_435_761).wrapping_add(99);
@@ -60,6 +62,32 @@ fn naive(p: &ConvParams, f: &ConvFrame, x: &[f32], w: &[f32], layouts: (Layout, 
     out
 }
 
+struct Stored(AlignedBuffer);
+
+impl AsRef<[u8]> for Stored {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+/// The convolution with its weights taken from bytes, of which no other number will do.
+fn stored_and_taken(conv: &Conv, isa: Isa, (input, output): (Layout, Layout)) -> Conv {
+    let mut bytes = Vec::new();
+    conv.store(&mut bytes);
+    let take = |bytes: &[u8]| {
+        let from = LaidOut::new(Arc::new(Stored(AlignedBuffer::from_slice(bytes).unwrap())));
+        Conv::taken(isa, *conv.params(), input, output, from)
+    };
+    if let Some(fewer) = bytes.len().checked_sub(4) {
+        assert!(take(&bytes[..fewer]).is_none());
+    }
+    let taken = take(&bytes).unwrap();
+    bytes.extend([0; 64]);
+    assert!(take(&bytes).is_none());
+    assert_eq!(taken.bytes(), 0, "what is taken takes no memory");
+    taken
+}
+
 fn check(p: ConvParams, f: ConvFrame, layouts: (Layout, Layout), variant: u32) {
     check_with(Isa::available(), p, f, layouts, variant);
 }
@@ -101,6 +129,7 @@ fn check_with(
     for isa in levels {
         let conv = Conv::new(isa, p, &w, layouts.0, layouts.1).unwrap();
         let mut first: Option<Vec<f32>> = None;
+        let taken = stored_and_taken(&conv, isa, layouts);
         for &threads in threads {
             let mut out = vec![f32::NAN; len];
             conv.run(&Pool::new(threads), &f, &x, &mut out, &epilogue);
@@ -125,6 +154,9 @@ fn check_with(
                     "{isa:?} {p:?} {f:?} {layouts:?} variant {variant}: {i} is {got}, not {want}"
                 );
             }
+            let mut again = vec![f32::NAN; len];
+            taken.run(&Pool::new(threads), &f, &x, &mut again, &epilogue);
+            assert!(again == out, "weights that are taken give other results: {p:?}");
             let mut followed = vec![f32::NAN; len];
             let with_tail = ConvEpilogue { tail: Some(Tail(&tail)), ..epilogue };
             conv.run(&Pool::new(threads), &f, &x, &mut followed, &with_tail);

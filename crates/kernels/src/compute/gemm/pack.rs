@@ -1,6 +1,7 @@
 //! Operands laid out as the tiles read them.
 
 use super::super::isa::{Isa, Level};
+use super::super::laid::{Laid, LaidOut};
 use super::super::mat::{MatMut, MatRef};
 use super::super::simd::dispatch;
 use super::super::transpose::Transpose;
@@ -12,7 +13,7 @@ use tensor::{AlignedBuffer, Result};
 /// rows one after another, the last padded with zero columns.
 #[derive(Clone, Debug)]
 pub struct PackedB {
-    data: AlignedBuffer,
+    data: Laid,
     k: usize,
     n: usize,
     level: Level,
@@ -23,10 +24,27 @@ impl PackedB {
     /// `MatRef::new(w, n, k).t()`. Fails if the memory cannot be had.
     pub fn new(isa: Isa, b: MatRef<'_>) -> Result<Self> {
         let (k, n, nr) = (b.rows(), b.cols(), tile::panel_cols(isa.level()));
-        let len = n.div_ceil(nr).checked_mul(nr).and_then(|c| c.checked_mul(k)).unwrap_or(usize::MAX / 64);
+        let len = Self::elements_of(isa, k, n).unwrap_or(usize::MAX / 64);
         let mut data = AlignedBuffer::zeroed(len.saturating_mul(size_of::<f32>()).min(usize::MAX / 8))?;
         pack_b(isa, b, 0..k, 0..n, nr, bytemuck::cast_slice_mut(&mut data));
-        Ok(Self { data, k, n, level: isa.level() })
+        Ok(Self { data: Laid::Own(data), k, n, level: isa.level() })
+    }
+
+    /// Takes a `k x n` matrix that was packed for the level and stored.
+    pub fn taken(isa: Isa, k: usize, n: usize, from: &mut LaidOut) -> Option<Self> {
+        let data = from.take(Self::elements_of(isa, k, n)?)?;
+        Some(Self { data, k, n, level: isa.level() })
+    }
+
+    /// Elements of a packed `k x n` matrix.
+    fn elements_of(isa: Isa, k: usize, n: usize) -> Option<usize> {
+        let nr = tile::panel_cols(isa.level());
+        n.div_ceil(nr).checked_mul(nr)?.checked_mul(k)
+    }
+
+    /// Appends the elements as [`Self::taken`] takes them.
+    pub fn store(&self, out: &mut Vec<u8>) {
+        self.data.store(out);
     }
 
     /// Rows of the matrix: the inner dimension of the product.
@@ -44,13 +62,13 @@ impl PackedB {
         self.level
     }
 
-    /// Bytes held.
+    /// Bytes of memory that it takes; none if it was [taken](Self::taken).
     pub fn bytes(&self) -> usize {
-        self.data.len()
+        self.data.own_bytes()
     }
 
     pub(crate) fn elements(&self) -> &[f32] {
-        bytemuck::cast_slice(&self.data)
+        self.data.elements()
     }
 }
 
@@ -58,7 +76,7 @@ impl PackedB {
 /// holding its columns one after another.
 #[derive(Clone, Debug)]
 pub struct PackedA {
-    data: AlignedBuffer,
+    data: Laid,
     m: usize,
     k: usize,
     height: usize,
@@ -73,7 +91,18 @@ impl PackedA {
         let len = m.checked_mul(k).and_then(|l| l.checked_mul(size_of::<f32>())).unwrap_or(usize::MAX / 8);
         let mut data = AlignedBuffer::zeroed(len)?;
         pack_a(isa, a, 0..m, 0..k, height, bytemuck::cast_slice_mut(&mut data));
-        Ok(Self { data, m, k, height, level: isa.level() })
+        Ok(Self { data: Laid::Own(data), m, k, height, level: isa.level() })
+    }
+
+    /// Takes an `m x k` matrix that was packed for the level and stored.
+    pub(crate) fn taken(isa: Isa, m: usize, k: usize, from: &mut LaidOut) -> Option<Self> {
+        let data = from.take(m.checked_mul(k)?)?;
+        Some(Self { data, m, k, height: panel_height(isa.level(), m), level: isa.level() })
+    }
+
+    /// Appends the elements as [`Self::taken`] takes them.
+    pub(crate) fn store(&self, out: &mut Vec<u8>) {
+        self.data.store(out);
     }
 
     /// Rows of the matrix.
@@ -91,9 +120,9 @@ impl PackedA {
         self.level
     }
 
-    /// Bytes held.
+    /// Bytes of memory that it takes; none if it was [taken](Self::taken).
     pub fn bytes(&self) -> usize {
-        self.data.len()
+        self.data.own_bytes()
     }
 
     pub(crate) fn height(&self) -> usize {
@@ -101,7 +130,7 @@ impl PackedA {
     }
 
     pub(crate) fn elements(&self) -> &[f32] {
-        bytemuck::cast_slice(&self.data)
+        self.data.elements()
     }
 }
 
