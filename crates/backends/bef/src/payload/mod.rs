@@ -11,7 +11,7 @@
 //!
 //! Registers are the values of the graph, and their types say element type, sizes and dim order. A size `?n` is an
 //! expression of the first kernel; its symbols are bound by the sizes of the arguments. Constants are named data.
-//! Other kernels are calls of operators, by name, and the kinds of nodes of [`crate::kinds`].
+//! Other kernels are calls of operators, by name, and the kinds of fused nodes (`src/kinds`).
 
 mod call;
 mod contents;

@@ -62,7 +62,7 @@ impl PackedB {
         self.level
     }
 
-    /// Bytes of memory that it takes; none if it was [taken](Self::taken).
+    /// Bytes of memory that it takes; none if it was taken.
     pub fn bytes(&self) -> usize {
         self.data.own_bytes()
     }
@@ -120,7 +120,7 @@ impl PackedA {
         self.level
     }
 
-    /// Bytes of memory that it takes; none if it was [taken](Self::taken).
+    /// Bytes of memory that it takes; none if it was taken.
     pub fn bytes(&self) -> usize {
         self.data.own_bytes()
     }
