@@ -66,10 +66,22 @@ fn interrupt(folder: &Path, source: &Path, signal: &str) -> Option<i32> {
     child.wait().expect("pteron ends").signal()
 }
 
+/// Whether this process ignores a signal, and its children with it: a shell starts what is in the background so.
+fn is_ignored(signal: i32) -> bool {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    ignored
+        .and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
+        .is_some_and(|mask| mask >> (signal - 1) & 1 == 1)
+}
+
 #[test]
 fn a_signal_leaves_nothing_and_ends_the_process() {
     let (folder, source) = folder("signals");
     for (name, number) in [("INT", 2), ("TERM", 15), ("HUP", 1)] {
+        if is_ignored(number) {
+            continue;
+        }
         assert_eq!(interrupt(&folder, &source, name), Some(number));
         assert_eq!(names(&folder), ["big.safetensors"], "{name}");
     }
