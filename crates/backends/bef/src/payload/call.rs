@@ -173,6 +173,7 @@ impl Arg {
     }
 
     /// The argument of a call in a graph whose numbers are all known. `None` if it is computed.
+    #[cfg(feature = "compile")]
     pub(crate) fn of_graph(arg: &CallArg) -> Option<Self> {
         Some(match arg {
             CallArg::None => Self::None,

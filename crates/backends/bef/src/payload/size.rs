@@ -1,8 +1,11 @@
 //! Sizes that follow from those of the inputs: expressions in postfix form, so that nothing in them nests.
 
 use crate::error::{Error, Result, fail};
-use ir::exported::{SymExpr, SymOp};
+#[cfg(feature = "compile")]
+use ir::exported::SymExpr;
+use ir::exported::SymOp;
 use std::fmt::{self, Write};
+#[cfg(feature = "compile")]
 use std::sync::Arc;
 
 /// Tokens of an expression, at most.
@@ -55,6 +58,7 @@ impl Expression {
     }
 
     /// The same expression; `symbol` gives each symbol its index.
+    #[cfg(feature = "compile")]
     pub(crate) fn of(expression: &SymExpr, symbol: &mut impl FnMut(&Arc<str>) -> usize) -> Result<Self> {
         let mut tokens = Vec::new();
         push(expression, symbol, &mut tokens);
@@ -109,6 +113,7 @@ impl Expression {
     }
 }
 
+#[cfg(feature = "compile")]
 fn push(expression: &SymExpr, symbol: &mut impl FnMut(&Arc<str>) -> usize, tokens: &mut Vec<Token>) {
     match expression {
         SymExpr::Int(v) => tokens.push(Token::Int(*v)),
@@ -171,7 +176,7 @@ impl Number {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "compile"))]
 mod tests {
     use super::*;
 
