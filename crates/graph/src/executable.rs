@@ -65,7 +65,7 @@ impl Executable {
     pub fn fork(&self) -> Result<Self> {
         let held = self.held.again(WORKSPACE)?;
         let mut arena = Arenas::new();
-        arena.push(AlignedBuffer::zeroed(self.workspace)?);
+        arena.push(AlignedBuffer::long_lived(self.workspace)?);
         Ok(Self {
             steps: Arc::clone(&self.steps),
             values: Arc::clone(&self.values),

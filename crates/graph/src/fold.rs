@@ -9,6 +9,7 @@ use crate::graph::{Bytes, Constant, Derivation, Graph, Kind, NodeId, ValueId};
 use crate::operation::Fused;
 use crate::steps::cast::{self, Cast};
 use crate::steps::pointwise::Pointwise;
+use crate::steps::relayout::Relayout;
 use kernels::compute::{self, Isa};
 use operator::facts::ViewOf;
 use operator::{Budget, CountedTensor, Generator, Instr, KernelContext, Meaning, Results, Scratch};
@@ -62,11 +63,7 @@ fn constants(
     if let [meta] = outputs
         && let Some(derivation) = Derivation::new(Arc::clone(kind), inputs.iter().cloned())
     {
-        let (pool, isa, scratch) = (ctx.pool().clone(), ctx.isa(), ctx.scratch_limit());
-        let (meta, budget, computed) = (meta.clone(), budget.clone(), OnceLock::new());
-        let lazy = Lazy { derivation, meta, pool, isa, scratch, budget, computed };
-        let is_known = lazy.meta.nbytes() > SMALL || lazy.computed().is_some();
-        return is_known.then(|| vec![Constant::Shared(Arc::new(lazy))]);
+        return lazy(derivation, meta, budget, ctx).map(|constant| vec![constant]);
     }
     let views: Option<Vec<_>> = inputs.iter().map(|(meta, constant)| constant.view(meta)).collect();
     let zeros = |meta: &TensorMeta| CountedTensor::zeros(meta.clone(), CONSTANTS, budget).ok();
@@ -76,11 +73,52 @@ fn constants(
     same.then(|| tensors.into_iter().map(Constant::from).collect())
 }
 
+/// A constant that is derived from others. `None` if it is small and cannot be computed.
+fn lazy(
+    derivation: Derivation,
+    meta: &TensorMeta,
+    budget: &Budget,
+    ctx: &KernelContext<'_>,
+) -> Option<Constant> {
+    let (pool, isa, scratch) = (ctx.pool().clone(), ctx.isa(), ctx.scratch_limit());
+    let (meta, budget, computed) = (meta.clone(), budget.clone(), OnceLock::new());
+    let lazy = Lazy { derivation, meta, pool, isa, scratch, budget, computed };
+    let is_known = lazy.meta.nbytes() > SMALL || lazy.computed().is_some();
+    is_known.then(|| Constant::Shared(Arc::new(lazy)))
+}
+
+/// The elements of a constant in the layout of another meta of the same type and sizes.
+pub(crate) fn laid_as(
+    graph: &Graph,
+    value: ValueId,
+    meta: &TensorMeta,
+    ctx: &KernelContext<'_>,
+) -> Option<Constant> {
+    let (from, constant) = (graph.meta(value), graph.value(value).constant()?);
+    // Dimensions of size one move nothing.
+    if from.dim_order().same_layout(meta.dim_order(), from.sizes()) {
+        return Some(constant.clone());
+    }
+    let derivation = Derivation::new(Fused::kind(Relayout), [(from.clone(), constant.clone())])?;
+    lazy(derivation, meta, graph.budget(), ctx)
+}
+
+/// The tensor whose elements a constant has in another layout.
+pub(crate) fn laid_otherwise(constant: &Constant) -> Option<(TensorMeta, Constant)> {
+    let derivation = constant.derivation()?;
+    operation::<Relayout>(&**derivation.kind())?;
+    derivation.inputs().first().map(|(meta, constant)| (meta.clone(), constant.again()))
+}
+
 /// Whether nodes of a kind depend on their inputs alone and [`compute`] knows them.
 fn is_computable(kind: &dyn Kind) -> bool {
     match kind.downcast_ref::<crate::Call>() {
         Some(call) => call.kernel.results() == Results::Elements,
-        None => operation::<Cast>(kind).is_some() || rounding(kind).is_some(),
+        None => {
+            operation::<Cast>(kind).is_some()
+                || operation::<Relayout>(kind).is_some()
+                || rounding(kind).is_some()
+        }
     }
 }
 
@@ -100,6 +138,8 @@ pub fn compute(
     let mut out = tensor.view_mut();
     if operation::<Cast>(kind).is_some() {
         cast::run(ctx, &x, &mut out).ok()?;
+    } else if operation::<Relayout>(kind).is_some() {
+        x.relayout(&mut out).ok()?;
     } else {
         compute::unary(ctx.pool(), ctx.isa(), rounding(kind)?, x.storage().ok()?, out.storage_mut().ok()?);
     }
@@ -153,6 +193,10 @@ impl Bytes for Lazy {
 
     fn len(&self) -> usize {
         self.meta.nbytes()
+    }
+
+    fn problem(&self) -> Option<String> {
+        self.derivation.inputs().iter().find_map(|(_, constant)| constant.problem())
     }
 
     fn identity(&self) -> Option<(usize, usize)> {

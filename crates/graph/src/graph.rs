@@ -2,7 +2,7 @@
 
 pub use ir::{
     Bytes, Call, CallArg, CallOut, Constant, Derivation, Graph, IntoKind, Kind, Mark, NodeId, SharedBytes,
-    Value, ValueId,
+    Type, Value, ValueId,
 };
 
 use operator::{Facts, Meaning};

@@ -31,7 +31,7 @@ mod strided;
 pub use executable::Executable;
 pub use graph::{
     Bytes, Call, CallArg, CallOut, Constant, Derivation, Graph, IntoKind, Kind, Mark, NodeId, SharedBytes,
-    Value, ValueId,
+    Type, Value, ValueId,
 };
 pub use kernels::compute::{Activation, Affine, ConvParams, Isa, Layout, Pooling, Quantization};
 pub use kernels::compute::{WeightBits, Windows};

@@ -54,7 +54,7 @@ pub(crate) fn lower(mut graph: Graph, isa: Isa, packs: &mut Packs) -> Result<Exe
     values.iter().try_for_each(check_readable)?;
     let held = packs.budget().take(WORKSPACE, workspace)?;
     let mut arena = Arenas::new();
-    arena.push(AlignedBuffer::zeroed(workspace)?);
+    arena.push(AlignedBuffer::long_lived(workspace)?);
     Ok(Executable {
         steps: steps.into(),
         values: values.into(),

@@ -171,7 +171,8 @@ impl<'g> Lowering<'g> {
     /// # Errors
     /// If it is none.
     pub fn constant(&self, i: usize) -> Result<tensor::TensorView<'g>> {
-        self.graph.view(self.value(i)?).ok_or_else(unknown)
+        let value = self.value(i)?;
+        self.graph.view(value).ok_or_else(|| unreadable(self.graph.value(value).constant()))
     }
 
     /// Elements of an input that is a constant of f32, in storage order.
@@ -192,7 +193,7 @@ impl<'g> Lowering<'g> {
 
     /// The owner of the bytes of an input that is a constant.
     pub(crate) fn owner(&self, i: usize) -> Result<&'g crate::Constant> {
-        self.graph.value(self.value(i)?).constant().ok_or_else(unknown)
+        self.graph.value(self.value(i)?).constant().ok_or_else(|| unreadable(None))
     }
 
     fn value(&self, i: usize) -> Result<ValueId> {
@@ -201,8 +202,21 @@ impl<'g> Lowering<'g> {
     }
 }
 
-fn unknown() -> Error {
-    Error::invalid("weights that are not known when the graph is lowered")
+/// The bytes of weights as a tensor of this meta.
+///
+/// # Errors
+/// Why they cannot be had.
+pub(crate) fn viewed<'a>(
+    weights: &'a crate::Constant,
+    meta: &'a TensorMeta,
+) -> Result<tensor::TensorView<'a>> {
+    weights.view(meta).ok_or_else(|| unreadable(Some(weights)))
+}
+
+fn unreadable(constant: Option<&crate::Constant>) -> Error {
+    let problem = constant.and_then(crate::Constant::problem);
+    let unknown = || "weights that are not known when the graph is lowered".to_owned();
+    Error::invalid(problem.unwrap_or_else(unknown))
 }
 
 /// What a node becomes.

@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::ops::Deref;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use tensor::DimOrder;
 
 /// Finds packed weights again, for as long as somebody holds them: a graph that is lowered for other sizes
 /// has the weights that it had, and so has a call that runs outside of graphs.
@@ -97,7 +98,7 @@ impl Keyed {
 
 enum Made {
     Matrix(MatrixForm, Weak<Packed<PackedB>>),
-    Conv(ConvParams, Layout, Weak<Packed<Conv>>),
+    Conv(ConvForm, Weak<Packed<Conv>>),
 }
 
 /// Packed weights, and the memory that they are counted as.
@@ -120,6 +121,16 @@ pub(crate) struct MatrixForm {
     pub(crate) columns: usize,
     /// Whether the constant is stored as `[columns, rows]`.
     pub(crate) transposed: bool,
+}
+
+/// How a constant is seen as the weights of a convolution.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ConvForm {
+    pub(crate) params: ConvParams,
+    /// The layout of the images.
+    pub(crate) layout: Layout,
+    /// How the weights lie.
+    pub(crate) order: DimOrder,
 }
 
 impl MatrixForm {
@@ -151,6 +162,11 @@ impl Packs {
     pub fn stored(&self) -> Vec<StoredWeights> {
         let list = self.stored.as_ref().map(|list| list.lock().unwrap_or_else(PoisonError::into_inner));
         list.map(|mut list| std::mem::take(&mut *list)).unwrap_or_default()
+    }
+
+    /// Whether weights are stored as they are packed.
+    pub(crate) fn is_storing(&self) -> bool {
+        self.stored.is_some()
     }
 
     fn store(&self, constant: &Constant, layout: &str, store: impl FnOnce(&mut Vec<u8>)) {
@@ -228,19 +244,19 @@ impl Packs {
         &mut self,
         isa: Isa,
         constant: &Constant,
-        params: ConvParams,
-        layout: Layout,
+        form: ConvForm,
         pack: impl FnOnce() -> Result<Conv>,
     ) -> Result<Arc<Packed<Conv>>> {
         let mut table = self.lock();
         let list = table.of(constant);
         let found = list.iter().find_map(|made| match made {
-            Made::Conv(p, l, weak) if *p == params && *l == layout => weak.upgrade(),
+            Made::Conv(other, weak) if *other == form => weak.upgrade(),
             _ => None,
         });
         if let Some(found) = found {
             return Ok(found);
         }
+        let ConvForm { params, layout, .. } = form;
         let name = conv_layout(isa, &params, layout);
         let taken = constant
             .laid_out(&name)
@@ -250,7 +266,7 @@ impl Packs {
             None => self.packed(constant, pack, Conv::bytes)?,
         };
         self.store(constant, &name, |out| packed.store(out));
-        list.push(Made::Conv(params, layout, Arc::downgrade(&packed)));
+        list.push(Made::Conv(form, Arc::downgrade(&packed)));
         Ok(packed)
     }
 
@@ -283,7 +299,7 @@ impl Made {
     fn is_held(&self) -> bool {
         match self {
             Self::Matrix(_, weak) => weak.strong_count() > 0,
-            Self::Conv(_, _, weak) => weak.strong_count() > 0,
+            Self::Conv(_, weak) => weak.strong_count() > 0,
         }
     }
 }

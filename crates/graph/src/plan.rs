@@ -13,7 +13,7 @@ pub(crate) struct Lifetime {
     pub(crate) bytes: usize,
     /// The step that writes it.
     pub(crate) first: usize,
-    /// The last step that reads it.
+    /// The last step that reads it: `first` or a later one.
     pub(crate) last: usize,
 }
 
@@ -94,20 +94,18 @@ fn largest_first(lifetimes: &[Lifetime]) -> (Vec<usize>, usize) {
     let mut order: Vec<usize> = (0..lifetimes.len()).collect();
     order.sort_by_key(|&i| (std::cmp::Reverse(lifetimes[i].bytes), lifetimes[i].first));
     let mut offsets = vec![0; lifetimes.len()];
-    let mut placed: Vec<usize> = Vec::new();
-    let mut end = 0;
+    let mut placed = Placed::new(lifetimes);
+    let (mut taken, mut end) = (Vec::new(), 0);
     for i in order {
         let life = lifetimes[i];
         let size = life.bytes.next_multiple_of(ALIGNMENT);
-        let mut taken: Vec<(usize, usize)> = placed
-            .iter()
-            .map(|&j| (j, lifetimes[j]))
-            .filter(|(_, other)| other.first <= life.last && life.first <= other.last)
-            .map(|(j, other)| (offsets[j], offsets[j] + other.bytes.next_multiple_of(ALIGNMENT)))
-            .collect();
+        taken.clear();
+        placed.meeting(life, |j| {
+            taken.push((offsets[j], offsets[j] + lifetimes[j].bytes.next_multiple_of(ALIGNMENT)));
+        });
         taken.sort_unstable();
         let mut at = 0;
-        for (start, stop) in taken {
+        for &(start, stop) in &taken {
             if at + size <= start {
                 break;
             }
@@ -115,9 +113,50 @@ fn largest_first(lifetimes: &[Lifetime]) -> (Vec<usize>, usize) {
         }
         offsets[i] = at;
         end = end.max(at + size);
-        placed.push(i);
+        placed.add(i);
     }
     (offsets, end)
+}
+
+/// Values that have a place, by the steps at which they live.
+struct Placed<'l> {
+    lifetimes: &'l [Lifetime],
+    /// Those of short lives, at each step of theirs.
+    living: Vec<Vec<usize>>,
+    /// Those of short lives, at their first step.
+    starting: Vec<Vec<usize>>,
+    long: Vec<usize>,
+}
+
+impl<'l> Placed<'l> {
+    /// Steps of a short life, at most.
+    const SHORT: usize = 32;
+
+    fn new(lifetimes: &'l [Lifetime]) -> Self {
+        let steps = lifetimes.iter().map(|life| life.last + 1).max().unwrap_or(0);
+        let none = vec![Vec::new(); steps];
+        Self { lifetimes, living: none.clone(), starting: none, long: Vec::new() }
+    }
+
+    fn add(&mut self, value: usize) {
+        let life = self.lifetimes[value];
+        if life.last - life.first >= Self::SHORT {
+            self.long.push(value);
+            return;
+        }
+        self.living[life.first..=life.last].iter_mut().for_each(|step| step.push(value));
+        self.starting[life.first].push(value);
+    }
+
+    /// Calls `f` with each value that lives at a step of `life`, once.
+    fn meeting(&self, life: Lifetime, f: impl FnMut(usize)) {
+        let long = self.long.iter().filter(|&&j| {
+            let other = self.lifetimes[j];
+            other.first <= life.last && life.first <= other.last
+        });
+        let later = self.starting[life.first..=life.last].iter().skip(1).flatten();
+        self.living[life.first].iter().chain(later).chain(long).copied().for_each(f);
+    }
 }
 
 #[cfg(test)]

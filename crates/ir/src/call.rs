@@ -119,9 +119,9 @@ impl Call {
             CallArg::Doubles(v) => Arg::Doubles(v),
             CallArg::Bools(v) => Arg::Bools(v),
             CallArg::Out(i) => Arg::Out(*i),
-            CallArg::Tensor | CallArg::Value => inputs.next().unwrap_or(Arg::Unknown),
-            CallArg::Values(n) => {
-                inputs.by_ref().take(*n).for_each(drop);
+            CallArg::Tensor => inputs.next().unwrap_or(Arg::Unknown),
+            CallArg::Value | CallArg::Values(_) => {
+                inputs.by_ref().take(arg.inputs()).for_each(drop);
                 Arg::Unknown
             }
             CallArg::Tensors(n) => {

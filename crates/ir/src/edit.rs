@@ -87,19 +87,29 @@ impl Graph {
     pub fn absorb(&mut self, node: NodeId, absorbed: NodeId) {
         // A node that nothing uses any more goes, and needs them no longer: a long chain is not copied at every node.
         let is_used = self.nodes[absorbed.index()].outputs.iter().any(|&v| self.is_used(v));
-        let theirs = &mut self.nodes[absorbed.index()].origins;
-        let mut origins = if is_used { theirs.clone() } else { std::mem::take(theirs) };
-        self.work += origins.len() as u64;
-        let own = &mut self.nodes[node.index()].origins;
-        // Most absorb one after another, in order.
-        origins.retain(|o| !own.contains(o));
-        origins.extend(own.drain(..));
-        *own = origins;
+        let theirs = &mut self.nodes[absorbed.index()];
+        let mut origins = if is_used { theirs.origins.clone() } else { std::mem::take(&mut theirs.origins) };
+        let (theirs_rise, own) = (theirs.origins_rise, &mut self.nodes[node.index()]);
+        let is_before = match (origins.last(), own.origins.first()) {
+            (Some(last), Some(first)) => key(last) < key(first),
+            _ => true,
+        };
+        // Most absorb one after another, in order. Then no instruction is in both lists, and the longer is only moved.
+        let rise = theirs_rise && own.origins_rise && is_before;
+        self.work += if rise && !is_used { 1 } else { origins.len() as u64 };
+        if !rise {
+            origins.retain(|o| !own.origins.contains(o));
+        }
+        origins.extend(own.origins.drain(..));
+        own.origins_rise = rise || do_rise(&origins);
+        own.origins = origins;
     }
 
     /// Says which instructions a node stands for, the one that its results belong to last.
     pub fn set_origins(&mut self, node: NodeId, origins: &[Place]) {
-        self.nodes[node.index()].origins = origins.iter().copied().collect();
+        let node = &mut self.nodes[node.index()];
+        node.origins = origins.iter().copied().collect();
+        node.origins_rise = do_rise(origins);
     }
 
     /// Says which instruction's result a value is.
@@ -399,4 +409,14 @@ impl Graph {
         self.clear_inputs(node);
         self.unlink_from_block(node);
     }
+}
+
+/// What says which of two instructions comes first in a program's listing.
+fn key(place: &Place) -> (Option<u32>, Option<u32>, Option<u32>) {
+    (place.chain, place.instruction, place.node)
+}
+
+/// Whether places come in the order of the program, each once.
+fn do_rise(places: &[Place]) -> bool {
+    places.is_sorted_by(|a, b| key(a) < key(b))
 }

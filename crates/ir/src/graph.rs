@@ -298,6 +298,7 @@ impl Graph {
             use_at: SmallVec::new(),
             outputs,
             origins: known.then_some(self.origin).into_iter().collect(),
+            origins_rise: true,
             effects: SmallVec::new(),
             block: None,
             previous: None,
@@ -424,6 +425,13 @@ impl Graph {
     /// Elements of a constant of f32, in storage order.
     pub fn floats(&self, value: ValueId) -> Option<&[f32]> {
         self.view(value)?.storage::<f32>().ok()
+    }
+
+    /// Whether nodes read numbers that are computed in the graph, or given to it. Such a graph says what follows from what; it is lowered
+    /// once they are known, as attributes.
+    pub fn has_numbers(&self) -> bool {
+        let is_constant = |v: &Value| v.def == Def::Constant;
+        self.values.iter().any(|v| v.ty == Type::Scalar && !v.uses.is_empty() && !is_constant(v))
     }
 
     /// Whether a value is known.

@@ -86,6 +86,8 @@ pub struct Node {
     pub(crate) use_at: SmallVec<[u32; 4]>,
     pub(crate) outputs: SmallVec<[ValueId; 2]>,
     pub(crate) origins: SmallVec<[Place; 1]>,
+    /// Whether the origins come in the order of the program, each once.
+    pub(crate) origins_rise: bool,
     pub(crate) effects: SmallVec<[Effect; 1]>,
     /// The block in which it stands; none once it is removed.
     pub(crate) block: Option<BlockId>,

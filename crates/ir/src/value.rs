@@ -22,6 +22,11 @@ pub trait Bytes: Send + Sync {
         self.len() == 0
     }
 
+    /// Why the bytes cannot be had, if they cannot.
+    fn problem(&self) -> Option<String> {
+        None
+    }
+
     /// What tells these bytes from those of all other owners, for as long as whoever lowers graphs of them lives:
     /// their address and length, unless the owner lets them go and gets them again. `None` for an owner that goes
     /// before, whose address another may come to have.
@@ -93,6 +98,11 @@ impl Constant {
             Self::Shared(bytes) => bytes.len(),
             Self::Computed(_) | Self::Scalar(_) => self.bytes().len(),
         }
+    }
+
+    /// Why the bytes cannot be had, if they cannot.
+    pub fn problem(&self) -> Option<String> {
+        if let Self::Shared(bytes) = self { bytes.problem() } else { None }
     }
 
     /// The same constant, to look at without keeping its bytes where this one is.

@@ -75,13 +75,13 @@ fn a_fused_node_takes_the_place_of_the_last() {
     assert_eq!(listing.to_string(), expected);
 }
 
-/// What a chain becomes holds each instruction once.
-#[test]
-fn nodes_that_were_absorbed_keep_no_origins() {
-    let (mut graph, nodes) = chain(100);
+/// A chain whose nodes absorb one after another: how many origins each node keeps, and the work that it took.
+fn absorbed(len: usize) -> (Vec<usize>, u64) {
+    let (mut graph, nodes) = chain(len);
     for (i, &node) in nodes.iter().enumerate() {
         graph.set_origins(node, &[Place::instruction(0, i as u32)]);
     }
+    let before = graph.work();
     for pair in nodes.windows(2) {
         let inputs = graph.node(pair[0]).inputs().to_vec();
         graph.set_inputs(pair[1], &inputs);
@@ -89,8 +89,33 @@ fn nodes_that_were_absorbed_keep_no_origins() {
         graph.remove_dead(pair[0]);
     }
     graph.verify().unwrap();
-    let kept: Vec<usize> = nodes.iter().map(|&node| graph.node(node).origins().len()).collect();
+    let kept = nodes.iter().map(|&node| graph.node(node).origins().len());
+    (kept.collect(), graph.work() - before)
+}
+
+/// What a chain becomes holds each instruction once, and lists are moved, not copied.
+#[test]
+fn nodes_that_were_absorbed_keep_no_origins() {
+    let (kept, work) = absorbed(100);
     assert_eq!((kept.iter().sum::<usize>(), kept[99]), (100, 100));
+    let (_, more) = absorbed(1000);
+    assert!(more <= 11 * work, "{work} steps, {more} of ten times the nodes");
+}
+
+/// In whatever order nodes absorb, each instruction stands once, and that of the node last.
+#[test]
+fn origins_that_are_shared_stand_once() {
+    let (mut graph, nodes) = chain(3);
+    let places = |list: &[u32]| list.iter().map(|&i| Place::instruction(0, i)).collect::<Vec<_>>();
+    for (&node, list) in nodes.iter().zip([&[4, 7][..], &[2, 7, 5], &[4, 9]]) {
+        graph.set_origins(node, &places(list));
+    }
+    graph.absorb(nodes[1], nodes[0]);
+    assert_eq!(graph.node(nodes[1]).origins(), places(&[4, 2, 7, 5]));
+    graph.absorb(nodes[2], nodes[1]);
+    assert_eq!(graph.node(nodes[2]).origins(), places(&[2, 7, 5, 4, 9]));
+    graph.absorb(nodes[2], nodes[0]);
+    assert_eq!(graph.node(nodes[2]).origins(), places(&[2, 7, 5, 4, 9]));
 }
 
 #[test]

@@ -50,6 +50,7 @@ mod distance;
 mod distinct;
 mod dropout;
 mod embedding_bag;
+mod extremes;
 mod fft;
 mod fill;
 mod gather;
@@ -105,6 +106,7 @@ const TABLES: &[&[Operator]] = &[
     distinct::OPERATORS,
     dropout::OPERATORS,
     embedding_bag::OPERATORS,
+    extremes::OPERATORS,
     fft::OPERATORS,
     fill::OPERATORS,
     gather::OPERATORS,

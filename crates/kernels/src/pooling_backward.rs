@@ -88,7 +88,7 @@ fn numbers<const N: usize>(
     for (n, v) in all.iter_mut().zip(crate::support::dims::per_dim::<N>(args.name(index), list)?) {
         *n = check(args.name(index), v)?;
         // Far beyond any size, and far from overflow.
-        ensure!(*n <= 1 << 40, "{}: {v} is too large", args.name(index));
+        ensure!(*n as u64 <= 1 << 40, "{}: {v} is too large", args.name(index));
     }
     Ok(all)
 }

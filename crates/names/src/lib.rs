@@ -1,5 +1,11 @@
-//! Names that somebody may have meant who has written another.
+//! Names that somebody may have meant who has written another, and names of bytes that have none.
 #![forbid(unsafe_code)]
+
+#[cfg(feature = "digest")]
+mod digest;
+
+#[cfg(feature = "digest")]
+pub use digest::Digest;
 
 /// Bytes of a name that are compared.
 const MOST: usize = 100;

@@ -1,4 +1,4 @@
-use crate::{Error, Result, Schema};
+use crate::{ArgType, Error, Result, Schema, SchemaArg};
 use smallvec::SmallVec;
 use tensor::{Scalar, ScalarType, TensorMeta, TensorView};
 
@@ -42,6 +42,27 @@ pub enum Arg<'a> {
         /// Type, sizes and layout of the argument.
         meta: &'a TensorMeta,
     },
+}
+
+impl<'a> Arg<'a> {
+    /// The default of an argument of a schema, which spells it as `text`.
+    pub fn of_default(text: Option<&'a str>, declared: &SchemaArg) -> Self {
+        match text.unwrap_or("None") {
+            "None" => Self::None,
+            truth @ ("True" | "False") => Self::Bool(truth == "True"),
+            list if list.starts_with('[') => {
+                let items = list.trim_matches(['[', ']']).split(',');
+                Self::Ints(items.filter_map(|item| item.trim().parse().ok()).collect())
+            }
+            text => match (text.parse::<i64>(), text.parse::<f64>()) {
+                (Ok(v), _) if declared.list => Self::Ints(SmallVec::from_slice(&[v])),
+                (Ok(v), _) if declared.ty == ArgType::Float => Self::Double(v as f64),
+                (Ok(v), _) => Self::Int(v),
+                (_, Ok(v)) => Self::Double(v),
+                _ => Self::Str(text.trim_matches(['\'', '"'])),
+            },
+        }
+    }
 }
 
 impl Arg<'_> {

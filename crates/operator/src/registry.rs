@@ -1,20 +1,28 @@
 use crate::kernel::TableKernel;
 use crate::{Kernel, Operator, closest};
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 #[derive(Clone)]
 enum Entry {
-    Table(&'static Operator),
+    /// A row of a table, and its kernel once somebody has asked for it.
+    Table(&'static Operator, OnceLock<Arc<dyn Kernel>>),
     Owned(Arc<dyn Kernel>),
+}
+
+impl Entry {
+    fn of_row(operator: &'static Operator) -> (Cow<'static, str>, Self) {
+        (Cow::Borrowed(operator.name()), Self::Table(operator, OnceLock::new()))
+    }
 }
 
 /// Where kernels are found by name. A value: make one, register what a program needs, hand it to
 /// the code that loads programs. Cloning is cheap enough to extend a common set.
 #[derive(Clone, Default)]
 pub struct KernelRegistry {
-    kernels: HashMap<String, Entry>,
+    kernels: HashMap<Cow<'static, str>, Entry>,
 }
 
 /// A second kernel under a name that is taken.
@@ -33,30 +41,30 @@ impl KernelRegistry {
 
     /// A registry of the operators of a table. Of several rows with one name the last counts.
     pub fn from_table(table: &'static [Operator]) -> Self {
-        Self { kernels: table.iter().map(|op| (op.name().to_owned(), Entry::Table(op))).collect() }
+        Self { kernels: table.iter().map(Entry::of_row).collect() }
     }
 
     /// Adds a kernel under its schema's name.
     pub fn register(&mut self, kernel: impl Kernel + 'static) -> Result<(), DuplicateKernel> {
         let name = kernel.schema().name.clone();
-        self.insert(name, Entry::Owned(Arc::new(kernel)))
+        self.insert(name.into(), Entry::Owned(Arc::new(kernel)))
     }
 
     /// Adds a table of operators.
     pub fn register_table(&mut self, table: &'static [Operator]) -> Result<(), DuplicateKernel> {
         self.kernels.reserve(table.len());
-        table.iter().try_for_each(|op| self.insert(op.name().to_owned(), Entry::Table(op)))
+        table.iter().map(Entry::of_row).try_for_each(|(name, entry)| self.insert(name, entry))
     }
 
     /// Adds a kernel, or puts it in the place of the one that has its name.
     pub fn replace(&mut self, kernel: impl Kernel + 'static) {
-        self.kernels.insert(kernel.schema().name.clone(), Entry::Owned(Arc::new(kernel)));
+        self.kernels.insert(kernel.schema().name.clone().into(), Entry::Owned(Arc::new(kernel)));
     }
 
-    fn insert(&mut self, name: String, entry: Entry) -> Result<(), DuplicateKernel> {
+    fn insert(&mut self, name: Cow<'static, str>, entry: Entry) -> Result<(), DuplicateKernel> {
         match self.kernels.entry(name) {
             std::collections::hash_map::Entry::Occupied(taken) => {
-                Err(DuplicateKernel { name: taken.key().clone() })
+                Err(DuplicateKernel { name: taken.key().clone().into_owned() })
             }
             std::collections::hash_map::Entry::Vacant(free) => {
                 free.insert(entry);
@@ -71,7 +79,9 @@ impl KernelRegistry {
     /// If the kernel stands in a table whose row has a malformed schema.
     pub fn get(&self, name: &str) -> Option<Arc<dyn Kernel>> {
         self.kernels.get(name).map(|entry| match entry {
-            Entry::Table(op) => Arc::new(TableKernel::new(**op)) as Arc<dyn Kernel>,
+            Entry::Table(op, kernel) => {
+                Arc::clone(kernel.get_or_init(|| Arc::new(TableKernel::new(**op)) as Arc<dyn Kernel>))
+            }
             Entry::Owned(kernel) => Arc::clone(kernel),
         })
     }
@@ -93,7 +103,7 @@ impl KernelRegistry {
 
     /// The names, sorted.
     pub fn names(&self) -> Vec<&str> {
-        let mut names: Vec<&str> = self.kernels.keys().map(String::as_str).collect();
+        let mut names: Vec<&str> = self.kernels.keys().map(|name| &**name).collect();
         names.sort_unstable();
         names
     }

@@ -40,7 +40,7 @@ impl Method {
                 false => Blob::bytes(view.bytes()),
                 true => {
                     let mut bytes = view.bytes().to_vec();
-                    crate::load::from_little_endian(&mut bytes, view.meta());
+                    crate::load::from_little_endian(&mut bytes, view.dtype());
                     Blob::bytes(bytes)
                 }
             };
@@ -93,7 +93,7 @@ impl Method {
             let target = self.state.arenas.bytes_mut(Extent { len: bytes.len(), ..extent })?;
             target.copy_from_slice(&bytes);
             if let Some(t) = self.state.values[id].tensor() {
-                crate::load::from_little_endian(target, &t.meta);
+                crate::load::from_little_endian(target, t.meta.dtype());
             }
         }
         Ok(())

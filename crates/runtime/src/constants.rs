@@ -2,16 +2,19 @@
 //! packed ones, and read again if they are asked for when they were let go.
 
 use crate::limits::over_memory;
-use crate::{FreeableBuffer, NamedDataMap, Program, Result, load::from_little_endian};
+use crate::{FreeableBuffer, NamedDataMap, Program, Result, load::from_little_endian, one_line};
 use graph::{Bytes, Constant, Derivation, SharedBytes};
 use operator::Budget;
 use std::ops::{Deref, Range};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
-use tensor::{AlignedBuffer, TensorMeta};
+use tensor::{AlignedBuffer, ScalarType};
 
-/// A constant. Clones that nobody has looked at read for themselves, from the same [`Deferred`].
+/// The bytes of a constant, which may be read when somebody looks at them.
+///
+/// Clones share what was read. Who wants to look without keeping the bytes takes [`Self::again`].
+// Clones that nobody has looked at read for themselves, from the same [`Deferred`].
 #[derive(Clone, Default)]
-pub(crate) struct ConstantBytes {
+pub struct ConstantBytes {
     bytes: OnceLock<FreeableBuffer>,
     deferred: Option<Arc<Deferred>>,
     /// How it was computed, if it was folded.
@@ -20,7 +23,7 @@ pub(crate) struct ConstantBytes {
 
 impl ConstantBytes {
     /// Bytes that are there and stay.
-    pub(crate) fn here(bytes: FreeableBuffer) -> Self {
+    pub fn here(bytes: FreeableBuffer) -> Self {
         Self { bytes: bytes.into(), deferred: None, derivation: None }
     }
 
@@ -35,7 +38,7 @@ impl ConstantBytes {
     }
 
     /// The number of bytes, which are not read for it.
-    pub(crate) fn size(&self) -> usize {
+    pub fn size(&self) -> usize {
         match &self.deferred {
             Some(deferred) => deferred.len,
             None => self.bytes.get().map_or(0, |bytes| bytes.len()),
@@ -43,12 +46,34 @@ impl ConstantBytes {
     }
 
     /// Whether bytes that were let go can be had again.
-    pub(crate) fn is_read_again(&self) -> bool {
+    pub fn is_read_again(&self) -> bool {
         self.deferred.is_some()
     }
 
-    /// Reads the bytes now.
-    pub(crate) fn read(&self) -> Result<()> {
+    /// The same bytes at a multiple of `alignment`, as [`FreeableBuffer::aligned`] has them; those that are read when they
+    /// are looked at lie so already ([`NamedDataMap::constant`]).
+    ///
+    /// # Errors
+    /// There is not enough memory for a copy.
+    pub fn aligned(
+        mut self,
+        alignment: usize,
+        what: &'static str,
+        memory: &Budget,
+    ) -> operator::Result<Self> {
+        if self.deferred.is_none()
+            && let Some(bytes) = self.bytes.take()
+        {
+            self.bytes = bytes.aligned(alignment, what, memory)?.into();
+        }
+        Ok(self)
+    }
+
+    /// Reads the bytes now, and keeps them.
+    ///
+    /// # Errors
+    /// They cannot be read, or there is no room for them.
+    pub fn read(&self) -> Result<()> {
         if let Some(deferred) = &self.deferred
             && self.bytes.get().is_none()
         {
@@ -68,15 +93,21 @@ impl ConstantBytes {
         };
     }
 
-    /// The constant for a graph, which holds what it looks at itself.
-    pub(crate) fn to_graph(&self) -> Constant {
+    /// The constant for a graph.
+    pub fn to_graph(&self) -> Constant {
         Constant::Shared(self.shared())
     }
 
-    fn shared(&self) -> SharedBytes {
+    /// The same constant, whose bytes are let go with this handle if they can be read again.
+    #[must_use]
+    pub fn again(&self) -> Self {
         let bytes = if self.is_read_again() { OnceLock::new() } else { self.bytes.clone() };
-        let (deferred, derivation) = (self.deferred.clone(), self.derivation.clone());
-        Arc::new(InGraph(Self { bytes, deferred, derivation }))
+        Self { bytes, deferred: self.deferred.clone(), derivation: self.derivation.clone() }
+    }
+
+    /// The bytes as a graph has them, which holds what it looks at itself.
+    pub fn shared(&self) -> SharedBytes {
+        Arc::new(InGraph(self.again()))
     }
 }
 
@@ -92,6 +123,12 @@ impl Deref for ConstantBytes {
     }
 }
 
+impl AsRef<[u8]> for ConstantBytes {
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
+}
+
 /// A constant as a graph has it. The graph lets go of it as soon as it is packed: if it is mapped, its pages go then.
 struct InGraph(ConstantBytes);
 
@@ -102,6 +139,10 @@ impl Bytes for InGraph {
 
     fn len(&self) -> usize {
         self.0.size()
+    }
+
+    fn problem(&self) -> Option<String> {
+        self.0.read().err().map(|e| one_line(&e))
     }
 
     /// What is read again may lie where another constant has lain: the deferred one stays where it is.
@@ -132,8 +173,8 @@ impl Drop for InGraph {
 /// Where a constant is read from, and its bytes for as long as somebody holds them.
 pub(crate) struct Deferred {
     source: Source,
-    meta: TensorMeta,
     len: usize,
+    elements: Elements,
     /// What the bytes are counted in.
     budget: Budget,
     present: Mutex<Weak<FreeableBuffer>>,
@@ -147,11 +188,22 @@ pub(crate) enum Source {
     Named(Arc<dyn NamedDataMap>, String),
 }
 
+/// What bytes are the elements of.
+#[derive(Clone, Copy)]
+pub(crate) enum Elements {
+    /// Elements of this type.
+    Of(ScalarType),
+    /// Of types that their user knows, in the order of the file.
+    Blob,
+}
+
+/// To how many bytes blobs are aligned, at least.
+const BLOB_ALIGNMENT: usize = 16;
+
 impl Deferred {
-    /// The constant of this type and shape.
-    pub(crate) fn new(source: Source, meta: &TensorMeta, budget: &Budget) -> Self {
-        let (meta, len, budget) = (meta.clone(), meta.nbytes(), budget.clone());
-        Self { source, meta, len, budget, present: Mutex::default() }
+    /// The constant of these elements.
+    pub(crate) fn new(source: Source, len: usize, elements: Elements, budget: &Budget) -> Self {
+        Self { source, len, elements, budget: budget.clone(), present: Mutex::default() }
     }
 
     fn read(&self) -> Result<FreeableBuffer> {
@@ -164,7 +216,7 @@ impl Deferred {
                 read
             }
         };
-        Ok(FreeableBuffer::shared(read, 0..self.len))
+        Ok(FreeableBuffer::part(read, 0..self.len))
     }
 
     fn read_anew(&self) -> Result<FreeableBuffer> {
@@ -177,18 +229,24 @@ impl Deferred {
         if bytes.len() < self.len {
             return Err(tensor::Error::WrongByteCount { expected: self.len, found: bytes.len() }.into());
         }
-        Ok(aligned(bytes, &self.meta)?.holding(held))
+        Ok(aligned(bytes, self.elements)?.holding(held))
     }
 }
 
-/// The elements of a constant as this machine has them. Bytes that are misaligned for their type are copied.
-pub(crate) fn aligned(bytes: FreeableBuffer, meta: &TensorMeta) -> Result<FreeableBuffer> {
-    let misaligned = bytes.as_ptr().align_offset(meta.dtype().alignment()) != 0;
-    if !misaligned && !cfg!(target_endian = "big") {
+/// The elements of a constant as this machine has them. Bytes that are misaligned are copied.
+pub(crate) fn aligned(bytes: FreeableBuffer, elements: Elements) -> Result<FreeableBuffer> {
+    let alignment = match elements {
+        Elements::Of(dtype) => dtype.alignment(),
+        Elements::Blob => BLOB_ALIGNMENT,
+    };
+    let foreign = cfg!(target_endian = "big") && matches!(elements, Elements::Of(_));
+    if bytes.as_ptr().align_offset(alignment) == 0 && !foreign {
         return Ok(bytes);
     }
     let mut copy = AlignedBuffer::from_slice(&bytes)?;
-    from_little_endian(&mut copy, meta);
+    if let Elements::Of(dtype) = elements {
+        from_little_endian(&mut copy, dtype);
+    }
     Ok(FreeableBuffer::read(copy))
 }
 

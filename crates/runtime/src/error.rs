@@ -149,6 +149,9 @@ pub enum Error {
     /// Memory could not be had, or a shape overflows.
     #[error(transparent)]
     Tensor(#[from] tensor::Error),
+    /// A kernel that could not be registered, or a value of another kind than was asked for.
+    #[error(transparent)]
+    Operator(#[from] operator::Error),
     /// A named-data key that does not exist.
     #[error("there is no named data `{key}` in {source_name}")]
     NoSuchKey {

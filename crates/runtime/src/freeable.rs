@@ -1,4 +1,4 @@
-use operator::Held;
+use operator::{Budget, Held};
 use std::fmt;
 use std::ops::{Deref, Range};
 use std::sync::Arc;
@@ -66,11 +66,29 @@ impl FreeableBuffer {
         Self::shared(Arc::new(Counted { bytes: self, _held: held }), range)
     }
 
-    /// Lets the pages of a map go until somebody looks at them again. Of other bytes, nothing.
+    /// The same bytes at a multiple of `alignment`, which divides that of [`AlignedBuffer`]: a copy if they lie elsewhere,
+    /// counted in `memory` for as long as it lives. `what` needs it, for the message.
+    ///
+    /// # Errors
+    /// There is not enough memory for the copy.
+    pub fn aligned(self, alignment: usize, what: &'static str, memory: &Budget) -> operator::Result<Self> {
+        if self.as_ptr().addr().is_multiple_of(alignment) {
+            return Ok(self);
+        }
+        let held = memory.take(what, self.len())?;
+        Ok(Self::read(AlignedBuffer::from_slice(&self)?).holding(held))
+    }
+
+    /// Lets the pages of a map that these bytes lie on go until somebody looks at them again. Of other bytes, nothing.
     pub(crate) fn give_back_pages(&self) {
+        self.give_back(0..self.len());
+    }
+
+    fn give_back(&self, part: Range<usize>) {
+        let part = self.range.start + part.start..self.range.start + part.end;
         match &self.owner {
-            Owner::Mapped(file) => file.give_back(self.range.clone()),
-            Owner::Part(whole) => whole.give_back_pages(),
+            Owner::Mapped(file) => file.give_back(part),
+            Owner::Part(whole) => whole.give_back(part),
             Owner::Freed | Owner::Read(_) | Owner::Shared(_) => {}
         }
     }

@@ -49,6 +49,7 @@ pub use backend::{
     CompileSpec, Delegate, DelegateGraph, DuplicateBackend, GraphDelegate, GraphRequest, OptionValue,
     PayloadBytes, PayloadContents, PayloadNode, PayloadRole, PayloadSupport, PayloadValue, RefusedNode,
 };
+pub use constants::ConstantBytes;
 pub use error::{
     Error, ExecuteError, InputProblem, InstructionPlace, Missing, MissingBackend, MissingOperator, Result,
     one_line,

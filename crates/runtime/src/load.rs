@@ -4,7 +4,7 @@
 
 use crate::backend::{BackendInitContext, BackendMemory, CompileSpec};
 use crate::call::State;
-use crate::constants::{ConstantBytes, Deferred, Source, aligned};
+use crate::constants::{ConstantBytes, Deferred, Elements, Source, aligned};
 use crate::limits::over_memory;
 use crate::meta::{MethodMeta, tensor_meta};
 use crate::named_data::{CountedDataMap, MergedDataMap, PteDataMap};
@@ -20,7 +20,7 @@ use operator::{Budget, Generator, Held, Kernel, Scratch};
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
-use tensor::{AlignedBuffer, Arenas, Extent, TensorMeta};
+use tensor::{AlignedBuffer, Arenas, Extent, ScalarType, TensorMeta};
 use trace::{Place, SpanKind, Tracer};
 
 /// Loads a plan whose operators and backends are all present.
@@ -178,7 +178,7 @@ impl<'p> Loader<'p> {
                 let extent = planned(t, &meta)?;
                 let target = self.state.arenas.bytes_mut(extent)?;
                 self.program.loader().load_into(range.start, target, Purpose::Mutable)?;
-                from_little_endian(target, &meta);
+                from_little_endian(target, meta.dtype());
                 Storage::Arena(extent)
             }
             TensorData::ExternalInitial(key) => {
@@ -186,7 +186,7 @@ impl<'p> Loader<'p> {
                 let bytes = external(self, key)?;
                 let target = self.state.arenas.bytes_mut(extent)?;
                 target.copy_from_slice(&bytes);
-                from_little_endian(target, &meta);
+                from_little_endian(target, meta.dtype());
                 Storage::Arena(extent)
             }
             TensorData::External(key) => self.external_constant(id, key, &meta)?,
@@ -216,7 +216,7 @@ impl<'p> Loader<'p> {
             None => {
                 self.weight_bytes = self.weight_bytes.saturating_add(meta.nbytes() as u64);
                 let source = Source::Program(self.program.clone(), range.clone());
-                let new = Arc::new(Deferred::new(source, meta, &self.budget));
+                let new = self.deferred_constant(source, meta);
                 self.deferred.insert(range, Arc::clone(&new));
                 new
             }
@@ -231,14 +231,18 @@ impl<'p> Loader<'p> {
             && (External { method: &self.name, id, meta }).check_layout(key, &**data)?
         {
             let source = Source::Named(Arc::clone(data), key.to_owned());
-            let deferred = Arc::new(Deferred::new(source, meta, &self.budget));
+            let deferred = self.deferred_constant(source, meta);
             return Ok(self.push_constant(ConstantBytes::deferred(deferred)));
         }
         self.push_bytes(external_bytes(&self.name, id, key, meta, data.as_deref())?, meta)
     }
 
+    fn deferred_constant(&self, source: Source, meta: &TensorMeta) -> Arc<Deferred> {
+        Arc::new(Deferred::new(source, meta.nbytes(), Elements::Of(meta.dtype()), &self.budget))
+    }
+
     fn push_bytes(&mut self, bytes: FreeableBuffer, meta: &TensorMeta) -> Result<Storage> {
-        let bytes = aligned(bytes, meta)?;
+        let bytes = aligned(bytes, Elements::Of(meta.dtype()))?;
         let held = match bytes.takes_memory() {
             true => bytes.len(),
             false => 0,
@@ -471,8 +475,8 @@ pub(crate) fn usize_of(n: u64) -> Result<usize> {
 }
 
 /// Turns elements as files hold them into elements as this machine does.
-pub(crate) fn from_little_endian(bytes: &mut [u8], meta: &TensorMeta) {
+pub(crate) fn from_little_endian(bytes: &mut [u8], dtype: ScalarType) {
     if cfg!(target_endian = "big") {
-        bytes.chunks_exact_mut(meta.dtype().alignment()).for_each(<[u8]>::reverse);
+        bytes.chunks_exact_mut(dtype.alignment()).for_each(<[u8]>::reverse);
     }
 }

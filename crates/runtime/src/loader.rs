@@ -143,7 +143,7 @@ impl DataLoader for FileLoader {
 
     fn load(&self, offset: u64, len: u64, _: Purpose<'_>) -> Result<FreeableBuffer> {
         let range = range(self, offset, len)?;
-        let mut buffer = AlignedBuffer::zeroed(range.len())?;
+        let mut buffer = AlignedBuffer::long_lived(range.len())?;
         self.read(offset, &mut buffer)?;
         Ok(FreeableBuffer::read(buffer))
     }
@@ -260,6 +260,17 @@ fn read_exact_at(file: &File, mut target: &mut [u8], mut offset: u64) -> io::Res
         }
     }
     Ok(())
+}
+
+/// Without a call that reads at an offset: the position of a handle is shared by its clones, so one reader at a time
+/// moves it.
+#[cfg(not(any(unix, windows)))]
+fn read_exact_at(mut file: &File, target: &mut [u8], offset: u64) -> io::Result<()> {
+    use std::io::{Read, Seek, SeekFrom};
+    static MOVING: std::sync::Mutex<()> = std::sync::Mutex::new(());
+    let _alone = MOVING.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    file.seek(SeekFrom::Start(offset))?;
+    file.read_exact(target)
 }
 
 /// What a loader serves, as a file that is read: for readers that look for their way in it, such as those of archives.

@@ -40,10 +40,10 @@ fn groups(cgroup: &str, file: &dyn Fn(&str) -> Option<String>) -> Option<u64> {
     for line in cgroup.lines() {
         let mut fields = line.splitn(3, ':').skip(1);
         let (Some(controllers), Some(path)) = (fields.next(), fields.next()) else { continue };
-        let (root, most, used, cache) = match controllers {
-            "" => ("", "memory.max", "memory.current", "inactive_file "),
+        let (root, most, used, prefix) = match controllers {
+            "" => ("", "memory.max", "memory.current", ""),
             c if c.split(',').any(|c| c == "memory") => {
-                ("memory/", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file ")
+                ("memory/", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_")
             }
             _ => continue,
         };
@@ -53,10 +53,8 @@ fn groups(cgroup: &str, file: &dyn Fn(&str) -> Option<String>) -> Option<u64> {
             let number =
                 |name: &str| file(&format!("{root}{group}{slash}{name}"))?.trim().parse::<u64>().ok();
             if let Some((most, used)) = number(most).zip(number(used)) {
-                // Pages of files that nobody has used lately are given up when memory is asked for.
                 let stat = file(&format!("{root}{group}{slash}memory.stat")).unwrap_or_default();
-                let cached = stat.lines().find_map(|line| line.strip_prefix(cache)?.trim().parse().ok());
-                let free = most.saturating_sub(used.saturating_sub(cached.unwrap_or(0)));
+                let free = most.saturating_sub(used.saturating_sub(reclaimable(&stat, prefix)));
                 least = Some(least.map_or(free, |l: u64| l.min(free)));
             }
             match group.rsplit_once('/') {
@@ -67,6 +65,15 @@ fn groups(cgroup: &str, file: &dyn Fn(&str) -> Option<String>) -> Option<u64> {
         }
     }
     least
+}
+
+/// Bytes of a control group that are given up when memory is asked for: pages of files, whether or not somebody has used
+/// them lately, and caches of the system. Files in memory (`shmem`) are not among them.
+fn reclaimable(stat: &str, prefix: &str) -> u64 {
+    let fields = stat.lines().filter_map(|line| line.strip_prefix(prefix)?.split_once(' '));
+    let given_up =
+        fields.filter(|(name, _)| matches!(*name, "inactive_file" | "active_file" | "slab_reclaimable"));
+    given_up.filter_map(|(_, bytes)| bytes.trim().parse::<u64>().ok()).fold(0, u64::saturating_add)
 }
 
 /// What `/proc/self/limits` leaves of the address space that `/proc/self/status` says is used.
@@ -95,7 +102,8 @@ mod tests {
                 "a/b/memory.current" => "300\n",
                 "a/memory.max" => "900\n",
                 "a/memory.current" => "700\n",
-                "a/memory.stat" => "anon 1\ninactive_file 150\n",
+                "a/memory.stat" => "anon 1\ninactive_file 90\nactive_file 50\nslab_reclaimable 10\nslab 30\n",
+                "memory/c/memory.stat" => "active_file 90\ntotal_active_file 30\n",
                 "memory.max" => "max\n",
                 "memory/c/memory.limit_in_bytes" => "500\n",
                 "memory/c/memory.usage_in_bytes" => "100\n",
@@ -105,7 +113,7 @@ mod tests {
         };
         assert_eq!(groups("0::/a/b\n", &file), Some(350));
         assert_eq!(groups("0::/a/b\n", &|path| file(path).filter(|_| !path.starts_with("a/m"))), Some(700));
-        assert_eq!(groups("5:cpu,memory:/c\n4:pids:/c\n", &file), Some(400));
+        assert_eq!(groups("5:cpu,memory:/c\n4:pids:/c\n", &file), Some(430));
         assert_eq!(groups("0::/\n", &file), None);
     }
 

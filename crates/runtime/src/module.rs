@@ -74,6 +74,20 @@ impl Module {
         }
     }
 
+    /// Another module for another thread, as [`Self::share`] gives, that has forks of the methods that are loaded: weights
+    /// are there once, and state is what it is now (see [`Method::fork`]).
+    ///
+    /// Fails if a method cannot be forked, or if the methods share memory.
+    pub fn fork(&self) -> Result<Self> {
+        if self.shared.is_some() {
+            let message = "a module whose methods share their memory cannot be forked";
+            return Err(crate::Error::Unsupported(message.to_owned()));
+        }
+        let fork = |(name, method): (&String, &Method)| Ok((name.clone(), method.fork()?));
+        let methods = self.methods.iter().map(fork).collect::<Result<_>>()?;
+        Ok(Self { methods, ..self.share() })
+    }
+
     /// Exchanges the data that is stored outside the program, for this module and all that were
     /// [shared](Self::share) from it, while they run: an execution that has begun ends with the old
     /// data, and each that begins after this call has returned uses the new. None uses both.
@@ -194,6 +208,11 @@ impl Module {
             self.methods.insert(name.to_owned(), method);
         }
         Ok(())
+    }
+
+    /// The methods that are loaded, by name.
+    pub fn loaded_methods(&self) -> impl Iterator<Item = &Method> {
+        self.methods.values()
     }
 
     /// Lets go of a method, its state and its memory.

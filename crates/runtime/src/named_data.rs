@@ -1,13 +1,15 @@
 //! Data by name: the entries of `.ptd` files and of a program's own named data.
 
+use crate::constants::{ConstantBytes, Deferred, Elements, Source};
 use crate::limits::over_memory;
+use crate::load::usize_of;
 use crate::{DataLoader, Error, FileLoader, FreeableBuffer, Limits, MmapLoader, Program, Purpose, Result};
 use format::ptd;
 use operator::Budget;
 use std::collections::HashMap;
 use std::ops::Range;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use tensor::{DimOrder, ScalarType, TensorMeta, Unchanged};
 
 /// Named blobs and tensors.
@@ -22,6 +24,13 @@ pub trait NamedDataMap: Send + Sync {
 
     /// The bytes of an entry.
     fn data(&self, key: &str) -> Result<FreeableBuffer>;
+
+    /// The bytes of an entry for a backend to make a constant of. What the runtime gives to backends reads them when
+    /// somebody looks at them, so that weights need not lie beside what is packed of them, and once for all delegates.
+    /// They are aligned to 16 bytes then.
+    fn constant(&self, key: &str) -> Result<ConstantBytes> {
+        Ok(ConstantBytes::here(self.data(key)?))
+    }
 
     /// Copies the bytes of an entry into `target`, which is exactly as long.
     fn load_data_into(&self, key: &str, target: &mut [u8]) -> Result<()> {
@@ -256,13 +265,15 @@ impl NamedDataMap for MergedDataMap {
 
 /// A map for backends: what they are given counts as memory of the method for as long as they keep it.
 pub(crate) struct CountedDataMap {
-    map: MergedDataMap,
+    map: Arc<MergedDataMap>,
     budget: Budget,
+    /// Entries that backends have asked for as constants.
+    constants: Mutex<HashMap<String, Arc<Deferred>>>,
 }
 
 impl CountedDataMap {
     pub(crate) fn new(map: MergedDataMap, budget: Budget) -> Self {
-        Self { map, budget }
+        Self { map: Arc::new(map), budget, constants: Mutex::default() }
     }
 }
 
@@ -280,6 +291,18 @@ impl NamedDataMap for CountedDataMap {
         let bytes = usize::try_from(self.map.nbytes(key)?).unwrap_or(usize::MAX);
         let held = self.budget.take("its named data", bytes).map_err(over_memory)?;
         Ok(self.map.data(key)?.holding(held))
+    }
+
+    fn constant(&self, key: &str) -> Result<ConstantBytes> {
+        let mut constants = self.constants.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = constants.get(key) {
+            return Ok(ConstantBytes::deferred(Arc::clone(known)));
+        }
+        let len = usize_of(self.map.nbytes(key)?)?;
+        let source = Source::Named(Arc::clone(&self.map) as _, key.to_owned());
+        let new = Arc::new(Deferred::new(source, len, Elements::Blob, &self.budget));
+        constants.insert(key.to_owned(), Arc::clone(&new));
+        Ok(ConstantBytes::deferred(new))
     }
 
     fn load_data_into(&self, key: &str, target: &mut [u8]) -> Result<()> {
@@ -301,4 +324,73 @@ impl NamedDataMap for CountedDataMap {
 
 fn no_key(key: &str, map: &dyn NamedDataMap) -> Error {
     Error::NoSuchKey { key: key.to_owned(), source_name: map.name().to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use graph::{Bytes, Constant};
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    /// One entry of 40 bytes, and how often it was read.
+    #[derive(Default)]
+    struct Weights(AtomicUsize);
+
+    impl NamedDataMap for Weights {
+        fn tensor_layout(&self, _: &str) -> Result<Option<TensorMeta>> {
+            Ok(None)
+        }
+
+        fn nbytes(&self, _: &str) -> Result<u64> {
+            Ok(40)
+        }
+
+        fn data(&self, _: &str) -> Result<FreeableBuffer> {
+            self.0.fetch_add(1, Ordering::Relaxed);
+            FreeableBuffer::from_bytes(&[7; 40])
+        }
+
+        fn contains(&self, key: &str) -> bool {
+            key == "w"
+        }
+
+        fn keys(&self) -> Box<dyn Iterator<Item = &str> + '_> {
+            Box::new(std::iter::once("w"))
+        }
+
+        fn name(&self) -> &str {
+            "weights"
+        }
+    }
+
+    #[test]
+    fn constants_of_delegates_are_read_when_they_are_looked_at_once_for_all() {
+        let (weights, budget) = (Arc::new(Weights::default()), Budget::new(64));
+        let maps: Vec<Arc<dyn NamedDataMap>> = vec![weights.clone()];
+        let map = CountedDataMap::new(MergedDataMap::new(maps).unwrap(), budget.clone());
+        let reads = || (weights.0.load(Ordering::Relaxed), budget.held());
+        let (a, b) = (map.constant("w").unwrap(), map.constant("w").unwrap());
+        let shared = |constant: &ConstantBytes| match constant.to_graph() {
+            Constant::Shared(bytes) => bytes,
+            _ => unreachable!(),
+        };
+        let (in_graph, in_another) = (shared(&a), shared(&b));
+        assert_eq!((in_graph.identity(), in_graph.len()), (in_another.identity(), 40));
+        assert_eq!(reads(), (0, 0));
+        assert_eq!((in_graph.bytes(), in_another.bytes()), (&[7; 40][..], &[7; 40][..]));
+        assert_eq!(reads(), (1, 40));
+        drop((in_graph, in_another));
+        assert_eq!(reads(), (1, 0));
+        let looked_at = a.again();
+        assert!(looked_at.read().is_ok() && b.size() == 40);
+        assert_eq!(reads(), (2, 40));
+        drop(looked_at);
+        assert_eq!(reads(), (2, 0));
+        let full = budget.take("a test", 30).unwrap();
+        assert!(a.read().is_err() && a.is_empty());
+        let problem = shared(&a).problem();
+        assert!(problem.as_ref().is_some_and(|problem| problem.contains("64")), "{problem:?}");
+        drop(full);
+        assert!(map.constant("v").is_err());
+    }
 }

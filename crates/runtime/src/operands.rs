@@ -21,6 +21,18 @@ pub(crate) trait Operands {
     /// Takes a tensor as the next input of the call. `None` if it cannot be one.
     fn tensor(&mut self, id: Id) -> Option<()>;
 
+    /// Whether a number is a value of the graph, and no attribute of the calls that read it.
+    fn is_scalar(&self, id: Id) -> bool {
+        let _ = id;
+        false
+    }
+
+    /// Takes a number as the next input of the call. `None` if it cannot be one.
+    fn scalar(&mut self, id: Id) -> Option<()> {
+        let _ = id;
+        None
+    }
+
     /// An argument of a call, whose tensors are taken in order. `None` if there is something in it that cannot be
     /// part of a graph.
     fn arg(&mut self, arg: ArgStep) -> Option<CallArg> {
@@ -29,6 +41,10 @@ pub(crate) trait Operands {
             ArgStep::Value(id) => id,
         };
         Some(match &self.state().values[id] {
+            Value::Int(_) | Value::Double(_) | Value::Bool(_) if self.is_scalar(id) => {
+                self.scalar(id)?;
+                CallArg::Value
+            }
             Value::Int(_) | Value::Double(_) | Value::Bool(_) => CallArg::Scalar(self.number(id)?),
             Value::Tensor(_) => {
                 self.tensor(id)?;
@@ -39,6 +55,11 @@ pub(crate) trait Operands {
             Value::Str(s) => CallArg::Str(Arc::clone(s)),
             Value::Doubles(v) => CallArg::Doubles(Arc::clone(v)),
             Value::Bools(v) => CallArg::Bools(Arc::clone(v)),
+            Value::Ints(ids) if ids.iter().any(|&id| self.is_scalar(id)) => {
+                let ids = Arc::clone(ids);
+                ids.iter().try_for_each(|&id| self.scalar(id))?;
+                CallArg::Values(ids.len())
+            }
             Value::Ints(ids) => {
                 let ids = Arc::clone(ids);
                 let int = |id: &Id| match self.number(*id)? {

@@ -10,6 +10,50 @@ pub const ALIGNMENT: usize = 64;
 #[repr(C, align(64))]
 struct Block([u8; ALIGNMENT]);
 
+/// Where the bytes of a buffer are.
+enum Memory {
+    Heap(Vec<u8>),
+    #[cfg(all(target_os = "linux", not(miri)))]
+    Pages(crate::pages::Pages),
+}
+
+impl Memory {
+    fn as_mut_ptr(&mut self) -> *mut u8 {
+        match self {
+            Self::Heap(bytes) => bytes.as_mut_ptr(),
+            #[cfg(all(target_os = "linux", not(miri)))]
+            Self::Pages(pages) => pages.as_mut_ptr(),
+        }
+    }
+}
+
+impl Default for Memory {
+    fn default() -> Self {
+        Self::Heap(Vec::new())
+    }
+}
+
+impl Deref for Memory {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::Heap(bytes) => bytes,
+            #[cfg(all(target_os = "linux", not(miri)))]
+            Self::Pages(pages) => pages,
+        }
+    }
+}
+
+impl DerefMut for Memory {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        match self {
+            Self::Heap(bytes) => bytes,
+            #[cfg(all(target_os = "linux", not(miri)))]
+            Self::Pages(pages) => pages,
+        }
+    }
+}
+
 /// Owned bytes that start at a multiple of [`ALIGNMENT`].
 ///
 /// New bytes are zeroed by the operating system, page by page when they are first touched: a large buffer of
@@ -18,7 +62,7 @@ struct Block([u8; ALIGNMENT]);
 pub struct AlignedBuffer {
     /// The bytes, and up to [`ALIGNMENT`] more before and behind them. An allocation that asked for the
     /// alignment itself would be filled with zeros at once.
-    bytes: Vec<u8>,
+    bytes: Memory,
     /// Where the first aligned byte is.
     start: usize,
     len: usize,
@@ -37,7 +81,20 @@ impl AlignedBuffer {
         if start >= ALIGNMENT {
             return Err(out_of_memory());
         }
-        Ok(Self { bytes, start, len })
+        Ok(Self { bytes: Memory::Heap(bytes), start, len })
+    }
+
+    /// As [`Self::zeroed`], for memory that is kept: packed weights, a workspace. If it is large, the system is asked for
+    /// huge pages, and gets it back as soon as it goes.
+    pub fn long_lived(len: usize) -> Result<Self> {
+        #[cfg(all(target_os = "linux", not(miri)))]
+        if len >= crate::pages::Pages::LARGE
+            && let Some(whole) = len.checked_next_multiple_of(ALIGNMENT)
+            && let Some(pages) = crate::pages::Pages::zeroed(whole)
+        {
+            return Ok(Self { bytes: Memory::Pages(pages), start: 0, len });
+        }
+        Self::zeroed(len)
     }
 
     /// A copy of these bytes.
@@ -56,7 +113,7 @@ impl AlignedBuffer {
         all.resize(start, 0);
         all.extend_from_slice(bytes);
         all.resize(padded, 0);
-        Ok(Self { bytes: all, start, len })
+        Ok(Self { bytes: Memory::Heap(all), start, len })
     }
 
     /// Changes the length; bytes past the old length are zero or what an earlier, longer use left.
@@ -175,6 +232,24 @@ mod tests {
         b[1 << 29] = 1;
         assert!(resident() < before + (64 << 20), "{} then {}", before, resident());
         assert_eq!((b[0], b[1 << 29], b[(1 << 30) - 1]), (0, 1, 0));
+    }
+
+    #[test]
+    fn long_lived_buffers_are_buffers() {
+        // An interpreter has no pages of its own, and takes minutes for millions of elements.
+        let lens: &[usize] =
+            if cfg!(miri) { &[0, 1000] } else { &[0, 1000, (2 << 20) - 1, 2 << 20, (5 << 20) + 100] };
+        for &len in lens {
+            let mut b = AlignedBuffer::long_lived(len).unwrap();
+            assert_eq!((b.len(), b.as_ptr() as usize % ALIGNMENT), (len, 0));
+            assert!(b.iter().all(|&x| x == 0));
+            b.fill(7);
+            let copy = b.clone();
+            b.resize(len + 1).unwrap();
+            assert_eq!((&b[..len], &copy[..], b.get(len)), (&copy[..], &b[..len], Some(&0)));
+        }
+        assert!(AlignedBuffer::long_lived(usize::MAX).is_err());
+        assert!(AlignedBuffer::long_lived(usize::MAX / 2).is_err());
     }
 
     #[test]

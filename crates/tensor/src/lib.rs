@@ -14,6 +14,8 @@ pub mod memory;
 mod meta;
 #[cfg(feature = "ndarray")]
 mod ndarray;
+#[cfg(all(target_os = "linux", not(miri)))]
+mod pages;
 mod scalar;
 mod scalar_type;
 mod shape;

@@ -10,23 +10,23 @@ use crate::steps::global_mean::GlobalMean;
 use crate::steps::pointwise::Pointwise;
 use crate::steps::relayout::{Permute, Relayout, Reshape};
 use operator::facts::ViewOf;
-use operator::{CountedTensor, Expression, Instr, KernelContext, Meaning};
+use operator::{Expression, Instr, KernelContext, Meaning};
 use std::sync::Arc;
-use tensor::{DimOrder, ScalarType, TensorMeta, TensorView};
+use tensor::{DimOrder, ScalarType, TensorMeta};
 
 /// Folds constants, and rewrites the calls that are known.
 pub(super) fn run(graph: &mut Graph, ctx: &KernelContext<'_>) {
     for node in graph.order() {
         if !fold::fold(graph, node, ctx) {
-            normalize(graph, node);
+            normalize(graph, node, ctx);
         }
     }
 }
 
-fn normalize(graph: &mut Graph, node: NodeId) {
+fn normalize(graph: &mut Graph, node: NodeId, ctx: &KernelContext<'_>) {
     let Some(meaning) = meaning(graph, node) else { return };
     if matches!(meaning, Meaning::Convolution(_)) {
-        make_plain(graph, node, 1);
+        make_plain(graph, node, 1, ctx);
     }
     let (call, inputs) = (Arc::clone(graph.node(node).kind()), graph.node(node).inputs().to_vec());
     if rewrite(graph, node, &meaning) && !fit(graph, node) {
@@ -34,25 +34,23 @@ fn normalize(graph: &mut Graph, node: NodeId) {
     }
 }
 
-/// Lets a node read a constant input row-major: what is packed is packed from that.
-fn make_plain(graph: &mut Graph, node: NodeId, slot: usize) {
+/// Lets a node read a constant input row-major. It is laid out so when somebody looks at it, unless who packs it looks
+/// at how it lies.
+fn make_plain(graph: &mut Graph, node: NodeId, slot: usize, ctx: &KernelContext<'_>) {
     let Some(&value) = graph.node(node).inputs().get(slot) else { return };
-    let order = DimOrder::contiguous(graph.meta(value).rank());
-    let differs = *graph.meta(value).dim_order() != order;
-    let stored = if differs { graph.view(value) } else { None };
-    if let Some(plain) = stored.and_then(|stored| plain(graph, &stored, order)) {
-        let (meta, origin) = (plain.meta().clone(), graph.value(value).origin());
-        let plain = graph.constant(meta, plain.into());
+    let meta = graph.meta(value);
+    let order = DimOrder::contiguous(meta.rank());
+    if *meta.dim_order() == order || !graph.is_constant(value) {
+        return;
+    }
+    let plain = TensorMeta::new(meta.dtype(), meta.sizes(), order).ok();
+    let plain = plain.and_then(|plain| Some((fold::laid_as(graph, value, &plain, ctx)?, plain)));
+    if let Some((constant, meta)) = plain {
+        let origin = graph.value(value).origin();
+        let plain = graph.constant(meta, constant);
         graph.set_value_origin(plain, origin);
         graph.set_input(node, slot, plain);
     }
-}
-
-/// The same elements in another order.
-fn plain(graph: &Graph, stored: &TensorView<'_>, order: DimOrder) -> Option<CountedTensor> {
-    let mut plain = graph.zeros(TensorMeta::new(stored.dtype(), stored.sizes(), order).ok()?).ok()?;
-    stored.relayout(&mut plain.view_mut()).ok()?;
-    Some(plain)
 }
 
 /// Gives a call the kind of node that it means. Says whether it did.

@@ -1,11 +1,12 @@
 //! Convolutions of one to three dimensions.
 
 use super::{Step, Writes, only, residual};
-use crate::graph::Kind;
+use crate::fold;
+use crate::graph::{Constant, Kind};
 use crate::layouts::Lies;
-use crate::operation::{Fused, Images, Lowered, Lowering, Operation};
-use crate::packs::Packed;
-use kernels::compute::{Activation, Conv, ConvEpilogue, ConvFrame, ConvParams, Layout, Tail};
+use crate::operation::{Fused, Images, Lowered, Lowering, Operation, viewed};
+use crate::packs::{ConvForm, Packed};
+use kernels::compute::{Activation, Conv, ConvEpilogue, ConvFrame, ConvParams, ConvWeights, Layout, Tail};
 use operator::{KernelContext, Result};
 use std::fmt;
 use std::sync::Arc;
@@ -90,14 +91,52 @@ impl Convolution {
 
     /// The step of a node whose first inputs, and whose output, are those of the convolution.
     pub(crate) fn step(&self, node: &mut Lowering<'_>) -> Result<ConvStep> {
-        let (weights, isa) = (node.floats(1)?, node.isa());
-        let (spec, source) = (*self, node.owner(1)?);
-        let conv = node.packs.conv(isa, source, spec.params, spec.layout, || {
-            Ok(Conv::new(isa, spec.params, weights, spec.layout, spec.layout)?)
+        let (spec, isa) = (*self, node.isa());
+        let (meta, source) = stored_weights(node)?;
+        let form = ConvForm { params: spec.params, layout: spec.layout, order: *meta.dim_order() };
+        let conv = node.packs.conv(isa, &source, form, || {
+            let stored = viewed(&source, &meta)?;
+            let weights = weights_of(&spec.params, &meta, stored.storage()?);
+            Ok(Conv::of(isa, spec.params, &weights, spec.layout, spec.layout)?)
         })?;
         let frame = frame(node.input(0)?, node.output(0)?, spec.space);
         Ok(ConvStep { conv, frame, bias: node.floats_if(spec.bias, 2)?, spec })
     }
+}
+
+/// The weights of a node as they are stored.
+pub(crate) fn stored_weights(node: &Lowering<'_>) -> Result<(TensorMeta, Constant)> {
+    let (meta, constant) = (node.input(1)?, node.owner(1)?);
+    // What is stored packed is stored beside the constant itself.
+    let stored = if node.packs.is_storing() { None } else { fold::laid_otherwise(constant) };
+    let stored = stored.filter(|(meta, _)| taps_step(meta).is_some());
+    Ok(stored.unwrap_or_else(|| (meta.clone(), constant.clone())))
+}
+
+/// Weights `[out, in / groups, kernel..]`, or transposed `[in, out / groups, kernel..]`, of a meta for which
+/// [`taps_step`] is known.
+pub(crate) fn weights_of<'a, T: Copy>(
+    params: &ConvParams,
+    meta: &TensorMeta,
+    values: &'a [T],
+) -> ConvWeights<'a, T> {
+    let strides = meta.strides();
+    ConvWeights::strided(params, values, [strides[0], strides[1], taps_step(meta).unwrap_or(1)])
+}
+
+/// Elements from one tap of weights to the next, if all are as far apart.
+fn taps_step(meta: &TensorMeta) -> Option<usize> {
+    let space = || meta.sizes().iter().copied().zip(meta.strides().iter().copied()).skip(2);
+    let mut step = None;
+    let mut next = None;
+    for (size, stride) in space().filter(|(size, _)| *size != 1).collect::<Vec<_>>().into_iter().rev() {
+        if next.is_some_and(|next| next != stride) {
+            return None;
+        }
+        step = step.or(Some(stride));
+        next = Some(stride * size);
+    }
+    Some(step.unwrap_or(1))
 }
 
 /// The epilogue, as listings show it.

@@ -3,7 +3,7 @@
 use super::conv::epilogue;
 use super::{Step, Writes, only, residual};
 use crate::graph::Kind;
-use crate::operation::{Fused, Lowered, Lowering, Operation};
+use crate::operation::{Fused, Lowered, Lowering, Operation, viewed};
 use crate::packs::{MatrixForm, Packed};
 use kernels::compute::{Activation, Bias, Epilogue, Isa, MatMut, MatRef, PackedB, gemm};
 use operator::{Error, KernelContext, Result};
@@ -40,11 +40,14 @@ impl Operation for Linear {
         let &[rows, columns] = &**node.input(1)?.sizes() else {
             return Err(Error::invalid("a product with weights that are no matrix"));
         };
-        let plain = MatRef::new(node.floats(1)?, rows, columns);
-        let plain = if spec.out_major { plain.t() } else { plain };
-        let form = MatrixForm { rows: plain.rows(), columns: plain.cols(), transposed: spec.out_major };
-        let source = node.owner(1)?;
-        let weights = node.packs.matrix(isa, source, form, || Ok(PackedB::new(isa, plain)?))?;
+        let (k, n) = if spec.out_major { (columns, rows) } else { (rows, columns) };
+        let form = MatrixForm { rows: k, columns: n, transposed: spec.out_major };
+        let (meta, source) = (node.input(1)?, node.owner(1)?);
+        let weights = node.packs.matrix(isa, source, form, || {
+            let stored = viewed(source, meta)?;
+            let plain = MatRef::new(stored.storage()?, rows, columns);
+            Ok(PackedB::new(isa, if spec.out_major { plain.t() } else { plain })?)
+        })?;
         let bias = node.floats_if(spec.bias, 2)?;
         let last = node.inputs() - 1;
         let reads = [0].into_iter().chain(spec.residual.then_some(last));

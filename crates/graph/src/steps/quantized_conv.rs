@@ -1,11 +1,11 @@
 //! Convolutions of quantized values.
 
-use super::conv::{Convolution, frame};
+use super::conv::{Convolution, frame, stored_weights, weights_of};
 use super::quantized_linear::SumBias;
 use super::{Step, Writes, only};
 use crate::graph::Kind;
 use crate::layouts::Lies;
-use crate::operation::{Fused, Images, Lowered, Lowering, Operation};
+use crate::operation::{Fused, Images, Lowered, Lowering, Operation, viewed};
 use crate::packs::Packed;
 use kernels::compute::{Activation, Affine, ConvFrame, Layout, Quantization};
 use kernels::compute::{QuantizedConv, QuantizedConvOut, QuantizedImages};
@@ -43,10 +43,14 @@ impl Operation for QuantizedConvolution {
     }
 
     fn lower(&self, node: &mut Lowering<'_>) -> Result<Lowered> {
-        let values = node.constant(1)?.storage::<i8>()?;
+        let (meta, source) = stored_weights(node)?;
         let (isa, params, scales) = (node.isa(), self.conv.params, node.floats(2)?);
-        let pack = || Ok(QuantizedConv::new(isa, params, values, scales)?);
-        let conv = node.packs.packed(node.owner(1)?, pack, QuantizedConv::bytes)?;
+        let pack = || {
+            let stored = viewed(&source, &meta)?;
+            let weights = weights_of(&params, &meta, stored.storage()?);
+            Ok(QuantizedConv::of(isa, params, &weights, scales)?)
+        };
+        let conv = node.packs.packed(&source, pack, QuantizedConv::bytes)?;
         let frame = frame(node.input(0)?, node.output(0)?, self.conv.space);
         let bias = SumBias::of(node, self.conv.bias, 3)?;
         Ok(Lowered::step(QuantizedConvStep { spec: *self, conv, frame, bias }, [0]))

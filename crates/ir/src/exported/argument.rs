@@ -96,10 +96,9 @@ impl Argument {
         }
     }
 
-    /// The same with other values. Graphs stay as they are.
-    #[must_use]
-    pub fn map_vars(mut self, map: &mut impl FnMut(VarId) -> VarId) -> Self {
-        match &mut self {
+    /// Names other values. Graphs stay as they are.
+    pub fn map_vars(&mut self, map: &mut impl FnMut(VarId) -> VarId) {
+        match self {
             Self::Var(v) => *v = map(*v),
             Self::Vars(list) => list.iter_mut().for_each(|v| *v = map(*v)),
             Self::OptionalVars(list) => list.iter_mut().flatten().for_each(|v| *v = map(*v)),
@@ -112,7 +111,6 @@ impl Argument {
             }
             _ => {}
         }
-        self
     }
 }
 

@@ -1,7 +1,7 @@
 //! Which operator of a registry a node calls, and what stands at each of its arguments.
 
 use super::{Argument, ExportedNode, ExportedProgram, VarType};
-use operator::{ArgType, Kernel, KernelRegistry, Schema, SchemaArg, closest};
+use operator::{Arg, ArgType, Kernel, KernelRegistry, Schema, SchemaArg, closest};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -87,20 +87,13 @@ impl Callable {
 impl Argument {
     /// The default of an argument of a schema, which spells it as `text`.
     pub fn of_default(text: Option<&str>, declared: &SchemaArg) -> Self {
-        match text.unwrap_or("None") {
-            "None" => Self::None,
-            truth @ ("True" | "False") => Self::Bool(truth == "True"),
-            list if list.starts_with('[') => {
-                let items = list.trim_matches(['[', ']']).split(',');
-                Self::ints(&items.filter_map(|item| item.trim().parse().ok()).collect::<Vec<_>>())
-            }
-            text => match (text.parse::<i64>(), text.parse::<f64>()) {
-                (Ok(v), _) if declared.list => Self::ints(&[v]),
-                (Ok(v), _) if declared.ty == ArgType::Float => Self::Float(v as f64),
-                (Ok(v), _) => Self::Int(v),
-                (_, Ok(v)) => Self::Float(v),
-                _ => Self::Str(text.trim_matches(['\'', '"']).to_owned()),
-            },
+        match Arg::of_default(text, declared) {
+            Arg::Bool(v) => Self::Bool(v),
+            Arg::Ints(list) => Self::ints(&list),
+            Arg::Int(v) => Self::Int(v),
+            Arg::Double(v) => Self::Float(v),
+            Arg::Str(text) => Self::Str(text.to_owned()),
+            _ => Self::None,
         }
     }
 }

@@ -108,7 +108,6 @@ impl Line<'_> {
         mut visit: impl FnMut(&[f32]),
     ) {
         let ([_, height, width], step) = (self.frame.input, self.windows.dilation);
-        pool::count(z.1 * y.1 * x.1);
         for i in 0..z.1 {
             for j in 0..y.1 {
                 let line = ((z.0 + i * step[0]) * height + y.0 + j * step[1]) * width;
@@ -121,6 +120,42 @@ impl Line<'_> {
 }
 
 impl Line<'_> {
+    /// The result for `N` channels from `channel` on of a window of few pixels, or the greatest of one of any number.
+    #[inline(always)]
+    fn block<const N: usize>(&self, reach: [(usize, usize, usize); 3], channel: usize, out: &mut [f32]) {
+        let [z, y, x] = reach;
+        let max = self.pooling == Pooling::Max;
+        let mut acc = [if max { f32::NEG_INFINITY } else { 0.0 }; N];
+        let lanes = |pixel: &[f32]| *pixel[channel..].first_chunk::<N>().expect("channels of a pixel");
+        if max {
+            self.each_pixel(z, y, x, |pixel| {
+                for (m, x) in acc.iter_mut().zip(lanes(pixel)) {
+                    *m = if x > *m || x.is_nan() { x } else { *m };
+                }
+            });
+        } else {
+            self.each_pixel(z, y, x, |pixel| acc.iter_mut().zip(lanes(pixel)).for_each(|(s, x)| *s += x));
+            self.finish(reach, &mut acc);
+        }
+        out[channel..][..N].copy_from_slice(&acc);
+    }
+
+    /// What the sums of a window stand for.
+    #[inline(always)]
+    fn finish(&self, [z, y, x]: [(usize, usize, usize); 3], sums: &mut [f32]) {
+        match self.pooling {
+            Pooling::Sum(factor) => sums.iter_mut().for_each(|s| *s *= factor),
+            Pooling::MeanOfPadded => {
+                let n = (z.2 * y.2 * x.2) as f32;
+                sums.iter_mut().for_each(|s| *s /= n);
+            }
+            _ => {
+                let n = (z.1 * y.1 * x.1) as f32;
+                sums.iter_mut().for_each(|s| *s /= n);
+            }
+        }
+    }
+
     /// The sums of a window of many pixels: of a few in f32, of all in f64.
     #[inline(always)]
     fn long_sums(
@@ -156,35 +191,35 @@ impl Op for Line<'_> {
     fn run<S: Simd>(mut self, _: S) {
         let out = std::mem::take(&mut self.out);
         let (z, y) = (self.reach(0, self.at[0]), self.reach(1, self.at[1]));
+        let mut seen = 0;
         for (o, out) in out.chunks_exact_mut(self.channels).enumerate() {
-            let x = self.reach(2, o);
-            if self.pooling == Pooling::Max {
-                out.fill(f32::NEG_INFINITY);
-                self.each_pixel(z, y, x, |pixel| {
-                    for (m, &x) in out.iter_mut().zip(pixel) {
-                        *m = if x > *m || x.is_nan() { x } else { *m };
-                    }
-                });
+            let reach = [z, y, self.reach(2, o)];
+            let pixels: usize = reach.iter().map(|r| r.1).product();
+            seen += pixels;
+            if self.pooling != Pooling::Max && pixels > FEW {
+                self.long_sums(z, y, reach[2], out);
+                self.finish(reach, out);
                 continue;
             }
-            if z.1 * y.1 * x.1 <= FEW {
-                out.fill(0.0);
-                self.each_pixel(z, y, x, |pixel| out.iter_mut().zip(pixel).for_each(|(s, x)| *s += x));
-            } else {
-                self.long_sums(z, y, x, out);
-            }
-            match self.pooling {
-                Pooling::Sum(factor) => out.iter_mut().for_each(|s| *s *= factor),
-                Pooling::MeanOfPadded => {
-                    let n = (z.2 * y.2 * x.2) as f32;
-                    out.iter_mut().for_each(|s| *s /= n);
-                }
-                _ => {
-                    let n = (z.1 * y.1 * x.1) as f32;
-                    out.iter_mut().for_each(|s| *s /= n);
-                }
+            let mut channel = 0;
+            while channel < self.channels {
+                channel += match self.channels - channel {
+                    16.. => {
+                        self.block::<16>(reach, channel, out);
+                        16
+                    }
+                    4.. => {
+                        self.block::<4>(reach, channel, out);
+                        4
+                    }
+                    _ => {
+                        self.block::<1>(reach, channel, out);
+                        1
+                    }
+                };
             }
         }
+        pool::count(seen);
     }
 }
 

@@ -324,6 +324,11 @@ impl BackendRegistry {
         self.backends.get(id)
     }
 
+    /// Leaves out the backends whose ids `keep` refuses.
+    pub fn retain(&mut self, mut keep: impl FnMut(&str) -> bool) {
+        self.backends.retain(|id, _| keep(id));
+    }
+
     /// The ids, sorted.
     pub fn ids(&self) -> impl Iterator<Item = &str> {
         self.backends.keys().map(String::as_str)

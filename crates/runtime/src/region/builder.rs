@@ -2,9 +2,9 @@
 
 use crate::call::State;
 use crate::operands::Operands;
-use crate::raise::{DefId, DefUse, Position, number_of, writes_only_its_outs};
+use crate::raise::{DefId, DefUse, Position, writes_only_its_outs};
 use crate::step::{ArgStep, DelegateEntry, KernelStep, OutStep, Step};
-use crate::value::{Id, Storage, TensorValue, Value};
+use crate::value::{Id, Storage};
 use graph::{Call, CallOut, Fused, Graph, Reshape, ValueId};
 use operator::{Budget, Results};
 use std::collections::{HashMap, HashSet};
@@ -16,7 +16,7 @@ use trace::Place;
 pub(super) const MOST_CALLS: usize = 4096;
 
 /// Tensors that a region reads, and tensors that outlive the execution that it writes, at most.
-const MOST_ENDS: usize = 1024;
+pub(super) const MOST_ENDS: usize = 1024;
 
 /// Where sizes and computed numbers come from.
 pub(crate) enum Sizes<'m> {
@@ -51,43 +51,44 @@ pub(crate) enum Note {
 pub(crate) struct Builder<'m> {
     pub(super) state: &'m State,
     pub(super) delegates: &'m [DelegateEntry],
-    def_use: &'m DefUse,
-    sizes: Sizes<'m>,
+    pub(super) def_use: &'m DefUse,
+    pub(super) sizes: Sizes<'m>,
     /// Bytes that the nodes of a delegate may write.
     pub(crate) backend_bytes: usize,
     /// The region's first instruction, and the one that is being added.
     start: Position,
-    at: Position,
+    pub(super) at: Position,
     /// How many notes were used.
-    noted: usize,
+    pub(super) noted: usize,
     pub(crate) graph: Graph,
     /// The instruction that is being added.
     pub(crate) place: Place,
     /// What the region has defined: the value, and the table's id for it.
     defined: HashMap<DefId, ValueId>,
-    definitions: Vec<(DefId, ValueId, Id)>,
+    pub(super) definitions: Vec<(DefId, ValueId, Id)>,
+    /// Tensors under other sizes than they were written with.
+    pub(super) reshaped: Vec<(ValueId, Id)>,
     /// How many of them outlive the execution.
     live_out: usize,
-    /// Tensors that the region reads from outside.
+    /// Tensors that the region reads from outside; where sizes are bounded, numbers, too, and tensors of which it
+    /// looks at the sizes alone.
     pub(crate) inputs: Vec<(ValueId, Id)>,
     /// Inputs by id, and the first one of each place.
     input_of: HashMap<Id, ValueId>,
     input_at: HashMap<(usize, usize, usize), ValueId>,
     constants: HashMap<Id, ValueId>,
     /// What was added to the maps, to take away again.
-    added: Vec<Added>,
-    /// Tensors that the call that is being added reads.
-    operands: Vec<ValueId>,
+    pub(super) added: Vec<Added>,
+    /// Values that the call that is being added reads.
+    pub(super) operands: Vec<ValueId>,
     /// Sizes of tensors that the region has written or viewed.
-    pub(crate) written_sizes: HashMap<Id, Shape>,
-    /// Numbers that the region has computed.
+    pub(super) written: HashMap<Id, Written>,
+    /// Numbers that the region has computed, as far as they are known.
     pub(crate) numbers: HashMap<Id, Scalar>,
+    /// Computed numbers as values of the graph, where sizes are bounded.
+    pub(super) scalars: HashMap<Id, ValueId>,
     /// Views that the region has made, and of what.
-    pub(crate) views: Vec<(Id, Id)>,
-    /// Tensors whose sizes before the region its calls depend on.
-    pub(crate) size_keys: Keys,
-    /// Numbers computed before the region on which its calls depend.
-    pub(crate) number_keys: Keys,
+    pub(super) views: Vec<(Id, Id)>,
     /// Whether anything in it is not fixed.
     pub(crate) is_dynamic: bool,
     /// Calls that compute elements, and nodes of delegates.
@@ -96,36 +97,19 @@ pub(crate) struct Builder<'m> {
     pub(crate) has_kernels: bool,
 }
 
-/// Distinct values in the order in which they came.
-#[derive(Default)]
-pub(crate) struct Keys {
-    list: Vec<Id>,
-    known: HashSet<Id>,
-}
-
-impl Keys {
-    fn insert(&mut self, id: Id) {
-        if self.known.insert(id) {
-            self.list.push(id);
-        }
-    }
-
-    fn truncate(&mut self, len: usize) {
-        for id in self.list.drain(len..) {
-            self.known.remove(&id);
-        }
-    }
-
-    pub(crate) fn into_list(self) -> Box<[Id]> {
-        self.list.into()
-    }
+/// What the region has written, or viewed.
+pub(super) struct Written {
+    pub(super) sizes: Shape,
+    /// The value of the graph with these sizes; none of a view whose sizes are known.
+    pub(super) value: Option<ValueId>,
 }
 
 /// An entry of one of a builder's maps.
-enum Added {
+pub(super) enum Added {
     Constant(Id),
     Input(Id),
     InputAt((usize, usize, usize)),
+    Number(Id),
 }
 
 impl<'m> Builder<'m> {
@@ -150,6 +134,7 @@ impl<'m> Builder<'m> {
             place: Place::default(),
             defined: HashMap::new(),
             definitions: Vec::new(),
+            reshaped: Vec::new(),
             live_out: 0,
             inputs: Vec::new(),
             input_of: HashMap::new(),
@@ -157,11 +142,10 @@ impl<'m> Builder<'m> {
             constants: HashMap::new(),
             added: Vec::new(),
             operands: Vec::new(),
-            written_sizes: HashMap::new(),
+            written: HashMap::new(),
             numbers: HashMap::new(),
+            scalars: HashMap::new(),
             views: Vec::new(),
-            size_keys: Keys::default(),
-            number_keys: Keys::default(),
             is_dynamic: false,
             calls: 0,
             has_kernels: false,
@@ -178,8 +162,7 @@ impl<'m> Builder<'m> {
     /// Adds the call of an instruction. `false` if it cannot be part of the region, which is as it was then.
     pub(crate) fn add(&mut self, step: &Step, at: Position) -> bool {
         let (mark, inputs, added) = (self.graph.mark(), self.inputs.len(), self.added.len());
-        let (sizes, numbers) = (self.size_keys.list.len(), self.number_keys.list.len());
-        let was_dynamic = self.is_dynamic;
+        let (reshaped, was_dynamic) = (self.reshaped.len(), self.is_dynamic);
         self.at = at;
         let mut attempt = || match step {
             Step::Kernel(call) => self.add_call(call),
@@ -191,14 +174,14 @@ impl<'m> Builder<'m> {
         }
         self.graph.rollback(&mark);
         self.inputs.truncate(inputs);
-        self.size_keys.truncate(sizes);
-        self.number_keys.truncate(numbers);
+        self.reshaped.truncate(reshaped);
         self.is_dynamic = was_dynamic;
         for added in self.added.drain(added..) {
             _ = match added {
                 Added::Constant(id) => self.constants.remove(&id),
                 Added::Input(id) => self.input_of.remove(&id),
                 Added::InputAt(place) => self.input_at.remove(&place),
+                Added::Number(id) => self.scalars.remove(&id),
             };
         }
         false
@@ -214,64 +197,6 @@ impl<'m> Builder<'m> {
             Results::Elements | Results::Random => self.add_elements(call),
             Results::DataDependentShape => None,
         }
-    }
-
-    /// Adds a call that computes a number, or makes a view, from sizes and numbers. It is no part of the
-    /// graph: for the same sizes it gives the same.
-    fn add_shapes(&mut self, call: &KernelStep) -> Option<()> {
-        if matches!(self.sizes, Sizes::Fixed) {
-            return None;
-        }
-        for arg in &call.args {
-            let ArgStep::Value(id) = *arg else { return None };
-            match &self.state.values[id] {
-                Value::Tensor(_) => {
-                    self.meta(id)?;
-                }
-                Value::Tensors(_) | Value::OptionalTensors(_) => return None,
-                Value::Ints(ids) => {
-                    for &id in Arc::clone(ids).iter() {
-                        self.fixed_number(id)?;
-                    }
-                }
-                Value::Int(_) | Value::Double(_) | Value::Bool(_) => {
-                    self.fixed_number(id)?;
-                }
-                _ if self.def_use.is_computed(id) => return None,
-                _ => {}
-            }
-        }
-        let [out] = &call.outs[..] else { return None };
-        match *out {
-            OutStep::Scalar(id) => {
-                let number = match self.note() {
-                    Some(Note::Number(number)) => number,
-                    Some(Note::Sizes(_)) => return None,
-                    None => Scalar::Int(0),
-                };
-                self.numbers.insert(id, number);
-            }
-            OutStep::View { to, of } => {
-                self.def_use.read(self.at, to)?;
-                let sizes = match self.note() {
-                    Some(Note::Sizes(sizes)) => sizes,
-                    Some(Note::Number(_)) => return None,
-                    None => *self.state.values[to].tensor()?.meta.sizes(),
-                };
-                self.written_sizes.insert(to, sizes);
-                self.views.push((to, of));
-            }
-            _ => return None,
-        }
-        self.is_dynamic = true;
-        Some(())
-    }
-
-    /// The next note, if there are notes.
-    fn note(&mut self) -> Option<Note> {
-        let Sizes::Recorded(recorded) = &self.sizes else { return None };
-        self.noted += 1;
-        recorded.notes.get(self.noted - 1).copied()
     }
 
     /// Whether the instruction overwrites a part of what the region has written, of which the rest is needed: what
@@ -294,7 +219,7 @@ impl<'m> Builder<'m> {
     pub(super) fn define(&mut self, written: Vec<(Id, TensorMeta)>, values: &[ValueId], live_out: usize) {
         self.live_out += live_out;
         for ((def, (id, meta)), &value) in self.def_use.writes(self.at).iter().zip(written).zip(values) {
-            self.written_sizes.insert(id, *meta.sizes());
+            self.written.insert(id, Written { sizes: *meta.sizes(), value: Some(value) });
             if let Some(def) = *def {
                 self.defined.insert(def, value);
                 self.definitions.push((def, value, id));
@@ -364,59 +289,6 @@ impl<'m> Builder<'m> {
         Some(meta.with_dynamism(ShapeDynamism::Static))
     }
 
-    /// Notes that a tensor's sizes may change. `None` if they must not.
-    fn depends_on_sizes(&mut self, meta: &TensorMeta) -> Option<()> {
-        if meta.dynamism() != ShapeDynamism::Static {
-            if matches!(self.sizes, Sizes::Fixed) {
-                return None;
-            }
-            self.is_dynamic = true;
-        }
-        Some(())
-    }
-
-    /// Type, sizes and layout of a tensor that is read.
-    fn meta(&mut self, id: Id) -> Option<TensorMeta> {
-        let mut meta = self.state.values[id].tensor()?.meta.clone();
-        if self.def_use.is_moving(id) {
-            if matches!(self.sizes, Sizes::Fixed) {
-                return None;
-            }
-            self.def_use.read(self.at, id)?;
-        } else {
-            self.depends_on_sizes(&meta)?;
-        }
-        if let Some(sizes) = self.written_sizes.get(&id) {
-            meta.reshape(sizes).ok()?;
-        } else if meta.dynamism() != ShapeDynamism::Static || self.def_use.is_moving(id) {
-            self.size_keys.insert(id);
-            if let Sizes::Recorded(recorded) = &self.sizes {
-                meta.reshape(recorded.sizes_before.get(&id)?).ok()?;
-            }
-        }
-        Some(meta.with_dynamism(ShapeDynamism::Static))
-    }
-
-    /// A number that is fixed or follows from sizes.
-    fn fixed_number(&mut self, id: Id) -> Option<Scalar> {
-        if let Some(&number) = self.numbers.get(&id) {
-            return Some(number);
-        }
-        let present = number_of(&self.state.values[id])?;
-        if !self.def_use.is_computed(id) {
-            return Some(present);
-        }
-        if matches!(self.sizes, Sizes::Fixed) || !self.def_use.is_from_shapes(id) {
-            return None;
-        }
-        self.is_dynamic = true;
-        self.number_keys.insert(id);
-        match &self.sizes {
-            Sizes::Recorded(recorded) => recorded.numbers_before.get(&id).copied(),
-            _ => Some(present),
-        }
-    }
-
     /// The value that a read of a tensor finds.
     pub(super) fn read(&mut self, id: Id) -> Option<ValueId> {
         let t = self.state.values[id].tensor()?;
@@ -438,7 +310,7 @@ impl<'m> Builder<'m> {
             Some(&value) => value,
             // Pieces of what the region has written are no value of the graph.
             None if reach.latest >= self.start => return None,
-            None => match reach.root.filter(|_| self.written_sizes.contains_key(&id)) {
+            None => match reach.root.filter(|_| self.written.contains_key(&id)) {
                 // A view that the region itself makes is not there when it begins.
                 Some(root) => {
                     let meta = self.meta(root)?;
@@ -457,11 +329,13 @@ impl<'m> Builder<'m> {
             return None;
         }
         let node = self.graph.append(Fused::new(Reshape), &[found], [meta]);
-        self.graph.node(node).outputs().first().copied()
+        let reshaped = self.graph.node(node).outputs()[0];
+        self.reshaped.push((reshaped, id));
+        Some(reshaped)
     }
 
     /// The input that is a tensor as the region finds it.
-    fn input(&mut self, id: Id, meta: TensorMeta) -> Option<ValueId> {
+    pub(super) fn input(&mut self, id: Id, meta: TensorMeta) -> Option<ValueId> {
         if let Some(&known) = self.input_of.get(&id) {
             return Some(known);
         }
@@ -504,19 +378,6 @@ impl<'m> Builder<'m> {
         outs.into()
     }
 
-    /// The graph with the sizes of what may have others as bounds.
-    pub(crate) fn bounded_graph(&self) -> Graph {
-        let mut graph = self.graph.clone();
-        let written = self.definitions.iter().map(|&(_, value, id)| (value, id));
-        for (value, id) in self.inputs.iter().copied().chain(written) {
-            let is_static = |t: &TensorValue| t.meta.dynamism() == ShapeDynamism::Static;
-            if !self.state.values[id].tensor().is_some_and(is_static) || self.def_use.is_moving(id) {
-                graph.set_bounded(value);
-            }
-        }
-        graph
-    }
-
     /// The tensors that the graph reads.
     pub(crate) fn input_args(&self) -> Box<[ArgStep]> {
         self.inputs.iter().map(|(_, id)| ArgStep::Value(*id)).collect()
@@ -534,17 +395,17 @@ impl<'m> Builder<'m> {
         let mut views = Vec::new();
         for &(to, of) in self.views.iter().rev() {
             if (is_asked(to) || viewed.contains(&to))
-                && let Some(sizes) = self.written_sizes.get(&to)
+                && let Some(written) = self.written.get(&to)
             {
-                views.push((to, of, *sizes));
+                views.push((to, of, written.sizes));
                 viewed.insert(of);
             }
         }
         views.reverse();
         let made: HashSet<Id> = self.views.iter().map(|(to, _)| *to).collect();
         let is_left = |id: &Id| (is_asked(*id) || viewed.contains(id)) && !made.contains(id);
-        let sizes = self.written_sizes.iter().filter(|(id, _)| is_left(id));
-        (sizes.map(|(id, sizes)| (*id, *sizes)).collect(), views)
+        let sizes = self.written.iter().filter(|(id, _)| is_left(id));
+        (sizes.map(|(id, written)| (*id, written.sizes)).collect(), views)
     }
 }
 
@@ -559,6 +420,14 @@ impl Operands for Builder<'_> {
 
     fn number(&mut self, id: Id) -> Option<Scalar> {
         self.fixed_number(id)
+    }
+
+    fn is_scalar(&self, id: Id) -> bool {
+        Builder::is_scalar(self, id)
+    }
+
+    fn scalar(&mut self, id: Id) -> Option<()> {
+        self.scalar_operand(id)
     }
 
     fn tensor(&mut self, id: Id) -> Option<()> {

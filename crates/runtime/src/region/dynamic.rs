@@ -1,7 +1,7 @@
 //! Regions whose sizes change: lowered for the sizes that they meet.
 //!
 //! Everything that is not an element follows, within a region, from its *key*: the sizes of what it reads
-//! and the numbers computed from sizes before it. For a key that it has not met, a region runs as it is
+//! and the numbers computed from sizes before it, which are inputs of its graph ([`Builder::keys`]). For a key that it has not met, a region runs as it is
 //! written, and notes the sizes and numbers that its calls give; it is lowered for those, and kept. A
 //! handful of keys are kept. When they are taken, another one displaces the key that has not been used for
 //! the longest time, but only if it comes again and that one has rested for a while: a program that is called
@@ -16,7 +16,7 @@ use crate::call::State;
 use crate::method::Method;
 use crate::raise::{DefUse, number_of};
 use crate::step::{Chain, DelegateEntry, KernelStep, OutStep, Step};
-use crate::value::{Id, TensorValue};
+use crate::value::{Id, TensorValue, Value};
 use graph::{Executable, Graph, Packs};
 use operator::KernelContext;
 use std::collections::{HashSet, VecDeque};
@@ -43,8 +43,8 @@ pub(crate) struct DynamicRegion {
     def_use: Arc<DefUse>,
     chain: usize,
     range: Range<usize>,
-    size_keys: Box<[Id]>,
-    number_keys: Box<[Id]>,
+    /// Tensors whose sizes, and numbers, make the key.
+    keys: Box<[Id]>,
     /// Whether the instructions have to run to see what comes of a key: the sizes that kernels give.
     has_kernels: bool,
     backend_bytes: usize,
@@ -99,17 +99,15 @@ impl DynamicRegion {
                 return None;
             }
         }
-        let graph = method.keep_graphs.then(|| {
-            builder.outputs(run.positions(def_use).end);
-            Box::new(builder.bounded_graph())
-        });
+        builder.mark_bounds();
+        builder.outputs(run.positions(def_use).end);
+        let keys = builder.keys();
         Some(Self {
-            graph,
+            graph: method.keep_graphs.then_some(Box::new(builder.graph)),
             def_use: Arc::clone(def_use),
             chain: run.chain,
             range: run.range.clone(),
-            size_keys: builder.size_keys.into_list(),
-            number_keys: builder.number_keys.into_list(),
+            keys,
             has_kernels: builder.has_kernels,
             backend_bytes: builder.backend_bytes,
             plans: Vec::new(),
@@ -132,8 +130,7 @@ impl DynamicRegion {
             def_use: Arc::clone(&self.def_use),
             chain: self.chain,
             range: self.range.clone(),
-            size_keys: self.size_keys.clone(),
-            number_keys: self.number_keys.clone(),
+            keys: self.keys.clone(),
             has_kernels: self.has_kernels,
             backend_bytes: self.backend_bytes,
             plans: self.plans.iter().map(plan).collect::<crate::Result<_>>()?,
@@ -158,13 +155,10 @@ impl DynamicRegion {
         if self.plans.len() >= KEPT && !(self.came_before() && self.oldest().is_some()) {
             return Choice::AsWritten;
         }
+        let keys = self.keys.iter();
         self.recorded = Recorded {
-            sizes_before: self.size_keys.iter().filter_map(|&id| Some((id, sizes(state, id)?))).collect(),
-            numbers_before: self
-                .number_keys
-                .iter()
-                .filter_map(|&id| Some((id, number_of(&state.values[id])?)))
-                .collect(),
+            sizes_before: keys.clone().filter_map(|&id| Some((id, sizes(state, id)?))).collect(),
+            numbers_before: keys.filter_map(|&id| Some((id, number_of(&state.values[id])?))).collect(),
             notes: Vec::new(),
             is_empty: false,
         };
@@ -174,19 +168,16 @@ impl DynamicRegion {
     /// Gathers the key. `false` for one that is not worth a plan: nothing is computed of empty tensors.
     fn read_key(&mut self, state: &State) -> bool {
         self.key.clear();
-        for &id in &self.size_keys {
-            let Some(tensor) = state.values[id].tensor() else { return false };
-            if is_emptied(tensor) {
-                return false;
-            }
-            self.key.extend(tensor.meta.sizes().iter().map(|&n| n as u64));
-        }
-        for &id in &self.number_keys {
-            match number_of(&state.values[id]) {
-                Some(Scalar::Int(v)) => self.key.extend([0, v as u64]),
-                Some(Scalar::Double(v)) => self.key.extend([1, v.to_bits()]),
-                Some(Scalar::Bool(v)) => self.key.extend([2, u64::from(v)]),
-                None => return false,
+        for &id in &self.keys {
+            match (&state.values[id], number_of(&state.values[id])) {
+                (Value::Tensor(tensor), _) if is_emptied(tensor) => return false,
+                (Value::Tensor(tensor), _) => {
+                    self.key.extend(tensor.meta.sizes().iter().map(|&n| n as u64));
+                }
+                (_, Some(Scalar::Int(v))) => self.key.extend([0, v as u64]),
+                (_, Some(Scalar::Double(v))) => self.key.extend([1, v.to_bits()]),
+                (_, Some(Scalar::Bool(v))) => self.key.extend([2, u64::from(v)]),
+                (_, None) => return false,
             }
         }
         true
@@ -291,7 +282,7 @@ impl DynamicRegion {
         let outs = builder.outputs(positions.end);
         let args = builder.input_args();
         // What the next execution depends on is asked for, too.
-        let keys: HashSet<Id> = self.size_keys.iter().copied().collect();
+        let keys: HashSet<Id> = self.keys.iter().copied().collect();
         let (sizes, views) =
             builder.left_behind(|id| keys.contains(&id) || def_use.is_mentioned_outside(id, &positions));
         let numbers = builder.numbers.iter().map(|(&id, &number)| (id, number)).collect();

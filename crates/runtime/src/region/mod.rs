@@ -13,6 +13,7 @@
 mod builder;
 mod delegate;
 mod dynamic;
+mod shapes;
 
 pub(crate) use dynamic::{Choice, DynamicRegion, Surroundings};
 

@@ -188,8 +188,7 @@ impl Copier<'_> {
     ) {
         node.operands().for_each(|v| *inside.entry(v).or_default() += 1);
         for (_, arg) in &mut node.args {
-            let with = std::mem::replace(arg, Argument::None);
-            *arg = with.map_vars(&mut |v| self.used(v, own));
+            arg.map_vars(&mut |v| self.used(v, own));
         }
         for inner in node.graphs_mut() {
             for input in &mut inner.inputs {
@@ -201,8 +200,7 @@ impl Copier<'_> {
             }
             for output in &mut inner.outputs {
                 output.vars().into_iter().for_each(|v| *inside.entry(v).or_default() += 1);
-                let with = std::mem::replace(output, Argument::None);
-                *output = with.map_vars(&mut |v| self.used(v, own));
+                output.map_vars(&mut |v| self.used(v, own));
             }
         }
         for output in &mut node.outputs {

@@ -6,7 +6,7 @@ use super::super::laid::{Laid, LaidOut};
 use super::super::math;
 use super::super::simd::{Op, Simd, dispatch};
 use super::super::split;
-use super::{ConvEpilogue, ConvFrame, ConvParams, TAIL_PART};
+use super::{ConvEpilogue, ConvFrame, ConvParams, ConvWeights, TAIL_PART};
 use pool::Pool;
 use tensor::{AlignedBuffer, Result};
 
@@ -20,14 +20,14 @@ pub(super) struct DepthwiseLast {
 }
 
 impl DepthwiseLast {
-    pub(super) fn new(p: &ConvParams, weights: &[f32]) -> Result<Self> {
-        let mut buffer = AlignedBuffer::zeroed(size_of_val(weights))?;
+    pub(super) fn new(p: &ConvParams, weights: &ConvWeights<'_>) -> Result<Self> {
+        let mut buffer = AlignedBuffer::zeroed(p.weights() * size_of::<f32>())?;
         let taps: &mut [f32] = bytemuck::cast_slice_mut(&mut buffer);
         if p.in_channels > 0 {
             for (t, tap) in taps.chunks_exact_mut(p.in_channels).enumerate() {
-                for (c, w) in tap.iter_mut().enumerate() {
-                    *w = weights[c * p.taps() + t];
-                }
+                let [channel, _, step] = weights.strides;
+                let from = weights.values[t * step..].iter().step_by(channel.max(1));
+                tap.iter_mut().zip(from).for_each(|(to, &w)| *to = w);
             }
         }
         Ok(Self { weights: Laid::Own(buffer) })

@@ -13,9 +13,11 @@
 
 mod depthwise_first;
 mod depthwise_last;
+mod lines;
 mod params;
 mod planes;
 mod rows;
+mod weights;
 
 #[cfg(test)]
 mod tests;
@@ -30,6 +32,7 @@ use planes::PlanesConv;
 use pool::Pool;
 use rows::RowsConv;
 use tensor::{AlignedBuffer, Result};
+pub use weights::ConvWeights;
 
 /// What is done to a result part by part, while a part is in the caches: called once with every element of the
 /// result, in parts of any length, with the index of a part's first element. Parts may be done at once.
@@ -110,13 +113,34 @@ impl Conv {
     /// If the parameters contradict each other, or there are not so many weights.
     pub fn new(isa: Isa, params: ConvParams, weights: &[f32], input: Layout, output: Layout) -> Result<Self> {
         params.check();
-        assert_eq!(weights.len(), params.weights(), "weights of {params:?}");
-        let form = match form_of(&params, input, output) {
+        Self::of(isa, params, &ConvWeights::plain(&params, weights), input, output)
+    }
+
+    /// Lays out weights of any order. Fails if the memory cannot be had.
+    ///
+    /// # Panics
+    /// If the parameters contradict each other, or the weights are those of others.
+    pub fn of(
+        isa: Isa,
+        params: ConvParams,
+        weights: &ConvWeights<'_>,
+        input: Layout,
+        output: Layout,
+    ) -> Result<Self> {
+        params.check();
+        weights.check(&params);
+        let kind = form_of(&params, input, output);
+        let reordered = match kind {
+            FormKind::DepthwiseFirst | FormKind::Planes => weights.reordered()?,
+            FormKind::DepthwiseLast | FormKind::Rows => None,
+        };
+        let plain = reordered.as_deref().unwrap_or(weights.values);
+        let form = match kind {
             FormKind::DepthwiseLast => Form::DepthwiseLast(DepthwiseLast::new(&params, weights)?),
             FormKind::DepthwiseFirst => {
-                Form::DepthwiseFirst(Laid::Own(AlignedBuffer::from_slice(bytemuck::cast_slice(weights))?))
+                Form::DepthwiseFirst(Laid::Own(AlignedBuffer::from_slice(bytemuck::cast_slice(plain))?))
             }
-            FormKind::Planes => Form::Planes(PlanesConv::new(isa, &params, weights)?),
+            FormKind::Planes => Form::Planes(PlanesConv::new(isa, &params, plain)?),
             FormKind::Rows => Form::Rows(RowsConv::new(isa, &params, weights, input, output)?),
         };
         Ok(Self { isa, params, output, form })

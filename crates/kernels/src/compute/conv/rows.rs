@@ -15,15 +15,15 @@ use super::super::laid::LaidOut;
 use super::super::mat::{MatMut, MatRef, Shared};
 use super::super::scratch;
 use super::super::split;
-use super::{ConvEpilogue, ConvFrame, ConvParams, Layout, TAIL_PART};
+use super::{ConvEpilogue, ConvFrame, ConvParams, ConvWeights, Layout, TAIL_PART};
 use pool::Pool;
 use std::ops::Range;
 use tensor::{AlignedBuffer, Result};
 
 /// Most inner elements of a block.
-const KC: usize = 512;
+pub(super) const KC: usize = 512;
 /// Most rows of a block.
-const MC: usize = 112;
+pub(super) const MC: usize = 112;
 /// Channels from which rows are read in place.
 const IN_PLACE_CHANNELS: usize = 4;
 
@@ -39,7 +39,7 @@ pub(super) struct RowsConv {
 
 /// The output pixels `first + q * step`, which read the input pixels `q * scale + tap`.
 #[derive(Debug)]
-struct Phase {
+pub(super) struct Phase {
     first: [usize; 3],
     step: [usize; 3],
     scale: [usize; 3],
@@ -47,7 +47,7 @@ struct Phase {
     /// The least and the greatest tap along each dimension.
     reach: [(isize, isize); 3],
     /// For each group, `taps * channels` rows by its output channels.
-    weights: Vec<PackedB>,
+    pub(super) weights: Vec<PackedB>,
 }
 
 /// The input pixel that the taps of a row count from.
@@ -62,16 +62,16 @@ struct Place {
 
 /// A part of the inner dimension: some taps, and of each some channels.
 #[derive(Clone)]
-struct Chunk {
-    taps: Range<usize>,
-    channels: Range<usize>,
+pub(super) struct Chunk {
+    pub(super) taps: Range<usize>,
+    pub(super) channels: Range<usize>,
 }
 
 impl RowsConv {
     pub(super) fn new(
         isa: Isa,
         p: &ConvParams,
-        weights: &[f32],
+        weights: &ConvWeights<'_>,
         input: Layout,
         output: Layout,
     ) -> Result<Self> {
@@ -126,6 +126,13 @@ impl RowsConv {
             let work = units.saturating_mul(rows).saturating_mul(cols).saturating_mul(k);
             pool::count(work);
             let threads = split::threads(pool, work, split::PRODUCTS);
+            let layouts = (self.input, self.output);
+            if !run.is_pointwise()
+                && let Some(lines) = super::lines::Lines::new(p, frame, layouts, epilogue.tail.is_some())
+            {
+                run.by_lines(pool, threads, &lines);
+                continue;
+            }
             let (row_unit, col_unit) = (tile::max_rows_in_place(isa.level()), tile::panel_cols(isa.level()));
             // Whole rows, if something follows them.
             let col_units = if epilogue.tail.is_some() { 1 } else { cols.div_ceil(col_unit) };
@@ -196,27 +203,28 @@ impl Phase {
         Some(Self { weights: weights.collect::<Option<_>>()?, ..phase })
     }
 
-    fn new(isa: Isa, p: &ConvParams, weights: &[f32], first: [usize; 3]) -> Result<Self> {
+    fn new(isa: Isa, p: &ConvParams, weights: &ConvWeights<'_>, first: [usize; 3]) -> Result<Self> {
         let (phase, numbers) = Self::geometry(p, first);
         let taps = &phase.taps;
         let (ci, co) = (p.in_channels / p.groups, p.out_channels / p.groups);
         let mut packed = tensor::memory::with_room(p.groups)?;
-        if p.taps() == 1 && numbers == [0] {
+        let [outer, inner, _] = weights.strides;
+        let as_they_lie = match p.transposed {
+            false => weights.step_within_taps().map(|step| (co, taps.len() * ci, step)),
+            true => (p.taps() == 1 && numbers == [0]).then_some((ci, co, inner)),
+        };
+        if let Some((rows, columns, step)) = as_they_lie {
             // The weights of a group are the matrix, or its transpose.
             for g in 0..p.groups {
-                let group = &weights[g * ci * co..(g + 1) * ci * co];
-                let matrix = match p.transposed {
-                    true => MatRef::new(group, ci, co),
-                    false => MatRef::new(group, co, ci).t(),
-                };
-                packed.push(PackedB::new(isa, matrix)?);
+                let matrix = MatRef::strided(weights.from(g * rows), rows, columns, outer, step);
+                packed.push(PackedB::new(isa, if p.transposed { matrix } else { matrix.t() })?);
             }
         } else {
             let mut matrix = AlignedBuffer::zeroed(taps.len() * ci * co * size_of::<f32>())?;
             let matrix: &mut [f32] = bytemuck::cast_slice_mut(&mut matrix);
             for g in 0..p.groups {
                 if co > 0 {
-                    gather(p, &weights[g * ci * co * p.taps()..][..ci * co * p.taps()], &numbers, matrix);
+                    gather(p, weights, g, &numbers, matrix);
                 }
                 packed.push(PackedB::new(isa, MatRef::new(matrix, taps.len() * ci, co))?);
             }
@@ -230,7 +238,7 @@ impl Phase {
     }
 
     /// The inner dimension of `taps` taps of `channels` each, in parts of at most `most` elements.
-    fn chunks(&self, taps: usize, channels: usize, most: usize) -> impl Iterator<Item = Chunk> {
+    pub(super) fn chunks(&self, taps: usize, channels: usize, most: usize) -> impl Iterator<Item = Chunk> {
         let some = (most / channels.max(1)).max(1);
         (0..taps).step_by(some).flat_map(move |t| {
             let taps = t..taps.min(t + some);
@@ -243,25 +251,26 @@ impl Phase {
 
 /// The weights of a group as a matrix of a row for each of the taps with these numbers, and each input channel in turn,
 /// by its output channels.
-fn gather(p: &ConvParams, weights: &[f32], numbers: &[usize], matrix: &mut [f32]) {
+fn gather(p: &ConvParams, weights: &ConvWeights<'_>, group: usize, numbers: &[usize], matrix: &mut [f32]) {
     /// Output channels whose weights are read at a time: a cache line of the matrix.
     const LINE: usize = 16;
-    let (ci, co, taps) = (p.in_channels / p.groups, p.out_channels / p.groups, p.taps());
+    let (ci, co, [outer, inner, tap]) =
+        (p.in_channels / p.groups, p.out_channels / p.groups, weights.strides);
     if p.transposed {
         let rows = numbers.iter().flat_map(|&t| (0..ci).map(move |c| (t, c)));
         for (row, (t, c)) in matrix.chunks_exact_mut(co).zip(rows) {
-            let from = weights[c * co * taps..(c + 1) * co * taps].iter().skip(t).step_by(taps);
+            let from = weights.from(group * ci + c)[t * tap..].iter().step_by(inner);
             row.iter_mut().zip(from).for_each(|(to, &w)| *to = w);
         }
         return;
     }
     for first in (0..co).step_by(LINE) {
         let channels = LINE.min(co - first);
-        let from = &weights[first * ci * taps..][..channels * ci * taps];
+        let from = weights.from(group * co + first);
         for c in 0..ci {
             for (i, &t) in numbers.iter().enumerate() {
                 let line = &mut matrix[(i * ci + c) * co + first..][..channels];
-                let weights = from[c * taps + t..].iter().step_by(ci * taps);
+                let weights = from[c * inner + t * tap..].iter().step_by(outer);
                 line.iter_mut().zip(weights).for_each(|(to, &w)| *to = w);
             }
         }
@@ -275,14 +284,14 @@ fn linear(at: [isize; 3], sizes: [usize; 3]) -> isize {
 }
 
 /// One phase of one run.
-struct Run<'a> {
-    isa: Isa,
-    p: &'a ConvParams,
-    frame: &'a ConvFrame,
-    x: &'a [f32],
+pub(super) struct Run<'a> {
+    pub(super) isa: Isa,
+    pub(super) p: &'a ConvParams,
+    pub(super) frame: &'a ConvFrame,
+    pub(super) x: &'a [f32],
     out: Shared<'a>,
-    epilogue: &'a ConvEpilogue<'a>,
-    phase: &'a Phase,
+    pub(super) epilogue: &'a ConvEpilogue<'a>,
+    pub(super) phase: &'a Phase,
     count: [usize; 3],
     conv: &'a RowsConv,
 }
@@ -318,7 +327,7 @@ impl Run<'_> {
 
     /// Lets what follows have finished rows, if anything does: then the rows are pixels of the output, and all of
     /// their channels are done, in C.
-    fn pass_on(&self, n: usize, rows: Range<usize>, c: MatMut<'_>) {
+    pub(super) fn pass_on(&self, n: usize, rows: Range<usize>, c: MatMut<'_>) {
         let Some(tail) = self.epilogue.tail else { return };
         let first = (n * self.frame.out_pixels() + rows.start) * self.p.out_channels;
         let mut c = c.joined();
@@ -329,7 +338,13 @@ impl Run<'_> {
     ///
     /// # Safety
     /// No other task uses these meanwhile.
-    unsafe fn place(&self, n: usize, g: usize, rows: Range<usize>, cols: Range<usize>) -> MatMut<'_> {
+    pub(super) unsafe fn place(
+        &self,
+        n: usize,
+        g: usize,
+        rows: Range<usize>,
+        cols: Range<usize>,
+    ) -> MatMut<'_> {
         let (first, rs, cs) = self.strides(n, g, rows.start);
         // SAFETY: as the caller promises.
         unsafe { self.out.matrix(first + cols.start * cs, (rows.len(), rs), (cols.len(), cs)) }
@@ -342,6 +357,21 @@ impl Run<'_> {
         let (channel, pixel) = self.conv.output.strides(p.out_channels, out_pixels);
         let base = n * p.out_channels * out_pixels + g * (p.out_channels / p.groups) * channel;
         (base + self.out_pixel(row) * pixel, self.phase.step[2] * pixel, channel)
+    }
+
+    /// What happens to the sums of rows a fixed distance apart, of image `n` and group `g`.
+    pub(super) fn gemm_epilogue(&self, n: usize, g: usize, rows: Range<usize>) -> Epilogue<'_> {
+        let co = self.p.out_channels / self.p.groups;
+        let (first, rs, cs) = self.strides(n, g, rows.start);
+        Epilogue {
+            bias: Bias::per_col(self.epilogue.bias.map(|b| &b[g * co..][..co])),
+            residual: self
+                .epilogue
+                .residual
+                .map(|r| (1.0, MatRef::strided(&r[first..], rows.len(), co, rs, cs))),
+            activation: self.epilogue.activation,
+            ..Epilogue::NONE
+        }
     }
 
     /// Whether output pixel `i` reads input pixel `i` and no other.
@@ -358,14 +388,7 @@ impl Run<'_> {
         let (channel, pixel) = self.conv.input.strides(p.in_channels, pixels);
         let image = &self.x[n * p.in_channels * pixels + g * ci * channel..];
         let a = Lhs::Plain(MatRef::strided(image, pixels, ci, pixel, channel));
-        let (first, rs, cs) = self.strides(n, g, 0);
-        let residual = |r| (1.0, MatRef::strided(&(r as &[f32])[first..], pixels, co, rs, cs));
-        let epilogue = Epilogue {
-            bias: Bias::per_col(self.epilogue.bias.map(|b| &b[g * co..][..co])),
-            residual: self.epilogue.residual.map(residual),
-            activation: self.epilogue.activation,
-            ..Epilogue::NONE
-        };
+        let epilogue = self.gemm_epilogue(n, g, 0..pixels);
         let b = Rhs::Packed(&self.phase.weights[g]);
         let job = Job { isa: self.isa, m: pixels, n: co, k: ci, a, b, epilogue };
         if self.epilogue.tail.is_none() {
@@ -383,17 +406,8 @@ impl Run<'_> {
     /// Computes some rows and columns of image `n`, group `g`: C has these and no others.
     fn block(&self, n: usize, g: usize, rows: Range<usize>, cols: Range<usize>, mut c: MatMut<'_>) {
         let p = self.p;
-        let (ci, co) = (p.in_channels / p.groups, p.out_channels / p.groups);
-        let (first, rs, cs) = self.strides(n, g, rows.start);
-        let epilogue = Epilogue {
-            bias: Bias::per_col(self.epilogue.bias.map(|b| &b[g * co..][..co])),
-            residual: self
-                .epilogue
-                .residual
-                .map(|r| (1.0, MatRef::strided(&r[first..], rows.len(), co, rs, cs))),
-            activation: self.epilogue.activation,
-            ..Epilogue::NONE
-        };
+        let ci = p.in_channels / p.groups;
+        let epilogue = self.gemm_epilogue(n, g, rows.clone());
         let weights = &self.phase.weights[g];
         let level = self.isa.level();
         let wide = self.wide();

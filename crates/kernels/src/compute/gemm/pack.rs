@@ -25,7 +25,7 @@ impl PackedB {
     pub fn new(isa: Isa, b: MatRef<'_>) -> Result<Self> {
         let (k, n, nr) = (b.rows(), b.cols(), tile::panel_cols(isa.level()));
         let len = Self::elements_of(isa, k, n).unwrap_or(usize::MAX / 64);
-        let mut data = AlignedBuffer::zeroed(len.saturating_mul(size_of::<f32>()).min(usize::MAX / 8))?;
+        let mut data = AlignedBuffer::long_lived(len.saturating_mul(size_of::<f32>()).min(usize::MAX / 8))?;
         pack_b(isa, b, 0..k, 0..n, nr, bytemuck::cast_slice_mut(&mut data));
         Ok(Self { data: Laid::Own(data), k, n, level: isa.level() })
     }

@@ -20,12 +20,24 @@ pub(crate) enum Left<'a> {
     Strided(MatRef<'a>),
     /// In place: for each tile its rows of the first of `taps` taps, those of the second, and so on.
     Table { table: &'a RowTable<'a>, taps: usize },
+    /// In place: lines of `width` rows `step` elements apart, lines `line` elements apart, and for each tap how many
+    /// elements after these its rows begin.
+    Lines { data: &'a [f32], width: usize, line: usize, step: usize, offsets: &'a [usize] },
 }
 
 impl Left<'_> {
     /// How often the inner dimension is run through.
     fn taps(&self) -> usize {
-        if let Left::Table { taps, .. } = *self { taps } else { 1 }
+        match *self {
+            Left::Table { taps, .. } => taps,
+            Left::Lines { offsets, .. } => offsets.len(),
+            Left::Packed { .. } | Left::Strided(_) => 1,
+        }
+    }
+
+    /// How many of `rows` rows from the `i`th on can be taken tile by tile.
+    fn together(&self, i: usize, rows: usize) -> usize {
+        if let Left::Lines { width, .. } = *self { rows.min(width - i % width) } else { rows }
     }
 
     /// Whether there are `rows` rows of `k` elements for each tap.
@@ -38,6 +50,14 @@ impl Left<'_> {
             Left::Table { table, taps } => {
                 rows.saturating_mul(taps) <= table.starts().len() && k <= table.row_len()
             }
+            Left::Lines { data, width, line, step, offsets } => {
+                let end = (rows.saturating_sub(1) / width.max(1))
+                    .saturating_mul(line)
+                    .saturating_add(width.min(rows).saturating_sub(1).saturating_mul(step))
+                    .saturating_add(offsets.iter().copied().max().unwrap_or(0))
+                    .saturating_add(k);
+                width > 0 && end <= data.len()
+            }
         }
     }
 
@@ -46,10 +66,16 @@ impl Left<'_> {
     fn tile(&self, i: usize, h: usize) -> Rows {
         match *self {
             Left::Packed { elements, k, skip } => {
-                Rows::Packed(elements.as_ptr().wrapping_add(i * k + skip * h))
+                Rows::Packed(elements.as_ptr().wrapping_add(i * k + skip * h), k * h)
             }
             Left::Strided(a) => Rows::Strided(a.as_ptr().wrapping_add(i * a.row_stride()), a.row_stride()),
             Left::Table { table, taps } => Rows::Table(table.starts().as_ptr().wrapping_add(i * taps), taps),
+            Left::Lines { data, width, line, step, offsets } => Rows::Taps {
+                first: data.as_ptr().wrapping_add(i / width * line + i % width * step),
+                step,
+                offsets: offsets.as_ptr(),
+                taps: offsets.len(),
+            },
         }
     }
 }
@@ -132,8 +158,12 @@ impl Sweep<'_> {
                 Some(tail) if p == joined => (tail.as_ptr(), nr),
                 _ => (self.b.elements.as_ptr().wrapping_add(p * self.b.panel), self.b.step),
             };
-            for i in (0..self.rows.len()).step_by(self.height) {
-                let h = self.height.min(self.rows.len() - i);
+            let mut i = 0;
+            while i < self.rows.len() {
+                let left = a.together(i, self.rows.len() - i);
+                let h = self.height.min(left);
+                // What is stored across its rows is stored a tile at a time.
+                let count = if c_raw.cs == 1 || n == 1 { left / h } else { 1 };
                 let mut args = Args {
                     a: a.tile(i, h),
                     k: self.k,
@@ -149,15 +179,16 @@ impl Sweep<'_> {
                 // The last rows may be too few for so many panels at once, or could take more.
                 if wide == 1 || tile::panels_at_once(level, h) == wide {
                     // SAFETY: `check` found every element of the block, of which this is a tile.
-                    unsafe { self.tile(h, wide, &mut args, c_raw, (i, j)) };
+                    unsafe { self.tiles((h, count), wide, &mut args, c_raw, (i, j)) };
                 } else {
                     for q in 0..wide {
                         args.b = base.wrapping_add(q * self.b.panel);
                         args.n = nr.min(n - q * nr);
                         // SAFETY: as above.
-                        unsafe { self.tile(h, 1, &mut args, c_raw, (i, j + q * nr)) };
+                        unsafe { self.tiles((h, count), 1, &mut args, c_raw, (i, j + q * nr)) };
                     }
                 }
+                i += h * count;
             }
             if let (true, Some(function)) = (self.last, by_panel) {
                 math::activate_rows(self.isa, function, c.block(0..self.rows.len(), j..j + n));
@@ -183,15 +214,23 @@ impl Sweep<'_> {
         }
     }
 
-    /// Computes the tile of C whose first element is `(i, j)` and, if the block is the last of the inner dimension,
-    /// finishes it, but for what is done [`by_panel`]. The arguments are completed where they are: a copy would wait
+    /// Computes tiles of C, one below the other, of which the first begins at `(i, j)` and, if the block is the last of
+    /// the inner dimension, finishes them, but for what is done [`by_panel`]. More than one are stored row by row. The arguments are completed where they are: a copy would wait
     /// for the last tile's stores.
     ///
     /// # Safety
-    /// As [`tile::run`] says of `args`, which lacks only C and the last step; [`Self::check`] holds, and the tile is
-    /// one of the block's.
-    unsafe fn tile(&self, rows: usize, panels: usize, args: &mut Args, c: RawC, (i, j): (usize, usize)) {
+    /// As [`tile::run`] says of `args`, which lacks only C and the last step; [`Self::check`] holds, and the tiles
+    /// are the block's. Where C is neither contiguous along its rows nor of one column, there is one.
+    unsafe fn tiles(
+        &self,
+        (height, count): (usize, usize),
+        panels: usize,
+        args: &mut Args,
+        c: RawC,
+        (i, j): (usize, usize),
+    ) {
         let epilogue = self.epilogue;
+        let rows = height * count;
         // What the tile itself cannot do follows it: a residual across its rows, an activation beyond bounds.
         let fused = epilogue.residual.is_none_or(|(_, r)| r.col_stride() == 1);
         let own = if by_panel(epilogue, &c).is_some() { Activation::Identity } else { epilogue.activation };
@@ -215,7 +254,7 @@ impl Sweep<'_> {
         if c.cs == 1 || n == 1 {
             (args.c, args.c_step) = (at, c.rs);
             // SAFETY: as the caller promises.
-            unsafe { tile::run(self.isa, rows, panels, args) };
+            unsafe { tile::run(self.isa, height, count, panels, args) };
         } else {
             let mut copy = [0.0f32; tile::MAX_TILE];
             let place = |r: usize, q: usize| at.wrapping_add(r * c.rs + q * c.cs);
@@ -229,7 +268,7 @@ impl Sweep<'_> {
             }
             (args.c, args.c_step) = (copy.as_mut_ptr(), n);
             // SAFETY: as the caller promises; `copy` holds any tile.
-            unsafe { tile::run(self.isa, rows, panels, args) };
+            unsafe { tile::run(self.isa, height, count, panels, args) };
             for q in 0..n {
                 for r in 0..rows {
                     // SAFETY: an element of the tile.

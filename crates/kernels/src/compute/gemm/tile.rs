@@ -46,12 +46,15 @@ pub(crate) fn panels_at_once(level: Level, rows: usize) -> usize {
 /// Where the rows of A are.
 #[derive(Clone, Copy)]
 pub(super) enum Rows {
-    /// Packed: `MR` elements of one column after those of the last.
-    Packed(*const f32),
+    /// Packed: `MR` elements of one column after those of the last; and elements from one tile to the next.
+    Packed(*const f32, usize),
     /// In place: the first row, and elements from one row to the next.
     Strided(*const f32, usize),
     /// In place: for each of `taps` runs, `MR` pointers to rows of `k` elements each.
     Table(*const *const f32, usize),
+    /// In place: the first row, elements from one row to the next, and for each of `taps` runs how many elements
+    /// after these its rows begin.
+    Taps { first: *const f32, step: usize, offsets: *const usize, taps: usize },
 }
 
 /// A tile's last step: `clamp(alpha * acc + bias + beta * residual)`. Null pointers: absent.
@@ -70,7 +73,21 @@ impl Rows {
     /// How often the inner dimension is run through.
     #[inline(always)]
     fn taps(&self) -> usize {
-        if let Rows::Table(_, taps) = *self { taps } else { 1 }
+        match *self {
+            Rows::Table(_, taps) | Rows::Taps { taps, .. } => taps,
+            Rows::Packed(..) | Rows::Strided(..) => 1,
+        }
+    }
+
+    /// Those of the tile after one of `rows` rows.
+    #[inline(always)]
+    fn next(&mut self, rows: usize) {
+        match self {
+            Rows::Packed(a, tile) => *a = a.wrapping_add(*tile),
+            Rows::Strided(a, step) => *a = a.wrapping_add(rows * *step),
+            Rows::Table(table, taps) => *table = table.wrapping_add(rows * *taps),
+            Rows::Taps { first, step, .. } => *first = first.wrapping_add(rows * *step),
+        }
     }
 }
 
@@ -112,53 +129,56 @@ impl Args {
     }
 }
 
-/// Computes a tile of `rows` rows by `panels` panels.
+/// Computes `count` tiles of `rows` rows by `panels` panels, one below the other.
 ///
 /// # Safety
-/// The promise of [`Args`] holds; `rows` is 1 to [`max_rows`] ([`max_rows_in_place`] for rows in
+/// The promise of [`Args`] holds, for so many times the rows; `rows` is 1 to [`max_rows`] ([`max_rows_in_place`] for rows in
 /// place) and `panels` is 1 or [`panels_at_once`].
-pub(super) unsafe fn run(isa: Isa, rows: usize, panels: usize, args: &Args) {
+pub(super) unsafe fn run(isa: Isa, rows: usize, count: usize, panels: usize, args: &Args) {
     // Half a panel is enough for few columns.
     let vectors = if panels == 1 && 2 * args.n <= panel_cols(isa.level()) { 1 } else { PANEL_VECTORS };
     macro_rules! shapes {
         ($in_place:literal: $(($mr:literal, $np:literal, $nv:literal)),*) => {
             match (rows, panels, vectors) {
                 // SAFETY: as the caller promises.
-                $(($mr, $np, $nv) => dispatch(isa, unsafe { Tile::<$mr, $np, $nv, $in_place>::new(args) }),)*
+                $(($mr, $np, $nv) => dispatch(isa, unsafe { Tile::<$mr, $np, $nv, $in_place>::new(args, count) }),)*
                 _ => unreachable!("no tile of {rows} rows by {panels} panels"),
             }
         };
     }
     match args.a {
-        Rows::Packed(_) => shapes!(false:
+        Rows::Packed(..) => shapes!(false:
             (1, 1, 2), (2, 1, 2), (3, 1, 2), (4, 1, 2), (5, 1, 2), (6, 1, 2), (7, 1, 2),
             (8, 1, 2), (9, 1, 2), (10, 1, 2), (11, 1, 2), (12, 1, 2), (13, 1, 2), (14, 1, 2),
             (1, 1, 1), (2, 1, 1), (3, 1, 1), (4, 1, 1), (5, 1, 1), (6, 1, 1), (7, 1, 1),
             (8, 1, 1), (9, 1, 1), (10, 1, 1), (11, 1, 1), (12, 1, 1), (13, 1, 1), (14, 1, 1),
             (1, 4, 2), (2, 4, 2), (2, 2, 2), (3, 2, 2), (4, 2, 2), (5, 2, 2), (6, 2, 2)),
-        Rows::Strided(..) | Rows::Table(..) => shapes!(true:
+        Rows::Strided(..) | Rows::Table(..) | Rows::Taps { .. } => shapes!(true:
             (1, 1, 2), (2, 1, 2), (3, 1, 2), (4, 1, 2), (5, 1, 2), (6, 1, 2), (7, 1, 2), (8, 1, 2),
             (1, 1, 1), (2, 1, 1), (3, 1, 1), (4, 1, 1), (5, 1, 1), (6, 1, 1), (7, 1, 1), (8, 1, 1),
             (1, 4, 2), (2, 4, 2), (2, 2, 2), (3, 2, 2), (4, 2, 2), (5, 2, 2), (6, 2, 2)),
     }
     if let Some(finish) = args.finish.filter(Finish::is_late) {
         // SAFETY: as the caller promises.
-        dispatch(isa, unsafe { Late::new(rows, args, finish) });
+        dispatch(isa, unsafe { Late::new(rows * count, args, finish) });
     }
 }
 
-/// A tile of `MR` rows by `NP` panels; of each panel the first `NV` vectors are computed.
-struct Tile<'a, const MR: usize, const NP: usize, const NV: usize, const IN_PLACE: bool>(&'a Args);
+/// Tiles of `MR` rows by `NP` panels, one below the other; of each panel the first `NV` vectors are computed.
+struct Tile<'a, const MR: usize, const NP: usize, const NV: usize, const IN_PLACE: bool> {
+    args: &'a Args,
+    count: usize,
+}
 
 impl<'a, const MR: usize, const NP: usize, const NV: usize, const IN_PLACE: bool>
     Tile<'a, MR, NP, NV, IN_PLACE>
 {
     /// # Safety
-    /// The promise of [`Args`] holds for `MR` rows and `NP` panels, no column lies past the `NV`th vector of the last
+    /// The promise of [`Args`] holds for `count * MR` rows and `NP` panels, no column lies past the `NV`th vector of the last
     /// panel, and `IN_PLACE` says whether the rows of A are in place.
     #[inline(always)]
-    unsafe fn new(args: &'a Args) -> Self {
-        Self(args)
+    unsafe fn new(args: &'a Args, count: usize) -> Self {
+        Self { args, count }
     }
 }
 
@@ -169,16 +189,21 @@ impl<const MR: usize, const NP: usize, const NV: usize, const IN_PLACE: bool> Op
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        // SAFETY: as `new` demands.
-        unsafe {
-            // Constants of blocks of their own: what a level never takes is not compiled for it.
-            if const { MR > S::MAX_ROWS } {
-                unreachable!("no tile of this level is so tall");
-            } else if const { matches!(S::LEVEL, Level::Portable) } {
-                plain::<S, MR, NP, IN_PLACE>(s, self.0);
-            } else {
-                tile::<S, MR, NP, NV, IN_PLACE>(s, self.0);
+        let mut args = *self.args;
+        for _ in 0..self.count {
+            // SAFETY: as `new` demands.
+            unsafe {
+                // Constants of blocks of their own: what a level never takes is not compiled for it.
+                if const { MR > S::MAX_ROWS } {
+                    unreachable!("no tile of this level is so tall");
+                } else if const { matches!(S::LEVEL, Level::Portable) } {
+                    plain::<S, MR, NP, IN_PLACE>(s, &args);
+                } else {
+                    tile::<S, MR, NP, NV, IN_PLACE>(s, &args);
+                }
             }
+            args.a.next(MR);
+            args.c = args.c.wrapping_add(MR * args.c_step);
         }
     }
 }
@@ -239,7 +264,14 @@ unsafe fn tile<S: Simd, const MR: usize, const NP: usize, const NV: usize, const
                     rows[i] = *table.add(tap * MR + i);
                 });
             },
-            Rows::Packed(a) => rows[0] = a,
+            // SAFETY: there is an offset for each tap.
+            Rows::Taps { first, step, offsets, .. } => unsafe {
+                let first = first.wrapping_add(*offsets.add(tap));
+                repeat!(MR, [0 1 2 3 4 5 6 7 8 9 10 11 12 13], i => {
+                    rows[i] = first.wrapping_add(i * step);
+                });
+            },
+            Rows::Packed(a, _) => rows[0] = a,
         }
         let mut a = rows[0];
         for k in 0..args.k {
@@ -380,8 +412,12 @@ unsafe fn plain<S: Simd, const MR: usize, const NP: usize, const IN_PLACE: bool>
         let rows: [*const f32; MR] = std::array::from_fn(|i| match args.a {
             // SAFETY: there are MR pointers for each tap.
             Rows::Table(table, _) => unsafe { *table.add(tap * MR + i) },
+            // SAFETY: there is an offset for each tap.
+            Rows::Taps { first, step, offsets, .. } => unsafe {
+                first.wrapping_add(*offsets.add(tap) + i * step)
+            },
             Rows::Strided(a, step) => a.wrapping_add(i * step),
-            Rows::Packed(a) => a.wrapping_add(i),
+            Rows::Packed(a, _) => a.wrapping_add(i),
         });
         for k in 0..args.k {
             let at = if IN_PLACE { k } else { k * MR };

@@ -1,4 +1,4 @@
-use super::super::conv::{ConvFrame, ConvParams};
+use super::super::conv::{ConvFrame, ConvParams, ConvWeights};
 use super::super::gemm::tile::repeat;
 use super::super::isa::Isa;
 use super::super::qgemm::epilogue::{Finish, MAX_TILE, Params, QuantizedEpilogue, QuantizedOut, Tile};
@@ -39,7 +39,7 @@ impl Depthwise {
         p.taps() <= MAX_TAPS && reach.saturating_add(2 * p.padding[2]) <= MAX_PADDING
     }
 
-    pub(super) fn new(p: &ConvParams, weights: &[i8], scales: &[f32]) -> Result<Self> {
+    pub(super) fn new(p: &ConvParams, weights: &ConvWeights<'_, i8>, scales: &[f32]) -> Result<Self> {
         // Blocks of channels may read past the last.
         let padded = p.in_channels.next_multiple_of(PANEL);
         let mut new = Self {
@@ -47,12 +47,17 @@ impl Depthwise {
             scales: filled(padded, 0.0)?,
             sums: filled(padded, 0)?,
         };
-        for (c, from) in weights.chunks_exact(p.taps()).enumerate() {
-            for (t, &w) in from.iter().enumerate() {
-                new.weights[t * padded + c] = f32::from(w);
-                new.sums[c] += i32::from(w);
+        let [channel, _, step] = weights.strides;
+        for t in 0..p.taps() {
+            let (to, sums) = (&mut new.weights[t * padded..][..p.in_channels], &mut new.sums);
+            let from = weights.values.get(t * step..).unwrap_or_default().iter().step_by(channel.max(1));
+            for ((to, sum), &w) in to.iter_mut().zip(sums).zip(from) {
+                *to = f32::from(w);
+                *sum += i32::from(w);
             }
-            new.scales[c] = if scales.len() == 1 { scales[0] } else { scales[c] };
+        }
+        for (c, to) in new.scales[..p.in_channels].iter_mut().enumerate() {
+            *to = if scales.len() == 1 { scales[0] } else { scales[c] };
         }
         Ok(new)
     }

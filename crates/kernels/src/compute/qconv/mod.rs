@@ -8,11 +8,12 @@ mod depthwise;
 #[cfg(test)]
 mod tests;
 
-use super::conv::{ConvFrame, ConvParams};
+use super::conv::{ConvFrame, ConvParams, ConvWeights};
 use super::isa::Isa;
 use super::mat::{MatMut, MatRef};
 use super::qgemm::driver::{Fill, Job, Path};
 use super::qgemm::epilogue::Params;
+use super::qgemm::pack::PANEL;
 use super::qgemm::{PackedWeights, QuantizedEpilogue, QuantizedOut, WeightBits, Weights, unsigned};
 use super::quantize::{Affine, Quantization};
 use depthwise::Depthwise;
@@ -50,7 +51,7 @@ pub struct QuantizedConv {
 
 #[derive(Debug)]
 enum Form {
-    /// For each group the weights of a product.
+    /// For each group, or for some together, the weights of a product.
     Rows(Vec<PackedWeights>),
     Depthwise(Depthwise),
 }
@@ -70,27 +71,44 @@ impl QuantizedConv {
     /// If the parameters contradict each other or are not [supported](Self::supports), or there is another
     /// number of weights or scales.
     pub fn new(isa: Isa, params: ConvParams, weights: &[i8], scales: &[f32]) -> Result<Self> {
+        Self::of(isa, params, &ConvWeights::plain(&params, weights), scales)
+    }
+
+    /// As [`Self::new`], of weights of any order.
+    ///
+    /// # Panics
+    /// As there.
+    pub fn of(isa: Isa, params: ConvParams, weights: &ConvWeights<'_, i8>, scales: &[f32]) -> Result<Self> {
         params.check();
         assert!(Self::supports(&params), "no quantized form of {params:?}");
-        assert_eq!(weights.len(), params.weights(), "weights of {params:?}");
+        weights.check(&params);
         assert!(scales.len() == 1 || scales.len() == params.out_channels, "scales of {params:?}");
         let form = if params.is_depthwise() {
             Form::Depthwise(Depthwise::new(&params, weights, scales)?)
         } else {
             let (taps, channels) = (params.taps(), params.in_channels / params.groups);
-            let (k, n) = (taps * channels, params.out_channels / params.groups);
-            // The rows of a product are taps, and of each its channels.
-            let mut matrix = AlignedBuffer::zeroed(k * n)?;
+            let together = together(&params);
+            // The rows of a product are taps, and of each the channels of its groups.
+            let own = params.out_channels / params.groups;
+            let (k, n) = (taps * channels * together, own * together);
+            let step = if together == 1 { weights.step_within_taps() } else { None };
+            let mut matrix = AlignedBuffer::zeroed(if step.is_none() { k * n } else { 0 })?;
             let matrix: &mut [i8] = bytemuck::cast_slice_mut(&mut matrix);
-            let mut groups = tensor::memory::with_room(params.groups)?;
-            for g in 0..params.groups {
-                for (o, row) in matrix.chunks_exact_mut(k.max(1)).enumerate() {
-                    let from = &weights[(g * n + o) * k..][..k];
-                    for (t, row) in row.chunks_exact_mut(channels).enumerate() {
-                        row.iter_mut().enumerate().for_each(|(c, x)| *x = from[c * taps + t]);
+            let mut groups = tensor::memory::with_room(params.groups / together)?;
+            for g in 0..params.groups / together {
+                let quantized = match step {
+                    Some(step) => MatRef::strided(weights.from(g * n), n, k, weights.strides[0], step).t(),
+                    None => {
+                        for (o, row) in matrix.chunks_exact_mut(k.max(1)).enumerate() {
+                            for (t, row) in row.chunks_exact_mut(channels * together).enumerate() {
+                                let row = &mut row[o / own * channels..][..channels];
+                                let numbers = row.iter_mut().enumerate();
+                                numbers.for_each(|(c, x)| *x = weights.at(g * n + o, c, t));
+                            }
+                        }
+                        MatRef::new(matrix, n, k).t()
                     }
-                }
-                let quantized = MatRef::new(matrix, n, k).t();
+                };
                 let scales = if scales.len() == 1 { scales } else { &scales[g * n..][..n] };
                 let bits = WeightBits::Eight;
                 groups.push(PackedWeights::new(&Weights { quantized, bits, scales, group: usize::MAX })?);
@@ -148,10 +166,11 @@ impl QuantizedConv {
         match &self.form {
             Form::Depthwise(form) => form.run(self.isa, pool, (p, frame), (x, zero), out, epilogue),
             Form::Rows(groups) => {
-                let n = p.out_channels / p.groups;
+                let n = p.out_channels / groups.len();
                 for (g, b) in groups.iter().enumerate() {
                     let flip = if x.signed { 0x80 } else { 0 };
-                    let patches = Patches { p, frame, x: x.bytes, zero, flip, group: g };
+                    let patches =
+                        Patches { p, frame, x: x.bytes, zero, flip, group: g, groups: groups.len() };
                     Job {
                         path: Path::of(self.isa),
                         isa: self.isa,
@@ -169,6 +188,16 @@ impl QuantizedConv {
     }
 }
 
+/// How many neighbouring groups are best computed as one, whose weights are zero where an output channel does not read an
+/// input channel: as many as fill a panel of columns, which a group of few channels would leave empty.
+fn together(p: &ConvParams) -> usize {
+    let (k, n) = (p.in_channels / p.groups * p.taps(), p.out_channels / p.groups);
+    let fits = |many: &usize| {
+        p.groups.is_multiple_of(*many) && many * n <= PANEL && many * k <= PackedWeights::MAX_ROWS
+    };
+    (2..=PANEL).rev().find(fits).unwrap_or(1)
+}
+
 /// The input pixels that the taps of an output pixel read.
 struct Patches<'a> {
     p: &'a ConvParams,
@@ -178,17 +207,22 @@ struct Patches<'a> {
     zero: u8,
     flip: u8,
     group: usize,
+    /// How many groups there are, those that are computed together counted as one.
+    groups: usize,
 }
+
+/// Bytes that are copied at once where a piece has no more, and where more may be read and written.
+const WHOLE: usize = 16;
 
 impl Fill for Patches<'_> {
     fn fill(&self, rows: Range<usize>, step: usize, out: &mut [u8]) {
         let (p, frame) = (self.p, self.frame);
-        let channels = p.in_channels / p.groups;
+        let channels = p.in_channels / self.groups;
         if channels == 0 || p.taps() == 0 {
             return;
         }
         // The pixels of a line of the kernel lie together, if they are neighbours and all of their channels count.
-        let together = p.groups == 1 && p.dilation[2] == 1;
+        let together = self.groups == 1 && p.dilation[2] == 1;
         let (taps, pieces) = if together { (p.kernel[2], 1) } else { (1, p.kernel[2]) };
         let width = frame.output[2];
         let mut row = rows.start;
@@ -202,8 +236,10 @@ impl Fill for Patches<'_> {
                     let line = self.line(line, [z, y]);
                     for piece in 0..pieces {
                         let from = (x * p.stride[2] + piece * p.dilation[2]) as isize - p.padding[2] as isize;
-                        let out = out[at..].chunks_mut(step).take(end - row);
-                        self.pieces(line, from, taps, out);
+                        let rows = out[at..].chunks_mut(step).take(end - row);
+                        // Each has what is left of its row.
+                        let rows = rows.map(|row| row.split_at_mut(row.len().min(step - at)).0);
+                        self.pieces(line, from, taps, end - row, rows);
                         at += taps * channels;
                     }
                 }
@@ -230,38 +266,69 @@ impl<'a> Patches<'a> {
         Some(&self.x[pixel * len..][..len])
     }
 
-    /// Writes the channels of `taps` neighbouring pixels to the front of each of `out`: of those from `from` on, and
-    /// then of those a stride further each.
+    /// Writes the channels of `taps` neighbouring pixels to the front of each of `count` rows: of those from `from` on,
+    /// and then of those a stride further each. Of what follows in a row anything may be overwritten.
     fn pieces<'b>(
         &self,
         line: Option<&[u8]>,
-        mut from: isize,
+        from: isize,
         taps: usize,
-        out: impl Iterator<Item = &'b mut [u8]>,
+        count: usize,
+        mut rows: impl Iterator<Item = &'b mut [u8]>,
     ) {
         let p = self.p;
-        let (all, channels) = (p.in_channels, p.in_channels / p.groups);
-        let (group, len) = (self.group * channels, taps * channels);
-        let last = self.frame.input[2].checked_sub(taps);
-        for out in out {
-            let out = &mut out[..len];
-            match (line, usize::try_from(from)) {
-                (None, _) => out.fill(self.zero),
-                (Some(line), Ok(i)) if last.is_some_and(|last| i <= last) => {
-                    unsigned(out, &line[i * all + group..][..len], self.flip);
+        let channels = p.in_channels / self.groups;
+        let len = taps * channels;
+        let Some(line) = line else {
+            return rows.for_each(|out| out[..len].fill(self.zero));
+        };
+        // The rows whose pixels are all in the image.
+        let stride = p.stride[2];
+        let first = usize::try_from(-from).map_or(0, |outside| outside.div_ceil(stride)).min(count);
+        let last = (self.frame.input[2] as isize - taps as isize).saturating_sub(from);
+        let end = usize::try_from(last).map_or(0, |last| last / stride + 1).clamp(first, count);
+        let at = |i: usize| from + (i * stride) as isize;
+        for i in 0..first {
+            self.border(line, at(i), (taps, channels), rows.next());
+        }
+        let pixel = |i: usize| at(i) as usize * p.in_channels + self.group * channels;
+        self.inner(line, (first..end).map(pixel), len, &mut rows);
+        for i in end..count {
+            self.border(line, at(i), (taps, channels), rows.next());
+        }
+    }
+
+    /// Writes `len` bytes of the line from each of these on.
+    #[inline]
+    fn inner<'b>(
+        &self,
+        line: &[u8],
+        from: impl Iterator<Item = usize>,
+        len: usize,
+        rows: &mut impl Iterator<Item = &'b mut [u8]>,
+    ) {
+        let flip = u128::from_ne_bytes([self.flip; WHOLE]);
+        for (from, out) in from.zip(rows) {
+            match (line[from..].first_chunk::<WHOLE>(), out.first_chunk_mut::<WHOLE>()) {
+                (Some(from), Some(out)) if len <= WHOLE => {
+                    *out = (u128::from_ne_bytes(*from) ^ flip).to_ne_bytes();
                 }
-                (Some(line), _) => {
-                    for (t, out) in out.chunks_exact_mut(channels).enumerate() {
-                        match usize::try_from(from + t as isize) {
-                            Ok(i) if i < self.frame.input[2] => {
-                                unsigned(out, &line[i * all + group..][..channels], self.flip);
-                            }
-                            _ => out.fill(self.zero),
-                        }
-                    }
-                }
+                _ => unsigned(&mut out[..len], &line[from..][..len], self.flip),
             }
-            from += p.stride[2] as isize;
+        }
+    }
+
+    /// Writes the channels of neighbouring pixels, some of which the image has not.
+    fn border(&self, line: &[u8], from: isize, (taps, channels): (usize, usize), out: Option<&mut [u8]>) {
+        let Some(out) = out else { return };
+        for (t, out) in out[..taps * channels].chunks_exact_mut(channels).enumerate() {
+            match usize::try_from(from + t as isize) {
+                Ok(i) if i < self.frame.input[2] => {
+                    let from = i * self.p.in_channels + self.group * channels;
+                    unsigned(out, &line[from..][..channels], self.flip);
+                }
+                _ => out.fill(self.zero),
+            }
         }
     }
 }

@@ -85,7 +85,7 @@ impl PackedWeights {
         let step = if 2 * k > STEP { STEP } else { SHORT_STEP };
         let depth = k.next_multiple_of(step);
         let per_byte = if bits == WeightBits::Four { 2 } else { 1 };
-        let data = AlignedBuffer::zeroed(padded.saturating_mul(depth) / per_byte)?;
+        let data = AlignedBuffer::long_lived(padded.saturating_mul(depth) / per_byte)?;
         let (mut of_columns, sums) = (filled(groups * padded, 0.0)?, filled(groups * padded, 0)?);
         for g in 0..groups {
             let to = &mut of_columns[g * padded..][..n];
@@ -101,6 +101,9 @@ impl PackedWeights {
 
     fn fill(&mut self, quantized: MatRef<'_, i8>, depth: usize, padded: usize) {
         let panel = self.panel_bytes(depth);
+        if quantized.row_stride() == 1 {
+            return self.fill_from_columns(quantized, panel, padded);
+        }
         let rs = quantized.row_stride();
         for j in 0..self.n {
             let data = &mut self.data[j / PANEL * panel..][..panel];
@@ -122,6 +125,44 @@ impl PackedWeights {
                     i += 1;
                 }
                 self.sums[g * padded + j] = sum;
+            }
+        }
+    }
+
+    /// As [`Self::fill`], of columns whose numbers lie one after another.
+    fn fill_from_columns(&mut self, quantized: MatRef<'_, i8>, panel: usize, padded: usize) {
+        // Groups start at whole blocks: they are one, or each of a multiple of `GROUP_UNIT` rows.
+        let rows_of_block = if self.bits == WeightBits::Four { 8 } else { 4 };
+        for j in 0..self.n {
+            let data = &mut self.data[j / PANEL * panel..][..panel];
+            let lane = j % PANEL * 4;
+            for (g, start) in (0..self.k).step_by(self.group).enumerate() {
+                let column = &quantized.from(start, j)[..self.group.min(self.k - start)];
+                self.sums[g * padded + j] = column.iter().map(|&x| i32::from(x)).sum();
+                let blocks = data[start / rows_of_block * 64..].chunks_exact_mut(64);
+                let mut places = blocks.map(|block| &mut block[lane..lane + 4]);
+                match self.bits {
+                    WeightBits::Eight => {
+                        let (whole, rest) = column.as_chunks::<4>();
+                        for (rows, to) in whole.iter().zip(&mut places) {
+                            to.copy_from_slice(bytemuck::cast_slice(rows));
+                        }
+                        let last = places.next().unwrap_or_default();
+                        last.iter_mut().zip(rest).for_each(|(to, &x)| *to = x as u8);
+                    }
+                    WeightBits::Four => {
+                        let outside = column.iter().find(|x| !(-8..8).contains(*x));
+                        assert!(outside.is_none(), "{outside:?} as a number of 4 bits");
+                        let (whole, rest) = column.as_chunks::<8>();
+                        let pair = |low: i8, high: i8| low as u8 & 15 | (high as u8) << 4;
+                        for (rows, to) in whole.iter().zip(&mut places) {
+                            to.iter_mut().enumerate().for_each(|(i, to)| *to = pair(rows[i], rows[i + 4]));
+                        }
+                        let row = |i: usize| rest.get(i).copied().unwrap_or(0);
+                        let last = places.next().unwrap_or_default();
+                        last.iter_mut().enumerate().for_each(|(i, to)| *to = pair(row(i), row(i + 4)));
+                    }
+                }
             }
         }
     }

@@ -1,0 +1,228 @@
+//! Rows of patches of channels-last images, line by line: neighbouring pixels of a line of the output read pixels a
+//! fixed distance apart, the same for every tap. No row needs a pointer of its own, and what is true of one group is
+//! true of all. Where patches leave the image, its lines are copied with their padding, some at a time.
+
+use super::super::gemm::driver::{LONG, grid, run_of, share};
+use super::super::gemm::sweep::{Left, Right, Sweep};
+use super::super::gemm::tile;
+use super::super::scratch;
+use super::rows::{KC, MC, Run};
+use super::{ConvFrame, ConvParams, Layout};
+use pool::Pool;
+use std::ops::Range;
+
+/// Pixels of a line, at least: tiles end with it.
+const MIN_WIDTH: usize = 4;
+/// Most taps.
+const MAX_TAPS: usize = 64;
+/// Channels below which the taps of a line of the kernel are taken as one.
+const FEW_CHANNELS: usize = 16;
+/// Most lines, or pixels of a line, by which a patch leaves its first pixel, or the image.
+const MAX_REACH: usize = 64;
+/// Elements of the lines that are copied at once, about: they stay in the second cache.
+const COPIED: usize = 1 << 15;
+/// Most elements of the lines of a block.
+const MAX_COPIED: usize = 1 << 20;
+
+/// How the lines of a convolution's images lie.
+pub(super) struct Lines {
+    /// Whether they are copied.
+    copied: bool,
+    /// Elements from one line of the image, or of the copy, to the next.
+    pitch: usize,
+    /// Taps that are taken as one, because their pixels lie together.
+    wide: usize,
+    offsets: [usize; MAX_TAPS],
+    /// How many taps there are, then.
+    taps: usize,
+    /// Lines of the output in a block.
+    block: usize,
+    /// Lines of the output whose input is copied at once.
+    strip: usize,
+}
+
+impl Lines {
+    /// `None` if the images are better read pixel by pixel.
+    pub(super) fn new(
+        p: &ConvParams,
+        frame: &ConvFrame,
+        layouts: (Layout, Layout),
+        tail: bool,
+    ) -> Option<Self> {
+        if p.taps() == 0 {
+            return None;
+        }
+        let flat = [p.kernel[0], frame.input[0], frame.output[0]] == [1; 3] && p.padding[0] == 0;
+        let reach: [usize; 2] =
+            std::array::from_fn(|d| (p.kernel[d + 1] - 1).saturating_mul(p.dilation[d + 1]));
+        let near = reach.iter().chain(&p.padding).chain(&p.stride).all(|&n| n <= MAX_REACH);
+        let ci = p.in_channels / p.groups;
+        if layouts != (Layout::ChannelsLast, Layout::ChannelsLast)
+            || p.transposed
+            || !flat
+            || !near
+            || p.taps() > MAX_TAPS
+            || frame.output[2] < MIN_WIDTH
+            || ci == 0
+            || ci * p.taps() > LONG
+        {
+            return None;
+        }
+        // Pixels of the image and its padding that the output reads, along each dimension.
+        let needed: [usize; 2] =
+            std::array::from_fn(|d| (frame.output[d + 1] - 1) * p.stride[d + 1] + reach[d] + 1);
+        let copied = p.padding != [0; 3] || (0..2).any(|d| needed[d] > frame.input[d + 1]);
+        let pitch = if copied { needed[1] } else { frame.input[2] } * p.in_channels;
+        let block = (MC / frame.output[2]).clamp(1, frame.output[1]);
+        let copied_by = |lines: usize| ((lines - 1) * p.stride[1] + reach[0] + 1).saturating_mul(pitch);
+        if copied && copied_by(block) > MAX_COPIED {
+            return None;
+        }
+        // What follows is done after each strip.
+        let blocks = if tail || !copied { 1 } else { (COPIED / copied_by(block)).max(1) };
+        let whole = p.groups == 1 && p.dilation[2] == 1 && ci < FEW_CHANNELS && ci * p.taps() <= KC;
+        let wide = if whole { p.kernel[2] } else { 1 };
+        let mut offsets = [0; MAX_TAPS];
+        let columns = p.kernel[2] / wide;
+        for (t, offset) in offsets[..p.kernel[1] * columns].iter_mut().enumerate() {
+            *offset = t / columns * p.dilation[1] * pitch + t % columns * p.dilation[2] * p.in_channels;
+        }
+        Some(Self { copied, pitch, wide, offsets, taps: p.kernel[1] * columns, block, strip: blocks * block })
+    }
+}
+
+/// Some lines of the output, counted through all images, some groups, and some channels of each.
+struct Share {
+    lines: Range<usize>,
+    groups: Range<usize>,
+    cols: Range<usize>,
+}
+
+impl Run<'_> {
+    /// Computes all images, divided among `threads` threads: by lines, then by groups or by channels.
+    pub(super) fn by_lines(&self, pool: &Pool, threads: usize, lines: &Lines) {
+        let (p, frame) = (self.p, self.frame);
+        let (all, cols) = (frame.batch * frame.output[1], p.out_channels / p.groups);
+        let unit = tile::panel_cols(self.isa.level());
+        // Whole rows, if something follows them.
+        let units = if self.epilogue.tail.is_some() { 1 } else { p.groups.max(cols.div_ceil(unit)) };
+        let (tm, tn) = grid(threads, all, units);
+        let part = |t: usize| {
+            let (mut groups, mut columns) = (0..p.groups, 0..cols);
+            match p.groups {
+                1 => columns = share(t % tn, tn, cols, unit),
+                _ => groups = share(t % tn, tn, p.groups, 1),
+            }
+            let lines_of = share(t / tn, tm, all, 1);
+            // SAFETY: shares have lines, groups or channels of their own.
+            unsafe { self.share(lines, &Share { lines: lines_of, groups, cols: columns }) };
+        };
+        if threads == 1 {
+            (0..tm * tn).for_each(part);
+        } else {
+            pool.parallel_for(tm * tn, 1, &|tasks| tasks.for_each(part));
+        }
+    }
+
+    /// # Safety
+    /// No other task uses the pixels and channels of the share meanwhile.
+    unsafe fn share(&self, lines: &Lines, share: &Share) {
+        if share.groups.is_empty() || share.cols.is_empty() {
+            return;
+        }
+        let (p, frame) = (self.p, self.frame);
+        let [_, height, width] = frame.output;
+        let pixels = frame.in_pixels() * p.in_channels;
+        let mut line = share.lines.start;
+        while line < share.lines.end {
+            let (n, y) = (line / height, line % height);
+            let end = share.lines.end.min(line - y + height).min(line + lines.strip);
+            let strip = y..y + (end - line);
+            let image = &self.x[n * pixels..][..pixels];
+            if lines.copied {
+                let count = (strip.len() - 1) * p.stride[1] + (p.kernel[1] - 1) * p.dilation[1] + 1;
+                scratch::with(count * lines.pitch, |copy| {
+                    self.copy_lines(image, y, lines.pitch, copy);
+                    // SAFETY: as the caller promises.
+                    unsafe { self.strip(lines, n, strip.clone(), share, copy) };
+                });
+            } else {
+                // SAFETY: as the caller promises.
+                unsafe {
+                    self.strip(lines, n, strip.clone(), share, &image[y * p.stride[1] * lines.pitch..])
+                };
+            }
+            if self.epilogue.tail.is_some() {
+                let rows = strip.start * width..strip.end * width;
+                // SAFETY: as the caller promises.
+                let c = unsafe { self.place(n, 0, rows.clone(), share.cols.clone()) };
+                self.pass_on(n, rows, c);
+            }
+            line = end;
+        }
+    }
+
+    /// Copies the lines of the image that line `y` of the output reads and those after, and what is before and after
+    /// each, to lines of `pitch` elements.
+    fn copy_lines(&self, image: &[f32], y: usize, pitch: usize, copy: &mut [f32]) {
+        let (p, frame) = (self.p, self.frame);
+        let len = frame.input[2] * p.in_channels;
+        let before = (p.padding[2] * p.in_channels).min(pitch);
+        for (i, to) in copy.chunks_exact_mut(pitch).enumerate() {
+            match (y * p.stride[1] + i).checked_sub(p.padding[1]).filter(|&line| line < frame.input[1]) {
+                Some(line) => {
+                    let (first, to) = to.split_at_mut(before);
+                    let (to, last) = to.split_at_mut(len.min(to.len()));
+                    first.fill(0.0);
+                    to.copy_from_slice(&image[line * len..][..to.len()]);
+                    last.fill(0.0);
+                }
+                None => to.fill(0.0),
+            }
+        }
+    }
+
+    /// Computes lines of the output of image `n`; `data` begins with what the first of them reads.
+    ///
+    /// # Safety
+    /// As for [`Self::share`].
+    unsafe fn strip(&self, lines: &Lines, n: usize, strip: Range<usize>, share: &Share, data: &[f32]) {
+        let (p, width) = (self.p, self.frame.output[2]);
+        let ci = p.in_channels / p.groups;
+        let step = p.stride[2] * p.in_channels;
+        let height = width.div_ceil(width.div_ceil(tile::max_rows_in_place(self.isa.level())));
+        let (k, run) = (ci * lines.wide, run_of(p.taps() * ci, KC));
+        for first in strip.clone().step_by(lines.block) {
+            let block = first..strip.end.min(first + lines.block);
+            let rows = block.start * width..block.end * width;
+            let data = &data[(first - strip.start) * p.stride[1] * lines.pitch..];
+            for g in share.groups.clone() {
+                // SAFETY: as the caller promises.
+                let mut c = unsafe { self.place(n, g, rows.clone(), share.cols.clone()) };
+                let epilogue = self.gemm_epilogue(n, g, rows.clone());
+                for chunk in self.phase.chunks(lines.taps, k, run) {
+                    let row = chunk.taps.start * k + chunk.channels.start;
+                    let sweep = Sweep {
+                        isa: self.isa,
+                        epilogue: &epilogue,
+                        rows: 0..rows.len(),
+                        cols: share.cols.clone(),
+                        height,
+                        k: chunk.channels.len(),
+                        b: Right::of_packed(&self.phase.weights[g], share.cols.start, row),
+                        accumulate: row > 0,
+                        last: (chunk.taps.end, chunk.channels.end) == (lines.taps, k),
+                    };
+                    let left = Left::Lines {
+                        data: &data[g * ci + chunk.channels.start..],
+                        width,
+                        line: p.stride[1] * lines.pitch,
+                        step,
+                        offsets: &lines.offsets[chunk.taps],
+                    };
+                    sweep.run(left, c.reborrow());
+                }
+            }
+        }
+    }
+}

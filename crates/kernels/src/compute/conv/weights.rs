@@ -1,0 +1,121 @@
+//! The weights of a convolution before they are laid out for it.
+
+use super::ConvParams;
+use tensor::Result;
+use tensor::memory::with_room;
+
+/// The weights of a convolution, with their dimensions in any order: `[out, in / groups, tap]`, or if it is transposed
+/// `[in, out / groups, tap]`, where the taps lie one after another at one distance.
+#[derive(Clone, Copy, Debug)]
+pub struct ConvWeights<'a, T = f32> {
+    pub(crate) values: &'a [T],
+    /// Elements from one to the next along each of the three.
+    pub(crate) strides: [usize; 3],
+    sizes: [usize; 3],
+}
+
+impl<'a, T: Copy> ConvWeights<'a, T> {
+    /// Weights in the order of their dimensions, dense.
+    ///
+    /// # Panics
+    /// If there is another number of them.
+    pub fn plain(params: &ConvParams, values: &'a [T]) -> Self {
+        let [_, inner, taps] = sizes(params);
+        assert_eq!(values.len(), params.weights(), "weights of {params:?}");
+        Self::strided(params, values, [inner * taps, taps, 1])
+    }
+
+    /// Weights with so many elements from one to the next along each dimension.
+    ///
+    /// # Panics
+    /// If one of them lies outside `values`.
+    pub fn strided(params: &ConvParams, values: &'a [T], strides: [usize; 3]) -> Self {
+        let sizes = sizes(params);
+        let last = sizes
+            .iter()
+            .zip(&strides)
+            .try_fold(0usize, |sum, (&n, &step)| sum.checked_add(n.saturating_sub(1).checked_mul(step)?));
+        let fits = sizes.contains(&0) || last.is_some_and(|last| last < values.len());
+        assert!(fits, "weights of {params:?} with strides {strides:?} leave their {} elements", values.len());
+        Self { values, strides, sizes }
+    }
+
+    /// Panics if these are not the weights of a convolution of these parameters.
+    pub(crate) fn check(&self, params: &ConvParams) {
+        assert_eq!(self.sizes, sizes(params), "weights of {params:?}");
+    }
+
+    /// The weights from this one on along the first dimension: none if there are no weights.
+    pub(crate) fn from(&self, first: usize) -> &'a [T] {
+        self.values.get(first * self.strides[0]..).unwrap_or_default()
+    }
+
+    /// One weight.
+    pub(crate) fn at(&self, first: usize, second: usize, tap: usize) -> T {
+        let [a, b, c] = self.strides;
+        self.values[first * a + second * b + tap * c]
+    }
+
+    /// The distance between weights of one output channel that follow each other when the second dimension is counted
+    /// within each tap, if it is the same everywhere.
+    pub(crate) fn step_within_taps(&self) -> Option<usize> {
+        let ([_, inner, taps], [_, step, tap]) = (self.sizes, self.strides);
+        match (inner, taps) {
+            (_, 1) => Some(step),
+            (1, _) => Some(tap),
+            _ => (tap == inner * step).then_some(step),
+        }
+    }
+
+    /// The weights in the order of their dimensions, if they do not lie so.
+    pub(crate) fn reordered(&self) -> Result<Option<Vec<T>>> {
+        let [outer, inner, taps] = self.sizes;
+        let place = |n: usize, step: usize, dense: usize| n <= 1 || step == dense;
+        let [a, b, c] = self.strides;
+        if place(outer, a, inner * taps) && place(inner, b, taps) && place(taps, c, 1) {
+            return Ok(None);
+        }
+        let mut all = with_room(outer * inner * taps)?;
+        for o in 0..outer {
+            for i in 0..inner {
+                all.extend((0..taps).map(|t| self.at(o, i, t)));
+            }
+        }
+        Ok(Some(all))
+    }
+}
+
+fn sizes(params: &ConvParams) -> [usize; 3] {
+    let groups = params.groups.max(1);
+    let (outer, inner) = match params.transposed {
+        false => (params.out_channels, params.in_channels / groups),
+        true => (params.in_channels, params.out_channels / groups),
+    };
+    [outer, inner, params.taps()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn weights_are_the_same_in_any_order() {
+        let params = ConvParams::conv2d(2, 3, [1, 2]);
+        let plain: Vec<i32> = (0..12).collect();
+        let weights = ConvWeights::plain(&params, &plain);
+        assert_eq!((weights.reordered().unwrap(), weights.step_within_taps()), (None, None));
+        let mut last = vec![0; 12];
+        for (i, &w) in plain.iter().enumerate() {
+            last[i / 4 * 4 + i % 2 * 2 + i / 2 % 2] = w;
+        }
+        let weights = ConvWeights::strided(&params, &last, [4, 1, 2]);
+        assert_eq!((weights.reordered().unwrap(), weights.step_within_taps()), (Some(plain), Some(1)));
+        assert_eq!((weights.at(2, 1, 0), weights.from(2)), (10, &[8, 10, 9, 11][..]));
+    }
+
+    #[test]
+    #[should_panic(expected = "leave their 11 elements")]
+    fn weights_that_are_not_there_are_refused() {
+        ConvWeights::strided(&ConvParams::conv2d(2, 3, [1, 2]), &[0; 11], [4, 1, 2]);
+    }
+}
