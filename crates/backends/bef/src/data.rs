@@ -1,9 +1,11 @@
-//! The bytes of a payload's constants: named data of the program or of a `.ptd`, used where they lie.
+//! The bytes of a payload's constants: named data of the program or of a `.ptd`, read when somebody looks at them. What
+//! is laid out for this machine is used where it lies.
 
 use crate::error::{Error, Result, fail};
 use crate::payload::{Constant, Payload};
 use graph::{Bytes, SharedBytes};
 use kernels::compute::{Isa, weight_layout};
+use operator::Budget;
 use runtime::{FreeableBuffer, NamedDataMap};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,13 +21,30 @@ pub(crate) struct Data {
 
 /// The bytes of a constant, and the same elements laid out for this machine.
 struct Stored {
-    bytes: FreeableBuffer,
-    laid_out: Vec<(String, SharedBytes)>,
+    plain: SharedBytes,
+    laid_out: Arc<[(String, SharedBytes)]>,
 }
 
 impl Bytes for Stored {
     fn bytes(&self) -> &[u8] {
-        &self.bytes
+        self.plain.bytes()
+    }
+
+    fn len(&self) -> usize {
+        self.plain.len()
+    }
+
+    fn problem(&self) -> Option<String> {
+        self.plain.problem()
+    }
+
+    fn identity(&self) -> Option<(usize, usize)> {
+        self.plain.identity()
+    }
+
+    fn again(&self) -> Option<SharedBytes> {
+        let laid_out = Arc::clone(&self.laid_out);
+        Some(Arc::new(Self { plain: self.plain.again()?, laid_out }))
     }
 
     fn laid_out(&self, layout: &str) -> Option<SharedBytes> {
@@ -35,15 +54,20 @@ impl Bytes for Stored {
 }
 
 impl Data {
-    /// Finds the bytes of all constants.
+    /// Finds the bytes of all constants. Those that are misaligned are copied, in `memory`.
     ///
     /// # Errors
     /// Bytes that are not there, or are fewer than the payload says.
-    pub(crate) fn load(payload: &Payload, named: Option<&dyn NamedDataMap>, isa: Isa) -> Result<Self> {
+    pub(crate) fn load(
+        payload: &Payload,
+        named: Option<&dyn NamedDataMap>,
+        isa: Isa,
+        memory: &Budget,
+    ) -> Result<Self> {
         let (mut data, machine) = (Self::default(), weight_layout(isa));
         for (index, value) in payload.values.iter().enumerate() {
             if let Some(constant) = &value.constant {
-                data.need(constant, named, &machine)
+                data.need(constant, named, &machine, memory)
                     .map_err(|e| Error::new(format!("constant %{index}: {e}")))?;
             }
         }
@@ -56,23 +80,31 @@ impl Data {
         Self { found }
     }
 
-    fn need(&mut self, constant: &Constant, named: Option<&dyn NamedDataMap>, machine: &str) -> Result<()> {
+    fn need(
+        &mut self,
+        constant: &Constant,
+        named: Option<&dyn NamedDataMap>,
+        machine: &str,
+        memory: &Budget,
+    ) -> Result<()> {
         let Some(key) = &constant.key else { return Ok(()) };
         if !self.found.contains_key(key) {
             let map = named.ok_or_else(|| {
                 Error::new(format!("its bytes are the named data `{key}`, and there is no named data"))
             })?;
-            let bytes = aligned(map, key)?;
+            let plain = map.constant(key).map_err(|e| unreadable(key, &e))?;
+            let plain = plain.aligned(ALIGNMENT, "its constants", memory).map_err(|e| no_room(&e))?.shared();
             // What is not there, or is laid out for other machines, is laid out anew.
             let fits = |layout: &str| layout.strip_prefix(machine).is_some_and(|rest| rest.starts_with(' '));
             let fitting =
                 constant.laid_out.iter().filter(|laid| fits(&laid.layout) && map.contains(&laid.key));
             let laid_out = fitting.map(|laid| {
-                let bytes: SharedBytes = Arc::new(aligned(map, &laid.key)?);
-                Ok((laid.layout.clone(), bytes))
+                let bytes = map.data(&laid.key).map_err(|e| unreadable(&laid.key, &e))?;
+                let bytes = bytes.aligned(ALIGNMENT, "its constants", memory).map_err(|e| no_room(&e))?;
+                Ok((laid.layout.clone(), Arc::new(bytes) as SharedBytes))
             });
             let laid_out = laid_out.collect::<Result<_>>()?;
-            self.found.insert(key.clone(), Arc::new(Stored { bytes, laid_out }));
+            self.found.insert(key.clone(), Arc::new(Stored { plain, laid_out }));
         }
         let len = self.found[key].len() as u64;
         if len < constant.bytes {
@@ -86,19 +118,19 @@ impl Data {
         match &constant.key {
             None => Ok(Arc::new(FreeableBuffer::default())),
             Some(key) => {
-                let found = self.found.get(key).map(Arc::clone);
+                // Who looks at the bytes keeps them for as long as the graph needs them, not as long as the delegate.
+                let found =
+                    self.found.get(key).map(|found| found.again().unwrap_or_else(|| Arc::clone(found)));
                 found.ok_or_else(|| Error::new(format!("no bytes `{key}`")))
             }
         }
     }
 }
 
-/// Named data, aligned.
-fn aligned(map: &dyn NamedDataMap, key: &str) -> Result<FreeableBuffer> {
-    let found = map.data(key);
-    let found = found.map_err(|e| Error::new(format!("its bytes are the named data `{key}`: {e}")))?;
-    match found.as_ptr().addr().is_multiple_of(ALIGNMENT) {
-        true => Ok(found),
-        false => FreeableBuffer::from_bytes(&found).map_err(|e| Error::new(e.to_string())),
-    }
+fn unreadable(key: &str, e: &runtime::Error) -> Error {
+    Error::new(format!("its bytes are the named data `{key}`: {e}"))
+}
+
+fn no_room(e: &operator::Error) -> Error {
+    Error::new(e.to_string())
 }

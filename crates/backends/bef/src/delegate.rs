@@ -37,7 +37,7 @@ impl Backend for BefBackend {
         _: &[CompileSpec<'_>],
     ) -> Result<Box<dyn Delegate>, BackendError> {
         let payload = read(&processed)?;
-        let data = Data::load(&payload, ctx.named_data(), ctx.isa())?;
+        let data = Data::load(&payload, ctx.named_data(), ctx.isa(), ctx.memory())?;
         let stored = StoredGraph { payload, data, kernels: Arc::clone(&self.kernels) };
         stored.check(ctx.bytes_left(), ctx.memory())?;
         Ok(Box::new(GraphDelegate::new(stored)))

@@ -3,15 +3,14 @@
 use crate::error::{Error, Result, fail};
 use crate::payload::{Constant, Payload, Quantization, Role, Scales, Value};
 use operator::Budget;
-use runtime::{FreeableBuffer, NamedDataMap};
-use std::sync::Arc;
+use runtime::{ConstantBytes, FreeableBuffer, NamedDataMap};
 
 /// What constants are aligned to where they are used as they are.
 const ALIGNMENT: usize = 16;
 
 /// The bytes of a payload's constants, by their index.
 pub(crate) struct Data {
-    constants: Vec<Option<Arc<FreeableBuffer>>>,
+    constants: Vec<Option<ConstantBytes>>,
 }
 
 impl Data {
@@ -77,47 +76,44 @@ impl Data {
         memory: &Budget,
     ) -> Result<()> {
         if self.constants[index].is_none() {
-            let found = match &payload.constants[index] {
-                Constant::Payload(range) => {
-                    let range = usize::try_from(range.start).ok().zip(usize::try_from(range.end).ok());
-                    let part = range.and_then(|(start, end)| bytes.slice(start..end));
-                    part.ok_or_else(|| Error::new("its bytes are not in the payload"))?
-                }
-                Constant::Named { key, .. } => {
-                    let map = named.ok_or_else(|| {
-                        Error::new(format!(
-                            "its bytes are the named data `{key}`, and there is no named data"
-                        ))
-                    })?;
-                    map.data(key)
-                        .map_err(|e| Error::new(format!("its bytes are the named data `{key}`: {e}")))?
-                }
-            };
-            let aligned = found.as_ptr().addr().is_multiple_of(ALIGNMENT);
-            let found = if aligned { found } else { copied(&found, memory)? };
-            self.constants[index] = Some(Arc::new(found));
+            self.constants[index] = Some(found(&payload.constants[index], bytes, named, memory)?);
         }
         match &self.constants[index] {
-            Some(found) if found.len() as u64 >= size => Ok(()),
+            Some(found) if found.size() as u64 >= size => Ok(()),
             found => {
-                let len = found.as_ref().map_or(0, |f| f.len());
+                let len = found.as_ref().map_or(0, ConstantBytes::size);
                 fail(format!("it needs {size} bytes of constant {index}, which has {len}"))
             }
         }
     }
 
-    /// The bytes of a constant of a value that was loaded.
-    pub(crate) fn bytes(&self, index: usize) -> Result<&Arc<FreeableBuffer>> {
+    fn constant(&self, index: usize) -> Result<&ConstantBytes> {
         let found = self.constants.get(index).and_then(Option::as_ref);
         found.ok_or_else(|| Error::new(format!("constant {index} has no bytes")))
     }
 
-    /// The bytes of a constant value.
-    pub(crate) fn of<'d>(&'d self, value: &Value) -> Result<&'d Arc<FreeableBuffer>> {
+    /// The bytes of a constant of a value that was loaded, to be looked at and let go.
+    fn bytes(&self, index: usize) -> Result<ConstantBytes> {
+        let constant = self.constant(index)?.again();
+        constant.read().map_err(|e| Error::new(runtime::one_line(&e)))?;
+        Ok(constant)
+    }
+
+    fn of_role(value: &Value) -> Result<usize> {
         match value.role {
-            Role::Constant(index) => self.bytes(index),
+            Role::Constant(index) => Ok(index),
             _ => fail(format!("value %{} is not constant", value.id)),
         }
+    }
+
+    /// The bytes of a constant value, to be looked at and let go.
+    pub(crate) fn of(&self, value: &Value) -> Result<ConstantBytes> {
+        self.bytes(Self::of_role(value)?)
+    }
+
+    /// The bytes of a constant value for a graph, which reads them when it packs them.
+    pub(crate) fn shared(&self, value: &Value) -> Result<graph::Constant> {
+        Ok(self.constant(Self::of_role(value)?)?.to_graph())
     }
 
     /// The scales of a value's channels or groups; bf16 where they are bytes of groups.
@@ -133,11 +129,13 @@ impl Data {
             Scales::Inline(scales) if !wide => scales.iter().map(|s| truncated(*s)).collect(),
             Scales::Inline(scales) => scales.clone(),
             Scales::Constant { index, count } if wide => {
-                let words = self.bytes(*index)?.chunks_exact(4).take(*count);
+                let bytes = self.bytes(*index)?;
+                let words = bytes.chunks_exact(4).take(*count);
                 words.map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect()
             }
             Scales::Constant { index, count } => {
-                let halves = self.bytes(*index)?.chunks_exact(2).take(*count);
+                let bytes = self.bytes(*index)?;
+                let halves = bytes.chunks_exact(2).take(*count);
                 halves.map(|b| f32::from_le_bytes([0, 0, b[0], b[1]])).collect()
             }
         };
@@ -153,11 +151,29 @@ fn truncated(scale: f32) -> f32 {
     f32::from_bits((scale * 1.003_891_1).to_bits() & 0xffff_0000)
 }
 
-/// A copy that is aligned, counted for as long as it lives.
-fn copied(bytes: &[u8], memory: &Budget) -> Result<FreeableBuffer> {
-    let held = memory.take("its constants", bytes.len()).map_err(|e| Error::new(e.to_string()))?;
-    let copy = FreeableBuffer::from_bytes(bytes).map_err(|e| Error::new(e.to_string()))?;
-    Ok(copy.holding(held))
+/// The bytes of a constant, aligned; those of named data when somebody looks at them.
+fn found(
+    constant: &Constant,
+    bytes: &FreeableBuffer,
+    named: Option<&dyn NamedDataMap>,
+    memory: &Budget,
+) -> Result<ConstantBytes> {
+    let found = match constant {
+        Constant::Payload(range) => {
+            let range = usize::try_from(range.start).ok().zip(usize::try_from(range.end).ok());
+            let part = range.and_then(|(start, end)| bytes.slice(start..end));
+            ConstantBytes::here(part.ok_or_else(|| Error::new("its bytes are not in the payload"))?)
+        }
+        Constant::Named { key, .. } => {
+            let map = named.ok_or_else(|| {
+                Error::new(format!("its bytes are the named data `{key}`, and there is no named data"))
+            })?;
+            map.constant(key).map_err(|e| {
+                Error::new(format!("its bytes are the named data `{key}`: {}", runtime::one_line(&e)))
+            })?
+        }
+    };
+    found.aligned(ALIGNMENT, "its constants", memory).map_err(|e| Error::new(e.to_string()))
 }
 
 #[cfg(test)]

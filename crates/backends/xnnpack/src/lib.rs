@@ -20,8 +20,8 @@
 //! | Convert | between any two of those, and from fp32, fp16 and bf16 to qdint8 |
 //!
 //! Whatever else a payload asks for is refused when it is loaded, by an error that names the node and the types:
-//! BatchMatrixMultiply of qdint8, which no exporter writes, and what the reference's runtime refuses, too: weights of
-//! convolutions that are not constant, dilated average pooling, and ScaledDotProductAttention.
+//! BatchMatrixMultiply of qdint8, which no exporter writes but the reference's runtime computes, and what that refuses,
+//! too: weights of convolutions that are not constant, dilated average pooling, and ScaledDotProductAttention.
 //!
 //! Quantized sums are exact, and are rounded as XNNPACK rounds them.
 //!
@@ -33,6 +33,7 @@
 mod data;
 mod delegate;
 mod error;
+mod forms;
 #[cfg(feature = "compile")]
 mod lower;
 pub mod payload;

@@ -53,17 +53,28 @@ impl Stored for Cast {
     }
 }
 
+/// The scale and the zero point, as attributes.
+const AFFINE: [&str; 2] = ["scale", "zero"];
+
+pub(super) fn write_affine(record: &mut Record, names: [&'static str; 2], affine: &Affine) {
+    record.float(names[0], affine.scale).int(names[1], affine.zero.into());
+}
+
+pub(super) fn affine(fields: &Fields<'_>, [scale, zero]: [&str; 2]) -> Result<Affine> {
+    Ok(Affine { scale: fields.float(scale)?, zero: int(fields, zero)? })
+}
+
 pub(super) fn write_quantization(record: &mut Record, quantization: &Quantization) {
     let Quantization { affine, low, high } = quantization;
-    record.float("scale", affine.scale).int("zero", affine.zero.into());
+    write_affine(record, AFFINE, affine);
     record.int("low", (*low).into()).int("high", (*high).into());
 }
 
-fn read_affine(fields: &Fields<'_>) -> Result<Affine> {
-    Ok(Affine { scale: fields.float("scale")?, zero: int(fields, "zero")? })
+pub(super) fn quantization(fields: &Fields<'_>) -> Result<Quantization> {
+    Ok(Quantization { affine: affine(fields, AFFINE)?, low: int(fields, "low")?, high: int(fields, "high")? })
 }
 
-fn int(fields: &Fields<'_>, name: &str) -> Result<i32> {
+pub(super) fn int(fields: &Fields<'_>, name: &str) -> Result<i32> {
     let value = fields.int(name)?;
     match i32::try_from(value) {
         Ok(value) => Ok(value),
@@ -79,11 +90,7 @@ impl Stored for Quantize {
     }
 
     fn read(fields: &Fields<'_>) -> Result<Self> {
-        Ok(Self(Quantization {
-            affine: read_affine(fields)?,
-            low: int(fields, "low")?,
-            high: int(fields, "high")?,
-        }))
+        quantization(fields).map(Self)
     }
 
     fn check(&self, operands: &Operands<'_>) -> Result<()> {
@@ -103,11 +110,11 @@ impl Stored for Dequantize {
     const KERNEL: &'static str = "pteron.dequantize";
 
     fn write(&self, record: &mut Record) {
-        record.float("scale", self.0.scale).int("zero", self.0.zero.into());
+        write_affine(record, AFFINE, &self.0);
     }
 
     fn read(fields: &Fields<'_>) -> Result<Self> {
-        Ok(Self(read_affine(fields)?))
+        affine(fields, AFFINE).map(Self)
     }
 
     fn check(&self, operands: &Operands<'_>) -> Result<()> {

@@ -5,12 +5,12 @@ use super::{Operands, Stored};
 use crate::error::{Result, fail};
 use crate::payload::{Fields, Record};
 use graph::{ConvParams, ConvPass, Convolution, GlobalMean, GroupFactors, Layout, Pool, Pooling, Windows};
-use tensor::{ScalarType, TensorMeta};
+use tensor::TensorMeta;
 
 /// Kernel sizes, strides and paddings are no larger: what is skipped or added is still counted.
 const LARGEST: usize = 1 << 30;
 
-fn write_conv(conv: &Convolution, record: &mut Record) {
+pub(super) fn write_conv(conv: &Convolution, record: &mut Record) {
     let params = &conv.params;
     record.size("in_channels", params.in_channels).size("out_channels", params.out_channels);
     record.size("groups", params.groups).sizes("kernel", &params.kernel).sizes("stride", &params.stride);
@@ -21,7 +21,7 @@ fn write_conv(conv: &Convolution, record: &mut Record) {
     record.text("activation", activation_text(conv.activation));
 }
 
-fn read_conv(fields: &Fields<'_>) -> Result<Convolution> {
+pub(super) fn read_conv(fields: &Fields<'_>) -> Result<Convolution> {
     Ok(Convolution {
         params: ConvParams {
             in_channels: fields.size("in_channels")?,
@@ -41,10 +41,9 @@ fn read_conv(fields: &Fields<'_>) -> Result<Convolution> {
     })
 }
 
-/// Checks what a convolution reads and writes, but for its number of operands. Gives that.
-fn check_conv(conv: &Convolution, operands: &Operands<'_>) -> Result<usize> {
+/// Checks the parameters of a convolution, and the sizes of its image, weights and result.
+pub(super) fn check_conv(conv: &Convolution, operands: &Operands<'_>) -> Result<()> {
     let ConvParams { in_channels, out_channels, groups, kernel, stride, padding, dilation, .. } = conv.params;
-    let count = 2 + usize::from(conv.bias) + usize::from(conv.residual);
     let space = conv.space;
     if !(1..=3).contains(&space) {
         return fail(format!("a convolution of {space} dimensions"));
@@ -77,20 +76,30 @@ fn check_conv(conv: &Convolution, operands: &Operands<'_>) -> Result<usize> {
         false => (out_channels, in_channels / groups),
     };
     let expected = [&[major, minor], &kernel[3 - space..]].concat();
-    let is_weights = **weights.sizes() == *expected;
-    if !is_weights || weights.dtype() != ScalarType::Float {
-        return fail(format!("weights {weights}, expected float32{expected:?}"));
+    if **weights.sizes() != *expected {
+        return fail(format!("weights {weights}, expected the sizes {expected:?}"));
     }
     let fits = x.rank() == 2 + space
         && out.rank() == 2 + space
         && x.sizes()[0] == out.sizes()[0]
         && x.sizes()[1] == in_channels
         && out.sizes()[1] == out_channels;
-    if !fits || operands.is_not_float(x) || operands.is_not_float(out) {
-        return fail(format!("the image {x} does not become {out}"));
+    match fits {
+        true => Ok(()),
+        false => fail(format!("the image {x} does not become {out}")),
+    }
+}
+
+/// Checks what a convolution of f32 reads and writes, but for its number of operands. Gives that.
+fn check_floats(conv: &Convolution, operands: &Operands<'_>) -> Result<usize> {
+    let count = 2 + usize::from(conv.bias) + usize::from(conv.residual);
+    check_conv(conv, operands)?;
+    let all = [operands.input(0)?, operands.input(1)?, operands.output(0)?];
+    if let Some(meta) = all.into_iter().find(|meta| operands.is_not_float(meta)) {
+        return fail(format!("{meta} where float32 is expected"));
     }
     if conv.bias {
-        operands.vector(2, out_channels)?;
+        operands.vector(2, conv.params.out_channels)?;
     }
     if conv.residual {
         operands.same_as_output(count - 1)?;
@@ -110,7 +119,7 @@ impl Stored for Convolution {
     }
 
     fn check(&self, operands: &Operands<'_>) -> Result<()> {
-        operands.count(check_conv(self, operands)?, 1)
+        operands.count(check_floats(self, operands)?, 1)
     }
 }
 
@@ -127,7 +136,7 @@ impl Stored for ConvPass {
     }
 
     fn check(&self, operands: &Operands<'_>) -> Result<()> {
-        let own = check_conv(&self.conv, operands)?;
+        let own = check_floats(&self.conv, operands)?;
         if self.conv.layout != Layout::ChannelsLast {
             return fail("a pass behind a convolution of images that are not channels-last");
         }

@@ -8,6 +8,7 @@ mod image;
 mod layout;
 mod norm;
 mod product;
+mod quantized;
 mod words;
 
 use crate::error::{Error, Result, fail};
@@ -96,6 +97,16 @@ impl<'g> Operands<'g> {
         }
     }
 
+    /// Fails if a constant of `i8` has numbers that do not fit four bits.
+    fn small_numbers(&self, i: usize) -> Result<()> {
+        let value = self.graph.node(self.node).inputs()[i];
+        let view = self.graph.view(value).ok_or_else(|| Error::new("weights without bytes"))?;
+        match view.storage::<i8>()?.iter().all(|number| (-8..8).contains(number)) {
+            true => Ok(()),
+            false => fail("weights of four bits that are not -8 to 7"),
+        }
+    }
+
     /// Fails if an operand is not of the type and the sizes of the result.
     fn same_as_output(&self, i: usize) -> Result<()> {
         let (meta, out) = (self.input(i)?, self.output(0)?);
@@ -161,9 +172,12 @@ const KINDS: &[Row] = &[
     row::<graph::Pointwise>(),
     row::<graph::Pool>(),
     row::<graph::Quantize>(),
+    row::<graph::QuantizedConvolution>(),
+    row::<graph::QuantizedLinear>(),
     row::<graph::Relayout>(),
     row::<graph::Reshape>(),
     row::<graph::RowNorm>(),
+    row::<graph::SumOfQuantized>(),
 ];
 
 /// The kernel of a kind and its attributes. `None` if payloads do not hold it.

@@ -6,6 +6,23 @@ use crate::error::{Error, Result, fail};
 use crate::payload::{Fields, Record};
 use graph::{Attention, AttentionParts, Linear, ViewParts};
 
+/// The sizes of a matrix of weights, operand 1, by which operand 0 is multiplied: numbers that are summed, `most` of them,
+/// and sums.
+pub(super) fn product_sizes(operands: &Operands<'_>, out_major: bool, most: usize) -> Result<(usize, usize)> {
+    let (x, weights, out) = (operands.input(0)?, operands.constant(1)?, operands.output(0)?);
+    let &[rows, columns] = &**weights.sizes() else {
+        return fail(format!("weights {weights}, which are no matrix"));
+    };
+    let (inner, outer) = if out_major { (columns, rows) } else { (rows, columns) };
+    let mut expected = x.sizes().to_vec();
+    let is_row = expected.last() == Some(&inner) && inner > 0 && outer > 0;
+    expected.last_mut().into_iter().for_each(|last| *last = outer);
+    if !is_row || **out.sizes() != *expected || inner > most {
+        return fail(format!("the product of {x} and {weights} is not {out}"));
+    }
+    Ok((inner, outer))
+}
+
 impl Stored for Linear {
     const KERNEL: &'static str = "pteron.linear";
 
@@ -26,17 +43,7 @@ impl Stored for Linear {
     fn check(&self, operands: &Operands<'_>) -> Result<()> {
         operands.count(2 + usize::from(self.bias) + usize::from(self.residual), 1)?;
         operands.all_floats()?;
-        let (x, weights, out) = (operands.input(0)?, operands.constant(1)?, operands.output(0)?);
-        let &[rows, columns] = &**weights.sizes() else {
-            return fail(format!("weights {weights}, which are no matrix"));
-        };
-        let (inner, outer) = if self.out_major { (columns, rows) } else { (rows, columns) };
-        let mut expected = x.sizes().to_vec();
-        let is_row = expected.last() == Some(&inner) && inner > 0 && outer > 0;
-        expected.last_mut().into_iter().for_each(|last| *last = outer);
-        if !is_row || **out.sizes() != *expected {
-            return fail(format!("the product of {x} and {weights} is not {out}"));
-        }
+        let (_, outer) = product_sizes(operands, self.out_major, usize::MAX)?;
         if self.bias {
             operands.vector(2, outer)?;
         }

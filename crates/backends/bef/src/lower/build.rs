@@ -8,10 +8,9 @@ use ir::SharedBytes;
 use ir::exported::ConstantTensor;
 use ir::exported::delegate::NamedBytes;
 use ir::exported::{Argument, ExportedNode, ExportedProgram, IntArgument, Size, VarId, VarType};
+use names::Digest;
 use runtime::FreeableBuffer;
-use sha2::{Digest, Sha256};
 use std::collections::HashMap;
-use std::fmt::Write;
 use std::sync::Arc;
 
 /// To what weights that are laid out are aligned: a cache line.
@@ -33,7 +32,7 @@ impl Blobs {
 
     /// The key of these bytes.
     fn put(&mut self, bytes: &[u8], alignment: usize) -> String {
-        let key = sha256(bytes);
+        let key = Digest::of(bytes);
         self.known.entry(key.clone()).or_insert_with(|| {
             let bytes = Arc::new(bytes.to_vec());
             self.list.push(NamedBytes { key: key.clone(), bytes, alignment: alignment as u64 });
@@ -45,15 +44,6 @@ impl Blobs {
     pub(super) fn into_list(self) -> Vec<NamedBytes> {
         self.list
     }
-}
-
-/// The key of bytes.
-fn sha256(bytes: &[u8]) -> String {
-    Sha256::digest(bytes).iter().fold(String::new(), |mut key, byte| {
-        // Writing to a string does not fail.
-        let _ = write!(key, "{byte:02x}");
-        key
-    })
 }
 
 /// A payload under construction.
@@ -217,7 +207,7 @@ fn in_place(data: &ConstantTensor) -> Result<SharedBytes, Reason> {
 pub(super) fn store_weights(payload: &mut Payload, weights: Vec<StoredWeights>, blobs: &mut Blobs) {
     let mut of_key: HashMap<String, Vec<LaidOut>> = HashMap::new();
     for StoredWeights { constant, layout, bytes } in weights {
-        let source = sha256(constant.bytes());
+        let source = Digest::of(constant.bytes());
         let key = blobs.put(&bytes, LAYOUT_ALIGNMENT);
         of_key.entry(source).or_default().push(LaidOut { layout, key });
     }

@@ -6,16 +6,15 @@ use super::taken::floats;
 use crate::payload::{Constant, Datatype, Node, Op, Payload, Quantization, Role, Value};
 use ir::exported::delegate::NamedBytes;
 use ir::exported::{Argument, ExportedProgram, VarId};
-use sha2::{Digest, Sha256};
+use names::Digest;
 use std::collections::HashMap;
-use std::fmt::Write;
 use std::sync::Arc;
 use tensor::ScalarType;
 
 /// From an image's logical dimensions to those of payloads, `[N, H, W, C]`.
 pub(super) const TO_IMAGE: [usize; 4] = [0, 2, 3, 1];
 /// The other way.
-const FROM_IMAGE: [usize; 4] = [0, 3, 1, 2];
+pub(super) const FROM_IMAGE: [usize; 4] = [0, 3, 1, 2];
 /// To what constants are aligned in the file.
 const ALIGNMENT: u64 = 16;
 
@@ -151,11 +150,7 @@ impl<'p> Builder<'p> {
 
     /// Constant bytes, by their index. Their key is their SHA-256, with a prefix.
     pub(super) fn constant_bytes(&mut self, prefix: &str, bytes: Vec<u8>) -> usize {
-        let key = Sha256::digest(&bytes).iter().fold(prefix.to_owned(), |mut key, byte| {
-            // Writing to a string does not fail.
-            let _ = write!(key, "{byte:02x}");
-            key
-        });
+        let key = format!("{prefix}{}", Digest::of(&bytes));
         let size = bytes.len() as u64;
         *self.by_key.entry(key.clone()).or_insert_with(|| {
             self.payload.constants.push(Constant::Named { key: key.clone(), size });

@@ -1,6 +1,6 @@
 //! Nodes of a part as nodes of its payload.
 
-use super::build::{Builder, TO_IMAGE, permuted};
+use super::build::{Builder, FROM_IMAGE, TO_IMAGE, permuted};
 use super::call::{Reason, is_constant};
 use super::quantized::{Activation, Product};
 use super::taken::{Operand, Taken, TakenConv, floats};
@@ -128,12 +128,14 @@ impl Builder<'_> {
     }
 
     fn norm(&mut self, x: VarId, scale: &[f32], shift: &[f32], to: VarId) -> Result<(), Reason> {
-        let input = self.image(x)?;
-        let (scale, shift) = (self.numbers(scale, vec![scale.len()]), self.numbers(shift, vec![shift.len()]));
+        let is_line = self.dims(x)?.len() == 3;
+        let input = if is_line { self.plain(x)? } else { self.image(x)? };
+        let channels = if is_line { vec![scale.len(), 1] } else { vec![scale.len()] };
+        let (scale, shift) = (self.numbers(scale, channels.clone()), self.numbers(shift, channels));
         let dims = self.dims_of_value(input).to_vec();
         let scaled = self.temporary(dims, input);
         self.node(Op::Binary(Binary::Multiply), vec![input, scale], vec![scaled]);
-        let output = self.define_image(to)?;
+        let output = if is_line { self.define(to)? } else { self.define_image(to)? };
         self.node(Op::Binary(Binary::Add), vec![scaled, shift], vec![output]);
         Ok(())
     }
@@ -174,20 +176,58 @@ impl Builder<'_> {
         if let Some(product) = target.product {
             let channel = if conv.is_depthwise() { 3 } else { 0 };
             let filter = self.weights_of_bytes(&product.weights, &weights, dims, channel);
-            let mut inputs = vec![self.image(conv.x)?, filter];
+            let mut inputs = vec![self.convolved(conv)?, filter];
             if let (Some(bias), Activation::Numbers(_, input)) = (conv.bias, product.activation) {
                 inputs.push(self.quantized_bias(bias, input, &product.weights));
             }
+            return self.convolve(op, inputs, conv, target);
+        }
+        let mut inputs = vec![self.convolved(conv)?, self.numbers(&weights, dims)];
+        if conv.bias.is_some() || target.norm.is_some() {
+            inputs.push(self.numbers(&bias, vec![outputs]));
+        }
+        self.convolve(op, inputs, conv, target)
+    }
+
+    /// What a convolution reads as an image; of lines, one of width 1.
+    fn convolved(&mut self, conv: &TakenConv) -> Result<usize, Reason> {
+        if !conv.is_line {
+            return self.image(conv.x);
+        }
+        let plain = self.plain(conv.x)?;
+        let mut sizes = self.new_sizes(conv.x);
+        sizes.push(1);
+        let mut dims = self.dims(conv.x)?;
+        dims.push(1);
+        let widened = self.temporary(dims.clone(), plain);
+        self.node(Op::Reshape { sizes }, vec![plain], vec![widened]);
+        let image = self.temporary(TO_IMAGE.map(|d| dims[d]).to_vec(), plain);
+        self.node(Op::Transpose { perm: TO_IMAGE.to_vec() }, vec![widened], vec![image]);
+        Ok(image)
+    }
+
+    /// Adds a convolution of what [`Self::convolved`] gives.
+    fn convolve(
+        &mut self,
+        op: Op,
+        inputs: Vec<usize>,
+        conv: &TakenConv,
+        target: &Target<'_>,
+    ) -> Result<(), Reason> {
+        if !conv.is_line {
             let output = self.define_image(target.var)?;
             self.bounded_node(op, inputs, vec![output], target.bounds);
             return Ok(());
         }
-        let mut inputs = vec![self.image(conv.x)?, self.numbers(&weights, dims)];
-        if conv.bias.is_some() || target.norm.is_some() {
-            inputs.push(self.numbers(&bias, vec![outputs]));
-        }
-        let output = self.define_image(target.var)?;
-        self.bounded_node(op, inputs, vec![output], target.bounds);
+        let output = self.define(target.var)?;
+        let mut dims = self.dims(target.var)?;
+        dims.push(1);
+        let image = self.temporary(TO_IMAGE.map(|d| dims[d]).to_vec(), output);
+        self.bounded_node(op, inputs, vec![image], target.bounds);
+        let widened = self.temporary(dims, output);
+        self.node(Op::Transpose { perm: FROM_IMAGE.to_vec() }, vec![image], vec![widened]);
+        let sizes = self.new_sizes(target.var);
+        self.node(Op::Reshape { sizes }, vec![widened], vec![output]);
         Ok(())
     }
 

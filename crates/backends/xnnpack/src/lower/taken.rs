@@ -69,13 +69,15 @@ pub(super) enum Taken {
     },
 }
 
-/// A convolution over two dimensions.
+/// A convolution over two dimensions, or over one, which is the first of two.
 pub(super) struct TakenConv {
     pub(super) x: VarId,
     pub(super) weight: VarId,
     pub(super) bias: Option<VarId>,
     pub(super) attributes: Conv,
     pub(super) is_transposed: bool,
+    /// Whether it is over one dimension: image and result are of three.
+    pub(super) is_line: bool,
 }
 
 impl TakenConv {
@@ -259,15 +261,25 @@ fn bias_of(call: &Call<'_>, bias: Option<VarId>, outputs: i64) -> Result<(), Rea
 fn convolution(call: &Call<'_>, weight: VarId) -> Result<Taken, Reason> {
     let x = call.tensor("input")?;
     let sizes = call.real(weight)?.known_sizes().unwrap_or_default();
-    let [first, second, height, width] = sizes[..] else {
-        return Err(format!("it is over {} dimensions, not 2", sizes.len().saturating_sub(2)));
+    let (first, second, height, width, is_line) = match sizes[..] {
+        [first, second, height, width] => (first, second, height, width, false),
+        [first, second, length] => (first, second, length, 1, true),
+        _ => return Err(format!("it is over {} dimensions, not 1 or 2", sizes.len().saturating_sub(2))),
     };
-    if call.real(x)?.rank() != 4 {
+    if call.real(x)?.rank() != sizes.len() {
         return Err("its image has no batch".to_owned());
     }
+    if is_line {
+        expect_one_symbol(call, x)?;
+        expect_one_symbol(call, call.output()?)?;
+    }
     let count = |n: i64| usize::try_from(n).unwrap_or(usize::MAX);
-    let (stride, padding) = (call.counts("stride", [1; 2])?, call.counts("padding", [0; 2])?);
-    let (dilation, adjustment) = (call.counts("dilation", [1; 2])?, call.counts("output_padding", [0; 2])?);
+    let pair = |name: &str, unit: usize| match is_line {
+        true => call.counts(name, [unit as i64]).map(|[n]| [n, unit]),
+        false => call.counts(name, [unit as i64; 2]),
+    };
+    let (stride, padding) = (pair("stride", 1)?, pair("padding", 0)?);
+    let (dilation, adjustment) = (pair("dilation", 1)?, pair("output_padding", 0)?);
     let is_transposed = call.flag("transposed", false)?;
     let [groups] = call.counts("groups", [1])?;
     let of_groups = |n: i64| (groups > 0 && count(n) % groups == 0).then(|| count(n) / groups);
@@ -286,7 +298,15 @@ fn convolution(call: &Call<'_>, weight: VarId) -> Result<Taken, Reason> {
     };
     let bias = call.optional("bias")?;
     bias_of(call, bias, attributes.outputs() as i64)?;
-    Ok(Taken::Conv(TakenConv { x, weight, bias, attributes, is_transposed }))
+    Ok(Taken::Conv(TakenConv { x, weight, bias, attributes, is_transposed, is_line }))
+}
+
+/// Fails for a tensor whose sizes a reshape cannot compute.
+fn expect_one_symbol(call: &Call<'_>, var: VarId) -> Result<(), Reason> {
+    match call.real(var)?.sizes.iter().filter(|size| size.known().is_none()).count() {
+        0 | 1 => Ok(()),
+        _ => Err("more than one of its sizes change".to_owned()),
+    }
 }
 
 fn norm(call: &Call<'_>, uses: &Uses<'_>) -> Result<Taken, Reason> {
@@ -294,8 +314,8 @@ fn norm(call: &Call<'_>, uses: &Uses<'_>) -> Result<Taken, Reason> {
         return Err("more than its first result is used".to_owned());
     }
     let x = call.tensor("input")?;
-    if call.real(x)?.rank() != 4 {
-        return Err("its image is not of 4 dimensions".to_owned());
+    if !matches!(call.real(x)?.rank(), 3 | 4) {
+        return Err("its image is not of 3 or 4 dimensions".to_owned());
     }
     let numbers = |name: &str| -> Result<Vec<f32>, Reason> { Ok(floats(call.program, call.constant(name)?)) };
     let (mean, variance) = (numbers("running_mean")?, numbers("running_var")?);

@@ -4,6 +4,7 @@ use super::emit::In;
 use super::quantized::Quantizer;
 use super::{FROM_IMAGE, Form, Raise};
 use crate::error::{Result, fail};
+use crate::forms::HasForms;
 use crate::payload::{Binary, Node, Unary};
 use graph::{Expression, Instr, Pointwise, ValueId};
 use tensor::ScalarType;
@@ -12,7 +13,7 @@ impl Raise<'_> {
     pub(super) fn unary(&mut self, node: &Node, f: Unary) -> Result<()> {
         let v = node.inputs[0];
         let form = self.form(v)?;
-        let (Form::Plain(id) | Form::Image(id)) = form;
+        let id = form.id();
         if let (Unary::Clamp, Some(from), Some(to)) = (f, self.quantizer(v), self.quantizer(node.outputs[0]))
             && from == to
         {
@@ -157,14 +158,15 @@ impl Raise<'_> {
 
     /// Two values in one form: as images where one of them is there as such, and the other can be.
     fn together(&mut self, inputs: [usize; 2], rank: usize) -> Result<([ValueId; 2], Form)> {
-        let is_image = |s: &Self, v: usize| s.values[v].plain.is_none() && s.values[v].image.is_some();
+        let is_image =
+            |s: &Self, v: usize| s.values[v].forms.plain.is_none() && s.values[v].forms.image.is_some();
         let ranks = inputs.map(|v| self.dims(v).len());
         let images = inputs.iter().any(|&v| is_image(self, v)) && rank == 4;
         if !images || ranks.iter().any(|r| !matches!(r, 0 | 1 | 4)) {
             let ids = [self.plain(inputs[0])?, self.plain(inputs[1])?];
             return Ok((ids, Form::Plain(ids[0])));
         }
-        let mut ids = [self.values[inputs[0]].image, self.values[inputs[1]].image];
+        let mut ids = [self.values[inputs[0]].forms.image, self.values[inputs[1]].forms.image];
         for (id, &v) in ids.iter_mut().zip(&inputs) {
             if id.is_some() {
                 continue;
@@ -195,7 +197,7 @@ impl Raise<'_> {
         if !one_each {
             return fail(format!("slopes of {slopes:?} for an input of {dims:?}"));
         }
-        let (Form::Plain(x) | Form::Image(x)) = form;
+        let x = form.id();
         let slope = self.plain(slope)?;
         let slope = match form {
             Form::Plain(_) => self.emit.view(slope, &slopes[slopes.len() - 1..])?,
@@ -212,7 +214,7 @@ impl Raise<'_> {
     pub(super) fn softmax(&mut self, node: &Node) -> Result<()> {
         let v = node.inputs[0];
         let form = self.form(v)?;
-        let (Form::Plain(id) | Form::Image(id)) = form;
+        let id = form.id();
         let last = self.dims(v).len() - 1;
         let dim = match form {
             Form::Plain(_) => last,

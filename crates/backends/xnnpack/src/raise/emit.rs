@@ -1,9 +1,8 @@
 //! The only place that knows how nodes are added to a graph.
 
 use crate::error::{Error, Result, fail};
-use graph::{Call, CallArg, CallOut, Constant, Fused, Graph, Operation, Reshape, ValueId};
+use graph::{Call, CallArg, CallOut, Fused, Graph, Operation, Reshape, ValueId};
 use operator::{Budget, KernelRegistry};
-use std::sync::Arc;
 use tensor::{Scalar, ScalarType, Tensor, TensorMeta};
 
 /// An argument of an operator call.
@@ -69,11 +68,6 @@ impl<'k> Emit<'k> {
     /// The type of a value's elements.
     pub(crate) fn dtype(&self, value: ValueId) -> ScalarType {
         self.meta(value).dtype()
-    }
-
-    /// A constant of bytes that are as many as the meta says, or more, and aligned for their type.
-    pub(crate) fn shared(&mut self, meta: TensorMeta, bytes: Arc<runtime::FreeableBuffer>) -> ValueId {
-        self.graph.constant(meta, Constant::Shared(bytes))
     }
 
     /// A constant that was computed.

@@ -3,6 +3,7 @@
 use super::emit::In;
 use super::{Form, Raise};
 use crate::error::{Result, fail};
+use crate::forms::HasForms;
 use crate::payload::{Conv, Node, Pool};
 use graph::ValueId;
 use tensor::{DimOrder, ScalarType, Tensor, TensorMeta};
@@ -208,9 +209,9 @@ impl Raise<'_> {
                 "weights that are not constant, which the reference refuses, too: export them as parameters",
             );
         }
-        let bytes = self.data.of(value)?.clone();
+        let constant = self.data.shared(value)?;
         let meta = spec.filter.meta(super::scalar_type(value.datatype))?;
-        let stored = self.emit.shared(meta, bytes);
+        let stored = self.emit.graph.constant(meta, constant);
         self.grouped(spec, stored)
     }
 

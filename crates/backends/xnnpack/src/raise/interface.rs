@@ -5,6 +5,7 @@
 
 use super::{FROM_IMAGE, Form, Raise, scalar_type};
 use crate::error::{Error, Result, fail};
+use crate::forms::HasForms;
 use graph::{Fused, Permute, Relayout, ValueId};
 use runtime::GraphRequest;
 use tensor::{DimOrder, ScalarType, TensorMeta};

@@ -3,6 +3,7 @@
 use super::emit::In;
 use super::{FROM_IMAGE, Form, Raise, TO_IMAGE};
 use crate::error::{Result, fail};
+use crate::forms::HasForms;
 use crate::payload::{Node, Quantization};
 
 impl Raise<'_> {
@@ -56,7 +57,7 @@ impl Raise<'_> {
     pub(super) fn slice(&mut self, node: &Node, offsets: &[usize], sizes: &[usize]) -> Result<()> {
         self.need_same_numbers(node)?;
         let (form, dims) = (self.form(node.inputs[0])?, self.dims(node.inputs[0]));
-        let (Form::Plain(mut id) | Form::Image(mut id)) = form;
+        let mut id = form.id();
         for (d, &whole) in dims.iter().enumerate() {
             // Offsets and sizes that reach beyond the dimension are cut, as the reference does.
             let start = offsets[d].min(whole);
@@ -65,7 +66,7 @@ impl Raise<'_> {
             if size == whole {
                 continue;
             }
-            id = self.emit.slice(id, place(form, d), start, size)?;
+            id = self.emit.slice(id, form.dim(d), start, size)?;
         }
         self.set_like(node, form, id)
     }
@@ -73,11 +74,11 @@ impl Raise<'_> {
     pub(super) fn pad(&mut self, node: &Node, pre: &[usize], post: &[usize], value: f32) -> Result<()> {
         self.need_same_numbers(node)?;
         let form = self.form(node.inputs[0])?;
-        let (Form::Plain(id) | Form::Image(id)) = form;
+        let id = form.id();
         let mut sizes = self.emit.sizes(id);
         let mut around = vec![(0, 0); sizes.len()];
         for d in 0..sizes.len() {
-            let at = place(form, d);
+            let at = form.dim(d);
             around[at] = (pre[d], post[d]);
             let padded = sizes[at].checked_add(pre[d]).and_then(|n| n.checked_add(post[d]));
             sizes[at] = padded.filter(|n| *n <= u32::MAX as usize).unwrap_or(usize::MAX);
@@ -113,25 +114,18 @@ impl Raise<'_> {
             }
             total = total.saturating_add(dims[axis]);
         }
-        let is_image = |v: &usize| self.values[*v].plain.is_none() && self.values[*v].image.is_some();
+        let is_image =
+            |v: &usize| self.values[*v].forms.plain.is_none() && self.values[*v].forms.image.is_some();
         let images = first.len() == 4 && node.inputs.iter().any(is_image);
         let ids = node.inputs.iter().map(|&v| if images { self.image(v) } else { self.plain(v) });
         let ids = ids.collect::<Result<Vec<_>>>()?;
         let form = if images { Form::Image(ids[0]) } else { Form::Plain(ids[0]) };
-        let at = place(form, axis);
+        let at = form.dim(axis);
         let mut sizes = self.emit.sizes(ids[0]);
         sizes[at] = total;
         let dtype = self.emit.dtype(ids[0]);
         let id =
             self.emit.call("aten::cat.out", vec![In::Tensors(ids), In::Int(at as i64)], dtype, &sizes)?;
         self.set_like(node, form, id)
-    }
-}
-
-/// Where a dimension of the payload is in a form.
-pub(super) fn place(form: Form, dim: usize) -> usize {
-    match form {
-        Form::Plain(_) => dim,
-        Form::Image(_) => FROM_IMAGE[dim],
     }
 }

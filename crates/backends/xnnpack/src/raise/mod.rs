@@ -20,6 +20,7 @@ pub(crate) use quantized::nibbles;
 
 use crate::data::Data;
 use crate::error::{Error, Result, fail};
+use crate::forms::{self, FROM_IMAGE, Forms, HasForms, TO_IMAGE};
 use crate::payload::{Datatype, Node, Op, Payload, Role};
 use emit::{Emit, In};
 use graph::{Graph, ValueId};
@@ -28,11 +29,6 @@ use runtime::GraphRequest;
 use std::collections::HashSet;
 use tensor::{ScalarType, TensorMeta};
 use trace::Place;
-
-/// For each dimension of an image of a payload the graph's.
-const FROM_IMAGE: [usize; 4] = [0, 2, 3, 1];
-/// For each dimension of an image of a graph the payload's.
-const TO_IMAGE: [usize; 4] = [0, 3, 1, 2];
 
 /// The type by which a value's elements are stored.
 pub(crate) fn scalar_type(datatype: Datatype) -> ScalarType {
@@ -101,26 +97,42 @@ pub(crate) fn refused_nodes(
 struct Slot {
     /// Its sizes, once they are known.
     dims: Option<Vec<usize>>,
-    /// As the payload has it.
-    plain: Option<ValueId>,
-    /// As an image `[N, C, H, W]`.
-    image: Option<ValueId>,
+    forms: Forms<ValueId>,
     /// The real value that it quantizes row by row, which is all there is of it.
     by_row: Option<usize>,
 }
 
-/// One of the forms of a value.
-#[derive(Debug, Clone, Copy)]
-enum Form {
-    Plain(ValueId),
-    Image(ValueId),
-}
+type Form = forms::Form<ValueId>;
 
 struct Raise<'a> {
     payload: &'a Payload,
     data: &'a Data,
     emit: Emit<'a>,
     values: Vec<Slot>,
+}
+
+impl HasForms for Raise<'_> {
+    type Id = ValueId;
+
+    fn forms(&mut self, v: usize) -> &mut Forms<ValueId> {
+        &mut self.values[v].forms
+    }
+
+    fn unwritten(&mut self, v: usize) -> Result<ValueId> {
+        self.constant(v)
+    }
+
+    fn rank(&self, id: ValueId) -> usize {
+        self.emit.meta(id).rank()
+    }
+
+    fn permute(&mut self, id: ValueId, order: &[usize; 4]) -> Result<ValueId> {
+        self.emit.permute(id, order)
+    }
+
+    fn id_of(&self, v: usize) -> u32 {
+        self.payload.values[v].id
+    }
 }
 
 impl Raise<'_> {
@@ -153,10 +165,7 @@ impl Raise<'_> {
         }
         let slot = &mut self.values[v];
         slot.dims = Some(dims.to_vec());
-        match form {
-            Form::Plain(id) => slot.plain = Some(id),
-            Form::Image(id) => slot.image = Some(id),
-        }
+        slot.forms.set(form);
         Ok(())
     }
 
@@ -181,41 +190,6 @@ impl Raise<'_> {
         }
     }
 
-    /// The form in which a value is there already; a constant is as the payload has it.
-    fn form(&mut self, v: usize) -> Result<Form> {
-        match self.values[v].image {
-            Some(image) if self.values[v].plain.is_none() => Ok(Form::Image(image)),
-            _ => self.plain(v).map(Form::Plain),
-        }
-    }
-
-    /// A value as the payload has it.
-    fn plain(&mut self, v: usize) -> Result<ValueId> {
-        if let Some(id) = self.values[v].plain {
-            return Ok(id);
-        }
-        let id = match self.values[v].image {
-            Some(image) => self.emit.permute(image, &FROM_IMAGE)?,
-            None => self.constant(v)?,
-        };
-        self.values[v].plain = Some(id);
-        Ok(id)
-    }
-
-    /// A value as an image.
-    fn image(&mut self, v: usize) -> Result<ValueId> {
-        if let Some(id) = self.values[v].image {
-            return Ok(id);
-        }
-        let plain = self.plain(v)?;
-        if self.emit.meta(plain).rank() != 4 {
-            return fail(format!("value %{} is no image", self.payload.values[v].id));
-        }
-        let id = self.emit.permute(plain, &TO_IMAGE)?;
-        self.values[v].image = Some(id);
-        Ok(id)
-    }
-
     fn constant(&mut self, v: usize) -> Result<ValueId> {
         let value = &self.payload.values[v];
         if matches!(value.datatype, Datatype::Qcint4 | Datatype::Qbint4)
@@ -224,8 +198,8 @@ impl Raise<'_> {
             return fail(format!("value %{} of {} cannot be read here", value.id, value.datatype.name()));
         }
         let meta = TensorMeta::contiguous(scalar_type(value.datatype), &value.dims)?;
-        let bytes = self.data.of(value)?;
-        Ok(self.emit.shared(meta, bytes.clone()))
+        let constant = self.data.shared(value)?;
+        Ok(self.emit.graph.constant(meta, constant))
     }
 
     fn node(&mut self, node: &Node) -> Result<()> {
@@ -242,8 +216,7 @@ impl Raise<'_> {
             Op::Convert => self.convert(node),
             Op::Copy => {
                 let form = self.form(node.inputs[0])?;
-                let (Form::Plain(id) | Form::Image(id)) = form;
-                self.set_like(node, form, id)
+                self.set_like(node, form, form.id())
             }
             Op::Softmax => self.softmax(node),
             Op::PRelu => self.prelu(node),

@@ -4,6 +4,7 @@ use super::Raise;
 use super::elementwise::broadcast;
 use super::emit::In;
 use crate::error::{Result, fail};
+use crate::forms::HasForms;
 use crate::payload::{Datatype, Node};
 use graph::ValueId;
 use tensor::ScalarType;

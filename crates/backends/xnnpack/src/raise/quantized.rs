@@ -6,14 +6,15 @@
 
 use super::emit::In;
 use super::image::Spec;
-use super::{Form, Raise, scalar_type};
+use super::{Raise, scalar_type};
 use crate::error::{Error, Result, fail};
+use crate::forms::HasForms;
 use crate::payload::{Binary, Datatype, Node, Op as NodeOp, Quantization};
 use graph::{Affine, Dequantize, Quantize, QuantizedConvolution, QuantizedInput, QuantizedLinear};
-use graph::{SumOfQuantized, ValueId, WeightBits};
+use graph::{Relayout, SumOfQuantized, ValueId, WeightBits};
 use kernels::compute::{Activation, ConvParams, Layout, PackedWeights, QuantizedConv, QuantizedSum};
-use tensor::memory::collected;
-use tensor::{DimOrder, ScalarType, Tensor, TensorView};
+use tensor::memory::{collected, filled};
+use tensor::{ScalarType, Tensor, TensorView};
 
 /// Pixels of an image of 8-bit numbers, at most, whose sum follows from its mean: below 2^22, times a rounded mean is off
 /// by less than a half.
@@ -244,7 +245,7 @@ impl Raise<'_> {
             return Ok(());
         }
         let form = self.form(v)?;
-        let (Form::Plain(id) | Form::Image(id)) = form;
+        let id = form.id();
         if self.payload.values[v].quantization == self.payload.values[out].quantization
             && self.datatype(v) == self.datatype(out)
         {
@@ -275,15 +276,15 @@ impl Raise<'_> {
         match &node.op {
             NodeOp::FullyConnected { transposed: false } if shared == 1 => self.product_of_rows(node, x),
             NodeOp::Conv(conv) if shared == 3 => {
-                self.values[v].image = Some(self.image_of_rows(x)?);
+                self.values[v].forms.image = Some(self.image_of_rows(x)?);
                 self.convolution(node, conv)
             }
             NodeOp::DepthwiseConv(conv) if shared == 3 => {
-                self.values[v].image = Some(self.image_of_rows(x)?);
+                self.values[v].forms.image = Some(self.image_of_rows(x)?);
                 self.depthwise(node, conv)
             }
             NodeOp::ConvTranspose(conv) if shared == 3 => {
-                self.values[v].image = Some(self.image_of_rows(x)?);
+                self.values[v].forms.image = Some(self.image_of_rows(x)?);
                 self.transposed_convolution(node, conv)
             }
             _ => Err(self.unsupported(node)),
@@ -319,7 +320,7 @@ impl Raise<'_> {
         let weights = match bits {
             WeightBits::Eight => self.plain(filter)?,
             WeightBits::Four => {
-                let numbers = nibbles(self.data.of(value)?, outputs, inputs)?;
+                let numbers = nibbles(&self.data.of(value)?, outputs, inputs)?;
                 self.emit.computed(Tensor::from_slice(&[outputs, inputs], &numbers)?)?
             }
         };
@@ -405,7 +406,8 @@ impl Raise<'_> {
             return fail(format!("{} scales for {channels} channels", scales.len()));
         }
         let len: usize = value.dims.iter().product();
-        let bytes = self.data.of(value)?.iter().take(len);
+        let bytes = self.data.of(value)?;
+        let bytes = bytes.iter().take(len);
         Ok(bytes
             .enumerate()
             .map(|(i, &b)| f64::from(b as i8) * f64::from(scales[i / inner % channels]))
@@ -456,7 +458,8 @@ impl Raise<'_> {
             (Datatype::Quint8, 128) => {
                 let value = &self.payload.values[v];
                 let len = value.dims.iter().product();
-                let bytes = self.data.of(value)?.iter().take(len);
+                let bytes = self.data.of(value)?;
+                let bytes = bytes.iter().take(len);
                 let numbers = collected(bytes.map(|&b| (b ^ 0x80) as i8))?;
                 Ok(Some(self.emit.computed(Tensor::from_slice(&value.dims, &numbers)?)?))
             }
@@ -476,7 +479,8 @@ impl Raise<'_> {
     /// Constant weights in units of their scale, as they are stored.
     fn weight_units(&self, v: usize) -> Result<Vec<f64>> {
         let (value, zero) = (&self.payload.values[v], self.zero_of_weights(v));
-        let bytes = self.data.of(value)?.iter().take(value.dims.iter().product());
+        let bytes = self.data.of(value)?;
+        let bytes = bytes.iter().take(value.dims.iter().product());
         let number = |&b: &u8| {
             if value.datatype == Datatype::Quint8 { i32::from(b) } else { i32::from(b as i8) }
         };
@@ -554,7 +558,8 @@ impl Raise<'_> {
         if !matches!(value.datatype, Datatype::Qint32 | Datatype::Qcint32 | Datatype::Int32) {
             return Err(self.unsupported(node));
         }
-        let words = self.data.of(value)?.chunks_exact(4).take(value.dims.iter().product());
+        let bytes = self.data.of(value)?;
+        let words = bytes.chunks_exact(4).take(value.dims.iter().product());
         Ok(collected(words.map(|b| i32::from_le_bytes([b[0], b[1], b[2], b[3]])))?)
     }
 
@@ -572,10 +577,10 @@ impl Raise<'_> {
         let numbers = self.weight_numbers(filter)?.filter(|_| elements && QuantizedConv::supports(&params));
         let Some(numbers) = numbers else { return self.convolution_of_units(node, x, spec, &scales) };
         let meta = spec.filter.meta(ScalarType::Char)?;
-        let stored = self.emit.graph.view(numbers).ok_or_else(|| Error::new("weights without bytes"))?;
-        let weights = TensorView::new(&meta, stored.bytes())?.to_tensor()?;
-        let weights = weights.to_dim_order(DimOrder::contiguous(4))?;
-        let mut ids = vec![x, self.emit.computed(weights)?];
+        let stored = self.emit.graph.value(numbers).constant().cloned();
+        let stored = stored.ok_or_else(|| Error::new("weights without bytes"))?;
+        let stored = self.emit.graph.constant(meta, stored);
+        let mut ids = vec![x, self.emit.node(Relayout, vec![stored], ScalarType::Char, &spec.filter.sizes)?];
         ids.push(self.emit.computed(Tensor::from_slice(&[scales.len()], &scales)?)?);
         if let Some(&bias) = node.inputs.get(2) {
             let bias = self.bias(node, bias)?;
@@ -678,9 +683,15 @@ fn params(spec: &Spec) -> ConvParams {
 /// Numbers of four bits, -8 to 7, of which each byte holds two, the lower bits first; rows are of whole bytes.
 pub(crate) fn nibbles(bytes: &[u8], rows: usize, columns: usize) -> Result<Vec<i8>> {
     let stride = columns.div_ceil(2);
-    let at = |r: usize, c: usize| {
-        let byte = bytes.get(r * stride + c / 2).copied().unwrap_or(0x88);
-        (if c.is_multiple_of(2) { byte & 15 } else { byte >> 4 }) as i8 - 8
-    };
-    Ok(collected((0..rows * columns).map(|i| at(i / columns, i % columns)))?)
+    let mut numbers = filled(rows * columns, 0)?;
+    for (row, bytes) in numbers.chunks_exact_mut(columns.max(1)).zip(bytes.chunks(stride.max(1))) {
+        let (pairs, last) = row.as_chunks_mut::<2>();
+        for (pair, &byte) in pairs.iter_mut().zip(bytes) {
+            *pair = [(byte & 15) as i8 - 8, (byte >> 4) as i8 - 8];
+        }
+        if let ([number], Some(&byte)) = (last, bytes.get(columns / 2)) {
+            *number = (byte & 15) as i8 - 8;
+        }
+    }
+    Ok(numbers)
 }

@@ -3,6 +3,7 @@
 use super::Raise;
 use super::emit::In;
 use crate::error::Result;
+use crate::forms::HasForms;
 use crate::payload::Node;
 use graph::ValueId;
 use tensor::{ScalarType, Tensor};

@@ -3,6 +3,7 @@
 use super::emit::Arg;
 use super::{Form, Recovery};
 use crate::error::{Result, fail};
+use crate::forms::HasForms;
 use crate::payload::{Binary, Node, Unary};
 use ir::exported::{Argument, Size, VarId};
 
@@ -30,7 +31,7 @@ impl Recovery<'_> {
             Unary::SquareRoot => ("aten.sqrt.default", vec![]),
             Unary::Tanh => ("aten.tanh.default", vec![]),
         };
-        let var = self.like(target, form.var(), more);
+        let var = self.like(target, form.id(), more);
         self.store(node, form.with(var))
     }
 
@@ -61,7 +62,8 @@ impl Recovery<'_> {
 
     /// Two values in one form: as images where one of them is there as such only, and the other can be.
     fn together(&mut self, inputs: [usize; 2]) -> Result<([VarId; 2], Form)> {
-        let is_image = |s: &Self, v: usize| s.values[v].plain.is_none() && s.values[v].image.is_some();
+        let is_image =
+            |s: &Self, v: usize| s.values[v].forms.plain.is_none() && s.values[v].forms.image.is_some();
         let sizes = [self.sizes(inputs[0])?, self.sizes(inputs[1])?];
         let images = inputs.iter().any(|&v| is_image(self, v));
         if !images || sizes.iter().any(|s| !matches!(s.len(), 0 | 1 | 4)) {
@@ -103,7 +105,7 @@ impl Recovery<'_> {
                 (Form::Plain(self.permute(plain, &perm)?), Some(perm))
             }
         };
-        let mut var = self.like("aten.prelu.default", form.var(), vec![("weight", Argument::Var(slope))]);
+        let mut var = self.like("aten.prelu.default", form.id(), vec![("weight", Argument::Var(slope))]);
         if let Some(perm) = back {
             var = self.permute(var, &perm)?;
         }

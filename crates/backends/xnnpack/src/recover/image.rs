@@ -3,6 +3,7 @@
 use super::emit::{Arg, ints};
 use super::{Form, Recovery};
 use crate::error::{Result, fail};
+use crate::forms::HasForms;
 use crate::payload::{Conv, Node, Pool};
 use crate::raise::SAME_PADDING;
 use ir::exported::{Argument, Size, SymOp, TensorSpec, VarId};

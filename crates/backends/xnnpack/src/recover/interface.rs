@@ -2,6 +2,7 @@
 
 use super::{FROM_IMAGE, Form, Recovery, Slot};
 use crate::error::{Error, Result, fail};
+use crate::forms::HasForms;
 use crate::raise::scalar_type;
 use ir::exported::{Argument, ConstantTensor, InputKind, Size, TensorSpec, VarId, VarType};
 use runtime::{FreeableBuffer, NamedDataMap};

@@ -3,6 +3,7 @@
 use super::emit::ints;
 use super::{FROM_IMAGE, Form, Recovery, TO_IMAGE};
 use crate::error::{Result, fail};
+use crate::forms::HasForms;
 use crate::payload::Node;
 use ir::exported::{Argument, Size, SymOp, VarId};
 
@@ -40,7 +41,7 @@ impl Recovery<'_> {
     pub(super) fn slice(&mut self, node: &Node, offsets: &[usize], new: &[usize]) -> Result<()> {
         let whole = self.sizes(node.inputs[0])?;
         let form = self.form(node.inputs[0])?;
-        let mut var = form.var();
+        let mut var = form.id();
         for (d, size) in whole.iter().enumerate() {
             let (start, length) = (offsets[d] as i64, new[d] as i64);
             // Offsets and sizes that reach behind the end are cut, as the reference does.
@@ -73,7 +74,7 @@ impl Recovery<'_> {
         for d in 0..pre.len() {
             around[form.dim(d)] = (pre[d], post[d]);
         }
-        let var = self.padded(form.var(), &around, value);
+        let var = self.padded(form.id(), &around, value);
         self.store(node, form.with(var))
     }
 
@@ -95,7 +96,8 @@ impl Recovery<'_> {
     }
 
     pub(super) fn concat(&mut self, node: &Node, axis: usize) -> Result<()> {
-        let is_image = |s: &Self, v: usize| s.values[v].plain.is_none() && s.values[v].image.is_some();
+        let is_image =
+            |s: &Self, v: usize| s.values[v].forms.plain.is_none() && s.values[v].forms.image.is_some();
         let images = node.inputs.iter().any(|&v| is_image(self, v));
         let mut vars = Vec::with_capacity(node.inputs.len());
         for &v in &node.inputs {

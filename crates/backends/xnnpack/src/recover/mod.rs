@@ -17,17 +17,13 @@ use crate::BACKEND_ID;
 use crate::data::Data;
 use crate::delegate::inputs_of_calls;
 use crate::error::{Error, Result, fail};
+use crate::forms::{self, FROM_IMAGE, Forms, HasForms, TO_IMAGE};
 use crate::payload::{Node, Op, Payload};
 use interface::KeyedBytes;
 use ir::exported::delegate::{DelegationError, LoweredCall, Recover};
 use ir::exported::{ExportedProgram, Size, VarId};
 use operator::Budget;
 use runtime::{FreeableBuffer, Limits};
-
-/// For each dimension of an image of a payload the program's.
-const FROM_IMAGE: [usize; 4] = [0, 2, 3, 1];
-/// For each dimension of an image of a program the payload's.
-const TO_IMAGE: [usize; 4] = [0, 3, 1, 2];
 
 /// Brings payloads back to operators.
 #[derive(Debug, Clone, Copy, Default)]
@@ -77,43 +73,13 @@ fn recover(call: &LoweredCall<'_>) -> Result<ExportedProgram> {
 struct Slot {
     /// Its sizes in the payload's order, once they are known.
     sizes: Option<Vec<Size>>,
-    /// Its reals as the payload has them.
-    plain: Option<VarId>,
-    /// Its reals as an image `[N, C, H, W]`.
-    image: Option<VarId>,
+    /// Its dequantized values.
+    forms: Forms<VarId>,
     /// Its numbers, if it is quantized; as an image if that is how it was computed.
     numbers: Option<Form>,
 }
 
-/// One of the forms of a value.
-#[derive(Debug, Clone, Copy)]
-enum Form {
-    Plain(VarId),
-    Image(VarId),
-}
-
-impl Form {
-    fn var(self) -> VarId {
-        let (Self::Plain(var) | Self::Image(var)) = self;
-        var
-    }
-
-    /// Another value in this form.
-    fn with(self, var: VarId) -> Self {
-        match self {
-            Self::Plain(_) => Self::Plain(var),
-            Self::Image(_) => Self::Image(var),
-        }
-    }
-
-    /// Where a dimension of the payload is in this form.
-    fn dim(self, dim: usize) -> usize {
-        match self {
-            Self::Plain(_) => dim,
-            Self::Image(_) => FROM_IMAGE.get(dim).copied().unwrap_or(dim),
-        }
-    }
-}
+type Form = forms::Form<VarId>;
 
 struct Recovery<'a> {
     payload: &'a Payload,
@@ -122,6 +88,30 @@ struct Recovery<'a> {
     values: Vec<Slot>,
     /// Whether sizes of tensors are in the order of the payload's dimensions, in whichever order they lie.
     called_alike: bool,
+}
+
+impl HasForms for Recovery<'_> {
+    type Id = VarId;
+
+    fn forms(&mut self, v: usize) -> &mut Forms<VarId> {
+        &mut self.values[v].forms
+    }
+
+    fn unwritten(&mut self, v: usize) -> Result<VarId> {
+        self.constant(v)
+    }
+
+    fn rank(&self, id: VarId) -> usize {
+        self.of(id).rank()
+    }
+
+    fn permute(&mut self, id: VarId, order: &[usize; 4]) -> Result<VarId> {
+        Recovery::permute(self, id, order)
+    }
+
+    fn id_of(&self, v: usize) -> u32 {
+        self.payload.values[v].id
+    }
 }
 
 impl Recovery<'_> {
@@ -167,45 +157,10 @@ impl Recovery<'_> {
         sizes.ok_or_else(|| Error::new(format!("value %{} is not there", self.payload.values[v].id)))
     }
 
-    /// The form in which a value is there already; a constant is as the payload has it.
-    fn form(&mut self, v: usize) -> Result<Form> {
-        match self.values[v].image {
-            Some(image) if self.values[v].plain.is_none() => Ok(Form::Image(image)),
-            _ => self.plain(v).map(Form::Plain),
-        }
-    }
-
-    /// A value as the payload has it.
-    fn plain(&mut self, v: usize) -> Result<VarId> {
-        if let Some(var) = self.values[v].plain {
-            return Ok(var);
-        }
-        let var = match self.values[v].image {
-            Some(image) => self.permute(image, &FROM_IMAGE)?,
-            None => return self.constant(v),
-        };
-        self.values[v].plain = Some(var);
-        Ok(var)
-    }
-
-    /// A value as an image.
-    fn image(&mut self, v: usize) -> Result<VarId> {
-        if let Some(var) = self.values[v].image {
-            return Ok(var);
-        }
-        let plain = self.plain(v)?;
-        if self.of(plain).rank() != 4 {
-            return fail(format!("value %{} is no image", self.payload.values[v].id));
-        }
-        let var = self.permute(plain, &TO_IMAGE)?;
-        self.values[v].image = Some(var);
-        Ok(var)
-    }
-
     /// Notes the reals of a value.
     fn set(&mut self, v: usize, form: Form) -> Result<()> {
         let value = &self.payload.values[v];
-        let sizes = self.of(form.var()).sizes.clone();
+        let sizes = self.of(form.id()).sizes.clone();
         let sizes = match form {
             Form::Image(_) => FROM_IMAGE.map(|d| sizes[d].clone()).to_vec(),
             Form::Plain(_) => sizes,
@@ -220,10 +175,7 @@ impl Recovery<'_> {
         }
         let slot = &mut self.values[v];
         slot.sizes = Some(sizes);
-        match form {
-            Form::Plain(var) => slot.plain = Some(var),
-            Form::Image(var) => slot.image = Some(var),
-        }
+        slot.forms.set(form);
         Ok(())
     }
 
@@ -236,7 +188,7 @@ impl Recovery<'_> {
 
     /// The same, within the node's bounds.
     fn store_bounded(&mut self, node: &Node, form: Form) -> Result<()> {
-        let var = self.bounded(form.var(), node.bounds);
+        let var = self.bounded(form.id(), node.bounds);
         self.store(node, form.with(var))
     }
 

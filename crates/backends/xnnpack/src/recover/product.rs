@@ -3,6 +3,7 @@
 use super::elementwise::broadcast;
 use super::{Form, Recovery};
 use crate::error::{Result, fail};
+use crate::forms::HasForms;
 use crate::payload::Node;
 use ir::exported::Argument;
 

@@ -3,6 +3,7 @@
 use super::emit::Arg;
 use super::{Form, Recovery};
 use crate::error::{Result, fail};
+use crate::forms::HasForms;
 use crate::payload::{Datatype, Node, Quantization, Role, Value};
 use crate::raise::{nibbles, scalar_type};
 use ir::SharedBytes;
@@ -35,8 +36,8 @@ impl Recovery<'_> {
     pub(super) fn stored(&mut self, node: &Node, v: usize, form: Form) -> Result<Form> {
         let value = &self.payload.values[v];
         if let Some((scale, zero, dtype)) = per_tensor(value) {
-            let sizes = self.of(form.var()).sizes.clone();
-            let args = std::iter::once(("input", Argument::Var(form.var())))
+            let sizes = self.of(form.id()).sizes.clone();
+            let args = std::iter::once(("input", Argument::Var(form.id())))
                 .chain(affine(scale, zero))
                 .chain(numbers_of(dtype, range(dtype)))
                 .collect();
@@ -46,7 +47,7 @@ impl Recovery<'_> {
         }
         match value.datatype {
             Datatype::Fp32 | Datatype::Fp16 | Datatype::Bf16 => {
-                let var = self.cast(form.var(), scalar_type(value.datatype));
+                let var = self.cast(form.id(), scalar_type(value.datatype));
                 Ok(form.with(var))
             }
             _ => Err(self.unsupported(node)),
@@ -63,8 +64,8 @@ impl Recovery<'_> {
             };
         };
         self.values[v].numbers = Some(form);
-        let sizes = self.of(form.var()).sizes.clone();
-        let args = std::iter::once(("input", Argument::Var(form.var())))
+        let sizes = self.of(form.id()).sizes.clone();
+        let args = std::iter::once(("input", Argument::Var(form.id())))
             .chain(affine(scale, zero))
             .chain(numbers_of(dtype, range(dtype)))
             .collect();
@@ -192,7 +193,8 @@ impl Recovery<'_> {
             }
             (Datatype::Qint32 | Datatype::Qcint32, quantization) if perm.len() == 1 => {
                 let scales = self.data.scales(quantization)?;
-                let words = self.data.of(value)?.as_chunks::<4>().0.iter().take(value.dims[0]);
+                let bytes = self.data.of(value)?;
+                let words = bytes.as_chunks::<4>().0.iter().take(value.dims[0]);
                 let scale = |i: usize| scales[if scales.len() == 1 { 0 } else { i % scales.len() }];
                 let reals: Vec<f32> =
                     words.enumerate().map(|(i, b)| i32::from_le_bytes(*b) as f32 * scale(i)).collect();
@@ -207,7 +209,7 @@ impl Recovery<'_> {
         let &[rows, columns] = &value.dims[..] else {
             return fail(format!("value %{} of four bits is no matrix", value.id));
         };
-        let numbers = nibbles(self.data.of(value)?, rows, columns)?;
+        let numbers = nibbles(&self.data.of(value)?, rows, columns)?;
         let bytes: Vec<u8> = numbers.iter().map(|&n| n as u8).collect();
         Ok(self.tensor(None, ScalarType::Char, &value.dims, Arc::new(bytes)))
     }
@@ -242,7 +244,7 @@ impl Recovery<'_> {
     fn bytes_of(&mut self, v: usize) -> Result<VarId> {
         let payload = self.payload;
         let value = &payload.values[v];
-        let bytes = Arc::clone(self.data.of(value)?);
+        let bytes = Arc::new(self.data.of(value)?);
         let key = value.constant().and_then(|index| match &payload.constants[index] {
             crate::payload::Constant::Named { key, .. } => Some(key.as_str()),
             crate::payload::Constant::Payload(_) => None,
