@@ -9,12 +9,14 @@ Each module is saved as `torch.export.export` gives it, without decompositions. 
 
 import json
 import pathlib
+import re
 import sys
 
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
 from torch.export import Dim, export, save
+from torch.export.pt2_archive._package import package_pt2
 
 CASES = {}
 
@@ -50,6 +52,27 @@ def activations(x):
     return (F.silu(x), F.mish(x), F.hardswish(x), F.hardsigmoid(x), F.softplus(x, 2.0, 3.0), F.relu6(x), F.selu(x),
             F.celu(x, 0.7), F.logsigmoid(x), F.softsign(x), F.tanhshrink(x), F.hardshrink(x), F.softshrink(x),
             F.threshold(x, 0.1, -1.0), F.prelu(x, torch.full((8,), 0.3)), F.glu(x, 1), F.gelu(x, approximate="tanh"))
+
+
+@case(r(2, 3, 2, 4, 8), r(2, 3, 2, 5, 8), r(2, 3, 2, 5, 8))
+def attention_of_windows(q, k, v):
+    return F.scaled_dot_product_attention(q, k, v), F.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+
+@case(r(2, 3, 16))
+class signals(nn.Module):
+    """Convolutions over one dimension."""
+
+    def __init__(self):
+        super().__init__()
+        self.stem = nn.Sequential(nn.Conv1d(3, 8, 5, 2, 2), nn.BatchNorm1d(8), nn.ReLU())
+        self.depth = nn.Sequential(nn.Conv1d(8, 8, 3, 1, 2, 2, groups=8, bias=False), nn.ReLU6())
+        self.norm = nn.BatchNorm1d(8)
+        self.up = nn.ConvTranspose1d(8, 4, 4, 2, 1)
+
+    def forward(self, x):
+        x = self.stem(x)
+        return self.up(self.norm(x + self.depth(x)))
 
 
 @case(r(2, 3, 8), r(2, 3, 8))
@@ -182,6 +205,18 @@ def in_place(x):
     z.add_(y[0, :3]).relu_()
     y[y > 3] = -1
     return y, v, t.sum(), z, x.clone().fill_(2.0), x.clone().clamp_(-1, 1)
+
+
+@case(r(2, 4), r(4, 4))
+def wrapped(x, w):
+    with torch.no_grad():
+        a = torch.sin(x) @ w
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            b = F.layer_norm(F.linear(a + 1.0, w), (4,), torch.ones(4), torch.zeros(4))
+            with torch.autocast("cpu", enabled=False):
+                c = b.float() @ w
+            d = torch.cat([b, a.bfloat16()]) * 2
+    return a + x, b.float(), c * a, d.float()
 
 
 @case(torch.tensor(True), r(2, 3), more=[(torch.tensor(False), r(2, 3))])
@@ -354,11 +389,59 @@ def recorder(blob):
     return record
 
 
+def without_folders(exported):
+    """The same program, whose lines of source code name files without the folders of this machine."""
+    for module in exported.graph_module.modules():
+        for node in module.graph.nodes if isinstance(module, torch.fx.GraphModule) else ():
+            if trace := node.meta.get("stack_trace"):
+                node.meta["stack_trace"] = re.sub(r'File "[^"]*/', 'File "', trace)
+    return exported
+
+
+def write_models(target, models):
+    """Writes an archive of several models, each a module and its inputs, and what they compute."""
+    exported = {name: without_folders(export(module, inputs)) for name, (module, inputs) in models.items()}
+    target.mkdir(parents=True, exist_ok=True)
+    package_pt2(target / "model.pt2", exported_programs=exported)
+    blob, runs = bytearray(), []
+    record = recorder(blob)
+    for name, (module, inputs) in models.items():
+        with torch.no_grad():
+            given, output = [record(a) for a in inputs], record(module(*inputs))
+        runs.append({"method": name, "inputs": given, "outputs": [output]})
+    (target / "io.bin").write_bytes(blob)
+    (target / "case.json").write_text(json.dumps({"name": target.name, "model": "model.pte", "runs": runs}) + "\n")
+
+
+def write_two_models(target):
+    """Two models that share a weight."""
+    class Encode(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.table = nn.Linear(3, 4)
+
+        def forward(self, x):
+            return torch.tanh(self.table(x))
+
+    class Decode(nn.Module):
+        def __init__(self, table):
+            super().__init__()
+            self.table = table
+
+        def forward(self, y, scale):
+            return (y @ self.table.weight) * scale
+
+    torch.manual_seed(0)
+    encode = Encode().eval()
+    decode = Decode(encode.table).eval()
+    write_models(target, {"encode": (encode, (r(2, 3),)), "decode": (decode, (r(2, 4), torch.tensor(2.0)))})
+
+
 def write_case(target, module, inputs, more=(), dynamic_shapes=None, tolerance=None):
     """Exports a module and writes its archive with what it computes of some inputs, in order."""
     exported = export(module, tuple(inputs), dynamic_shapes=dynamic_shapes, strict=False)
     target.mkdir(parents=True, exist_ok=True)
-    save(exported, target / "model.pt2")
+    save(without_folders(exported), target / "model.pt2")
     blob, runs = bytearray(), []
     record = recorder(blob)
     for args in [inputs, *more]:
@@ -376,6 +459,8 @@ def write_case(target, module, inputs, more=(), dynamic_shapes=None, tolerance=N
 
 
 def write(folder, name):
+    if name == "two_models":
+        return write_two_models(folder / name)
     make, inputs, dynamic_shapes, more = CASES[name]
     torch.manual_seed(0)
     if dynamic_shapes is not None:
@@ -385,7 +470,7 @@ def write(folder, name):
 
 def main():
     folder = pathlib.Path(sys.argv[1])
-    for name in sys.argv[2:] or CASES:
+    for name in sys.argv[2:] or [*CASES, "two_models"]:
         try:
             write(folder, name)
         except Exception as e:

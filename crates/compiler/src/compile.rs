@@ -4,6 +4,7 @@ use crate::emit::{EmitOptions, blob, emit};
 use crate::quantize::{self, Quantize, QuantizedLayer};
 use crate::{Error, OperatorTable, Result, passes, pt2};
 use format::container::Blob;
+use format::ptd;
 use format::pte::{Builder, NamedBlob, Prepared};
 use ir::SharedBytes;
 use ir::exported::delegate::{CALL_DELEGATE, DebugHandle, Partitioner, Preprocess, to_backend};
@@ -70,6 +71,32 @@ pub struct Compiled {
     pub external_data: Vec<NamedBlob<'static>>,
     /// What each method came to.
     pub methods: Vec<MethodSummary>,
+}
+
+impl Compiled {
+    /// A file of named data (`.ptd`) with all that the program looks up elsewhere.
+    ///
+    /// # Errors
+    /// It would be larger than such a file can be.
+    pub fn named_data(&self) -> Result<ptd::Prepared<'static>> {
+        let mut builder = ptd::Builder::<'static>::new();
+        for ExternalTensor { name, spec, blob } in &self.external {
+            let sizes = spec.known_sizes().unwrap_or_default();
+            let layout = ptd::TensorLayout {
+                scalar_type: spec.dtype as i8,
+                sizes: sizes.into_iter().map(|s| i32::try_from(s).unwrap_or(i32::MAX)).collect(),
+                dim_order: spec.dim_order.to_vec(),
+            };
+            builder.tensor(name, layout, Blob::clone(blob));
+        }
+        builder.entries.extend(self.external_data.iter().map(|named| ptd::Entry {
+            key: named.key.clone(),
+            layout: None,
+            blob: Blob::clone(&named.blob),
+            alignment: named.alignment,
+        }));
+        Ok(builder.prepare()?)
+    }
 }
 
 /// A weight outside the program.

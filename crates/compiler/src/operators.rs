@@ -39,7 +39,7 @@ impl OperatorTable {
 
     /// The operator that takes a node's arguments, if there is one.
     pub(crate) fn select(&self, program: &ExportedProgram, node: &ExportedNode) -> Option<Selection> {
-        if self.is_portable && is_refused_by_the_reference(program, node) {
+        if is_refused(program, node) || self.is_portable && is_refused_by_the_reference(program, node) {
             return None;
         }
         self.callable.select(program, node)
@@ -51,16 +51,26 @@ impl OperatorTable {
     }
 }
 
+/// Arguments that no kernel takes, although its schema does.
+fn is_refused(program: &ExportedProgram, node: &ExportedNode) -> bool {
+    // One dimension of batches and one of heads.
+    *node.target == *"aten.scaled_dot_product_attention.default"
+        && ["query", "key", "value"].iter().any(|name| rank(program, node, name) > 4)
+}
+
 /// Arguments that a kernel of the reference does not take, although its schema does.
 fn is_refused_by_the_reference(program: &ExportedProgram, node: &ExportedNode) -> bool {
-    let rank =
-        |name: &str| node.arg(name).and_then(Argument::var).and_then(|v| program.spec(v)).map(|s| s.rank());
     match &*node.target {
         "aten._fft_r2c.default" => matches!(node.arg("onesided"), Some(Argument::Bool(false))),
         // Images and signals, no volumes.
-        "aten.convolution.default" => rank("input").is_some_and(|r| r > 4),
+        "aten.convolution.default" => rank(program, node, "input") > 4,
         _ => false,
     }
+}
+
+/// The rank of an argument; 0 if it is no tensor.
+fn rank(program: &ExportedProgram, node: &ExportedNode, name: &str) -> usize {
+    node.arg(name).and_then(Argument::var).and_then(|v| program.spec(v)).map_or(0, |spec| spec.rank())
 }
 
 /// The integer of a list, for those who fill lists.

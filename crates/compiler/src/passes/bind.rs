@@ -20,8 +20,7 @@ fn bind(
     let find = |outer: &HashMap<VarId, VarId>, v: VarId| outer.get(&v).copied().unwrap_or(v);
     for node in &mut graph.nodes {
         for (_, arg) in &mut node.args {
-            let was = std::mem::replace(arg, Argument::None);
-            *arg = was.map_vars(&mut |v| find(outer, v));
+            arg.map_vars(&mut |v| find(outer, v));
         }
         if node.graphs().next().is_some() {
             close(program, node, outer)?;
@@ -31,8 +30,7 @@ fn bind(
         }
     }
     for output in &mut graph.outputs {
-        let was = std::mem::replace(output, Argument::None);
-        *output = was.map_vars(&mut |v| find(outer, v));
+        output.map_vars(&mut |v| find(outer, v));
     }
     Ok(())
 }

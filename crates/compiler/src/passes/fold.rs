@@ -104,13 +104,13 @@ impl Folder<'_> {
         if !order.by_ref().flatten().eq(node.operands()) {
             return None;
         }
-        for slot in &selection.slots {
+        for (slot, declared) in selection.slots.iter().zip(&schema.args) {
             args.push(match slot {
                 Slot::Out(..) => {
                     outs += 1;
                     Arg::Out(outs - 1)
                 }
-                Slot::Default(text) => super::layouts::default(text.as_deref()),
+                Slot::Default(text) => Arg::of_default(text.as_deref(), declared),
                 Slot::Given(arg) => match arg {
                     Argument::Var(_) => Arg::Tensor(take(1)?[0]),
                     Argument::Vars(list) => Arg::Tensors(take(list.len())?),

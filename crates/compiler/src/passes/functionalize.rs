@@ -110,8 +110,7 @@ impl Functionalizer {
         let mut fresh = node.clone();
         let before: Vec<VarId> = node.operands().collect();
         for (_, arg) in &mut fresh.args {
-            let was = std::mem::replace(arg, Argument::None);
-            *arg = was.map_vars(&mut |v| self.read(cx, v));
+            arg.map_vars(&mut |v| self.read(cx, v));
         }
         let changed = !before.iter().copied().eq(fresh.operands());
         if let Some((operand, functional)) = written(node) {

@@ -73,26 +73,11 @@ pub(crate) fn meaning(
             (Some(list @ Argument::Ints(_)), _) => {
                 list.known_ints().map_or(Arg::Unknown, |list| Arg::Ints(list.into()))
             }
-            (Some(Argument::None) | None, _) => default(declared.default.as_deref()),
+            (Some(Argument::None) | None, _) => Arg::of_default(declared.default.as_deref(), declared),
             _ => Arg::Unknown,
         }
     });
     kernel.meaning(&Args::new(schema, args.collect()))
-}
-
-/// The default of a schema, as it spells it.
-pub(super) fn default(text: Option<&str>) -> Arg<'_> {
-    match text {
-        None | Some("None") => Arg::None,
-        Some("True") => Arg::Bool(true),
-        Some("False") => Arg::Bool(false),
-        Some("[]") => Arg::Ints(Default::default()),
-        Some(text) => match (text.parse::<i64>(), text.parse::<f64>()) {
-            (Ok(v), _) => Arg::Int(v),
-            (_, Ok(v)) => Arg::Double(v),
-            _ => Arg::Str(text.trim_matches('\'')),
-        },
-    }
 }
 
 fn tensors(cx: &Rewriter<'_>, node: &ExportedNode) -> Vec<(VarId, TensorSpec)> {
@@ -112,8 +97,7 @@ fn with_order(cx: &mut Rewriter<'_>, node: &ExportedNode, order: Option<DimOrder
     let mut fresh = node.clone();
     let mut changed = false;
     for (_, arg) in &mut fresh.args {
-        let was = std::mem::replace(arg, Argument::None);
-        *arg = was.map_vars(&mut |v| {
+        arg.map_vars(&mut |v| {
             let Some(spec) = cx.program.spec(v).cloned() else { return v };
             let want = order.filter(|o| o.len() == spec.rank()).unwrap_or(DimOrder::contiguous(spec.rank()));
             if spec.dim_order == want {

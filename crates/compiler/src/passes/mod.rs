@@ -4,6 +4,7 @@ mod bind;
 mod dead;
 mod fold;
 mod functionalize;
+mod inline;
 mod layouts;
 mod promote;
 
@@ -18,6 +19,7 @@ type Pass = fn(&mut ExportedProgram, &OperatorTable) -> Result<()>;
 
 /// The passes by name.
 pub(crate) const PASSES: &[(&str, Pass)] = &[
+    ("inline", |program, _| inline::run(program)),
     ("bind", |program, _| bind::run(program)),
     ("views", |program, _| decompose::views(program)),
     ("functionalize", |program, _| functionalize::run(program)),

@@ -108,6 +108,12 @@ impl RecordBytes {
     }
 }
 
+impl AsRef<[u8]> for RecordBytes {
+    fn as_ref(&self) -> &[u8] {
+        self.data()
+    }
+}
+
 /// Whether a file is a zip archive of what PyTorch saves: models, which [`read`](super::read) reads, or pickled objects
 /// and compiled code, which it refuses with what to do. Known by its records: other zip archives (arrays of NumPy) have
 /// none of these names.

@@ -1,6 +1,7 @@
 //! Reads torch.export archives: a zip file of JSON graphs and raw storages. Nothing is unpickled.
 
 mod archive;
+mod examples;
 mod expression;
 mod graph;
 mod model;
@@ -9,6 +10,7 @@ mod source;
 mod weights;
 
 pub use archive::is_archive;
+pub use examples::{ExampleInput, example_inputs};
 
 use crate::limits::MAX_MODELS;
 use crate::{Error, Result};

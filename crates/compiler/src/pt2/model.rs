@@ -17,11 +17,8 @@ use std::sync::Arc;
 const SCHEMA_MAJOR: u32 = 8;
 
 pub(super) fn read(archive: &mut Archive, name: &str) -> Result<ExportedProgram> {
-    let record = format!("models/{name}.json");
-    let text = archive.text(&record)?;
-    check_version(text.data(), &record)?;
-    let model: Model =
-        serde_json::from_slice(text.data()).map_err(|e| Error::archive(&record, e.to_string()))?;
+    let model = parse(archive, name)?;
+    let record = record(name);
     let method = if name == "model" { "forward" } else { name };
     let mut program = ExportedProgram::new(method);
     program.ranges = ranges(&model)?;
@@ -39,6 +36,18 @@ pub(super) fn read(archive: &mut Archive, name: &str) -> Result<ExportedProgram>
     program.graph = graph;
     program.verify()?;
     Ok(program)
+}
+
+fn record(name: &str) -> String {
+    format!("models/{name}.json")
+}
+
+/// The model of this name as its JSON has it.
+pub(super) fn parse(archive: &mut Archive, name: &str) -> Result<Model> {
+    let record = record(name);
+    let text = archive.text(&record)?;
+    check_version(text.data(), &record)?;
+    serde_json::from_slice(text.data()).map_err(|e| Error::archive(&record, e.to_string()))
 }
 
 /// The version stands apart, so that another schema is named as such whatever else has changed.

@@ -181,6 +181,13 @@ pub(super) enum SymInt {
 #[derive(Deserialize)]
 pub(super) struct Expression {
     pub(super) expr_str: String,
+    pub(super) hint: Option<Hint>,
+}
+
+/// What an expression was when the model was exported.
+#[derive(Deserialize)]
+pub(super) struct Hint {
+    pub(super) as_int: Option<i64>,
 }
 
 #[derive(Deserialize)]

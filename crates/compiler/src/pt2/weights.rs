@@ -3,7 +3,7 @@
 use super::SAVE_ANEW;
 use super::archive::Archive;
 use super::graph::{dtype, known};
-use super::schema::{Payload, PayloadConfig, TensorMeta};
+use super::schema::{Payload, PayloadConfig, SymInt, TensorMeta};
 use crate::limits::MAX_COPIED_BYTES;
 use crate::{Error, Result};
 use ir::exported::{ConstantTensor, TensorSpec};
@@ -56,7 +56,7 @@ impl Weights {
                 help,
             ));
         };
-        let view = View::of(meta).map_err(|problem| Error::archive(place(), problem))?;
+        let view = View::of(meta, known).map_err(|problem| Error::archive(place(), problem))?;
         if declared.is_some_and(|d| d.dtype != view.dtype || d.known_sizes() != Some(view.declared())) {
             let problem = "its type or sizes are not those of the value in the graph";
             return Err(Error::archive(place(), problem));
@@ -93,23 +93,25 @@ impl Weights {
 
 /// A tensor as a view of a storage; numbers count elements.
 #[derive(Debug)]
-struct View {
-    dtype: tensor::ScalarType,
-    sizes: Vec<usize>,
+pub(super) struct View {
+    pub(super) dtype: tensor::ScalarType,
+    pub(super) sizes: Vec<usize>,
     strides: Vec<usize>,
     offset: usize,
 }
 
 impl View {
-    fn of(meta: &TensorMeta) -> Result<Self, String> {
-        let sizes = |list: &[super::schema::SymInt]| -> Result<Vec<usize>, String> {
-            list.iter().map(known).collect()
-        };
+    /// The view that metadata describe, with `number` telling what its sizes are.
+    pub(super) fn of(
+        meta: &TensorMeta,
+        number: impl Fn(&SymInt) -> Result<usize, String>,
+    ) -> Result<Self, String> {
+        let sizes = |list: &[SymInt]| -> Result<Vec<usize>, String> { list.iter().map(&number).collect() };
         let view = Self {
             dtype: dtype(meta.dtype)?,
             sizes: sizes(&meta.sizes)?,
             strides: sizes(&meta.strides)?,
-            offset: known(&meta.storage_offset)?,
+            offset: number(&meta.storage_offset)?,
         };
         if view.sizes.len() != view.strides.len() {
             return Err(format!("{} strides for {} sizes", view.strides.len(), view.sizes.len()));
@@ -124,12 +126,12 @@ impl View {
         self.sizes.iter().map(|&s| i64::try_from(s).unwrap_or(i64::MAX)).collect()
     }
 
-    fn nbytes(&self) -> Option<usize> {
+    pub(super) fn nbytes(&self) -> Option<usize> {
         self.sizes.iter().try_fold(self.dtype.size(), |n, &s| n.checked_mul(s))
     }
 
     /// The first byte and the one behind the last.
-    fn extent(&self) -> Option<(usize, usize)> {
+    pub(super) fn extent(&self) -> Option<(usize, usize)> {
         let width = self.dtype.size();
         let first = self.offset.checked_mul(width)?;
         if self.sizes.contains(&0) {
@@ -154,7 +156,7 @@ impl View {
     }
 
     /// The elements in row-major order. The extent must lie within the storage.
-    fn copy(&self, storage: &[u8], len: usize) -> Option<Vec<u8>> {
+    pub(super) fn copy(&self, storage: &[u8], len: usize) -> Option<Vec<u8>> {
         let width = self.dtype.size();
         let mut out = Vec::new();
         out.try_reserve_exact(len).ok()?;

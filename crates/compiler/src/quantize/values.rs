@@ -178,8 +178,7 @@ pub(super) fn quantize(program: &mut ExportedProgram, ranges: &ValueRanges) -> R
             _ => var,
         };
         for (_, arg) in &mut node.args {
-            let was = std::mem::replace(arg, Argument::None);
-            *arg = was.map_vars(&mut read);
+            arg.map_vars(&mut read);
         }
         if let (Role::Computes { .. }, Some((weight, axis))) = (role, weight_axis(program, &node)) {
             let found = by_channel(program, &mut nodes, &node, weight, axis);
@@ -203,8 +202,7 @@ pub(super) fn quantize(program: &mut ExportedProgram, ranges: &ValueRanges) -> R
     program.graph.nodes = nodes;
     let read = |var: VarId| reals.get(&var).copied().filter(|_| plan.results.contains(&var)).unwrap_or(var);
     for output in &mut program.graph.outputs {
-        let was = std::mem::replace(output, Argument::None);
-        *output = was.map_vars(&mut |var| read(var));
+        output.map_vars(&mut |var| read(var));
     }
     program.mutations.iter_mut().for_each(|mutation| mutation.value = read(mutation.value));
     Ok(outcome)

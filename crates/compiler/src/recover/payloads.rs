@@ -89,10 +89,11 @@ impl Recovery<'_> {
         }
         self.program.ranges.extend(part.ranges);
         for node in part.graph.nodes {
-            let args = node.args.into_iter().map(|(name, arg)| (name, arg.map_vars(&mut |v| map(v))));
+            let mut args = node.args;
+            args.iter_mut().for_each(|(_, arg)| arg.map_vars(&mut |v| map(v)));
             self.program.graph.nodes.push(ExportedNode {
                 target: node.target,
-                args: args.collect(),
+                args,
                 outputs: node.outputs.into_iter().map(map).collect(),
                 source: Arc::clone(&self.origin),
             });

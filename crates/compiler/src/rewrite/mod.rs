@@ -116,8 +116,7 @@ impl<'p> Rewriter<'p> {
         }
         graph.nodes = kept;
         for output in &mut graph.outputs {
-            let with = std::mem::replace(output, Argument::None);
-            *output = with.map_vars(&mut |v| find(&self.replaced, v));
+            output.map_vars(&mut |v| find(&self.replaced, v));
         }
         Ok(())
     }
@@ -128,8 +127,7 @@ impl<'p> Rewriter<'p> {
             return;
         }
         for (_, arg) in &mut node.args {
-            let with = std::mem::replace(arg, Argument::None);
-            *arg = with.map_vars(&mut |v| find(&self.replaced, v));
+            arg.map_vars(&mut |v| find(&self.replaced, v));
         }
     }
 

@@ -1,0 +1,120 @@
+//! The inputs that a model was exported with.
+//!
+//! An archive keeps them in a file of `torch.save`: pickled objects, and the raw storages of their tensors beside them.
+//! Nothing is unpickled. Storages are numbered in the order in which the objects name them, which is that of the
+//! model's inputs, and types, sizes and strides are those of the inputs. Where the two do not fit each other (a tensor
+//! given twice, a view of a larger one), there are no examples.
+
+use super::archive::Archive;
+use super::model;
+use super::schema::{Argument, InputSpec, Model, SymInt};
+use super::weights::View;
+use crate::Result;
+use ir::SharedBytes;
+use std::sync::Arc;
+use tensor::ScalarType;
+
+/// A tensor that a model was exported with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ExampleInput {
+    /// The type of its elements.
+    pub dtype: ScalarType,
+    /// Its sizes.
+    pub sizes: Vec<usize>,
+    /// Its elements in row-major order, little-endian.
+    pub elements: Vec<u8>,
+}
+
+/// The tensors that the model of a method was exported with, in the order of its inputs; `None` if the archive has none
+/// that can be read without unpickling.
+///
+/// # Errors
+/// What is wrong with the archive.
+pub fn example_inputs(bytes: SharedBytes, method: &str) -> Result<Option<Vec<ExampleInput>>> {
+    let mut archive = Archive::open(bytes)?;
+    let name = match method {
+        "forward" if archive.contains("models/model.json") => "model",
+        name => name,
+    };
+    let record = format!("data/sample_inputs/{name}.pt");
+    if !archive.contains(&record) {
+        return Ok(None);
+    }
+    let model = model::parse(&mut archive, name)?;
+    let saved = archive.record(&record)?;
+    Ok(Archive::open(Arc::new(saved)).ok().and_then(|mut saved| examples(&model, &mut saved)))
+}
+
+fn examples(model: &Model, saved: &mut Archive) -> Option<Vec<ExampleInput>> {
+    let graph = &model.graph_module.graph;
+    let inputs = graph.inputs.iter().zip(&model.graph_module.signature.input_specs);
+    let mut examples = Vec::new();
+    for (input, spec) in inputs {
+        let (Argument::AsTensor(value), InputSpec::UserInput {}) = (input, spec) else { continue };
+        let view = View::of(graph.tensor_values.get(&value.name)?, at_export).ok()?;
+        let storage = saved.record(&format!("data/{}", examples.len())).ok()?;
+        let (_, end) = view.extent()?;
+        if end != storage.range.len() {
+            return None;
+        }
+        let elements = view.copy(storage.data(), view.nbytes()?)?;
+        examples.push(ExampleInput { dtype: view.dtype, sizes: view.sizes, elements });
+    }
+    let is_little = saved.text("byteorder").is_ok_and(|order| order.data() == b"little");
+    (is_little && !saved.contains(&format!("data/{}", examples.len()))).then_some(examples)
+}
+
+/// A size as it was when the model was exported.
+fn at_export(size: &SymInt) -> Result<usize, String> {
+    let number = match size {
+        SymInt::AsInt(v) => Some(*v),
+        SymInt::AsExpr(e) => e.hint.as_ref().and_then(|hint| hint.as_int),
+    };
+    number.and_then(|v| usize::try_from(v).ok()).ok_or_else(|| "the size is not known".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::zip;
+    use super::*;
+    use serde_json::json;
+
+    fn archive(storages: &[(&str, &[u8])]) -> SharedBytes {
+        let size = |n: i64| json!({"as_int": n});
+        let symbol = json!({"as_expr": {"expr_str": "s0", "hint": {"as_int": 2}}});
+        let meta = json!({"dtype": 7, "sizes": [symbol, size(2)], "strides": [size(1), symbol],
+                          "storage_offset": size(0)});
+        let model = json!({
+            "schema_version": {"major": 8, "minor": 1},
+            "graph_module": {
+                "graph": {"inputs": [{"as_tensor": {"name": "x"}}], "outputs": [], "nodes": [],
+                          "tensor_values": {"x": meta}},
+                "signature": {"input_specs": [{"user_input": {}}], "output_specs": []},
+            },
+        });
+        let saved = zip(storages);
+        let model = model.to_string();
+        zip(&[("models/model.json", model.as_bytes()), ("data/sample_inputs/model.pt", saved.bytes())])
+    }
+
+    #[test]
+    fn storages_are_read_in_the_order_of_inputs() {
+        let floats = |f: [f32; 4]| f.iter().flat_map(|f| f.to_le_bytes()).collect::<Vec<u8>>();
+        let storage = floats([1.0, 2.0, 3.0, 4.0]);
+        let whole = [("byteorder", &b"little"[..]), ("data.pkl", b""), ("data/0", &storage)];
+        let found = example_inputs(archive(&whole), "forward").unwrap().unwrap();
+        assert_eq!((found[0].dtype, &found[0].sizes[..]), (ScalarType::Float, &[2, 2][..]));
+        assert_eq!(found[0].elements, floats([1.0, 3.0, 2.0, 4.0]));
+
+        let long = [&storage[..], &[0; 4]].concat();
+        for records in [
+            &[("byteorder", &b"big"[..]), ("data/0", &storage)][..],
+            &[("byteorder", b"little"), ("data.pkl", b"")],
+            &[("byteorder", b"little"), ("data/0", &long)],
+            &[("byteorder", b"little"), ("data/0", &storage), ("data/1", b"")],
+        ] {
+            assert_eq!(example_inputs(archive(records), "forward").unwrap(), None);
+        }
+        assert_eq!(example_inputs(zip(&[("models/model.json", b"{}")]), "forward").unwrap(), None);
+    }
+}
