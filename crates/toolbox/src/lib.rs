@@ -31,6 +31,8 @@ pub mod picture;
 pub mod plan;
 pub mod print;
 pub mod profile;
+pub mod random;
+pub mod report;
 pub mod run;
 pub mod show;
 pub mod stream;

@@ -167,7 +167,7 @@ fn sections(program: &Verified<'_>) -> Vec<SectionReport> {
 }
 
 /// An attribute's value, cut short if it is long.
-fn brief(attribute: &Attribute<'_>) -> String {
+pub(crate) fn brief(attribute: &Attribute<'_>) -> String {
     let mut brief = Brief { text: String::new(), left: LONGEST_VALUE };
     match write!(brief, "{attribute}") {
         Ok(()) => brief.text,

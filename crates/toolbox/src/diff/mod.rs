@@ -16,6 +16,7 @@ use std::collections::HashMap;
 use std::fmt::Write;
 use std::ops::Range;
 use std::sync::Arc;
+use trace::Place;
 
 /// What differs between two files.
 #[derive(Debug, Serialize)]
@@ -39,6 +40,9 @@ pub struct Difference {
     pub a: Option<String>,
     /// What the second file has there; absent if it has nothing.
     pub b: Option<String>,
+    /// The instruction of the first file that it is about: its method and where it stands.
+    #[serde(skip)]
+    pub instruction: Option<(String, Place)>,
 }
 
 /// What kind of difference one is.
@@ -131,7 +135,14 @@ impl Notes {
 
     /// Notes a difference.
     fn note(&mut self, class: Class, place: String, a: Option<String>, b: Option<String>) {
-        self.differences.push(Difference { class, place, a, b });
+        self.differences.push(Difference { class, place, a, b, instruction: None });
+    }
+
+    /// Says of which instruction of the first file the differences are that were noted since there were so many.
+    fn about(&mut self, since: usize, method: &str, place: Place) {
+        for difference in &mut self.differences[since..] {
+            difference.instruction = Some((method.to_owned(), place));
+        }
     }
 
     /// Whether two ranges of two files hold the same bytes.

@@ -120,6 +120,7 @@ fn method(
         };
         let (steps_a, steps_b) = (steps(plan_a, &chain_a.instructions), steps(plan_b, &chain_b.instructions));
         for pair in align(&steps_a, &steps_b) {
+            let before = notes.differences.len();
             match pair {
                 Pair::OnlyA(i) => {
                     let place = format!("{name}, instruction {i}{of}");
@@ -143,6 +144,9 @@ fn method(
                         notes.note(Class::Meaning, place, Some(x), Some(y));
                     }
                 }
+            }
+            if let Pair::OnlyA(i) | Pair::Both(i, _) = pair {
+                notes.about(before, name, Place::instruction(index as u32, i as u32));
             }
         }
         let frames = |chain: &format::pte::Chain| {

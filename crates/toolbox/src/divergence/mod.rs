@@ -66,6 +66,9 @@ pub struct Divergence {
 pub struct Compared {
     /// Chain and instruction; none for an output of the method.
     pub place: Option<(u32, u32)>,
+    /// If the instruction calls a delegate, the node of its payload whose result it is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub node: Option<u32>,
     /// The operator or backend that the instruction calls.
     pub what: String,
     /// The line of the model's source that it came from, if the program records it.
@@ -329,6 +332,7 @@ impl Compared {
         let (what, source) = place.map(|p| (p.what, p.source_frame)).unwrap_or_default();
         Self {
             place: key.place.chain.zip(key.place.instruction),
+            node: key.place.node,
             what,
             source,
             iteration: key.iteration,

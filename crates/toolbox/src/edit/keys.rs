@@ -5,10 +5,9 @@ use crate::{Error, Result};
 use format::container::Blob;
 use format::ptd::{Builder, Entry, TensorLayout};
 use format::pte::Tensor;
+use names::Digest;
 use runtime::{DataLoader, Purpose};
-use sha2::{Digest, Sha256};
 use std::collections::{HashMap, HashSet};
-use std::fmt::Write;
 use std::ops::Range;
 use std::sync::Arc;
 use tensor::AlignedBuffer;
@@ -19,21 +18,17 @@ const PIECE: u64 = 1 << 20;
 /// The SHA-256 of a range of a file in lowercase hexadecimal: what the reference calls data that has no
 /// name.
 pub(crate) fn sha256(loader: &Arc<dyn DataLoader>, range: Range<u64>, progress: &Progress) -> Result<String> {
-    let mut hash = Sha256::new();
+    let mut digest = Digest::default();
     let mut piece = AlignedBuffer::zeroed(range.end.saturating_sub(range.start).min(PIECE) as usize)?;
     let mut at = range.start;
     while at < range.end {
         let piece = &mut piece[..(range.end - at).min(PIECE) as usize];
         loader.load_into(at, piece, Purpose::Named)?;
-        hash.update(&*piece);
+        digest.update(piece);
         at += piece.len() as u64;
         progress.advance(piece.len() as u64);
     }
-    let mut text = String::with_capacity(64);
-    for byte in hash.finalize() {
-        let _ = write!(text, "{byte:02x}");
-    }
-    Ok(text)
+    Ok(digest.name())
 }
 
 /// The layout that a tensor's bytes must have outside the program.

@@ -61,6 +61,16 @@ pub fn graphs(
     Ok(out)
 }
 
+/// The graph of a run of instructions at a stage.
+pub(crate) fn at_stage(found: &MethodGraph<'_>, stage: Stage, ctx: &KernelContext<'_>) -> Graph {
+    let mut graph: Graph = found.graph.clone();
+    if stage != Stage(0) {
+        graph.specialize_to_bounds();
+    }
+    run_until(&mut graph, ctx, stage.0);
+    graph
+}
+
 fn listing(
     out: &mut String,
     plan: &ExecutionPlan,
@@ -70,18 +80,14 @@ fn listing(
 ) -> Result<()> {
     let (scratch, generator) = (Scratch::new(options.limits.scratch_bytes), Generator::new(options.seed));
     let ctx = KernelContext::new(&options.pool, &scratch, &generator).with_isa(options.isa);
-    let mut graph: Graph = found.graph.clone();
-    let calls = graph.num_nodes();
-    if stage != Stage(0) {
-        graph.specialize_to_bounds();
-    }
-    run_until(&mut graph, &ctx, stage.0);
+    let calls = found.graph.num_nodes();
+    let graph = at_stage(found, stage, &ctx);
     let (first, end) = (found.instructions.start, found.instructions.end);
     let _ = write!(out, "\ninstructions {first}..{end}");
     if plan.chains.len() > 1 {
         let _ = write!(out, " of chain {}", found.chain);
     }
-    let became = if stage == Stage::last() {
+    let became = if stage == Stage::last() && !graph.has_numbers() {
         let steps = Executable::new(graph.clone(), &ctx)
             .map_err(|e| Error::Context { context: "lowering a graph".into(), source: Box::new(e) })?;
         count(steps.num_steps(), "step")
@@ -89,7 +95,9 @@ fn listing(
         count(graph.num_nodes(), "node")
     };
     let _ = write!(out, ": {} became {became}", count(calls, "node"));
-    let _ = writeln!(out, "{}", if found.is_dynamic { ", for the upper bounds of sizes" } else { "" });
+    let bounds = if found.is_dynamic { ", for the upper bounds of sizes" } else { "" };
+    let numbers = if graph.has_numbers() { "; numbers are known when it runs" } else { "" };
+    let _ = writeln!(out, "{bounds}{numbers}");
     let source = |place: Place| source(plan, place);
     let _ = write!(out, "{}", graph.listing(&source));
     Ok(())

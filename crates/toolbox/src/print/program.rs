@@ -151,7 +151,8 @@ pub fn instruction(plan: &ExecutionPlan, step: &Instruction) -> String {
     }
 }
 
-fn argument(plan: &ExecutionPlan, id: i32) -> String {
+/// A value as an instruction names it: `%3`, or `%4=1` if it is no tensor.
+pub(crate) fn argument(plan: &ExecutionPlan, id: i32) -> String {
     match usize::try_from(id).ok().and_then(|index| plan.values.get(index)) {
         None | Some(EValue::Tensor(_)) => format!("%{id}"),
         Some(other) => format!("%{id}={}", scalar(plan, other, true)),
@@ -188,8 +189,8 @@ fn tensors(ids: &[i32]) -> String {
     format!("[{}]", ids.iter().map(item).collect::<Vec<_>>().join(", "))
 }
 
-/// Type, sizes and layout of a tensor: `float32[<=8, 2]` if the sizes may change.
-fn tensor_type(tensor: &Tensor) -> String {
+/// Type, sizes and layout of a tensor: `float32[at most 8, 2]` if the sizes may change.
+pub(crate) fn tensor_type(tensor: &Tensor) -> String {
     let text = typed(tensor.scalar_type, &tensor.sizes, &tensor.dim_order);
     match tensor.shape_dynamism {
         TensorShapeDynamism::Static => text,
@@ -199,7 +200,7 @@ fn tensor_type(tensor: &Tensor) -> String {
 }
 
 /// Where a tensor's bytes are.
-fn place(program: &VerifiedProgram, tensor: &Tensor) -> String {
+pub(crate) fn place(program: &VerifiedProgram, tensor: &Tensor) -> String {
     let mut text = match program.tensor_data(tensor) {
         TensorData::Constant(range) => {
             format!("constant {}, bytes {}..{} of the file", tensor.data_buffer_idx, range.start, range.end)

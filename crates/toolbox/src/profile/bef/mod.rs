@@ -74,7 +74,7 @@ pub fn profile(
 }
 
 /// Of each function, itself and its name; of a region, the function in which it stands.
-fn labels(program: &Verified<'_>) -> ::bef::Result<Vec<(u32, String)>> {
+pub(crate) fn labels(program: &Verified<'_>) -> ::bef::Result<Vec<(u32, String)>> {
     let index = program.functions();
     let mut outer = HashMap::new();
     for function in 0..index.len() as u32 {

@@ -1,0 +1,74 @@
+//! Inputs at random, the same each time.
+
+use crate::Result;
+use operator::EValue;
+use runtime::{Program, ValueMeta};
+use tensor::{ScalarType, Tensor, TensorMeta, bf16, f16};
+
+/// Inputs that a method takes: floating-point numbers from -1 to 1, bytes of pictures from 0 to 255, and integers that
+/// are 0 or 1, which are indices into whatever has two elements. Values that the exporter fixed are those.
+///
+/// # Errors
+/// There is no such method, or not enough memory.
+pub fn inputs(program: &Program, method: &str) -> Result<Vec<EValue>> {
+    let mut numbers = Numbers(0x9e37_79b9_7f4a_7c15);
+    let input = |declared: ValueMeta| match (declared.tensor, declared.traced) {
+        (Some(info), _) => numbers.tensor(&info.meta).map(EValue::Tensor),
+        (None, Some(fixed)) => Ok(fixed),
+        (None, None) => Ok(EValue::None),
+    };
+    program.method_meta(method)?.inputs().into_iter().map(input).collect()
+}
+
+/// xorshift64.
+struct Numbers(u64);
+
+impl Numbers {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 >> 32
+    }
+
+    /// From -1 to 1, in steps that f16 has.
+    fn float(&mut self) -> f32 {
+        (self.next() % 2049) as f32 / 1024.0 - 1.0
+    }
+
+    fn tensor(&mut self, meta: &TensorMeta) -> Result<Tensor> {
+        let mut tensor = Tensor::zeros(meta.clone())?;
+        match meta.dtype() {
+            ScalarType::Float => tensor.storage_mut::<f32>()?.fill_with(|| self.float()),
+            ScalarType::Double => tensor.storage_mut::<f64>()?.fill_with(|| self.float().into()),
+            ScalarType::Half => tensor.storage_mut::<f16>()?.fill_with(|| f16::from_f32(self.float())),
+            ScalarType::BFloat16 => tensor.storage_mut::<bf16>()?.fill_with(|| bf16::from_f32(self.float())),
+            ScalarType::Byte => tensor.storage_mut::<u8>()?.fill_with(|| self.next() as u8),
+            other => {
+                let width = other.to_real().size();
+                let lowest = if cfg!(target_endian = "big") { width - 1 } else { 0 };
+                let mut view = tensor.view_mut();
+                view.bytes_mut().chunks_exact_mut(width).for_each(|n| n[lowest] = (self.next() & 1) as u8);
+            }
+        }
+        Ok(tensor)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn integers_are_indices() {
+        let mut numbers = Numbers(1);
+        let meta = TensorMeta::contiguous(ScalarType::Long, &[64]).unwrap();
+        let indices = numbers.tensor(&meta).unwrap();
+        let indices = indices.as_slice::<i64>().unwrap();
+        assert!(indices.contains(&0) && indices.contains(&1) && indices.iter().all(|i| matches!(i, 0 | 1)));
+        let meta = TensorMeta::contiguous(ScalarType::Float, &[64]).unwrap();
+        let floats = numbers.tensor(&meta).unwrap();
+        let floats = floats.as_slice::<f32>().unwrap();
+        assert!(floats.iter().all(|x| x.abs() <= 1.0) && floats.iter().any(|x| *x != floats[0]));
+    }
+}

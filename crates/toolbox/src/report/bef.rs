@@ -1,0 +1,217 @@
+//! Functions of BEF programs.
+
+use super::data::{Cell, Column, GraphKind, Node, Operand, ReportData, Row};
+use super::family::family;
+use super::sketch::Sketch;
+use super::{Gathered, Measured};
+use crate::bef::{BefReport, brief};
+use crate::profile::bef::labels;
+use crate::profile::time;
+use crate::show::{bytes, count};
+use crate::{Context, Result};
+use ::bef::section::functions::{FunctionRecord, KernelRecord};
+use ::bef::{FunctionId, KernelCode, Location, Verified};
+use std::collections::HashMap;
+
+/// What is known of a BEF program.
+pub(super) fn gather(file: &[u8], report: &BefReport, measured: &Measured<'_>) -> Result<ReportData> {
+    let context = || format!("{} is not a valid BEF file", report.file);
+    let program = ::bef::File::open(file).and_then(|file| file.verify()).context(context)?;
+    let mut to = Gathered::new(&report.file, "BEF program");
+    to.fact("Size", bytes(report.bytes));
+    to.fact("Functions", report.functions.len().to_string());
+    to.fact("Kernels", report.kernels.iter().map(|k| k.calls).sum::<usize>().to_string());
+    let missing: Vec<&str> = report.kernels.iter().filter(|k| !k.supported).map(|k| &*k.name).collect();
+    if !missing.is_empty() {
+        to.note(format!(
+            "{} that this build does not have: {}",
+            count(missing.len(), "kernel"),
+            missing.join(", ")
+        ));
+    }
+    let names: Vec<String> = labels(&program).context(context)?.into_iter().map(|(_, name)| name).collect();
+    // Functions that are native have no graph.
+    let mut graphs: HashMap<u32, u32> = HashMap::new();
+    for index in 0..names.len() as u32 {
+        if program.function(FunctionId(index)).context(context)?.is_some() {
+            graphs.insert(index, graphs.len() as u32);
+        }
+    }
+    for index in 0..names.len() as u32 {
+        let Some(record) = program.function(FunctionId(index)).context(context)? else { continue };
+        Function { program: &program, index, record, graphs: &graphs, names: &names }
+            .add(&mut to)
+            .context(context)?;
+    }
+    tables(&mut to, report);
+    times(&mut to, &names, &graphs, measured);
+    Ok(to.data)
+}
+
+struct Function<'a> {
+    program: &'a Verified<'a>,
+    index: u32,
+    record: FunctionRecord<'a>,
+    /// The graph of each function.
+    graphs: &'a HashMap<u32, u32>,
+    names: &'a [String],
+}
+
+impl Function<'_> {
+    fn add(&self, to: &mut Gathered) -> ::bef::Result<()> {
+        let name = self.names.get(self.index as usize).cloned().unwrap_or_default();
+        let mut sketch = Sketch::new(name, GraphKind::Function);
+        let types = self.program.functions().get(FunctionId(self.index));
+        let type_name =
+            |types: &[::bef::TypeId], i: usize| types.get(i).map_or("", |&t| self.program.type_name(t));
+        let mut made: HashMap<u32, u32> = HashMap::new();
+        let mut kernels = self.record.kernels();
+        if let Some(first) = kernels.next() {
+            for (i, register) in first?.results().iter().enumerate() {
+                let (label, detail) = (
+                    to.text(format!("argument {i}")),
+                    to.text(types.as_ref().map_or("", |t| type_name(t.arguments, i))),
+                );
+                made.insert(register, sketch.pill(label, detail));
+            }
+        }
+        for (number, kernel) in kernels.enumerate() {
+            let kernel = kernel?;
+            let node = self.kernel(to, number, &kernel)?;
+            let node = sketch.node(node);
+            for register in kernel.arguments().iter() {
+                let (text, from) = (to.text(format!("register {register}")), made.get(&register).copied());
+                sketch.operand(node, Operand { text, from, ..Operand::default() });
+            }
+            made.extend(kernel.results().iter().map(|register| (register, node)));
+        }
+        for (i, register) in self.record.results().iter().enumerate() {
+            let (label, detail) = (
+                to.text(format!("result {i}")),
+                to.text(types.as_ref().map_or("", |t| type_name(t.results, i))),
+            );
+            let output = sketch.pill(label, detail);
+            if let Some(&from) = made.get(&register.0) {
+                sketch.edge(from, output, detail, false);
+            }
+        }
+        to.draw(sketch);
+        Ok(())
+    }
+
+    fn kernel(&self, to: &mut Gathered, number: usize, kernel: &KernelRecord<'_>) -> ::bef::Result<Node> {
+        let name = self.program.kernel_name(KernelCode(kernel.code()));
+        let mut attributes = Vec::new();
+        for offset in kernel.attributes().iter() {
+            let kind = self.program.attribute_type(offset);
+            let value = kind.and_then(|kind| self.program.attribute(offset).decode(kind).ok());
+            attributes.push(value.map_or_else(|| format!("attribute at {offset}"), |value| brief(&value)));
+        }
+        let mut node = Node {
+            label: to.text(name),
+            detail: to.text(attributes.join(", ")),
+            family: family(name),
+            ..Node::default()
+        };
+        node.about.push((to.text("Kernel"), to.text(number.to_string())));
+        for attribute in attributes {
+            node.about.push((to.text("Attribute"), to.text(attribute)));
+        }
+        let results: Vec<String> = kernel.results().iter().map(|r| r.to_string()).collect();
+        if !results.is_empty() {
+            node.about.push((to.text("Result registers"), to.text(results.join(", "))));
+        }
+        if let Some(entry) = self.record.kernel_table().get(number + 1) {
+            node.about.push((to.text("Stream"), to.text(entry.stream_id.to_string())));
+        }
+        if let Some(location) = self.program.location(kernel.location())?.filter(|l| *l != Location::Unknown)
+        {
+            node.about.push((to.text("Source"), to.text(location.to_string())));
+        }
+        for function in kernel.functions().iter() {
+            let name = self.names.get(function as usize).cloned().unwrap_or_default();
+            match self.graphs.get(&function) {
+                Some(&graph) => {
+                    node.opens.get_or_insert(graph);
+                    let calls = to.text(format!("Calls {name}"));
+                    node.links.push((calls, graph, 0));
+                }
+                None => node.about.push((to.text("Calls"), to.text(name))),
+            }
+        }
+        Ok(node)
+    }
+}
+
+fn tables(to: &mut Gathered, report: &BefReport) {
+    let rows = report.kernels.iter().map(|k| {
+        let here = if k.supported { "" } else { "not in this build" };
+        Row { cells: vec![to.cell(&k.name), Cell::Number(k.calls as f64), to.cell(here)], link: None }
+    });
+    let mut rows: Vec<Row> = rows.collect();
+    let calls = |row: &Row| if let Cell::Number(calls) = row.cells[1] { calls } else { 0.0 };
+    rows.sort_by(|a, b| calls(b).total_cmp(&calls(a)));
+    to.table(
+        "Kernels",
+        "",
+        &[("Kernel", Column::Text), ("Calls", Column::Number), ("Here", Column::Text)],
+        rows,
+    );
+    let rows = report.sections.iter().map(|s| Row {
+        cells: vec![
+            to.cell(s.name.map_or_else(|| s.id.to_string(), str::to_owned)),
+            Cell::Number(s.offset as f64),
+            Cell::Number(s.bytes as f64),
+        ],
+        link: None,
+    });
+    let rows: Vec<Row> = rows.collect();
+    to.table(
+        "Sections",
+        "",
+        &[("Section", Column::Text), ("Offset", Column::Number), ("Bytes", Column::Bytes)],
+        rows,
+    );
+}
+
+/// Puts times on kernels.
+fn times(to: &mut Gathered, names: &[String], graphs: &HashMap<u32, u32>, measured: &Measured<'_>) {
+    let Some(report) = measured.bef_profile else { return };
+    to.data.time_unit = Some("µs");
+    let by_name: HashMap<&str, u32> = names
+        .iter()
+        .enumerate()
+        .filter_map(|(i, name)| Some((name.as_str(), *graphs.get(&(i as u32))?)))
+        .collect();
+    let mut rows = Vec::new();
+    for function in &report.functions {
+        to.fact(
+            &format!("One run of {}", function.name),
+            format!("{}, the mean of {}", time(function.run_us), function.runs),
+        );
+        for place in &function.places {
+            let Some(&graph) = by_name.get(place.function.as_str()) else { continue };
+            let nodes = &mut to.data.graphs[graph as usize].nodes;
+            let first = nodes.iter().position(|n| !n.pill).unwrap_or(0);
+            let at = first + place.kernel as usize;
+            let Some(node) = nodes.get_mut(at) else { continue };
+            node.time = Some(node.time.unwrap_or(0.0) + place.time.self_us);
+            rows.push(Row {
+                cells: vec![
+                    to.cell(&place.name),
+                    to.cell(&place.function),
+                    Cell::Number(place.time.calls),
+                    Cell::Number(place.time.self_us),
+                ],
+                link: Some((graph, at as u32)),
+            });
+        }
+    }
+    let columns = [
+        ("Kernel", Column::Text),
+        ("Function", Column::Text),
+        ("Calls", Column::Number),
+        ("Time", Column::Time),
+    ];
+    to.table("Time", "What kernels took themselves in one run.", &columns, rows);
+}

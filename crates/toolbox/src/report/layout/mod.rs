@@ -1,0 +1,150 @@
+//! Layered drawings of graphs, after Sugiyama: nodes stand in layers, edges run downward.
+//!
+//! ```text
+//! rank    ─► a layer for each node (longest path, of bounded width)
+//! chains  ─► a joint in each layer that an edge passes; edges of one node share them
+//! order   ─► positions within layers (barycenter sweeps, fewest crossings kept)
+//! place   ─► coordinates (Brandes and Köpf: four alignments, balanced; isotonic regression where that gets too wide)
+//! ```
+//!
+//! All arithmetic is of integers, so that a graph has one drawing on every machine, and the cost is that of sorting the
+//! nodes and edges.
+
+mod chains;
+mod order;
+mod place;
+mod rank;
+mod settle;
+#[cfg(test)]
+mod tests;
+
+use chains::Chains;
+
+/// Pixels between neighbours in a layer.
+const NODE_GAP: i64 = 26;
+/// Pixels between an edge and its neighbour in a layer.
+const EDGE_GAP: i64 = 14;
+/// Pixels between layers, where edges run straight down.
+const LAYER_GAP: i64 = 34;
+/// The most pixels between layers.
+const MAX_LAYER_GAP: i64 = 120;
+
+/// How many times the width of the widest layer a drawing may have whose vertices are aligned.
+const MAX_SPREAD: i64 = 3;
+
+/// A graph to be drawn.
+#[derive(Debug, Clone, Default)]
+pub struct Input {
+    /// Width and height of each node, in pixels. The order of the nodes is that in which they run: an edge to an
+    /// earlier node runs upward.
+    pub sizes: Vec<(u32, u32)>,
+    /// Pairs of nodes.
+    pub edges: Vec<(u32, u32)>,
+}
+
+/// A drawing, in pixels from its upper left corner.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Layout {
+    /// Its width.
+    pub width: i64,
+    /// Its height.
+    pub height: i64,
+    /// The centre of each node.
+    pub nodes: Vec<(i64, i64)>,
+    /// The layer of each node, from 0.
+    pub layers: Vec<u32>,
+    /// Of each edge the points through which it runs, from its first node to its second; none of an edge that is too
+    /// long to be drawn, or that joins a node with itself.
+    pub routes: Vec<Vec<(i64, i64)>>,
+    /// Steps that were taken, for tests of the growth.
+    pub work: u64,
+}
+
+/// Draws a graph. Edges that name nodes that are not there have no route.
+pub fn layout(input: &Input) -> Layout {
+    let n = input.sizes.len();
+    let valid = |&(a, b): &(u32, u32)| a != b && (a as usize) < n && (b as usize) < n;
+    // Downward: from the node that runs first.
+    let down = |&(a, b): &(u32, u32)| (a.min(b), a.max(b));
+    let mut edges: Vec<(u32, u32)> = input.edges.iter().filter(|e| valid(e)).map(down).collect();
+    edges.sort_unstable();
+    edges.dedup();
+    let mut work = (n + edges.len()) as u64;
+    let layers = rank::rank(n, &edges, &mut work);
+    let chains = Chains::new(&layers, &edges, &mut work);
+    let order = order::order(&chains, &mut work);
+    let width = |v: u32| input.sizes.get(v as usize).map_or(2, |&(w, _)| i64::from(w.div_ceil(2)) * 2);
+    let separation = |a: u32, b: u32| {
+        let gap = if chains.is_joint(a) || chains.is_joint(b) { EDGE_GAP } else { NODE_GAP };
+        (width(a) + width(b)) / 2 + gap
+    };
+    let mut x = place::place(&chains, &order, &separation, &mut work);
+    let needed = |layer: &Vec<u32>| layer.windows(2).map(|pair| separation(pair[0], pair[1])).sum::<i64>();
+    let widest = order.iter().map(needed).max().unwrap_or(0) + width(0);
+    let span = x.iter().max().zip(x.iter().min()).map_or(0, |(right, left)| right - left);
+    if span > MAX_SPREAD * widest {
+        x = settle::settle(&chains, &order, &separation, &mut work);
+    }
+    let left = (0..x.len()).map(|v| x[v] - width(v as u32) / 2).min().unwrap_or(0);
+    x.iter_mut().for_each(|x| *x -= left);
+    let (tops, heights) = rows(input, &chains, &x);
+    let layer = |v: u32| chains.layer[v as usize] as usize;
+    let centre = |v: u32| tops[layer(v)] + heights[layer(v)] / 2;
+    let half = |v: u32| i64::from(input.sizes[v as usize].1 / 2);
+    let route = |edge: &(u32, u32)| {
+        if !valid(edge) {
+            return Vec::new();
+        }
+        let (from, to) = down(edge);
+        let Some(joints) = chains.joints(from, to) else { return Vec::new() };
+        let mut points = vec![(x[from as usize], centre(from) + half(from))];
+        for joint in joints {
+            let (at, row) = (x[joint as usize], layer(joint));
+            // A straight piece is its two ends.
+            if points.len() > 1 && points[points.len() - 1].0 == at && points[points.len() - 2].0 == at {
+                points.pop();
+            } else {
+                points.push((at, tops[row]));
+            }
+            points.push((at, tops[row] + heights[row]));
+        }
+        points.push((x[to as usize], centre(to) - half(to)));
+        if edge.0 > edge.1 {
+            points.reverse();
+        }
+        points
+    };
+    let routes: Vec<_> = input.edges.iter().map(route).collect();
+    work += routes.iter().map(|r| r.len() as u64).sum::<u64>();
+    Layout {
+        width: (0..x.len()).map(|v| x[v] + width(v as u32) / 2).max().unwrap_or(0),
+        height: tops.last().zip(heights.last()).map_or(0, |(top, height)| top + height),
+        nodes: (0..n as u32).map(|v| (x[v as usize], centre(v))).collect(),
+        layers,
+        routes,
+        work,
+    }
+}
+
+/// The upper edge and height of each layer. Layers between which edges run far to the side stand further apart.
+fn rows(input: &Input, chains: &Chains, x: &[i64]) -> (Vec<i64>, Vec<i64>) {
+    let count = chains.layers.len();
+    let mut heights = vec![0; count];
+    for (v, &(_, height)) in input.sizes.iter().enumerate() {
+        let row = &mut heights[chains.layer[v] as usize];
+        *row = (*row).max(i64::from(height));
+    }
+    let mut furthest = vec![0; count];
+    for v in 0..chains.num_vertices() {
+        let reach = chains.below(v).iter().map(|&w| (x[v as usize] - x[w as usize]).abs()).max().unwrap_or(0);
+        let row = &mut furthest[chains.layer[v as usize] as usize];
+        *row = reach.max(*row);
+    }
+    let mut top = 0;
+    let tops = heights.iter().zip(&furthest).map(|(height, reach)| {
+        let at = top;
+        top += height + (LAYER_GAP + reach / 12).min(MAX_LAYER_GAP);
+        at
+    });
+    (tops.collect(), heights)
+}

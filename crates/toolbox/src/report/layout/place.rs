@@ -1,0 +1,187 @@
+//! Horizontal coordinates, after Brandes and Köpf, "Fast and Simple Horizontal Coordinate Assignment" (2001): each
+//! vertex is aligned with a median neighbour, up or down, left or right first; blocks of aligned vertices are packed as
+//! a graph of their own; the four results are balanced. Each keeps the distances, and so does their mean.
+
+use super::chains::{Adjacency, Chains};
+use std::collections::HashSet;
+
+/// What is needed between the centres of neighbours in a layer.
+type Separation<'a> = &'a dyn Fn(u32, u32) -> i64;
+
+/// The coordinate of the centre of each vertex.
+pub(super) fn place(
+    chains: &Chains,
+    order: &[Vec<u32>],
+    separation: Separation<'_>,
+    work: &mut u64,
+) -> Vec<i64> {
+    let vertices = chains.num_vertices() as usize;
+    let crossed = crossing_joints(chains, order, work);
+    let mut candidates: Vec<Vec<i64>> = Vec::with_capacity(4);
+    let mut layers = order.to_vec();
+    for _rightmost in [false, true] {
+        for upward in [false, true] {
+            let blocks = Blocks::align(chains, &layers, &crossed, upward, work);
+            candidates.push(blocks.pack(&layers, separation, work));
+        }
+        layers.iter_mut().for_each(|layer| layer.reverse());
+    }
+    candidates[2..].iter_mut().flatten().for_each(|x| *x = -*x);
+    join(&mut candidates);
+    let mean = |v: usize| {
+        let mut four = [0, 1, 2, 3].map(|i: usize| candidates[i][v]);
+        four.sort_unstable();
+        (four[1] + four[2]).div_euclid(2)
+    };
+    (0..vertices).map(mean).collect()
+}
+
+/// Moves the candidates to the narrowest: those that were packed to the left share its left side, the others its
+/// right.
+fn join(candidates: &mut [Vec<i64>]) {
+    let ends = |x: &[i64]| (x.iter().copied().min().unwrap_or(0), x.iter().copied().max().unwrap_or(0));
+    let all: Vec<(i64, i64)> = candidates.iter().map(|x| ends(x)).collect();
+    let Some(&(left, right)) = all.iter().min_by_key(|(left, right)| right - left) else { return };
+    for (i, x) in candidates.iter_mut().enumerate() {
+        let by = if i < 2 { left - all[i].0 } else { right - all[i].1 };
+        x.iter_mut().for_each(|x| *x += by);
+    }
+}
+
+/// Edges that cross a piece of a long edge between two joints: long edges stay straight, and these give way.
+fn crossing_joints(chains: &Chains, order: &[Vec<u32>], work: &mut u64) -> HashSet<(u32, u32)> {
+    let mut position = vec![0u32; chains.num_vertices() as usize];
+    for layer in order {
+        layer.iter().enumerate().for_each(|(i, &v)| position[v as usize] = i as u32);
+    }
+    let inner = |v: u32| {
+        chains.is_joint(v).then(|| chains.above(v).first().copied()).flatten().filter(|&w| chains.is_joint(w))
+    };
+    let mut crossed = HashSet::new();
+    for rows in order.windows(2) {
+        let (mut from, mut done) = (0, 0);
+        for (i, &v) in rows[1].iter().enumerate() {
+            let straight = inner(v);
+            if straight.is_none() && i + 1 < rows[1].len() {
+                continue;
+            }
+            let to = straight.map_or(rows[0].len() as u32, |w| position[w as usize]);
+            for &w in &rows[1][done..=i] {
+                for &above in chains.above(w) {
+                    let at = position[above as usize];
+                    *work += 1;
+                    if (at < from || at > to) && !(chains.is_joint(w) && chains.is_joint(above)) {
+                        crossed.insert((above, w));
+                    }
+                }
+            }
+            (from, done) = (to, i + 1);
+        }
+    }
+    crossed
+}
+
+/// Of each vertex, whether a neighbour on the side from which vertices are aligned with it is of its own kind: what
+/// computes stays straight below what computes, and a joint below a joint.
+fn has_kin(chains: &Chains, upward: bool) -> Vec<bool> {
+    let around = |v| if upward { chains.above(v) } else { chains.below(v) };
+    (0..chains.num_vertices())
+        .map(|v| around(v).iter().any(|&w| chains.is_joint(v) == chains.is_joint(w)))
+        .collect()
+}
+
+/// Vertices that stand exactly below each other.
+struct Blocks {
+    /// The vertex that names the block of each.
+    root: Vec<u32>,
+}
+
+impl Blocks {
+    /// Aligns each vertex with a median of its neighbours above, layer by layer downward, or the other way round.
+    fn align(
+        chains: &Chains,
+        layers: &[Vec<u32>],
+        crossed: &HashSet<(u32, u32)>,
+        upward: bool,
+        work: &mut u64,
+    ) -> Self {
+        let vertices = chains.num_vertices();
+        let mut position = vec![0u32; vertices as usize];
+        for layer in layers {
+            layer.iter().enumerate().for_each(|(i, &v)| position[v as usize] = i as u32);
+        }
+        let has_kin = has_kin(chains, upward);
+        let mut root: Vec<u32> = (0..vertices).collect();
+        let mut taken = vec![false; vertices as usize];
+        let mut around = Vec::new();
+        for step in 0..layers.len() {
+            let layer = &layers[if upward { layers.len() - 1 - step } else { step }];
+            // Of the layer before, what lies left of this is to the left of something that is aligned.
+            let mut free_from = 0;
+            for &v in layer {
+                around.clear();
+                around.extend_from_slice(if upward { chains.below(v) } else { chains.above(v) });
+                around.sort_unstable_by_key(|&w| position[w as usize]);
+                *work += 1 + around.len() as u64;
+                let Some(last) = around.len().checked_sub(1) else { continue };
+                let mut medians = [around[last / 2], around[last.div_ceil(2)]];
+                // Of two, a node rather than a joint: what computes runs straight, and what skips it runs beside.
+                if chains.is_joint(medians[0]) && !chains.is_joint(medians[1]) {
+                    medians.swap(0, 1);
+                }
+                for w in medians {
+                    let edge = if upward { (v, w) } else { (w, v) };
+                    if root[v as usize] == v
+                        && position[w as usize] >= free_from
+                        && !taken[w as usize]
+                        && !crossed.contains(&edge)
+                        && (chains.is_joint(v) == chains.is_joint(w) || !has_kin[w as usize])
+                    {
+                        taken[w as usize] = true;
+                        root[v as usize] = root[w as usize];
+                        free_from = position[w as usize] + 1;
+                    }
+                }
+            }
+        }
+        Self { root }
+    }
+
+    /// Packs the blocks to the left as closely as the distances allow, then moves each to the right as far as those that
+    /// limit it leave room.
+    fn pack(&self, layers: &[Vec<u32>], separation: Separation<'_>, work: &mut u64) -> Vec<i64> {
+        let pairs = || layers.iter().flat_map(|layer| layer.windows(2)).map(|pair| (pair[0], pair[1]));
+        let block = |v: u32| self.root[v as usize];
+        let vertices = self.root.len();
+        // Neighbours, by their blocks; the right one's index says which pair it was.
+        let pairs: Vec<(u32, u32)> = pairs().collect();
+        let ids = || 0..pairs.len() as u32;
+        let after = Adjacency::new(vertices, ids().map(|i| (block(pairs[i as usize].0), i)));
+        let before = Adjacency::new(vertices, ids().map(|i| (block(pairs[i as usize].1), i)));
+        let distance = |i: u32| separation(pairs[i as usize].0, pairs[i as usize].1);
+        *work += (vertices + 2 * pairs.len()) as u64;
+
+        let mut waiting: Vec<u32> = (0..vertices as u32).map(|b| before.of(b).len() as u32).collect();
+        let mut sorted: Vec<u32> =
+            (0..vertices as u32).filter(|&b| block(b) == b && waiting[b as usize] == 0).collect();
+        let mut x = vec![0i64; vertices];
+        let mut next = 0;
+        while let Some(&b) = sorted.get(next) {
+            next += 1;
+            for &i in after.of(b) {
+                let to = block(pairs[i as usize].1);
+                x[to as usize] = x[to as usize].max(x[b as usize] + distance(i));
+                waiting[to as usize] -= 1;
+                if waiting[to as usize] == 0 {
+                    sorted.push(to);
+                }
+            }
+        }
+        for &b in sorted.iter().rev() {
+            let room =
+                after.of(b).iter().map(|&i| x[block(pairs[i as usize].1) as usize] - distance(i)).min();
+            x[b as usize] = room.map_or(x[b as usize], |room| room.max(x[b as usize]));
+        }
+        (0..vertices).map(|v| x[block(v as u32) as usize]).collect()
+    }
+}

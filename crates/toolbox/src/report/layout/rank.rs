@@ -1,0 +1,69 @@
+//! Layers.
+
+use super::chains::Adjacency;
+
+/// Layers above its own that a node may be held back from, for want of room.
+const NEARBY: u32 = 8;
+
+/// The layer of each of `n` nodes. Edges lead from lower to higher numbers, and go down at least one layer. A layer
+/// has a bounded number of nodes, so that what does not depend on each other does not stand in one endless row.
+pub(super) fn rank(n: usize, edges: &[(u32, u32)], work: &mut u64) -> Vec<u32> {
+    let above = Adjacency::new(n, edges.iter().map(|&(a, b)| (b, a)));
+    let below = Adjacency::new(n, edges.iter().copied());
+    let capacity = (2 * n).isqrt().max(12) as u32;
+    let mut rank = vec![0; n];
+    // Nodes in each layer, and from each full layer a further one to look at.
+    let (mut filled, mut next) = (vec![0u32; n + 1], (0..=n as u32).collect::<Vec<_>>());
+    for v in 0..n {
+        let earliest = above.of(v as u32).iter().map(|&u| rank[u as usize] + 1).max().unwrap_or(0);
+        let layer = with_room(&mut next, earliest, work);
+        rank[v] = layer;
+        filled[layer as usize] += 1;
+        if filled[layer as usize] == capacity {
+            next[layer as usize] = layer + 1;
+        }
+        *work += 1 + above.of(v as u32).len() as u64;
+    }
+    // What more reads than it reads itself stands near its readers: the sum of the lengths of edges shrinks.
+    for v in (0..n).rev() {
+        let readers = below.of(v as u32);
+        *work += 1 + readers.len() as u64;
+        if readers.len() <= above.of(v as u32).len() {
+            continue;
+        }
+        let Some(latest) = readers.iter().map(|&w| rank[w as usize] - 1).min() else { continue };
+        let lowest = (rank[v] + 1).max(latest.saturating_sub(NEARBY));
+        if let Some(layer) = (lowest..=latest).rev().find(|&l| filled[l as usize] < capacity) {
+            filled[rank[v] as usize] -= 1;
+            filled[layer as usize] += 1;
+            rank[v] = layer;
+        }
+        *work += u64::from(NEARBY);
+    }
+    without_gaps(&mut rank, &filled);
+    rank
+}
+
+/// The first layer from this one on that has room.
+fn with_room(next: &mut [u32], mut layer: u32, work: &mut u64) -> u32 {
+    while next[layer as usize] != layer {
+        let further = next[layer as usize];
+        next[layer as usize] = next[further as usize];
+        layer = further;
+        *work += 1;
+    }
+    layer
+}
+
+/// Counts layers anew, without those that became empty.
+fn without_gaps(rank: &mut [u32], filled: &[u32]) {
+    let mut used = 0;
+    let renumbered: Vec<u32> = filled
+        .iter()
+        .map(|&nodes| {
+            used += u32::from(nodes > 0);
+            used.saturating_sub(1)
+        })
+        .collect();
+    rank.iter_mut().for_each(|r| *r = renumbered[*r as usize]);
+}

@@ -1,0 +1,79 @@
+//! Horizontal coordinates for graphs in which alignments pull each other ever further to the side: each vertex goes
+//! towards the mean of its neighbours, by the isotonic regression that keeps the distances within a layer.
+
+use super::chains::Chains;
+
+/// Passes over all layers, down and up in turn.
+const SWEEPS: usize = 10;
+
+/// The coordinate of the centre of each vertex. No layer is much wider than it and its neighbours need.
+pub(super) fn settle(
+    chains: &Chains,
+    order: &[Vec<u32>],
+    separation: &dyn Fn(u32, u32) -> i64,
+    work: &mut u64,
+) -> Vec<i64> {
+    let mut x = vec![0i64; chains.num_vertices() as usize];
+    // From the left end of each layer to each of its vertices, packed closely.
+    let packed: Vec<Vec<i64>> = order.iter().map(|layer| offsets(layer, separation)).collect();
+    for (layer, offsets) in order.iter().zip(&packed) {
+        let half = offsets.last().copied().unwrap_or(0) / 2;
+        layer.iter().zip(offsets).for_each(|(&v, offset)| x[v as usize] = offset - half);
+    }
+    for sweep in 0..SWEEPS {
+        for step in 1..order.len() {
+            let downward = sweep % 2 == 0;
+            let row = if downward { step } else { order.len() - 1 - step };
+            let wanted = order[row].iter().zip(&packed[row]).map(|(&v, offset)| {
+                let around = if downward { chains.above(v) } else { chains.below(v) };
+                *work += 1 + around.len() as u64;
+                let sum: i64 = around.iter().map(|&w| x[w as usize]).sum();
+                sum.checked_div(around.len() as i64).unwrap_or(x[v as usize]) - offset
+            });
+            let found = rising(wanted);
+            for ((&v, offset), at) in order[row].iter().zip(&packed[row]).zip(found) {
+                x[v as usize] = at + offset;
+            }
+        }
+    }
+    x
+}
+
+fn offsets(layer: &[u32], separation: &dyn Fn(u32, u32) -> i64) -> Vec<i64> {
+    let mut at = 0;
+    let mut all: Vec<i64> = Vec::with_capacity(layer.len());
+    for (i, &v) in layer.iter().enumerate() {
+        at += i.checked_sub(1).map_or(0, |before| separation(layer[before], v));
+        all.push(at);
+    }
+    all
+}
+
+/// The numbers that do not fall and are closest to these: neighbours that would fall share their mean.
+fn rising(wanted: impl Iterator<Item = i64>) -> Vec<i64> {
+    // Sums and counts of runs that share a mean.
+    let mut runs: Vec<(i64, i64)> = Vec::new();
+    for value in wanted {
+        let mut run = (value, 1);
+        while let Some(&(sum, count)) = runs.last()
+            && sum.div_euclid(count) > run.0.div_euclid(run.1)
+        {
+            run = (run.0 + sum, run.1 + count);
+            runs.pop();
+        }
+        runs.push(run);
+    }
+    runs.into_iter().flat_map(|(sum, count)| (0..count).map(move |_| sum.div_euclid(count))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_would_fall_shares_its_mean() {
+        assert_eq!(rising([1, 5, 3, 4, 9].into_iter()), [1, 4, 4, 4, 9]);
+        assert_eq!(rising([3, 2, 1].into_iter()), [2, 2, 2]);
+        assert!(rising(std::iter::empty()).is_empty());
+    }
+}

@@ -1,0 +1,206 @@
+//! Times, errors and differences, on the nodes that they are about.
+
+use super::Gathered;
+use super::data::{Cell, Column, Row};
+use super::tables::number;
+use crate::diff::{Class, DiffReport};
+use crate::divergence::Divergence;
+use crate::profile::{self, time};
+use format::etdump::ETDump;
+use std::collections::HashMap;
+use trace::Place;
+
+/// What was measured of a file, or compared with it.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Measured<'a> {
+    /// Where the time of a method went.
+    pub profile: Option<&'a profile::Report>,
+    /// Where the time of a BEF program went.
+    #[cfg(feature = "bef")]
+    pub bef_profile: Option<&'a profile::bef::Report>,
+    /// What a runtime recorded, and of which method, if no profile is given.
+    pub etdump: Option<(&'a ETDump, &'a str)>,
+    /// Where two runs part.
+    pub divergence: Option<&'a Divergence>,
+    /// What differs in another file.
+    pub diff: Option<&'a DiffReport>,
+}
+
+/// The unit of profiles, in microseconds.
+const MICROSECONDS: &str = "µs";
+
+impl Measured<'_> {
+    /// Puts what was measured on nodes.
+    pub(super) fn mark(&self, to: &mut Gathered) {
+        if let Some(report) = self.profile {
+            to.data.time_unit = Some(MICROSECONDS);
+            for step in &report.steps {
+                let Some((chain, instruction)) = step.place else { continue };
+                add_time(
+                    to,
+                    &report.method,
+                    Place { node: step.node, ..Place::instruction(chain, instruction) },
+                    step.total_us,
+                );
+            }
+            to.fact(
+                "One run",
+                format!(
+                    "{}, the fastest of {} {}",
+                    time(report.run_us),
+                    report.runs,
+                    time(report.fastest_run_us)
+                ),
+            );
+            to.fact("Loading", time(report.load_us));
+        } else if let Some((dump, method)) = self.etdump {
+            to.data.time_unit = Some("ticks");
+            for (place, ticks) in recorded(dump) {
+                add_time(to, method, place, ticks);
+            }
+        }
+        if let Some(found) = self.divergence {
+            for value in &found.values {
+                let Some((chain, instruction)) = value.place else { continue };
+                let place = Place { node: value.node, ..Place::instruction(chain, instruction) };
+                let alert = value.difference.as_ref().map(|d| to.text(format!("differs: {d}")));
+                each_node(to, &found.method, place, |node| {
+                    let larger = node.error.into_iter().chain(value.largest).fold(0.0, f64::max);
+                    // What is no finite number has no place in JSON; the alert says it.
+                    node.error = Some(larger).filter(|e| e.is_finite());
+                    node.alert = alert.unwrap_or(node.alert);
+                });
+            }
+        }
+        for difference in self.diff.iter().flat_map(|diff| &diff.differences) {
+            if let Some((method, place)) = &difference.instruction {
+                let alert = match &difference.b {
+                    None => "not in the other file".to_owned(),
+                    Some(b) => format!("in the other file: {b}"),
+                };
+                let alert = to.text(alert);
+                each_node(to, method, *place, |node| node.alert = alert);
+            }
+        }
+    }
+
+    /// Adds tables of what was measured.
+    pub(super) fn tables(&self, to: &mut Gathered) {
+        if let Some(report) = self.profile {
+            let rows = report.operators.iter().map(|o| Row {
+                cells: vec![
+                    to.cell(&o.name),
+                    Cell::Number(o.calls),
+                    Cell::Number(o.total_us),
+                    Cell::Number(o.share),
+                ],
+                link: None,
+            });
+            let rows: Vec<Row> = rows.collect();
+            let columns = [
+                ("Step", Column::Text),
+                ("Calls", Column::Number),
+                ("Time", Column::Time),
+                ("Share", Column::Share),
+            ];
+            to.table("Time", "One run, the mean of all that were recorded.", &columns, rows);
+        }
+        if let Some(found) = self.divergence {
+            let rows = found.values.iter().map(|v| {
+                let place = v.place.map(|(c, i)| Place { node: v.node, ..Place::instruction(c, i) });
+                Row {
+                    cells: vec![
+                        to.cell(v.name()),
+                        v.largest.map_or(Cell::Empty, number),
+                        to.cell(v.difference.clone().unwrap_or_default()),
+                    ],
+                    link: place.and_then(|place| to.node_at(&found.method, place)),
+                }
+            });
+            let rows: Vec<Row> = rows.collect();
+            let columns = [
+                ("Value", Column::Text),
+                ("Largest difference", Column::Number),
+                ("Beyond what is allowed", Column::Text),
+            ];
+            let note = format!(
+                "{} of {} values were compared; {} were fused into others.",
+                found.values.len(),
+                found.recorded,
+                found.fused.len()
+            );
+            to.table("Comparison", &note, &columns, rows);
+        }
+        if let Some(diff) = self.diff {
+            to.fact("Compared with", &*diff.b);
+            let rows = diff.differences.iter().map(|d| {
+                let class = if d.class == Class::Meaning { "meaning" } else { "form" };
+                Row {
+                    cells: vec![
+                        to.cell(&d.place),
+                        to.cell(d.a.clone().unwrap_or_default()),
+                        to.cell(d.b.clone().unwrap_or_default()),
+                        to.cell(class),
+                    ],
+                    link: d.instruction.as_ref().and_then(|(method, place)| to.node_at(method, *place)),
+                }
+            });
+            let rows: Vec<Row> = rows.collect();
+            let columns = [
+                ("Where", Column::Text),
+                ("Here", Column::Text),
+                ("There", Column::Text),
+                ("Of", Column::Text),
+            ];
+            if rows.is_empty() {
+                to.note(format!("{} says the same", diff.b));
+            }
+            to.table("Differences", &format!("What {} has otherwise.", diff.b), &columns, rows);
+        }
+    }
+}
+
+/// Changes every node that computes what an instruction does.
+fn each_node(to: &mut Gathered, method: &str, place: Place, change: impl Fn(&mut super::Node)) {
+    for &(graph, node) in to.places.get(&(method.to_owned(), place)).into_iter().flatten() {
+        change(&mut to.data.graphs[graph as usize].nodes[node as usize]);
+    }
+}
+
+/// Adds a time to the nodes of a place; that of a node of a payload to the delegate's call, too.
+fn add_time(to: &mut Gathered, method: &str, place: Place, time: f64) {
+    each_node(to, method, place, |node| node.time = Some(node.time.unwrap_or(0.0) + time));
+    if place.node.is_some()
+        && let Some((graph, node)) = to.node_at(method, Place { node: None, ..place })
+    {
+        let node = &mut to.data.graphs[graph as usize].nodes[node as usize];
+        node.time = Some(node.time.unwrap_or(0.0) + time);
+    }
+}
+
+/// The ticks of each instruction in one run. Recorders write events of the same call by several names.
+fn recorded(dump: &ETDump) -> HashMap<Place, f64> {
+    let mut ticks: HashMap<Place, f64> = HashMap::new();
+    let mut runs = 0.0;
+    for block in &dump.run_data {
+        let calls = block.events.iter().filter_map(|e| e.profile_event.as_ref()).filter_map(|event| {
+            let named = |name: &str| event.name.as_deref() == Some(name);
+            let chain = u32::try_from(event.chain_index).ok()?;
+            let place = Place::instruction(chain, u32::try_from(event.instruction_id).ok()?);
+            let step = event.delegate_debug_id_str.as_deref().and_then(|id| id.rsplit_once('#'));
+            match step.and_then(|(_, node)| node.parse().ok()) {
+                Some(node) => Some((Place { node: Some(node), ..place }, event.ticks() as f64)),
+                None => (named("OPERATOR_CALL") || named("DELEGATE_CALL"))
+                    .then_some((place, event.ticks() as f64)),
+            }
+        });
+        let mut any = false;
+        for (place, time) in calls {
+            *ticks.entry(place).or_default() += time;
+            any = true;
+        }
+        runs += f64::from(u8::from(any));
+    }
+    ticks.values_mut().for_each(|t| *t /= f64::max(runs, 1.0));
+    ticks
+}

@@ -1,0 +1,527 @@
+//! Methods as they are written, what runs of their instructions become, and payloads of delegates.
+
+use super::Gathered;
+use super::data::{GraphKind, Node, Operand, Text};
+use super::family::family;
+use super::sketch::{Sketch, shape};
+use crate::Result;
+use crate::delegates::{self, DelegatePayload};
+use crate::print::{Stage, argument_text, at_stage, place_text, tensor_type};
+use format::pte::{EValue, ExecutionPlan, Instruction};
+use operator::{Generator, KernelContext, Scratch};
+use runtime::{
+    Found, LoadOptions, MethodGraph, PayloadContents, PayloadRole, PayloadValue, Program, RaisedFlow,
+    RaisedInstruction, RaisedMethod,
+};
+use std::collections::{BTreeMap, HashMap};
+use tensor::ScalarType;
+use trace::Place;
+
+/// How an instruction runs.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum How {
+    /// As part of a step of this kind.
+    Fused(String),
+    /// By its kernel, as a prepared step.
+    Step,
+    /// By its kernel, as it is written.
+    Written,
+    /// Once, when the program is loaded, or not at all.
+    Folded,
+}
+
+impl How {
+    pub(super) fn text(&self) -> String {
+        match self {
+            Self::Fused(kind) => format!("fused into {kind}"),
+            Self::Step => "a step of its own, by its kernel".to_owned(),
+            Self::Written => "as it is written, by its kernel".to_owned(),
+            Self::Folded => "computed when the program is loaded, or not needed".to_owned(),
+        }
+    }
+}
+
+/// Adds the graphs of a method: itself, payloads, what its instructions become.
+pub(super) fn add(to: &mut Gathered, program: &Program, method: &str, options: &LoadOptions) -> Result<()> {
+    let raised = program.raise(method, &options.kernels)?;
+    let payloads = raised
+        .plan()
+        .delegates
+        .iter()
+        .enumerate()
+        .map(|(i, d)| delegates::payload(program, raised.plan(), i, d, &options.backends))
+        .collect::<Result<Vec<_>>>()?;
+    let written = Written { program, raised: &raised, options, payloads: &payloads }.add(to);
+    for payload in &payloads {
+        add_payload(to, written.graph, payload, &raised);
+    }
+    let loading = LoadOptions { keep_graphs: true, no_prepare: false, tracer: None, ..options.clone() };
+    match program.load_method(method, loading) {
+        Ok(loaded) => {
+            let graphs = loaded.graphs();
+            for (index, found) in graphs.iter().enumerate() {
+                let name = match graphs.len() {
+                    1 => format!("{method}, as it runs"),
+                    _ => format!("{method}, as it runs, part {} of {}", index + 1, graphs.len()),
+                };
+                add_run(to, &written, name, found, options);
+            }
+            note_how(to, method, &written, &raised);
+        }
+        Err(error) => {
+            let why = runtime::one_line(&error);
+            to.note(format!("{method} is shown as it is written only, since it could not be loaded: {why}"));
+        }
+    }
+    Ok(())
+}
+
+/// The graph of a method.
+struct Written<'a> {
+    program: &'a Program,
+    raised: &'a RaisedMethod,
+    options: &'a LoadOptions,
+    payloads: &'a [DelegatePayload],
+}
+
+/// A method's graph that has been added.
+struct Added {
+    graph: u32,
+    method: String,
+    /// The node of the first instruction.
+    first: u32,
+}
+
+/// Nodes by what they compute.
+struct Sources {
+    /// Inputs, by their values.
+    inputs: HashMap<usize, u32>,
+    /// State, by its values.
+    states: HashMap<usize, u32>,
+    first: u32,
+}
+
+impl Sources {
+    /// The node whose result a read finds, and whether that is all of it.
+    fn of(&self, value: usize, found: Found) -> Option<(u32, bool)> {
+        match found {
+            Found::Whole { instruction: Some(i), .. } => Some((self.first + i as u32, true)),
+            Found::Whole { instruction: None, value } => self.inputs.get(&value).map(|&node| (node, true)),
+            Found::Parts { latest: Some(i) } => Some((self.first + i as u32, false)),
+            _ => match self.states.get(&value) {
+                Some(&node) => Some((node, true)),
+                None => self.inputs.get(&value).map(|&node| (node, false)),
+            },
+        }
+    }
+}
+
+impl Written<'_> {
+    fn plan(&self) -> &ExecutionPlan {
+        self.raised.plan()
+    }
+
+    fn add(&self, to: &mut Gathered) -> Added {
+        let plan = self.plan();
+        let mut sketch = Sketch::new(&plan.name, GraphKind::Method);
+        let instructions: Vec<RaisedInstruction> = self.raised.instructions().collect();
+        let sources = self.sources(to, &mut sketch, &instructions);
+        let graph = to.next_graph();
+        for (index, step) in instructions.iter().enumerate() {
+            self.instruction(to, &mut sketch, &sources, index, step);
+            to.places
+                .entry((plan.name.clone(), step.place))
+                .or_default()
+                .push((graph, sources.first + index as u32));
+        }
+        for (index, step) in instructions.iter().enumerate() {
+            if let RaisedFlow::JumpFalse { target, .. } = step.flow
+                && target < instructions.len()
+            {
+                let jump = to.text("jump");
+                sketch.edge(sources.first + index as u32, sources.first + target as u32, jump, true);
+            }
+        }
+        for (number, &id) in plan.outputs.iter().enumerate() {
+            let tensors = self.raised.tensors(id);
+            let label = to.text(format!("output {number}"));
+            let detail = to.text(value_shape(plan, id));
+            let output = sketch.pill(label, detail);
+            for value in tensors {
+                let from = sources.of(value, self.raised.result(value));
+                let text = to.text(self.type_of(value));
+                if let Some((from, whole)) = from {
+                    sketch.edge(from, output, text, !whole);
+                }
+            }
+        }
+        let added = Added { graph, method: plan.name.clone(), first: sources.first };
+        to.draw(sketch);
+        added
+    }
+
+    /// Adds nodes of inputs and of state that is read.
+    fn sources(&self, to: &mut Gathered, sketch: &mut Sketch, all: &[RaisedInstruction]) -> Sources {
+        let plan = self.plan();
+        let mut sources = Sources { inputs: HashMap::new(), states: HashMap::new(), first: 0 };
+        for (number, &id) in plan.inputs.iter().enumerate() {
+            let (label, detail) = (to.text(format!("input {number}")), to.text(value_shape(plan, id)));
+            let node = sketch.pill(label, detail);
+            sources.inputs.extend(self.raised.tensors(id).into_iter().map(|value| (value, node)));
+        }
+        for read in all.iter().flat_map(|step| &step.reads) {
+            let before = matches!(read.found, Found::Parts { latest: None } | Found::Unknown);
+            if before && self.raised.is_read_first(read.value) && !sources.states.contains_key(&read.value) {
+                let tensor = plan.values.get(read.value).and_then(EValue::as_tensor);
+                let name = tensor.and_then(|t| t.fully_qualified_name()).unwrap_or("state");
+                let (label, detail) = (to.text(name), to.text(value_shape(plan, read.value as i32)));
+                sources.states.insert(read.value, sketch.pill(label, detail));
+            }
+        }
+        sources.first = sketch.nodes.len() as u32;
+        sources
+    }
+
+    fn type_of(&self, value: usize) -> String {
+        self.plan().values.get(value).and_then(EValue::as_tensor).map(tensor_type).unwrap_or_default()
+    }
+
+    fn instruction(
+        &self,
+        to: &mut Gathered,
+        sketch: &mut Sketch,
+        sources: &Sources,
+        index: usize,
+        step: &RaisedInstruction,
+    ) {
+        let plan = self.plan();
+        let (chain, at) =
+            (step.place.chain.unwrap_or(0) as usize, step.place.instruction.unwrap_or(0) as usize);
+        let Some(called) = plan.chains.get(chain).and_then(|c| c.instructions.get(at)) else { return };
+        let (name, label, args): (String, String, &[i32]) = match called {
+            Instruction::KernelCall { op_index, args } => {
+                let name = usize::try_from(*op_index).ok().and_then(|i| plan.operators.get(i));
+                let name = name.map(|op| op.full_name()).unwrap_or_default();
+                (name.clone(), short(&name).to_owned(), args)
+            }
+            Instruction::DelegateCall { delegate_index, args } => {
+                let id = usize::try_from(*delegate_index).ok().and_then(|i| plan.delegates.get(i));
+                let id = id.map_or("unknown", |d| d.id.as_str());
+                (format!("delegate {delegate_index} of {id}"), id.to_owned(), args)
+            }
+            other => (other.kind().to_owned(), other.kind().trim_end_matches("Call").to_owned(), &[]),
+        };
+        let detail = step.writes.first().map_or_else(String::new, |&v| value_shape(plan, v as i32));
+        let mut node =
+            Node { label: to.text(label), detail: to.text(detail), family: family(&name), ..Node::default() };
+        let number = if plan.chains.len() > 1 { format!("{chain}:{at}") } else { at.to_string() };
+        let mut about = |to: &mut Gathered, key: &str, value: String| {
+            let pair = (to.text(key), to.text(value));
+            node.about.push(pair);
+        };
+        about(to, "Instruction", number);
+        about(to, "Calls", name.clone());
+        for &value in &step.writes {
+            if let Some(EValue::Tensor(tensor)) = plan.values.get(value) {
+                about(to, "Result", format!("%{value} {}", tensor_type(tensor)));
+                about(to, "Kept in", place_text(self.program.tables(), tensor));
+            }
+        }
+        if let Instruction::JumpFalseCall { .. }
+        | Instruction::MoveCall { .. }
+        | Instruction::FreeCall { .. } = called
+        {
+            about(to, "Does", crate::print::instruction(plan, called));
+        }
+        if let Instruction::DelegateCall { delegate_index, .. } = called
+            && let Some(payload) = self.payloads.get(*delegate_index as usize)
+        {
+            about(to, "Payload", crate::show::bytes(payload.bytes));
+            payload.magic.iter().for_each(|magic| about(to, "Format", magic.clone()));
+            payload.problem.iter().for_each(|problem| about(to, "Not opened", problem.clone()));
+        }
+        node.frames =
+            plan.chains[chain].stacktrace.get(at).map_or_else(Vec::new, |list| to.frames(&list.items));
+        let node = sketch.node(node);
+        debug_assert_eq!(node, sources.first + index as u32);
+        self.operands(to, sketch, sources, node, step, &name, args);
+    }
+
+    /// What a call reads. Values that no operand shows, elements of lists, are edges alone.
+    #[expect(clippy::too_many_arguments, reason = "one caller")]
+    fn operands(
+        &self,
+        to: &mut Gathered,
+        sketch: &mut Sketch,
+        sources: &Sources,
+        node: u32,
+        step: &RaisedInstruction,
+        name: &str,
+        args: &[i32],
+    ) {
+        let plan = self.plan();
+        let kernel = self.options.kernels.get(name);
+        let schema = kernel.as_ref().map(|kernel| kernel.schema());
+        let found: HashMap<usize, (u32, bool)> =
+            step.reads.iter().filter_map(|r| Some((r.value, sources.of(r.value, r.found)?))).collect();
+        let declared = schema.map_or(args.len(), |s| s.args.len());
+        for (i, &id) in args.iter().take(declared).enumerate() {
+            let argument = schema.and_then(|s| s.args.get(i));
+            let value = usize::try_from(id).unwrap_or(usize::MAX);
+            if argument.is_some_and(|a| a.written) || (argument.is_none() && step.writes.contains(&value)) {
+                continue;
+            }
+            let mut operand =
+                Operand { name: to.text(argument.map_or("", |a| &a.name)), ..Operand::default() };
+            operand.text = match plan.values.get(value) {
+                Some(EValue::Tensor(tensor)) => {
+                    operand.from = found.get(&value).map(|&(from, _)| from);
+                    operand.bytes = tensor.constant_idx().and_then(|_| tensor.nbytes());
+                    let name = tensor.fully_qualified_name().filter(|_| operand.from.is_none());
+                    let name = name.map(|name| format!(" {name}")).unwrap_or_default();
+                    to.text(tensor_type(tensor) + &name)
+                }
+                _ => to.text(argument_text(plan, id)),
+            };
+            sketch.operand(node, operand);
+        }
+        for read in &step.reads {
+            if let Some(&(from, whole)) = found.get(&read.value) {
+                let text = to.text(self.type_of(read.value));
+                sketch.edge(from, node, text, !whole);
+            }
+        }
+    }
+}
+
+/// An operator's name without namespace and overload.
+pub(super) fn short(name: &str) -> &str {
+    let name = name.rsplit_once("::").map_or(name, |(_, name)| name);
+    name.split_once('.').map_or(name, |(name, _)| name)
+}
+
+/// Sizes of a value as they stand on a node.
+fn value_shape(plan: &ExecutionPlan, id: i32) -> String {
+    match usize::try_from(id).ok().and_then(|id| plan.values.get(id)) {
+        Some(EValue::Tensor(t)) => {
+            let dtype = ScalarType::from_i8(t.scalar_type).map_or("?", |t| t.name());
+            shape(dtype, &t.sizes)
+        }
+        Some(_) => {
+            argument_text(plan, id).split_once('=').map_or_else(String::new, |(_, value)| value.to_owned())
+        }
+        None => String::new(),
+    }
+}
+
+/// Adds the graph of a payload whose backend shows it.
+fn add_payload(to: &mut Gathered, parent: u32, payload: &DelegatePayload, raised: &RaisedMethod) {
+    let Some(contents) = payload.contents.as_ref().map(|c| &c.read).filter(|c| !c.nodes.is_empty()) else {
+        return;
+    };
+    let name = format!("{}, delegate {}", payload.method, payload.index);
+    let graph = to.next_graph();
+    let mut sketch = payload_sketch(to, name, contents);
+    let (parent, first) =
+        (Some(parent), sketch.nodes.len() as u32 - contents.nodes.len() as u32 - outputs(contents));
+    let plan = raised.plan();
+    for (c, chain) in plan.chains.iter().enumerate() {
+        for (i, step) in chain.instructions.iter().enumerate() {
+            if !matches!(step, Instruction::DelegateCall { delegate_index, .. } if *delegate_index as usize == payload.index)
+            {
+                continue;
+            }
+            let place = Place::instruction(c as u32, i as u32);
+            for node in 0..contents.nodes.len() as u32 {
+                let key = (payload.method.clone(), Place { node: Some(node), ..place });
+                to.places.entry(key).or_default().push((graph, first + node));
+            }
+            if let Some(&(at, node)) =
+                to.places.get(&(payload.method.clone(), place)).and_then(|all| all.first())
+            {
+                to.data.graphs[at as usize].nodes[node as usize].opens = Some(graph);
+            }
+        }
+    }
+    sketch.parent = parent;
+    to.draw(sketch);
+}
+
+fn outputs(contents: &PayloadContents) -> u32 {
+    contents.values.iter().filter(|v| matches!(v.role, PayloadRole::Output(_))).count() as u32
+}
+
+/// Inputs, then nodes, then outputs.
+fn payload_sketch(to: &mut Gathered, name: String, contents: &PayloadContents) -> Sketch {
+    let mut sketch = Sketch::new(name, GraphKind::Payload);
+    let mut made: HashMap<usize, u32> = HashMap::new();
+    let detail = |v: &PayloadValue| shape(if v.dtype == "fp32" { "float32" } else { &v.dtype }, &v.sizes);
+    for (index, value) in contents.values.iter().enumerate() {
+        if let PayloadRole::Input(argument) = value.role {
+            let (label, detail) = (to.text(format!("argument {argument}")), to.text(detail(value)));
+            made.insert(index, sketch.pill(label, detail));
+        }
+    }
+    for (number, each) in contents.nodes.iter().enumerate() {
+        let written = each.outputs.first().and_then(|&v| contents.values.get(v));
+        let mut node = Node {
+            label: to.text(&each.kind),
+            detail: to.text(written.map(detail).unwrap_or_default()),
+            family: family(&each.kind),
+            ..Node::default()
+        };
+        node.about.push((to.text("Node"), to.text(number.to_string())));
+        for value in each.outputs.iter().filter_map(|&v| contents.values.get(v)) {
+            node.about.push((to.text("Result"), to.text(format!("{} {}", value.name, value.type_text()))));
+        }
+        if !each.attributes.is_empty() {
+            node.about.push((to.text("Attributes"), to.text(&each.attributes)));
+        }
+        if let Some(handle) = each.debug_handle {
+            node.about.push((to.text("Debug handle"), to.text(handle.to_string())));
+        }
+        let node = sketch.node(node);
+        for &v in &each.inputs {
+            let Some(value) = contents.values.get(v) else { continue };
+            let text = to.text(value.type_text());
+            let bytes = match &value.role {
+                PayloadRole::Constant(bytes) => Some(bytes.len()),
+                _ => None,
+            };
+            let from = made.get(&v).copied();
+            sketch.operand(node, Operand { name: to.text(&value.name), text, bytes, from });
+        }
+        made.extend(each.outputs.iter().map(|&v| (v, node)));
+    }
+    for (index, value) in contents.values.iter().enumerate() {
+        if let PayloadRole::Output(argument) = value.role {
+            let (label, shown) = (to.text(format!("argument {argument}")), to.text(detail(value)));
+            let output = sketch.pill(label, shown);
+            let text = to.text(value.type_text());
+            if let Some(&from) = made.get(&index) {
+                sketch.edge(from, output, text, false);
+            }
+        }
+    }
+    sketch
+}
+
+/// Adds what a run of instructions becomes.
+fn add_run(to: &mut Gathered, written: &Added, name: String, found: &MethodGraph<'_>, options: &LoadOptions) {
+    let (scratch, generator) = (Scratch::new(options.limits.scratch_bytes), Generator::new(options.seed));
+    let ctx = KernelContext::new(&options.pool, &scratch, &generator).with_isa(options.isa);
+    let graph = at_stage(found, Stage::last(), &ctx);
+    let number = to.next_graph();
+    let mut sketch = Sketch::new(name, GraphKind::Run);
+    sketch.parent = Some(written.graph);
+    let mut made = HashMap::new();
+    let meta = |v| graph.meta(v);
+    let detail = |v| shape(meta(v).dtype().name(), meta(v).sizes());
+    for (i, &input) in graph.inputs().iter().enumerate() {
+        if !graph.is_used(input) && !graph.is_live_out(input) {
+            continue;
+        }
+        let label = match graph.state_of_input(i) {
+            Some(state) => format!("state {state}"),
+            None => format!("input {i}"),
+        };
+        let (label, detail) = (to.text(label), to.text(detail(input)));
+        made.insert(input, sketch.pill(label, detail));
+    }
+    for id in graph.order() {
+        let each = graph.node(id);
+        let attributes = Attributes(&**each.kind()).to_string();
+        let output = each.outputs().first().copied();
+        let mut node = Node {
+            label: to.text(short(each.name())),
+            detail: to.text(output.map(detail).unwrap_or_default()),
+            family: family(each.name()),
+            ..Node::default()
+        };
+        node.about.push((to.text("Step"), to.text(each.name())));
+        for &v in each.outputs() {
+            node.about.push((to.text("Result"), to.text(format!("%{} {}", v.index(), meta(v)))));
+        }
+        if !attributes.is_empty() {
+            node.about.push((to.text("Attributes"), to.text(attributes)));
+        }
+        let index = sketch.nodes.len() as u32;
+        let how = if each.call().is_some() { How::Step } else { How::Fused(short(each.name()).to_owned()) };
+        let result = output.map(|v| graph.value(v).origin()).unwrap_or_default();
+        for &origin in each.origins() {
+            let key = (written.method.clone(), origin);
+            let computes = to.text(if origin == result { "Computes" } else { "Stands for" });
+            // What was made of the same instruction in this graph, or in one before, is no source.
+            let is_written =
+                |at: &(u32, u32)| to.data.graphs.get(at.0 as usize).is_some_and(|g| g.kind != GraphKind::Run);
+            let source = to.places.get(&key).and_then(|all| all.first()).copied().filter(is_written);
+            if let Some((g, n)) = source {
+                node.links.push((computes, g, n));
+                let runs = to.text("Runs as");
+                let frames = to.data.graphs[g as usize].nodes[n as usize].frames.clone();
+                to.data.graphs[g as usize].nodes[n as usize].links.push((runs, number, index));
+                if origin == result {
+                    node.frames = frames;
+                }
+            }
+            to.how.insert(key.clone(), how.clone());
+            if origin == result {
+                to.places.entry(key).or_default().push((number, index));
+            }
+        }
+        let node = sketch.node(node);
+        for &v in each.inputs() {
+            let text = to.text(format!("%{} {}", v.index(), meta(v)));
+            let bytes = graph.is_constant(v).then(|| meta(v).nbytes() as u64);
+            sketch.operand(node, Operand { name: Text::default(), text, bytes, from: made.get(&v).copied() });
+        }
+        made.extend(each.outputs().iter().map(|&v| (v, node)));
+    }
+    for (number, &v) in graph.outputs().iter().enumerate() {
+        let (label, shown, text) =
+            (to.text(format!("output {number}")), to.text(detail(v)), to.text(meta(v).to_string()));
+        let output = sketch.pill(label, shown);
+        if let Some(&from) = made.get(&v) {
+            sketch.edge(from, output, text, false);
+        }
+    }
+    let chain = found.chain as u32;
+    to.prepared.extend(
+        found.instructions.clone().map(|i| (written.method.clone(), Place::instruction(chain, i as u32))),
+    );
+    to.draw(sketch);
+}
+
+struct Attributes<'a>(&'a dyn graph::Kind);
+
+impl std::fmt::Display for Attributes<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.attributes(f)
+    }
+}
+
+/// Says of each instruction how it runs, and counts.
+fn note_how(to: &mut Gathered, method: &str, written: &Added, raised: &RaisedMethod) {
+    let places: Vec<Place> = raised.instructions().map(|step| step.place).collect();
+    for (index, place) in places.into_iter().enumerate() {
+        let key = (method.to_owned(), place);
+        let is_call = raised.plan().chains[place.chain.unwrap_or(0) as usize]
+            .instructions
+            .get(place.instruction.unwrap_or(0) as usize);
+        let how = match (to.how.get(&key), to.prepared.contains(&key)) {
+            _ if !matches!(is_call, Some(Instruction::KernelCall { .. })) => continue,
+            (Some(how), _) => how.clone(),
+            (None, true) => How::Folded,
+            (None, false) => How::Written,
+        };
+        let (runs, text) = (to.text("Runs"), to.text(how.text()));
+        let node = written.first + index as u32;
+        to.data.graphs[written.graph as usize].nodes[node as usize].about.push((runs, text));
+        let operator = raised.name(index).unwrap_or_default().to_owned();
+        let calls = to.calls.entry((method.to_owned(), operator)).or_default();
+        calls.entry(how).or_default().push((written.graph, node));
+    }
+}
+
+/// Calls of each operator of a method, by how they run.
+pub(super) type Calls = BTreeMap<(String, String), BTreeMap<How, Vec<(u32, u32)>>>;

@@ -1,0 +1,116 @@
+//! The page: data, style and script in one file of HTML.
+
+use super::ReportData;
+use crate::{Error, Result};
+use std::fmt::Write;
+
+const HEAD: &str = include_str!("page.html");
+const STYLE: &str = include_str!("page.css");
+/// In the order in which the parts use each other.
+const SCRIPT: &[&str] = &[
+    include_str!("js/state.js"),
+    include_str!("js/canvas.js"),
+    include_str!("js/panel.js"),
+    include_str!("js/tables.js"),
+    include_str!("js/print.js"),
+    include_str!("js/main.js"),
+];
+
+/// The page of this data: it refers to nothing outside of itself, and its security policy forbids that and every script
+/// but its own. Texts of the data stand in it as JSON without `<`, `>` and `&`.
+pub fn page(data: &ReportData) -> Result<String> {
+    let json = serde_json::to_string(data)
+        .map_err(|e| Error::Context { context: "cannot write the report".to_owned(), source: Box::new(e) })?;
+    let script = format!("\"use strict\";\n(() => {{\n{}}})();\n", SCRIPT.concat());
+    let families = serde_json::to_string(&super::FAMILIES)
+        .map_err(|e| Error::Context { context: "cannot write the report".to_owned(), source: Box::new(e) })?;
+    let policy = format!(
+        "default-src 'none'; img-src data: blob:; script-src 'sha256-{}'; style-src 'sha256-{}'; base-uri 'none'; form-action 'none'",
+        digest(&script),
+        digest(STYLE)
+    );
+    let mut out = String::with_capacity(json.len() + script.len() + STYLE.len() + HEAD.len());
+    let mut rest = HEAD;
+    // The data comes last, so that nothing in it is taken for a place.
+    while let Some((before, after)) = rest.split_once("{{") {
+        out.push_str(before);
+        let (name, after) = after.split_once("}}").unwrap_or((after, ""));
+        match name {
+            "title" => out.push_str(&escape_text(&data.file)),
+            "policy" => out.push_str(&policy),
+            "style" => out.push_str(STYLE),
+            "script" => out.push_str(&script),
+            "families" => out.push_str(&escape_json(&families)),
+            "data" => out.push_str(&escape_json(&json)),
+            other => debug_assert!(false, "the template has no place {other}"),
+        }
+        rest = after;
+    }
+    out.push_str(rest);
+    Ok(out)
+}
+
+/// JSON that can stand in a script element: what could end it, or begin markup, is escaped within strings, where alone
+/// it can occur.
+fn escape_json(json: &str) -> String {
+    let mut out = String::with_capacity(json.len());
+    for c in json.chars() {
+        match c {
+            '<' | '>' | '&' | '\u{2028}' | '\u{2029}' => _ = write!(out, "\\u{:04x}", c as u32),
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+/// Text as HTML.
+fn escape_text(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '&' => out.push_str("&amp;"),
+            '"' => out.push_str("&quot;"),
+            '\'' => out.push_str("&#39;"),
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+/// The SHA-256 of a text in base64, as security policies name scripts.
+fn digest(text: &str) -> String {
+    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let hexadecimal = names::Digest::of(text.as_bytes());
+    let pairs = hexadecimal.as_bytes().as_chunks::<2>().0.iter();
+    let digit = |c: u8| char::from(c).to_digit(16).unwrap_or(0) as u8;
+    let bytes: Vec<u8> = pairs.map(|&[high, low]| digit(high) << 4 | digit(low)).collect();
+    let mut out = String::new();
+    for three in bytes.chunks(3) {
+        let word =
+            three.iter().fold(0u32, |word, &byte| word << 8 | u32::from(byte)) << (8 * (3 - three.len()));
+        for digit in 0..4 {
+            let value = (word >> (18 - 6 * digit)) & 63;
+            out.push(if digit > three.len() { '=' } else { char::from(DIGITS[value as usize]) });
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scripts_are_named_by_their_digest() {
+        // `printf 'alert(1)' | openssl dgst -sha256 -binary | base64`
+        assert_eq!(digest("alert(1)"), "bhHHL3z2vDgxUt0W3dWQOrprscmda2Y5pLsLg4GF+pI=");
+    }
+
+    #[test]
+    fn nothing_in_json_ends_the_script() {
+        assert_eq!(escape_json(r#"["</script><!--&"]"#), r#"["\u003c/script\u003e\u003c!--\u0026"]"#);
+        assert_eq!(escape_text("<a b='\"&'>"), "&lt;a b=&#39;&quot;&amp;&#39;&gt;");
+    }
+}

@@ -1,0 +1,98 @@
+//! Graphs before they are drawn.
+
+use super::data::{Edge, Graph, GraphKind, Node, Operand, Strings, Text};
+use super::layout::{self, layout};
+
+/// Heights of nodes, in pixels.
+const HEIGHT: u32 = 42;
+const PILL_HEIGHT: u32 = 28;
+/// Widths of the characters of a label, of the characters below, and of what is left and right of them, in pixels.
+const LABEL_WIDTH: f64 = 7.9;
+const DETAIL_WIDTH: f64 = 7.5;
+const MARGINS: f64 = 30.0;
+const WIDTHS: (f64, f64) = (76.0, 290.0);
+
+/// A graph that is being made: its nodes have no coordinates yet.
+pub(super) struct Sketch {
+    pub(super) name: String,
+    pub(super) kind: GraphKind,
+    pub(super) parent: Option<u32>,
+    pub(super) nodes: Vec<Node>,
+    edges: Vec<(u32, u32, Text, bool)>,
+}
+
+impl Sketch {
+    pub(super) fn new(name: impl Into<String>, kind: GraphKind) -> Self {
+        Self { name: name.into(), kind, parent: None, nodes: Vec::new(), edges: Vec::new() }
+    }
+
+    /// Adds a node.
+    pub(super) fn node(&mut self, node: Node) -> u32 {
+        self.nodes.push(node);
+        self.nodes.len() as u32 - 1
+    }
+
+    /// Adds an input, an output or state.
+    pub(super) fn pill(&mut self, label: Text, detail: Text) -> u32 {
+        self.node(Node { label, detail, pill: true, ..Node::default() })
+    }
+
+    /// Adds an edge, along which this text runs.
+    pub(super) fn edge(&mut self, from: u32, to: u32, text: Text, partial: bool) {
+        self.edges.push((from, to, text, partial));
+    }
+
+    /// Adds what a node reads, and the edge if a node computes it.
+    pub(super) fn operand(&mut self, node: u32, operand: Operand) {
+        if let Some(from) = operand.from {
+            self.edge(from, node, operand.text, false);
+        }
+        self.nodes[node as usize].operands.push(operand);
+    }
+
+    /// Draws it.
+    pub(super) fn draw(mut self, strings: &mut Strings) -> Graph {
+        self.edges.sort_by_key(|&(from, to, _, partial)| (to, from, partial));
+        self.edges.dedup_by_key(|&mut (from, to, ..)| (to, from));
+        let width = |text: Text, each: f64| strings.get(text).chars().count() as f64 * each;
+        for node in &mut self.nodes {
+            let text = match node.pill {
+                true => width(node.label, LABEL_WIDTH),
+                false => width(node.label, LABEL_WIDTH).max(width(node.detail, DETAIL_WIDTH)),
+            };
+            node.at.2 = (text + MARGINS).clamp(WIDTHS.0, WIDTHS.1) as u32;
+        }
+        let height = |node: &Node| if node.pill { PILL_HEIGHT } else { HEIGHT };
+        let drawn = layout(&layout::Input {
+            sizes: self.nodes.iter().map(|node| (node.at.2, height(node))).collect(),
+            edges: self.edges.iter().map(|&(from, to, ..)| (from, to)).collect(),
+        });
+        for (node, &(x, y)) in self.nodes.iter_mut().zip(&drawn.nodes) {
+            (node.at.0, node.at.1) = (x, y);
+        }
+        let edges = self.edges.into_iter().zip(drawn.routes).map(|((from, to, text, partial), route)| Edge {
+            ends: (from, to),
+            text,
+            partial,
+            route: route.into_iter().flat_map(|(x, y)| [x, y]).collect(),
+        });
+        Graph {
+            name: strings.add(self.name),
+            kind: self.kind,
+            parent: self.parent,
+            size: (drawn.width, drawn.height),
+            edges: edges.collect(),
+            nodes: self.nodes,
+        }
+    }
+}
+
+/// Sizes as they stand on a node: `1×3×224×224`, with the type if it is not the usual one.
+pub(super) fn shape(dtype: &str, sizes: &[impl ToString]) -> String {
+    let sizes = sizes.iter().map(ToString::to_string).collect::<Vec<_>>().join("×");
+    match (dtype, sizes.is_empty()) {
+        ("float32", false) => sizes,
+        (dtype, true) => dtype.to_owned(),
+        (dtype, false) => format!("{sizes} {dtype}"),
+    }
+}
