@@ -1,0 +1,81 @@
+use crate::refusal::{Reason, Refusal, Result};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Bytes that all requests may hold together.
+#[derive(Debug)]
+pub(crate) struct Budget {
+    held: AtomicU64,
+    limit: u64,
+}
+
+impl Budget {
+    pub(crate) fn new(limit: u64) -> Arc<Self> {
+        Arc::new(Self { held: AtomicU64::new(0), limit })
+    }
+
+    /// Bytes that are held now.
+    pub(crate) fn held(&self) -> u64 {
+        self.held.load(Ordering::Relaxed)
+    }
+
+    fn take(&self, bytes: u64) -> Result<()> {
+        let fits = |held: u64| held.checked_add(bytes).filter(|&sum| sum <= self.limit);
+        let taken = self.held.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits);
+        taken.map(drop).map_err(|held| {
+            Refusal::new(
+                Reason::Busy,
+                format!("requests hold {held} bytes, of {} that they may; try again later", self.limit),
+            )
+        })
+    }
+}
+
+/// Bytes of a budget, given back when it is dropped.
+#[derive(Debug)]
+pub struct Held {
+    budget: Arc<Budget>,
+    bytes: u64,
+}
+
+impl Held {
+    pub(crate) fn none(budget: &Arc<Budget>) -> Self {
+        Self { budget: Arc::clone(budget), bytes: 0 }
+    }
+
+    /// Holds more.
+    ///
+    /// # Errors
+    /// [`Reason::Busy`] if there is no room for it.
+    pub fn grow(&mut self, bytes: u64) -> Result<()> {
+        self.budget.take(bytes)?;
+        self.bytes += bytes;
+        Ok(())
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.budget.held.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_more_is_held_than_the_limit() {
+        let budget = Budget::new(100);
+        let mut a = Held::none(&budget);
+        a.grow(60).unwrap();
+        let mut b = Held::none(&budget);
+        assert_eq!(b.grow(41).unwrap_err().reason, Reason::Busy);
+        assert_eq!(b.grow(u64::MAX).unwrap_err().reason, Reason::Busy);
+        b.grow(40).unwrap();
+        drop(a);
+        assert_eq!(budget.held(), 40);
+        drop(b);
+        assert_eq!(budget.held(), 0);
+    }
+}

@@ -1,0 +1,138 @@
+use crate::metadata::{Signature, TensorSpec};
+use crate::options::ServiceOptions;
+use crate::probe;
+use crate::refusal::{Reason, Refusal, Result};
+use crate::repository::Files;
+use pteron::{
+    DataLoader, FileLoader, LoadOptions, MergedDataMap, NamedDataMap, Program, PtdDataMap, SharedMethod,
+};
+use std::sync::Arc;
+
+/// One load of one version of a model: a program with its weights, which never change. A swap makes another one, and a
+/// request is executed by the one that it was checked against.
+#[derive(Debug)]
+pub struct Generation {
+    /// Grows with every load of the server.
+    pub(crate) number: u64,
+    pub(crate) method: SharedMethod,
+    program: Program,
+    method_name: String,
+    pub(crate) signature: Signature,
+    /// The sizes of batches that are executed, in rising order; empty if requests are not joined.
+    pub(crate) batches: Vec<usize>,
+    /// Why requests are not joined though that was asked for.
+    pub(crate) unbatched: Option<String>,
+    pub(crate) files: Files,
+}
+
+/// Batches of other sizes are padded: a dynamic region keeps what it has prepared for four keys.
+const MOST_BATCH_SIZES: usize = 4;
+
+impl Generation {
+    /// Loads a version of a model.
+    pub(crate) fn load(files: &Files, options: &ServiceOptions, number: u64) -> Result<Self> {
+        let failed = |e: pteron::Error| Refusal::of(Reason::Failed, &e);
+        let load = LoadOptions { data: data(files)?, ..options.load.clone() };
+        let file: Arc<dyn DataLoader> = Arc::new(FileLoader::open(&files.program).map_err(failed)?);
+        let file = pteron::compile::program(file, &load.kernels).map_err(failed)?;
+        let program = Program::load(file, &load.limits).map_err(failed)?;
+        let name = method_name(&program, files.config.method.as_deref())?;
+        let signature = Signature::of(&program.method_meta(&name).map_err(failed)?, &files.config)?;
+        let method = program.load_method(&name, load).and_then(SharedMethod::new).map_err(failed)?;
+        let mut generation = Self {
+            number,
+            method,
+            program,
+            method_name: name,
+            signature,
+            batches: Vec::new(),
+            unbatched: None,
+            files: files.clone(),
+        };
+        let most = files.config.max_batch.unwrap_or(options.max_batch);
+        if most > 1 {
+            match probe::batch_dimension(&generation) {
+                Ok(bound) => generation.batches = batch_sizes(most.min(bound)),
+                Err(reason) => generation.unbatched = Some(reason),
+            }
+        }
+        Ok(generation)
+    }
+
+    /// The inputs that clients send.
+    pub fn inputs(&self) -> impl Iterator<Item = &TensorSpec> {
+        self.signature.inputs.iter().map(|(_, spec)| spec)
+    }
+
+    /// The outputs.
+    pub fn outputs(&self) -> &[TensorSpec] {
+        &self.signature.outputs
+    }
+
+    /// Rows that requests are joined to at most; 1 if they are not.
+    pub fn max_batch(&self) -> usize {
+        self.batches.last().copied().unwrap_or(1)
+    }
+
+    pub(crate) fn program(&self) -> &Program {
+        &self.program
+    }
+
+    pub(crate) fn method_name(&self) -> &str {
+        &self.method_name
+    }
+
+    /// Why requests are not joined, though that was asked for.
+    pub fn unbatched(&self) -> Option<&str> {
+        self.unbatched.as_deref()
+    }
+
+    /// Rows of the batch that is executed for so many: the next size that is prepared.
+    pub(crate) fn padded(&self, rows: usize) -> usize {
+        self.batches.iter().copied().find(|&size| size >= rows).unwrap_or(rows)
+    }
+}
+
+/// Sizes up to `most`: itself, its half, and so on.
+fn batch_sizes(most: usize) -> Vec<usize> {
+    let halves = std::iter::successors(Some(most), |&n| (n > 1).then_some(n.div_ceil(2)));
+    let mut sizes: Vec<_> = halves.take(MOST_BATCH_SIZES).collect();
+    sizes.reverse();
+    sizes
+}
+
+fn data(files: &Files) -> Result<Option<Arc<dyn NamedDataMap>>> {
+    let failed = |e: pteron::Error| Refusal::of(Reason::Failed, &e);
+    let open = |path| Ok(Arc::new(PtdDataMap::open(path).map_err(failed)?) as Arc<dyn NamedDataMap>);
+    let mut maps: Vec<_> = files.data.iter().map(open).collect::<Result<_>>()?;
+    Ok(match maps.len() {
+        0 | 1 => maps.pop(),
+        _ => Some(Arc::new(MergedDataMap::new(maps).map_err(failed)?)),
+    })
+}
+
+fn method_name(program: &Program, wanted: Option<&str>) -> Result<String> {
+    let names: Vec<&str> = program.method_names().collect();
+    match (wanted, &names[..]) {
+        (Some(name), _) => Ok(name.to_owned()),
+        (None, [only]) => Ok((*only).to_owned()),
+        (None, names) if names.contains(&"forward") => Ok("forward".to_owned()),
+        (None, names) => Err(Refusal::invalid(format!(
+            "the program has the methods {}, and no `forward`: name one in pteron.json, \"method\"",
+            names.join(", ")
+        ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn batches_have_few_sizes() {
+        assert_eq!(batch_sizes(8), [1, 2, 4, 8]);
+        assert_eq!(batch_sizes(32), [4, 8, 16, 32]);
+        assert_eq!(batch_sizes(9), [2, 3, 5, 9]);
+        assert_eq!(batch_sizes(2), [1, 2]);
+    }
+}

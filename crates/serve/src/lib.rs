@@ -1,0 +1,32 @@
+//! Programs behind the [Open Inference Protocol](https://github.com/kserve/open-inference-protocol), version 2.
+//!
+//! A [`Service`] has the models of a folder, queues, and threads that execute requests, joined to batches where rows are
+//! independent. It knows no socket and no protocol. With the feature `net`, a `Server` answers REST and gRPC on the same
+//! ports.
+#![forbid(unsafe_code)]
+
+mod budget;
+pub mod datatype;
+mod execute;
+mod generation;
+mod metadata;
+mod metrics;
+#[cfg(feature = "net")]
+pub mod net;
+mod options;
+mod probe;
+mod queue;
+mod refusal;
+mod repository;
+mod request;
+mod service;
+
+pub use budget::Held;
+pub use generation::Generation;
+pub use metadata::TensorSpec;
+pub use options::ServiceOptions;
+pub use queue::Ticket;
+pub use refusal::{Reason, Refusal, Result};
+pub use repository::{Config, Files, Repository, Stamp, Versions, is_name};
+pub use request::{Data, InferRequest, InferResponse, InputTensor, OutputTensor, Timing};
+pub use service::{IndexEntry, Service};

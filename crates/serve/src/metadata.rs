@@ -1,0 +1,137 @@
+//! What clients are told of a model's inputs and outputs.
+
+use crate::datatype;
+use crate::refusal::{Reason, Refusal, Result};
+use crate::repository::Config;
+use pteron::tensor::ShapeDynamism;
+use pteron::{EValue, MethodMeta, ScalarType, Tag, ValueMeta};
+
+/// An input or output that is a tensor, or an output that is a number.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TensorSpec {
+    /// The exporter's name, the one that `pteron.json` gives, or `input_0`, `output_0` and so on.
+    pub name: String,
+    /// The type of the elements.
+    pub dtype: ScalarType,
+    /// The sizes, or their upper bounds.
+    pub bounds: Vec<usize>,
+    /// Whether the sizes are upper bounds.
+    pub is_dynamic: bool,
+}
+
+impl TensorSpec {
+    /// The sizes as the protocol has them: -1 for those that change. A program says of a tensor whether its sizes change,
+    /// not which: all above 1 count.
+    pub fn shape(&self) -> Vec<i64> {
+        let size = |&bound: &usize| match self.is_dynamic && bound > 1 {
+            true => -1,
+            false => i64::try_from(bound).unwrap_or(i64::MAX),
+        };
+        self.bounds.iter().map(size).collect()
+    }
+
+    /// Bytes of a tensor of these sizes, if it is one that this can be.
+    pub(crate) fn check(&self, dtype: ScalarType, sizes: &[usize]) -> Result<usize> {
+        let wrong = |expected: String, found: String| {
+            Err(Refusal::invalid(format!("input `{}`: {expected} is expected, {found} was sent", self.name)))
+        };
+        if dtype != self.dtype {
+            let name = |dtype| datatype::name(dtype).unwrap_or("another type").to_owned();
+            return wrong(name(self.dtype), name(dtype));
+        }
+        let fits =
+            |(size, bound): (&usize, &usize)| if self.is_dynamic { size <= bound } else { size == bound };
+        if sizes.len() != self.bounds.len() || !sizes.iter().zip(&self.bounds).all(fits) {
+            let most = if self.is_dynamic { ", or less in each dimension" } else { "" };
+            return wrong(format!("shape {:?}{most}", self.bounds), format!("{sizes:?}"));
+        }
+        // Within the bounds, which fit in memory.
+        Ok(sizes.iter().product::<usize>() * dtype.size())
+    }
+}
+
+/// What a method takes and gives.
+#[derive(Debug, Clone)]
+pub(crate) struct Signature {
+    /// The inputs that clients send, and their positions among the method's.
+    pub(crate) inputs: Vec<(usize, TensorSpec)>,
+    /// The inputs that the exporter fixed, with their positions.
+    pub(crate) fixed: Vec<(usize, EValue)>,
+    /// The outputs.
+    pub(crate) outputs: Vec<TensorSpec>,
+}
+
+impl Signature {
+    /// What a method takes and gives, with the names that a configuration has for it.
+    pub(crate) fn of(meta: &MethodMeta<'_>, config: &Config) -> Result<Self> {
+        let (mut inputs, mut fixed) = (Vec::new(), Vec::new());
+        for (i, value) in meta.inputs().into_iter().enumerate() {
+            match (&value.tensor, &value.traced) {
+                (Some(_), _) => inputs.push((i, spec(&value, "input", i)?)),
+                (None, Some(traced)) => fixed.push((i, traced.clone())),
+                (None, None) if value.tag == Tag::None => fixed.push((i, EValue::None)),
+                (None, None) => return Err(no_tensor("input", i, value.tag)),
+            }
+        }
+        let outputs = meta.outputs();
+        let outputs = outputs.iter().enumerate().map(|(i, value)| spec(value, "output", i));
+        let mut outputs: Vec<_> = outputs.collect::<Result<_>>()?;
+        rename(inputs.iter_mut().map(|(_, spec)| spec).collect(), &config.inputs, "input")?;
+        rename(outputs.iter_mut().collect(), &config.outputs, "output")?;
+        Ok(Self { inputs, fixed, outputs })
+    }
+}
+
+fn spec(value: &ValueMeta, what: &str, index: usize) -> Result<TensorSpec> {
+    let number =
+        |dtype| Ok(TensorSpec { name: format!("{what}_{index}"), dtype, bounds: vec![1], is_dynamic: false });
+    let Some(tensor) = &value.tensor else {
+        return match value.tag {
+            Tag::Int => number(ScalarType::Long),
+            Tag::Double => number(ScalarType::Double),
+            Tag::Bool => number(ScalarType::Bool),
+            tag => Err(no_tensor(what, index, tag)),
+        };
+    };
+    let dtype = tensor.meta.dtype();
+    if datatype::name(dtype).is_none() {
+        return Err(Refusal::new(
+            Reason::Unsupported,
+            format!("{what} {index} is a tensor of {}, for which the protocol has no type", dtype.name()),
+        ));
+    }
+    Ok(TensorSpec {
+        name: tensor.name.clone().unwrap_or_else(|| format!("{what}_{index}")),
+        dtype,
+        bounds: tensor.meta.sizes().to_vec(),
+        is_dynamic: tensor.meta.dynamism() != ShapeDynamism::Static,
+    })
+}
+
+fn no_tensor(what: &str, index: usize, tag: Tag) -> Refusal {
+    Refusal::new(Reason::Unsupported, format!("{what} {index} is {tag}, for which the protocol has no type"))
+}
+
+/// Gives tensors the names of a configuration, and tells apart those that have one name.
+fn rename(mut specs: Vec<&mut TensorSpec>, names: &[String], what: &str) -> Result<()> {
+    if !names.is_empty() && names.len() != specs.len() {
+        return Err(Refusal::invalid(format!(
+            "pteron.json names {} {what}s, the method has {}",
+            names.len(),
+            specs.len()
+        )));
+    }
+    for (spec, name) in specs.iter_mut().zip(names) {
+        spec.name.clone_from(name);
+    }
+    let mut seen = std::collections::BTreeSet::new();
+    for (i, spec) in specs.iter_mut().enumerate() {
+        if !seen.insert(spec.name.clone()) {
+            spec.name = format!("{what}_{i}");
+            if !seen.insert(spec.name.clone()) {
+                return Err(Refusal::invalid(format!("two {what}s have the name `{}`", spec.name)));
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,180 @@
+//! What happens to a request of either protocol before it is known which it is, and what both use.
+
+use super::body::{self, Reply};
+use super::log::Entry;
+use super::server::ServerOptions;
+use super::{grpc, rest};
+use crate::metrics;
+use crate::refusal::{Reason, Refusal, Result};
+use crate::request::{InferRequest, InferResponse};
+use crate::service::{IndexEntry, Service};
+use hyper::body::Incoming;
+use hyper::header::{AUTHORIZATION, CONTENT_TYPE};
+use hyper::http::request::Parts;
+use hyper::{Request, Response};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+use tokio::sync::oneshot;
+
+/// Bytes above which texts are read and written on a thread of their own, not the reactor's.
+const HEAVY: usize = 32 << 10;
+
+/// What all connections use.
+pub(super) struct Shared {
+    pub(super) service: Arc<Service>,
+    pub(super) options: ServerOptions,
+    pub(super) connections: AtomicU64,
+    /// Connections that were closed at once, since there were too many.
+    pub(super) rejected: AtomicU64,
+}
+
+impl Shared {
+    /// Answers a request.
+    pub(super) async fn answer(
+        self: Arc<Self>,
+        request: Request<Incoming>,
+        peer: SocketAddr,
+    ) -> Response<Reply> {
+        let (parts, body) = request.into_parts();
+        let is_grpc = parts
+            .headers
+            .get(CONTENT_TYPE)
+            .is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"));
+        let method = if is_grpc { "gRPC" } else { parts.method.as_str() };
+        let mut entry = Entry::new(self.options.log.clone(), peer, method, parts.uri.path());
+        match self.respond(is_grpc, &parts, body, &mut entry).await {
+            Ok(response) => {
+                entry.outcome(None);
+                response
+            }
+            Err(refusal) => {
+                entry.outcome(Some(refusal.reason));
+                match is_grpc {
+                    true => grpc::refused(&refusal),
+                    false => rest::refused(&refusal),
+                }
+            }
+        }
+    }
+
+    async fn respond(
+        self: &Arc<Self>,
+        is_grpc: bool,
+        parts: &Parts,
+        body: Incoming,
+        entry: &mut Entry,
+    ) -> Result<Response<Reply>> {
+        self.check_token(parts)?;
+        let mut held = self.service.hold();
+        let options = &self.options;
+        let body = body::read(body, options.max_body, options.body_timeout, &mut held).await?;
+        entry.line.bytes_in = body.len();
+        match is_grpc {
+            true => grpc::route(self, parts, body, held, entry).await,
+            false => rest::route(self, parts, body, held, entry).await,
+        }
+    }
+
+    /// Whoever asks whether the server lives needs no token.
+    fn check_token(&self, parts: &Parts) -> Result<()> {
+        let path = parts.uri.path();
+        let Some(token) = &self.options.token else { return Ok(()) };
+        if matches!(path, "/v2/health/live" | "/v2/health/ready" | "/grpc.health.v1.Health/Check") {
+            return Ok(());
+        }
+        let given = parts.headers.get(AUTHORIZATION).map(|value| value.as_bytes()).unwrap_or_default();
+        let given = given.strip_prefix(b"Bearer ").unwrap_or_default();
+        match same(given, token.as_bytes()) {
+            true => Ok(()),
+            false => Err(Refusal::new(
+                Reason::Unauthenticated,
+                "a bearer token is needed: `authorization: Bearer …`",
+            )),
+        }
+    }
+
+    /// Waits for the result of a request. Whoever stops waiting ends it.
+    pub(super) async fn infer(&self, mut request: InferRequest) -> Result<InferResponse> {
+        let latest = Instant::now() + self.service.options().deadline;
+        let deadline = request.deadline.map_or(latest, |deadline| deadline.min(latest));
+        request.deadline = Some(deadline);
+        let (send, receive) = oneshot::channel();
+        let _ticket = self.service.infer(request, move |result| drop(send.send(result)))?;
+        match tokio::time::timeout_at(deadline.into(), receive).await {
+            Ok(Ok(result)) => result,
+            Ok(Err(_)) => Err(Refusal::new(Reason::Cancelled, "the request was dropped")),
+            Err(_) => Err(Refusal::new(Reason::Deadline, "the request's time is over")),
+        }
+    }
+
+    /// Does what takes time in proportion to `bytes` where it delays no other connection.
+    pub(super) async fn off_reactor<T: Send + 'static>(
+        &self,
+        bytes: usize,
+        work: impl FnOnce() -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        if bytes <= HEAVY {
+            return work();
+        }
+        let panicked = |_| Err(Refusal::new(Reason::Failed, "the server panicked"));
+        tokio::task::spawn_blocking(work).await.unwrap_or_else(panicked)
+    }
+
+    pub(super) async fn index(&self, only_ready: bool) -> Result<Vec<IndexEntry>> {
+        let service = Arc::clone(&self.service);
+        let all = self.off_reactor(usize::MAX, move || Ok(service.index())).await?;
+        Ok(all.into_iter().filter(|model| model.is_ready || !only_ready).collect())
+    }
+
+    pub(super) async fn load(&self, name: String) -> Result<()> {
+        self.check_control()?;
+        let service = Arc::clone(&self.service);
+        self.off_reactor(usize::MAX, move || service.load(&name)).await
+    }
+
+    pub(super) async fn unload(&self, name: String) -> Result<()> {
+        self.check_control()?;
+        let service = Arc::clone(&self.service);
+        self.off_reactor(usize::MAX, move || service.unload(&name)).await
+    }
+
+    fn check_control(&self) -> Result<()> {
+        match self.options.allow_control {
+            true => Ok(()),
+            false => Err(Refusal::new(
+                Reason::Forbidden,
+                "the server was not told to load and unload models on request",
+            )),
+        }
+    }
+
+    pub(super) fn metrics(&self) -> String {
+        let mut out = self.service.metrics();
+        let connections = self.connections.load(Ordering::Relaxed);
+        metrics::write_number(
+            &mut out,
+            ("pteron_connections", "Connections that are open.", "gauge"),
+            connections,
+        );
+        let rejected = self.rejected.load(Ordering::Relaxed);
+        let family =
+            ("pteron_rejected_connections_total", "Connections above the limit, closed at once.", "counter");
+        metrics::write_number(&mut out, family, rejected);
+        out
+    }
+}
+
+/// Why a request to load a model with files or a configuration of its own is refused.
+pub(super) fn no_load_parameters() -> Refusal {
+    Refusal::new(
+        Reason::Unsupported,
+        "models are loaded from the server's folder, as they are there: no parameters",
+    )
+}
+
+/// Compares in a time that does not tell where they differ.
+fn same(a: &[u8], b: &[u8]) -> bool {
+    a.len() == b.len() && a.iter().zip(b).fold(0, |all, (a, b)| all | (a ^ b)) == 0
+}

@@ -1,0 +1,148 @@
+//! Parts of gRPC messages that are looked at before they are read, or read as what they are for.
+
+use super::messages::Contents;
+use crate::refusal::{Reason, Refusal, Result};
+use bytes::Bytes;
+use prost::Message;
+use prost::encoding::{WireType, decode_key, decode_varint};
+use pteron::{ScalarType, bf16, f16};
+
+/// Bytes that a message may have beside the elements of tensors: names, shapes, parameters. What these are read to may
+/// take a hundred times as much.
+const MOST_HEAD: usize = 64 << 10;
+
+/// The fields of an inference request with inputs and with raw contents, and that of an input with contents.
+const INPUTS: u32 = 5;
+const RAW_CONTENTS: u32 = 7;
+const CONTENTS: u32 = 5;
+
+/// Fails if a message has more than [`MOST_HEAD`] bytes that are no elements of tensors.
+pub(super) fn check_head(message: &Bytes) -> Result<()> {
+    if message.len() <= MOST_HEAD {
+        return Ok(());
+    }
+    let mut elements = 0;
+    fields(message.clone(), |field, data| {
+        match field {
+            // A piece of raw contents is an allocation of its own.
+            RAW_CONTENTS => elements += data.len().saturating_sub(64),
+            INPUTS => fields(data, |field, data| {
+                if field == CONTENTS {
+                    elements += data.len();
+                }
+                Ok(())
+            })?,
+            _ => {}
+        }
+        Ok(())
+    })?;
+    match message.len() - elements <= MOST_HEAD {
+        true => Ok(()),
+        false => Err(Refusal::new(
+            Reason::TooLarge,
+            format!("the message has more than {MOST_HEAD} bytes beside the elements of its tensors"),
+        )),
+    }
+}
+
+/// Calls `each` with the fields that have a length.
+fn fields(mut message: Bytes, mut each: impl FnMut(u32, Bytes) -> Result<()>) -> Result<()> {
+    let bad = |_| Refusal::invalid("the message cannot be read");
+    let short = || Refusal::invalid("the message ends early");
+    while !message.is_empty() {
+        let (field, kind) = decode_key(&mut message).map_err(bad)?;
+        let skipped = match kind {
+            WireType::Varint => decode_varint(&mut message).map(|_| 0).map_err(bad)?,
+            WireType::ThirtyTwoBit => 4,
+            WireType::SixtyFourBit => 8,
+            WireType::LengthDelimited => {
+                let len = usize::try_from(decode_varint(&mut message).map_err(bad)?).map_err(|_| short())?;
+                if len > message.len() {
+                    return Err(short());
+                }
+                each(field, message.split_to(len))?;
+                0
+            }
+            WireType::StartGroup | WireType::EndGroup => {
+                return Err(Refusal::invalid("the message has groups, which the protocol has not"));
+            }
+        };
+        if skipped > message.len() {
+            return Err(short());
+        }
+        let _ = message.split_to(skipped);
+    }
+    Ok(())
+}
+
+/// The elements of a tensor whose contents are in the field for its type.
+pub(super) fn elements(contents: Bytes, dtype: ScalarType) -> Result<Vec<u8>> {
+    let c = Contents::decode(contents).map_err(|e| Refusal::invalid(format!("contents: {e}")))?;
+    macro_rules! narrow {
+        ($list:expr, $type:ty) => {
+            collect($list.into_iter().map(|x| <$type>::try_from(x).ok().map(|x| x.to_le_bytes())))
+        };
+    }
+    let found = match dtype {
+        ScalarType::Bool => Some(c.bools.into_iter().map(u8::from).collect()),
+        ScalarType::Char => narrow!(c.ints, i8),
+        ScalarType::Short => narrow!(c.ints, i16),
+        ScalarType::Int => narrow!(c.ints, i32),
+        ScalarType::Long => narrow!(c.int64s, i64),
+        ScalarType::Byte => narrow!(c.uints, u8),
+        ScalarType::UInt16 => narrow!(c.uints, u16),
+        ScalarType::UInt32 => narrow!(c.uints, u32),
+        ScalarType::UInt64 => narrow!(c.uint64s, u64),
+        ScalarType::Float => narrow!(c.fp32s, f32),
+        ScalarType::Double => narrow!(c.fp64s, f64),
+        ScalarType::Half => collect(c.fp32s.into_iter().map(|x| Some(f16::from_f32(x).to_le_bytes()))),
+        ScalarType::BFloat16 => collect(c.fp32s.into_iter().map(|x| Some(bf16::from_f32(x).to_le_bytes()))),
+        _ => None,
+    };
+    found.ok_or_else(|| {
+        Refusal::invalid(format!("contents: an element is out of the range of {}", dtype.name()))
+    })
+}
+
+fn collect<const N: usize>(elements: impl Iterator<Item = Option<[u8; N]>>) -> Option<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(elements.size_hint().0 * N);
+    for element in elements {
+        bytes.extend(element?);
+    }
+    Some(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::messages::{InferRequest, InputTensor};
+    use super::*;
+
+    #[test]
+    fn many_small_parts_are_refused() {
+        let many = InferRequest { inputs: vec![InputTensor::default(); 40_000], ..Default::default() };
+        let refusal = check_head(&many.encode_to_vec().into()).unwrap_err();
+        assert_eq!(refusal.reason, Reason::TooLarge);
+        let raw = InferRequest { raw_input_contents: vec![Bytes::new(); 40_000], ..Default::default() };
+        assert!(check_head(&raw.encode_to_vec().into()).is_err());
+        let large = Bytes::from(vec![0; 1 << 20]);
+        let input = InputTensor { contents: Some(large.clone()), ..Default::default() };
+        let large =
+            InferRequest { inputs: vec![input], raw_input_contents: vec![large], ..Default::default() };
+        let bytes: Bytes = large.encode_to_vec().into();
+        assert_eq!(check_head(&bytes), Ok(()));
+        for cut in [1, 100, 1 << 20] {
+            assert!(check_head(&bytes.slice(..bytes.len() - cut)).is_err());
+        }
+    }
+
+    #[test]
+    fn elements_are_of_their_type() {
+        let contents = Contents { ints: vec![-1, 300], ..Contents::default() };
+        let bytes = || Bytes::from(contents.encode_to_vec());
+        assert_eq!(elements(bytes(), ScalarType::Short).unwrap(), [255, 255, 44, 1]);
+        assert!(
+            elements(bytes(), ScalarType::Char).unwrap_err().message.contains("out of the range of int8")
+        );
+        assert_eq!(elements(bytes(), ScalarType::Float).unwrap(), [0u8; 0]);
+    }
+}

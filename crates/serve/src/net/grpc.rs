@@ -1,0 +1,308 @@
+//! gRPC: `inference.GRPCInferenceService`, and `grpc.health.v1.Health/Check`.
+//!
+//! All methods have one message and one answer, and bodies are read before it is known which they are for: a call is a
+//! message behind five bytes, an answer the same with trailers.
+
+use super::body::Reply;
+use super::connection::{Shared, no_load_parameters};
+use super::log::Entry;
+use super::messages::{self as m, ParameterChoice};
+use super::{contents, json, rest};
+use crate::budget::Held;
+use crate::datatype;
+use crate::metadata::TensorSpec;
+use crate::refusal::{Reason, Refusal, Result};
+use crate::request::{Data, InferRequest, InferResponse, InputTensor};
+use bytes::{BufMut, Bytes, BytesMut};
+use hyper::Response;
+use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
+use hyper::http::request::Parts;
+use prost::Message;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// A refusal as a response.
+pub(super) fn refused(refusal: &Refusal) -> Response<Reply> {
+    let mut response = Response::new(Reply::bytes(Bytes::new(), None));
+    *response.headers_mut() = status(refusal.reason.grpc_code(), &refusal.message);
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
+    response
+}
+
+/// The trailers of a call.
+fn status(code: i32, message: &str) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    headers.insert("grpc-status", HeaderValue::from(code));
+    let mut text = String::new();
+    for byte in message.bytes() {
+        match byte {
+            b' '..=b'~' if byte != b'%' => text.push(char::from(byte)),
+            _ => text.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    if let Ok(text) = HeaderValue::from_str(&text)
+        && !message.is_empty()
+    {
+        headers.insert("grpc-message", text);
+    }
+    headers
+}
+
+/// The message of a body.
+fn message(body: &Bytes) -> Result<Bytes> {
+    let head = body.get(..5).ok_or_else(|| Refusal::invalid("the call has no message"))?;
+    if head[0] != 0 {
+        return Err(Refusal::new(Reason::Unsupported, "compressed messages are not supported"));
+    }
+    let len = u32::from_be_bytes([head[1], head[2], head[3], head[4]]);
+    match usize::try_from(len).is_ok_and(|len| len == body.len() - 5) {
+        true => Ok(body.slice(5..)),
+        false => Err(Refusal::invalid("the call has not one message, of the length that it says")),
+    }
+}
+
+fn read<Q: Message + Default>(body: &Bytes) -> Result<Q> {
+    let message = message(body)?;
+    contents::check_head(&message)?;
+    Q::decode(message).map_err(|e| Refusal::invalid(format!("the message cannot be read: {e}")))
+}
+
+fn write(answer: &impl Message, held: Option<Held>) -> Result<Response<Reply>> {
+    let len = answer.encoded_len();
+    let prefix = u32::try_from(len);
+    let prefix = prefix.map_err(|_| Refusal::new(Reason::TooLarge, "the answer is larger than 4 GiB"))?;
+    let mut bytes = BytesMut::with_capacity(5 + len);
+    bytes.put_u8(0);
+    bytes.put_u32(prefix);
+    answer.encode(&mut bytes).map_err(|e| Refusal::of(Reason::Failed, &e))?;
+    let mut response = Response::new(Reply::with_trailers(bytes, held, status(0, "")));
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
+    Ok(response)
+}
+
+/// Answers a request whose body has been read.
+pub(super) async fn route(
+    shared: &Arc<Shared>,
+    parts: &Parts,
+    body: Bytes,
+    held: Held,
+    entry: &mut Entry,
+) -> Result<Response<Reply>> {
+    let path = parts.uri.path();
+    let service = &shared.service;
+    let live = |yes: bool| write(&m::Live { yes }, None);
+    match path.strip_prefix("/inference.GRPCInferenceService/") {
+        Some("ServerLive") => live(true),
+        Some("ServerReady") => live(service.is_ready()),
+        Some("ModelReady") => {
+            let model: m::NameVersion = read(&body)?;
+            live(service.is_model_ready(&model.name, &model.version)?)
+        }
+        Some("ServerMetadata") => write(
+            &m::ServerMetadata {
+                name: "pteron".to_owned(),
+                version: env!("CARGO_PKG_VERSION").to_owned(),
+                extensions: rest::EXTENSIONS.map(str::to_owned).to_vec(),
+            },
+            None,
+        ),
+        Some("ModelMetadata") => metadata(shared, read(&body)?),
+        Some("ModelInfer") => {
+            let timeout = parts.headers.get("grpc-timeout").and_then(|value| timeout(value.to_str().ok()?));
+            infer(shared, body, timeout.and_then(|time| Instant::now().checked_add(time)), held, entry).await
+        }
+        Some("RepositoryIndex") => {
+            let request: m::IndexRequest = read(&body)?;
+            index(shared, request.ready).await
+        }
+        Some("RepositoryModelLoad") => {
+            let request: m::ControlRequest = read(&body)?;
+            if !request.parameters.is_empty() {
+                return Err(no_load_parameters());
+            }
+            shared.load(request.model_name).await?;
+            write(&m::Empty {}, None)
+        }
+        Some("RepositoryModelUnload") => {
+            let request: m::ControlRequest = read(&body)?;
+            shared.unload(request.model_name).await?;
+            write(&m::Empty {}, None)
+        }
+        _ if path == "/grpc.health.v1.Health/Check" => health(shared, &read(&body)?),
+        _ => {
+            let path: String = path.chars().take(256).collect();
+            Err(Refusal::new(Reason::Unsupported, format!("there is no method {path}")))
+        }
+    }
+}
+
+fn metadata(shared: &Shared, model: m::NameVersion) -> Result<Response<Reply>> {
+    let (versions, generation) = shared.service.model(&model.name, &model.version)?;
+    let tensor = |spec: &TensorSpec| m::TensorMetadata {
+        name: spec.name.clone(),
+        datatype: datatype::name(spec.dtype).unwrap_or_default().to_owned(),
+        shape: spec.shape(),
+    };
+    let inputs = generation.inputs().map(tensor).collect();
+    let outputs = generation.outputs().iter().map(tensor).collect();
+    let platform = rest::PLATFORM.to_owned();
+    write(&m::ModelMetadata { name: model.name, versions, platform, inputs, outputs }, None)
+}
+
+async fn index(shared: &Arc<Shared>, only_ready: bool) -> Result<Response<Reply>> {
+    let models = shared.index(only_ready).await?.into_iter().map(|model| m::ModelIndex {
+        name: model.name,
+        version: model.version,
+        state: if model.is_ready { "READY" } else { "UNAVAILABLE" }.to_owned(),
+        reason: model.reason,
+    });
+    write(&m::IndexResponse { models: models.collect() }, None)
+}
+
+/// The health of the server for an empty name, or of a model.
+fn health(shared: &Shared, request: &m::HealthRequest) -> Result<Response<Reply>> {
+    let is_ready = match request.service.as_str() {
+        "" | "inference.GRPCInferenceService" => shared.service.is_ready(),
+        model => shared.service.is_model_ready(model, "")?,
+    };
+    write(&m::HealthResponse { status: if is_ready { 1 } else { 2 } }, None)
+}
+
+/// The time of a `grpc-timeout`: at most eight digits and a unit.
+fn timeout(text: &str) -> Option<Duration> {
+    let (number, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
+    let number = number.parse::<u32>().ok().filter(|_| number.len() <= 8)?;
+    let unit = match unit {
+        "H" => Duration::from_secs(3600),
+        "M" => Duration::from_secs(60),
+        "S" => Duration::from_secs(1),
+        "m" => Duration::from_millis(1),
+        "u" => Duration::from_micros(1),
+        "n" => Duration::from_nanos(1),
+        _ => return None,
+    };
+    Some(unit * number)
+}
+
+async fn infer(
+    shared: &Arc<Shared>,
+    body: Bytes,
+    deadline: Option<Instant>,
+    held: Held,
+    entry: &mut Entry,
+) -> Result<Response<Reply>> {
+    let call: m::InferRequest = read(&body)?;
+    entry.line.model = Some(call.model_name.chars().take(128).collect());
+    // Raw elements are not looked at.
+    let heavy = call.inputs.iter().filter_map(|input| Some(input.contents.as_ref()?.len())).sum();
+    let request = shared.off_reactor(heavy, move || request(call, deadline, held)).await?;
+    let response = shared.infer(request).await?;
+    entry.computed(&response.timing);
+    let size = response.outputs.iter().map(|output| output.data.len()).sum();
+    shared.off_reactor(size, move || respond(response)).await
+}
+
+/// The request of a message.
+fn request(call: m::InferRequest, deadline: Option<Instant>, mut held: Held) -> Result<InferRequest> {
+    let raw = call.raw_input_contents;
+    if !raw.is_empty() && raw.len() != call.inputs.len() {
+        return Err(Refusal::invalid(format!("{} raw contents for {} inputs", raw.len(), call.inputs.len())));
+    }
+    let mut raw = raw.into_iter();
+    let mut inputs = Vec::with_capacity(call.inputs.len());
+    for input in call.inputs {
+        inputs.push(tensor(input, raw.next(), &mut held)?);
+    }
+    let own = match call.parameters.get("timeout").and_then(|parameter| parameter.choice.as_ref()) {
+        Some(&ParameterChoice::Int64(time)) => json::deadline(u64::try_from(time).unwrap_or(0)),
+        Some(&ParameterChoice::Uint64(time)) => json::deadline(time),
+        _ => None,
+    };
+    for output in &call.outputs {
+        unsupported(&output.name, &output.parameters)?;
+    }
+    Ok(InferRequest {
+        model: call.model_name,
+        version: call.model_version,
+        id: call.id,
+        inputs,
+        outputs: call.outputs.into_iter().map(|output| output.name).collect(),
+        deadline: [deadline, own].into_iter().flatten().min(),
+        held: Some(held),
+    })
+}
+
+fn unsupported(name: &str, parameters: &HashMap<String, m::Parameter>) -> Result<()> {
+    for what in ["shared_memory_region", "classification"] {
+        if parameters.contains_key(what) {
+            return Err(Refusal::new(Reason::Unsupported, format!("`{name}`: {what} is not supported")));
+        }
+    }
+    Ok(())
+}
+
+fn tensor(input: m::InputTensor, raw: Option<Bytes>, held: &mut Held) -> Result<InputTensor> {
+    let m::InputTensor { name, datatype, shape, parameters, contents } = input;
+    unsupported(&name, &parameters)?;
+    let at_input =
+        |refusal: Refusal| Refusal::new(refusal.reason, format!("input `{name}`: {}", refusal.message));
+    let dtype = rest::dtype(&datatype).map_err(at_input)?;
+    let shape = shape.iter().map(|&size| usize::try_from(size).ok()).collect::<Option<Vec<_>>>();
+    let shape = shape.ok_or_else(|| at_input(Refusal::invalid("a size is negative")))?;
+    let data: Data = match (raw, contents) {
+        (Some(raw), None) => Box::new(raw),
+        (Some(_), Some(_)) => {
+            return Err(at_input(Refusal::invalid("both contents and raw contents were sent")));
+        }
+        (None, contents) => {
+            let contents = contents.unwrap_or_default();
+            // A number of eight bytes may be sent as one, and lists grow by doubling.
+            held.grow(contents.len() as u64 * 16)?;
+            Box::new(contents::elements(contents, dtype).map_err(at_input)?)
+        }
+    };
+    Ok(InputTensor { name, dtype, shape, data })
+}
+
+fn respond(response: InferResponse) -> Result<Response<Reply>> {
+    let InferResponse { model, version, id, generation, outputs, mut held, .. } = response;
+    let generation = m::Parameter { choice: Some(ParameterChoice::Uint64(generation)) };
+    let mut answer = m::InferResponse {
+        model_name: model,
+        model_version: version,
+        id,
+        parameters: HashMap::from([("generation".to_owned(), generation)]),
+        ..m::InferResponse::default()
+    };
+    for output in outputs {
+        answer.outputs.push(m::OutputTensor {
+            name: output.name,
+            datatype: datatype::name(output.dtype).unwrap_or_default().to_owned(),
+            shape: output.shape.iter().map(|&size| i64::try_from(size).unwrap_or(i64::MAX)).collect(),
+        });
+        answer.raw_output_contents.push(output.data.into());
+    }
+    held.grow(answer.encoded_len() as u64)?;
+    write(&answer, Some(held))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn timeouts_have_units() {
+        assert_eq!(timeout("20m"), Some(Duration::from_millis(20)));
+        assert_eq!(timeout("99999999H"), Some(Duration::from_secs(99_999_999 * 3600)));
+        for text in ["", "m", "1", "123456789S", "-1S", "1x", "1ä"] {
+            assert_eq!(timeout(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn messages_of_a_status_are_ascii() {
+        let headers = status(3, "50 % of `ä`\n");
+        assert_eq!(headers["grpc-message"], "50 %25 of `%C3%A4`%0A");
+    }
+}

@@ -1,0 +1,222 @@
+//! Inference requests and responses over REST: JSON, with tensors behind it where the binary extension is used.
+
+use super::numbers;
+use crate::budget::Held;
+use crate::datatype;
+use crate::refusal::{Reason, Refusal, Result};
+use crate::request::{InferRequest, InferResponse, InputTensor, OutputTensor};
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use std::borrow::Cow;
+use std::time::{Duration, Instant};
+
+#[derive(Deserialize)]
+struct Request<'a> {
+    #[serde(default, borrow)]
+    id: Cow<'a, str>,
+    #[serde(default)]
+    parameters: Parameters,
+    #[serde(borrow)]
+    inputs: Vec<Input<'a>>,
+    #[serde(default, borrow)]
+    outputs: Vec<Output<'a>>,
+}
+
+#[derive(Deserialize)]
+struct Input<'a> {
+    #[serde(borrow)]
+    name: Cow<'a, str>,
+    shape: Vec<u64>,
+    #[serde(borrow)]
+    datatype: Cow<'a, str>,
+    #[serde(default)]
+    parameters: Parameters,
+    #[serde(borrow)]
+    data: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+struct Output<'a> {
+    #[serde(borrow)]
+    name: Cow<'a, str>,
+    #[serde(default)]
+    parameters: Parameters,
+}
+
+/// The parameters that are known; others are passed over, as the protocol says.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Parameters {
+    binary_data_size: Option<usize>,
+    binary_data: Option<bool>,
+    binary_data_output: Option<bool>,
+    /// Microseconds.
+    timeout: Option<u64>,
+    classification: Option<u64>,
+    shared_memory_region: Option<serde::de::IgnoredAny>,
+}
+
+/// A request, and which outputs are sent back as binary data.
+pub(super) struct Parsed {
+    pub(super) request: InferRequest,
+    pub(super) binary: Binary,
+}
+
+/// Which outputs are sent back behind the JSON.
+pub(super) struct Binary {
+    all: bool,
+    /// In the order of the outputs that are asked for.
+    each: Vec<Option<bool>>,
+}
+
+impl Binary {
+    fn of(&self, index: usize) -> bool {
+        self.each.get(index).copied().flatten().unwrap_or(self.all)
+    }
+}
+
+/// Reads a request for a model. The first `header` bytes of the body are JSON.
+pub(super) fn read(
+    body: &Bytes,
+    header: usize,
+    model: String,
+    version: String,
+    mut held: Held,
+) -> Result<Parsed> {
+    let bad = |e: serde_json::Error| Refusal::invalid(format!("the request is no inference request: {e}"));
+    let request: Request<'_> = serde_json::from_slice(&body[..header]).map_err(bad)?;
+    let mut at = header;
+    let mut inputs = Vec::with_capacity(request.inputs.len());
+    for input in request.inputs {
+        inputs.push(tensor(input, body, &mut at, &mut held)?);
+    }
+    if at != body.len() {
+        let left = body.len() - at;
+        return Err(Refusal::invalid(format!(
+            "{left} bytes behind the JSON belong to no input (`binary_data_size`)"
+        )));
+    }
+    for output in &request.outputs {
+        unsupported(&output.parameters, &output.name)?;
+    }
+    let binary = Binary {
+        all: request.parameters.binary_data_output.unwrap_or(false),
+        each: request.outputs.iter().map(|output| output.parameters.binary_data).collect(),
+    };
+    let request = InferRequest {
+        model,
+        version,
+        id: request.id.into_owned(),
+        inputs,
+        outputs: request.outputs.into_iter().map(|output| output.name.into_owned()).collect(),
+        deadline: request.parameters.timeout.and_then(deadline),
+        held: Some(held),
+    };
+    Ok(Parsed { request, binary })
+}
+
+/// When a request ends that says how many microseconds it may take; 0 is as long as the server allows.
+pub(super) fn deadline(microseconds: u64) -> Option<Instant> {
+    Instant::now().checked_add(Duration::from_micros(microseconds)).filter(|_| microseconds > 0)
+}
+
+fn unsupported(parameters: &Parameters, name: &str) -> Result<()> {
+    let what = match parameters {
+        Parameters { shared_memory_region: Some(_), .. } => "shared memory",
+        Parameters { classification: Some(1..), .. } => "classification",
+        _ => return Ok(()),
+    };
+    Err(Refusal::new(Reason::Unsupported, format!("`{name}`: {what} is not supported")))
+}
+
+fn tensor(input: Input<'_>, body: &Bytes, at: &mut usize, held: &mut Held) -> Result<InputTensor> {
+    let Input { name, shape, datatype, parameters, data } = input;
+    unsupported(&parameters, &name)?;
+    let at_input =
+        |refusal: Refusal| Refusal::new(refusal.reason, format!("input `{name}`: {}", refusal.message));
+    let dtype = super::rest::dtype(&datatype).map_err(at_input)?;
+    let shape = shape.iter().map(|&size| usize::try_from(size).ok()).collect::<Option<Vec<_>>>();
+    let (shape, count) = shape
+        .and_then(|shape| Some((shape.iter().try_fold(1usize, |n, &size| n.checked_mul(size))?, shape)))
+        .map(|(count, shape)| (shape, count))
+        .ok_or_else(|| at_input(Refusal::invalid("the shape has more elements than 64 bits count")))?;
+    let data: crate::Data = match (parameters.binary_data_size, data) {
+        (Some(bytes), None) => {
+            let end = at.checked_add(bytes).filter(|&end| end <= body.len());
+            let end =
+                end.ok_or_else(|| at_input(Refusal::invalid("the body ends before its binary data")))?;
+            let data = body.slice(*at..end);
+            *at = end;
+            Box::new(data)
+        }
+        (None, Some(data)) => {
+            // Each element takes two characters, but for the last.
+            if count > data.get().len() {
+                return Err(at_input(Refusal::invalid(format!(
+                    "data: fewer elements than the shape's {count}"
+                ))));
+            }
+            held.grow((count * dtype.size()) as u64)?;
+            Box::new(numbers::read(data.get(), dtype, count).map_err(at_input)?)
+        }
+        _ => {
+            return Err(at_input(Refusal::invalid(
+                "either `data` or the parameter `binary_data_size` is needed",
+            )));
+        }
+    };
+    Ok(InputTensor { name: name.into_owned(), dtype, shape, data })
+}
+
+#[derive(Serialize)]
+struct OutputHead<'a> {
+    name: &'a str,
+    datatype: &'a str,
+    shape: &'a [usize],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    parameters: Option<BinarySize>,
+}
+
+#[derive(Serialize)]
+struct BinarySize {
+    binary_data_size: usize,
+}
+
+/// A response as JSON with the binary data behind it, and how many bytes of it are JSON.
+pub(super) fn write(response: &InferResponse, binary: &Binary) -> Result<(Vec<u8>, usize)> {
+    let failed = |e| Refusal::of(Reason::Failed, &e);
+    let InferResponse { model, version, id, generation, .. } = response;
+    let mut head = serde_json::json!({ "model_name": model, "model_version": version });
+    if !id.is_empty() {
+        head["id"] = id.as_str().into();
+    }
+    head["parameters"] = serde_json::json!({ "generation": generation });
+    let mut out = serde_json::to_vec(&head).map_err(failed)?;
+    out.pop();
+    out.extend_from_slice(b",\"outputs\":[");
+    for (i, tensor) in response.outputs.iter().enumerate() {
+        if i > 0 {
+            out.push(b',');
+        }
+        let is_binary = binary.of(i);
+        let parameters = is_binary.then_some(BinarySize { binary_data_size: tensor.data.len() });
+        let OutputTensor { name, dtype, shape, .. } = tensor;
+        let datatype = datatype::name(*dtype).unwrap_or_default();
+        serde_json::to_writer(&mut out, &OutputHead { name, datatype, shape, parameters }).map_err(failed)?;
+        if !is_binary {
+            out.pop();
+            out.extend_from_slice(b",\"data\":");
+            numbers::write(&mut out, tensor)?;
+            out.push(b'}');
+        }
+    }
+    out.extend_from_slice(b"]}");
+    let header = out.len();
+    for (i, tensor) in response.outputs.iter().enumerate() {
+        if binary.of(i) {
+            out.extend_from_slice(&tensor.data);
+        }
+    }
+    Ok((out, header))
+}

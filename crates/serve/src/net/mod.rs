@@ -1,0 +1,20 @@
+//! The protocols, REST and gRPC, on sockets.
+
+mod body;
+mod connection;
+mod contents;
+mod grpc;
+mod json;
+mod log;
+mod messages;
+mod numbers;
+mod rest;
+mod server;
+mod stalls;
+#[cfg(feature = "tls")]
+mod tls;
+
+pub use log::{Log, RequestLog};
+pub use server::{Server, ServerOptions};
+#[cfg(feature = "tls")]
+pub use tls::TlsOptions;

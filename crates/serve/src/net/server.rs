@@ -1,0 +1,248 @@
+use super::connection::Shared;
+use super::log::Log;
+use super::stalls::Stalls;
+use crate::service::Service;
+use hyper::Request;
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto::Builder;
+use hyper_util::server::graceful::{GracefulShutdown, Watcher};
+use std::convert::Infallible;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::Runtime;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::task::JoinHandle;
+
+/// How a [`Server`] listens, and what it takes from whoever connects.
+#[derive(Clone)]
+pub struct ServerOptions {
+    /// Where it listens; each address speaks REST and gRPC.
+    pub listen: Vec<SocketAddr>,
+    /// The bearer token that requests must have, but for those about health.
+    pub token: Option<String>,
+    /// Whether requests may load and unload models.
+    pub allow_control: bool,
+    /// Bytes of a request's body.
+    pub max_body: u64,
+    /// Connections that are open at a time; further ones are closed at once.
+    pub max_connections: usize,
+    /// How long the head of a request may take, a TLS handshake, and the next request of a connection that is kept.
+    pub head_timeout: Duration,
+    /// How long the body of a request may take.
+    pub body_timeout: Duration,
+    /// How long a client may take nothing of a response.
+    pub write_timeout: Duration,
+    /// How long requests may go on when the server stops.
+    pub grace: Duration,
+    /// Threads for connections; programs are executed by others.
+    pub threads: usize,
+    /// Told of every request.
+    pub log: Option<Log>,
+    /// The server's identity; without it, connections are not encrypted.
+    #[cfg(feature = "tls")]
+    pub tls: Option<super::TlsOptions>,
+}
+
+impl Default for ServerOptions {
+    fn default() -> Self {
+        Self {
+            listen: vec![SocketAddr::from(([127, 0, 0, 1], 8000))],
+            token: None,
+            allow_control: false,
+            max_body: 64 << 20,
+            max_connections: 512,
+            head_timeout: Duration::from_secs(30),
+            body_timeout: Duration::from_secs(30),
+            write_timeout: Duration::from_secs(30),
+            grace: Duration::from_secs(30),
+            threads: 1,
+            log: None,
+            #[cfg(feature = "tls")]
+            tls: None,
+        }
+    }
+}
+
+/// A [`Service`] on sockets.
+pub struct Server {
+    shared: Arc<Shared>,
+    runtime: Runtime,
+    addresses: Vec<SocketAddr>,
+    stop: watch::Sender<bool>,
+    acceptors: Vec<JoinHandle<()>>,
+    connections: Arc<GracefulShutdown>,
+}
+
+/// What every connection needs to start.
+#[derive(Clone)]
+struct Acceptor {
+    shared: Arc<Shared>,
+    places: Arc<Semaphore>,
+    #[cfg(feature = "tls")]
+    tls: Option<tokio_rustls::TlsAcceptor>,
+}
+
+impl Server {
+    /// Listens, and answers requests from then on.
+    ///
+    /// # Errors
+    /// An address cannot be bound, a certificate cannot be read, or threads cannot be started.
+    pub fn start(service: Arc<Service>, options: ServerOptions) -> io::Result<Self> {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(options.threads.max(1))
+            .max_blocking_threads(4)
+            .thread_name("connections")
+            .enable_all()
+            .build()?;
+        let bind = |address: &SocketAddr| {
+            let named = |e: io::Error| io::Error::new(e.kind(), format!("cannot listen on {address}: {e}"));
+            runtime.block_on(TcpListener::bind(address)).map_err(named)
+        };
+        let listeners: Vec<TcpListener> = options.listen.iter().map(bind).collect::<io::Result<_>>()?;
+        let addresses = listeners.iter().map(TcpListener::local_addr).collect::<io::Result<_>>()?;
+        let places = Arc::new(Semaphore::new(options.max_connections.clamp(1, Semaphore::MAX_PERMITS)));
+        #[cfg(feature = "tls")]
+        let tls = options.tls.as_ref().map(super::TlsOptions::acceptor).transpose()?;
+        let shared = Arc::new(Shared {
+            service,
+            options,
+            connections: AtomicU64::new(0),
+            rejected: AtomicU64::new(0),
+        });
+        let (stop, stopped) = watch::channel(false);
+        let connections = Arc::new(GracefulShutdown::new());
+        let acceptor = Acceptor {
+            shared: Arc::clone(&shared),
+            places,
+            #[cfg(feature = "tls")]
+            tls,
+        };
+        let accept = |listener| {
+            runtime.spawn(acceptor.clone().accept(listener, stopped.clone(), Arc::clone(&connections)))
+        };
+        let acceptors = listeners.into_iter().map(accept).collect();
+        Ok(Self { shared, runtime, addresses, stop, acceptors, connections })
+    }
+
+    /// Where it listens: ports that were 0 are those that the system chose.
+    pub fn addresses(&self) -> &[SocketAddr] {
+        &self.addresses
+    }
+
+    /// Connects to nobody any more, lets the requests that there are end, and stops the service. Returns when all is done,
+    /// or the grace is over; then what is left is cancelled.
+    pub fn stop(self) {
+        let end = Instant::now() + self.shared.options.grace;
+        self.shared.service.announce_stop();
+        self.stop.send_replace(true);
+        let Self { runtime, acceptors, connections, shared, .. } = self;
+        runtime.block_on(async {
+            for acceptor in acceptors {
+                // One that panicked has stopped, too.
+                let _ = acceptor.await;
+            }
+            // No acceptor has it any more.
+            if let Ok(connections) = Arc::try_unwrap(connections) {
+                let _ = tokio::time::timeout_at(end.into(), connections.shutdown()).await;
+            }
+        });
+        shared.service.stop(end);
+        runtime.shutdown_timeout(Duration::from_secs(1));
+    }
+}
+
+impl Acceptor {
+    async fn accept(
+        self,
+        listener: TcpListener,
+        mut stopped: watch::Receiver<bool>,
+        connections: Arc<GracefulShutdown>,
+    ) {
+        loop {
+            let accepted = tokio::select! {
+                accepted = listener.accept() => accepted,
+                _ = stopped.wait_for(|&stopped| stopped) => return,
+            };
+            let Ok((stream, peer)) = accepted else {
+                // Such as too many open files: it helps to wait for some to be closed.
+                tokio::time::sleep(Duration::from_millis(20)).await;
+                continue;
+            };
+            match Arc::clone(&self.places).try_acquire_owned() {
+                Ok(place) => {
+                    let open = Open::new(&self.shared, place);
+                    tokio::spawn(self.clone().connect(stream, peer, connections.watcher(), open));
+                }
+                Err(_) => drop(self.shared.rejected.fetch_add(1, Ordering::Relaxed)),
+            }
+        }
+    }
+
+    async fn connect(self, stream: TcpStream, peer: SocketAddr, watcher: Watcher, _open: Open) {
+        // Small answers are not held back for more.
+        let _ = stream.set_nodelay(true);
+        #[cfg(feature = "tls")]
+        if let Some(tls) = &self.tls {
+            let handshake = tokio::time::timeout(self.shared.options.head_timeout, tls.accept(stream)).await;
+            if let Ok(Ok(stream)) = handshake {
+                serve(&self.shared, stream, peer, watcher).await;
+            }
+            return;
+        }
+        serve(&self.shared, stream, peer, watcher).await;
+    }
+}
+
+/// Answers the requests of a connection.
+async fn serve<S>(shared: &Arc<Shared>, stream: S, peer: SocketAddr, watcher: Watcher)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let options = &shared.options;
+    let mut builder = Builder::new(TokioExecutor::new());
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(options.head_timeout).max_buf_size(64 << 10);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .keep_alive_interval(options.head_timeout)
+        .keep_alive_timeout(options.head_timeout)
+        .max_concurrent_streams(64)
+        .max_header_list_size(16 << 10)
+        .initial_stream_window_size(256 << 10)
+        .initial_connection_window_size(1 << 20)
+        .max_send_buf_size(256 << 10);
+    let answer = service_fn(move |request: Request<Incoming>| {
+        let shared = Arc::clone(shared);
+        async move { Ok::<_, Infallible>(shared.answer(request, peer).await) }
+    });
+    let stream = Stalls::new(stream, options.head_timeout, options.write_timeout);
+    let connection = builder.serve_connection(TokioIo::new(stream), answer);
+    // A connection that breaks is its client's affair.
+    let _ = watcher.watch(connection).await;
+}
+
+/// A connection that is open.
+struct Open {
+    shared: Arc<Shared>,
+    _place: OwnedSemaphorePermit,
+}
+
+impl Open {
+    fn new(shared: &Arc<Shared>, place: OwnedSemaphorePermit) -> Self {
+        shared.connections.fetch_add(1, Ordering::Relaxed);
+        Self { shared: Arc::clone(shared), _place: place }
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.shared.connections.fetch_sub(1, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,357 @@
+//! Requests that wait for a worker, and workers: threads that compute, none of which is a reactor's.
+
+use crate::execute::{self, Inputs};
+use crate::generation::Generation;
+use crate::refusal::{Reason, Refusal, Result};
+use crate::request::{OutputTensor, Timing};
+use pteron::Interrupt;
+use std::collections::{BTreeMap, VecDeque};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// What a request is told in the end: its outputs, or why there are none.
+pub(crate) type Reply = Box<dyn FnOnce(Result<(Vec<OutputTensor>, Timing)>) + Send>;
+
+/// A request that has been checked.
+pub(crate) struct Job {
+    pub(crate) generation: Arc<Generation>,
+    pub(crate) inputs: Inputs,
+    /// Indices of outputs.
+    pub(crate) wanted: Vec<usize>,
+    pub(crate) deadline: Instant,
+    pub(crate) reply: Reply,
+}
+
+struct Waiting {
+    id: u64,
+    entered: Instant,
+    /// Rows, if it can be joined with others.
+    rows: Option<usize>,
+    job: Job,
+}
+
+/// What bounds a queue.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Bounds {
+    pub(crate) lane: usize,
+    pub(crate) all: usize,
+    pub(crate) delay: Duration,
+}
+
+pub(crate) struct Queue {
+    state: Mutex<State>,
+    wake: Condvar,
+    idle: Condvar,
+    bounds: Bounds,
+}
+
+#[derive(Default)]
+struct State {
+    /// Those that wait, by version of a model; no lane is empty.
+    lanes: BTreeMap<u64, VecDeque<Waiting>>,
+    waiting: usize,
+    /// The batches that are executed, by the ids of their requests.
+    running: BTreeMap<u64, Arc<Running>>,
+    /// The lane that was served last.
+    last: u64,
+    next_id: u64,
+    /// No request waits for others to join any more.
+    hurries: bool,
+    stopping: bool,
+}
+
+/// A batch that is executed.
+struct Running {
+    interrupt: Interrupt,
+    /// Requests whose clients are still there.
+    alive: AtomicUsize,
+}
+
+/// How many requests there are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Load {
+    pub(crate) waiting: usize,
+    pub(crate) running: usize,
+}
+
+impl Queue {
+    pub(crate) fn new(bounds: Bounds) -> Arc<Self> {
+        Arc::new(Self { state: Mutex::default(), wake: Condvar::new(), idle: Condvar::new(), bounds })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Lets a request wait for a worker. Its lane is that of the version of its model.
+    pub(crate) fn push(self: &Arc<Self>, lane: u64, job: Job) -> Result<Ticket> {
+        let mut state = self.lock();
+        let busy = |what: String| Err(Refusal::new(Reason::Busy, what));
+        if state.stopping {
+            return Err(Refusal::new(Reason::Unavailable, "the server stops"));
+        }
+        if state.waiting + state.running.len() >= self.bounds.all {
+            return busy(format!(
+                "the server has {} requests, as many as it takes; try again later",
+                self.bounds.all
+            ));
+        }
+        if state.lanes.get(&lane).map_or(0, VecDeque::len) >= self.bounds.lane {
+            return busy(format!(
+                "{} requests wait for this model, as many as may; try again later",
+                self.bounds.lane
+            ));
+        }
+        let id = state.next_id;
+        state.next_id += 1;
+        state.waiting += 1;
+        let rows = job.inputs.rows().filter(|&rows| rows > 0 && rows <= job.generation.max_batch());
+        let rows = rows.filter(|_| job.generation.max_batch() > 1);
+        state.lanes.entry(lane).or_default().push_back(Waiting { id, entered: Instant::now(), rows, job });
+        drop(state);
+        self.wake.notify_one();
+        Ok(Ticket { queue: Arc::clone(self), lane, id })
+    }
+
+    /// How many requests wait and are executed.
+    pub(crate) fn load(&self) -> Load {
+        let state = self.lock();
+        Load { waiting: state.waiting, running: state.running.len() }
+    }
+
+    /// Executes requests until the queue is stopped and empty.
+    pub(crate) fn work(&self) {
+        while let Some((batch, running)) = self.next() {
+            let ids: Vec<u64> = batch.iter().map(|waiting| waiting.id).collect();
+            run(batch, &running);
+            let mut state = self.lock();
+            ids.iter().for_each(|id| drop(state.running.remove(id)));
+            if state.running.is_empty() && state.waiting == 0 {
+                self.idle.notify_all();
+            }
+        }
+    }
+
+    /// Waits for a batch.
+    fn next(&self) -> Option<(Vec<Waiting>, Arc<Running>)> {
+        let mut state = self.lock();
+        loop {
+            let delay = if state.hurries { Duration::ZERO } else { self.bounds.delay };
+            let earliest = match state.take(delay) {
+                Ok(batch) => {
+                    let running = state.start(&batch);
+                    // This worker may have been the one to look after what still waits.
+                    if state.waiting > 0 {
+                        self.wake.notify_one();
+                    }
+                    return Some((batch, running));
+                }
+                Err(earliest) => earliest,
+            };
+            state = match earliest {
+                _ if state.stopping && state.waiting == 0 => return None,
+                None => self.wake.wait(state).unwrap_or_else(PoisonError::into_inner),
+                Some(at) => {
+                    let time = at.saturating_duration_since(Instant::now());
+                    self.wake.wait_timeout(state, time).unwrap_or_else(PoisonError::into_inner).0
+                }
+            };
+        }
+    }
+
+    /// From now on no request waits for others to join.
+    pub(crate) fn hurry(&self) {
+        self.lock().hurries = true;
+        self.wake.notify_all();
+    }
+
+    /// Takes no more requests, and waits until those that there are have been answered, or until `end`: then what is
+    /// left is cancelled.
+    pub(crate) fn drain(&self, end: Instant) {
+        let mut state = self.lock();
+        (state.stopping, state.hurries) = (true, true);
+        self.wake.notify_all();
+        while state.waiting > 0 || !state.running.is_empty() {
+            let now = Instant::now();
+            if now >= end {
+                break;
+            }
+            state = self.idle.wait_timeout(state, end - now).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        let left = state.clear();
+        drop(state);
+        for waiting in left {
+            (waiting.job.reply)(Err(Refusal::new(Reason::Unavailable, "the server stops")));
+        }
+    }
+}
+
+impl State {
+    /// The next batch that need not wait, in turn of the lanes; otherwise when there will be one.
+    fn take(&mut self, delay: Duration) -> Result<Vec<Waiting>, Option<Instant>> {
+        let now = Instant::now();
+        let mut earliest: Option<Instant> = None;
+        let turn: Vec<u64> =
+            self.lanes.range(self.last + 1..).chain(self.lanes.range(..=self.last)).map(|l| *l.0).collect();
+        for id in turn {
+            let Some(lane) = self.lanes.get_mut(&id) else { continue };
+            let Some(first) = lane.front() else { continue };
+            let ripe = first.entered + delay;
+            let is_ripe =
+                first.rows.is_none() || ripe <= now || joined(lane).1 >= first.job.generation.max_batch();
+            if !is_ripe {
+                earliest = Some(earliest.map_or(ripe, |at| at.min(ripe)));
+                continue;
+            }
+            let chosen = joined(lane).0;
+            let mut batch = Vec::with_capacity(chosen.len());
+            for index in chosen.into_iter().rev() {
+                batch.extend(lane.remove(index));
+            }
+            batch.reverse();
+            if lane.is_empty() {
+                self.lanes.remove(&id);
+            }
+            self.waiting -= batch.len();
+            self.last = id;
+            return Ok(batch);
+        }
+        Err(earliest)
+    }
+
+    fn start(&mut self, batch: &[Waiting]) -> Arc<Running> {
+        let end = batch.iter().map(|waiting| waiting.job.deadline).max();
+        let interrupt = Interrupt::new();
+        let interrupt = end.map_or(interrupt.clone(), |end| interrupt.until(end));
+        let running = Arc::new(Running { interrupt, alive: AtomicUsize::new(batch.len()) });
+        for waiting in batch {
+            self.running.insert(waiting.id, Arc::clone(&running));
+        }
+        running
+    }
+
+    /// Removes what waits, and cancels what runs.
+    fn clear(&mut self) -> Vec<Waiting> {
+        self.running.values().for_each(|running| running.interrupt.cancel());
+        self.waiting = 0;
+        std::mem::take(&mut self.lanes).into_values().flatten().collect()
+    }
+}
+
+/// Which requests of a lane are executed with its first, and how many rows they have together.
+fn joined(lane: &VecDeque<Waiting>) -> (Vec<usize>, usize) {
+    let mut chosen = vec![0];
+    let Some((first, mut rows)) = lane.front().and_then(|first| Some((first, first.rows?))) else {
+        return (chosen, 0);
+    };
+    let most = first.job.generation.max_batch();
+    for (i, other) in lane.iter().enumerate().skip(1) {
+        if rows >= most {
+            break;
+        }
+        let Some(more) = other.rows.filter(|more| rows + more <= most) else { continue };
+        if Arc::ptr_eq(&first.job.generation, &other.job.generation)
+            && first.job.inputs.joins(&other.job.inputs)
+        {
+            rows += more;
+            chosen.push(i);
+        }
+    }
+    (chosen, rows)
+}
+
+/// Executes a batch and answers its requests.
+fn run(batch: Vec<Waiting>, running: &Running) {
+    let begin = Instant::now();
+    let expired = |waiting: &Waiting| waiting.job.deadline <= begin;
+    let (expired, batch): (Vec<_>, Vec<_>) = batch.into_iter().partition(expired);
+    for waiting in expired {
+        (waiting.job.reply)(Err(Refusal::new(
+            Reason::Deadline,
+            "the request's time was over before it was executed",
+        )));
+    }
+    if batch.is_empty() {
+        return;
+    }
+    let mut results = execute_batch(&batch, &running.interrupt).map(Vec::into_iter);
+    // One request may have what makes an execution fail, such as an index that is out of range: the others shall not.
+    let again = batch.len() > 1 && results.as_ref().is_err_and(|refusal| refusal.reason != Reason::Cancelled);
+    let rows: usize = batch.iter().filter_map(|waiting| waiting.rows).sum();
+    let batch_rows = if batch.len() > 1 && !again { rows } else { 0 };
+    for waiting in batch {
+        let mut own = match &mut results {
+            _ if again => {
+                execute_batch(std::slice::from_ref(&waiting), &running.interrupt).map(|mut all| all.remove(0))
+            }
+            Ok(all) => all.next().ok_or_else(|| Refusal::new(Reason::Failed, "a batch has too few results")),
+            Err(refusal) => Err(refusal.clone()),
+        };
+        if Instant::now() > waiting.job.deadline {
+            own = Err(Refusal::new(Reason::Deadline, "the request's time is over"));
+        }
+        let timing =
+            Timing { queued: begin.duration_since(waiting.entered), computed: begin.elapsed(), batch_rows };
+        (waiting.job.reply)(own.map(|outputs| (outputs, timing)));
+    }
+}
+
+/// Executes requests that can be joined, of which there is one at least; a result for each.
+fn execute_batch(batch: &[Waiting], interrupt: &Interrupt) -> Result<Vec<Vec<OutputTensor>>> {
+    let generation = &batch[0].job.generation;
+    let rows: Option<usize> = batch.iter().map(|waiting| waiting.rows).sum();
+    let padded = rows.map(|rows| if batch.len() > 1 { generation.padded(rows) } else { rows });
+    let parts: Vec<&Inputs> = batch.iter().map(|waiting| &waiting.job.inputs).collect();
+    let wanted: Vec<&[usize]> = batch.iter().map(|waiting| &waiting.job.wanted[..]).collect();
+    let body = || execute::execute(generation, &parts, padded, &wanted, interrupt);
+    let panicked = |_| Err(Refusal::new(Reason::Failed, "the execution panicked"));
+    catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(panicked)
+}
+
+/// The right to a result. Who drops it wants none any more: a request that waits leaves its place, and an execution ends
+/// when nobody waits for it.
+#[must_use]
+pub struct Ticket {
+    queue: Arc<Queue>,
+    lane: u64,
+    id: u64,
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        let mut state = self.queue.lock();
+        if let Some(running) = state.running.remove(&self.id) {
+            if running.alive.fetch_sub(1, Ordering::Relaxed) == 1 {
+                running.interrupt.cancel();
+            }
+            return;
+        }
+        let Some(lane) = state.lanes.get_mut(&self.lane) else { return };
+        let Some(place) = lane.iter().position(|waiting| waiting.id == self.id) else { return };
+        let left = lane.remove(place);
+        if lane.is_empty() {
+            state.lanes.remove(&self.lane);
+        }
+        state.waiting -= 1;
+        if state.waiting == 0 && state.running.is_empty() {
+            self.queue.idle.notify_all();
+        }
+        drop(state);
+        // What it holds may be large.
+        drop(left);
+    }
+}
+
+impl std::fmt::Debug for Queue {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Queue({:?})", self.load())
+    }
+}
+
+impl std::fmt::Debug for Ticket {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Ticket({})", self.id)
+    }
+}

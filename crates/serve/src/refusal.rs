@@ -1,0 +1,141 @@
+use std::fmt;
+
+/// Why a request has no result, in terms that both protocols have a code for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Reason {
+    /// The request makes no sense, or does not fit the model.
+    Invalid,
+    /// The bearer token is missing or wrong.
+    Unauthenticated,
+    /// The server was not told to allow this.
+    Forbidden,
+    /// There is no such model, version or path.
+    NotFound,
+    /// The request, or a part of it, is larger than the server takes.
+    TooLarge,
+    /// A queue or the memory for requests is full: the same request may succeed later.
+    Busy,
+    /// The protocol has this, the server has not.
+    Unsupported,
+    /// The model is not loaded, or the server stops.
+    Unavailable,
+    /// The time of the request is over.
+    Deadline,
+    /// The client has gone.
+    Cancelled,
+    /// The execution failed.
+    Failed,
+}
+
+impl Reason {
+    /// Every reason.
+    pub const ALL: [Self; 11] = [
+        Self::Invalid,
+        Self::Unauthenticated,
+        Self::Forbidden,
+        Self::NotFound,
+        Self::TooLarge,
+        Self::Busy,
+        Self::Unsupported,
+        Self::Unavailable,
+        Self::Deadline,
+        Self::Cancelled,
+        Self::Failed,
+    ];
+
+    /// Its name in metrics and logs.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Invalid => "invalid",
+            Self::Unauthenticated => "unauthenticated",
+            Self::Forbidden => "forbidden",
+            Self::NotFound => "not_found",
+            Self::TooLarge => "too_large",
+            Self::Busy => "busy",
+            Self::Unsupported => "unsupported",
+            Self::Unavailable => "unavailable",
+            Self::Deadline => "deadline",
+            Self::Cancelled => "cancelled",
+            Self::Failed => "failed",
+        }
+    }
+
+    /// Its HTTP status.
+    pub fn http_status(self) -> u16 {
+        match self {
+            Self::Invalid => 400,
+            Self::Unauthenticated => 401,
+            Self::Forbidden => 403,
+            Self::NotFound => 404,
+            Self::TooLarge => 413,
+            Self::Busy => 429,
+            Self::Cancelled => 499,
+            Self::Failed => 500,
+            Self::Unsupported => 501,
+            Self::Unavailable => 503,
+            Self::Deadline => 504,
+        }
+    }
+
+    /// Its gRPC status code.
+    pub fn grpc_code(self) -> i32 {
+        match self {
+            Self::Cancelled => 1,
+            Self::Invalid => 3,
+            Self::Deadline => 4,
+            Self::NotFound => 5,
+            Self::Forbidden => 7,
+            Self::TooLarge | Self::Busy => 8,
+            Self::Unsupported => 12,
+            Self::Failed => 13,
+            Self::Unavailable => 14,
+            Self::Unauthenticated => 16,
+        }
+    }
+}
+
+/// A request that has no result, and why.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refusal {
+    /// The kind of failure.
+    pub reason: Reason,
+    /// What was found, and what was expected.
+    pub message: String,
+}
+
+impl Refusal {
+    /// A refusal for this reason.
+    pub fn new(reason: Reason, message: impl Into<String>) -> Self {
+        Self { reason, message: message.into() }
+    }
+
+    pub(crate) fn invalid(message: impl Into<String>) -> Self {
+        Self::new(Reason::Invalid, message)
+    }
+
+    pub(crate) fn not_found(message: impl Into<String>) -> Self {
+        Self::new(Reason::NotFound, message)
+    }
+
+    /// An error with its causes in one line.
+    pub(crate) fn of(reason: Reason, error: &dyn std::error::Error) -> Self {
+        let mut message = error.to_string();
+        let mut cause = error.source();
+        while let Some(e) = cause {
+            message.push_str(&format!(": {e}"));
+            cause = e.source();
+        }
+        Self { reason, message }
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Refusal {}
+
+/// The result of a request.
+pub type Result<T, E = Refusal> = std::result::Result<T, E>;

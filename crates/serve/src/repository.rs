@@ -1,0 +1,229 @@
+use crate::refusal::{Reason, Refusal, Result};
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::fs::{self, Metadata};
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+/// Models and versions that a folder may have; further ones are an error.
+const MOST_ENTRIES: usize = 10_000;
+/// Bytes that a model's `pteron.json` may have.
+const MOST_CONFIG_BYTES: u64 = 1 << 20;
+
+/// The models of a folder.
+///
+/// A model is a file `NAME.pte` or `NAME.pt2`, with weights in `NAME.ptd` if it has some outside; or a folder `NAME` that
+/// holds one program, with all `.ptd` files beside it; or a folder `NAME` with a folder of that kind for each version, whose
+/// names are numbers. A folder may have a `pteron.json`: see [`Config`].
+///
+/// No path is made of what a request says: requests name what a scan has found. Links that lead out of the folder are
+/// no models.
+#[derive(Debug, Clone)]
+pub struct Repository {
+    root: PathBuf,
+}
+
+/// What a model's `pteron.json` says. All fields can be left out.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Config {
+    /// The method that is served: `forward`, or the only one.
+    pub method: Option<String>,
+    /// Names of the inputs that are tensors, in order.
+    pub inputs: Vec<String>,
+    /// Names of the outputs, in order.
+    pub outputs: Vec<String>,
+    /// Rows that requests are joined to, in place of the server's; 1 joins none.
+    pub max_batch: Option<usize>,
+}
+
+/// A version of a model, as it lies in the folder.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Files {
+    /// The program or archive.
+    pub program: PathBuf,
+    /// Its weights outside, in the order of their names.
+    pub data: Vec<PathBuf>,
+    /// Its `pteron.json`.
+    pub config: Config,
+    /// What tells whether any of them was replaced.
+    pub stamps: Vec<Stamp>,
+}
+
+/// What tells a file from the one that had its name before.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stamp {
+    bytes: u64,
+    modified: Option<SystemTime>,
+    inode: u64,
+}
+
+impl Stamp {
+    fn of(metadata: &Metadata) -> Self {
+        #[cfg(unix)]
+        let inode = std::os::unix::fs::MetadataExt::ino(metadata);
+        #[cfg(not(unix))]
+        let inode = 0;
+        Self { bytes: metadata.len(), modified: metadata.modified().ok(), inode }
+    }
+}
+
+/// The versions of a model, by number.
+pub type Versions = BTreeMap<u64, Files>;
+
+impl Repository {
+    /// A folder, which must be there.
+    ///
+    /// # Errors
+    /// The folder cannot be read.
+    pub fn open(root: &Path) -> Result<Self> {
+        let root = root.canonicalize().map_err(|e| unreadable(root, &e))?;
+        fs::read_dir(&root).map_err(|e| unreadable(&root, &e))?;
+        Ok(Self { root })
+    }
+
+    /// Every model, with what is wrong with it if it is none that can be loaded.
+    ///
+    /// # Errors
+    /// The folder cannot be read, or two models have one name.
+    pub fn scan(&self) -> Result<BTreeMap<String, Result<Versions>>> {
+        let mut found = BTreeMap::new();
+        for path in entries(&self.root)? {
+            let Some(name) = self.model_name(&path) else { continue };
+            let versions = self.versions(&path, &name);
+            if found.insert(name.clone(), versions).is_some() {
+                let twice = format!("the model `{name}` stands twice in {}", self.root.display());
+                found.insert(name, Err(Refusal::invalid(twice)));
+            }
+        }
+        Ok(found)
+    }
+
+    /// The name of the model that an entry of the folder is, if it is one.
+    fn model_name(&self, path: &Path) -> Option<String> {
+        let is_model = path.is_dir() || is_program(path);
+        let name = if path.is_dir() { path.file_name() } else { path.file_stem() };
+        let name = name.and_then(|name| name.to_str()).filter(|name| is_name(name))?;
+        is_model.then(|| name.to_owned())
+    }
+
+    fn versions(&self, path: &Path, name: &str) -> Result<Versions> {
+        if path.is_file() {
+            let data = path.with_extension("ptd");
+            let data = data.is_file().then_some(data).into_iter().collect();
+            return Ok(BTreeMap::from([(1, self.files(path.to_owned(), data, Config::default(), None)?)]));
+        }
+        let numbered = |path: PathBuf| {
+            let number: u64 = path.file_name()?.to_str()?.parse().ok()?;
+            path.is_dir().then_some((number, path))
+        };
+        let inside = entries(path)?;
+        let numbered: Vec<_> = inside.into_iter().filter_map(numbered).collect();
+        if numbered.is_empty() {
+            return Ok(BTreeMap::from([(1, self.folder(path, name)?)]));
+        }
+        numbered.into_iter().map(|(number, path)| Ok((number, self.folder(&path, name)?))).collect()
+    }
+
+    /// A folder with one program.
+    fn folder(&self, path: &Path, name: &str) -> Result<Files> {
+        let inside = entries(path)?;
+        let programs: Vec<_> = inside.iter().filter(|path| is_program(path)).collect();
+        let [program] = programs[..] else {
+            return Err(Refusal::invalid(format!(
+                "model `{name}`: {} holds {} programs (.pte, .pt2), it should be one",
+                path.display(),
+                programs.len()
+            )));
+        };
+        let data = inside.iter().filter(|path| has_extension(path, "ptd")).cloned().collect();
+        let config = path.join("pteron.json");
+        let config = config.is_file().then_some(config);
+        let parsed = config.as_deref().map(|path| self.config(path)).transpose()?.unwrap_or_default();
+        self.files(program.clone(), data, parsed, config)
+    }
+
+    fn config(&self, path: &Path) -> Result<Config> {
+        let bytes = fs::metadata(path).map_err(|e| unreadable(path, &e))?.len();
+        if bytes > MOST_CONFIG_BYTES {
+            return Err(Refusal::invalid(format!(
+                "{}: {bytes} bytes, at most {MOST_CONFIG_BYTES} are read",
+                path.display()
+            )));
+        }
+        let text = fs::read(path).map_err(|e| unreadable(path, &e))?;
+        serde_json::from_slice(&text).map_err(|e| Refusal::invalid(format!("{}: {e}", path.display())))
+    }
+
+    fn files(
+        &self,
+        program: PathBuf,
+        data: Vec<PathBuf>,
+        config: Config,
+        config_file: Option<PathBuf>,
+    ) -> Result<Files> {
+        let mut stamps = Vec::new();
+        for path in [&program].into_iter().chain(&data).chain(&config_file) {
+            let place = path.canonicalize().map_err(|e| unreadable(path, &e))?;
+            if !place.starts_with(&self.root) {
+                return Err(Refusal::invalid(format!(
+                    "{} is a link to {}, outside of {}",
+                    path.display(),
+                    place.display(),
+                    self.root.display()
+                )));
+            }
+            stamps.push(Stamp::of(&fs::metadata(&place).map_err(|e| unreadable(path, &e))?));
+        }
+        Ok(Files { program, data, config, stamps })
+    }
+}
+
+/// Whether a model can have this name: letters, digits, `_`, `-` and `.`, which is not the first.
+pub fn is_name(name: &str) -> bool {
+    let allowed = |c: u8| c.is_ascii_alphanumeric() || b"_-.".contains(&c);
+    (1..=128).contains(&name.len()) && name.bytes().all(allowed) && !name.starts_with('.')
+}
+
+fn is_program(path: &Path) -> bool {
+    has_extension(path, "pte") || has_extension(path, "pt2")
+}
+
+fn has_extension(path: &Path, extension: &str) -> bool {
+    path.extension().is_some_and(|own| own == extension) && path.is_file()
+}
+
+/// What a folder holds, in the order of the names.
+fn entries(folder: &Path) -> Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).map_err(|e| unreadable(folder, &e))? {
+        if found.len() == MOST_ENTRIES {
+            return Err(Refusal::invalid(format!(
+                "{} holds more than {MOST_ENTRIES} entries",
+                folder.display()
+            )));
+        }
+        found.push(entry.map_err(|e| unreadable(folder, &e))?.path());
+    }
+    found.sort();
+    Ok(found)
+}
+
+fn unreadable(path: &Path, error: &std::io::Error) -> Refusal {
+    Refusal::new(Reason::Unavailable, format!("cannot read {}: {error}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_no_paths() {
+        for name in ["a", "mobilenet_v2.1", "A-b_c"] {
+            assert!(is_name(name), "{name}");
+        }
+        for name in ["", ".", "..", ".git", "a/b", "..\\a", "a b", "a\0", "ä", &"x".repeat(129)] {
+            assert!(!is_name(name), "{name}");
+        }
+    }
+}

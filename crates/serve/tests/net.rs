@@ -1,0 +1,390 @@
+//! The protocols over loopback, and what hostile clients send.
+
+mod common;
+
+use common::{Folder, assert_close, bytes, expected_of_mlp, floats, request};
+use pteron_serve::net::{Server, ServerOptions};
+use pteron_serve::{OutputTensor, Service, ServiceOptions};
+use serde_json::{Value, json};
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// Longer than any test takes.
+const FOREVER: Duration = Duration::from_secs(3600);
+
+/// A server of its own, stopped in the end.
+struct Fixture {
+    server: Option<Server>,
+    service: Arc<Service>,
+    address: SocketAddr,
+    folder: Folder,
+}
+
+impl Fixture {
+    fn new(folder: Folder) -> Self {
+        Self::with(folder, |_| (), |_| ())
+    }
+
+    fn with(
+        folder: Folder,
+        service: impl FnOnce(&mut ServiceOptions),
+        server: impl FnOnce(&mut ServerOptions),
+    ) -> Self {
+        let mut of_service = folder.options();
+        service(&mut of_service);
+        let service = folder.service_with(of_service);
+        let mut options =
+            ServerOptions { listen: vec![([127, 0, 0, 1], 0).into()], ..ServerOptions::default() };
+        server(&mut options);
+        let server = Server::start(Arc::clone(&service), options).unwrap();
+        let address = server.addresses()[0];
+        Self { server: Some(server), service, address, folder }
+    }
+
+    /// Sends a request, and reads the response.
+    fn send(&self, method: &str, path: &str, headers: &str, body: &[u8]) -> Response {
+        let mut stream = TcpStream::connect(self.address).unwrap();
+        let length = body.len();
+        let head = format!(
+            "{method} {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {length}\r\n{headers}\r\n"
+        );
+        stream.write_all(head.as_bytes()).unwrap();
+        // The server may have answered already, and taken nothing of the body.
+        let _ = stream.write_all(body);
+        Response::read(&mut stream)
+    }
+
+    fn get(&self, path: &str) -> Response {
+        self.send("GET", path, "", b"")
+    }
+
+    fn post(&self, path: &str, body: &Value) -> Response {
+        self.send("POST", path, "", body.to_string().as_bytes())
+    }
+
+    /// Calls a method of the gRPC service over HTTP/1.1, which the server takes, too: what it says of a call is in headers
+    /// or trailers.
+    fn call(&self, method: &str, message: &[u8]) -> Response {
+        let mut body = vec![0];
+        body.extend(u32::try_from(message.len()).unwrap().to_be_bytes());
+        body.extend(message);
+        let path = format!("/inference.GRPCInferenceService/{method}");
+        self.send("POST", &path, "content-type: application/grpc\r\nte: trailers\r\n", &body)
+    }
+}
+
+impl Drop for Fixture {
+    fn drop(&mut self) {
+        self.server.take().unwrap().stop();
+        assert!(self.service.metrics().contains("pteron_held_bytes 0"), "{}", self.service.metrics());
+    }
+}
+
+struct Response {
+    status: u16,
+    head: String,
+    body: Vec<u8>,
+}
+
+impl Response {
+    fn read(stream: &mut TcpStream) -> Self {
+        let mut all = Vec::new();
+        let _ = stream.read_to_end(&mut all);
+        let end =
+            all.windows(4).position(|w| w == b"\r\n\r\n").unwrap_or_else(|| panic!("no response: {all:?}"));
+        let head = String::from_utf8(all[..end].to_vec()).unwrap().to_lowercase();
+        let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+        Self { status, head, body: all.split_off(end + 4) }
+    }
+
+    fn json(&self) -> Value {
+        serde_json::from_slice(&self.body).unwrap()
+    }
+
+    /// The error's text, and that it has this status.
+    fn error(&self, status: u16) -> String {
+        assert_eq!(self.status, status, "{}", String::from_utf8_lossy(&self.body));
+        self.json()["error"].as_str().unwrap().to_owned()
+    }
+}
+
+fn mlp_request(rows: usize, seed: usize) -> Value {
+    let input = &request("mlp", &[rows, 12], seed).inputs[0];
+    let data = (*input.data).as_ref().to_vec();
+    let output = OutputTensor { name: String::new(), dtype: input.dtype, shape: input.shape.clone(), data };
+    json!({ "inputs": [{ "name": "input_0", "datatype": "FP32", "shape": [rows, 12], "data": floats(&output) }] })
+}
+
+#[test]
+fn rest_answers_what_the_protocol_says() {
+    let fixture = Fixture::new(Folder::with_mlp());
+    for path in
+        ["/v2/health/live", "/v2/health/ready", "/v2/models/mlp/ready", "/v2/models/mlp/versions/1/ready"]
+    {
+        assert_eq!(fixture.get(path).status, 200, "{path}");
+    }
+    assert_eq!(fixture.get("/v2").json()["name"], "pteron");
+    let tensor = |name, shape| json!([{ "name": name, "datatype": "FP32", "shape": shape }]);
+    assert_eq!(
+        fixture.get("/v2/models/mlp").json(),
+        json!({
+            "name": "mlp", "versions": ["1"], "platform": "pteron_pte",
+            "inputs": tensor("input_0", [-1, -1]), "outputs": tensor("output_0", [-1, -1]),
+        })
+    );
+    let mut body = mlp_request(2, 7);
+    body["id"] = "abc".into();
+    let response = fixture.post("/v2/models/mlp/versions/1/infer", &body).json();
+    assert_eq!((&response["id"], &response["model_version"]), (&json!("abc"), &json!("1")));
+    assert_eq!(response["outputs"][0]["shape"], json!([2, 3]));
+    let numbers = response["outputs"][0]["data"].as_array().unwrap();
+    let found: Vec<f32> = numbers.iter().map(|x| x.as_f64().unwrap() as f32).collect();
+    assert_close(&found, &expected_of_mlp(2, 7));
+    let metrics = String::from_utf8(fixture.get("/metrics").body).unwrap();
+    assert!(
+        metrics.contains("outcome=\"ok\"} 1\n") && metrics.contains("pteron_connections 1\n"),
+        "{metrics}"
+    );
+}
+
+#[test]
+fn tensors_come_and_go_as_binary_data() {
+    let fixture = Fixture::new(Folder::with_mlp());
+    let elements: Vec<f32> = (0..24).map(|i| ((i + 31 * 5) as f32 * 0.7).sin()).collect();
+    let head = json!({
+        "inputs": [{ "name": "input_0", "datatype": "FP32", "shape": [2, 12], "parameters": { "binary_data_size": 96 } }],
+        "outputs": [{ "name": "output_0", "parameters": { "binary_data": true } }],
+    })
+    .to_string();
+    let body = [head.as_bytes(), &bytes(&elements)].concat();
+    let length = format!("Inference-Header-Content-Length: {}\r\n", head.len());
+    let response = fixture.send("POST", "/v2/models/mlp/infer", &length, &body);
+    assert_eq!(response.status, 200);
+    let at = response.body.len() - 24;
+    assert!(response.head.contains(&format!("inference-header-content-length: {at}")));
+    let found: Vec<f32> =
+        response.body[at..].chunks(4).map(|b| f32::from_le_bytes(b.try_into().unwrap())).collect();
+    assert_close(&found, &expected_of_mlp(2, 5));
+    let short = fixture.send("POST", "/v2/models/mlp/infer", &length, &body[..body.len() - 1]);
+    assert!(short.error(400).contains("ends before its binary data"));
+    let long = fixture.send("POST", "/v2/models/mlp/infer", &length, &[&body[..], b"x"].concat());
+    assert!(long.error(400).contains("1 bytes behind the JSON belong to no input"));
+}
+
+#[test]
+fn what_makes_no_sense_is_an_error() {
+    let fixture = Fixture::with(Folder::with_mlp(), |_| (), |server| server.max_body = 10_000);
+    let infer = |body: &str| fixture.send("POST", "/v2/models/mlp/infer", "", body.as_bytes());
+    for (body, message) in [
+        ("", "no inference request"),
+        ("{}", "missing field `inputs`"),
+        (r#"{"inputs": [{}]}"#, "missing field `name`"),
+        (
+            r#"{"inputs": [{"name": "input_0", "shape": [1, 12], "datatype": "BYTES", "data": ["x"]}]}"#,
+            "no strings",
+        ),
+        (
+            r#"{"inputs": [{"name": "input_0", "shape": [-1, 12], "datatype": "FP32", "data": []}]}"#,
+            "no inference request",
+        ),
+        (
+            r#"{"inputs": [{"name": "input_0", "shape": [18446744073709551615, 12], "datatype": "FP32", "data": []}]}"#,
+            "64 bits",
+        ),
+        (
+            r#"{"inputs": [{"name": "input_0", "shape": [1000000, 1000000], "datatype": "FP32", "data": []}]}"#,
+            "fewer elements",
+        ),
+        (
+            r#"{"inputs": [{"name": "input_0", "shape": [1, 12], "datatype": "FP32"}]}"#,
+            "`data` or the parameter",
+        ),
+        (
+            r#"{"inputs": [{"name": "input_0", "shape": [1, 12], "datatype": "FP32", "parameters": {"binary_data_size": 18446744073709551615}}]}"#,
+            "ends before its binary data",
+        ),
+    ] {
+        assert!(infer(body).error(400).contains(message), "{body}: {}", infer(body).error(400));
+    }
+    assert!(infer(&"[".repeat(9_999)).error(400).contains("no inference request"));
+    assert!(infer(&" ".repeat(10_001)).error(413).contains("larger than 10000 bytes"));
+    for path in
+        ["/", "/v2/models/../mlp", "/v2/models/%2e%2e%2fmlp/infer", "/v2/models/mlp/other", "/etc/passwd"]
+    {
+        fixture.get(path).error(404);
+    }
+    let shared = json!({ "inputs": [{
+        "name": "input_0", "shape": [1, 12], "datatype": "FP32", "parameters": { "shared_memory_region": "x" },
+    }] });
+    assert!(fixture.post("/v2/models/mlp/infer", &shared).error(501).contains("shared memory"));
+    // Bytes that are no HTTP.
+    let mut stream = TcpStream::connect(fixture.address).unwrap();
+    stream.write_all(&[0xff; 4096]).unwrap();
+    assert_eq!(Response::read(&mut stream).status, 400);
+    assert_eq!(fixture.post("/v2/models/mlp/infer", &mlp_request(1, 0)).status, 200);
+}
+
+#[test]
+fn grpc_computes_and_says_what_is_wrong() {
+    let fixture = Fixture::new(Folder::with_mlp());
+    let live = fixture.call("ServerLive", b"");
+    assert!(live.status == 200 && live.body.windows(2).any(|w| w == [8, 1]), "{:?}", live.body);
+    let unknown = fixture.call("ModelReady", b"\x0a\x03nlp");
+    assert!(unknown.head.contains("grpc-status: 5") && unknown.head.contains("there is no model `nlp`"));
+    assert!(fixture.call("Other", b"").head.contains("grpc-status: 12"));
+    assert!(fixture.call("ModelInfer", b"\xff\xff\xff").head.contains("grpc-status: 3"));
+    let cut = fixture.send(
+        "POST",
+        "/inference.GRPCInferenceService/ModelInfer",
+        "content-type: application/grpc\r\n",
+        &[0, 255, 255, 255, 255, 1],
+    );
+    assert!(cut.head.contains("grpc-status: 3"));
+}
+
+#[test]
+fn a_token_is_asked_for() {
+    let fixture =
+        Fixture::with(Folder::with_mlp(), |_| (), |server| server.token = Some("secret".to_owned()));
+    assert!(fixture.get("/v2/models/mlp").error(401).contains("bearer token"));
+    assert_eq!(fixture.send("GET", "/v2/models/mlp", "authorization: Bearer secre\r\n", b"").status, 401);
+    assert_eq!(fixture.send("GET", "/v2/models/mlp", "authorization: Bearer secret\r\n", b"").status, 200);
+    assert_eq!(fixture.get("/v2/health/live").status, 200);
+    assert_eq!(fixture.get("/metrics").status, 401);
+    assert!(fixture.call("ModelMetadata", b"\x0a\x03mlp").head.contains("grpc-status: 16"));
+}
+
+#[test]
+fn models_are_controlled_where_that_is_allowed() {
+    let closed = Fixture::new(Folder::with_linear());
+    closed.post("/v2/repository/models/linear/unload", &Value::Null).error(403);
+    let fixture = Fixture::with(Folder::with_linear(), |_| (), |server| server.allow_control = true);
+    let post = |path: &str| fixture.send("POST", path, "", b"");
+    let index = || post("/v2/repository/index").json()[0]["state"].clone();
+    assert_eq!(index(), "READY");
+    assert_eq!(post("/v2/repository/models/linear/unload").status, 200);
+    assert_eq!(index(), "UNAVAILABLE");
+    fixture.get("/v2/models/linear/ready").error(503);
+    assert_eq!(post("/v2/repository/models/linear/load").status, 200);
+    assert_eq!((index(), fixture.get("/v2/models/linear/ready").status), (json!("READY"), 200));
+    let files = json!({ "parameters": { "file:1/model.pte": "AAAA" } });
+    fixture.post("/v2/repository/models/linear/load", &files).error(501);
+    post("/v2/repository/models/..%2f..%2fetc/load").error(404);
+    let ask = || {
+        let body =
+            json!({ "inputs": [{ "name": "input_0", "datatype": "FP32", "shape": [3], "data": [1, 2, 3] }] });
+        let response = fixture.post("/v2/models/linear/infer", &body).json();
+        response["outputs"][0]["data"][0].as_f64().unwrap() as f32
+    };
+    let before = ask();
+    fixture.folder.write_weights(2.0);
+    assert_eq!(post("/v2/repository/models/linear/load").status, 200);
+    assert_eq!(ask(), before * 2.0);
+}
+
+/// Waits until the service says so; what is waited for comes without further help.
+fn until(service: &Service, line: &str) {
+    while !service.metrics().contains(line) {
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn a_client_that_dies_frees_its_place() {
+    let join = |options: &mut ServiceOptions| {
+        (options.max_batch, options.batch_delay, options.deadline, options.max_queue) =
+            (9, FOREVER, FOREVER, 1);
+    };
+    let lines = Arc::new(Mutex::new(Vec::new()));
+    let log = Arc::clone(&lines);
+    let fixture = Fixture::with(Folder::with_mlp(), join, |server| {
+        server.log = Some(Arc::new(move |line| log.lock().unwrap().push(line.outcome)));
+    });
+    let body = mlp_request(1, 0).to_string();
+    let mut stream = TcpStream::connect(fixture.address).unwrap();
+    let head =
+        format!("POST /v2/models/mlp/infer HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n", body.len());
+    stream.write_all((head + &body).as_bytes()).unwrap();
+    until(&fixture.service, "pteron_waiting_requests 1\n");
+    let busy = fixture.post("/v2/models/mlp/infer", &mlp_request(1, 1));
+    assert!(busy.error(429).contains("try again later") && busy.head.contains("retry-after"));
+    drop(stream);
+    until(&fixture.service, "pteron_waiting_requests 0\n");
+    until(&fixture.service, "pteron_held_bytes 0\n");
+    // Rows that fill the batch do not wait.
+    assert_eq!(fixture.post("/v2/models/mlp/infer", &mlp_request(9, 1)).status, 200);
+    let mut outcomes = lines.lock().unwrap().clone();
+    outcomes.sort_unstable();
+    assert_eq!(outcomes, ["busy", "cancelled", "ok"]);
+}
+
+#[test]
+fn a_request_ends_when_its_time_is_over() {
+    let join = |options: &mut ServiceOptions| {
+        (options.max_batch, options.batch_delay, options.deadline) = (9, FOREVER, FOREVER);
+    };
+    let fixture = Fixture::with(Folder::with_mlp(), join, |_| ());
+    let mut body = mlp_request(1, 0);
+    body["parameters"] = json!({ "timeout": 1000 });
+    fixture.post("/v2/models/mlp/infer", &body).error(504);
+    assert!(fixture.service.metrics().contains("pteron_waiting_requests 0\n"));
+}
+
+#[test]
+fn slow_clients_and_too_many_do_not_stop_others() {
+    let short = Duration::from_millis(50);
+    let fixture = Fixture::with(
+        Folder::with_mlp(),
+        |_| (),
+        |server| {
+            (server.max_connections, server.head_timeout, server.body_timeout) = (8, short, short);
+        },
+    );
+    let mut slow: Vec<_> = (0..40).map(|_| TcpStream::connect(fixture.address).unwrap()).collect();
+    for (i, stream) in slow.iter_mut().enumerate() {
+        let part: &[u8] = match i % 3 {
+            0 => b"",
+            1 => b"POST /v2/models/mlp/inf",
+            _ => b"POST /v2/models/mlp/infer HTTP/1.1\r\nhost: x\r\ncontent-length: 1000\r\n\r\n{",
+        };
+        let _ = stream.write_all(part);
+    }
+    // All of them are closed by the server.
+    for stream in &mut slow {
+        let _ = stream.read_to_end(&mut Vec::new());
+    }
+    until(&fixture.service, "pteron_held_bytes 0\n");
+    let ok = || {
+        TcpStream::connect(fixture.address).is_ok()
+            && fixture.post("/v2/models/mlp/infer", &mlp_request(1, 0)).status == 200
+    };
+    assert!(ok());
+}
+
+#[test]
+fn stopping_answers_requests_that_wait() {
+    let join = |options: &mut ServiceOptions| {
+        (options.max_batch, options.batch_delay, options.deadline) = (9, FOREVER, FOREVER);
+    };
+    let folder = Folder::with_mlp();
+    let mut fixture = Fixture::with(folder, join, |_| ());
+    let address = fixture.address;
+    let client = std::thread::spawn(move || {
+        let body = mlp_request(1, 0).to_string();
+        let mut stream = TcpStream::connect(address).unwrap();
+        let head = format!(
+            "POST /v2/models/mlp/infer HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n",
+            body.len()
+        );
+        stream.write_all((head + &body).as_bytes()).unwrap();
+        Response::read(&mut stream).status
+    });
+    until(&fixture.service, "pteron_waiting_requests 1\n");
+    fixture.server.take().unwrap().stop();
+    assert_eq!(client.join().unwrap(), 200);
+    assert!(TcpStream::connect(address).is_err());
+    let restarted = ServerOptions { listen: vec![([127, 0, 0, 1], 0).into()], ..ServerOptions::default() };
+    fixture.server = Some(Server::start(Arc::clone(&fixture.service), restarted).unwrap());
+}

@@ -1,0 +1,275 @@
+//! The service without sockets.
+
+mod common;
+
+use common::{Folder, assert_close, expected_of_mlp, floats, request};
+use pteron::ScalarType;
+use pteron_serve::{InferRequest, Reason, ServiceOptions};
+use std::fs;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+/// Longer than any test takes: requests wait for others until the batch is full.
+const FOREVER: Duration = Duration::from_secs(3600);
+
+fn joining(folder: &Folder, max_batch: usize) -> ServiceOptions {
+    ServiceOptions { max_batch, batch_delay: FOREVER, deadline: FOREVER, ..folder.options() }
+}
+
+#[test]
+fn a_request_gets_what_the_program_computes() {
+    let folder = Folder::with_mlp();
+    let service = folder.service();
+    let (versions, model) = service.model("mlp", "").unwrap();
+    assert_eq!(versions, ["1"]);
+    assert_eq!(model.inputs().next().unwrap().shape(), [-1, -1]);
+    for rows in [2, 9, 1, 0] {
+        let response = service.infer_blocking(request("mlp", &[rows, 12], rows)).unwrap();
+        assert_eq!(response.outputs[0].shape, [rows, 3]);
+        assert_close(&floats(&response.outputs[0]), &expected_of_mlp(rows, rows));
+    }
+    assert!(
+        service.metrics().contains("pteron_requests_total{model=\"mlp\",version=\"1\",outcome=\"ok\"} 4")
+    );
+}
+
+#[test]
+fn what_does_not_fit_is_refused() {
+    let folder = Folder::with_mlp();
+    let service = folder.service();
+    let with = |change: &dyn Fn(&mut InferRequest)| {
+        let mut request = request("mlp", &[2, 12], 0);
+        change(&mut request);
+        service.infer_blocking(request).unwrap_err()
+    };
+    let cases: [(&dyn Fn(&mut InferRequest), Reason, &str); 12] = [
+        (&|r| r.model = "nlp".into(), Reason::NotFound, "no model `nlp`"),
+        (&|r| r.model = "../mlp".into(), Reason::NotFound, "no model"),
+        (&|r| r.version = "2".into(), Reason::NotFound, "no version `2`; it has 1"),
+        (&|r| r.version = "one".into(), Reason::NotFound, "no version"),
+        (&|r| r.inputs.clear(), Reason::Invalid, "0 inputs were sent, the model has 1"),
+        (&|r| r.inputs[0].name = "x".into(), Reason::Invalid, "no input `x`; the model has `input_0`"),
+        (&|r| r.inputs[0].dtype = ScalarType::Long, Reason::Invalid, "FP32 is expected, INT64 was sent"),
+        (&|r| r.inputs[0].shape = vec![10, 12], Reason::Invalid, "shape [9, 12]"),
+        (&|r| r.inputs[0].shape = vec![usize::MAX, 12], Reason::Invalid, "shape [9, 12]"),
+        (&|r| r.inputs[0].shape = vec![24], Reason::Invalid, "shape [9, 12]"),
+        (&|r| r.inputs[0].data = Box::new(vec![0u8; 95]), Reason::Invalid, "takes 96 bytes, 95 were sent"),
+        (&|r| r.outputs = vec!["y".into()], Reason::Invalid, "no output `y`; the model has `output_0`"),
+    ];
+    for (change, reason, message) in cases {
+        let refusal = with(change);
+        assert_eq!(refusal.reason, reason, "{refusal}");
+        assert!(refusal.message.contains(message), "{refusal}");
+    }
+    // The features of a row are no dimension that changes, whatever the file says.
+    let refusal = service.infer_blocking(request("mlp", &[2, 11], 0)).unwrap_err();
+    assert_eq!(refusal.reason, Reason::Failed, "{refusal}");
+    assert!(service.infer_blocking(request("mlp", &[2, 12], 0)).is_ok());
+}
+
+#[test]
+fn requests_are_joined_and_split() {
+    let folder = Folder::with_mlp();
+    let service = folder.service_with(joining(&folder, 8));
+    let sizes = [1, 3, 2, 2];
+    let (send, receive) = mpsc::channel();
+    let tickets: Vec<_> = sizes
+        .iter()
+        .enumerate()
+        .map(|(seed, &rows)| {
+            let send = send.clone();
+            let reply = move |result| send.send((seed, result)).unwrap();
+            service.infer(request("mlp", &[rows, 12], seed), reply).unwrap()
+        })
+        .collect();
+    for (seed, result) in receive.iter().take(sizes.len()) {
+        let response = result.unwrap();
+        assert_eq!(response.timing.batch_rows, 8);
+        assert_close(&floats(&response.outputs[0]), &expected_of_mlp(sizes[seed], seed));
+    }
+    drop(tickets);
+}
+
+#[test]
+fn one_request_that_fails_does_not_fail_those_that_it_was_joined_with() {
+    let folder = Folder::with_mlp();
+    let options = ServiceOptions { batch_delay: Duration::from_millis(1), ..joining(&folder, 9) };
+    let service = folder.service_with(options);
+    std::thread::scope(|threads| {
+        for seed in 0..8 {
+            let service = &service;
+            threads.spawn(move || {
+                for round in 0..20 {
+                    let (rows, features) = (1 + seed % 3, if seed % 4 == 3 { 11 } else { 12 });
+                    let result = service.infer_blocking(request("mlp", &[rows, features], seed + round));
+                    match features {
+                        12 => {
+                            let found = floats(&result.unwrap().outputs[0]);
+                            assert_close(&found, &expected_of_mlp(rows, seed + round));
+                        }
+                        _ => assert_eq!(result.unwrap_err().reason, Reason::Failed),
+                    }
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn rows_that_depend_on_each_other_are_not_joined() {
+    for (model, reason) in
+        [("branch", "the program has jumps"), ("state", "`output_1` has no first dimension")]
+    {
+        let folder = Folder::new();
+        folder.copy(&format!("dynamic/{model}/model.pte"), "model.pte");
+        let service = folder.service_with(joining(&folder, 8));
+        let (_, generation) = service.model("model", "").unwrap();
+        assert_eq!(generation.max_batch(), 1);
+        assert!(generation.unbatched().unwrap().contains(reason), "{:?}", generation.unbatched());
+    }
+}
+
+#[test]
+fn a_full_queue_refuses_and_a_client_that_goes_frees_its_place() {
+    let folder = Folder::with_mlp();
+    let options = ServiceOptions { max_queue: 2, ..joining(&folder, 9) };
+    let service = folder.service_with(options);
+    let push = |seed| service.infer(request("mlp", &[1, 12], seed), |_| ());
+    let first = push(0).unwrap();
+    let _second = push(1).unwrap();
+    assert_eq!(push(2).unwrap_err().reason, Reason::Busy);
+    drop(first);
+    let _third = push(3).unwrap();
+    assert_eq!(push(4).unwrap_err().reason, Reason::Busy);
+    assert!(service.metrics().contains("pteron_waiting_requests 2"));
+}
+
+#[test]
+fn memory_that_requests_hold_is_bounded() {
+    let folder = Folder::with_mlp();
+    let service = folder.service_with(ServiceOptions { max_bytes: 30, ..folder.options() });
+    assert!(service.infer_blocking(request("mlp", &[2, 12], 0)).is_ok());
+    let response = service.infer_blocking(request("mlp", &[2, 12], 0)).unwrap();
+    assert_eq!(service.infer_blocking(request("mlp", &[2, 12], 0)).unwrap_err().reason, Reason::Busy);
+    drop(response);
+    assert!(service.infer_blocking(request("mlp", &[2, 12], 0)).is_ok());
+    assert!(service.metrics().contains("pteron_held_bytes 0"));
+}
+
+#[test]
+fn a_request_whose_time_is_over_is_not_executed() {
+    let folder = Folder::with_mlp();
+    let service = folder.service();
+    let late = InferRequest { deadline: Some(Instant::now()), ..request("mlp", &[1, 12], 0) };
+    assert_eq!(service.infer_blocking(late).unwrap_err().reason, Reason::Deadline);
+}
+
+#[test]
+fn weights_are_swapped_while_requests_run() {
+    let folder = Folder::with_linear();
+    let service = folder.service_with(ServiceOptions { workers: 2, ..folder.options() });
+    let once = floats(&service.infer_blocking(request("linear", &[3], 0)).unwrap().outputs[0]);
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|threads| {
+        let requests = || {
+            let mut seen = Vec::new();
+            while !stop.load(Ordering::Relaxed) {
+                let response = service.infer_blocking(request("linear", &[3], 0)).unwrap();
+                let factor = [1.0f32, 2.0, 4.0].into_iter().find(|factor| {
+                    let expected: Vec<f32> = once.iter().map(|x| x * factor).collect();
+                    floats(&response.outputs[0]) == expected
+                });
+                let factor = factor.unwrap_or_else(|| panic!("mixed weights: {:?}", response.outputs));
+                seen.push((response.generation, factor.to_bits()));
+            }
+            seen.dedup();
+            seen
+        };
+        let clients: Vec<_> = (0..3).map(|_| threads.spawn(requests)).collect();
+        for round in 0..30 {
+            folder.write_weights([2.0, 4.0, 1.0][round % 3]);
+            service.load("linear").unwrap();
+            service.infer_blocking(request("linear", &[3], 0)).unwrap();
+        }
+        stop.store(true, Ordering::Relaxed);
+        let mut seen: Vec<_> = clients.into_iter().flat_map(|client| client.join().unwrap()).collect();
+        seen.sort_unstable();
+        seen.dedup();
+        // One factor a generation.
+        assert!(seen.windows(2).all(|pair| pair[0].0 != pair[1].0), "{seen:?}");
+    });
+}
+
+#[test]
+fn a_swap_that_fails_leaves_what_was_there() {
+    let folder = Folder::with_linear();
+    let service = folder.service();
+    let before = service.infer_blocking(request("linear", &[3], 0)).unwrap();
+    fs::write(folder.0.join("linear.ptd"), "nothing").unwrap();
+    assert_eq!(service.load("linear").unwrap_err().reason, Reason::Failed);
+    let after = service.infer_blocking(request("linear", &[3], 0)).unwrap();
+    assert_eq!((before.generation, &before.outputs), (after.generation, &after.outputs));
+    folder.write_weights(2.0);
+    assert_eq!(service.reload_changed().unwrap(), []);
+    let swapped = service.infer_blocking(request("linear", &[3], 0)).unwrap();
+    assert!(swapped.generation > after.generation);
+    assert_eq!(service.reload_changed().unwrap(), []);
+    let same = service.infer_blocking(request("linear", &[3], 0)).unwrap();
+    assert_eq!(same.generation, swapped.generation, "nothing was replaced, nothing is loaded");
+}
+
+#[test]
+fn models_have_versions_and_are_loaded_and_unloaded() {
+    let folder = Folder::new();
+    folder.copy("dynamic/mlp/model.pte", "net/1/model.pte");
+    folder.copy("dynamic/branch/model.pte", "net/12/model.pte");
+    fs::write(folder.0.join("net/12/pteron.json"), r#"{"inputs": ["x"], "outputs": ["y"]}"#).unwrap();
+    fs::create_dir(folder.0.join("empty")).unwrap();
+    let service = pteron_serve::Service::start(folder.options()).unwrap();
+    assert!(!service.is_ready());
+    let failed = service.load_all().unwrap();
+    assert!(failed[0].1.message.contains("holds 0 programs"), "{failed:?}");
+    assert!(service.is_ready() && !service.is_model_ready("empty", "").unwrap());
+    let (versions, latest) = service.model("net", "").unwrap();
+    assert_eq!((versions.len(), latest.inputs().next().unwrap().name.as_str()), (2, "x"));
+    assert_eq!(service.model("net", "1").unwrap().1.inputs().next().unwrap().name, "input_0");
+    assert_eq!(service.model("net", "2").unwrap_err().reason, Reason::NotFound);
+
+    service.unload("net").unwrap();
+    assert!(!service.is_model_ready("net", "12").unwrap());
+    assert_eq!(service.infer_blocking(request("net", &[1, 12], 0)).unwrap_err().reason, Reason::Unavailable);
+    service.reload_changed().unwrap();
+    assert!(!service.is_model_ready("net", "").unwrap(), "what was unloaded by hand stays so");
+    fs::remove_dir_all(folder.0.join("net/12")).unwrap();
+    service.load("net").unwrap();
+    assert_eq!(service.model("net", "").unwrap().0, ["1"]);
+    assert_eq!(service.load("other").unwrap_err().reason, Reason::NotFound);
+}
+
+#[cfg(unix)]
+#[test]
+fn links_lead_nowhere_out_of_the_folder() {
+    let folder = Folder::new();
+    let outside = Folder::with_mlp();
+    std::os::unix::fs::symlink(outside.0.join("mlp.pte"), folder.0.join("file.pte")).unwrap();
+    std::os::unix::fs::symlink(&outside.0, folder.0.join("folder")).unwrap();
+    let service = pteron_serve::Service::start(folder.options()).unwrap();
+    let failed = service.load_all().unwrap();
+    assert_eq!(failed.len(), 2);
+    assert!(failed.iter().all(|(_, refusal)| refusal.message.contains("outside of")), "{failed:?}");
+}
+
+#[test]
+fn stopping_answers_what_was_accepted() {
+    let folder = Folder::with_mlp();
+    let service = folder.service_with(joining(&folder, 9));
+    let (send, receive) = mpsc::channel();
+    let ticket =
+        service.infer(request("mlp", &[2, 12], 0), move |result| send.send(result).unwrap()).unwrap();
+    service.stop(Instant::now() + FOREVER);
+    assert_close(&floats(&receive.recv().unwrap().unwrap().outputs[0]), &expected_of_mlp(2, 0));
+    assert_eq!(service.infer_blocking(request("mlp", &[1, 12], 0)).unwrap_err().reason, Reason::Unavailable);
+    assert!(!service.is_ready());
+    drop(ticket);
+}

@@ -1,0 +1,108 @@
+"""Drives `pteron serve` with a client of others: tritonclient over HTTP and gRPC.
+
+    pip install 'tritonclient[http,grpc]' numpy
+    python tools/serve_client.py path/to/pteron
+
+Starts the server on a folder with networks of testdata, compares every answer with what `pteron run` gives, loads and
+unloads models, and asks for what is wrong. Prints what passed.
+"""
+
+import json
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+
+import numpy as np
+import tritonclient.grpc
+import tritonclient.http
+from tritonclient.utils import InferenceServerException
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+MODELS = {
+    "mlp": ("testdata/dynamic/mlp/model.pte", (3, 12), np.float32),
+    "convolutions": ("testdata/dynamic/convolutions/model.pte", (2, 3, 12, 12), np.float32),
+    "half": ("testdata/corpus/models/mlp_fp16/model.pte", None, np.float16),
+    "quantized": ("testdata/corpus/models/mlp_q8/model.pte", None, np.float32),
+}
+
+
+def expected(pteron, path, arrays, folder):
+    inputs = []
+    for i, array in enumerate(arrays):
+        np.save(folder / f"in{i}.npy", array)
+        inputs.append(f"@{folder / f'in{i}.npy'}")
+    subprocess.run([pteron, "run", path, *inputs, "-o", folder / "out"], check=True, capture_output=True)
+    return [np.load(p) for p in sorted((folder / "out").glob("*.npy"))]
+
+
+def check(client, api, pteron, folder):
+    passed = 0
+    assert client.is_server_live() and client.is_server_ready()
+    for name, (path, shape, _) in MODELS.items():
+        assert client.is_model_ready(name), name
+        metadata = client.get_model_metadata(name)
+        metadata = metadata if isinstance(metadata, dict) else {
+            "inputs": [{"name": t.name, "datatype": t.datatype, "shape": list(t.shape)} for t in metadata.inputs],
+            "outputs": [{"name": t.name} for t in metadata.outputs],
+        }
+        inputs, arrays = [], []
+        for tensor in metadata["inputs"]:
+            dims = shape or [int(size) for size in tensor["shape"]]
+            dtype = tritonclient.utils.triton_to_np_dtype(tensor["datatype"])
+            generator = np.random.default_rng(1)
+            array = generator.standard_normal(dims) if np.issubdtype(dtype, np.floating) else generator.integers(0, 2, dims)
+            array = np.asarray(array, dtype=dtype)
+            tensor = api.InferInput(tensor["name"], list(array.shape), tensor["datatype"])
+            tensor.set_data_from_numpy(array)
+            inputs.append(tensor)
+            arrays.append(array)
+        outputs = [api.InferRequestedOutput(tensor["name"]) for tensor in metadata["outputs"]]
+        result = client.infer(name, inputs, outputs=outputs, request_id="7")
+        for tensor, reference in zip(metadata["outputs"], expected(pteron, ROOT / path, arrays, folder)):
+            np.testing.assert_allclose(result.as_numpy(tensor["name"]), reference, rtol=1e-3, atol=1e-5)
+            passed += 1
+    client.unload_model("mlp")
+    assert not client.is_model_ready("mlp")
+    client.load_model("mlp")
+    assert client.is_model_ready("mlp")
+    index = client.get_model_repository_index()
+    index = index if isinstance(index, list) else [{"name": m.name, "state": m.state} for m in index.models]
+    assert {m["name"] for m in index if m["state"] == "READY"} == set(MODELS), index
+    for wrong in (("nothing", [1, 12]), ("mlp", [10, 12]), ("mlp", [12])):
+        tensor = api.InferInput("input_0", wrong[1], "FP32")
+        tensor.set_data_from_numpy(np.zeros(wrong[1], np.float32))
+        try:
+            client.infer(wrong[0], [tensor])
+        except InferenceServerException as error:
+            assert "input_0" in str(error) or "no model" in str(error), error
+            passed += 1
+        else:
+            raise AssertionError(f"{wrong} was answered")
+    return passed
+
+
+def main():
+    pteron = pathlib.Path(sys.argv[1]).resolve()
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = pathlib.Path(temporary)
+        (folder / "models").mkdir()
+        (folder / "out").mkdir()
+        for name, (path, _, _) in MODELS.items():
+            shutil.copy(ROOT / path, folder / "models" / f"{name}.pte")
+        command = [pteron, "serve", folder / "models", "--listen", "127.0.0.1:0", "--control", "--json", "--max-batch", "4"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+            try:
+                address = json.loads(server.stdout.readline())["address"]
+                assert json.loads(server.stdout.readline())["event"] == "ready"
+                for api in (tritonclient.http, tritonclient.grpc):
+                    passed = check(api.InferenceServerClient(address), api, pteron, folder)
+                    print(f"{api.__name__}: {passed} passed")
+            finally:
+                server.terminate()
+                assert server.wait(60) == 0
+
+
+if __name__ == "__main__":
+    main()
