@@ -1,0 +1,56 @@
+"""Packs what `cargo build --release -p pteron-python` has built as a wheel for this machine, as maturin does, but for the
+checks by which maturin finds on which other machines it runs.
+
+    python3 crates/python/pack.py target/release/lib_pteron.so FOLDER
+"""
+
+import base64
+import hashlib
+import pathlib
+import re
+import sys
+import sysconfig
+import zipfile
+
+HERE = pathlib.Path(__file__).parent
+
+
+def version():
+    """The version of the workspace."""
+    manifest = (HERE / "../../Cargo.toml").read_text()
+    return re.search(r'^version = "(.+)"', manifest, re.MULTILINE).group(1)
+
+
+def files(library):
+    """The names and bytes of what is in the package."""
+    for path in sorted((HERE / "python").rglob("*")):
+        if path.suffix in (".py", ".pyi", ".typed") or path.name == "py.typed":
+            yield path.relative_to(HERE / "python").as_posix(), path.read_bytes()
+    ending = ".pyd" if library.suffix == ".dll" else ".abi3.so"
+    yield "pteron/_pteron" + ending, library.read_bytes()
+
+
+def pack(library, folder):
+    """Writes the wheel, and gives its path."""
+    number = version()
+    tag = "cp311-abi3-" + re.sub(r"[.-]", "_", sysconfig.get_platform())
+    info = f"pteron-{number}.dist-info"
+    project = (HERE / "pyproject.toml").read_text()
+    summary = re.search(r'^description = "(.+)"', project, re.MULTILINE).group(1)
+    wheel = f"Wheel-Version: 1.0\nGenerator: pack.py\nRoot-Is-Purelib: false\nTag: {tag}\n"
+    metadata = f"Metadata-Version: 2.1\nName: pteron\nVersion: {number}\nSummary: {summary}\nRequires-Python: >=3.11\n"
+    entries = [*files(library), (f"{info}/WHEEL", wheel.encode()), (f"{info}/METADATA", metadata.encode())]
+    record = ""
+    path = folder / f"pteron-{number}-{tag}.whl"
+    folder.mkdir(parents=True, exist_ok=True)
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in entries:
+            digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
+            record += f"{name},sha256={digest},{len(data)}\n"
+            archive.writestr(name, data)
+        archive.writestr(f"{info}/RECORD", record + f"{info}/RECORD,,\n")
+    return path
+
+
+if __name__ == "__main__":
+    print(pack(pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])))

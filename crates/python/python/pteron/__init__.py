@@ -1,0 +1,128 @@
+"""Runs, inspects, compiles and edits machine-learning program files, without torch.
+
+>>> import pteron
+>>> module = pteron.load("examples/digits/digits.pte")
+>>> [scores] = module(pteron.Tensor([0.0] * 64, shape=[1, 1, 8, 8]))
+>>> scores.shape
+(1, 10)
+"""
+
+import os as _os
+from typing import Any, Optional, Sequence, Union
+
+from . import errors, runtime, tools
+from ._pteron import Method, Module, Tensor, TrainingModule, __version__, note_fork as _note_fork
+from ._records import Copies, Limits, MethodMeta, TensorInfo, ValueMeta, copies, method_meta
+from .errors import Error
+from .tools import (
+    backends,
+    compare,
+    compile,
+    convert,
+    dedupe,
+    diff,
+    embed,
+    externalize,
+    inspect,
+    merge,
+    operators,
+    plan,
+    profile,
+    quantize,
+    requirements,
+    retarget,
+    run_bef,
+    strip,
+    validate,
+)
+
+__all__ = [
+    "Copies",
+    "Error",
+    "Limits",
+    "Method",
+    "MethodMeta",
+    "Module",
+    "Tensor",
+    "TensorInfo",
+    "TrainingModule",
+    "ValueMeta",
+    "__version__",
+    "backends",
+    "compare",
+    "compile",
+    "convert",
+    "copies",
+    "dedupe",
+    "diff",
+    "embed",
+    "errors",
+    "externalize",
+    "inspect",
+    "load",
+    "merge",
+    "method_meta",
+    "operators",
+    "plan",
+    "profile",
+    "quantize",
+    "requirements",
+    "retarget",
+    "run_bef",
+    "runtime",
+    "strip",
+    "tools",
+    "validate",
+]
+
+# Threads do not come along into a process that is forked: programs are told, and start theirs again.
+if hasattr(_os, "register_at_fork"):
+    _os.register_at_fork(after_in_child=_note_fork)
+
+Path = Union[str, "_os.PathLike[str]"]
+
+
+def load(
+    source: Union[Path, bytes, bytearray, memoryview],
+    *,
+    data: Union[Path, Sequence[Path]] = (),
+    backends: Optional[Sequence[str]] = None,
+    threads: int = 1,
+    limits: Optional[Limits] = None,
+    mmap: bool = False,
+    prepare: bool = True,
+    isa: Optional[str] = None,
+    seed: int = 0,
+) -> Module:
+    """Opens a program: the path of a `.pte`, `.pt2` or `.bpte` file, or its bytes.
+
+    A torch.export archive (`.pt2`) is compiled in memory. Methods are loaded when they are first called.
+
+    Args:
+        source: A path, or the bytes of a file.
+        data: `.ptd` files with the weights that the program keeps outside.
+        backends: The ids of the backends that delegates may use; all there are if it is None.
+        threads: Threads that operators divide their work among.
+        limits: What the program may use.
+        mmap: Maps files rather than reading them, so that all processes of a machine share them. A file that is mapped must
+            not be written to or cut short while it is in use; replacing it as a whole is fine.
+        prepare: Whether operators are fused and weights packed; otherwise instructions run as they stand.
+        isa: The most that operators may use of the machine's instructions: `portable`, `avx2`, `avx512`.
+        seed: The seed of random operators.
+
+    Raises:
+        pteron.Error: The file cannot be read, is not valid, or cannot be run here.
+    """
+    options: dict[str, Any] = {
+        "data": [data] if isinstance(data, (str, _os.PathLike)) else list(data),
+        "backends": None if backends is None else list(backends),
+        "threads": threads,
+        "limits": limits,
+        "mmap": mmap,
+        "prepare": prepare,
+        "isa": isa,
+        "seed": seed,
+    }
+    module = Module(source, **options)
+    module.open()
+    return module

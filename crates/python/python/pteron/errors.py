@@ -1,0 +1,88 @@
+"""What goes wrong, as exceptions that say where, and what to do about it."""
+
+from typing import Any, Optional, Tuple
+
+
+class Error(RuntimeError):
+    """Something that Pteron refused or failed to do.
+
+    Attributes:
+        file: The file.
+        path: The field of the file, the instruction, the weight or the limit.
+        offset: The byte of the file.
+        remedy: What to do about it.
+        method: The method.
+        instruction: The chain and the index of the instruction.
+        operators: Operators that are missing.
+        backends: Backends that are missing.
+        errno: The number of the operating system's error.
+    """
+
+    file: Optional[str] = None
+    path: Optional[str] = None
+    offset: Optional[int] = None
+    remedy: Optional[str] = None
+    method: Optional[str] = None
+    instruction: Optional[Tuple[int, int]] = None
+    operators: Tuple[str, ...] = ()
+    backends: Tuple[str, ...] = ()
+
+    def __init__(self, message: str, **facts: Any) -> None:
+        super().__init__(message)
+        for name, value in facts.items():
+            setattr(self, name, value)
+
+    def __reduce__(self) -> Any:
+        return _again, (type(self), self.args[0], self.__dict__)
+
+
+def _again(kind: type, message: str, facts: "dict[str, Any]") -> Error:
+    error: Error = kind(message, **facts)
+    return error
+
+
+class FileError(Error, OSError):
+    """A file cannot be opened, read or written."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class FormatError(Error, ValueError):
+    """A file is not valid, or not of a format that was expected."""
+
+
+class CompileError(Error, ValueError):
+    """An archive or a program cannot be compiled."""
+
+
+class InputError(Error, ValueError):
+    """An argument is not what a method or a function takes."""
+
+
+class NoSuchMethodError(Error, LookupError):
+    """The program has no method of this name."""
+
+
+class DataError(Error, LookupError):
+    """Data outside of the program is missing, or there twice."""
+
+
+class MissingError(Error):
+    """Operators or backends are missing that the program needs."""
+
+
+class LoadError(Error):
+    """A method cannot be loaded."""
+
+
+class ExecuteError(Error):
+    """An instruction failed, or the execution was interrupted."""
+
+
+class LimitError(Error):
+    """A limit of `pteron.Limits` was met."""
+
+
+class TensorError(Error, ValueError):
+    """A tensor cannot be what was asked for, or there is no memory for it."""

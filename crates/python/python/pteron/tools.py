@@ -1,0 +1,650 @@
+"""What the verbs of the `pteron` command do, as functions with results as dataclasses.
+
+`diff` and the functions that edit files say in `progress` how far they have come: a function of what is being done, the bytes
+that are done, and about how many there are. What it raises is shown on stderr, and the work goes on. `progress_bar()` makes one
+that shows it with tqdm.
+"""
+
+import json
+import os
+from dataclasses import dataclass
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Union
+
+from . import _pteron
+from ._records import Limits, parse, record
+
+Path = Union[str, "os.PathLike[str]"]
+Source = Union[Path, bytes, bytearray, memoryview]
+Progress = Callable[[str, int, int], None]
+
+
+def progress_bar() -> Progress:
+    """A function for `progress` that shows a bar with tqdm; one that shows nothing where tqdm is not installed."""
+    try:
+        from tqdm import tqdm  # type: ignore[import-untyped,unused-ignore]
+    except ImportError:
+        return lambda what, done, total: None
+    bars: List[Any] = []
+
+    def show(what: str, done: int, total: int) -> None:
+        if done == 0 or not bars:
+            if bars:
+                bars.pop().close()
+            bars.append(tqdm(total=total, desc=what, unit="B", unit_scale=True))
+        bars[0].update(done - bars[0].n)
+        if done >= total:
+            bars.pop().close()
+
+    return show
+
+
+@dataclass(frozen=True)
+class Value:
+    """An input or output of a method."""
+
+    kind: str
+    dtype: Optional[str] = None
+    sizes: Optional[Tuple[int, ...]] = None
+    dim_order: Optional[Tuple[int, ...]] = None
+    dynamic: Optional[bool] = None
+    planned: Optional[bool] = None
+    traced: Any = None
+
+
+@dataclass(frozen=True)
+class OperatorUse:
+    """An operator that a method calls."""
+
+    name: str
+    calls: int
+    available: bool
+
+
+@dataclass(frozen=True)
+class DelegateUse:
+    """A delegate of a method."""
+
+    index: int
+    backend: str
+    location: str
+    offset: int
+    bytes: int
+    calls: int
+    compile_specs: Dict[str, int]
+    magic: Optional[str] = None
+
+
+@dataclass(frozen=True)
+class Arena:
+    """A memory arena of a method."""
+
+    memory_id: int
+    bytes: int
+    tensors: int
+    device: Optional[str] = None
+
+
+@dataclass(frozen=True)
+class Tensors:
+    """How many tensors of a method are of which kind."""
+
+    constant: int
+    planned: int
+    mutable: int
+    external: int
+    unplanned: int
+    external_keys: Tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Missing:
+    """What is missing to run a method here."""
+
+    operators: Tuple[str, ...]
+    backends: Tuple[str, ...]
+    sentences: Tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class MethodReport:
+    """A method of a program."""
+
+    name: str
+    inputs: Tuple[Value, ...]
+    outputs: Tuple[Value, ...]
+    instructions: Dict[str, int]
+    operators: Tuple[OperatorUse, ...]
+    delegates: Tuple[DelegateUse, ...]
+    arenas: Tuple[Arena, ...]
+    tensors: Tensors
+    missing: Optional[Missing] = None
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A segment of a program's file."""
+
+    offset: int
+    bytes: int
+    holds: Tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class NamedData:
+    """Named data of a program, or an entry of a `.ptd` file."""
+
+    key: str
+    segment: int
+    bytes: int
+    dtype: Optional[str] = None
+    sizes: Optional[Tuple[int, ...]] = None
+    dim_order: Optional[Tuple[int, ...]] = None
+
+
+@dataclass(frozen=True)
+class Constant:
+    """A constant of a program."""
+
+    bytes: int
+    dtype: str
+    sizes: Tuple[int, ...]
+    dim_order: Tuple[int, ...]
+    mutable: bool
+    methods: Tuple[str, ...]
+    name: Optional[str] = None
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """What is in a file. Files that are no programs have no methods; `values` has the whole report, as the command's JSON."""
+
+    format: str
+    file: str
+    bytes: int
+    values: Dict[str, Any]
+    methods: Tuple[MethodReport, ...] = ()
+    segments: Tuple[Segment, ...] = ()
+    named_data: Tuple[NamedData, ...] = ()
+    constants: Tuple[Constant, ...] = ()
+    entries: Tuple[NamedData, ...] = ()
+
+
+def inspect(source: Source) -> Inspection:
+    """What is in a program, an archive, a file of named data, a BEF program, an ETDump or a `.gguf`."""
+    values = json.loads(_pteron.inspect(source))
+    fields = dict(values.get("program", {}))
+    fields.update(values)
+    if fields["format"] == "ptd":
+        fields.pop("segments", None)
+    known = ("format", "file", "bytes", "methods", "segments", "named_data", "constants", "entries")
+    chosen = {name: fields[name] for name in known if name in fields}
+    return record(Inspection, {"values": values, **chosen})
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing that is wrong with a file."""
+
+    path: str
+    kind: str
+    expected: str
+    found: str
+    message: str
+    offset: Optional[int] = None
+
+
+@dataclass(frozen=True)
+class Validation:
+    """What is wrong with a file, and whether it can be run here."""
+
+    file: str
+    format: str
+    bytes: int
+    valid: bool
+    problems: Tuple[Problem, ...]
+    missing: Tuple[str, ...]
+    can_run: Optional[bool] = None
+
+
+def validate(source: Source) -> Validation:
+    """Everything that is wrong with a program or a file of named data."""
+    return parse(Validation, _pteron.validate(source))
+
+
+@dataclass(frozen=True)
+class Requirements:
+    """What a program needs to run, and what of that is missing."""
+
+    file: str
+    format: str
+    can_run: bool
+    operators: Tuple[OperatorUse, ...]
+    backends: Tuple[Dict[str, Any], ...]
+    missing: Tuple[str, ...]
+
+
+def requirements(source: Source) -> Requirements:
+    """What a program needs to run."""
+    return parse(Requirements, _pteron.requirements(source))
+
+
+@dataclass(frozen=True)
+class Operator:
+    """An operator that programs can call."""
+
+    name: str
+    schema: str
+    dtypes: Tuple[str, ...]
+
+
+def operators() -> Tuple[Operator, ...]:
+    """The operators that programs can call."""
+    return tuple(record(Operator, values) for values in json.loads(_pteron.operators()))
+
+
+def backends() -> Tuple[str, ...]:
+    """The ids of the backends that delegates can use."""
+    return tuple(_pteron.backends())
+
+
+@dataclass(frozen=True)
+class ArenaPlan:
+    """What lies where and when in an arena."""
+
+    memory_id: int
+    bytes: int
+    peak: int
+    blocks: Tuple[Dict[str, Any], ...]
+    peak_at: Optional[str] = None
+
+
+@dataclass(frozen=True)
+class MethodPlan:
+    """The memory plan of a method."""
+
+    name: str
+    instructions: int
+    arenas: Tuple[ArenaPlan, ...]
+    overlaps: Tuple[Dict[str, Any], ...]
+    unknown_operators: Tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The memory plan of a program."""
+
+    file: str
+    methods: Tuple[MethodPlan, ...]
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether nothing that is needed is written over."""
+        return not any(method.overlaps for method in self.methods)
+
+
+def plan(source: Source, method: Optional[str] = None) -> Plan:
+    """The memory plan of a program, or of one of its methods."""
+    return parse(Plan, _pteron.plan(source, method))
+
+
+def listing(source: Source) -> str:
+    """A whole program or file of named data as text, which may change from release to release."""
+    return _pteron.listing(source)
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One thing that differs; `kind` is `meaning` if it can change what is computed, otherwise `form`."""
+
+    kind: str
+    place: str
+    a: Optional[str] = None
+    b: Optional[str] = None
+
+
+@dataclass(frozen=True)
+class Diff:
+    """What differs between two files; false if nothing does."""
+
+    a: str
+    b: str
+    differences: Tuple[Difference, ...]
+
+    def __bool__(self) -> bool:
+        return bool(self.differences)
+
+
+def diff(a: Source, b: Source, *, meaning: bool = False, progress: Optional[Progress] = None) -> Diff:
+    """What differs between two programs or two files of named data; with `meaning`, only what can change what is computed."""
+    values = json.loads(_pteron.diff(a, b, meaning, progress))
+    for difference in values["differences"]:
+        difference["kind"] = difference.pop("class")
+    return record(Diff, values)
+
+
+@dataclass(frozen=True)
+class OperatorTime:
+    """The time of the calls of an operator in one run."""
+
+    name: str
+    calls: float
+    total_us: float
+    share: float
+
+
+@dataclass(frozen=True)
+class StepTime:
+    """The time of one step of a run."""
+
+    name: str
+    calls: float
+    total_us: float
+    share: float
+    place: Optional[Tuple[int, ...]] = None
+    node: Optional[int] = None
+    instruction: Optional[str] = None
+    shapes: Optional[str] = None
+
+
+@dataclass(frozen=True)
+class Profile:
+    """Where the time of a method went: microseconds of one run, the mean of all."""
+
+    method: str
+    runs: int
+    load_us: float
+    prepare_us: float
+    run_us: float
+    fastest_run_us: float
+    outside_us: float
+    operators: Tuple[OperatorTime, ...]
+    steps: Tuple[StepTime, ...]
+
+
+def _options(
+    data: Sequence[Path], threads: int, limits: Optional[Limits], prepare: bool, isa: Optional[str]
+) -> Dict[str, Any]:
+    return {"data": list(data), "threads": threads, "limits": limits, "prepare": prepare, "isa": isa}
+
+
+def profile(
+    source: Source,
+    inputs: Optional[Sequence[Any]] = None,
+    *,
+    method: Optional[str] = None,
+    repeat: Optional[int] = None,
+    trace: Optional[Path] = None,
+    etdump: Optional[Path] = None,
+    debug_buffer: Optional[Path] = None,
+    data: Sequence[Path] = (),
+    threads: int = 1,
+    limits: Optional[Limits] = None,
+    prepare: bool = True,
+    isa: Optional[str] = None,
+) -> Profile:
+    """Where the time of a method goes in `repeat` runs of it: 10, or one if tensors are recorded. Its inputs are zeros if none
+    are given.
+
+    `trace` is where a timeline for Chrome and Perfetto goes, `etdump` where a dump for ExecuTorch's Inspector, and
+    `debug_buffer` where every tensor that is computed.
+    """
+    if repeat is None:
+        repeat = 10 if debug_buffer is None else 1
+    if repeat < 1:
+        raise ValueError("repeat must be 1 or more")
+    given = None if inputs is None else tuple(inputs)
+    options = _options(data, threads, limits, prepare, isa)
+    return parse(Profile, _pteron.profile(source, given, method, repeat, (trace, etdump, debug_buffer), options))
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A value that two runs have computed."""
+
+    what: str
+    iteration: int
+    output: int
+    place: Optional[Tuple[int, ...]] = None
+    source: Optional[str] = None
+    largest: Optional[float] = None
+    difference: Optional[str] = None
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """How a prepared run compares with one as written; `first` is the index in `values` of the first that differs."""
+
+    method: str
+    recorded: int
+    values: Tuple[Compared, ...]
+    fused: Tuple[Dict[str, Any], ...]
+    first: Optional[int] = None
+
+
+def compare(
+    source: Source,
+    inputs: Optional[Sequence[Any]] = None,
+    *,
+    method: Optional[str] = None,
+    atol: Optional[float] = None,
+    rtol: Optional[float] = None,
+    data: Sequence[Path] = (),
+    threads: int = 1,
+    limits: Optional[Limits] = None,
+    isa: Optional[str] = None,
+) -> Comparison:
+    """Compares what the instructions of a method compute when it is prepared with what they compute as they are written."""
+    explicit = None if atol is None and rtol is None else (atol or 0.0, rtol or 0.0)
+    given = None if inputs is None else tuple(inputs)
+    options = _options(data, threads, limits, True, isa)
+    return parse(Comparison, _pteron.compare(source, given, method, explicit, options))
+
+
+@dataclass(frozen=True)
+class Stripped:
+    """What was left out of a program."""
+
+    frames: int
+    names: int
+    bytes_before: int
+    bytes_after: int
+
+
+def strip(source: Source, output: Path, *, names: bool = False, progress: Optional[Progress] = None) -> Stripped:
+    """Leaves out source frames, and names if asked for. The output may be the file itself."""
+    return parse(Stripped, _pteron.strip(source, output, names, progress))
+
+
+@dataclass(frozen=True)
+class Externalized:
+    """The weights that were moved out of a program."""
+
+    keys: Tuple[str, ...]
+    bytes: int
+
+
+def externalize(
+    source: Source,
+    output: Path,
+    data: Path,
+    *,
+    at_least: int = 0,
+    initial: bool = False,
+    progress: Optional[Progress] = None,
+) -> Externalized:
+    """Moves the weights of a program of `at_least` so many bytes to the `.ptd` file `data`; with `initial`, the initial values
+    of state, too. The output may be the file itself."""
+    return parse(Externalized, _pteron.externalize(source, output, data, (at_least, initial), progress))
+
+
+@dataclass(frozen=True)
+class Embedded:
+    """The weights that were put into a program."""
+
+    tensors: Tuple[str, ...]
+    named_data: Tuple[str, ...]
+    left_out: Tuple[str, ...]
+
+
+def embed(source: Source, data: Sequence[Path], output: Path, *, progress: Optional[Progress] = None) -> Embedded:
+    """Puts the weights of `.ptd` files into the program that looks for them. The output may be the program itself."""
+    return parse(Embedded, _pteron.embed(source, list(data), output, progress))
+
+
+@dataclass(frozen=True)
+class Deduped:
+    """The weights that programs share now."""
+
+    keys: Tuple[str, ...]
+    bytes_shared: int
+    bytes_before: int
+    bytes_after: int
+
+
+def dedupe(
+    programs: Sequence[Path],
+    outputs: Sequence[Path],
+    data: Path,
+    *,
+    at_least: int = 512,
+    progress: Optional[Progress] = None,
+) -> Deduped:
+    """Moves the weights that programs have in common to the `.ptd` file `data`, and writes each program without them."""
+    return parse(Deduped, _pteron.dedupe(list(programs), list(outputs), data, at_least, progress))
+
+
+@dataclass(frozen=True)
+class Merged:
+    """A file of named data that was made of several."""
+
+    entries: int
+    same: Tuple[str, ...]
+    bytes_before: int
+    bytes_after: int
+
+
+def merge(files: Sequence[Path], output: Path, *, share: bool = True, progress: Optional[Progress] = None) -> Merged:
+    """Makes one `.ptd` file of several; with `share`, equal bytes are written once."""
+    return parse(Merged, _pteron.merge(list(files), output, share, progress))
+
+
+def convert(source: Path, output: Path, *, keep_quantized: bool = False, progress: Optional[Progress] = None) -> int:
+    """Converts `.ptd`, `.safetensors`, `.npz` or `.gguf` to what the output's name says, and gives the bytes written."""
+    return _pteron.convert(source, output, keep_quantized, progress)
+
+
+@dataclass(frozen=True)
+class CompiledDelegate:
+    """A part of a method that a backend has taken."""
+
+    backend: str
+    operators: Dict[str, int]
+    payload_bytes: int
+    named_bytes: int
+
+
+@dataclass(frozen=True)
+class QuantizedLayer:
+    """A product or convolution that was quantized."""
+
+    name: str
+    operator: str
+    weight_error: float
+
+
+@dataclass(frozen=True)
+class LeftNodes:
+    """Nodes that no backend has taken, and why the last that was asked has not."""
+
+    operator: str
+    nodes: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class CompiledMethod:
+    """What a method came to."""
+
+    name: str
+    operators: Dict[str, int]
+    arena_bytes: int
+    constant_bytes: int
+    delegates: Tuple[CompiledDelegate, ...]
+    quantized: Tuple[QuantizedLayer, ...]
+    left: Tuple[LeftNodes, ...]
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """A program that was compiled and written."""
+
+    file_bytes: int
+    methods: Tuple[CompiledMethod, ...]
+
+
+def compile(
+    source: Source,
+    output: Path,
+    *,
+    backends: Sequence[str] = (),
+    native: bool = False,
+    all_operators: bool = False,
+    quantize: Optional[str] = None,
+    calibrate: Optional[Sequence[Sequence[Any]]] = None,
+    external_data: Optional[Path] = None,
+    data: Sequence[Path] = (),
+    methods: Sequence[str] = (),
+    source_frames: bool = False,
+) -> Compiled:
+    """Compiles a torch.export archive (`.pt2`), or a program again (`.pte`), to a program.
+
+    Args:
+        source: The archive or the program.
+        output: The file to write.
+        backends: `bef` or `xnnpack`, in the order in which they are asked; none if it is empty.
+        native: Whether the backend `bef` also stores weights packed for machines like this one.
+        all_operators: Whether the program may call every operator of Pteron, and not only those of the reference runtime.
+        quantize: `int8` with `calibrate`, `dynamic-int8`, or `8da4w[:GROUP]`.
+        calibrate: Calls by which ranges of values are found: for each a sequence of inputs.
+        external_data: A `.ptd` file to write weights to.
+        data: `.ptd` files with weights that a program keeps outside.
+        methods: The models of an archive to compile; all if it is empty.
+        source_frames: Whether the lines of source code are kept.
+    """
+    samples = None if calibrate is None else [tuple(sample) for sample in calibrate]
+    text = _pteron.compile_to(
+        source,
+        output,
+        (list(backends), native, all_operators),
+        (quantize, samples),
+        (external_data, list(data)),
+        (list(methods), source_frames),
+    )
+    return parse(Compiled, text)
+
+
+def quantize(
+    source: Source, output: Path, scheme: str, calibrate: Optional[Sequence[Sequence[Any]]] = None, **options: Any
+) -> Compiled:
+    """Compiles as `compile` does, quantized: `int8` with `calibrate`, `dynamic-int8`, or `8da4w[:GROUP]`."""
+    return compile(source, output, quantize=scheme, calibrate=calibrate, **options)
+
+
+def retarget(source: Source, output: Path, backends: Sequence[str] = (), **options: Any) -> Compiled:
+    """Compiles a program again for other backends, or for none, without its source, as `compile` does."""
+    return compile(source, output, backends=backends, **options)
+
+
+@dataclass(frozen=True)
+class BefRun:
+    """What functions of a BEF program gave: 0 or 1, what they returned and printed, and the errors with their places."""
+
+    exit_code: int
+    output: str
+    errors: str
+
+
+def run_bef(source: Source, functions: Sequence[str] = (), *, threads: Optional[int] = None) -> BefRun:
+    """Runs functions of a BEF program, such as `f` or `g(1, 2.5)`, or all that take no arguments, as the reference's executor
+    does; on `threads` threads beside the one that waits."""
+    return BefRun(*_pteron.run_bef(source, list(functions), threads))

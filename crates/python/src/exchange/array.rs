@@ -1,0 +1,203 @@
+use super::buffer;
+use super::dlpack::{self, CPU};
+use super::strided::{self, Place, Strides, dense_order};
+use super::{COPIES, Element, Storage};
+use crate::errors::{Failure, Result};
+use pteron::tensor::{TensorMeta, TensorView, TensorViewMut};
+use pteron::{ScalarType, Shape, Tensor};
+use pyo3::exceptions::PyTypeError;
+use pyo3::ffi;
+use pyo3::prelude::*;
+use pyo3::types::PyCapsule;
+use std::sync::Arc;
+
+/// An array of Python's, lent for as long as this lives.
+pub(crate) struct Array {
+    start: *mut u8,
+    element: Element,
+    sizes: Shape,
+    strides: Strides,
+    is_read_only: bool,
+    _owner: Owner,
+}
+
+// SAFETY: what is lent may be given back by any thread (`Lent` of either kind sees to that), and the memory is only
+// read and written as this module says.
+unsafe impl Send for Array {}
+// SAFETY: as above.
+unsafe impl Sync for Array {}
+
+/// What keeps the memory there.
+#[expect(dead_code, reason = "they are held, not looked at")]
+enum Owner {
+    Buffer(buffer::Lent),
+    DlPack(dlpack::Lent),
+    Tensor(Arc<Storage>),
+}
+
+/// Whether an object lends its memory by the buffer protocol.
+pub(crate) fn is_lent(object: &Bound<'_, PyAny>) -> bool {
+    // SAFETY: the object is one; nothing is asked of it but whether its type has the protocol.
+    unsafe { ffi::PyObject_CheckBuffer(object.as_ptr()) == 1 }
+}
+
+impl Array {
+    /// The memory of an object that has the buffer protocol, `__dlpack__` or `__array__`; `None` if it has none of them.
+    pub(crate) fn of(object: &Bound<'_, PyAny>) -> PyResult<Option<Self>> {
+        let py = object.py();
+        if is_lent(object) {
+            return Self::of_buffer(object).map(Some);
+        }
+        if let Ok(method) = object.getattr(pyo3::intern!(py, "__dlpack__")) {
+            return Self::of_dlpack(object, &method).map(Some);
+        }
+        if let Ok(method) = object.getattr(pyo3::intern!(py, "__array__")) {
+            return Self::of_buffer(&method.call0()?).map(Some);
+        }
+        Ok(None)
+    }
+
+    /// The memory of a tensor of this package.
+    pub(crate) fn of_storage(storage: &Arc<Storage>) -> Self {
+        Self {
+            start: storage.start(),
+            element: Element::Known(storage.meta().dtype()),
+            sizes: *storage.meta().sizes(),
+            strides: Strides::of(storage.meta()),
+            is_read_only: false,
+            _owner: Owner::Tensor(Arc::clone(storage)),
+        }
+    }
+
+    fn of_buffer(object: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let buffer = buffer::Lent::of(object)?;
+        let format = buffer.format().to_str().unwrap_or("?");
+        let element = Element::of_format(format, buffer.item_size()).ok_or_else(|| {
+            PyTypeError::new_err(format!(
+                "an array of elements `{format}` cannot be a tensor; give it another type, or this machine's byte order"
+            ))
+        })?;
+        if buffer.is_indirect() || buffer.shape().len() != buffer.strides().len() {
+            return Err(PyTypeError::new_err(
+                "an array of pointers to rows cannot be a tensor; copy it first",
+            ));
+        }
+        let strides = Strides::new(buffer.strides().iter().copied().map(Some));
+        let (sizes, strides) = Self::layout(buffer.shape().iter().map(|n| n.unsigned_abs()), strides)?;
+        let (start, is_read_only) = (buffer.start(), buffer.is_read_only());
+        Ok(Self { start, element, sizes, strides, is_read_only, _owner: Owner::Buffer(buffer) })
+    }
+
+    /// Sizes and strides, unless there are more than tensors have.
+    fn layout(sizes: impl Iterator<Item = usize>, strides: Option<Strides>) -> PyResult<(Shape, Strides)> {
+        let mut shape = Shape::default();
+        for size in sizes {
+            shape.push(size).map_err(Failure::from)?;
+        }
+        let strides =
+            strides.ok_or_else(|| PyTypeError::new_err("an array has more dimensions than tensors"))?;
+        Ok((shape, strides))
+    }
+
+    fn of_dlpack(object: &Bound<'_, PyAny>, method: &Bound<'_, PyAny>) -> PyResult<Self> {
+        if let Ok(device) = object.call_method0(pyo3::intern!(object.py(), "__dlpack_device__")) {
+            let (kind, index): (i32, i32) = device.extract()?;
+            if kind != CPU {
+                return Err(PyTypeError::new_err(format!(
+                    "the tensor is on another device (DLPack's ({kind}, {index})); copy it to the CPU first"
+                )));
+            }
+        }
+        let lent = dlpack::Lent::take(method.call0()?.cast::<PyCapsule>()?)?;
+        let (start, element, sizes, strides) = lent.place().ok_or_else(|| {
+            PyTypeError::new_err(
+                "DLPack gave a tensor of a type that programs do not have, or on another device",
+            )
+        })?;
+        let strides = Strides::new(strides.into_iter().map(Some));
+        let (sizes, strides) = Self::layout(sizes.into_iter(), strides)?;
+        Ok(Self { start, element, sizes, strides, is_read_only: false, _owner: Owner::DlPack(lent) })
+    }
+
+    /// The type of the elements, where one of `wanted` is asked for, or of what they are.
+    pub(crate) fn dtype(&self, wanted: Option<ScalarType>) -> PyResult<ScalarType> {
+        match (self.element, wanted) {
+            (element, Some(wanted)) if element.read_as(wanted).is_some() => Ok(wanted),
+            (Element::Known(dtype), _) => Ok(dtype),
+            (Element::Opaque(size), _) => Err(PyTypeError::new_err(format!(
+                "elements of {size} bytes without a type cannot be a tensor"
+            ))),
+        }
+    }
+
+    /// What a tensor of these elements is, if they lie without gaps.
+    pub(crate) fn dense_meta(&self, dtype: ScalarType) -> Result<Option<TensorMeta>> {
+        let Some(order) = dense_order(&self.sizes, &self.strides, self.element.size()) else {
+            return Ok(None);
+        };
+        Ok(Some(TensorMeta::new(dtype, &self.sizes, order)?))
+    }
+
+    /// The elements as a tensor; `meta` is what [`Self::dense_meta`] gave.
+    pub(crate) fn view<'a>(&'a self, meta: &'a TensorMeta) -> pteron::tensor::Result<TensorView<'a>> {
+        if meta.nbytes() == 0 {
+            return TensorView::new(meta, &[]);
+        }
+        // SAFETY: the exporter has lent memory of elements of these sizes and strides, which lie without a gap, so it is one
+        // run of bytes from the first element on. It stays until `self` goes, and nobody writes to it meanwhile.
+        let bytes = unsafe { std::slice::from_raw_parts(self.start.cast_const(), meta.nbytes()) };
+        TensorView::new(meta, bytes)
+    }
+
+    /// A row-major copy.
+    pub(crate) fn gather(&self, dtype: ScalarType) -> Result<Tensor> {
+        COPIES.input();
+        let mut tensor = Tensor::zeros(TensorMeta::contiguous(dtype, &self.sizes)?)?;
+        let (sizes, size, strides) = (*tensor.sizes(), self.element.size(), Strides::of(tensor.meta()));
+        let mut view = tensor.view_mut();
+        let target = view.bytes_mut().as_mut_ptr();
+        // SAFETY: the exporter has lent every element, and the tensor is new, with room for all of them.
+        unsafe { strided::copy(&self.place(), &Place { start: target, strides: &strides }, &sizes, size) };
+        Ok(tensor)
+    }
+
+    fn place(&self) -> Place<'_> {
+        Place { start: self.start, strides: &self.strides }
+    }
+
+    /// Fails if a tensor of this type and sizes cannot be written here.
+    pub(crate) fn check_room(&self, output: usize, dtype: ScalarType, sizes: &Shape) -> Result<()> {
+        let problem = match () {
+            () if self.is_read_only => "is read-only".to_owned(),
+            () if self.element.read_as(dtype).is_none() => {
+                format!("has elements of another type than {dtype}")
+            }
+            () if self.sizes[..] != sizes[..] => {
+                format!("has shape {:?}, the output has {:?}", &self.sizes[..], &sizes[..])
+            }
+            () => return Ok(()),
+        };
+        Err(Failure::Input(format!("the array given for output {output} {problem}")))
+    }
+
+    /// Writes a tensor of this array's type and sizes here, as [`Self::check_room`] has found.
+    pub(crate) fn write(&self, output: usize, tensor: TensorView<'_>) -> Result<()> {
+        self.check_room(output, tensor.dtype(), tensor.sizes())?;
+        if tensor.nbytes() == 0 {
+            return Ok(());
+        }
+        COPIES.output();
+        if let Some(mut meta) = self.dense_meta(tensor.dtype())? {
+            // SAFETY: the exporter has lent memory to write, of elements that lie without a gap. The tensor is in memory of
+            // the method, of which Python has no part, and no other reference to the array's memory is there meanwhile.
+            let bytes = unsafe { std::slice::from_raw_parts_mut(self.start, meta.nbytes()) };
+            let written = TensorViewMut::new(&mut meta, bytes).and_then(|mut out| tensor.relayout(&mut out));
+            return Ok(written?);
+        }
+        let (sizes, size, strides) = (*tensor.sizes(), self.element.size(), Strides::of(tensor.meta()));
+        let from = Place { start: tensor.bytes().as_ptr().cast_mut(), strides: &strides };
+        // SAFETY: the source is only read; for the rest, as above.
+        unsafe { strided::copy(&from, &self.place(), &sizes, size) };
+        Ok(())
+    }
+}

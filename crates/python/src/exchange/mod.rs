@@ -1,0 +1,134 @@
+//! Memory that Python and the runtime share: the one place of this crate with `unsafe` of its own.
+//!
+//! What every block here relies on is the rule of the buffer protocol and of DLPack: memory that an exporter has lent stays
+//! where it is until it is given back, and nobody writes to it while another reads it. Python enforces the first. The
+//! second is the caller's: an array that is an argument of a call must not be written to by other threads before the call
+//! returns, as with any function that releases the GIL. `docs/python.md` says so.
+
+mod array;
+mod buffer;
+mod dlpack;
+mod maps;
+mod storage;
+mod strided;
+
+pub(crate) use array::{Array, is_lent};
+pub(crate) use buffer::{fill_view, free_view};
+pub(crate) use dlpack::{CPU, export};
+pub(crate) use maps::promise;
+pub(crate) use storage::Storage;
+
+use pteron::ScalarType;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// How often elements were copied, beside the copy that a method makes of each input into its own memory.
+#[derive(Default)]
+pub(crate) struct Copies {
+    inputs: AtomicU64,
+    outputs: AtomicU64,
+}
+
+/// The copies of this process.
+pub(crate) static COPIES: Copies = Copies { inputs: AtomicU64::new(0), outputs: AtomicU64::new(0) };
+
+impl Copies {
+    /// An input was copied before the method was given it.
+    pub(crate) fn input(&self) {
+        self.inputs.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// An output was copied out of the method's memory.
+    pub(crate) fn output(&self) {
+        self.outputs.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Those of inputs, and those of outputs.
+    pub(crate) fn counts(&self) -> (u64, u64) {
+        (self.inputs.load(Ordering::Relaxed), self.outputs.load(Ordering::Relaxed))
+    }
+}
+
+/// The type of elements as Python's arrays know it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Element {
+    /// A type that both sides have.
+    Known(ScalarType),
+    /// Bytes without a type of their own, so many an element.
+    Opaque(usize),
+}
+
+impl Element {
+    /// The element type of a buffer's format, such as `<f`; `None` if it is a structure or of the other byte order.
+    fn of_format(format: &str, size: usize) -> Option<Self> {
+        let foreign = if cfg!(target_endian = "little") { ['>', '!'] } else { ['<', '\0'] };
+        if size > 1 && format.starts_with(foreign) {
+            return None;
+        }
+        let code = format.trim_start_matches(['@', '=', '<', '>', '!']);
+        Some(Self::Known(match (code, size) {
+            ("?", 1) => ScalarType::Bool,
+            ("B", 1) => ScalarType::Byte,
+            ("b", 1) => ScalarType::Char,
+            ("H", 2) => ScalarType::UInt16,
+            ("h", 2) => ScalarType::Short,
+            ("I" | "L", 4) => ScalarType::UInt32,
+            ("i" | "l", 4) => ScalarType::Int,
+            ("L" | "Q" | "N", 8) => ScalarType::UInt64,
+            ("l" | "q" | "n", 8) => ScalarType::Long,
+            ("e", 2) => ScalarType::Half,
+            ("f", 4) => ScalarType::Float,
+            ("d", 8) => ScalarType::Double,
+            ("Zf", 8) => ScalarType::ComplexFloat,
+            ("Zd", 16) => ScalarType::ComplexDouble,
+            ("c", 1) => return Some(Self::Opaque(1)),
+            _ if code.ends_with(['x', 's', 'V']) => return Some(Self::Opaque(size)),
+            _ => return None,
+        }))
+    }
+
+    /// Bytes of an element.
+    pub(crate) fn size(self) -> usize {
+        match self {
+            Self::Known(dtype) => dtype.size(),
+            Self::Opaque(size) => size,
+        }
+    }
+
+    /// The type that such elements are where `wanted` is asked for, if they can be: types that Python's arrays lack are
+    /// given as bytes or unsigned integers of the same size.
+    pub(crate) fn read_as(self, wanted: ScalarType) -> Option<ScalarType> {
+        match self {
+            Self::Known(dtype) if dtype == wanted => Some(wanted),
+            Self::Known(dtype) if format_of(wanted).1 && format_of(wanted).0 == format_of(dtype).0 => {
+                Some(wanted)
+            }
+            Self::Opaque(size) if size == wanted.size() => Some(wanted),
+            _ => None,
+        }
+    }
+}
+
+/// The format of a buffer of such elements, and whether it stands for a type that the buffer protocol lacks.
+pub(crate) fn format_of(dtype: ScalarType) -> (&'static std::ffi::CStr, bool) {
+    match dtype {
+        ScalarType::Bool => (c"?", false),
+        ScalarType::Byte => (c"B", false),
+        ScalarType::Char => (c"b", false),
+        ScalarType::UInt16 => (c"H", false),
+        ScalarType::Short => (c"h", false),
+        ScalarType::UInt32 => (c"I", false),
+        ScalarType::Int => (c"i", false),
+        ScalarType::UInt64 => (c"Q", false),
+        ScalarType::Long => (c"q", false),
+        ScalarType::Half => (c"e", false),
+        ScalarType::Float => (c"f", false),
+        ScalarType::Double => (c"d", false),
+        ScalarType::ComplexFloat => (c"Zf", false),
+        ScalarType::ComplexDouble => (c"Zd", false),
+        other => match other.size() {
+            1 => (c"B", true),
+            2 => (c"H", true),
+            _ => (c"I", true),
+        },
+    }
+}

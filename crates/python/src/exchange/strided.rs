@@ -1,0 +1,114 @@
+use pteron::tensor::{MAX_RANK, TensorMeta};
+use pteron::{DimOrder, Shape};
+
+/// Strides in bytes, of as many dimensions as tensors have.
+#[derive(Clone, Copy)]
+pub(super) struct Strides {
+    rank: usize,
+    numbers: [isize; MAX_RANK],
+}
+
+impl Strides {
+    /// `None` if there are too many, or one is no number of bytes.
+    pub(super) fn new(strides: impl ExactSizeIterator<Item = Option<isize>>) -> Option<Self> {
+        let mut all = Self { rank: strides.len(), numbers: [0; MAX_RANK] };
+        for (number, stride) in all.numbers.get_mut(..strides.len())?.iter_mut().zip(strides) {
+            *number = stride?;
+        }
+        Some(all)
+    }
+
+    /// Those of a tensor.
+    pub(super) fn of(meta: &TensorMeta) -> Self {
+        let size = meta.dtype().size();
+        let mut all = Self { rank: meta.rank(), numbers: [0; MAX_RANK] };
+        for (number, stride) in all.numbers.iter_mut().zip(meta.strides().iter()) {
+            *number = (stride * size) as isize;
+        }
+        all
+    }
+}
+
+impl std::ops::Deref for Strides {
+    type Target = [isize];
+    fn deref(&self) -> &[isize] {
+        &self.numbers[..self.rank]
+    }
+}
+
+/// Whether elements with these strides lie without a gap, the dimensions in this order, outermost first.
+fn is_dense(
+    sizes: &[usize],
+    strides: &[isize],
+    element: usize,
+    order: impl DoubleEndedIterator<Item = usize>,
+) -> bool {
+    let mut expected = element;
+    for d in order.rev() {
+        if sizes[d] != 1 && strides[d] != expected as isize {
+            return false;
+        }
+        let Some(next) = expected.checked_mul(sizes[d]).filter(|&n| n <= isize::MAX as usize) else {
+            return false;
+        };
+        expected = next;
+    }
+    true
+}
+
+/// The dim order in which elements with these strides, in bytes, lie without a gap; `None` if they do not.
+pub(super) fn dense_order(sizes: &[usize], strides: &[isize], element: usize) -> Option<DimOrder> {
+    let rank = sizes.len();
+    if is_dense(sizes, strides, element, 0..rank) || sizes.contains(&0) {
+        return Some(DimOrder::contiguous(rank));
+    }
+    // Dimensions of one element may have any stride: they are outermost.
+    let mut order: Vec<u8> = (0..u8::try_from(rank).ok()?).collect();
+    order.sort_by_key(|&d| (sizes[usize::from(d)] != 1, std::cmp::Reverse(strides[usize::from(d)]), d));
+    match is_dense(sizes, strides, element, order.iter().map(|&d| usize::from(d))) {
+        true => DimOrder::new(&order).ok(),
+        false => None,
+    }
+}
+
+/// Where elements lie: an address, and strides in bytes.
+pub(super) struct Place<'a> {
+    pub(super) start: *mut u8,
+    pub(super) strides: &'a [isize],
+}
+
+/// Copies elements of `size` bytes from one place to another, whatever their strides.
+///
+/// # Safety
+/// Every element of a tensor of these sizes is, at both places, memory that may be read at `from` and written at `to`, and
+/// no byte is at both.
+pub(super) unsafe fn copy(from: &Place<'_>, to: &Place<'_>, sizes: &Shape, size: usize) {
+    if sizes.contains(&0) {
+        return;
+    }
+    let rank = sizes.rank();
+    let mut index = vec![0usize; rank];
+    let (mut source, mut target) = (from.start.cast_const(), to.start);
+    loop {
+        // SAFETY: `source` and `target` are the addresses of one element at both places, by the caller's promise memory to
+        // read and memory to write that does not overlap.
+        unsafe { std::ptr::copy_nonoverlapping(source, target, size) };
+        let mut d = rank;
+        loop {
+            if d == 0 {
+                return;
+            }
+            d -= 1;
+            index[d] += 1;
+            source = source.wrapping_offset(from.strides[d]);
+            target = target.wrapping_offset(to.strides[d]);
+            if index[d] < sizes[d] {
+                break;
+            }
+            let back = -(sizes[d] as isize);
+            source = source.wrapping_offset(from.strides[d].wrapping_mul(back));
+            target = target.wrapping_offset(to.strides[d].wrapping_mul(back));
+            index[d] = 0;
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! The Python package `pteron`: the facade of the same name for Python. `pteron._pteron` is this crate; what Python programs
+//! see is in `python/pteron`.
+#![deny(unsafe_code)]
+
+mod convert;
+mod errors;
+#[allow(unsafe_code)]
+mod exchange;
+mod meta;
+mod module;
+mod opened;
+mod progress;
+mod runs;
+mod settings;
+mod state;
+mod tensor;
+mod tools;
+mod training;
+
+use pyo3::prelude::*;
+
+/// The number of copies of inputs and of outputs that the package has made.
+#[pyfunction]
+fn copies() -> (u64, u64) {
+    exchange::COPIES.counts()
+}
+
+#[pymodule]
+fn _pteron(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    m.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    m.add_class::<tensor::PyTensor>()?;
+    m.add_class::<module::PyModule>()?;
+    m.add_class::<module::PyMethod>()?;
+    m.add_function(wrap_pyfunction!(copies, m)?)?;
+    m.add_function(wrap_pyfunction!(note_fork, m)?)?;
+    m.add_class::<training::PyTrainingModule>()?;
+    add_tools(m)
+}
+
+/// The functions that do what the verbs of the command do.
+fn add_tools(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    m.add_function(wrap_pyfunction!(tools::inspect, m)?)?;
+    m.add_function(wrap_pyfunction!(tools::validate, m)?)?;
+    m.add_function(wrap_pyfunction!(tools::requirements, m)?)?;
+    m.add_function(wrap_pyfunction!(tools::operators, m)?)?;
+    m.add_function(wrap_pyfunction!(tools::backends, m)?)?;
+    m.add_function(wrap_pyfunction!(tools::plan, m)?)?;
+    m.add_function(wrap_pyfunction!(tools::listing, m)?)?;
+    m.add_function(wrap_pyfunction!(tools::diff, m)?)?;
+    m.add_function(wrap_pyfunction!(tools::strip, m)?)?;
+    m.add_function(wrap_pyfunction!(tools::externalize, m)?)?;
+    m.add_function(wrap_pyfunction!(tools::embed, m)?)?;
+    m.add_function(wrap_pyfunction!(tools::dedupe, m)?)?;
+    m.add_function(wrap_pyfunction!(tools::merge, m)?)?;
+    m.add_function(wrap_pyfunction!(tools::convert, m)?)?;
+    m.add_function(wrap_pyfunction!(runs::profile, m)?)?;
+    m.add_function(wrap_pyfunction!(runs::compare, m)?)?;
+    m.add_function(wrap_pyfunction!(runs::compile_to, m)?)?;
+    m.add_function(wrap_pyfunction!(runs::run_bef, m)?)?;
+    Ok(())
+}
+
+/// To be called in a process that was forked.
+#[pyfunction]
+fn note_fork() {
+    opened::note_fork();
+}

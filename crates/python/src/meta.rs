@@ -1,0 +1,56 @@
+//! What a program says about itself, as JSON that Python makes dataclasses of.
+
+use pteron::{EValue, MethodMeta, ValueMeta, tensor::ShapeDynamism};
+use serde_json::{Value, json};
+
+/// A method.
+pub(crate) fn method(meta: &MethodMeta<'_>) -> Value {
+    json!({
+        "name": meta.name(),
+        "inputs": meta.inputs().iter().map(value).collect::<Vec<_>>(),
+        "outputs": meta.outputs().iter().map(value).collect::<Vec<_>>(),
+        "attributes": meta.attributes().iter().map(tensor).collect::<Vec<_>>(),
+        "memory_arenas": meta.memory_arenas().collect::<Vec<_>>(),
+        "operators": meta.operators().into_iter().map(|op| (op.name, op.calls)).collect::<std::collections::BTreeMap<_, _>>(),
+        "backends": meta.backends().iter().map(|backend| json!({
+            "id": backend.id, "delegates": backend.delegates, "payload_bytes": backend.payload_bytes,
+        })).collect::<Vec<_>>(),
+        "instructions": meta.num_instructions(),
+    })
+}
+
+fn value(meta: &ValueMeta) -> Value {
+    json!({
+        "kind": meta.tag.to_string(),
+        "tensor": meta.tensor.as_ref().map(tensor),
+        "fixed": meta.traced.as_ref().map(fixed),
+    })
+}
+
+fn tensor(info: &pteron::TensorInfo) -> Value {
+    json!({
+        "dtype": info.meta.dtype().name(),
+        "scalar_type": info.meta.dtype() as i8,
+        "shape": info.meta.sizes().iter().collect::<Vec<_>>(),
+        "dim_order": info.meta.dim_order().iter().collect::<Vec<_>>(),
+        "is_dynamic": info.meta.dynamism() != ShapeDynamism::Static,
+        "nbytes": info.meta.nbytes(),
+        "is_memory_planned": info.planned,
+        "name": info.name,
+    })
+}
+
+/// A value that the exporter fixed; numbers that JSON lacks are texts.
+fn fixed(value: &EValue) -> Value {
+    match value {
+        EValue::Int(v) => json!(v),
+        EValue::Bool(v) => json!(v),
+        EValue::Double(v) if v.is_finite() => json!(v),
+        EValue::Double(v) => json!(v.to_string()),
+        EValue::String(v) => json!(v),
+        EValue::ListDouble(v) => json!(v),
+        EValue::ListBool(v) => json!(v),
+        EValue::ListInt(v) => json!(v),
+        _ => Value::Null,
+    }
+}

@@ -1,0 +1,504 @@
+//! `pteron.Module`: a program, its methods, calls.
+
+use crate::convert::{Input, to_python};
+use crate::errors::{Failure, Result as Done};
+use crate::exchange::{Array, COPIES};
+use crate::meta;
+use crate::opened::{Opened, Signature, lock};
+use crate::settings::{Settings, Source, paths};
+use crate::state::State;
+use crate::tensor::{PyTensor, array_of};
+use pteron::{EValue, Method};
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList, PyMapping, PyTuple};
+use std::collections::BTreeMap;
+use std::mem::ManuallyDrop;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+
+/// A program, opened when it is first needed.
+#[pyclass(frozen, name = "Module", module = "pteron", weakref)]
+pub(crate) struct PyModule {
+    source: Source,
+    settings: Mutex<Settings>,
+    /// The arguments, to be pickled.
+    arguments: (Py<PyAny>, Py<PyDict>),
+    opened: Mutex<Option<Arc<Opened>>>,
+}
+
+impl PyModule {
+    /// The open program.
+    pub(crate) fn opened(&self, py: Python<'_>) -> PyResult<Arc<Opened>> {
+        // A lock is waited for without the GIL, which who holds it may need.
+        if let Ok(guard) = self.opened.try_lock()
+            && let Some(opened) = &*guard
+            && !opened.is_stale()
+        {
+            return Ok(Arc::clone(opened));
+        }
+        py.detach(|| self.open_now()).map_err(PyErr::from)
+    }
+
+    fn open_now(&self) -> Done<Arc<Opened>> {
+        let mut guard = lock(&self.opened);
+        let opened = match guard.take() {
+            Some(opened) if !opened.is_stale() => opened,
+            Some(stale) => {
+                // Its threads are not in this process, and would be waited for if it was dropped.
+                let stale = ManuallyDrop::new(stale);
+                Arc::new(stale.reopened(&self.source, &self.settings())?)
+            }
+            None => Arc::new(Opened::new(&self.source, &self.settings())?),
+        };
+        *guard = Some(Arc::clone(&opened));
+        Ok(opened)
+    }
+
+    fn settings(&self) -> Settings {
+        lock(&self.settings).clone()
+    }
+}
+
+#[pymethods]
+impl PyModule {
+    #[new]
+    #[pyo3(signature = (source, **options))]
+    fn py_new(source: &Bound<'_, PyAny>, options: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
+        let py = source.py();
+        let settings = Mutex::new(Settings::of(options)?);
+        let kept = match options {
+            Some(options) => options.copy()?,
+            None => PyDict::new(py),
+        };
+        let parsed = Source::of(source)?;
+        // What is not a path may change: the bytes that were read are what is kept.
+        let source = match &parsed {
+            Source::Path(path) => path.into_pyobject(py)?.str()?.into_any(),
+            Source::Bytes(bytes) => (&**bytes).into_pyobject(py)?.into_any(),
+        };
+        let arguments = (source.unbind(), kept.unbind());
+        Ok(Self { source: parsed, settings, arguments, opened: Mutex::default() })
+    }
+
+    /// Opens the program now rather than when it is first needed.
+    fn open(&self, py: Python<'_>) -> PyResult<()> {
+        self.opened(py).map(drop)
+    }
+
+    /// The path of the program's file, if it came from one.
+    #[getter]
+    fn path(&self) -> Option<PathBuf> {
+        match &self.source {
+            Source::Path(path) => Some(path.clone()),
+            Source::Bytes(_) => None,
+        }
+    }
+
+    #[getter]
+    fn method_names(&self, py: Python<'_>) -> PyResult<Vec<String>> {
+        Ok(self.opened(py)?.program.method_names().map(str::to_owned).collect())
+    }
+
+    #[pyo3(signature = (*args, out=None, **kwargs))]
+    fn __call__<'py>(
+        &self,
+        py: Python<'py>,
+        args: &Bound<'py, PyTuple>,
+        out: Option<&Bound<'py, PyAny>>,
+        kwargs: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Bound<'py, PyList>> {
+        let opened = self.opened(py)?;
+        let signature = opened.default_signature()?;
+        call(py, &opened, &signature, args, kwargs, out)
+    }
+
+    #[pyo3(signature = (*args, out=None, **kwargs))]
+    fn forward<'py>(
+        &self,
+        py: Python<'py>,
+        args: &Bound<'py, PyTuple>,
+        out: Option<&Bound<'py, PyAny>>,
+        kwargs: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Bound<'py, PyList>> {
+        let opened = self.opened(py)?;
+        let signature = opened.signature("forward")?;
+        call(py, &opened, &signature, args, kwargs, out)
+    }
+
+    /// A method, to call.
+    fn method(slf: &Bound<'_, Self>, name: &str) -> PyResult<PyMethod> {
+        let signature = slf.get().opened(slf.py())?.signature(name)?;
+        Ok(PyMethod { module: slf.clone().unbind(), signature })
+    }
+
+    /// What the program says about a method, as JSON.
+    fn _meta(&self, py: Python<'_>, name: &str) -> PyResult<String> {
+        let opened = self.opened(py)?;
+        let meta = opened.program.method_meta(name).map_err(Failure::from)?;
+        Ok(meta::method(&meta).to_string())
+    }
+
+    /// Loads a method now rather than at its first call.
+    fn load_method(&self, py: Python<'_>, name: &str) -> PyResult<()> {
+        let opened = self.opened(py)?;
+        let signature = opened.signature(name)?;
+        Ok(py.detach(|| opened.with(&signature, |_| Ok(())))?)
+    }
+
+    /// The state of the methods that were loaded.
+    fn snapshot<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let opened = self.opened(py)?;
+        let states = py.detach(|| {
+            opened.with_module(|module| {
+                let state = |m: &Method| Ok((m.name().to_owned(), State::of(m)?));
+                module.loaded_methods().map(state).collect::<Done<Vec<_>>>()
+            })
+        })?;
+        let all = PyDict::new(py);
+        for (name, state) in states {
+            all.set_item(name, state.into_dict(py)?)?;
+        }
+        Ok(all)
+    }
+
+    /// Gives methods the state of a snapshot. Methods that it has nothing of start anew.
+    fn restore(&self, py: Python<'_>, state: &Bound<'_, PyAny>) -> PyResult<()> {
+        let opened = self.opened(py)?;
+        let mut states = Vec::new();
+        for item in state.cast::<PyMapping>()?.items()? {
+            let (name, tensors): (String, Bound<'_, PyAny>) = item.extract()?;
+            let signature = opened.signature(&name)?;
+            let metas: BTreeMap<_, _> = py.detach(|| {
+                opened.with_module(|module| {
+                    let method = module.method(&signature.name)?;
+                    Ok(method.state().map(|(key, view)| (key, view.meta().clone())).collect())
+                })
+            })?;
+            states.push((name, State::read(&tensors, &metas)?));
+        }
+        Ok(py.detach(|| {
+            opened.with_module(|module| {
+                for (name, state) in &states {
+                    module.method(name)?.restore(state)?;
+                }
+                let others: Vec<String> = module.loaded_methods().map(|m| m.name().to_owned()).collect();
+                for name in others.iter().filter(|name| !states.iter().any(|(known, _)| known == *name)) {
+                    module.unload_method(name);
+                }
+                Ok(())
+            })
+        })?)
+    }
+
+    /// Writes the state of a method to a `.ptd` file.
+    #[pyo3(signature = (path, method=None))]
+    fn save_checkpoint(&self, py: Python<'_>, path: PathBuf, method: Option<String>) -> PyResult<()> {
+        let opened = self.opened(py)?;
+        let name = method.map_or_else(|| opened.default_method(), Ok)?;
+        Ok(py.detach(|| opened.with_module(|module| Ok(module.save_checkpoint(&name, path)?)))?)
+    }
+
+    /// Reads the state of a method from a `.ptd` file.
+    #[pyo3(signature = (path, method=None))]
+    fn load_checkpoint(&self, py: Python<'_>, path: PathBuf, method: Option<String>) -> PyResult<()> {
+        let opened = self.opened(py)?;
+        let name = method.map_or_else(|| opened.default_method(), Ok)?;
+        Ok(py.detach(|| opened.with_module(|module| Ok(module.load_checkpoint(&name, path)?)))?)
+    }
+
+    /// Exchanges the data that is stored outside the program.
+    #[pyo3(signature = (*data))]
+    fn swap_data(&self, py: Python<'_>, data: &Bound<'_, PyTuple>) -> PyResult<()> {
+        let opened = self.opened(py)?;
+        let files = match data.len() {
+            1 => paths(&data.get_item(0)?)?,
+            _ => paths(data.as_any())?,
+        };
+        py.detach(|| {
+            let map = self.settings().open_data(&files)?;
+            let map =
+                map.ok_or_else(|| Failure::Input("swap_data takes one .ptd file or more".to_owned()))?;
+            opened.with_module(|module| Ok(module.swap_data(map)?))
+        })?;
+        self.arguments.1.bind(py).set_item("data", &files)?;
+        lock(&self.settings).data = files;
+        Ok(())
+    }
+
+    /// Writes what was executed as an ETDump, and the tensors that were computed; for programs that were opened to record it.
+    #[pyo3(signature = (etdump, debug_buffer=None))]
+    fn write_etdump(&self, py: Python<'_>, etdump: PathBuf, debug_buffer: Option<PathBuf>) -> PyResult<()> {
+        let opened = self.opened(py)?;
+        Ok(py.detach(|| crate::runs::write_recording(&opened, &etdump, debug_buffer.as_ref()))?)
+    }
+
+    /// The inputs and expected outputs of a test case of a bundled program.
+    #[pyo3(signature = (index=0, method=None))]
+    fn case<'py>(
+        &self,
+        py: Python<'py>,
+        index: usize,
+        method: Option<String>,
+    ) -> PyResult<(Bound<'py, PyList>, Bound<'py, PyList>)> {
+        let opened = self.opened(py)?;
+        let name = method.map_or_else(|| opened.default_method(), Ok)?;
+        let Some(bundle) = &opened.bundle else {
+            return Err(PyValueError::new_err("the program is not bundled with test cases (.bpte)"));
+        };
+        let inputs = bundle.inputs(&name, index).map_err(Failure::from)?;
+        let suite = bundle.suites.iter().find(|suite| suite.method_name == name);
+        let expected =
+            suite.and_then(|suite| suite.test_cases.get(index)).map(|case| &case.expected_outputs[..]);
+        let expected = toolbox::bundle::values(expected.unwrap_or_default()).map_err(Failure::from)?;
+        Ok((list(py, inputs)?, list(py, expected)?))
+    }
+
+    /// The number of test cases of a method.
+    #[pyo3(signature = (method=None))]
+    fn num_cases(&self, py: Python<'_>, method: Option<String>) -> PyResult<usize> {
+        let opened = self.opened(py)?;
+        let name = method.map_or_else(|| opened.default_method(), Ok)?;
+        let suites = opened.bundle.iter().flat_map(|bundle| &bundle.suites);
+        Ok(suites.filter(|suite| suite.method_name == name).map(|suite| suite.test_cases.len()).sum())
+    }
+
+    fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        let py = slf.py();
+        let (source, options) = &slf.get().arguments;
+        let make = py.import("pteron._unpickle")?.getattr("module")?;
+        Ok((make, (source.clone_ref(py), options.clone_ref(py))).into_pyobject(py)?.into_any())
+    }
+
+    fn __repr__(&self) -> String {
+        match &self.source {
+            Source::Path(path) => format!("<pteron.Module {:?}>", path.display().to_string()),
+            Source::Bytes(bytes) => format!("<pteron.Module of {} bytes>", bytes.len()),
+        }
+    }
+}
+
+/// A method of a program.
+#[pyclass(frozen, name = "Method", module = "pteron")]
+pub(crate) struct PyMethod {
+    module: Py<PyModule>,
+    signature: Arc<Signature>,
+}
+
+#[pymethods]
+impl PyMethod {
+    #[getter]
+    fn name(&self) -> &str {
+        &self.signature.name
+    }
+
+    #[getter]
+    fn module(&self, py: Python<'_>) -> Py<PyModule> {
+        self.module.clone_ref(py)
+    }
+
+    #[pyo3(signature = (*args, out=None, **kwargs))]
+    fn __call__<'py>(
+        &self,
+        py: Python<'py>,
+        args: &Bound<'py, PyTuple>,
+        out: Option<&Bound<'py, PyAny>>,
+        kwargs: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Bound<'py, PyList>> {
+        let opened = self.module.get().opened(py)?;
+        call(py, &opened, &self.signature, args, kwargs, out)
+    }
+
+    /// A tensor of the method that the exporter named.
+    fn attribute(&self, py: Python<'_>, name: &str) -> PyResult<PyTensor> {
+        let opened = self.module.get().opened(py)?;
+        let tensor = py.detach(|| {
+            opened.with(&self.signature, |method| {
+                let missing =
+                    || Failure::Input(format!("method `{}` has no attribute `{name}`", method.name()));
+                Ok(method.attribute(name).ok_or_else(missing)?.to_tensor()?)
+            })
+        })?;
+        Ok(PyTensor::new(tensor))
+    }
+
+    fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        let py = slf.py();
+        let make = py.import("pteron._unpickle")?.getattr("method")?;
+        let this = slf.get();
+        Ok((make, (this.module.clone_ref(py), this.name())).into_pyobject(py)?.into_any())
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<pteron.Method `{}`>", self.signature.name)
+    }
+}
+
+/// Values of a program as a list.
+pub(crate) fn list<'py>(py: Python<'py>, values: Vec<EValue>) -> PyResult<Bound<'py, PyList>> {
+    let values = values.into_iter().map(|v| to_python(py, v)).collect::<PyResult<Vec<_>>>()?;
+    PyList::new(py, values)
+}
+
+/// Calls a method.
+fn call<'py>(
+    py: Python<'py>,
+    opened: &Opened,
+    signature: &Signature,
+    args: &Bound<'py, PyTuple>,
+    kwargs: Option<&Bound<'py, PyDict>>,
+    out: Option<&Bound<'py, PyAny>>,
+) -> PyResult<Bound<'py, PyList>> {
+    let inputs = inputs(signature, args, kwargs)?;
+    let Some(out) = out else {
+        let values = py.detach(|| {
+            opened.with(signature, |method| {
+                let values = execute(method, &inputs)?;
+                opened.end_record();
+                Ok(values)
+            })
+        })?;
+        return list(py, values);
+    };
+    let targets = targets(signature, out)?;
+    let arrays =
+        targets.iter().map(|t| t.as_ref().map_or(Ok(None), array_or_error)).collect::<PyResult<Vec<_>>>()?;
+    let values = py.detach(|| opened.with(signature, |method| execute_into(method, &inputs, &arrays)))?;
+    let results = PyList::empty(py);
+    for (target, value) in targets.into_iter().zip(values) {
+        match target {
+            Some(target) => results.append(target)?,
+            None => results.append(to_python(py, value)?)?,
+        }
+    }
+    Ok(results)
+}
+
+/// The values of a call, in the order of the method's inputs. What the exporter fixed may be left out.
+pub(crate) fn inputs<'py>(
+    signature: &Signature,
+    args: &Bound<'py, PyTuple>,
+    kwargs: Option<&Bound<'py, PyDict>>,
+) -> PyResult<Vec<Input>> {
+    let declared = &signature.inputs;
+    if args.len() == declared.len() && kwargs.is_none() {
+        return args.iter().zip(declared).map(|(arg, declared)| Input::of(&arg, declared)).collect();
+    }
+    let open: Vec<usize> = match args.len() > declared.iter().filter(|d| d.traced.is_none()).count() {
+        true => (0..declared.len()).collect(),
+        false => (0..declared.len()).filter(|&i| declared[i].traced.is_none()).collect(),
+    };
+    let mut given: Vec<Option<Bound<'py, PyAny>>> = vec![None; declared.len()];
+    if args.len() > open.len() {
+        return Err(wrong_count(signature, args.len()));
+    }
+    for (arg, &i) in args.iter().zip(&open) {
+        given[i] = Some(arg);
+    }
+    for (name, value) in kwargs.into_iter().flatten() {
+        let name: String = name.extract()?;
+        let at = position(signature, &name)?;
+        if given[at].replace(value).is_some() {
+            return Err(PyTypeError::new_err(format!("input `{name}` was given twice")));
+        }
+    }
+    let value =
+        |(given, declared): (&Option<Bound<'py, PyAny>>, &pteron::ValueMeta)| match (given, &declared.traced)
+        {
+            (Some(given), _) => Input::of(given, declared),
+            (None, Some(fixed)) => Ok(Input::Value(fixed.clone())),
+            (None, None) => Err(wrong_count(signature, args.len() + kwargs.map_or(0, |kwargs| kwargs.len()))),
+        };
+    given.iter().zip(declared).map(value).collect()
+}
+
+fn wrong_count(signature: &Signature, given: usize) -> PyErr {
+    let takes = toolbox::show::count(signature.inputs.len(), "input");
+    Failure::Input(format!("method `{}` takes {takes}, {given} were given", signature.name)).into()
+}
+
+/// The position of an input that the exporter gave this name.
+fn position(signature: &Signature, name: &str) -> PyResult<usize> {
+    let names: Vec<Option<&str>> =
+        signature.inputs.iter().map(|input| input.tensor.as_ref().and_then(|t| t.name.as_deref())).collect();
+    let named: Vec<&str> = names.iter().copied().flatten().collect();
+    names.iter().position(|n| *n == Some(name)).ok_or_else(|| {
+        let hint = match named.is_empty() {
+            true => "; the program does not name its inputs, so give them by position".to_owned(),
+            false => toolbox::did_you_mean(name, named.iter().copied()),
+        };
+        Failure::Input(format!("method `{}` has no input `{name}`{hint}", signature.name)).into()
+    })
+}
+
+fn set_and_run(method: &mut Method, inputs: &[Input]) -> Done<()> {
+    for (i, input) in inputs.iter().enumerate() {
+        match input {
+            Input::Array(array, meta) => method.set_input_tensor(i, array.view(meta)?)?,
+            Input::Tensor(storage) => method.set_input_tensor(i, storage.view()?)?,
+            Input::Value(value) => method.set_input(i, value)?,
+        }
+    }
+    Ok(method.run()?)
+}
+
+/// Runs a method and copies its outputs.
+pub(crate) fn execute(method: &mut Method, inputs: &[Input]) -> Done<Vec<EValue>> {
+    set_and_run(method, inputs)?;
+    (0..method.num_outputs()).map(|i| output(method, i)).collect()
+}
+
+fn output(method: &Method, i: usize) -> Done<EValue> {
+    let value = method.output(i)?;
+    if matches!(value, EValue::Tensor(_)) {
+        COPIES.output();
+    }
+    Ok(value)
+}
+
+/// As [`execute`], writing those outputs for which there is an array into it; there is no value of them.
+fn execute_into(method: &mut Method, inputs: &[Input], arrays: &[Option<Array>]) -> Done<Vec<EValue>> {
+    set_and_run(method, inputs)?;
+    for (i, array) in arrays.iter().enumerate() {
+        if let Some(array) = array {
+            let tensor = method.output_tensor(i)?;
+            array.check_room(i, tensor.dtype(), tensor.sizes())?;
+        }
+    }
+    let mut values = Vec::with_capacity(arrays.len());
+    for (i, array) in arrays.iter().enumerate() {
+        values.push(match array {
+            Some(array) => {
+                array.write(i, method.output_tensor(i)?)?;
+                EValue::None
+            }
+            None => output(method, i)?,
+        });
+    }
+    Ok(values)
+}
+
+/// What is given for each output: one array, or a sequence with an array or `None` for each.
+fn targets<'py>(signature: &Signature, out: &Bound<'py, PyAny>) -> PyResult<Vec<Option<Bound<'py, PyAny>>>> {
+    let targets: Vec<Option<Bound<'py, PyAny>>> =
+        match out.is_instance_of::<PyList>() || out.is_instance_of::<PyTuple>() {
+            true => out.extract()?,
+            false => vec![Some(out.clone())],
+        };
+    if targets.len() != signature.outputs {
+        return Err(PyValueError::new_err(format!(
+            "method `{}` gives {}, `out` has {}",
+            signature.name,
+            toolbox::show::count(signature.outputs, "output"),
+            targets.len()
+        )));
+    }
+    Ok(targets)
+}
+
+fn array_or_error(target: &Bound<'_, PyAny>) -> PyResult<Option<Array>> {
+    match array_of(target)? {
+        Some(array) => Ok(Some(array)),
+        None => Err(PyTypeError::new_err("`out` takes arrays that can be written to")),
+    }
+}

@@ -1,0 +1,347 @@
+//! The functions that run a program to learn of it, and those that compile one.
+
+use crate::convert::Input;
+use crate::errors::{Failure, Result};
+use crate::module;
+use crate::opened::{Opened, Signature, lock};
+use crate::settings::Source;
+use crate::tools::{Reader, check, json, settings};
+use pteron::compile::{self, Calibration, Compiled, Delegation, OperatorTable, Options, Quantize};
+use pteron::data::LoaderReader;
+use pteron::{EValue, Isa, NamedDataMap};
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple};
+use serde_json::json as object;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use toolbox::bef;
+use toolbox::delegates::NodeKinds;
+use toolbox::divergence::{self, Against};
+use toolbox::profile::{Recording, chrome, etdump};
+use toolbox::run::Request;
+use toolbox::verify::{Scope, Tolerance};
+
+/// A program with a call of one of its methods.
+struct Call {
+    opened: Opened,
+    options: pteron::LoadOptions,
+    request: Request,
+}
+
+/// Opens a program, and reads the inputs of a call; zeros if there are none.
+fn open(
+    source: &Bound<'_, PyAny>,
+    inputs: Option<&Bound<'_, PyTuple>>,
+    method: Option<String>,
+    options: &Bound<'_, PyDict>,
+) -> PyResult<Call> {
+    let py = source.py();
+    let (source, settings) = (Source::of(source)?, settings(options)?);
+    let (opened, options) =
+        py.detach(|| -> Result<_> { Ok((Opened::new(&source, &settings)?, settings.load_options()?)) })?;
+    let method = method.map_or_else(|| opened.default_method(), Ok)?;
+    let values = match inputs {
+        None => None,
+        Some(inputs) => Some(values(module::inputs(&*opened.signature(&method)?, inputs, None)?)?),
+    };
+    let request = Request { method: Some(method), values, ..Request::default() };
+    Ok(Call { opened, options, request })
+}
+
+/// Inputs with memory of their own.
+fn values(inputs: Vec<Input>) -> Result<Vec<EValue>> {
+    inputs.into_iter().map(Input::into_value).collect()
+}
+
+/// Where the time of a method goes.
+#[pyfunction]
+pub(crate) fn profile(
+    py: Python<'_>,
+    source: &Bound<'_, PyAny>,
+    inputs: Option<&Bound<'_, PyTuple>>,
+    method: Option<String>,
+    repeat: usize,
+    outputs: (Option<PathBuf>, Option<PathBuf>, Option<PathBuf>),
+    options: &Bound<'_, PyDict>,
+) -> PyResult<String> {
+    let (trace, etdump, debug_buffer) = outputs;
+    let read = Source::of(source)?;
+    let Call { opened, options, mut request } = open(source, inputs, method, options)?;
+    request.repeat = repeat;
+    let done: Result<String> = py.detach(|| {
+        let outputs: Vec<&PathBuf> = [&trace, &etdump, &debug_buffer].into_iter().flatten().collect();
+        check(&[&read], &[], &outputs)?;
+        let (kernels, backends) = (Arc::clone(&options.kernels), Arc::clone(&options.backends));
+        let found = toolbox::profile::profile(&opened.program, &request, debug_buffer.is_some(), options)?;
+        let nodes = NodeKinds::of(&opened.program, &found.method, &backends)?;
+        if let Some(path) = &trace {
+            pteron::replace_file(path, |out| chrome::trace(&found.recording, out))?;
+        }
+        write_dump(&found.recording, &nodes, etdump.as_ref(), debug_buffer.as_ref())?;
+        json(&found.report(&opened.program, &kernels, &nodes))
+    });
+    Ok(done?)
+}
+
+/// Writes a recording as an ETDump, and the tensors in it.
+fn write_dump(
+    recording: &Recording,
+    nodes: &NodeKinds,
+    etdump: Option<&PathBuf>,
+    debug_buffer: Option<&PathBuf>,
+) -> Result<()> {
+    if etdump.is_none() && debug_buffer.is_none() {
+        return Ok(());
+    }
+    let (dump, buffer) = etdump::dump(recording, nodes)?;
+    if let Some(path) = etdump {
+        pteron::replace_file(path, |out| etdump::write(&dump, out))?;
+    }
+    if let Some(path) = debug_buffer {
+        let fill = |out: &mut dyn std::io::Write| out.write_all(&buffer).map_err(toolbox::Error::write(path));
+        pteron::replace_file(path, fill)?;
+    }
+    Ok(())
+}
+
+/// Writes what a program that was opened to be recorded has executed.
+pub(crate) fn write_recording(
+    opened: &Opened,
+    etdump: &PathBuf,
+    debug_buffer: Option<&PathBuf>,
+) -> Result<()> {
+    let recorder = opened.recorder.as_ref();
+    let recorder =
+        recorder.ok_or_else(|| Failure::Input("the program was not opened to be recorded".to_owned()))?;
+    let nodes = NodeKinds::of(&opened.program, &opened.default_method()?, &pteron::backend_registry())?;
+    check(&[], &[], &std::iter::once(etdump).chain(debug_buffer).collect::<Vec<_>>())?;
+    write_dump(&recorder.finish(), &nodes, Some(etdump), debug_buffer)
+}
+
+/// The first instruction at which a prepared run and one as written part.
+#[pyfunction]
+pub(crate) fn compare(
+    py: Python<'_>,
+    source: &Bound<'_, PyAny>,
+    inputs: Option<&Bound<'_, PyTuple>>,
+    method: Option<String>,
+    explicit: Option<(f64, f64)>,
+    options: &Bound<'_, PyDict>,
+) -> PyResult<String> {
+    let Call { opened, options, request } = open(source, inputs, method, options)?;
+    let done: Result<String> = py.detach(|| {
+        let tolerance = Tolerance { scope: Scope::Network, explicit, ..Tolerance::default() };
+        json(&divergence::find(&opened.program, &request, Against::AsWritten, &tolerance, options)?)
+    });
+    Ok(done?)
+}
+
+/// What a backend's name stands for.
+fn delegation(name: &str, native: bool) -> Result<Option<Delegation>> {
+    match name {
+        "none" => Ok(None),
+        "xnnpack" => Ok(Some(compile::to_xnnpack())),
+        "bef" => {
+            let target = native.then(Isa::detect);
+            Ok(Some(compile::to_bef(&Arc::new(pteron::kernel_registry()), target)))
+        }
+        other => {
+            let hint = toolbox::did_you_mean(other, ["none", "bef", "xnnpack"]);
+            Err(Failure::Input(format!("there is no backend `{other}` to compile for{hint}")))
+        }
+    }
+}
+
+/// How a scheme of quantization is called.
+fn scheme(name: Option<&str>) -> Result<Option<Quantize>> {
+    Ok(Some(match name {
+        None => return Ok(None),
+        // Ranges are found before they are used.
+        Some("int8") => Quantize::Observe,
+        Some("dynamic-int8") => Quantize::Dynamic,
+        Some("8da4w") => Quantize::FourBits { group: 32 },
+        Some(other) => match other.strip_prefix("8da4w:").and_then(|group| group.parse().ok()) {
+            Some(group) => Quantize::FourBits { group },
+            None => {
+                let message = format!("quantize is int8, dynamic-int8 or 8da4w[:GROUP], not `{other}`");
+                return Err(Failure::Input(message));
+            }
+        },
+    }))
+}
+
+/// Compiles an archive, or a program again, and writes it. `samples` are calls by which ranges of values are found.
+#[pyfunction]
+pub(crate) fn compile_to(
+    py: Python<'_>,
+    source: &Bound<'_, PyAny>,
+    output: PathBuf,
+    lowering: (Vec<String>, bool, bool),
+    quantization: (Option<String>, Option<Vec<Bound<'_, PyTuple>>>),
+    data: (Option<PathBuf>, Vec<PathBuf>),
+    contents: (Vec<String>, bool),
+) -> PyResult<String> {
+    let ((backends, native, all_operators), (quantize, samples)) = (lowering, quantization);
+    let ((external_data, data), (methods, source_frames)) = (data, contents);
+    let source = Source::of(source)?;
+    let mut job = py.detach(|| -> Result<_> {
+        let writes: Vec<&PathBuf> = std::iter::once(&output).chain(&external_data).collect();
+        check(&[&source], &[], &writes)?;
+        let delegation = backends.iter().map(|name| delegation(name, native));
+        let options = Options {
+            delegation: delegation.filter_map(Result::transpose).collect::<Result<_>>()?,
+            external_data: external_data.is_some(),
+            quantize: scheme(quantize.as_deref())?,
+            methods,
+            source_frames,
+            ..Options::default()
+        };
+        Job::new(&source, &data, all_operators, options)
+    })?;
+    match (&job.options.quantize, samples) {
+        (Some(Quantize::Observe), Some(samples)) if !samples.is_empty() => job.calibrate(py, &samples)?,
+        (Some(Quantize::Observe), _) => {
+            let message = "int8 needs calls to find ranges of values: calibrate=[(input, …), …]";
+            return Err(Failure::Input(message.to_owned()).into());
+        }
+        (_, Some(_)) => return Err(Failure::Input("calibrate is for quantize=\"int8\"".to_owned()).into()),
+        _ => {}
+    }
+    let done: Result<String> = py.detach(|| {
+        let compiled = job.compile(&job.options)?;
+        if let Some(path) = &external_data {
+            let file = compiled.named_data()?;
+            pteron::replace_file(path, |out| file.write_to(out).map_err(Failure::from))?;
+        }
+        pteron::replace_file(&output, |out| compiled.program.write_to(out).map_err(Failure::from))?;
+        Ok(report(&compiled).to_string())
+    });
+    Ok(done?)
+}
+
+/// What is compiled, and how.
+struct Job {
+    file: Arc<dyn pteron::DataLoader>,
+    /// Data outside the program, if it is not an archive.
+    program: Option<Option<Arc<dyn NamedDataMap>>>,
+    known: OperatorTable,
+    table: OperatorTable,
+    options: Options,
+}
+
+impl Job {
+    fn new(source: &Source, data: &[PathBuf], all_operators: bool, options: Options) -> Result<Self> {
+        let reader = Reader::new();
+        let file = source.open(false)?;
+        let is_archive = compile::pt2::is_archive(LoaderReader::new(&file));
+        let program = match is_archive {
+            true => None,
+            false => {
+                Some(toolbox::run::open_data(data, toolbox::run::LoadMode::File, &pteron::Limits::default())?)
+            }
+        };
+        let known = OperatorTable::all(&reader.kernels);
+        let table = match all_operators {
+            true => OperatorTable::all(&reader.kernels),
+            false => OperatorTable::portable(&reader.kernels),
+        };
+        Ok(Self { file, program, known, table, options })
+    }
+
+    fn compile(&self, options: &Options) -> Result<Compiled> {
+        let mut watch = |_: &str, _: &str, _: &compile::exported::ExportedProgram| {};
+        Ok(match &self.program {
+            None => compile::from_loader(&*self.file, &self.table, options, &mut watch)?,
+            Some(data) => {
+                let file = Arc::clone(&self.file);
+                compile::from_program(file, data.as_ref(), (&self.known, &self.table), options, &mut watch)?
+            }
+        })
+    }
+
+    /// Finds the ranges of values over some calls.
+    fn calibrate(&mut self, py: Python<'_>, samples: &[Bound<'_, PyTuple>]) -> PyResult<()> {
+        let mut calibration = py.detach(|| -> Result<_> {
+            let observe = Options { delegation: Vec::new(), external_data: false, ..self.options.clone() };
+            let observing = self.compile(&observe)?;
+            let names: Vec<&str> = observing.methods.iter().map(|method| method.name.as_str()).collect();
+            let name = match names[..] {
+                [only] => only,
+                _ if names.contains(&"forward") => "forward",
+                _ => return Err(Failure::Input("name one method to calibrate with methods=[…]".to_owned())),
+            };
+            let calibration = Calibration::new(&*self.file, &observing, name)?;
+            let signature = Signature::of(&calibration.program().method_meta(name)?);
+            Ok((calibration, signature))
+        })?;
+        for sample in samples {
+            let inputs = values(module::inputs(&calibration.1, sample, None)?)?;
+            py.detach(|| -> Result<()> { Ok(calibration.0.run(&inputs)?) })?;
+        }
+        self.options.quantize = Some(Quantize::Static(calibration.0.ranges()));
+        Ok(())
+    }
+}
+
+fn report(compiled: &Compiled) -> serde_json::Value {
+    object!({
+        "file_bytes": compiled.program.header().file_len,
+        "methods": compiled.methods.iter().map(|m| object!({
+            "name": m.name, "operators": m.operators, "arena_bytes": m.arena_bytes, "constant_bytes": m.constant_bytes,
+            "delegates": m.delegates.iter().map(|delegate| object!({
+                "backend": delegate.backend_id, "operators": delegate.operators,
+                "payload_bytes": delegate.payload_bytes, "named_bytes": delegate.named_bytes,
+            })).collect::<Vec<_>>(),
+            "quantized": m.layers.iter().map(|layer| object!({
+                "name": layer.name, "operator": layer.target, "weight_error": layer.weight_error,
+            })).collect::<Vec<_>>(),
+            "left": m.left.iter().map(|left| object!({
+                "operator": left.target, "nodes": left.count, "reason": left.reason,
+            })).collect::<Vec<_>>(),
+        })).collect::<Vec<_>>(),
+    })
+}
+
+/// Text that several writers add to.
+#[derive(Clone, Default)]
+struct Text(Arc<Mutex<Vec<u8>>>);
+
+impl std::io::Write for Text {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        lock(&self.0).extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Text {
+    fn read(&self) -> String {
+        String::from_utf8_lossy(&lock(&self.0)).into_owned()
+    }
+}
+
+/// Runs functions of a BEF program, or all that take no arguments: the exit code, what was printed, and the errors.
+#[pyfunction]
+pub(crate) fn run_bef(
+    py: Python<'_>,
+    source: &Bound<'_, PyAny>,
+    functions: Vec<String>,
+    threads: Option<usize>,
+) -> PyResult<(i32, String, String)> {
+    let source = Source::of(source)?;
+    let done: Result<_> = py.detach(|| {
+        let loader = source.open(false)?;
+        let Some(bef::Program::Bef(program)) = bef::open(&*loader)? else {
+            return Err(bef::wrong(&*loader, "run_bef", "BEF programs (.bef)").into());
+        };
+        let queue = threads.map_or(bef::Queue::SingleThreaded, bef::Queue::MultiThreaded);
+        let options = bef::RunOptions { functions, queue, ..bef::RunOptions::default() };
+        let (out, errors) = (Text::default(), Text::default());
+        let status = bef::run(program, &options, out.clone(), errors.clone());
+        Ok((status, out.read(), errors.read()))
+    });
+    Ok(done?)
+}

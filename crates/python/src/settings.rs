@@ -1,0 +1,208 @@
+//! How a program is opened: the options of `pteron.load`.
+
+use crate::errors::{Failure, Result};
+use crate::exchange::promise;
+use pteron::{BackendRegistry, BytesLoader, DataLoader, Isa, Level, Limits, LoadOptions, NamedDataMap, Pool};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedBytes;
+use pyo3::types::PyDict;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+use toolbox::run::{LoadMode, open, open_data};
+
+/// Where a program comes from.
+#[derive(Clone)]
+pub(crate) enum Source {
+    /// A file.
+    Path(PathBuf),
+    /// Bytes that Python holds.
+    Bytes(Arc<PyBackedBytes>),
+}
+
+/// Bytes that Python holds, as a loader wants them.
+struct Held(Arc<PyBackedBytes>);
+
+impl AsRef<[u8]> for Held {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl Source {
+    /// A path, or anything that holds bytes.
+    pub(crate) fn of(object: &Bound<'_, PyAny>) -> PyResult<Self> {
+        if let Ok(bytes) = object.extract::<PyBackedBytes>() {
+            return Ok(Self::Bytes(Arc::new(bytes)));
+        }
+        if crate::exchange::is_lent(object) {
+            let bytes = object.py().import("builtins")?.call_method1("bytes", (object,))?;
+            return Ok(Self::Bytes(Arc::new(bytes.extract().map_err(PyErr::from)?)));
+        }
+        Ok(Self::Path(object.extract()?))
+    }
+
+    /// A loader of it.
+    pub(crate) fn open(&self, mmap: bool) -> Result<Arc<dyn DataLoader>> {
+        match self {
+            Self::Path(path) => Ok(open(path, mode(mmap))?),
+            Self::Bytes(bytes) => Ok(Arc::new(BytesLoader::new(Held(Arc::clone(bytes))))),
+        }
+    }
+}
+
+fn mode(mmap: bool) -> LoadMode {
+    if mmap { LoadMode::Mmap(promise()) } else { LoadMode::LargeBefMapped(promise()) }
+}
+
+/// What a program is opened with.
+#[derive(Clone)]
+pub(crate) struct Settings {
+    pub(crate) data: Vec<PathBuf>,
+    backends: Option<Vec<String>>,
+    pub(crate) threads: usize,
+    pub(crate) limits: Limits,
+    mmap: bool,
+    prepare: bool,
+    isa: Option<Level>,
+    seed: u64,
+    /// Whether what is executed is recorded, and if so, whether with the tensors that are computed.
+    pub(crate) record: Option<bool>,
+}
+
+impl Settings {
+    /// Reads the keyword arguments of `pteron.load`.
+    pub(crate) fn of(options: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
+        let mut settings = Self {
+            data: Vec::new(),
+            backends: None,
+            threads: 1,
+            limits: Limits::default(),
+            mmap: false,
+            prepare: true,
+            isa: None,
+            seed: 0,
+            record: None,
+        };
+        for (name, value) in options.into_iter().flatten() {
+            if value.is_none() {
+                continue;
+            }
+            match name.extract::<&str>()? {
+                "data" => settings.data = paths(&value)?,
+                "backends" => settings.backends = Some(value.extract()?),
+                "threads" => settings.threads = value.extract()?,
+                "limits" => settings.limits = limits(&value)?,
+                "mmap" => settings.mmap = value.is_truthy()?,
+                "prepare" => settings.prepare = value.is_truthy()?,
+                "isa" => settings.isa = Some(level(&value.extract::<String>()?)?),
+                "seed" => settings.seed = value.extract()?,
+                "record" => settings.record = Some(recording(value.extract()?)?),
+                other => {
+                    let hint = toolbox::did_you_mean(other, OPTIONS.iter().copied());
+                    return Err(pyo3::exceptions::PyTypeError::new_err(format!(
+                        "there is no option `{other}`{hint}"
+                    )));
+                }
+            }
+        }
+        if settings.threads == 0 {
+            return Err(PyValueError::new_err("threads must be 1 or more"));
+        }
+        Ok(settings)
+    }
+
+    /// The file, to load from.
+    pub(crate) fn loader(&self, source: &Source) -> Result<Arc<dyn DataLoader>> {
+        source.open(self.mmap)
+    }
+
+    /// What loading methods needs.
+    pub(crate) fn load_options(&self) -> Result<LoadOptions> {
+        let mut options = pteron::load_options().limits(self.limits.clone()).pool(Pool::new(self.threads));
+        if let Some(names) = &self.backends {
+            options.backends = Arc::new(chosen(pteron::backend_registry(), names)?);
+        }
+        options.data = self.open_data(&self.data)?;
+        options.no_prepare = !self.prepare;
+        options.isa = match self.isa {
+            Some(level) => Isa::of(level)?,
+            None => Isa::detect(),
+        };
+        options.seed = self.seed;
+        Ok(options)
+    }
+
+    /// Opens `.ptd` files as one map; `None` if there are none.
+    pub(crate) fn open_data(&self, files: &[PathBuf]) -> Result<Option<Arc<dyn NamedDataMap>>> {
+        Ok(open_data(files, mode(self.mmap), &self.limits)?)
+    }
+}
+
+const OPTIONS: [&str; 9] =
+    ["data", "backends", "threads", "limits", "mmap", "prepare", "isa", "seed", "record"];
+
+/// Whether tensors are recorded, too.
+fn recording(name: &str) -> PyResult<bool> {
+    match name {
+        "times" => Ok(false),
+        "values" => Ok(true),
+        other => Err(PyValueError::new_err(format!("record is times or values, not `{other}`"))),
+    }
+}
+
+/// One path, or several.
+pub(crate) fn paths(value: &Bound<'_, PyAny>) -> PyResult<Vec<PathBuf>> {
+    match value.extract::<PathBuf>() {
+        Ok(path) => Ok(vec![path]),
+        Err(_) => value.try_iter()?.map(|path| path?.extract()).collect(),
+    }
+}
+
+fn level(name: &str) -> PyResult<Level> {
+    let levels = Isa::available().map(Isa::level);
+    let found = levels.into_iter().find(|level| level.name() == name);
+    found.ok_or_else(|| {
+        let names: Vec<&str> = Isa::available().map(|isa| isa.level().name()).collect();
+        PyValueError::new_err(format!("isa is one of {}, not `{name}`", names.join(", ")))
+    })
+}
+
+/// Those of the backends that are named.
+fn chosen(mut all: BackendRegistry, names: &[String]) -> Result<BackendRegistry> {
+    if let Some(name) = names.iter().find(|name| all.get(name).is_none()) {
+        let hint = toolbox::did_you_mean(name, all.ids());
+        return Err(Failure::Input(format!("there is no backend `{name}`{hint}")));
+    }
+    all.retain(|id| names.iter().any(|name| name == id));
+    Ok(all)
+}
+
+/// The limits that a `pteron.Limits` says.
+pub(crate) fn limits(value: &Bound<'_, PyAny>) -> PyResult<Limits> {
+    let base: String = value.getattr("base")?.extract()?;
+    let mut limits = match base.as_str() {
+        "default" => Limits::default(),
+        "strict" => Limits::strict(),
+        "none" => Limits::none(),
+        other => {
+            return Err(PyValueError::new_err(format!(
+                "Limits.base is default, strict or none, not `{other}`"
+            )));
+        }
+    };
+    let number = |name: &str| value.getattr(name)?.extract::<Option<u64>>();
+    let size = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
+    limits.instructions = number("instructions")?.unwrap_or(limits.instructions);
+    limits.memory = number("memory")?.unwrap_or(limits.memory);
+    limits.arena_bytes = number("arena_bytes")?.unwrap_or(limits.arena_bytes);
+    limits.scratch_bytes = number("scratch_bytes")?.map_or(limits.scratch_bytes, size);
+    limits.segment_bytes = number("segment_bytes")?.unwrap_or(limits.segment_bytes);
+    limits.backend_bytes = number("backend_bytes")?.map_or(limits.backend_bytes, size);
+    if let Some(seconds) = value.getattr("time")?.extract::<Option<f64>>()? {
+        let time = Duration::try_from_secs_f64(seconds);
+        limits.time = Some(time.map_err(|_| PyValueError::new_err("Limits.time is a number of seconds"))?);
+    }
+    Ok(limits)
+}

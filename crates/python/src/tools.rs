@@ -1,0 +1,315 @@
+//! What the verbs of the command do, as functions. Each gives its report as JSON, of which Python makes a dataclass.
+
+use crate::errors::{Failure, Result};
+use crate::progress::progress;
+use crate::settings::{Settings, Source};
+use pteron::{BackendRegistry, DataLoader, KernelRegistry, Limits, PtdDataMap};
+use pyo3::prelude::*;
+use serde::Serialize;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use toolbox::edit::{self, MoveOptions, Output, StripOptions};
+use toolbox::file::{File, Progress};
+use toolbox::paths::Paths;
+
+/// What files are read with here.
+pub(crate) struct Reader {
+    pub(crate) kernels: KernelRegistry,
+    pub(crate) backends: BackendRegistry,
+    limits: Limits,
+}
+
+impl Reader {
+    pub(crate) fn new() -> Self {
+        let (kernels, backends) = (pteron::kernel_registry(), pteron::backend_registry());
+        Self { kernels, backends, limits: Limits::default() }
+    }
+
+    /// A file; a torch.export archive is compiled.
+    pub(crate) fn open(&self, source: &Source) -> Result<Arc<dyn DataLoader>> {
+        Ok(pteron::compile::program(source.open(false)?, &self.kernels)?)
+    }
+
+    /// The program of a file.
+    fn program(&self, source: &Source, verb: &'static str) -> Result<pteron::Program> {
+        Ok(File::open_program(self.open(source)?, verb, &self.limits)?)
+    }
+
+    /// A file of named data.
+    fn data(&self, path: &Path, verb: &'static str) -> Result<PtdDataMap> {
+        Ok(File::open_data(Source::Path(path.to_owned()).open(false)?, verb, &self.limits)?)
+    }
+}
+
+/// A report as JSON.
+pub(crate) fn json(report: &impl Serialize) -> Result<String> {
+    Ok(serde_json::to_string(report)?)
+}
+
+/// Fails if an output would be written over another, or over an input that it is no edit of.
+pub(crate) fn check(reads: &[&Source], edits: &[&PathBuf], writes: &[&PathBuf]) -> Result<()> {
+    let mut paths = Paths::default();
+    let mut read = Vec::new();
+    for source in reads {
+        if let Source::Path(path) = source {
+            paths.read("", path);
+            read.push(path.as_path());
+        }
+    }
+    edits.iter().for_each(|path| paths.edit("", path, &read));
+    writes.iter().for_each(|path| paths.write("", path));
+    paths.check(false).map_err(Failure::Input)
+}
+
+/// Writes a file, as a whole or not at all.
+pub(crate) fn write(path: &PathBuf, output: &Output) -> Result<()> {
+    Ok(pteron::replace_file(path, |out| output.write_to(out))?)
+}
+
+/// What is in a file.
+#[pyfunction]
+pub(crate) fn inspect(py: Python<'_>, source: &Bound<'_, PyAny>) -> PyResult<String> {
+    let source = Source::of(source)?;
+    let done: Result<String> = py.detach(|| {
+        let reader = Reader::new();
+        let loader = reader.open(&source)?;
+        json(&toolbox::inspect::inspect(&loader, &reader.kernels, &reader.backends, &reader.limits)?)
+    });
+    Ok(done?)
+}
+
+/// Everything that is wrong with a file.
+#[pyfunction]
+pub(crate) fn validate(py: Python<'_>, source: &Bound<'_, PyAny>) -> PyResult<String> {
+    let source = Source::of(source)?;
+    let done: Result<String> = py.detach(|| {
+        let reader = Reader::new();
+        let loader = reader.open(&source)?;
+        json(&toolbox::validate::validate(&loader, &reader.kernels, &reader.backends, &reader.limits)?)
+    });
+    Ok(done?)
+}
+
+/// What a file needs to run.
+#[pyfunction]
+pub(crate) fn requirements(py: Python<'_>, source: &Bound<'_, PyAny>) -> PyResult<String> {
+    let source = Source::of(source)?;
+    let done: Result<String> = py.detach(|| {
+        let reader = Reader::new();
+        let loader = reader.open(&source)?;
+        json(&toolbox::ops::requirements(&loader, &reader.kernels, &reader.backends, &reader.limits)?)
+    });
+    Ok(done?)
+}
+
+/// The operators of this build.
+#[pyfunction]
+pub(crate) fn operators(py: Python<'_>) -> PyResult<String> {
+    Ok(py.detach(|| json(&toolbox::ops::supported(&pteron::kernel_registry())))?)
+}
+
+/// The ids of the backends of this build.
+#[pyfunction]
+pub(crate) fn backends() -> Vec<String> {
+    pteron::backend_registry().ids().map(str::to_owned).collect()
+}
+
+/// The memory plan of a program, or of one of its methods.
+#[pyfunction]
+pub(crate) fn plan(py: Python<'_>, source: &Bound<'_, PyAny>, method: Option<String>) -> PyResult<String> {
+    let source = Source::of(source)?;
+    let done: Result<String> = py.detach(|| {
+        let reader = Reader::new();
+        let program = reader.program(&source, "plan")?;
+        let (kernels, backends) = (&reader.kernels, &reader.backends);
+        json(&match &method {
+            Some(method) => toolbox::plan::plan_of(&program, method, kernels, backends)?,
+            None => toolbox::plan::plan(&program, kernels, backends)?,
+        })
+    });
+    Ok(done?)
+}
+
+/// A whole file as text.
+#[pyfunction]
+pub(crate) fn listing(py: Python<'_>, source: &Bound<'_, PyAny>) -> PyResult<String> {
+    let source = Source::of(source)?;
+    let done: Result<String> = py.detach(|| {
+        let reader = Reader::new();
+        let file = File::open(reader.open(&source)?, "print", &reader.limits)?;
+        Ok(toolbox::print::print(&file, toolbox::print::PrintOptions::default())?)
+    });
+    Ok(done?)
+}
+
+/// What differs between two files.
+#[pyfunction]
+pub(crate) fn diff(
+    py: Python<'_>,
+    a: &Bound<'_, PyAny>,
+    b: &Bound<'_, PyAny>,
+    meaning: bool,
+    callback: Option<Py<PyAny>>,
+) -> PyResult<String> {
+    let (a, b, progress) = (Source::of(a)?, Source::of(b)?, progress(callback));
+    let done: Result<String> = py.detach(|| {
+        let reader = Reader::new();
+        let open = |source: &Source| -> Result<File> {
+            Ok(File::open(reader.open(source)?, "diff", &reader.limits)?)
+        };
+        let registries = toolbox::diff::Registries { kernels: &reader.kernels, backends: &reader.backends };
+        let report = toolbox::diff::diff(&open(&a)?, &open(&b)?, registries, &progress)?;
+        json(&if meaning { report.of_meaning() } else { report })
+    });
+    Ok(done?)
+}
+
+/// Leaves out source frames, and names if asked for.
+#[pyfunction]
+pub(crate) fn strip(
+    py: Python<'_>,
+    source: &Bound<'_, PyAny>,
+    output: PathBuf,
+    names: bool,
+    callback: Option<Py<PyAny>>,
+) -> PyResult<String> {
+    let (source, progress) = (Source::of(source)?, progress(callback));
+    let done: Result<String> = py.detach(|| {
+        check(&[&source], &[&output], &[])?;
+        let program = Reader::new().program(&source, "strip")?;
+        let stripped = edit::strip(&program, StripOptions { names }, &progress)?;
+        write(&output, &stripped.program)?;
+        json(&stripped)
+    });
+    Ok(done?)
+}
+
+/// Moves weights out of a program.
+#[pyfunction]
+pub(crate) fn externalize(
+    py: Python<'_>,
+    source: &Bound<'_, PyAny>,
+    output: PathBuf,
+    data: PathBuf,
+    options: (u64, bool),
+    callback: Option<Py<PyAny>>,
+) -> PyResult<String> {
+    let (source, progress) = (Source::of(source)?, progress(callback));
+    let done: Result<String> = py.detach(|| {
+        check(&[&source], &[&output], &[&data])?;
+        let program = Reader::new().program(&source, "externalize")?;
+        let moved =
+            edit::externalize(&program, MoveOptions { at_least: options.0, initial: options.1 }, &progress)?;
+        // A program without its weights is of no use, weights without their program are.
+        write(&data, &moved.data)?;
+        write(&output, &moved.program)?;
+        json(&moved)
+    });
+    Ok(done?)
+}
+
+/// Puts weights into a program.
+#[pyfunction]
+pub(crate) fn embed(
+    py: Python<'_>,
+    source: &Bound<'_, PyAny>,
+    data: Vec<PathBuf>,
+    output: PathBuf,
+    callback: Option<Py<PyAny>>,
+) -> PyResult<String> {
+    let (source, progress) = (Source::of(source)?, progress(callback));
+    let done: Result<String> = py.detach(|| {
+        let files: Vec<Source> = data.iter().cloned().map(Source::Path).collect();
+        check(&[&source], &[&output], &[])?;
+        check(&files.iter().collect::<Vec<_>>(), &[], &[&output])?;
+        let reader = Reader::new();
+        let maps = data.iter().map(|path| reader.data(path, "embed")).collect::<Result<Vec<_>>>()?;
+        let embedded = edit::embed(&reader.program(&source, "embed")?, &maps, &progress)?;
+        write(&output, &embedded.program)?;
+        json(&embedded)
+    });
+    Ok(done?)
+}
+
+/// Moves the weights that programs have in common into one file, and writes the programs to others.
+#[pyfunction]
+pub(crate) fn dedupe(
+    py: Python<'_>,
+    programs: Vec<PathBuf>,
+    outputs: Vec<PathBuf>,
+    data: PathBuf,
+    at_least: u64,
+    callback: Option<Py<PyAny>>,
+) -> PyResult<String> {
+    let progress = progress(callback);
+    let done: Result<String> = py.detach(|| {
+        let sources: Vec<Source> = programs.iter().cloned().map(Source::Path).collect();
+        if outputs.len() != sources.len() {
+            return Err(Failure::Input("dedupe takes an output for each program".to_owned()));
+        }
+        check(&sources.iter().collect::<Vec<_>>(), &outputs.iter().collect::<Vec<_>>(), &[&data])?;
+        let reader = Reader::new();
+        let open = |source| reader.program(source, "dedupe");
+        let shared =
+            edit::dedupe(&sources.iter().map(open).collect::<Result<Vec<_>>>()?, at_least, &progress)?;
+        // The weights first: whatever happens then, every program that stands there can be run.
+        write(&data, &shared.data)?;
+        for (member, output) in shared.programs.iter().zip(&outputs) {
+            write(output, &member.program)?;
+        }
+        json(&shared)
+    });
+    Ok(done?)
+}
+
+/// Makes one file of named data of several.
+#[pyfunction]
+pub(crate) fn merge(
+    py: Python<'_>,
+    files: Vec<PathBuf>,
+    output: PathBuf,
+    share: bool,
+    callback: Option<Py<PyAny>>,
+) -> PyResult<String> {
+    let progress = progress(callback);
+    let done: Result<String> = py.detach(|| {
+        let sources: Vec<Source> = files.iter().cloned().map(Source::Path).collect();
+        check(&sources.iter().collect::<Vec<_>>(), &[], &[&output])?;
+        let reader = Reader::new();
+        let maps = files.iter().map(|path| reader.data(path, "merge")).collect::<Result<Vec<_>>>()?;
+        let merged = toolbox::merge::merge(&maps, share, &progress)?;
+        write(&output, &merged.data)?;
+        json(&merged)
+    });
+    Ok(done?)
+}
+
+/// Converts weights to the format of the output's name. Gives the bytes written.
+#[pyfunction]
+pub(crate) fn convert(
+    py: Python<'_>,
+    source: PathBuf,
+    output: PathBuf,
+    keep_quantized: bool,
+    callback: Option<Py<PyAny>>,
+) -> PyResult<u64> {
+    let progress: Progress = progress(callback);
+    let done: Result<u64> = py.detach(|| {
+        let source = Source::Path(source);
+        check(&[&source], &[], &[&output])?;
+        let to = toolbox::convert::Format::of(&output).ok_or_else(|| {
+            Failure::Input(format!("{}: weights are written as .ptd, .safetensors or .npz", output.display()))
+        })?;
+        let options = toolbox::convert::Options { keep_quantized };
+        let limits = Limits::default();
+        let converted = toolbox::convert::convert(&source.open(false)?, to, options, &limits, &progress)?;
+        write(&output, &converted)?;
+        Ok(converted.bytes())
+    });
+    Ok(done?)
+}
+
+/// The options of functions that run programs.
+pub(crate) fn settings(options: &Bound<'_, pyo3::types::PyDict>) -> PyResult<Settings> {
+    Settings::of(Some(options))
+}

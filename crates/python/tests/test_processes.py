@@ -1,0 +1,125 @@
+"""Threads that call one program, and processes that come from one that has it open."""
+
+import concurrent.futures
+import multiprocessing
+import os
+import threading
+import time
+import unittest
+import warnings
+
+import pteron
+from common import DIGITS, corpus, floats
+
+PICTURE = floats([1, 1, 8, 8], [0.5] * 64)
+
+
+def scores(module):
+    return module(PICTURE)[0].tolist()
+
+
+def zeros(meta):
+    """Inputs of zeros for a method whose inputs are all tensors."""
+    infos = [value.tensor for value in meta.inputs]
+    return [pteron.Tensor(bytes(info.nbytes), info.dtype, info.shape) for info in infos]
+
+
+class Threads(unittest.TestCase):
+    def test_threads_share_a_program(self):
+        module = pteron.load(DIGITS)
+        expected = scores(module)
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:
+            results = list(pool.map(lambda _: scores(module), range(200)))
+        self.assertTrue(all(result == expected for result in results))
+
+    def test_state_is_kept_in_turns(self):
+        module = pteron.load(corpus("tiny/mutable_initialized"))
+        method = module.method(module.method_names[0])
+        inputs = zeros(pteron.method_meta(module, method.name))
+        alone = pteron.load(corpus("tiny/mutable_initialized")).method(method.name)
+        expected = sorted(str([t.tolist() for t in alone(*inputs)]) for _ in range(32))
+        with concurrent.futures.ThreadPoolExecutor(4) as pool:
+            results = pool.map(lambda _: str([t.tolist() for t in method(*inputs)]), range(32))
+        self.assertEqual(sorted(results), expected)
+
+    def test_others_run_while_it_computes(self):
+        module = pteron.load(corpus("models/unet_small"))
+        inputs = zeros(pteron.method_meta(module))
+        module(*inputs)
+        turns, stop = 0, threading.Event()
+
+        def count():
+            nonlocal turns
+            while not stop.is_set():
+                turns += 1
+                time.sleep(0)
+
+        other = threading.Thread(target=count)
+        other.start()
+        before = turns
+        for _ in range(20):
+            module(*inputs)
+        during = turns - before
+        stop.set()
+        other.join()
+        self.assertGreater(during, 20)
+
+
+def in_child(module, results):
+    results.put(scores(module))
+
+
+@unittest.skipUnless(hasattr(os, "fork"), "there is no fork")
+class Forks(unittest.TestCase):
+    def run_forked(self, act):
+        """What `act` gives in a process that is forked from this one."""
+        reader, writer = os.pipe()
+        with warnings.catch_warnings():
+            # Other threads of this process are no concern of the child.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            child = os.fork()
+        if child == 0:
+            try:
+                os.write(writer, repr(act()).encode())
+            finally:
+                os._exit(0)
+        os.close(writer)
+        with os.fdopen(reader) as file:
+            text = file.read()
+        os.waitpid(child, 0)
+        return text
+
+    def test_programs_go_on(self):
+        for threads in (1, 2):
+            module = pteron.load(DIGITS, threads=threads)
+            expected = scores(module)
+            self.assertEqual(self.run_forked(lambda: scores(module)), repr(expected))
+            self.assertEqual(scores(module), expected)
+
+    def test_state_goes_along(self):
+        for threads in (1, 2):
+            module = pteron.load(corpus("tiny/mutable_initialized"), threads=threads)
+            method = module.method(module.method_names[0])
+            inputs = zeros(pteron.method_meta(module, method.name))
+            method(*inputs)
+
+            def step():
+                return [t.tolist() for t in method(*inputs)]
+
+            forked = self.run_forked(step)
+            self.assertEqual(forked, repr(step()))
+
+
+class Spawns(unittest.TestCase):
+    def test_a_handle_is_sent(self):
+        module = pteron.load(DIGITS, mmap=True)
+        context = multiprocessing.get_context("spawn")
+        results = context.SimpleQueue()
+        child = context.Process(target=in_child, args=(module, results))
+        child.start()
+        self.assertEqual(results.get(), scores(module))
+        child.join()
+
+
+if __name__ == "__main__":
+    unittest.main()
