@@ -1,7 +1,7 @@
 //! Bars on stderr for what takes longer than a second.
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use std::io::{self, IsTerminal};
+use std::io::{self, IsTerminal, Write};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use toolbox::file::{Listener, Progress};
@@ -14,6 +14,70 @@ pub(crate) fn of_bytes() -> Progress {
     match io::stderr().is_terminal() {
         true => Progress::new(Bytes { bar: Mutex::new(ProgressBar::hidden()), start: Instant::now() }),
         false => Progress::default(),
+    }
+}
+
+/// Counts what is written.
+pub(crate) struct Written<'w> {
+    out: &'w mut dyn Write,
+    progress: Progress,
+}
+
+/// Shows how much of a file of `bytes` is written.
+pub(crate) fn of_writing(out: &mut dyn Write, bytes: u64) -> Written<'_> {
+    let progress = of_bytes();
+    progress.begin("writing", bytes);
+    Written { out, progress }
+}
+
+impl Write for Written<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.out.write(bytes)?;
+        self.progress.advance(written as u64);
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
+}
+
+/// Shows which steps are done, if stderr is a terminal: of so many, or of nobody knows how many.
+pub(crate) struct Steps {
+    bar: ProgressBar,
+    start: Instant,
+    is_terminal: bool,
+}
+
+impl Steps {
+    pub(crate) fn new(count: Option<usize>) -> Self {
+        let target = ProgressDrawTarget::hidden();
+        let bar = ProgressBar::with_draw_target(count.map(|count| count as u64), target);
+        let template = if count.is_some() { "{msg} {bar:40} {pos}/{len}, {eta} left" } else { "{msg}" };
+        if let Ok(style) = ProgressStyle::with_template(template) {
+            bar.set_style(style);
+        }
+        Self { bar, start: Instant::now(), is_terminal: io::stderr().is_terminal() }
+    }
+
+    /// One more is done, and this is what is going on.
+    pub(crate) fn step(&self, message: String) {
+        if self.is_terminal && self.bar.is_hidden() && self.start.elapsed() > DELAY {
+            self.bar.set_draw_target(ProgressDrawTarget::stderr());
+        }
+        self.bar.set_message(message);
+        self.bar.inc(1);
+    }
+
+    /// Lets something else write to the terminal.
+    pub(crate) fn suspend(&self, write: impl FnOnce()) {
+        self.bar.suspend(write);
+    }
+}
+
+impl Drop for Steps {
+    fn drop(&mut self) {
+        self.bar.finish_and_clear();
     }
 }
 

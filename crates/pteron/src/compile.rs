@@ -28,10 +28,12 @@ use crate::{
 };
 use delegate::Recover;
 use exported::ConstantTensor;
-use runtime::{Limits, LoaderReader, Program, Purpose};
+use pt2::ExampleInput;
+use runtime::{Limits, LoaderReader, Program, PtdDataMap, Purpose};
 use std::collections::BTreeMap;
+use std::io::Cursor;
 use std::sync::Arc;
-use tensor::AlignedBuffer;
+use tensor::{AlignedBuffer, Tensor, TensorMeta};
 
 /// Everything that XNNPACK takes, for [`Options::delegation`].
 #[cfg(feature = "xnnpack")]
@@ -86,12 +88,69 @@ pub fn program_with(
     in_memory(&*file, &compiled)
 }
 
-fn in_memory(file: &dyn DataLoader, compiled: &Compiled) -> crate::Result<Arc<dyn DataLoader>> {
+/// What was compiled from a file, in memory, to be loaded. What it looks up elsewhere is [`named_data`].
+///
+/// # Errors
+/// There is not enough memory, or the archive cannot be read.
+pub fn in_memory(file: &dyn DataLoader, compiled: &Compiled) -> crate::Result<Arc<dyn DataLoader>> {
     let len = usize::try_from(compiled.program.header().file_len).unwrap_or(usize::MAX);
     let mut program = AlignedBuffer::zeroed(len)?;
     let written = compiled.program.write_to(&mut &mut program[..]);
     written.map_err(|e| failed(file, e.into()))?;
     Ok(Arc::new(BytesLoader::named(file.name(), FreeableBuffer::read(program))))
+}
+
+/// The weights that a program looks up elsewhere, in memory.
+///
+/// # Errors
+/// As [`in_memory`].
+pub fn named_data(file: &dyn DataLoader, compiled: &Compiled) -> crate::Result<Arc<dyn NamedDataMap>> {
+    let mut bytes = Vec::new();
+    let written = compiled.named_data().and_then(|data| Ok(data.write_to(&mut bytes)?));
+    written.map_err(|e| failed(file, e))?;
+    let loader = BytesLoader::named(format!("the weights of {}", file.name()), bytes);
+    Ok(Arc::new(PtdDataMap::load(Arc::new(loader), &Limits::default())?))
+}
+
+/// The inputs with which the model of a method was exported, as the method of the compiled program takes them; `None`
+/// if the file is no archive, or has none that can be read without unpickling (see [`pt2::example_inputs`]).
+///
+/// # Errors
+/// The archive cannot be read.
+pub fn example_inputs(
+    file: &dyn DataLoader,
+    program: &Program,
+    method: &str,
+) -> crate::Result<Option<Vec<EValue>>> {
+    let bytes = file.load(0, file.size(), Purpose::Program)?;
+    if !pt2::is_archive(Cursor::new(&bytes[..])) {
+        return Ok(None);
+    }
+    let examples = pt2::example_inputs(Arc::new(bytes), method).map_err(|e| failed(file, e))?;
+    let Some(examples) = examples else { return Ok(None) };
+    let mut examples = examples.iter();
+    let mut inputs = Vec::new();
+    for declared in program.method_meta(method)?.inputs() {
+        inputs.push(match (declared.tensor, declared.traced) {
+            (Some(info), _) => match examples.next().map(|example| as_declared(example, &info.meta)) {
+                Some(Ok(tensor)) => EValue::Tensor(tensor),
+                _ => return Ok(None),
+            },
+            (None, Some(fixed)) => fixed,
+            (None, None) => return Ok(None),
+        });
+    }
+    Ok(examples.next().is_none().then_some(inputs))
+}
+
+fn as_declared(example: &ExampleInput, meta: &TensorMeta) -> tensor::Result<Tensor> {
+    let mut tensor = Tensor::zeros(TensorMeta::contiguous(example.dtype, &example.sizes)?)?;
+    tensor.view_mut().bytes_mut().copy_from_slice(&example.elements);
+    if cfg!(target_endian = "big") {
+        let width = example.dtype.to_real().size();
+        tensor.view_mut().bytes_mut().chunks_exact_mut(width).for_each(<[u8]>::reverse);
+    }
+    tensor.to_dim_order(*meta.dim_order())
 }
 
 /// Compiles a program again, in memory, without its source, as [`retarget`] does; `data` has what it looks for outside.

@@ -109,10 +109,10 @@ pub use operator::{
 pub use pool::Pool;
 pub use runtime::{
     Backend, BackendError, BackendExecutionContext, BackendInitContext, BackendRegistry, BytesLoader,
-    CompileSpec, DataLoader, Delegate, Error, FileLoader, FreeableBuffer, Interrupt, Interrupted, Limits,
-    LoadOptions, MergedDataMap, Method, MethodMeta, Missing, MmapLoader, Module, NamedDataMap, Program,
-    PtdDataMap, Result, Session, SharedMethod, Unchanged, ValueMeta, before_unfinished_files,
-    discard_unfinished_files, free_memory, replace_file, write_stream,
+    CompileSpec, DataLoader, Delegate, Error, ExecuteError, FileLoader, FreeableBuffer, Interrupt,
+    Interrupted, Limits, LoadOptions, MergedDataMap, Method, MethodMeta, Missing, MmapLoader, Module,
+    NamedDataMap, Program, PtdDataMap, Result, Session, SharedMethod, TensorInfo, Unchanged, ValueMeta,
+    before_unfinished_files, discard_unfinished_files, free_memory, replace_file, write_stream,
 };
 #[cfg(feature = "training")]
 pub use runtime::{Sgd, SgdOptions, TrainingModule};

@@ -97,6 +97,19 @@ fn a_payload_is_a_program_of_one_function() {
     assert_eq!(compiled("transformer"), program, "an archive is compiled to the same bytes each time");
 }
 
+#[test]
+fn quantized_parts_are_stored_fused() {
+    for (name, kernel) in [
+        ("quantized_convolutions", "pteron.quantized_conv"),
+        ("quantized_products", "pteron.quantized_linear"),
+        ("quantized_products_dynamic", "pteron.quantized_linear"),
+    ] {
+        let program = compiled(name);
+        let texts: String = payloads(&program).into_iter().map(|payload| text(&program[payload])).collect();
+        assert!(texts.contains(kernel), "{name}: {texts}");
+    }
+}
+
 /// Zeros for the inputs of a program's only method.
 fn zeros(program: &Program) -> Option<Vec<EValue>> {
     let inputs = program.method_meta("forward").ok()?.inputs().into_iter().map(|input| {
@@ -136,10 +149,11 @@ fn runs(program: Vec<u8>) -> Option<()> {
 fn damaged_payloads_are_run_or_refused() {
     let mut random = random::Random(11);
     let (mut ran, mut refused) = (0, 0);
-    for name in ["layers", "dynamic", "transformer", "products"] {
+    let quantized = ["quantized_convolutions", "quantized_products", "quantized_products_dynamic"];
+    for name in ["layers", "dynamic", "transformer", "products"].into_iter().chain(quantized) {
         let program = compiled_for(name, (name == "layers").then(Isa::detect));
         let payloads = payloads(&program);
-        for round in 0..200 {
+        for round in 0..100 {
             let payload = payloads[random.below(payloads.len())].clone();
             let mut damaged = program.clone();
             random.mutate(&mut damaged[payload]);

@@ -24,6 +24,8 @@ use toolbox::run::LoadMode;
     "  # int8 by the ranges that values have over the pictures of a folder; or products of int8 weights\n",
     "  pteron compile model.pt2 -o model.pte --quantize int8 --calibrate pictures --backend xnnpack\n",
     "  pteron compile model.pt2 -o model.pte --quantize dynamic-int8\n\n",
+    "  # with a test case for each method, which `pteron verify` runs, here or elsewhere\n",
+    "  pteron compile model.pt2 -o model.bpte --bundle\n\n",
     "  # what the compiler makes of the model, step by step\n",
     "  pteron compile model.pt2 -o model.pte --print-after read --print-after decompose",
     exit_status!()

@@ -7,7 +7,7 @@ use toolbox::paths::Paths;
 
 macro_rules! verbs {
     ($($(#[$attribute:meta])* $module:ident => $name:ident,)*) => {
-        $(mod $module;)*
+        $($(#[$attribute])* mod $module;)*
 
         /// The verbs.
         #[derive(Debug, clap::Subcommand)]
@@ -21,7 +21,7 @@ macro_rules! verbs {
                 general::check(&self.paths())?;
                 let answers = self.answers();
                 let done = match self {
-                    $(Self::$name(opts) => opts.run(general),)*
+                    $($(#[$attribute])* Self::$name(opts) => opts.run(general),)*
                 };
                 done.map_err(|failure| if answers { failure.into_trouble() } else { failure })
             }
@@ -30,7 +30,7 @@ macro_rules! verbs {
             pub(crate) fn paths(&self) -> Paths {
                 let mut paths = Paths::default();
                 match self {
-                    $(Self::$name(opts) => opts.paths(&mut paths),)*
+                    $($(#[$attribute])* Self::$name(opts) => opts.paths(&mut paths),)*
                 }
                 paths
             }
@@ -53,6 +53,7 @@ verbs! {
     print => Print,
     plan => Plan,
     diff => Diff,
+    report => Report,
     extract => Extract,
     strip => Strip,
     externalize => Externalize,
@@ -61,6 +62,8 @@ verbs! {
     dedupe => Dedupe,
     convert => Convert,
     set_weight => SetWeight,
+    #[cfg(feature = "serve")]
+    serve => Serve,
     bef => Bef,
     completion => Completion,
 }

@@ -1,0 +1,31 @@
+//! Compiled programs with a test case for each method.
+
+use crate::general;
+use crate::limits::{interrupt, limits};
+use pteron::compile::{self, Compiled};
+use pteron::{DataLoader, Program};
+use toolbox::bundle::Bundle;
+use toolbox::random;
+use toolbox::run::Request;
+
+/// A program that was compiled from a file: the inputs of its test cases are those that the archive has, or at random, the
+/// outputs what the program computes here, as written.
+pub(super) fn of(file: &dyn DataLoader, compiled: &Compiled) -> toolbox::Result<Bundle> {
+    let loader = compile::in_memory(file, compiled)?;
+    let program = Program::load(loader, &limits())?;
+    let mut bundle = Bundle::new(&**program.loader())?;
+    for method in &compiled.methods {
+        let inputs = match compile::example_inputs(file, &program, &method.name)? {
+            Some(inputs) => inputs,
+            None => random::inputs(&program, &method.name)?,
+        };
+        let mut options = pteron::load_options().backends(general::backends());
+        options.limits = limits();
+        options.interrupt = interrupt();
+        options.data = Some(compile::named_data(file, compiled)?);
+        let request =
+            Request { method: Some(method.name.clone()), values: Some(inputs), ..Request::default() };
+        bundle.add(&request, options)?;
+    }
+    Ok(bundle)
+}

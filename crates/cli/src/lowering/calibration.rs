@@ -1,0 +1,56 @@
+//! Inputs from a folder, by which ranges of values are found.
+
+use crate::failure::{Failure, Result};
+use crate::progress::Steps;
+use pteron::DataLoader;
+use pteron::compile::{Calibration, Compiled, ValueRanges};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use toolbox::input::InputSpec;
+use toolbox::picture::Preparation;
+use toolbox::run;
+
+/// The ranges of the values of a program over the inputs in a folder.
+pub(super) fn ranges(
+    file: &dyn DataLoader,
+    observing: &Compiled,
+    folder: &Path,
+) -> Result<BTreeMap<String, ValueRanges>> {
+    let methods: Vec<&str> = observing.methods.iter().map(|method| method.name.as_str()).collect();
+    let method = match methods[..] {
+        [only] => only,
+        _ if methods.contains(&"forward") => "forward",
+        _ => return Err(Failure::Usage("--calibrate: name one method with --method".to_owned())),
+    };
+    let mut calibration = Calibration::new(file, observing, method).map_err(toolbox::Error::from)?;
+    let samples = entries(folder)?;
+    if samples.is_empty() {
+        return Err(Failure::Usage(format!("--calibrate: {} is empty", folder.display())));
+    }
+    let steps = Steps::new(Some(samples.len()));
+    for path in samples {
+        let specs = sample(path)?;
+        let inputs = run::inputs(calibration.program(), method, specs, &Preparation::default())?;
+        calibration.run(&inputs).map_err(toolbox::Error::from)?;
+        steps.step("calibrating".to_owned());
+    }
+    Ok(calibration.ranges())
+}
+
+/// The files of a sample, one for each input: a file, or those of a folder.
+fn sample(path: PathBuf) -> Result<Vec<InputSpec>> {
+    let files = if path.is_dir() { entries(&path)? } else { vec![path] };
+    let is_array = |file: &Path| file.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("npy"));
+    let at = |file: &Path| if is_array(file) { "@" } else { "" };
+    let spec = |file: PathBuf| format!("{}{}", at(&file), file.display()).parse::<InputSpec>();
+    files.into_iter().map(|file| spec(file).map_err(|e| Failure::Usage(e.to_string()))).collect()
+}
+
+/// What is in a folder, by name.
+fn entries(folder: &Path) -> Result<Vec<PathBuf>> {
+    let fail = |e| Failure::Usage(format!("--calibrate: cannot read {}: {e}", folder.display()));
+    let entries = std::fs::read_dir(folder).map_err(fail)?;
+    let mut paths = entries.map(|entry| Ok(entry.map_err(fail)?.path())).collect::<Result<Vec<_>>>()?;
+    paths.sort();
+    Ok(paths)
+}

@@ -1,0 +1,202 @@
+//! What the verbs that write compiled programs have in common.
+
+mod bundled;
+mod calibration;
+mod report;
+
+use crate::backend::{self, BackendName, TargetCpu};
+use crate::failure::{Failure, Result};
+use crate::general::{self, OutputArg, say};
+use crate::progress::{self, Steps};
+use clap::{Args, ValueEnum};
+use pteron::DataLoader;
+use pteron::compile::exported::{ExportedProgram, PrintOptions};
+use pteron::compile::{self, Compiled, OperatorTable, Options, Quantize, expect_pass};
+use std::path::PathBuf;
+use toolbox::paths::Paths;
+use toolbox::show::count;
+
+/// What is said of the compilation whose program is written.
+const COMPILING: &str = "compiling";
+
+/// How a program is compiled, and where it goes.
+#[derive(Debug, Args)]
+pub(crate) struct LoweringOpts {
+    /// Backends that take parts of the program, in order
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "none", value_name = "BACKEND")]
+    backend: Vec<BackendName>,
+    /// Store weights packed for a machine, too, which uses them where they lie (backend bef)
+    #[arg(long, value_enum, default_value_t, value_name = "CPU")]
+    target_cpu: TargetCpu,
+    /// Quantize to int8 with the ranges of --calibrate, or products alone, whose inputs are quantized when the program
+    /// runs: with weights of int8, or of four bits in groups of 32 or so many
+    #[arg(long, value_name = "int8|dynamic-int8|8da4w[:GROUP]", value_parser = scheme)]
+    quantize: Option<Scheme>,
+    /// A folder of inputs by which ranges of values are found: arrays (.npy) and pictures, or folders of one for each
+    /// input, by name
+    #[arg(long, value_name = "DIR")]
+    calibrate: Option<PathBuf>,
+    /// Which operators the program may call
+    #[arg(long, value_enum, default_value_t, value_name = "WHICH")]
+    operators: Operators,
+    /// Write the weights to this file of named data (.ptd)
+    #[arg(long, value_name = "FILE")]
+    external_data: Option<PathBuf>,
+    /// Compile this model of the archive; may be repeated [default: all of them]
+    #[arg(short, long, value_name = "NAME")]
+    method: Vec<String>,
+    /// Align tensors in memory to this many bytes
+    #[arg(long, value_name = "BYTES", default_value_t = 16)]
+    alignment: u64,
+    /// Align segments of the file to this many bytes
+    #[arg(long, value_name = "BYTES", default_value_t = 128)]
+    segment_alignment: u64,
+    /// Write a bundled program (.bpte), with a test case for each method: the inputs that the model was exported with, or
+    /// random ones, and the outputs that the program computes from them here
+    #[arg(long)]
+    bundle: bool,
+    /// Keep the lines of source code in the program, for errors and profiles
+    #[arg(long)]
+    source_frames: bool,
+    /// Print the program after this pass to stderr; may be repeated
+    #[arg(long, value_name = "PASS")]
+    print_after: Vec<String>,
+    /// Print the report as JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    pub(crate) output: OutputArg,
+}
+
+/// Which operators a program may call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+enum Operators {
+    /// Those of ExecuTorch's portable and optimized kernels: the program runs on the reference runtime too
+    #[default]
+    Portable,
+    /// Every operator of Pteron
+    All,
+}
+
+/// How to quantize.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Scheme {
+    Static,
+    Dynamic,
+    FourBits { group: usize },
+}
+
+fn scheme(text: &str) -> Result<Scheme, String> {
+    match text.split_once(':') {
+        None if text == "int8" => Ok(Scheme::Static),
+        None if text == "dynamic-int8" => Ok(Scheme::Dynamic),
+        None if text == "8da4w" => Ok(Scheme::FourBits { group: 32 }),
+        Some(("8da4w", group)) => match group.parse() {
+            Ok(group) => Ok(Scheme::FourBits { group }),
+            Err(_) => Err(format!("`{group}` is no number of weights")),
+        },
+        _ => Err("it is `int8`, `dynamic-int8` or `8da4w`".to_owned()),
+    }
+}
+
+impl LoweringOpts {
+    pub(crate) fn paths(&self, paths: &mut Paths) {
+        self.calibrate.iter().for_each(|path| paths.folder("--calibrate", path));
+        self.external_data.iter().for_each(|path| paths.write("--external-data", path));
+        self.output.paths_of_binary(paths);
+    }
+
+    /// Compiles, and writes the program and what is asked for beside it.
+    pub(crate) fn compile(
+        &self,
+        file: &dyn DataLoader,
+        compile: impl Fn(&OperatorTable, &Options, compile::Watch<'_>) -> pteron::Result<Compiled>,
+    ) -> Result {
+        for pass in &self.print_after {
+            expect_pass(pass).map_err(|e| Failure::Usage(format!("--print-after: {e}")))?;
+        }
+        let registry = pteron::kernel_registry();
+        let operators = match self.operators {
+            Operators::Portable => OperatorTable::portable(&registry),
+            Operators::All => OperatorTable::all(&registry),
+        };
+        let compile = |what: &str, options: &Options| {
+            let steps = Steps::new(None);
+            let mut watch = |method: &str, pass: &str, program: &ExportedProgram| {
+                steps.step(format!("{what} {method}: {pass} done"));
+                if what == COMPILING && self.print_after.iter().any(|p| p == pass) {
+                    let listing = program.listing(PrintOptions { source: true });
+                    steps.suspend(|| say(format_args!("# {method} after {pass}\n{listing}")));
+                }
+            };
+            compile(&operators, options, &mut watch).map_err(toolbox::Error::from)
+        };
+        let mut options = self.options()?;
+        if let (Some(Scheme::Static), Some(folder)) = (self.quantize, &self.calibrate) {
+            let quantize = Some(Quantize::Observe);
+            let observe =
+                Options { quantize, delegation: Vec::new(), external_data: false, ..options.clone() };
+            let observing = compile("observing", &observe)?;
+            options.quantize = Some(Quantize::Static(calibration::ranges(file, &observing, folder)?));
+        }
+        let compiled = compile(COMPILING, &options)?;
+        self.write(file, &compiled)?;
+        general::report(&self.output, self.json, &report::json(&compiled), &self.text(&compiled))
+    }
+
+    /// The options, without the ranges that are to be found first.
+    fn options(&self) -> Result<Options> {
+        let quantize = match (self.quantize, &self.calibrate) {
+            (Some(Scheme::Static), None) => {
+                return Err(Failure::Usage("--quantize int8 needs --calibrate DIR".to_owned()));
+            }
+            (Some(Scheme::Dynamic | Scheme::FourBits { .. }) | None, Some(_)) => {
+                return Err(Failure::Usage("--calibrate is for --quantize int8".to_owned()));
+            }
+            (Some(Scheme::Dynamic), None) => Some(Quantize::Dynamic),
+            (Some(Scheme::FourBits { group }), None) => Some(Quantize::FourBits { group }),
+            (Some(Scheme::Static), Some(_)) | (None, None) => None,
+        };
+        Ok(Options {
+            alignment: self.alignment,
+            segment_alignment: self.segment_alignment,
+            source_frames: self.source_frames,
+            external_data: self.external_data.is_some(),
+            methods: self.method.clone(),
+            delegation: backend::delegation(&self.backend, self.target_cpu)?,
+            quantize,
+        })
+    }
+
+    fn write(&self, file: &dyn DataLoader, compiled: &Compiled) -> Result {
+        let fail = |e: compile::Error| Failure::Failed(Box::new(e));
+        if let Some(path) = &self.external_data {
+            let data = compiled.named_data().map_err(fail)?;
+            general::write_file_with(path, |out| {
+                let mut out = progress::of_writing(out, data.header().file_len);
+                data.write_to(&mut out).map_err(|e| fail(e.into()))
+            })?;
+        }
+        if self.bundle {
+            let bundle = bundled::of(file, compiled)?;
+            return self.output.write_binary_with(|out| Ok(bundle.write(out)?));
+        }
+        self.output.write_binary_with(|out| {
+            let mut out = progress::of_writing(out, compiled.program.header().file_len);
+            compiled.program.write_to(&mut out).map_err(|e| fail(e.into()))
+        })
+    }
+
+    /// The closing table.
+    fn text(&self, compiled: &Compiled) -> String {
+        let delegated = self.backend != [BackendName::None];
+        let text = report::text(compiled, delegated);
+        match &self.external_data {
+            Some(path) => {
+                let moved = count(compiled.external.len() + compiled.external_data.len(), "weight");
+                format!("{text}; {moved} in {}", path.display())
+            }
+            None => text,
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! What a compilation came to, as a table and as JSON.
+
+use pteron::compile::delegate::DebugHandle;
+use pteron::compile::{Compiled, DelegateSummary, MethodSummary};
+use serde_json::{Value, json};
+use toolbox::show::{bytes, count, table};
+
+pub(super) fn json(compiled: &Compiled) -> Value {
+    json!({
+        "file_bytes": compiled.program.header().file_len,
+        "methods": compiled.methods.iter().map(|m| json!({
+            "name": m.name, "operators": m.operators, "arena_bytes": m.arena_bytes,
+            "constant_bytes": m.constant_bytes,
+            "delegates": m.delegates.iter().map(delegate).collect::<Vec<_>>(),
+            "quantized": m.layers.iter().map(|layer| json!({
+                "name": layer.name, "operator": layer.target, "weight_error": layer.weight_error,
+            })).collect::<Vec<_>>(),
+            "left": m.left.iter().map(|left| json!({
+                "operator": left.target, "nodes": left.count, "reason": left.reason,
+            })).collect::<Vec<_>>(),
+        })).collect::<Vec<_>>(),
+    })
+}
+
+fn delegate(delegate: &DelegateSummary) -> Value {
+    let handles = delegate.debug_handle_map.iter().map(|(handle, nodes)| {
+        let handle = match handle {
+            DebugHandle::Int(handle) => handle.to_string(),
+            DebugHandle::Str(handle) => handle.clone(),
+        };
+        (handle, json!(nodes))
+    });
+    json!({
+        "backend": delegate.backend_id, "operators": delegate.operators, "payload_bytes": delegate.payload_bytes,
+        "named_bytes": delegate.named_bytes, "debug_handle_map": handles.collect::<serde_json::Map<_, _>>(),
+    })
+}
+
+/// A line for each method, what backends took of it if one was asked, and what was quantized.
+pub(super) fn text(compiled: &Compiled, delegated: bool) -> String {
+    let head = ["method", "operators", "calls", "planned memory", "weights"].map(str::to_owned).to_vec();
+    let rows = compiled.methods.iter().map(|m| {
+        let calls: usize = m.operators.values().sum();
+        vec![
+            m.name.clone(),
+            m.operators.len().to_string(),
+            calls.to_string(),
+            bytes(m.arena_bytes),
+            bytes(m.constant_bytes),
+        ]
+    });
+    let mut text = table(std::iter::once(head).chain(rows).collect(), "<>>>>", 0);
+    if delegated {
+        compiled.methods.iter().for_each(|method| text += &delegates(method));
+    }
+    format!("{text}{}\nthe program has {}", quantized(compiled), bytes(compiled.program.header().file_len))
+}
+
+/// What backends took of a method, and what they left and why.
+fn delegates(method: &MethodSummary) -> String {
+    let taken: usize = method.delegates.iter().map(|d| d.operators.values().sum::<usize>()).sum();
+    let left: usize = method.left.iter().map(|left| left.count).sum();
+    let parts = count(method.delegates.len(), "delegate");
+    let mut text = format!("\n{}: {taken} of {} in {parts}", method.name, count(taken + left, "node"));
+    if !method.delegates.is_empty() {
+        let payloads = method.delegates.iter().map(|d| d.payload_bytes).sum();
+        let data = method.delegates.iter().map(|d| d.named_bytes).sum();
+        text += &format!(", payloads of {}, data of {}", bytes(payloads), bytes(data));
+    }
+    if left > 0 {
+        let head = ["left to kernels", "nodes", "because"].map(str::to_owned).to_vec();
+        let rows = method
+            .left
+            .iter()
+            .map(|left| vec![left.target.clone(), left.count.to_string(), left.reason.clone()]);
+        text += &format!("\n{}", table(std::iter::once(head).chain(rows).collect(), "<><", 2));
+    }
+    text
+}
+
+/// The products and convolutions that were quantized, and how far their weights are off.
+fn quantized(compiled: &Compiled) -> String {
+    let layers: Vec<_> = compiled.methods.iter().flat_map(|m| m.layers.iter().map(move |l| (m, l))).collect();
+    if layers.is_empty() {
+        return String::new();
+    }
+    let head = ["quantized", "operator", "error of weights"].map(str::to_owned).to_vec();
+    let rows = layers.iter().map(|(method, layer)| {
+        let name = if compiled.methods.len() > 1 { format!("{}/", method.name) } else { String::new() };
+        let error = format!("{:.2} %", layer.weight_error * 100.0);
+        vec![format!("{name}{}", layer.name), layer.target.clone(), error]
+    });
+    format!("\n{}", table(std::iter::once(head).chain(rows).collect(), "<<>", 0))
+}

@@ -1,0 +1,186 @@
+use super::bef::{BefOpts, binary};
+use crate::call::{CallArgs, Loaded, note_zeros, refuse};
+use crate::failure::Result;
+use crate::general::{self, GeneralOpts, OutputArg, exit_status};
+use crate::limits::limits;
+use crate::progress;
+use clap::Args;
+use pteron::{BytesLoader, DataLoader};
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use toolbox::bef::{self, Program};
+use toolbox::bundle;
+use toolbox::delegates::NodeKinds;
+use toolbox::diff::{Registries, diff};
+use toolbox::divergence::{self, Against};
+use toolbox::etdump;
+use toolbox::file::File;
+use toolbox::paths::Paths;
+use toolbox::profile;
+use toolbox::report::{Measured, ReportData, gather, page};
+use toolbox::run::{default_method, expect_program};
+use toolbox::verify::{Scope, Tolerance};
+
+/// Write one page (.html) that shows a file: its graph, operators, weights, memory and times
+///
+/// The page needs nothing but a browser. It shows each method as it is written and as it runs here, payloads of
+/// delegates, source lines, memory over time, and what runs by the operator's own kernel because nothing fused it; of a
+/// BEF program (.bef, .mlir) its functions; of weights (.ptd, .gguf) and ETDumps tables. With --profile the program is
+/// run and every node has its time; with --compare it is run prepared and as written, and every node has its error.
+/// Inputs are written as for `pteron run`. Otherwise nothing is executed.
+#[derive(Debug, Args)]
+#[command(after_long_help = concat!(
+    "Examples:\n",
+    "  pteron report model.pte -o report.html\n\n",
+    "  # with the time of every node\n",
+    "  pteron report model.pte @x.npy --profile -o report.html\n\n",
+    "  # what differs in another file; what another runtime recorded\n",
+    "  pteron report old.pte --diff new.pte -o report.html\n",
+    "  pteron report model.pte --etdump trace.etdp -o report.html",
+    exit_status!()
+))]
+pub(crate) struct Opts {
+    #[command(flatten)]
+    call: CallArgs,
+    /// Run the program, and show where the time goes
+    #[arg(long)]
+    profile: bool,
+    /// With --profile, record this many runs [default: 10]
+    #[arg(short, long, value_name = "N", requires = "profile")]
+    repeat: Option<usize>,
+    /// Run the method prepared and as written, and show how far the results are apart
+    #[arg(long)]
+    compare: bool,
+    /// Show the times of this recording
+    #[arg(long, value_name = "FILE", conflicts_with = "profile")]
+    etdump: Option<PathBuf>,
+    /// Show what differs in this file
+    #[arg(long, value_name = "FILE")]
+    diff: Option<PathBuf>,
+    /// Write the data alone, as JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    output: OutputArg,
+    #[command(flatten)]
+    bef: BefOpts,
+}
+
+impl Opts {
+    pub(crate) fn paths(&self, paths: &mut Paths) {
+        self.call.paths(paths);
+        self.etdump.iter().for_each(|path| paths.read("--etdump", path));
+        self.diff.iter().for_each(|path| paths.read("--diff", path));
+        match self.json {
+            true => self.output.paths(paths),
+            false => self.output.paths_of_binary(paths),
+        }
+    }
+
+    pub(crate) fn run(self, _: &GeneralOpts) -> Result {
+        let loader = self.call.open()?;
+        if let Some(program) = bef::open(&*loader)? {
+            return self.of_bef(program, loader.name());
+        }
+        refuse("report", loader.name(), "no BEF program", self.bef.given())?;
+        if bundle::is_one(&*loader)? || expect_program(&*loader).is_ok() {
+            return self.of_program(loader);
+        }
+        let own = self.of_runs().into_iter().chain(self.call.of_methods());
+        refuse("report", loader.name(), "no program", own)?;
+        let options = pteron::load_options().backends(general::backends()).limits(limits());
+        self.write(&gather(&loader, &options, &Measured::default())?)
+    }
+
+    /// What only programs of methods have, and whether it was given.
+    fn of_runs(&self) -> [(&'static str, bool); 4] {
+        [
+            ("--profile", self.profile),
+            ("--compare", self.compare),
+            ("--etdump", self.etdump.is_some()),
+            ("--diff", self.diff.is_some()),
+        ]
+    }
+
+    fn of_program(self, loader: Arc<dyn DataLoader>) -> Result {
+        let Loaded { program, options, request, .. } =
+            self.call.load(Arc::clone(&loader), self.repeat.unwrap_or(10))?;
+        let backends = Arc::clone(&options.backends);
+        let profile = match self.profile {
+            true => {
+                let found = profile::profile(&program, &request, false, options.clone())?;
+                note_zeros(found.zeros.as_ref());
+                let nodes = NodeKinds::of(&program, &found.method, &backends)?;
+                Some(found.report(&program, &options.kernels, &nodes))
+            }
+            false => None,
+        };
+        let divergence = match self.compare {
+            true => {
+                let tolerance = Tolerance { scope: Scope::Network, ..Tolerance::default() };
+                let found = divergence::find(&program, &request, Against::AsWritten, &tolerance, options.clone())?;
+                profile.is_none().then(|| note_zeros(found.zeros.as_ref()));
+                Some(found)
+            }
+            false => None,
+        };
+        let etdump = match &self.etdump {
+            Some(path) => Some(etdump::read(&*general::open_plain(path)?, &limits())?),
+            None => None,
+        };
+        let recorded = match (&etdump, &request.method) {
+            (Some(dump), Some(method)) => Some((dump, method.clone())),
+            (Some(dump), None) => Some((dump, default_method(&program)?)),
+            (None, _) => None,
+        };
+        let diff = match &self.diff {
+            Some(path) => {
+                let registries = Registries { kernels: &options.kernels, backends: &backends };
+                let other = File::open(general::open(path)?, "report --diff", &limits())?;
+                Some(diff(&File::Program(program), &other, registries, &progress::of_bytes())?)
+            }
+            None => None,
+        };
+        let measured = Measured {
+            profile: profile.as_ref(),
+            etdump: recorded.as_ref().map(|(dump, method)| (*dump, method.as_str())),
+            divergence: divergence.as_ref(),
+            diff: diff.as_ref(),
+            ..Measured::default()
+        };
+        self.write(&gather(&loader, &options, &measured)?)
+    }
+
+    fn of_bef(self, program: Program, name: &str) -> Result {
+        let own = self.of_runs().into_iter().skip(1).chain(self.call.of_methods());
+        refuse("report", name, "a BEF program", own)?;
+        if !self.profile {
+            refuse("report", name, "a BEF program, which only --profile runs", self.bef.given())?;
+        }
+        let bytes = binary(program, name)?;
+        let loader: Arc<dyn DataLoader> = Arc::new(BytesLoader::named(name, bytes.to_vec()));
+        let Self { profile, repeat, json, output, bef, .. } = self;
+        let times = match profile {
+            true => {
+                let repeat = repeat.unwrap_or(10);
+                let found = profile::bef::profile(bytes, bef.options(), repeat, io::sink(), io::stderr());
+                Some(found.report(name)?)
+            }
+            false => None,
+        };
+        let measured = Measured { bef_profile: times.as_ref(), ..Measured::default() };
+        write(&output, json, &gather(&loader, &pteron::load_options().limits(limits()), &measured)?)
+    }
+
+    fn write(&self, data: &ReportData) -> Result {
+        write(&self.output, self.json, data)
+    }
+}
+
+fn write(output: &OutputArg, json: bool, data: &ReportData) -> Result {
+    match json {
+        true => output.write_json(data),
+        false => output.write_binary(page(data)?.as_bytes()),
+    }
+}

@@ -1,0 +1,276 @@
+use crate::failure::{Failure, Result};
+use crate::general::{ExecutionOpts, GeneralOpts, exit_status, say};
+use crate::limits::{self, duration, size};
+use clap::Args;
+use pteron::{LoadOptions, Pool};
+use serde_json::json;
+use serve::net::{Log, RequestLog, Server, ServerOptions};
+use serve::{Service, ServiceOptions};
+use std::io::Write;
+use std::net::SocketAddr;
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+use toolbox::paths::Paths;
+
+/// Answer inference requests over HTTP: the Open Inference Protocol, REST and gRPC
+///
+/// A model is a file NAME.pte or NAME.pt2 in the folder, with its weights outside in NAME.ptd; or a folder NAME
+/// with one program and the .ptd files that it needs; or a folder NAME with a folder of that kind for each version,
+/// named by its number. A pteron.json beside a program can say "method", the names of "inputs" and "outputs", and
+/// "max_batch".
+///
+/// Files are replaced by renaming others to their names, never by writing to them. SIGHUP, --poll and, with
+/// --control, requests of the repository extension look at the folder again and swap in what is new while requests
+/// run. SIGTERM and Ctrl-C let requests end.
+#[derive(Debug, Args)]
+#[command(after_long_help = concat!(
+    "Examples:\n",
+    "  pteron serve models\n",
+    "  curl 127.0.0.1:8000/v2/models/digits\n\n",
+    "  # two requests at a time, joined to batches of up to 8 rows\n",
+    "  pteron serve models --workers 2 --max-batch 8 --batch-delay 2ms\n\n",
+    "  # for other machines, with a token, reloading what is replaced\n",
+    "  pteron serve models --listen 0.0.0.0:8000 --token-file token --poll 1s --log",
+    exit_status!()
+))]
+pub(crate) struct Opts {
+    /// The folder with the models
+    #[arg(value_name = "MODELS")]
+    models: PathBuf,
+    /// Where to listen, for REST and gRPC; may be given several times
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8000")]
+    listen: Vec<SocketAddr>,
+    /// A file with the bearer token that requests must have, but for those about health
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
+    /// Let requests load and unload models
+    #[arg(long)]
+    control: bool,
+    /// Look for files that were replaced, this often
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    poll: Option<Duration>,
+    #[command(flatten)]
+    execution: ExecutionOpts,
+    /// Requests that are executed at a time, each with --threads
+    #[arg(long, value_name = "N", default_value = "1", value_parser = crate::general::threads)]
+    workers: NonZeroUsize,
+    /// Join requests to batches of up to N rows, for models whose first dimension changes and whose rows are found to
+    /// be independent
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    max_batch: usize,
+    /// How long a request waits for others to join while a worker is idle
+    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "0ms")]
+    batch_delay: Duration,
+    /// Requests of a model that wait at a time
+    #[arg(long, value_name = "N", default_value_t = 256)]
+    max_queue: usize,
+    /// Requests that there are at a time
+    #[arg(long, value_name = "N", default_value_t = 1024)]
+    max_requests: usize,
+    /// Bytes of one request
+    #[arg(long, value_name = "SIZE", value_parser = size, default_value = "64M")]
+    max_body: u64,
+    /// Bytes that all requests and responses hold at a time
+    #[arg(long, value_name = "SIZE", value_parser = size, default_value = "1G")]
+    max_held: u64,
+    /// Connections that are open at a time
+    #[arg(long, value_name = "N", default_value_t = 512)]
+    max_connections: usize,
+    /// How long a request may take, whatever it says itself
+    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "60s")]
+    deadline: Duration,
+    /// How long the head of a request and its body may each take to come, and its response to be taken
+    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "30s")]
+    patience: Duration,
+    /// How long requests may go on when the server is told to stop
+    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "30s")]
+    grace: Duration,
+    /// The server's certificates for TLS, PEM
+    #[cfg(feature = "serve-tls")]
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+    /// The key of the first certificate, PEM
+    #[cfg(feature = "serve-tls")]
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
+    /// Print a line for each request
+    #[arg(long)]
+    log: bool,
+    /// Print JSON, an object a line
+    #[arg(long)]
+    json: bool,
+}
+
+/// What wakes the command while the server works.
+enum Event {
+    Reload,
+    Stop,
+}
+
+impl Opts {
+    pub(crate) fn paths(&self, paths: &mut Paths) {
+        paths.read("", &self.models);
+        self.token_file.iter().for_each(|path| paths.read("--token-file", path));
+        #[cfg(feature = "serve-tls")]
+        for (name, path) in [("--tls-cert", &self.tls_cert), ("--tls-key", &self.tls_key)] {
+            path.iter().for_each(|path| paths.read(name, path));
+        }
+    }
+
+    pub(crate) fn run(self, _: &GeneralOpts) -> Result {
+        let (send, events) = mpsc::channel();
+        take_signals(send)?;
+        let service = Service::start(self.service()?).map_err(failed)?;
+        let server = Server::start(Arc::clone(&service), self.server()?).map_err(failed)?;
+        for address in server.addresses() {
+            self.tell(&json!({ "event": "listening", "address": address }), &format!("listening on {address}"));
+            if !address.ip().is_loopback() && self.token_file.is_none() {
+                say(format_args!("note: {address} is reachable from other machines, and asks for no token"));
+            }
+        }
+        self.told(service.load_all())?;
+        for model in service.index().iter().filter(|model| model.is_ready) {
+            let (_, generation) = service.model(&model.name, &model.version).map_err(failed)?;
+            if let Some(reason) = generation.unbatched() {
+                say(format_args!("note: requests of {} are not joined: {reason}", model.name));
+            }
+        }
+        self.tell(&json!({ "event": "ready" }), "ready");
+        loop {
+            let event = match self.poll {
+                Some(time) => events.recv_timeout(time.max(Duration::from_millis(10))),
+                None => events.recv().map_err(Into::into),
+            };
+            match event {
+                Ok(Event::Stop) | Err(mpsc::RecvTimeoutError::Disconnected) => break,
+                Ok(Event::Reload) | Err(mpsc::RecvTimeoutError::Timeout) => self.told(service.reload_changed())?,
+            }
+        }
+        self.tell(&json!({ "event": "stopping" }), "stopping");
+        server.stop();
+        Ok(())
+    }
+
+    fn service(&self) -> Result<ServiceOptions> {
+        let setting = self.execution.setting()?;
+        let load = LoadOptions {
+            isa: setting.isa,
+            no_prepare: setting.no_prepare,
+            pool: Pool::new(setting.threads),
+            limits: limits::limits(),
+            ..pteron::load_options()
+        };
+        Ok(ServiceOptions {
+            workers: self.workers.get(),
+            max_batch: self.max_batch,
+            batch_delay: self.batch_delay,
+            max_queue: self.max_queue,
+            max_requests: self.max_requests,
+            max_bytes: self.max_held,
+            deadline: self.deadline,
+            ..ServiceOptions::new(&self.models, load)
+        })
+    }
+
+    fn server(&self) -> Result<ServerOptions> {
+        Ok(ServerOptions {
+            listen: self.listen.clone(),
+            token: self.token_file.as_deref().map(token).transpose()?,
+            allow_control: self.control,
+            max_body: self.max_body,
+            max_connections: self.max_connections,
+            head_timeout: self.patience,
+            body_timeout: self.patience,
+            write_timeout: self.patience,
+            grace: self.grace,
+            log: self.log.then(|| log(self.json)),
+            #[cfg(feature = "serve-tls")]
+            tls: self.tls_cert.clone().zip(self.tls_key.clone()).map(|(certificates, key)| {
+                serve::net::TlsOptions { certificates, key }
+            }),
+            ..ServerOptions::default()
+        })
+    }
+
+    /// Tells which models could not be loaded. The others are served.
+    fn told(&self, loaded: serve::Result<Vec<(String, serve::Refusal)>>) -> Result {
+        for (model, refusal) in loaded.map_err(failed)? {
+            let event = json!({ "event": "model_failed", "model": model, "error": refusal.message });
+            match self.json {
+                true => self.tell(&event, ""),
+                false => say(format_args!("error: {model}: {refusal}")),
+            }
+        }
+        Ok(())
+    }
+
+    fn tell(&self, event: &serde_json::Value, text: &str) {
+        match self.json {
+            true => line(&event.to_string()),
+            false => line(text),
+        }
+    }
+}
+
+fn failed(error: impl std::error::Error + Send + Sync + 'static) -> Failure {
+    Failure::Failed(Box::new(error))
+}
+
+/// Writes a line to stdout. A reader that has gone does not stop the server.
+fn line(text: &str) {
+    let mut out = std::io::stdout().lock();
+    let _ = writeln!(out, "{text}").and_then(|()| out.flush());
+}
+
+fn log(json: bool) -> Log {
+    match json {
+        true => Arc::new(|request: &RequestLog| {
+            if let Ok(text) = serde_json::to_string(request) {
+                line(&text);
+            }
+        }),
+        false => Arc::new(|request: &RequestLog| line(&request.to_string())),
+    }
+}
+
+/// The token of a file: its first line.
+fn token(path: &Path) -> Result<String> {
+    let text = std::fs::read_to_string(path).map_err(toolbox::Error::read(path)).map_err(failed)?;
+    match text.lines().next().map(str::trim).filter(|token| !token.is_empty()) {
+        Some(token) => Ok(token.to_owned()),
+        None => Err(Failure::Usage(format!("{} has no token in its first line", path.display()))),
+    }
+}
+
+/// Signals become events: SIGHUP looks at the folder again, SIGTERM and SIGINT stop the server.
+#[cfg(unix)]
+fn take_signals(events: mpsc::Sender<Event>) -> Result {
+    use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+    use signal_hook::iterator::Signals;
+    let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM]).map_err(failed)?;
+    let forward = move || {
+        for signal in signals.forever() {
+            let event = if signal == SIGHUP { Event::Reload } else { Event::Stop };
+            if events.send(event).is_err() {
+                return;
+            }
+        }
+    };
+    std::thread::Builder::new().name("signals".to_owned()).spawn(forward).map_err(failed)?;
+    Ok(())
+}
+
+/// Windows has no signals: the server ends with its process.
+#[cfg(not(unix))]
+fn take_signals(events: mpsc::Sender<Event>) -> Result {
+    let keep = move || {
+        let _events = events;
+        loop {
+            std::thread::park();
+        }
+    };
+    std::thread::Builder::new().name("signals".to_owned()).spawn(keep).map_err(failed)?;
+    Ok(())
+}
