@@ -32,6 +32,8 @@ import time
 
 import numpy as np
 
+from beside import pin
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 # Outputs may differ by this much of the largest element: sums of networks are long.
 AGREE = 1e-3
@@ -176,11 +178,6 @@ class Pteron:
         if self.runs > 3 or latency["median_ms"] * 3 > seconds * 1e3:
             self.measured.times.append([latency["min_ms"], latency["median_ms"], latency["p99_ms"]])
         self.runs = max(3, min(100_000, int(seconds * 1e3 / latency["median_ms"])))
-
-
-def pin(threads):
-    cpus = sorted(os.sched_getaffinity(0), reverse=True)[:threads]
-    return lambda: os.sched_setaffinity(0, cpus)
 
 
 def load_outputs(folder):
