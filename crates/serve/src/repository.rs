@@ -108,13 +108,16 @@ impl Repository {
     }
 
     fn versions(&self, path: &Path, name: &str) -> Result<Versions> {
+        self.inside(path)?;
         if path.is_file() {
             let data = path.with_extension("ptd");
             let data = data.is_file().then_some(data).into_iter().collect();
             return Ok(BTreeMap::from([(1, self.files(path.to_owned(), data, Config::default(), None)?)]));
         }
         let numbered = |path: PathBuf| {
-            let number: u64 = path.file_name()?.to_str()?.parse().ok()?;
+            let name = path.file_name()?.to_str()?;
+            // `01` is no name of the version 1, which another folder may have.
+            let number: u64 = name.parse().ok().filter(|number: &u64| number.to_string() == name)?;
             path.is_dir().then_some((number, path))
         };
         let inside = entries(path)?;
@@ -127,6 +130,7 @@ impl Repository {
 
     /// A folder with one program.
     fn folder(&self, path: &Path, name: &str) -> Result<Files> {
+        self.inside(path)?;
         let inside = entries(path)?;
         let programs: Vec<_> = inside.iter().filter(|path| is_program(path)).collect();
         let [program] = programs[..] else {
@@ -144,6 +148,7 @@ impl Repository {
     }
 
     fn config(&self, path: &Path) -> Result<Config> {
+        self.inside(path)?;
         let bytes = fs::metadata(path).map_err(|e| unreadable(path, &e))?.len();
         if bytes > MOST_CONFIG_BYTES {
             return Err(Refusal::invalid(format!(
@@ -164,18 +169,24 @@ impl Repository {
     ) -> Result<Files> {
         let mut stamps = Vec::new();
         for path in [&program].into_iter().chain(&data).chain(&config_file) {
-            let place = path.canonicalize().map_err(|e| unreadable(path, &e))?;
-            if !place.starts_with(&self.root) {
-                return Err(Refusal::invalid(format!(
-                    "{} is a link to {}, outside of {}",
-                    path.display(),
-                    place.display(),
-                    self.root.display()
-                )));
-            }
+            let place = self.inside(path)?;
             stamps.push(Stamp::of(&fs::metadata(&place).map_err(|e| unreadable(path, &e))?));
         }
         Ok(Files { program, data, config, stamps })
+    }
+
+    /// Where a path leads, which has to be in the folder.
+    fn inside(&self, path: &Path) -> Result<PathBuf> {
+        let place = path.canonicalize().map_err(|e| unreadable(path, &e))?;
+        match place.starts_with(&self.root) {
+            true => Ok(place),
+            false => Err(Refusal::invalid(format!(
+                "{} is a link to {}, outside of {}",
+                path.display(),
+                place.display(),
+                self.root.display()
+            ))),
+        }
     }
 }
 

@@ -2,120 +2,15 @@
 
 mod common;
 
-use common::{Folder, assert_close, bytes, expected_of_mlp, floats, request};
+use common::socket::{Fixture, Response, mlp_request, until};
+use common::{FOREVER, Folder, assert_close, bytes, expected_of_mlp};
+use pteron_serve::ServiceOptions;
 use pteron_serve::net::{Server, ServerOptions};
-use pteron_serve::{OutputTensor, Service, ServiceOptions};
 use serde_json::{Value, json};
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::TcpStream;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-
-/// Longer than any test takes.
-const FOREVER: Duration = Duration::from_secs(3600);
-
-/// A server of its own, stopped in the end.
-struct Fixture {
-    server: Option<Server>,
-    service: Arc<Service>,
-    address: SocketAddr,
-    folder: Folder,
-}
-
-impl Fixture {
-    fn new(folder: Folder) -> Self {
-        Self::with(folder, |_| (), |_| ())
-    }
-
-    fn with(
-        folder: Folder,
-        service: impl FnOnce(&mut ServiceOptions),
-        server: impl FnOnce(&mut ServerOptions),
-    ) -> Self {
-        let mut of_service = folder.options();
-        service(&mut of_service);
-        let service = folder.service_with(of_service);
-        let mut options =
-            ServerOptions { listen: vec![([127, 0, 0, 1], 0).into()], ..ServerOptions::default() };
-        server(&mut options);
-        let server = Server::start(Arc::clone(&service), options).unwrap();
-        let address = server.addresses()[0];
-        Self { server: Some(server), service, address, folder }
-    }
-
-    /// Sends a request, and reads the response.
-    fn send(&self, method: &str, path: &str, headers: &str, body: &[u8]) -> Response {
-        let mut stream = TcpStream::connect(self.address).unwrap();
-        let length = body.len();
-        let head = format!(
-            "{method} {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {length}\r\n{headers}\r\n"
-        );
-        stream.write_all(head.as_bytes()).unwrap();
-        // The server may have answered already, and taken nothing of the body.
-        let _ = stream.write_all(body);
-        Response::read(&mut stream)
-    }
-
-    fn get(&self, path: &str) -> Response {
-        self.send("GET", path, "", b"")
-    }
-
-    fn post(&self, path: &str, body: &Value) -> Response {
-        self.send("POST", path, "", body.to_string().as_bytes())
-    }
-
-    /// Calls a method of the gRPC service over HTTP/1.1, which the server takes, too: what it says of a call is in headers
-    /// or trailers.
-    fn call(&self, method: &str, message: &[u8]) -> Response {
-        let mut body = vec![0];
-        body.extend(u32::try_from(message.len()).unwrap().to_be_bytes());
-        body.extend(message);
-        let path = format!("/inference.GRPCInferenceService/{method}");
-        self.send("POST", &path, "content-type: application/grpc\r\nte: trailers\r\n", &body)
-    }
-}
-
-impl Drop for Fixture {
-    fn drop(&mut self) {
-        self.server.take().unwrap().stop();
-        assert!(self.service.metrics().contains("pteron_held_bytes 0"), "{}", self.service.metrics());
-    }
-}
-
-struct Response {
-    status: u16,
-    head: String,
-    body: Vec<u8>,
-}
-
-impl Response {
-    fn read(stream: &mut TcpStream) -> Self {
-        let mut all = Vec::new();
-        let _ = stream.read_to_end(&mut all);
-        let end =
-            all.windows(4).position(|w| w == b"\r\n\r\n").unwrap_or_else(|| panic!("no response: {all:?}"));
-        let head = String::from_utf8(all[..end].to_vec()).unwrap().to_lowercase();
-        let status = head.split(' ').nth(1).unwrap().parse().unwrap();
-        Self { status, head, body: all.split_off(end + 4) }
-    }
-
-    fn json(&self) -> Value {
-        serde_json::from_slice(&self.body).unwrap()
-    }
-
-    /// The error's text, and that it has this status.
-    fn error(&self, status: u16) -> String {
-        assert_eq!(self.status, status, "{}", String::from_utf8_lossy(&self.body));
-        self.json()["error"].as_str().unwrap().to_owned()
-    }
-}
-
-fn mlp_request(rows: usize, seed: usize) -> Value {
-    let input = &request("mlp", &[rows, 12], seed).inputs[0];
-    let data = (*input.data).as_ref().to_vec();
-    let output = OutputTensor { name: String::new(), dtype: input.dtype, shape: input.shape.clone(), data };
-    json!({ "inputs": [{ "name": "input_0", "datatype": "FP32", "shape": [rows, 12], "data": floats(&output) }] })
-}
 
 #[test]
 fn rest_answers_what_the_protocol_says() {
@@ -282,13 +177,6 @@ fn models_are_controlled_where_that_is_allowed() {
     fixture.folder.write_weights(2.0);
     assert_eq!(post("/v2/repository/models/linear/load").status, 200);
     assert_eq!(ask(), before * 2.0);
-}
-
-/// Waits until the service says so; what is waited for comes without further help.
-fn until(service: &Service, line: &str) {
-    while !service.metrics().contains(line) {
-        std::thread::yield_now();
-    }
 }
 
 #[test]

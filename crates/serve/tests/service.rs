@@ -2,16 +2,13 @@
 
 mod common;
 
-use common::{Folder, assert_close, expected_of_mlp, floats, request};
+use common::{FOREVER, Folder, assert_close, expected_of_mlp, floats, request};
 use pteron::ScalarType;
 use pteron_serve::{InferRequest, Reason, ServiceOptions};
 use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
-
-/// Longer than any test takes: requests wait for others until the batch is full.
-const FOREVER: Duration = Duration::from_secs(3600);
 
 fn joining(folder: &Folder, max_batch: usize) -> ServiceOptions {
     ServiceOptions { max_batch, batch_delay: FOREVER, deadline: FOREVER, ..folder.options() }
@@ -254,10 +251,28 @@ fn links_lead_nowhere_out_of_the_folder() {
     let outside = Folder::with_mlp();
     std::os::unix::fs::symlink(outside.0.join("mlp.pte"), folder.0.join("file.pte")).unwrap();
     std::os::unix::fs::symlink(&outside.0, folder.0.join("folder")).unwrap();
+    std::os::unix::fs::symlink("../..", folder.0.join("above")).unwrap();
+    fs::create_dir(folder.0.join("versions")).unwrap();
+    std::os::unix::fs::symlink(&outside.0, folder.0.join("versions/1")).unwrap();
+    // What it says is not read, so no message can tell of it.
+    folder.copy("dynamic/mlp/model.pte", "config/mlp.pte");
+    fs::write(outside.0.join("secret"), "\"secret\"").unwrap();
+    std::os::unix::fs::symlink(outside.0.join("secret"), folder.0.join("config/pteron.json")).unwrap();
+    folder.copy("corpus/tiny/ModuleLinear_extconst/model.pte", "weights.pte");
+    std::os::unix::fs::symlink("/dev/zero", folder.0.join("weights.ptd")).unwrap();
+    std::os::unix::fs::symlink(outside.0.join("none"), folder.0.join("dangling.pte")).unwrap();
+    // A link within the folder leads to what is served anyway.
+    folder.copy("dynamic/mlp/model.pte", "good.pte");
+    std::os::unix::fs::symlink("good.pte", folder.0.join("alias.pte")).unwrap();
     let service = pteron_serve::Service::start(folder.options()).unwrap();
     let failed = service.load_all().unwrap();
-    assert_eq!(failed.len(), 2);
-    assert!(failed.iter().all(|(_, refusal)| refusal.message.contains("outside of")), "{failed:?}");
+    let names: Vec<&str> = failed.iter().map(|(name, _)| &**name).collect();
+    assert_eq!(names, ["above", "config", "file", "folder", "versions", "weights"], "{failed:?}");
+    for (name, refusal) in &failed {
+        assert_eq!(refusal.message.contains("outside of"), name != "weights", "{refusal}");
+        assert!(!refusal.message.contains("secret\""), "{refusal}");
+    }
+    assert!(service.is_model_ready("good", "").unwrap() && service.is_model_ready("alias", "").unwrap());
 }
 
 #[test]

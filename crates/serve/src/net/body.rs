@@ -7,6 +7,7 @@ use http_body_util::BodyExt;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper::header::HeaderMap;
 use std::convert::Infallible;
+use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -25,10 +26,7 @@ async fn read_frames(mut body: Incoming, limit: u64, held: &mut Held) -> Result<
     let mut all = BytesMut::new();
     let mut len = 0u64;
     while let Some(frame) = body.frame().await {
-        let gone = |e: hyper::Error| {
-            Refusal::new(Reason::Cancelled, format!("the body has not come as a whole: {e}"))
-        };
-        let Ok(data) = frame.map_err(gone)?.into_data() else { continue };
+        let Ok(data) = frame.map_err(|e| broken(&e))?.into_data() else { continue };
         len += data.len() as u64;
         if len > limit {
             return Err(too_large(limit));
@@ -43,6 +41,17 @@ async fn read_frames(mut body: Incoming, limit: u64, held: &mut Held) -> Result<
         }
     }
     Ok(if all.is_empty() { first } else { all.freeze() })
+}
+
+/// What ends a body before its end: a client that has gone, or chunks that are none.
+fn broken(error: &hyper::Error) -> Refusal {
+    let cause = std::error::Error::source(error).and_then(|cause| cause.downcast_ref::<io::Error>());
+    match cause {
+        Some(cause) if matches!(cause.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::InvalidData) => {
+            Refusal::invalid(format!("the body is malformed: {cause}"))
+        }
+        _ => Refusal::new(Reason::Cancelled, format!("the body has not come as a whole: {error}")),
+    }
 }
 
 fn too_large(limit: u64) -> Refusal {

@@ -6,9 +6,12 @@ use crate::datatype;
 use crate::refusal::{Reason, Refusal, Result};
 use crate::request::{InferRequest, InferResponse, InputTensor, OutputTensor};
 use bytes::Bytes;
-use serde::{Deserialize, Serialize};
+use serde::de::{self, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 use std::borrow::Cow;
+use std::fmt;
+use std::marker::PhantomData;
 use std::time::{Duration, Instant};
 
 #[derive(Deserialize)]
@@ -18,16 +21,57 @@ struct Request<'a> {
     #[serde(default)]
     parameters: Parameters,
     #[serde(borrow)]
-    inputs: Vec<Input<'a>>,
+    inputs: AtMost<Input<'a>, MOST_TENSORS>,
     #[serde(default, borrow)]
-    outputs: Vec<Output<'a>>,
+    outputs: AtMost<Output<'a>, MOST_TENSORS>,
+}
+
+/// Inputs and outputs that a request may name, and dimensions of a shape: what they are read to takes a hundred times the
+/// memory of their text, which is not held against the budget.
+const MOST_TENSORS: usize = 4096;
+const MOST_DIMENSIONS: usize = 64;
+
+/// A list of at most `N` items.
+struct AtMost<T, const N: usize>(Vec<T>);
+
+impl<T, const N: usize> Default for AtMost<T, N> {
+    fn default() -> Self {
+        Self(Vec::new())
+    }
+}
+
+impl<'de, T: Deserialize<'de>, const N: usize> Deserialize<'de> for AtMost<T, N> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_seq(Items(PhantomData))
+    }
+}
+
+struct Items<T, const N: usize>(PhantomData<T>);
+
+impl<'de, T: Deserialize<'de>, const N: usize> Visitor<'de> for Items<T, N> {
+    type Value = AtMost<T, N>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a list of at most {N} items")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Self::Value, A::Error> {
+        let mut list = Vec::new();
+        while let Some(item) = items.next_element()? {
+            if list.len() == N {
+                return Err(de::Error::invalid_length(N + 1, &self));
+            }
+            list.push(item);
+        }
+        Ok(AtMost(list))
+    }
 }
 
 #[derive(Deserialize)]
 struct Input<'a> {
     #[serde(borrow)]
     name: Cow<'a, str>,
-    shape: Vec<u64>,
+    shape: AtMost<u64, MOST_DIMENSIONS>,
     #[serde(borrow)]
     datatype: Cow<'a, str>,
     #[serde(default)]
@@ -87,8 +131,8 @@ pub(super) fn read(
     let bad = |e: serde_json::Error| Refusal::invalid(format!("the request is no inference request: {e}"));
     let request: Request<'_> = serde_json::from_slice(&body[..header]).map_err(bad)?;
     let mut at = header;
-    let mut inputs = Vec::with_capacity(request.inputs.len());
-    for input in request.inputs {
+    let mut inputs = Vec::with_capacity(request.inputs.0.len());
+    for input in request.inputs.0 {
         inputs.push(tensor(input, body, &mut at, &mut held)?);
     }
     if at != body.len() {
@@ -97,19 +141,19 @@ pub(super) fn read(
             "{left} bytes behind the JSON belong to no input (`binary_data_size`)"
         )));
     }
-    for output in &request.outputs {
+    for output in &request.outputs.0 {
         unsupported(&output.parameters, &output.name)?;
     }
     let binary = Binary {
         all: request.parameters.binary_data_output.unwrap_or(false),
-        each: request.outputs.iter().map(|output| output.parameters.binary_data).collect(),
+        each: request.outputs.0.iter().map(|output| output.parameters.binary_data).collect(),
     };
     let request = InferRequest {
         model,
         version,
         id: request.id.into_owned(),
         inputs,
-        outputs: request.outputs.into_iter().map(|output| output.name.into_owned()).collect(),
+        outputs: request.outputs.0.into_iter().map(|output| output.name.into_owned()).collect(),
         deadline: request.parameters.timeout.and_then(deadline),
         held: Some(held),
     };
@@ -136,7 +180,7 @@ fn tensor(input: Input<'_>, body: &Bytes, at: &mut usize, held: &mut Held) -> Re
     let at_input =
         |refusal: Refusal| Refusal::new(refusal.reason, format!("input `{name}`: {}", refusal.message));
     let dtype = super::rest::dtype(&datatype).map_err(at_input)?;
-    let shape = shape.iter().map(|&size| usize::try_from(size).ok()).collect::<Option<Vec<_>>>();
+    let shape = shape.0.iter().map(|&size| usize::try_from(size).ok()).collect::<Option<Vec<_>>>();
     let (shape, count) = shape
         .and_then(|shape| Some((shape.iter().try_fold(1usize, |n, &size| n.checked_mul(size))?, shape)))
         .map(|(count, shape)| (shape, count))
@@ -167,6 +211,46 @@ fn tensor(input: Input<'_>, body: &Bytes, at: &mut usize, held: &mut Held) -> Re
         }
     };
     Ok(InputTensor { name: name.into_owned(), dtype, shape, data })
+}
+
+/// Bytes of a request to look at the repository, or to change what is loaded.
+const MOST_CONTROL: usize = 64 << 10;
+
+/// What requests of the repository extension say.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Control<'a> {
+    /// Whether the index shall name models that are ready alone.
+    pub(super) ready: bool,
+    #[serde(borrow)]
+    parameters: Option<&'a RawValue>,
+}
+
+impl<'a> Control<'a> {
+    /// Reads a body; none says nothing.
+    pub(super) fn read(body: &'a [u8]) -> Result<Self> {
+        if body.is_empty() {
+            return Ok(Self::default());
+        }
+        if body.len() > MOST_CONTROL {
+            return Err(Refusal::new(
+                Reason::TooLarge,
+                format!(
+                    "the body is larger than {MOST_CONTROL} bytes, which a request of this kind may have"
+                ),
+            ));
+        }
+        let read: Option<Self> =
+            serde_json::from_slice(body).map_err(|e| Refusal::invalid(format!("the body: {e}")))?;
+        Ok(read.unwrap_or_default())
+    }
+
+    /// Whether there are parameters.
+    pub(super) fn has_parameters(&self) -> bool {
+        let text = self.parameters.map_or("", RawValue::get);
+        let inside = text.strip_prefix('{').and_then(|text| text.strip_suffix('}')).unwrap_or(text);
+        !inside.trim().is_empty()
+    }
 }
 
 #[derive(Serialize)]

@@ -62,7 +62,7 @@ impl Elements {
     }
 
     fn float<E: Error>(&mut self, value: f64) -> Result<(), E> {
-        let outside = || E::custom(format!("{value} is no {}", self.dtype.name()));
+        let outside = || E::custom(format!("{value:?} is no {}", self.dtype.name()));
         match self.dtype {
             ScalarType::Double => self.push(&value.to_le_bytes()),
             ScalarType::Float if (value as f32).is_finite() => self.push(&(value as f32).to_le_bytes()),

@@ -2,7 +2,7 @@
 
 use super::body::Reply;
 use super::connection::Shared;
-use super::json;
+use super::json::{self, Control};
 use super::log::Entry;
 use crate::budget::Held;
 use crate::datatype;
@@ -125,11 +125,7 @@ fn metadata(shared: &Shared, name: &str, version: &str) -> Result<Response<Reply
 }
 
 async fn index(shared: &Arc<Shared>, body: &Bytes) -> Result<Response<Reply>> {
-    let wanted: Value = match body.is_empty() {
-        true => Value::Null,
-        false => serde_json::from_slice(body).map_err(|e| Refusal::invalid(format!("the body: {e}")))?,
-    };
-    let only_ready = wanted["ready"].as_bool().unwrap_or(false);
+    let only_ready = Control::read(body)?.ready;
     let models = shared.index(only_ready).await?.into_iter().map(|model| {
         let state = if model.is_ready { "READY" } else { "UNAVAILABLE" };
         json!({ "name": model.name, "version": model.version, "state": state, "reason": model.reason })
@@ -139,14 +135,9 @@ async fn index(shared: &Arc<Shared>, body: &Bytes) -> Result<Response<Reply>> {
 
 /// A configuration or files within a request to load a model are not taken.
 fn control_has_no_parameters(body: &Bytes) -> Result<()> {
-    if body.is_empty() {
-        return Ok(());
-    }
-    let value: Value =
-        serde_json::from_slice(body).map_err(|e| Refusal::invalid(format!("the body: {e}")))?;
-    match value["parameters"].as_object().is_none_or(serde_json::Map::is_empty) {
-        true => Ok(()),
-        false => Err(super::connection::no_load_parameters()),
+    match Control::read(body)?.has_parameters() {
+        true => Err(super::connection::no_load_parameters()),
+        false => Ok(()),
     }
 }
 

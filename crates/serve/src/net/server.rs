@@ -178,19 +178,36 @@ impl Acceptor {
             match Arc::clone(&self.places).try_acquire_owned() {
                 Ok(place) => {
                     let open = Open::new(&self.shared, place);
-                    tokio::spawn(self.clone().connect(stream, peer, connections.watcher(), open));
+                    tokio::spawn(self.clone().connect(
+                        stream,
+                        peer,
+                        connections.watcher(),
+                        stopped.clone(),
+                        open,
+                    ));
                 }
                 Err(_) => drop(self.shared.rejected.fetch_add(1, Ordering::Relaxed)),
             }
         }
     }
 
-    async fn connect(self, stream: TcpStream, peer: SocketAddr, watcher: Watcher, _open: Open) {
+    async fn connect(
+        self,
+        stream: TcpStream,
+        peer: SocketAddr,
+        watcher: Watcher,
+        mut stopped: watch::Receiver<bool>,
+        _open: Open,
+    ) {
         // Small answers are not held back for more.
         let _ = stream.set_nodelay(true);
         #[cfg(feature = "tls")]
         if let Some(tls) = &self.tls {
-            let handshake = tokio::time::timeout(self.shared.options.head_timeout, tls.accept(stream)).await;
+            // Whoever has not finished it has sent no request, and does not keep the server from stopping.
+            let handshake = tokio::select! {
+                handshake = tokio::time::timeout(self.shared.options.head_timeout, tls.accept(stream)) => handshake,
+                _ = stopped.wait_for(|&stopped| stopped) => return,
+            };
             if let Ok(Ok(stream)) = handshake {
                 serve(&self.shared, stream, peer, watcher).await;
             }

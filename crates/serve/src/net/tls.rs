@@ -1,32 +1,63 @@
+use std::fmt::Display;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tokio_rustls::TlsAcceptor;
-use tokio_rustls::rustls::ServerConfig;
-use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::pki_types::pem::{self, PemObject};
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_rustls::rustls::{Error, InconsistentKeys, ServerConfig};
 
 /// The identity of a server.
 #[derive(Debug, Clone)]
 pub struct TlsOptions {
-    /// Its chain of certificates, PEM.
+    /// Its chain of certificates, PEM: its own first.
     pub certificates: PathBuf,
-    /// The key of the first, PEM.
+    /// The key of the first, PEM: PKCS #8, PKCS #1 or SEC 1, not encrypted.
     pub key: PathBuf,
 }
 
 impl TlsOptions {
+    /// Accepts TLS 1.2 and 1.3, and says by ALPN that both versions of HTTP are spoken.
     pub(super) fn acceptor(&self) -> io::Result<TlsAcceptor> {
-        let other = |e: &dyn std::fmt::Display| io::Error::other(e.to_string());
-        let bad =
-            |path: &PathBuf, e: &dyn std::fmt::Display| io::Error::other(format!("{}: {e}", path.display()));
         let certificates = CertificateDer::pem_file_iter(&self.certificates)
             .and_then(Iterator::collect::<Result<Vec<_>, _>>)
-            .map_err(|e| bad(&self.certificates, &e))?;
-        let key = PrivateKeyDer::from_pem_file(&self.key).map_err(|e| bad(&self.key, &e))?;
+            .map_err(|e| unread(&self.certificates, &e))?;
+        if certificates.is_empty() {
+            return Err(bad(
+                &self.certificates,
+                &"there is no certificate in it: `-----BEGIN CERTIFICATE-----` is expected",
+            ));
+        }
+        let key = PrivateKeyDer::from_pem_file(&self.key).map_err(|e| match e {
+            pem::Error::NoItemsFound => bad(
+                &self.key,
+                &"there is no private key in it: `-----BEGIN PRIVATE KEY-----` is expected, and an encrypted one has to be decrypted first",
+            ),
+            other => unread(&self.key, &other),
+        })?;
         let config = ServerConfig::builder().with_no_client_auth().with_single_cert(certificates, key);
-        let mut config = config.map_err(|e| other(&e))?;
+        let mut config = config.map_err(|e| match e {
+            Error::InconsistentKeys(InconsistentKeys::KeyMismatch) => {
+                let first = self.certificates.display();
+                bad(&self.key, &format!("this is not the key of the first certificate of {first}"))
+            }
+            Error::InvalidCertificate(_) => bad(&self.certificates, &e),
+            _ => bad(&self.key, &e),
+        })?;
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         Ok(TlsAcceptor::from(Arc::new(config)))
+    }
+}
+
+fn bad(path: &Path, what: &dyn Display) -> io::Error {
+    io::Error::other(format!("{}: {what}", path.display()))
+}
+
+fn unread(path: &Path, error: &pem::Error) -> io::Error {
+    match error {
+        pem::Error::Io(error) => {
+            io::Error::new(error.kind(), format!("cannot read {}: {error}", path.display()))
+        }
+        other => bad(path, &format!("this is no PEM file: {other}")),
     }
 }

@@ -9,6 +9,15 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+#[cfg(feature = "net")]
+pub mod call;
+#[cfg(feature = "net")]
+pub mod socket;
+
+/// Longer than any test takes.
+pub const FOREVER: Duration = Duration::from_secs(3600);
 
 pub fn testdata(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata").join(path)

@@ -1,0 +1,179 @@
+//! Calls of the gRPC service over HTTP/2, by a client that is none of the server's code but for `h2`'s frames.
+
+use bytes::Bytes;
+use h2::client::SendRequest;
+use hyper::http::Request;
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio::task::JoinHandle;
+
+/// What the specification says of the messages that the tests send and read: names and numbers of fields.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct InferRequest {
+    #[prost(string, tag = "1")]
+    pub model_name: String,
+    #[prost(string, tag = "2")]
+    pub model_version: String,
+    #[prost(string, tag = "3")]
+    pub id: String,
+    #[prost(map = "string, message", tag = "4")]
+    pub parameters: HashMap<String, Parameter>,
+    #[prost(message, repeated, tag = "5")]
+    pub inputs: Vec<Tensor>,
+    #[prost(message, repeated, tag = "6")]
+    pub outputs: Vec<RequestedOutput>,
+    #[prost(bytes = "vec", repeated, tag = "7")]
+    pub raw_input_contents: Vec<Vec<u8>>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Parameter {
+    #[prost(int64, optional, tag = "2")]
+    pub int64: Option<i64>,
+    #[prost(uint64, optional, tag = "5")]
+    pub uint64: Option<u64>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Tensor {
+    #[prost(string, tag = "1")]
+    pub name: String,
+    #[prost(string, tag = "2")]
+    pub datatype: String,
+    #[prost(int64, repeated, tag = "3")]
+    pub shape: Vec<i64>,
+    #[prost(message, optional, tag = "5")]
+    pub contents: Option<Contents>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Contents {
+    #[prost(bool, repeated, tag = "1")]
+    pub bools: Vec<bool>,
+    #[prost(int32, repeated, tag = "2")]
+    pub ints: Vec<i32>,
+    #[prost(int64, repeated, tag = "3")]
+    pub int64s: Vec<i64>,
+    #[prost(uint32, repeated, tag = "4")]
+    pub uints: Vec<u32>,
+    #[prost(uint64, repeated, tag = "5")]
+    pub uint64s: Vec<u64>,
+    #[prost(float, repeated, tag = "6")]
+    pub fp32s: Vec<f32>,
+    #[prost(double, repeated, tag = "7")]
+    pub fp64s: Vec<f64>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct RequestedOutput {
+    #[prost(string, tag = "1")]
+    pub name: String,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct InferResponse {
+    #[prost(string, tag = "1")]
+    pub model_name: String,
+    #[prost(string, tag = "2")]
+    pub model_version: String,
+    #[prost(string, tag = "3")]
+    pub id: String,
+    #[prost(map = "string, message", tag = "4")]
+    pub parameters: HashMap<String, Parameter>,
+    #[prost(message, repeated, tag = "5")]
+    pub outputs: Vec<Tensor>,
+    #[prost(bytes = "vec", repeated, tag = "6")]
+    pub raw_output_contents: Vec<Vec<u8>>,
+}
+
+/// What a call gave: its code, the text of its status, and the message.
+#[derive(Debug)]
+pub struct Answer {
+    pub code: i32,
+    pub text: String,
+    pub message: Vec<u8>,
+}
+
+impl Answer {
+    /// The message, if the call succeeded.
+    pub fn read<M: prost::Message + Default>(&self) -> M {
+        assert_eq!(self.code, 0, "{}", self.text);
+        M::decode(&self.message[..]).unwrap()
+    }
+}
+
+/// A connection that speaks HTTP/2 from its first byte.
+pub struct Channel {
+    pub send: SendRequest<Bytes>,
+    /// What drives the connection; aborting it closes the socket.
+    pub driver: JoinHandle<()>,
+}
+
+impl Channel {
+    pub async fn open(address: SocketAddr) -> Self {
+        Self::over(TcpStream::connect(address).await.unwrap()).await
+    }
+
+    pub async fn over(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) -> Self {
+        let (send, connection) = h2::client::handshake(stream).await.unwrap();
+        let driver = tokio::spawn(async move { drop(connection.await) });
+        Self { send, driver }
+    }
+
+    /// Sends a call, and gives what waits for the answer.
+    pub async fn start(
+        &mut self,
+        method: &str,
+        message: &impl prost::Message,
+        headers: &[(&str, &str)],
+    ) -> h2::client::ResponseFuture {
+        let mut body = vec![0];
+        body.extend(u32::try_from(message.encoded_len()).unwrap().to_be_bytes());
+        message.encode(&mut body).unwrap();
+        let path = format!("http://x/inference.GRPCInferenceService/{method}");
+        let mut request =
+            Request::post(path).header("content-type", "application/grpc").header("te", "trailers");
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let mut send = self.send.clone().ready().await.unwrap();
+        let (response, mut stream) = send.send_request(request.body(()).unwrap(), false).unwrap();
+        stream.send_data(body.into(), true).unwrap();
+        response
+    }
+
+    pub async fn call(
+        &mut self,
+        method: &str,
+        message: &impl prost::Message,
+        headers: &[(&str, &str)],
+    ) -> Answer {
+        let response = self.start(method, message, headers).await.await.unwrap();
+        assert_eq!(response.headers()["content-type"], "application/grpc");
+        let (parts, mut body) = response.into_parts();
+        let mut bytes = Vec::new();
+        while let Some(data) = body.data().await {
+            let data = data.unwrap();
+            body.flow_control().release_capacity(data.len()).unwrap();
+            bytes.extend(data);
+        }
+        let trailers = body.trailers().await.unwrap();
+        let status = trailers.unwrap_or(parts.headers);
+        let text = status.get("grpc-message").map_or("", |text| text.to_str().unwrap()).to_owned();
+        let code = status["grpc-status"].to_str().unwrap().parse().unwrap();
+        if let Some(head) = bytes.first_chunk::<5>() {
+            assert_eq!(
+                (head[0], u32::from_be_bytes([head[1], head[2], head[3], head[4]]) as usize),
+                (0, bytes.len() - 5)
+            );
+        }
+        Answer { code, text, message: bytes.split_off(bytes.len().min(5)) }
+    }
+}
+
+/// Runs what is asynchronous.
+pub fn block_on<T>(work: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap().block_on(work)
+}

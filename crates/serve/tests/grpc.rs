@@ -1,0 +1,288 @@
+//! Inference over gRPC, on HTTP/2: contents of every type, deadlines, clients that go.
+
+mod common;
+
+use common::call::{
+    Channel, Contents, InferRequest, InferResponse, Parameter, RequestedOutput, Tensor, block_on,
+};
+use common::socket::{Fixture, until};
+use common::{FOREVER, Folder, assert_close, bytes, expected_of_mlp, request};
+use pteron::tensor::{DimOrder, TensorMeta};
+use pteron::{ScalarType, bf16, f16};
+use pteron_serve::ServiceOptions;
+use pteron_serve::datatype;
+use serde_json::{Value, json};
+use std::collections::HashMap;
+
+/// A request of `mlp` as the service's [`request`] is, with its elements in the message or behind it.
+fn mlp(rows: usize, seed: usize, raw: bool) -> InferRequest {
+    let input = &request("mlp", &[rows, 12], seed).inputs[0];
+    let data = (*input.data).as_ref();
+    let fp32s = data.chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().unwrap())).collect();
+    let contents = (!raw).then(|| Contents { fp32s, ..Contents::default() });
+    let tensor = Tensor {
+        name: "input_0".to_owned(),
+        datatype: "FP32".to_owned(),
+        shape: vec![i64::try_from(rows).unwrap(), 12],
+        contents,
+    };
+    InferRequest {
+        model_name: "mlp".to_owned(),
+        inputs: vec![tensor],
+        raw_input_contents: if raw { vec![data.to_vec()] } else { Vec::new() },
+        ..InferRequest::default()
+    }
+}
+
+#[test]
+fn infer_takes_typed_and_raw_contents() {
+    let fixture = Fixture::new(Folder::with_mlp());
+    block_on(async {
+        let mut channel = Channel::open(fixture.address).await;
+        for (seed, raw) in [(3, true), (4, false)] {
+            let mut message = mlp(2, seed, raw);
+            message.id = "abc".to_owned();
+            message.model_version = "1".to_owned();
+            message.outputs = vec![RequestedOutput { name: "output_0".to_owned() }];
+            let response: InferResponse = channel.call("ModelInfer", &message, &[]).await.read();
+            assert_eq!((&*response.model_name, &*response.model_version, &*response.id), ("mlp", "1", "abc"));
+            assert!(response.parameters["generation"].uint64.is_some_and(|number| number > 0));
+            let output = &response.outputs[0];
+            assert_eq!(
+                (&*output.name, &*output.datatype, &output.shape[..]),
+                ("output_0", "FP32", &[2, 3][..])
+            );
+            let found: Vec<f32> = response.raw_output_contents[0]
+                .chunks_exact(4)
+                .map(|b| f32::from_le_bytes(b.try_into().unwrap()))
+                .collect();
+            assert_close(&found, &expected_of_mlp(2, seed));
+        }
+    });
+}
+
+#[test]
+fn what_makes_no_sense_has_a_code_and_a_sentence() {
+    let fixture = Fixture::new(Folder::with_mlp());
+    let cases: [(&dyn Fn(&mut InferRequest), i32, &str); 11] = [
+        (&|m| m.model_name = "../mlp".to_owned(), 5, "there is no model"),
+        (&|m| m.model_version = "7".to_owned(), 5, "no version"),
+        (&|m| m.inputs[0].name = "x".to_owned(), 3, "there is no input `x`; the model has `input_0`"),
+        (&|m| m.inputs[0].datatype = "FP64".to_owned(), 3, "FP32 is expected, FP64 was sent"),
+        (&|m| m.inputs[0].datatype = "BYTES".to_owned(), 3, "programs have no strings"),
+        (&|m| m.inputs[0].shape = vec![-1, 12], 3, "a size is negative"),
+        (&|m| m.inputs[0].shape = vec![i64::MAX, i64::MAX], 3, "shape [9, 12]"),
+        (&|m| m.inputs[0].shape = vec![1; 10_000], 3, "shape [9, 12]"),
+        (&|m| m.raw_input_contents[0].truncate(5), 3, "takes 96 bytes, 5 were sent"),
+        (&|m| m.raw_input_contents.push(vec![0; 4]), 3, "2 raw contents for 1 inputs"),
+        (&|m| m.outputs = vec![RequestedOutput { name: "y".to_owned() }], 3, "no output `y`"),
+    ];
+    block_on(async {
+        let mut channel = Channel::open(fixture.address).await;
+        for (change, code, text) in cases {
+            let mut message = mlp(2, 0, true);
+            change(&mut message);
+            let answer = channel.call("ModelInfer", &message, &[]).await;
+            assert!(answer.code == code && answer.text.contains(text), "{answer:?}");
+        }
+        let mut both = mlp(2, 0, true);
+        both.inputs[0].contents = Some(Contents::default());
+        assert!(channel.call("ModelInfer", &both, &[]).await.text.contains("both contents and raw contents"));
+        let mut other = mlp(2, 0, false);
+        other.inputs[0].contents = Some(Contents { int64s: vec![0; 24], ..Contents::default() });
+        assert!(channel.call("ModelInfer", &other, &[]).await.text.contains("takes 96 bytes, 0 were sent"));
+        assert_eq!(channel.call("ModelInfer", &mlp(2, 0, true), &[]).await.code, 0);
+    });
+}
+
+/// A number that every type has exactly.
+fn number(dtype: ScalarType, index: usize) -> i16 {
+    let number = i16::try_from(index % 5).unwrap();
+    if dtype == ScalarType::Bool { number % 2 } else { number }
+}
+
+fn element(dtype: ScalarType, number: i16) -> Vec<u8> {
+    let float = f32::from(number);
+    match dtype {
+        ScalarType::Bool | ScalarType::Byte | ScalarType::Char => vec![number.to_le_bytes()[0]],
+        ScalarType::Short => number.to_le_bytes().to_vec(),
+        ScalarType::Int => i32::from(number).to_le_bytes().to_vec(),
+        ScalarType::Long => i64::from(number).to_le_bytes().to_vec(),
+        ScalarType::Half => f16::from_f32(float).to_le_bytes().to_vec(),
+        ScalarType::BFloat16 => bf16::from_f32(float).to_le_bytes().to_vec(),
+        ScalarType::Float => float.to_le_bytes().to_vec(),
+        ScalarType::Double => f64::from(number).to_le_bytes().to_vec(),
+        other => panic!("no model of {other:?}"),
+    }
+}
+
+/// The same numbers in the field of a message that the protocol has for their type.
+fn contents(dtype: ScalarType, numbers: &[i16]) -> Contents {
+    let mut contents = Contents::default();
+    match dtype {
+        ScalarType::Bool => contents.bools = numbers.iter().map(|&x| x != 0).collect(),
+        ScalarType::Char | ScalarType::Short | ScalarType::Int => {
+            contents.ints = numbers.iter().map(|&x| x.into()).collect();
+        }
+        ScalarType::Long => contents.int64s = numbers.iter().map(|&x| x.into()).collect(),
+        ScalarType::Byte => contents.uints = numbers.iter().map(|&x| x.try_into().unwrap()).collect(),
+        ScalarType::Double => contents.fp64s = numbers.iter().map(|&x| x.into()).collect(),
+        _ => contents.fp32s = numbers.iter().map(|&x| x.into()).collect(),
+    }
+    contents
+}
+
+/// Every type over the socket, as the protocols carry it: the results are those of the program, bit for bit.
+#[test]
+fn elements_of_every_type_come_and_go() {
+    const TYPES: [&str; 9] =
+        ["bool", "uint8", "int16", "int32", "int64", "float16", "bfloat16", "float32", "float64"];
+    let folder = Folder::new();
+    for name in TYPES {
+        folder.copy(&format!("corpus/tiny/dtype_{name}/model.pte"), &format!("{name}.pte"));
+    }
+    let fixture = Fixture::new(folder);
+    for name in TYPES {
+        let (_, model) = fixture.service.model(name, "").unwrap();
+        let inputs: Vec<_> = model.inputs().cloned().collect();
+        let numbers = |i: usize| -> Vec<i16> {
+            (0..inputs[i].bounds.iter().product()).map(|k| number(inputs[i].dtype, k + 7 * i)).collect()
+        };
+        let raw: Vec<Vec<u8>> = (0..inputs.len())
+            .map(|i| numbers(i).iter().flat_map(|&x| element(inputs[i].dtype, x)).collect())
+            .collect();
+        let expected = expected(name, &inputs.iter().zip(&raw).collect::<Vec<_>>());
+        assert!(!expected.is_empty());
+
+        for typed in [false, true] {
+            let tensors = inputs.iter().enumerate().map(|(i, spec)| Tensor {
+                name: spec.name.clone(),
+                datatype: datatype::name(spec.dtype).unwrap().to_owned(),
+                shape: spec.bounds.iter().map(|&size| i64::try_from(size).unwrap()).collect(),
+                contents: typed.then(|| contents(spec.dtype, &numbers(i))),
+            });
+            let message = InferRequest {
+                model_name: name.to_owned(),
+                inputs: tensors.collect(),
+                raw_input_contents: if typed { Vec::new() } else { raw.clone() },
+                ..InferRequest::default()
+            };
+            let found: InferResponse = block_on(async {
+                Channel::open(fixture.address).await.call("ModelInfer", &message, &[]).await.read()
+            });
+            assert_eq!(found.raw_output_contents, expected, "{name}, typed: {typed}");
+        }
+
+        let head = |i: usize, rest: Value| {
+            let spec = &inputs[i];
+            let mut head = json!({
+                "name": spec.name, "datatype": datatype::name(spec.dtype), "shape": spec.bounds,
+            });
+            head.as_object_mut().unwrap().extend(rest.as_object().unwrap().clone());
+            head
+        };
+        let ask = |inputs: Vec<Value>, behind: &[u8]| {
+            let text = json!({ "inputs": inputs, "parameters": { "binary_data_output": true } }).to_string();
+            let length = format!("inference-header-content-length: {}\r\n", text.len());
+            let path = format!("/v2/models/{name}/infer");
+            let response = fixture.send("POST", &path, &length, &[text.as_bytes(), behind].concat());
+            assert_eq!(response.status, 200, "{name}: {}", String::from_utf8_lossy(&response.body));
+            response.body[response.body.len() - expected.concat().len()..].to_vec()
+        };
+        let texts = |i: usize| match inputs[i].dtype {
+            ScalarType::Bool => json!(numbers(i).iter().map(|&x| x != 0).collect::<Vec<_>>()),
+            _ => json!(numbers(i)),
+        };
+        let as_text = ask((0..inputs.len()).map(|i| head(i, json!({ "data": texts(i) }))).collect(), b"");
+        assert_eq!(as_text, expected.concat(), "{name} as text");
+        let sized = |i: usize| head(i, json!({ "parameters": { "binary_data_size": raw[i].len() } }));
+        let as_bytes = ask((0..inputs.len()).map(sized).collect(), &raw.concat());
+        assert_eq!(as_bytes, expected.concat(), "{name} as binary data");
+    }
+}
+
+/// The bytes of the outputs that a program gives, without a server.
+fn expected(name: &str, inputs: &[(&pteron_serve::TensorSpec, &Vec<u8>)]) -> Vec<Vec<u8>> {
+    let mut module = pteron::open(common::testdata(&format!("corpus/tiny/dtype_{name}/model.pte"))).unwrap();
+    let tensor = |(spec, bytes): &(&pteron_serve::TensorSpec, &Vec<u8>)| {
+        let order = DimOrder::contiguous(spec.bounds.len());
+        let mut tensor =
+            pteron::Tensor::zeros(TensorMeta::new(spec.dtype, &spec.bounds, order).unwrap()).unwrap();
+        tensor.view_mut().bytes_mut().copy_from_slice(bytes);
+        tensor.into()
+    };
+    let outputs = module.forward(&inputs.iter().map(tensor).collect::<Vec<_>>()).unwrap();
+    outputs.iter().map(|output| output.as_tensor().unwrap().bytes().to_vec()).collect()
+}
+
+/// Requests wait for others for ever, one at most: who comes then is refused.
+fn waiting(options: &mut ServiceOptions) {
+    (options.max_batch, options.batch_delay, options.deadline, options.max_queue) = (9, FOREVER, FOREVER, 1);
+}
+
+#[test]
+fn a_call_ends_when_its_time_is_over() {
+    let fixture = Fixture::with(Folder::with_mlp(), waiting, |_| ());
+    block_on(async {
+        let mut channel = Channel::open(fixture.address).await;
+        let late = channel.call("ModelInfer", &mlp(1, 0, true), &[("grpc-timeout", "2m")]).await;
+        assert_eq!(late.code, 4, "{late:?}");
+        let mut message = mlp(1, 0, true);
+        let timeout = Parameter { int64: Some(2000), uint64: None };
+        message.parameters = HashMap::from([("timeout".to_owned(), timeout)]);
+        // The earlier of both counts.
+        let late = channel.call("ModelInfer", &message, &[("grpc-timeout", "1H")]).await;
+        assert_eq!(late.code, 4, "{late:?}");
+        until(&fixture.service, "pteron_waiting_requests 0\n");
+        assert!(fixture.service.metrics().contains("outcome=\"ok\"} 0\n"));
+        // A batch that is full does not wait.
+        assert_eq!(channel.call("ModelInfer", &mlp(9, 0, true), &[("grpc-timeout", "1H")]).await.code, 0);
+    });
+}
+
+#[test]
+fn a_client_that_goes_frees_its_place() {
+    let fixture = Fixture::with(Folder::with_mlp(), waiting, |_| ());
+    block_on(async {
+        let mut other = Channel::open(fixture.address).await;
+        // Once by a reset of the call, once by the end of the connection.
+        for resets in [true, false] {
+            let mut channel = Channel::open(fixture.address).await;
+            let response = channel.start("ModelInfer", &mlp(1, 0, true), &[]).await;
+            until(&fixture.service, "pteron_waiting_requests 1\n");
+            let busy = other.call("ModelInfer", &mlp(1, 1, true), &[]).await;
+            assert!(busy.code == 8 && busy.text.contains("try again later"), "{busy:?}");
+            match resets {
+                true => drop(response),
+                false => channel.driver.abort(),
+            }
+            until(&fixture.service, "pteron_waiting_requests 0\n");
+            until(&fixture.service, "pteron_held_bytes 0\n");
+        }
+        assert_eq!(other.call("ModelInfer", &mlp(9, 1, true), &[]).await.code, 0);
+    });
+}
+
+#[test]
+fn calls_of_one_connection_are_joined() {
+    let delay = |options: &mut ServiceOptions| {
+        (options.max_batch, options.batch_delay, options.deadline) = (8, FOREVER, FOREVER);
+    };
+    let fixture = Fixture::with(Folder::with_mlp(), delay, |_| ());
+    block_on(async {
+        let mut channel = Channel::open(fixture.address).await;
+        let mut calls = Vec::new();
+        for seed in 0..4 {
+            calls.push(channel.start("ModelInfer", &mlp(2, seed, true), &[]).await);
+        }
+        for (seed, call) in calls.into_iter().enumerate() {
+            let mut body = call.await.unwrap().into_body();
+            let message = body.data().await.unwrap().unwrap();
+            let response = <InferResponse as prost::Message>::decode(&message[5..]).unwrap();
+            let expected = bytes(&expected_of_mlp(2, seed));
+            assert_eq!(response.raw_output_contents[0].len(), expected.len());
+        }
+        let metrics = fixture.service.metrics();
+        assert!(metrics.contains("pteron_joined_requests_total{model=\"mlp\",version=\"1\"} 4"), "{metrics}");
+    });
+}
