@@ -1,30 +1,36 @@
 """Loads `pteron serve` while weights are swapped and clients die, and counts answers that are wrong.
 
-    python tools/bench/serve.py path/to/pteron [--seconds 60] [--clients 8]
+    python tools/bench/serve.py path/to/pteron [--seconds 60] [--clients 8] [--connections 10000]
 
-Every second the weights of a model are replaced by others, times a power of two, and swapped in by a request. Clients
-ask over connections that they keep; some die in the middle of a request, others send what is no request. An answer is
-right if it is that of one of the weights as a whole. Prints latencies, throughput, how many connections were refused,
-and the server's resident size in the course of time. Only Python's own library is needed.
+Every second the weights of a model are replaced by others, times a power of two, and swapped in by a request. Clients, each
+a process, ask over connections that they keep, without a pause; two more die in the middle of requests. An answer is right
+if it is that of one of the weights as a whole, and all answers of one generation are of the same. Prints latencies,
+throughput, how many connections were refused, and the server's resident size in the course of time.
+
+With `--connections`, a second server gets so many connections that say nothing, half a head, half a preface, or a body byte
+by byte, and then requests that are hostile in size and shape; requests of one who behaves have to be answered all the
+while, and the server's memory must come back. The limit of open files is raised as far as it goes (`ulimit -Hn`).
+Only Python's own library is needed; Linux.
 """
 
 import argparse
-import http.client
 import json
+import multiprocessing
 import os
 import pathlib
 import random
+import resource
 import shutil
 import socket
 import struct
 import subprocess
 import tempfile
-import threading
 import time
+
+from serve_against import answer
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 LINEAR = ROOT / "testdata/corpus/tiny/ModuleLinear_extconst"
-MLP = ROOT / "testdata/dynamic/mlp/model.pte"
 FACTORS = (1.0, 2.0, 4.0)
 
 
@@ -56,117 +62,217 @@ def scaled(pteron, folder, factor):
     return import_path
 
 
-class Load:
-    def __init__(self, address):
-        self.address = address
-        self.stop = threading.Event()
-        self.lock = threading.Lock()
-        self.latencies, self.wrong, self.failed, self.died, self.generations = [], [], [], 0, set()
-
-    def connection(self):
-        host, port = self.address.rsplit(":", 1)
-        return http.client.HTTPConnection(host, int(port), timeout=60)
-
-    def body(self, values):
-        tensor = {"name": "input_0", "datatype": "FP32", "shape": [len(values)], "data": values}
-        return json.dumps({"inputs": [tensor]})
-
-    def ask(self, connection, values):
-        connection.request("POST", "/v2/models/linear/infer", self.body(values))
-        response = connection.getresponse()
-        answer = json.loads(response.read())
-        if response.status != 200:
-            raise ValueError(f"{response.status}: {answer}")
-        numbers = answer["outputs"][0]["data"]
-        # As float32, of which the text is the shortest: times two, it is another text than that of twice the number.
-        numbers = struct.unpack(f"{len(numbers)}f", struct.pack(f"{len(numbers)}f", *numbers))
-        return answer["parameters"]["generation"], numbers
-
-    def client(self, values, right):
-        connection, latencies, seen = self.connection(), [], set()
-        while not self.stop.is_set():
-            begin = time.perf_counter()
-            try:
-                generation, answer = self.ask(connection, values)
-            except Exception as error:
-                with self.lock:
-                    self.failed.append(repr(error))
-                connection = self.connection()
-                continue
-            latencies.append(time.perf_counter() - begin)
-            seen.add((generation, answer))
-            if answer not in right:
-                with self.lock:
-                    self.wrong.append(answer)
-        with self.lock:
-            self.latencies += latencies
-            self.generations |= seen
-
-    def dying(self, values):
-        host, port = self.address.rsplit(":", 1)
-        body = self.body(values).encode()
-        head = f"POST /v2/models/linear/infer HTTP/1.1\r\nhost: x\r\ncontent-length: {len(body)}\r\n\r\n".encode()
-        while not self.stop.is_set():
-            with socket.create_connection((host, int(port))) as stream:
-                part = (head + body)[: random.randrange(1, len(head) + len(body) + 1)]
-                stream.sendall(part)
-                if random.random() < 0.5:
-                    stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-            self.died += 1
-            time.sleep(0.002)
+def post(path, body):
+    head = f"POST {path} HTTP/1.1\r\nhost: x\r\ncontent-length: {len(body)}\r\n\r\n"
+    return head.encode() + body
 
 
-def run(pteron, seconds, clients, folder):
+def infer(values, shape=None):
+    tensor = {"name": "input_0", "datatype": "FP32", "shape": shape or [len(values)], "data": values}
+    return post("/v2/models/linear/infer", json.dumps({"inputs": [tensor]}).encode())
+
+
+def numbers(body):
+    """The generation and the outputs of an answer."""
+    body = json.loads(body)
+    found = body["outputs"][0]["data"]
+    # As float32, of which the text is the shortest: times two, it is another text than that of twice the number.
+    return body["parameters"]["generation"], struct.unpack(f"{len(found)}f", struct.pack(f"{len(found)}f", *found))
+
+
+def connect(port):
+    stream = socket.create_connection(("127.0.0.1", port), timeout=60)
+    stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return stream
+
+
+def ask(stream, message):
+    stream.sendall(message)
+    return answer(stream)
+
+
+def client(port, message, stop, results):
+    latencies, bodies, failed, stream = [], set(), [], connect(port)
+    while not stop.is_set():
+        begin = time.perf_counter()
+        try:
+            status, body = ask(stream, message)
+        except Exception as error:
+            failed.append(repr(error))
+            stream = connect(port)
+            continue
+        latencies.append(time.perf_counter() - begin)
+        bodies.add(body) if status == 200 else failed.append(f"{status}: {body}")
+    # A sample: minutes of latencies are millions.
+    results.put((len(latencies), random.sample(latencies, min(len(latencies), 100_000)), max(latencies), bodies, failed))
+
+
+def dying(port, message, stop, results):
+    died = 0
+    while not stop.is_set():
+        with connect(port) as stream:
+            stream.sendall(message[: random.randrange(1, len(message) + 1)])
+            if random.random() < 0.5:
+                stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        died += 1
+        time.sleep(0.002)
+    results.put(died)
+
+
+class Server:
+    def __init__(self, pteron, models, *options):
+        command = [pteron, "serve", models, "--listen", "127.0.0.1:0", "--control", "--json", *options]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        self.pid = self.process.pid
+        self.port = int(json.loads(self.process.stdout.readline())["address"].rsplit(":", 1)[1])
+        assert json.loads(self.process.stdout.readline())["event"] == "ready"
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, *_):
+        self.process.terminate()
+        assert self.process.wait(60) == 0 or kind
+
+
+def soak(pteron, seconds, clients, folder):
     models = folder / "models"
     models.mkdir()
     shutil.copy(LINEAR / "model.pte", models / "linear.pte")
     weights = [scaled(pteron, folder, factor) for factor in FACTORS]
     shutil.copy(weights[0], models / "linear.ptd")
-    command = [pteron, "serve", models, "--listen", "127.0.0.1:0", "--control", "--json", "--workers", "2"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
-        try:
-            address = json.loads(server.stdout.readline())["address"]
-            assert json.loads(server.stdout.readline())["event"] == "ready"
-            load = Load(address)
-            values, control = [0.25, -0.5, 0.75], load.connection()
-            first = load.ask(control, values)[1]
-            right = {tuple(x * factor for x in first) for factor in FACTORS}
-            threads = [threading.Thread(target=load.client, args=(values, right)) for _ in range(clients)]
-            threads += [threading.Thread(target=load.dying, args=(values,)) for _ in range(2)]
-            [thread.start() for thread in threads]
-            swaps, sizes, end = 0, [], time.time() + seconds
-            while time.time() < end:
-                time.sleep(1)
-                swaps += 1
-                shutil.copy(weights[swaps % len(weights)], models / "new")
-                os.replace(models / "new", models / "linear.ptd")
-                control.request("POST", "/v2/repository/models/linear/load")
-                response = control.getresponse()
-                assert response.status == 200, response.read()
-                response.read()
-                sizes.append(resident(server.pid))
-            load.stop.set()
-            [thread.join() for thread in threads]
-            report(load, swaps, seconds, sizes)
-        finally:
-            server.terminate()
-            status = server.wait(60)
-    assert status == 0, status
-    assert not load.wrong and not load.failed, (load.wrong[:3], load.failed[:3])
-
-
-def report(load, swaps, seconds, sizes):
-    mixed = {}
-    for generation, answer in load.generations:
-        mixed.setdefault(generation, set()).add(answer)
-    mixed = sum(len(answers) > 1 for answers in mixed.values())
-    latencies = sorted(load.latencies)
+    with Server(pteron, models, "--workers", "2") as server:
+        message, control = infer([0.25, -0.5, 0.75]), connect(server.port)
+        first = numbers(ask(control, message)[1])[1]
+        right = {tuple(x * factor for x in first) for factor in FACTORS}
+        stop, results, deaths = multiprocessing.Event(), multiprocessing.Queue(), multiprocessing.Queue()
+        both = [(client, results)] * clients + [(dying, deaths)] * 2
+        workers = [multiprocessing.Process(target=work, args=(server.port, message, stop, queue)) for work, queue in both]
+        [worker.start() for worker in workers]
+        swaps, sizes, end = 0, [], time.time() + seconds
+        while time.time() < end:
+            time.sleep(1)
+            swaps += 1
+            shutil.copy(weights[swaps % len(weights)], models / "new")
+            os.replace(models / "new", models / "linear.ptd")
+            status, body = ask(control, post("/v2/repository/models/linear/load", b""))
+            assert status == 200, body
+            sizes.append(resident(server.pid))
+        stop.set()
+        found = [results.get() for _ in range(clients)]
+        died = sum(deaths.get() for _ in range(2))
+        [worker.join() for worker in workers]
+    generations, wrong, failed = {}, 0, [text for one in found for text in one[4]]
+    for body in set().union(*(one[3] for one in found)):
+        generation, outputs = numbers(body)
+        wrong += outputs not in right
+        generations.setdefault(generation, set()).add(outputs)
+    mixed = sum(len(outputs) > 1 for outputs in generations.values())
+    count, latencies = sum(one[0] for one in found), sorted(latency for one in found for latency in one[1])
     at = lambda share: latencies[min(int(len(latencies) * share), len(latencies) - 1)] * 1e3
-    print(f"{len(latencies)} answers in {seconds} s ({len(latencies) / seconds:.0f}/s), {swaps} swaps, {load.died} clients died")
-    print(f"wrong {len(load.wrong)}, failed {len(load.failed)}, generations with two answers {mixed}")
-    print(f"latency p50 {at(0.5):.2f} ms, p99 {at(0.99):.2f} ms, longest {latencies[-1] * 1e3:.2f} ms")
-    middle = len(sizes) // 2
-    print(f"resident: first {sizes[0]} kB, half way {sizes[middle]} kB, last {sizes[-1]} kB, most {max(sizes)} kB")
+    print(f"{count} answers in {seconds} s ({count / seconds:.0f}/s), {swaps} swaps, {len(generations)} generations seen, {died} clients died")
+    print(f"wrong {wrong}, failed {len(failed)}, generations with two answers {mixed}")
+    print(f"latency p50 {at(0.5):.2f} ms, p99 {at(0.99):.2f} ms, longest {max(one[2] for one in found) * 1e3:.2f} ms")
+    tenths = [sizes[len(sizes) * i // 10] for i in range(10)] + [sizes[-1]]
+    print(f"resident, kB, after each tenth: {' '.join(map(str, tenths))}; most {max(sizes)}")
+    assert not wrong and not failed and not mixed, failed[:3]
+    # Whatever grows with swaps or clients would show in the second half.
+    assert max(sizes[len(sizes) // 2 :]) <= max(sizes[: len(sizes) // 2]) * 1.1 + 1024, sizes
+
+
+BEGINNINGS = (
+    b"", b"POST /v2/models/linear/inf", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"PRI * HTTP/2",
+    b"POST /v2/models/linear/infer HTTP/1.1\r\nhost: x\r\ncontent-length: 100000\r\n\r\n",
+)
+
+
+def hostile_requests():
+    """Requests each of which is refused, and the statuses that it may have."""
+    huge = (1 << 64) - 1
+    yield infer([1.0, 2.0]), {400}
+    yield infer([1.0] * 3, [huge, huge]), {400}
+    yield infer([1.0] * 3, [1] * 100_000), {400}
+    yield infer([1.0] * 1_000_000, [1_000_000]), {400}
+    yield infer([1e300] * 3), {400}
+    yield post("/v2/models/linear/infer", b"[" * 1_000_000), {400}
+    yield post("/v2/models/linear/infer", b'{"inputs":[' + b'{"name":"","shape":[],"datatype":"FP32","data":0},' * 500_000 + b"0]}"), {400}
+    yield post("/v2/repository/index", b"[" + b"0," * 2_000_000 + b"0]"), {413}
+    yield b"GET /v2/health/live HTTP/1.1\r\nhost: x\r\nx-large: " + b"x" * 200_000 + b"\r\n\r\n", {431}
+    yield b"POST /v2/models/linear/infer HTTP/1.1\r\nhost: x\r\ncontent-length: 99999999999\r\n\r\n", {413}
+    yield b"POST /v2/models/linear/infer HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\nfffffffffffffffffff\r\n", {400}
+    yield post("/inference.GRPCInferenceService/ModelInfer", b"\xff" * 1_000_000), {400, 404}
+
+
+def connections(pteron, count, folder):
+    models = folder / "models-2"
+    models.mkdir()
+    shutil.copy(LINEAR / "model.pte", models / "linear.pte")
+    shutil.copy(LINEAR / "_default_external_constant.ptd", models / "linear.ptd")
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    if hard < count + 200:
+        count = hard - 200
+        print(f"no more than {hard} files may be open (ulimit -Hn): {count} connections")
+    patience = 20 + count // 200
+    with Server(pteron, models, "--max-connections", str(count + 100), "--patience", f"{patience}s") as server:
+        disturb(server, count, patience)
+
+
+def disturb(server, count, patience):
+    message, good = infer([0.25, -0.5, 0.75]), connect(server.port)
+    right, before = numbers(ask(good, message)[1]), resident(server.pid)
+    asked, slowest = 0, 0.0
+
+    def behave():
+        nonlocal asked, slowest
+        begin = time.perf_counter()
+        status, body = ask(good, message)
+        assert status == 200 and numbers(body) == right, body
+        asked, slowest = asked + 1, max(slowest, time.perf_counter() - begin)
+
+    def open_now():
+        text = ask(good, b"GET /metrics HTTP/1.1\r\nhost: x\r\n\r\n")[1].decode()
+        return int(next(line for line in text.splitlines() if line.startswith("pteron_connections ")).split()[1])
+
+    streams, begin = [], time.time()
+    for i in range(count):
+        stream = connect(server.port)
+        stream.sendall(BEGINNINGS[i % len(BEGINNINGS)])
+        streams.append(stream)
+        if i % 50 == 0:
+            behave()
+    while open_now() < count:
+        time.sleep(0.01)
+    full = resident(server.pid)
+    # Bodies come byte by byte.
+    for _ in range(5):
+        for stream in streams[len(BEGINNINGS) - 1 :: len(BEGINNINGS)]:
+            try:
+                stream.sendall(b" ")
+            except OSError:
+                pass
+        behave()
+    print(f"{count} connections in {time.time() - begin:.0f} s: resident {before} kB before, {full} kB with them ({(full - before) / count:.1f} kB each)")
+    for i, (request, statuses) in enumerate(hostile_requests()):
+        with connect(server.port) as stream:
+            try:
+                stream.sendall(request)
+                status, body = answer(stream)
+                assert status in statuses, (i, status, body[:300])
+            except (ConnectionError, BrokenPipeError):
+                # It was answered before all of it was sent, and the answer was lost with the connection.
+                assert len(request) > 64 << 10, i
+        behave()
+    print(f"hostile requests: resident {resident(server.pid)} kB")
+    # Who says nothing for so long is disconnected, by the server.
+    begin = time.time()
+    while open_now() > 1:
+        behave()
+        time.sleep(0.1)
+        assert time.time() - begin < 2 * patience + 60, open_now()
+    print(f"{asked} of {asked} requests were answered meanwhile, the slowest in {slowest * 1e3:.0f} ms; all others disconnected after {time.time() - begin:.0f} s")
+    print(f"resident {resident(server.pid)} kB then")
+    [stream.close() for stream in streams]
 
 
 def main():
@@ -174,9 +280,13 @@ def main():
     parser.add_argument("pteron", type=pathlib.Path)
     parser.add_argument("--seconds", type=int, default=60)
     parser.add_argument("--clients", type=int, default=8)
+    parser.add_argument("--connections", type=int, default=0)
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        run(arguments.pteron.resolve(), arguments.seconds, arguments.clients, pathlib.Path(folder))
+        if arguments.seconds:
+            soak(arguments.pteron.resolve(), arguments.seconds, arguments.clients, pathlib.Path(folder))
+        if arguments.connections:
+            connections(arguments.pteron.resolve(), arguments.connections, pathlib.Path(folder))
 
 
 if __name__ == "__main__":
