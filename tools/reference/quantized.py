@@ -46,6 +46,17 @@ class Convolutions(nn.Module):
         return self.last(x.mean((2, 3), keepdim=True).flatten(1))
 
 
+class Plane(nn.Module):
+    """Convolutions over planes, with and without groups, bias and bounds."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Conv2d(3, 8, 3, 2, 1), nn.Conv2d(8, 6, 3, groups=2, bias=False)
+
+    def forward(self, x):
+        return self.second(torch.relu(self.first(x)))
+
+
 class Elementwise(nn.Module):
     def forward(self, a, b):
         x = torch.cat([a + b, a * b], 1)
@@ -84,10 +95,13 @@ CASES = {
     "products_per_tensor": (lambda: mlp(8, 16, 4), (r(3, 8),), lambda m, i: pt2e(m, i, per_channel=False)),
     # XNNPACK quantizes rows where PT2E quantizes tensors, and has scales of groups in bfloat16.
     "products_dynamic": (lambda: mlp(8, 16, 4), (r(3, 8),), lambda m, i: pt2e(m, i, dynamic=True)),
+    "products_decomposed": (lambda: mlp(8, 16, 4), (r(2, 3, 8),), pt2e),
+    "products_dynamic_decomposed": (lambda: mlp(8, 16, 4), (r(2, 3, 8),), lambda m, i: pt2e(m, i, dynamic=True)),
+    "convolutions_dynamic": (Plane, (r(1, 3, 12, 12),), lambda m, i: pt2e(m, i, dynamic=True)),
     "products_8da4w": (lambda: mlp(64, 32, 8), (r(3, 64),), lambda m, i: torchao(m, EIGHT_BY_FOUR)),
     "products_weight_only": (lambda: mlp(16, 16, 4), (r(3, 16),), lambda m, i: torchao(m, Int8WeightOnlyConfig())),
 }
-COARSE = ["products_dynamic", "products_8da4w"]
+COARSE = ["convolutions_dynamic", "products_dynamic", "products_dynamic_decomposed", "products_8da4w"]
 
 
 def main():
@@ -99,7 +113,8 @@ def main():
         for norm in (m for m in module.modules() if isinstance(m, nn.BatchNorm2d)):
             nn.init.normal_(norm.running_mean), nn.init.uniform_(norm.running_var, 0.5, 2)
         module = quantize(module.eval(), inputs)
-        write_case(folder / f"quantized_{name}", module, inputs, tolerance=5e-3 if name in COARSE else None)
+        write_case(folder / f"quantized_{name}", module, inputs, tolerance=5e-3 if name in COARSE else None,
+                   decompose=name.endswith("_decomposed"))
 
 
 if __name__ == "__main__":

@@ -206,7 +206,7 @@ pub(crate) fn finish(
         segment_alignment: check_alignment("segment alignment", options.segment_alignment)?,
         ..Builder::default()
     };
-    let (mut methods, mut external) = (Vec::new(), Vec::new());
+    let (mut methods, mut external, mut outcomes) = (Vec::new(), Vec::new(), Vec::new());
     let mut named: HashMap<String, usize> = HashMap::new();
     for program in &mut programs {
         let name = program.name.clone();
@@ -234,9 +234,13 @@ pub(crate) fn finish(
             constant_bytes: constant_bytes(program),
             delegates: delegates(program),
             left,
-            layers: quantized.layers,
-            observed: quantized.observed,
+            layers: quantized.layers.clone(),
+            observed: std::mem::take(&mut quantized.observed),
         });
+        outcomes.push(quantized);
+    }
+    if let Some(how) = &options.quantize {
+        quantize::expect_some(how, outcomes.iter())?;
     }
     let external_data = match options.external_data {
         true => std::mem::take(&mut builder.named_data),

@@ -217,7 +217,7 @@ pub struct Calibration {
     program: Program,
     name: String,
     observed: Vec<String>,
-    ranges: ValueRanges,
+    values: BTreeMap<String, Histogram>,
 }
 
 impl Calibration {
@@ -230,8 +230,7 @@ impl Calibration {
         let method = program.load_method(name, crate::load_options())?;
         let summary = observing.methods.iter().find(|method| method.name == name);
         let observed = summary.map(|summary| summary.observed.clone()).unwrap_or_default();
-        let ranges = ValueRanges::new();
-        Ok(Self { method, program, name: name.to_owned(), observed, ranges })
+        Ok(Self { method, program, name: name.to_owned(), observed, values: BTreeMap::new() })
     }
 
     /// The program that is run.
@@ -239,7 +238,7 @@ impl Calibration {
         &self.program
     }
 
-    /// Runs the method, and takes the ranges of what it computes into account.
+    /// Runs the method, and counts the elements of what it computes.
     ///
     /// # Errors
     /// The method fails.
@@ -248,18 +247,15 @@ impl Calibration {
         let own = outputs.len().saturating_sub(self.observed.len());
         for (name, output) in self.observed.iter().zip(&outputs[own..]) {
             let EValue::Tensor(tensor) = output else { continue };
-            let elements = tensor.view().storage::<f32>()?;
-            let range = self.ranges.entry(name.clone()).or_insert((f32::INFINITY, f32::NEG_INFINITY));
-            for &x in elements {
-                *range = (range.0.min(x), range.1.max(x));
-            }
+            self.values.entry(name.clone()).or_default().add(tensor.view().storage::<f32>()?);
         }
         Ok(())
     }
 
-    /// What was found, for [`Quantize::Static`].
+    /// The range of each value in which int8 loses the least of what was seen, for [`Quantize::Static`].
     pub fn ranges(self) -> BTreeMap<String, ValueRanges> {
-        BTreeMap::from([(self.name, self.ranges)])
+        let ranges = self.values.into_iter().map(|(name, elements)| (name, elements.range())).collect();
+        BTreeMap::from([(self.name, ranges)])
     }
 }
 

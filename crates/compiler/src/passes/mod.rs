@@ -6,6 +6,7 @@ mod fold;
 mod functionalize;
 mod inline;
 mod layouts;
+pub(crate) mod products;
 mod promote;
 
 pub(crate) use layouts::meaning;
@@ -30,6 +31,7 @@ pub(crate) const PASSES: &[(&str, Pass)] = &[
     ("layouts", layouts::run),
     ("fold", fold::run),
     ("remove-folded", |program, _| dead::run(program)),
+    ("products", |program, _| products::to_linear(program, products::Weights::Dequantized)),
 ];
 
 /// The name under which a program is watched after it was quantized.

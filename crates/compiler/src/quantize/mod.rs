@@ -10,11 +10,15 @@
 //! backends know. The compiler runs nothing: with [`Quantize::Observe`] it makes a program that gives the values whose
 //! ranges are wanted, too, and whoever runs it comes back with their [`ValueRanges`].
 
+mod histogram;
 mod layers;
 mod norm;
 mod rows;
 mod values;
 
+pub use histogram::Histogram;
+
+use crate::passes::products;
 use crate::{Error, Result};
 use ir::exported::{
     Argument, ConstantTensor, ExportedNode, ExportedProgram, Size, Source, TensorSpec, VarId, VarType,
@@ -59,10 +63,54 @@ pub(crate) struct Outcome {
     pub(crate) layers: Vec<QuantizedLayer>,
     /// The values that are outputs behind the program's own.
     pub(crate) observed: Vec<String>,
+    /// How many values are quantized, or would be.
+    pub(crate) values: usize,
+    /// The products and convolutions that are left, each with the reason.
+    pub(crate) left: Vec<String>,
 }
+
+impl Outcome {
+    fn is_empty(&self) -> bool {
+        self.layers.is_empty() && self.values == 0
+    }
+}
+
+/// Refuses quantization that changes none of the methods.
+pub(crate) fn expect_some<'o>(
+    how: &Quantize,
+    outcomes: impl Iterator<Item = &'o Outcome> + Clone,
+) -> Result<()> {
+    if outcomes.clone().any(|outcome| !outcome.is_empty()) {
+        return Ok(());
+    }
+    let wanted = match how {
+        Quantize::Dynamic => "dynamic-int8 quantizes products of float32 with constant weights",
+        Quantize::FourBits { .. } => {
+            "8da4w quantizes products of float32 with constant weights whose rows are whole groups"
+        }
+        Quantize::Observe | Quantize::Static(_) => {
+            "int8 quantizes convolutions and products of float32 with constant weights, and sums, products and means of values"
+        }
+    };
+    let left: Vec<&str> = outcomes.flat_map(|outcome| &outcome.left).map(String::as_str).collect();
+    let mut problem = format!("there is nothing to quantize: {wanted}");
+    match left.split_at_checked(MAX_TOLD) {
+        _ if left.is_empty() => problem.push_str(", and the program has none"),
+        None => problem.extend(left.iter().map(|line| format!("\n  {line}"))),
+        Some((first, rest)) => {
+            problem.extend(first.iter().map(|line| format!("\n  {line}")));
+            problem.push_str(&format!("\n  and {} more", rest.len()));
+        }
+    }
+    Err(Error::Option(problem))
+}
+
+/// How many nodes that are left an error names.
+const MAX_TOLD: usize = 8;
 
 /// Quantizes a program whose nodes kernels take.
 pub(crate) fn run(program: &mut ExportedProgram, how: &Quantize) -> Result<Outcome> {
+    products::to_linear(program, products::Weights::Constant)?;
     let outcome = match how {
         Quantize::Dynamic => rows::run(program, rows::Weights::EightBits),
         Quantize::FourBits { group } => {
@@ -140,6 +188,46 @@ fn numbers(low: i64, high: i64) -> [(&'static str, Argument); 3] {
         ("quant_max", Argument::Int(high)),
         ("dtype", Argument::Dtype(ScalarType::Char)),
     ]
+}
+
+/// A product or convolution that is left, and the reason: rows of these weights are quantized, or values.
+fn why_left(program: &ExportedProgram, node: &ExportedNode, rows: Option<rows::Weights>) -> Option<String> {
+    let operand = |name: &str| node.arg(name).and_then(Argument::var);
+    let weight = match &*node.target {
+        "aten.linear.default" => operand("weight"),
+        "aten.convolution.default" if rows.is_some() => {
+            return Some(left(program, node, "convolutions are quantized by `int8`"));
+        }
+        "aten.convolution.default" => operand("weight"),
+        "aten.mm.default" | "aten.addmm.default" | "aten.bmm.default" => operand("mat2"),
+        _ => return None,
+    }?;
+    if !program.constants.contains_key(&weight) {
+        return Some(left(program, node, "what it multiplies with is computed, no constant"));
+    }
+    if floats(program, weight).is_none() {
+        return Some(left(program, node, "its weights are of another type than float32, or are written"));
+    }
+    if *node.target == *"aten.addmm.default" {
+        return Some(left(program, node, "it scales, or adds more than a number to each column"));
+    }
+    if let (Some(rows::Weights::FourBits { group }), Some(sizes)) =
+        (rows, program.spec(weight)?.known_sizes())
+    {
+        let columns = sizes.last().copied().unwrap_or(0);
+        if columns % group as i64 != 0 {
+            return Some(left(
+                program,
+                node,
+                &format!("rows of {columns} weights are no whole groups of {group}"),
+            ));
+        }
+    }
+    Some(left(program, node, "its values are not of float32 in row-major order"))
+}
+
+fn left(program: &ExportedProgram, node: &ExportedNode, reason: &str) -> String {
+    format!("`{}` ({}): {reason}", program.node_name(node), node.target)
 }
 
 /// A row-major tensor of known sizes.

@@ -1,7 +1,7 @@
 //! Products of rows that are quantized when the program runs.
 
 use super::layers::{Range, by_channel, dequantized, layer, symmetric};
-use super::{Outcome, QuantizedLayer, floats, numbers, of_sizes, push};
+use super::{Outcome, QuantizedLayer, floats, numbers, of_sizes, push, why_left};
 use ir::exported::{Argument, ExportedNode, ExportedProgram, Size, TensorSpec, VarId};
 use std::collections::HashMap;
 use tensor::ScalarType;
@@ -19,15 +19,18 @@ pub(super) fn run(program: &mut ExportedProgram, weights: Weights) -> Outcome {
     let mut nodes = Vec::with_capacity(old.len());
     let mut known = HashMap::new();
     for mut node in old {
-        if let Some((x, weight, layer)) = product(program, &mut nodes, &node, weights, &mut known) {
-            outcome.layers.push(layer);
-            for (name, arg) in &mut node.args {
-                match &**name {
-                    "input" => *arg = Argument::Var(x),
-                    "weight" => *arg = Argument::Var(weight),
-                    _ => {}
+        match product(program, &mut nodes, &node, weights, &mut known) {
+            Some((x, weight, layer)) => {
+                outcome.layers.push(layer);
+                for (name, arg) in &mut node.args {
+                    match &**name {
+                        "input" => *arg = Argument::Var(x),
+                        "weight" => *arg = Argument::Var(weight),
+                        _ => {}
+                    }
                 }
             }
+            None => outcome.left.extend(why_left(program, &node, Some(weights))),
         }
         nodes.push(node);
     }

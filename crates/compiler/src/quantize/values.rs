@@ -1,7 +1,7 @@
 //! Values of int8, by the ranges that a calibration has found.
 
 use super::layers::by_channel;
-use super::{Outcome, ValueRanges, floats, numbers, push};
+use super::{Outcome, ValueRanges, floats, numbers, push, why_left};
 use crate::{Error, Result};
 use ir::exported::{Argument, ExportedNode, ExportedProgram, TensorSpec, VarId};
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -81,6 +81,12 @@ impl Plan {
         plan
     }
 
+    /// The products and convolutions that are left, each with the reason.
+    fn left(&self, program: &ExportedProgram) -> Vec<String> {
+        let nodes = program.graph.nodes.iter().zip(&self.roles).filter(|(_, role)| **role == Role::Left);
+        nodes.filter_map(|(node, _)| why_left(program, node, None)).collect()
+    }
+
     fn group(&self, mut var: VarId) -> VarId {
         while let Some(&next) = self.groups.get(&var).filter(|next| **next != var) {
             var = next;
@@ -154,13 +160,14 @@ pub(super) fn observe(program: &mut ExportedProgram) -> Outcome {
     program.graph.outputs.extend(plan.values.iter().map(|&var| Argument::Var(var)));
     program.out_spec = None;
     let observed = plan.values.iter().map(|&var| program.var(var).name.to_string()).collect();
-    Outcome { observed, ..Outcome::default() }
+    Outcome { observed, left: plan.left(program), values: plan.values.len(), ..Outcome::default() }
 }
 
 pub(super) fn quantize(program: &mut ExportedProgram, ranges: &ValueRanges) -> Result<Outcome> {
     let plan = Plan::of(program);
     let affine = affines(program, &plan, ranges)?;
-    let mut outcome = Outcome::default();
+    let (left, values) = (plan.left(program), plan.values.len());
+    let mut outcome = Outcome { left, values, ..Outcome::default() };
     let old = std::mem::take(&mut program.graph.nodes);
     let mut nodes = Vec::with_capacity(old.len());
     // What is read in the place of each value: by nodes of numbers, and by all.
