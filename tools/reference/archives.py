@@ -130,6 +130,11 @@ def pools(x):
             F.interpolate(x, (11, 9), mode="bilinear", align_corners=True), F.adaptive_avg_pool1d(x[0], 4))
 
 
+@case(r(2, 4, 6, 8))
+def greatest(x):
+    return x.max(3)[0], x.max(2, keepdim=True)[0], x.amax((2, 3)), x.amax(-1, keepdim=True), x.relu().max(-2)[0] + 1
+
+
 @case(r(2, 4, 8))
 class layers(nn.Module):
     def __init__(self):
@@ -361,6 +366,18 @@ def spectral(x):
             f.fftshift(x, 1), torch.stft(x, 8, 4, window=torch.hann_window(8), center=False, return_complex=True).abs())
 
 
+@case(r(2, 6, 8), r(3, 4))
+def complex_numbers(x, angles):
+    """Rotary embeddings and transforms of both sides, in real numbers outside."""
+    turns = torch.polar(torch.ones_like(angles), angles)[None, :, :]
+    pairs = torch.view_as_complex(x.reshape(4, 3, 4, 2))
+    turned = torch.view_as_real(pairs * turns)
+    f = torch.fft
+    y = f.fftn(x, dim=(1, 2), norm="ortho")
+    return (turned.flatten(2), y.real, (y.conj() * y).real, f.ifft2(y * 2).imag, f.irfft2(f.rfft2(x) / 3 - 0.5 * f.rfft2(x), s=(6, 7)),
+            torch.view_as_real(torch.cat([y, y.roll(1, 2)], 1).sum(1)), torch.complex(x, x * 2).angle())
+
+
 @case(r(3, 4, 5))
 class batch_statistics(nn.Module):
     def __init__(self):
@@ -437,9 +454,11 @@ def write_two_models(target):
     write_models(target, {"encode": (encode, (r(2, 3),)), "decode": (decode, (r(2, 4), torch.tensor(2.0)))})
 
 
-def write_case(target, module, inputs, more=(), dynamic_shapes=None, tolerance=None):
+def write_case(target, module, inputs, more=(), dynamic_shapes=None, tolerance=None, decompose=False):
     """Exports a module and writes its archive with what it computes of some inputs, in order."""
     exported = export(module, tuple(inputs), dynamic_shapes=dynamic_shapes, strict=False)
+    if decompose:
+        exported = exported.run_decompositions()
     target.mkdir(parents=True, exist_ok=True)
     save(without_folders(exported), target / "model.pt2")
     blob, runs = bytearray(), []

@@ -35,8 +35,8 @@ pub(super) struct Builder<'p> {
     payload: Payload,
     named: Vec<NamedBytes>,
     by_key: HashMap<String, usize>,
-    /// Values that are quantized row by row, by what they quantize.
-    pub(super) rows_of: HashMap<usize, usize>,
+    /// Values that are quantized when the payload runs, by what they quantize and how many dimensions share a scale.
+    pub(super) rows_of: HashMap<(usize, usize), usize>,
     /// The handle of the nodes that are made.
     pub(super) handle: u32,
 }

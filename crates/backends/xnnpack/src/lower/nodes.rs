@@ -4,7 +4,7 @@ use super::build::{Builder, FROM_IMAGE, TO_IMAGE, permuted};
 use super::call::{Reason, is_constant};
 use super::quantized::{Activation, Product};
 use super::taken::{Operand, Taken, TakenConv, floats};
-use crate::payload::{Binary, Op, Unary};
+use crate::payload::{Binary, Op, Pool, Unary};
 use ir::exported::{ExportedProgram, VarId};
 
 /// Where a node's result goes, and what has been drawn into the node that computes it.
@@ -53,6 +53,7 @@ impl Builder<'_> {
             Taken::Conv(conv) => self.convolution(&conv, &target),
             Taken::MaxPool(x, pool) => self.image_node(Op::MaxPool(pool), x, &target),
             Taken::AvgPool(x, pool) => self.image_node(Op::AvgPool(pool), x, &target),
+            Taken::Greatest(x, pool) => self.greatest(x, pool, to),
             Taken::SpatialMean(x) => self.image_node(Op::GlobalAvgPool { keep_dims: true }, x, &target),
             Taken::Resize { x, align_corners } => {
                 let dims = self.dims(to)?;
@@ -87,6 +88,23 @@ impl Builder<'_> {
         let input = self.image(x)?;
         let output = self.define_image(target.var)?;
         self.bounded_node(op, vec![input], vec![output], target.bounds);
+        Ok(())
+    }
+
+    /// Pools, brings channels before the one row or column that is left, and drops what is of size 1.
+    fn greatest(&mut self, x: VarId, pool: Pool, to: VarId) -> Result<(), Reason> {
+        let input = self.image(x)?;
+        let [batch, height, width, channels] = self.dims_of_value(input)[..] else {
+            return Err("its image is not of 4 dimensions".to_owned());
+        };
+        let [height, width] = [height - pool.window[0] + 1, width - pool.window[1] + 1];
+        let pooled = self.temporary(vec![batch, height, width, channels], input);
+        self.node(Op::MaxPool(pool), vec![input], vec![pooled]);
+        let turned = self.temporary(vec![batch, channels, height, width], input);
+        self.node(Op::Transpose { perm: FROM_IMAGE.to_vec() }, vec![pooled], vec![turned]);
+        let sizes = self.new_sizes(to);
+        let output = self.define(to)?;
+        self.node(Op::Reshape { sizes }, vec![turned], vec![output]);
         Ok(())
     }
 
@@ -176,9 +194,17 @@ impl Builder<'_> {
         if let Some(product) = target.product {
             let channel = if conv.is_depthwise() { 3 } else { 0 };
             let filter = self.weights_of_bytes(&product.weights, &weights, dims, channel);
-            let mut inputs = vec![self.convolved(conv)?, filter];
-            if let (Some(bias), Activation::Numbers(_, input)) = (conv.bias, product.activation) {
-                inputs.push(self.quantized_bias(bias, input, &product.weights));
+            let input = match product.activation {
+                Activation::Numbers(..) => self.convolved(conv)?,
+                Activation::Rows(x) => self.quantized_images(x)?,
+            };
+            let mut inputs = vec![input, filter];
+            match (conv.bias, product.activation) {
+                (Some(bias), Activation::Numbers(_, input)) => {
+                    inputs.push(self.quantized_bias(bias, input, &product.weights));
+                }
+                (Some(_), Activation::Rows(_)) => inputs.push(self.numbers(&bias, vec![outputs])),
+                (None, _) => {}
             }
             return self.convolve(op, inputs, conv, target);
         }

@@ -162,9 +162,25 @@ impl<'p> Quantization<'p> {
             let product = Product { activation: Activation::Numbers(numbers, affine), weights };
             return fits.then_some((product, drawn, Vec::new()));
         }
-        let fits = is_linear && matches!(weights.per, Per::Channel { axis: 0, .. } | Per::Group(_));
+        let fits = match is_linear {
+            true => matches!(weights.per, Per::Channel { axis: 0, .. } | Per::Group(_)),
+            false => self.takes_quantized_images(node, x, &weights),
+        };
         let (rows, chain) = self.rows(x).filter(|_| fits)?;
         Some((Product { activation: Activation::Rows(rows), weights }, drawn, chain))
+    }
+
+    /// Whether XNNPACK has a convolution whose images are quantized when it runs: over two dimensions, neither transposed nor
+    /// of each channel by itself, of images that share a scale.
+    fn takes_quantized_images(&self, node: &ExportedNode, x: VarId, weights: &Weights) -> bool {
+        let whole = "quantized_decomposed.dequantize_per_tensor.tensor";
+        let is_whole = self.producers.get(&x).is_some_and(|node| *node.target == *whole);
+        let sizes =
+            node.arg("weight").and_then(Argument::var).and_then(|var| self.program.spec(var)?.known_sizes());
+        let [_, inputs, _, _] = sizes.unwrap_or_default()[..] else { return false };
+        let is_depthwise = inputs == 1 && !matches!(node.arg("groups"), None | Some(Argument::Int(1)));
+        let per_channel = matches!(weights.per, Per::Channel { axis: 0, four_bits: false });
+        is_whole && per_channel && !is_transposed(node) && !is_depthwise
     }
 
     /// Whether a result, perhaps within bounds, is quantized, and nothing else becomes of it.

@@ -41,6 +41,8 @@ pub(super) enum Taken {
     },
     MaxPool(VarId, Pool),
     AvgPool(VarId, Pool),
+    /// The greatest of each row or column of images, whose dimension is not kept.
+    Greatest(VarId, Pool),
     SpatialMean(VarId),
     Resize {
         x: VarId,
@@ -184,6 +186,10 @@ pub(super) fn taken(
         "_native_batch_norm_legit_no_training.default" => norm(&call, uses),
         "max_pool2d_with_indices.default" => max_pool(&call, uses),
         "avg_pool2d.default" => avg_pool(&call),
+        "max.dim" => {
+            expect_first_alone(&call, uses, "its indices are used")?;
+            greatest(&call)
+        }
         "mean.dim" => spatial_mean(&call),
         "upsample_bilinear2d.vec" => resize(&call),
         "permute.default" => permute(&call),
@@ -309,10 +315,16 @@ fn expect_one_symbol(call: &Call<'_>, var: VarId) -> Result<(), Reason> {
     }
 }
 
-fn norm(call: &Call<'_>, uses: &Uses<'_>) -> Result<Taken, Reason> {
-    if call.node.outputs.iter().skip(1).any(|&v| uses.any(v)) {
-        return Err("more than its first result is used".to_owned());
+/// Fails if more than the first result of a node is used.
+fn expect_first_alone(call: &Call<'_>, uses: &Uses<'_>, otherwise: &str) -> Result<(), Reason> {
+    match call.node.outputs.iter().skip(1).any(|&v| uses.any(v)) {
+        true => Err(otherwise.to_owned()),
+        false => Ok(()),
     }
+}
+
+fn norm(call: &Call<'_>, uses: &Uses<'_>) -> Result<Taken, Reason> {
+    expect_first_alone(call, uses, "more than its first result is used")?;
     let x = call.tensor("input")?;
     if !matches!(call.real(x)?.rank(), 3 | 4) {
         return Err("its image is not of 3 or 4 dimensions".to_owned());
@@ -358,10 +370,33 @@ fn pool(call: &Call<'_>) -> Result<(VarId, Pool), Reason> {
     Ok((x, Pool { padding: [rows, columns, rows, columns], window, stride, dilation: [1; 2] }))
 }
 
-fn max_pool(call: &Call<'_>, uses: &Uses<'_>) -> Result<Taken, Reason> {
-    if call.node.outputs.iter().skip(1).any(|&v| uses.any(v)) {
-        return Err("its indices are used".to_owned());
+/// The greatest element over height or width: that of windows as high or wide as the image.
+fn greatest(call: &Call<'_>) -> Result<Taken, Reason> {
+    let x = call.tensor("self")?;
+    let spec = call.real(x)?;
+    if spec.rank() != 4 {
+        return Err("its image is not of 4 dimensions".to_owned());
     }
+    let dim = call.dim(call.int("dim", 0)?, 4)?;
+    let place = dim.checked_sub(2).ok_or("it is not over height or width")?;
+    let size = spec.sizes[dim].known().and_then(|n| usize::try_from(n).ok());
+    let mut window = [1; 2];
+    window[place] = size.ok_or("the size that it is over is computed")?;
+    if window == [1; 2] {
+        return Err("it is over one element".to_owned());
+    }
+    let pool = Pool { padding: [0; 4], window, stride: [1; 2], dilation: [1; 2] };
+    if call.flag("keepdim", false)? {
+        return Ok(Taken::MaxPool(x, pool));
+    }
+    match spec.sizes.iter().filter(|size| size.known().is_none()).count() {
+        0 | 1 => Ok(Taken::Greatest(x, pool)),
+        _ => Err("more than one of its sizes change".to_owned()),
+    }
+}
+
+fn max_pool(call: &Call<'_>, uses: &Uses<'_>) -> Result<Taken, Reason> {
+    expect_first_alone(call, uses, "its indices are used")?;
     let (x, pool) = pool(call)?;
     Ok(Taken::MaxPool(x, Pool { dilation: call.counts("dilation", [1; 2])?, ..pool }))
 }

@@ -46,15 +46,26 @@ impl Builder<'_> {
     /// Reals, quantized row by row.
     fn rows(&mut self, x: VarId) -> Result<usize, Reason> {
         let input = self.plain(x)?;
-        if let Some(&known) = self.rows_of.get(&input) {
-            return Ok(known);
+        Ok(self.quantized_anew(input, 1))
+    }
+
+    /// Images, each quantized by parameters of its own.
+    pub(super) fn quantized_images(&mut self, x: VarId) -> Result<usize, Reason> {
+        let input = self.image(x)?;
+        Ok(self.quantized_anew(input, 3))
+    }
+
+    /// A value, quantized when the payload runs; so many of its last dimensions share a scale.
+    fn quantized_anew(&mut self, input: usize, num_nonbatch_dims: usize) -> usize {
+        if let Some(&known) = self.rows_of.get(&(input, num_nonbatch_dims)) {
+            return known;
         }
         let dims = self.dims_of_value(input).to_vec();
         let value = self.temporary(dims, input);
-        self.set_type(value, Datatype::Qdint8, Quantization::PerToken { num_nonbatch_dims: 1 });
+        self.set_type(value, Datatype::Qdint8, Quantization::PerToken { num_nonbatch_dims });
         self.node(Op::Convert, vec![input], vec![value]);
-        self.rows_of.insert(input, value);
-        Ok(value)
+        self.rows_of.insert((input, num_nonbatch_dims), value);
+        value
     }
 
     /// Weights of eight bits whose numbers were moved; `channel` is the dimension of the channels.
