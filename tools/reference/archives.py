@@ -375,7 +375,8 @@ def complex_numbers(x, angles):
     f = torch.fft
     y = f.fftn(x, dim=(1, 2), norm="ortho")
     return (turned.flatten(2), y.real, (y.conj() * y).real, f.ifft2(y * 2).imag, f.irfft2(f.rfft2(x) / 3 - 0.5 * f.rfft2(x), s=(6, 7)),
-            torch.view_as_real(torch.cat([y, y.roll(1, 2)], 1).sum(1)), torch.complex(x, x * 2).angle())
+            torch.view_as_real(torch.cat([y, y.roll(1, 2)], 1).sum(1)), torch.complex(x, x * 2).angle(),
+            torch.view_as_real((1 - y) / (y + 2) - y.mean(1, keepdim=True)), (-pairs * 0.5).flip(0).abs())
 
 
 @case(r(3, 4, 5))

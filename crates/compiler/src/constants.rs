@@ -24,6 +24,8 @@ pub(crate) fn scalar_bytes(value: Scalar, dtype: ScalarType) -> Option<Vec<u8>> 
         ScalarType::BFloat16 => bf16::from_f64(real).to_le_bytes().to_vec(),
         ScalarType::Float => (real as f32).to_le_bytes().to_vec(),
         ScalarType::Double => real.to_le_bytes().to_vec(),
+        ScalarType::ComplexFloat => [(real as f32).to_le_bytes(), [0; 4]].concat(),
+        ScalarType::ComplexDouble => [real.to_le_bytes(), [0; 8]].concat(),
         _ => return None,
     })
 }

@@ -1,6 +1,6 @@
 //! Which operators a compiled program may call, and which of them a node becomes.
 
-pub(crate) use ir::exported::{Selection, Slot};
+pub(crate) use ir::exported::{Selection, Slot, VarId};
 
 use ir::exported::{Argument, Callable, ExportedNode, ExportedProgram, IntArgument};
 use operator::{Kernel, KernelRegistry};
@@ -64,6 +64,29 @@ fn is_refused_by_the_reference(program: &ExportedProgram, node: &ExportedNode) -
         "aten._fft_r2c.default" => matches!(node.arg("onesided"), Some(Argument::Bool(false))),
         // Images and signals, no volumes.
         "aten.convolution.default" => rank(program, node, "input") > 4,
+        target => {
+            let base = target.rsplit_once('.').map_or(target, |(base, _)| base);
+            is_refused_of_complex_numbers(program, node, base)
+        }
+    }
+}
+
+/// Kernels of the reference that refuse complex numbers, as its release 1.5.1 was seen to do: those that compute or move
+/// elements and are rebuilt from real ones otherwise.
+fn is_refused_of_complex_numbers(program: &ExportedProgram, node: &ExportedNode, base: &str) -> bool {
+    let dtype = |var: VarId| program.spec(var).map(|spec| spec.dtype);
+    let is_complex = |var: VarId| dtype(var).is_some_and(|dtype| dtype.is_complex());
+    match base {
+        "aten.sub" | "aten.div" | "aten.neg" | "aten.mean" | "aten.roll" | "aten.flip" => {
+            node.operands().any(is_complex)
+        }
+        // Of two tensors of one type alone.
+        "aten.add" | "aten.mul" => {
+            let mut dtypes = node.operands().map(dtype);
+            let first = dtypes.next();
+            let are_two = dtypes.next().is_some_and(|second| Some(second) == first);
+            node.operands().any(is_complex) && !are_two
+        }
         _ => false,
     }
 }

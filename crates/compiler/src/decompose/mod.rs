@@ -13,6 +13,7 @@ mod loss;
 mod matrix;
 mod nn;
 mod order;
+mod pairs;
 mod pool;
 mod product;
 mod quantized;
@@ -30,7 +31,7 @@ mod windows;
 use crate::operators::OperatorTable;
 use crate::rewrite::{Outcome, Rewriter};
 use crate::{Error, Result, UnsupportedOperator};
-use ir::exported::{ExportedNode, ExportedProgram};
+use ir::exported::{Argument, ExportedNode, ExportedProgram};
 use std::collections::{BTreeMap, HashMap};
 
 /// Makes other nodes of a node, or says that it stays.
@@ -105,6 +106,12 @@ fn is_structural(target: &str) -> bool {
         )
 }
 
+/// What to do where the reference's kernels do not reach.
+const WITH_ALL: &str = "compile it with every operator of Pteron (`--operators all`)";
+
+/// Why a node of complex numbers is not supported.
+const OF_PAIRS: &str = "; its operands are complex, and no kernel of the table makes complex numbers";
+
 /// Replaces every node that no operator of the table takes.
 ///
 /// # Errors
@@ -116,20 +123,29 @@ pub(crate) fn run(program: &mut ExportedProgram, table: &OperatorTable) -> Resul
         debug_assert!(before.is_none(), "two rules for {name}");
     }
     let mut unsupported: BTreeMap<String, UnsupportedOperator> = BTreeMap::new();
+    let mut pairs = pairs::Pairs::default();
     Rewriter::run(program, &mut |cx, node| {
         let base = node.target.rsplit_once('.').map_or(&*node.target, |(base, _)| base);
         let rule = rules.get(base).copied();
+        let of_pairs = node.operands().any(|var| pairs.holds(var));
+        if of_pairs && let Outcome::Replaced = pairs.visit(cx, node)? {
+            return Ok(Outcome::Replaced);
+        }
         if let Some((When::Always, rule)) = rule
             && let Outcome::Replaced = rule(cx, node)?
         {
             return Ok(Outcome::Replaced);
         }
-        if is_structural(&node.target) || table.select(cx.program, node).is_some() {
+        let is_taken = is_structural(&node.target) || table.select(cx.program, node).is_some();
+        if is_taken && !of_pairs {
             return Ok(Outcome::Kept);
         }
         if let Some((When::NoKernel, rule)) = rule
             && let Outcome::Replaced = rule(cx, node)?
         {
+            return Ok(Outcome::Replaced);
+        }
+        if !of_pairs && let Outcome::Replaced = pairs.visit(cx, node)? {
             return Ok(Outcome::Replaced);
         }
         if let Outcome::Replaced = elementwise::with_tensors(cx, node, table)? {
@@ -140,18 +156,32 @@ pub(crate) fn run(program: &mut ExportedProgram, table: &OperatorTable) -> Resul
             count: 0,
             node: cx.program.node_name(node),
             line: node.line().cloned(),
-            hint: table.hint(node),
+            hint: if of_pairs { OF_PAIRS.to_owned() } else { table.hint(node) },
         });
         found.count += 1;
         Ok(Outcome::Kept)
     })?;
+    let left = program
+        .graph
+        .outputs
+        .iter()
+        .flat_map(Argument::vars)
+        .chain(program.mutations.iter().map(|m| m.value));
+    if let Some(var) = left.into_iter().find(|&var| pairs.holds(var)) {
+        let place = format!("the result `{}`", program.var(var).name);
+        return Err(Error::refused(
+            place,
+            "it is complex, and no kernel of the table makes complex numbers",
+            WITH_ALL,
+        ));
+    }
     if unsupported.is_empty() { Ok(()) } else { Err(Error::Unsupported(unsupported.into_values().collect())) }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ir::exported::{Argument, InputKind, IntArgument, Size, TensorSpec, VarId, VarType};
+    use ir::exported::{InputKind, IntArgument, Size, TensorSpec, VarId, VarType};
     use std::panic::{AssertUnwindSafe, catch_unwind};
     use tensor::ScalarType;
 

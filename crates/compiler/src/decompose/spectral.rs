@@ -102,7 +102,7 @@ fn real(cx: &mut Rewriter<'_>, x: VarId) -> VarId {
 }
 
 /// The transform of real numbers along dimensions, whole or the half that is not the conjugate of the other.
-fn forward_real(
+pub(super) fn forward_real(
     cx: &mut Rewriter<'_>,
     x: VarId,
     dims: &[usize],
