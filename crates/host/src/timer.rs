@@ -1,9 +1,10 @@
 use crate::sync::lock;
+use clock::Instant;
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 type Task = Box<dyn FnOnce() + Send>;
 
@@ -62,7 +63,7 @@ impl Timers {
 
     pub(crate) fn add(&self, delay: Duration, task: Task) {
         if self.thread.is_none() {
-            thread::sleep(delay);
+            clock::sleep(delay);
             return task();
         }
         let mut state = lock(&self.shared.state);

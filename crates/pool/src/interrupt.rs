@@ -1,5 +1,6 @@
 //! Ending a computation early: by hand, or when its time is over.
 
+use clock::Instant;
 use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -7,7 +8,6 @@ use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
 
 /// A handle that ends what runs under it. Clones end the same; another thread can keep one.
 ///

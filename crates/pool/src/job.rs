@@ -4,10 +4,10 @@
 use crate::event::Event;
 use crate::limits::SPIN;
 use crate::sync::{AtomicBool, AtomicU64, AtomicUsize, Mutex, Ordering, UnsafeCell, lock};
+use clock::Instant;
 use std::any::Any;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::time::Instant;
 
 type Body<'a> = &'a (dyn Fn(Range<usize>) + Sync + 'a);
 

@@ -4,13 +4,13 @@ use crate::job::Slot;
 use crate::limits::SPIN;
 use crate::queue::Task;
 use crate::sync::{AtomicBool, AtomicUsize, Mutex, Ordering, lock};
+use clock::Instant;
 use crossbeam_deque::{Injector, Steal, Stealer, Worker};
 use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
-use std::time::Instant;
 
 /// What the threads of a pool have in common.
 pub(crate) struct Shared {

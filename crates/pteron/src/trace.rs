@@ -31,4 +31,5 @@
 //! # Ok(()) }
 //! ```
 
+pub use ::clock;
 pub use ::trace::{EventTracer, Place, Span, SpanKind, Tracer};

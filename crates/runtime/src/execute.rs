@@ -7,11 +7,11 @@ use crate::method::Method;
 use crate::region::{Choice, Lowered, Region, Surroundings};
 use crate::step::{Chain, DelegateEntry, KernelStep, OutStep, RegionStep, Step};
 use crate::value::{Id, Storage, Value};
+use clock::Instant;
 use graph::{Executable, Packs};
 use operator::{Arg, Args, Generator, Isa, KernelContext, Out, Outs, Scratch};
 use pool::{Interrupt, Pool};
 use smallvec::SmallVec;
-use std::time::Instant;
 use tensor::{DimOrder, Tensor, TensorView, TensorViewMut};
 use trace::{Place, SpanKind, Tracer, Within};
 

@@ -4,6 +4,7 @@ use crate::input::{Declared, InputSpec, type_text};
 use crate::picture::Preparation;
 use crate::show::{self, count};
 use crate::{Context, Error, Result, stream};
+use clock::Instant;
 use operator::{EValue, Tag};
 use runtime::{
     DataLoader, FileLoader, Limits, LoadOptions, MergedDataMap, Method, MmapLoader, NamedDataMap, Program,
@@ -14,7 +15,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tensor::{DimOrder, Tensor, Unchanged};
 
 /// How the bytes of a file are had.

@@ -126,8 +126,13 @@ fn fresh_name(target: &Path) -> PathBuf {
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
     let mut name = OsString::from(".");
     name.push(target.file_name().unwrap_or_default());
-    name.push(format!(".{}-{number}{}", std::process::id(), stale::END));
+    name.push(format!(".{}-{number}{}", process(), stale::END));
     target.with_file_name(name)
+}
+
+/// The number of this process; zero on `wasm32-unknown-unknown`, which has neither processes nor files.
+fn process() -> u32 {
+    if cfg!(all(target_family = "wasm", target_os = "unknown")) { 0 } else { std::process::id() }
 }
 
 /// Gives a file without a name one beside the target.

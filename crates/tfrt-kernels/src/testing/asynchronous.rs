@@ -14,7 +14,7 @@ fn copy(frame: &mut Frame<'_>) -> Result<Value, Fault> {
 fn copy_with_delay(frame: &mut Frame<'_>) -> Result<Value, Fault> {
     let value = frame.take_argument(0);
     Ok(frame.context().enqueue(move || {
-        std::thread::sleep(DELAY);
+        clock::sleep(DELAY);
         value
     }))
 }
@@ -34,7 +34,7 @@ fn sleep(frame: &Frame<'_>, value: Value) -> Result<Value, Fault> {
     let context = frame.context().clone();
     let (promise, result) = AsyncValue::new();
     let task = move || {
-        std::thread::sleep(Duration::from_micros(microseconds.max(0) as u64));
+        clock::sleep(Duration::from_micros(microseconds.max(0) as u64));
         context.host().print(|out| {
             writeln!(out, "Slept for {microseconds} microseconds")?;
             out.flush()
@@ -82,7 +82,7 @@ pub(super) fn register(registry: &mut KernelRegistry) {
     for suffix in ["i32", "i64"] {
         registry.fallible(&format!("tfrt_test.async_copy.with_delay.{suffix}"), copy_with_delay);
         registry.fallible(&format!("tfrt_test.copy.with_delay.{suffix}"), |frame: &mut Frame<'_>| {
-            std::thread::sleep(DELAY);
+            clock::sleep(DELAY);
             Ok(frame.take_argument(0))
         });
     }

@@ -1,9 +1,10 @@
 use crate::kernels::RegistryExt;
+use clock::Instant;
 use host::{
     AsyncValue, ExecutionContext, Fault, Frame, Function, FunctionKind, Interpreter, KernelRegistry, Promise,
     Results, Value,
 };
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// How long a benchmark runs, and what it has measured.
 struct Stats {

@@ -8,7 +8,7 @@ mod resample;
 mod tests;
 
 #[cfg(feature = "image")]
-pub use read::read;
+pub use read::{decode, read};
 
 #[cfg(not(feature = "image"))]
 use std::path::Path;
@@ -75,9 +75,23 @@ impl Preparation {
 
 /// Fails: this build cannot read pictures.
 #[cfg(not(feature = "image"))]
-pub fn read(path: &Path, _: &tensor::TensorMeta, _: &Preparation) -> crate::Result<tensor::Tensor> {
+pub fn read(
+    path: &Path,
+    meta: &tensor::TensorMeta,
+    preparation: &Preparation,
+) -> crate::Result<tensor::Tensor> {
+    decode(&path.display().to_string(), &[], meta, preparation)
+}
+
+/// Fails, as [`read`] does.
+#[cfg(not(feature = "image"))]
+pub fn decode(
+    name: &str,
+    _: &[u8],
+    _: &tensor::TensorMeta,
+    _: &Preparation,
+) -> crate::Result<tensor::Tensor> {
     Err(crate::Error::input(format!(
-        "{} is an image, which this build cannot read: it leaves out the feature `image`",
-        path.display()
+        "{name} is an image, which this build cannot read: it leaves out the feature `image`"
     )))
 }

@@ -18,6 +18,21 @@ const PIXELS: usize = 1 << 26;
 /// bytes of grey pictures are the same to within 1; of colours at full size 99 in 100 are the same, none off by more
 /// than 3; of colours at half the size 73 in 100 are the same, 89 to within 1, none off by more than 5.
 pub fn read(path: &Path, meta: &TensorMeta, preparation: &Preparation) -> Result<Tensor> {
+    made(path, meta, preparation, || stream::read(path))
+}
+
+/// As [`read`], of the bytes of such a file; `name` is what errors call it.
+pub fn decode(name: &str, bytes: &[u8], meta: &TensorMeta, preparation: &Preparation) -> Result<Tensor> {
+    made(Path::new(name), meta, preparation, || Ok(bytes))
+}
+
+/// Nothing is read for an input that takes no picture.
+fn made<B: AsRef<[u8]>>(
+    path: &Path,
+    meta: &TensorMeta,
+    preparation: &Preparation,
+    bytes: impl FnOnce() -> Result<B>,
+) -> Result<Tensor> {
     let unfit =
         |why: &str| Error::input(format!("an image ({}) cannot be the input {meta}: {why}", path.display()));
     let place = Place::of(meta.sizes(), preparation.channels_last).map_err(|why| unfit(&why))?;
@@ -34,8 +49,8 @@ pub fn read(path: &Path, meta: &TensorMeta, preparation: &Preparation) -> Result
     }
     let values = preparation.values(place.channels).map_err(|why| unfit(&why))?;
 
-    let bytes = stream::read(path)?;
-    let image = image::load_from_memory(&bytes).map_err(|e| Error::bad_file(path, one_line(&e)))?;
+    let image =
+        image::load_from_memory(bytes()?.as_ref()).map_err(|e| Error::bad_file(path, one_line(&e)))?;
     let pixels = pixels(&image, place.channels);
     let pixels = preparation.shaped(pixels, &place).map_err(|why| unfit(&why))?;
 

@@ -1,12 +1,12 @@
 //! The listener that keeps what it hears.
 
 use crate::Result;
+use clock::Instant;
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, ThreadId};
-use std::time::Instant;
 use tensor::{DimOrder, ScalarType, Tensor, TensorMeta};
 use trace::{EventTracer, Place, SpanKind, Tracer};
 

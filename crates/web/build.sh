@@ -1,0 +1,37 @@
+#!/usr/bin/env bash
+# Builds the npm package and the page into crates/web/dist. `build.sh --check` says only whether that can be done here.
+#
+# It needs Node.js and a Rust compiler with the standard library of wasm32-unknown-unknown: that of rustup
+# (`rustup target add wasm32-unknown-unknown`), or the one that PTERON_WASM_RUSTC names. `toolchain.sh` makes one of
+# Debian's packages.
+set -euo pipefail
+cd "$(dirname "$0")"
+
+target=wasm32-unknown-unknown
+export RUSTC="${PTERON_WASM_RUSTC:-rustc}"
+
+lacks() {
+    printf '%s\n' "$*" >&2
+    exit 2
+}
+command -v "$RUSTC" >/dev/null || lacks "there is no compiler $RUSTC; PTERON_WASM_RUSTC names one"
+command -v node >/dev/null || lacks "the package is laid out by Node.js, which is not installed"
+std="$("$RUSTC" --print target-libdir --target $target)"
+compgen -G "$std/libstd*.rlib" >/dev/null || lacks "$RUSTC has no standard library for $target: run \`rustup target add $target\`," \
+    "or name a compiler that has it with PTERON_WASM_RUSTC (on Debian, crates/web/toolchain.sh makes one)"
+
+# rustup's compilers bring a linker; others may not.
+linker="${CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_LINKER:-}"
+host="$("$RUSTC" -vV | sed -n 's/^host: //p')"
+if [ -z "$linker" ] && [ ! -x "$("$RUSTC" --print sysroot)/lib/rustlib/$host/bin/rust-lld" ]; then
+    others="$(env -u RUSTC rustc --print sysroot 2>/dev/null || true)/lib/rustlib/$host/bin/rust-lld"
+    linker="$(command -v wasm-ld || command -v wasm-ld-19 || (ls "$others" 2>/dev/null) || true)"
+    [ -n "$linker" ] || lacks "there is no linker for $target: install lld (wasm-ld), or name one with" \
+        "CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_LINKER"
+fi
+[ -z "$linker" ] || export CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_LINKER="$linker"
+[ "${1:-}" != --check ] || exit 0
+
+export CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_RUSTFLAGS="-C target-feature=+simd128"
+cargo rustc --locked --profile web -p pteron-web --target $target --crate-type cdylib
+node pack.mjs "${CARGO_TARGET_DIR:-../../target}/$target/web/pteron_web.wasm"

@@ -1,0 +1,68 @@
+//! The functions that the WebAssembly module exports and imports. Addresses are of its linear memory, which JavaScript
+//! reads and writes while no function runs.
+
+use crate::{ABI, Engine};
+use std::cell::RefCell;
+use std::time::Duration;
+
+#[link(wasm_import_module = "pteron")]
+unsafe extern "C" {
+    /// The time in milliseconds.
+    safe fn now() -> f64;
+    /// The module cannot go on, and why, in UTF-8: JavaScript throws.
+    safe fn panicked(address: *const u8, len: usize);
+}
+
+thread_local! {
+    static ENGINE: RefCell<Engine> = RefCell::new(Engine::default());
+}
+
+/// Is called once, before anything else. Gives the version of this interface.
+// SAFETY: no other function of the module has this name.
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn pteron_start() -> u32 {
+    clock::set(|| Duration::try_from_secs_f64(now() / 1e3).unwrap_or_default());
+    std::panic::set_hook(Box::new(|info| {
+        let text = info.to_string();
+        panicked(text.as_ptr(), text.len());
+    }));
+    ABI
+}
+
+/// A new buffer of zeros; 0 if there is no memory for it.
+// SAFETY: no other function of the module has this name.
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn pteron_buffer(len: usize) -> u32 {
+    ENGINE.with_borrow_mut(|engine| engine.buffer(len).unwrap_or(0))
+}
+
+/// Where the bytes of a buffer are, until it is freed; 0 if there is no such buffer.
+// SAFETY: no other function of the module has this name.
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn pteron_address(buffer: u32) -> usize {
+    ENGINE.with_borrow_mut(|engine| {
+        engine.bytes_mut(buffer).map_or(0, |bytes| bytes.as_mut_ptr().expose_provenance())
+    })
+}
+
+/// The number of bytes of a buffer; 0 if there is no such buffer.
+// SAFETY: no other function of the module has this name.
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn pteron_length(buffer: u32) -> usize {
+    ENGINE.with_borrow(|engine| engine.bytes(buffer).map_or(0, <[u8]>::len))
+}
+
+/// Frees a buffer, if there is such a one.
+// SAFETY: no other function of the module has this name.
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn pteron_free(buffer: u32) {
+    ENGINE.with_borrow_mut(|engine| engine.free(buffer));
+}
+
+/// Does what the request in a buffer asks for, frees the buffer, and gives that of the response; 0 if there is no memory
+/// for it.
+// SAFETY: no other function of the module has this name.
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn pteron_call(request: u32) -> u32 {
+    ENGINE.with_borrow_mut(|engine| engine.call(request).unwrap_or(0))
+}

@@ -1,0 +1,82 @@
+//! Things that JavaScript holds by number.
+
+use crate::failure::{Failure, Result};
+use pteron::tensor::AlignedBuffer;
+use std::collections::BTreeMap;
+
+/// Things with numbers from 1 on, none of which is given twice.
+#[derive(Debug)]
+pub(crate) struct Numbered<T> {
+    items: BTreeMap<u32, T>,
+    last: u32,
+}
+
+impl<T> Default for Numbered<T> {
+    fn default() -> Self {
+        Self { items: BTreeMap::new(), last: 0 }
+    }
+}
+
+impl<T> Numbered<T> {
+    /// Takes a thing in; `None` if the numbers are used up.
+    pub(crate) fn add(&mut self, item: T) -> Option<u32> {
+        self.last = self.last.checked_add(1)?;
+        self.items.insert(self.last, item);
+        Some(self.last)
+    }
+
+    pub(crate) fn get(&self, number: u32) -> Option<&T> {
+        self.items.get(&number)
+    }
+
+    pub(crate) fn get_mut(&mut self, number: u32) -> Option<&mut T> {
+        self.items.get_mut(&number)
+    }
+
+    pub(crate) fn take(&mut self, number: u32) -> Option<T> {
+        self.items.remove(&number)
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.items.len()
+    }
+}
+
+/// Memory that both sides read and write.
+pub(crate) type Buffers = Numbered<AlignedBuffer>;
+
+impl Buffers {
+    /// The bytes of a buffer that a request names.
+    pub(crate) fn named(&self, number: u32) -> Result<&[u8]> {
+        self.get(number).map(|buffer| &**buffer).ok_or_else(|| no_buffer(number))
+    }
+
+    /// A buffer that a request hands over.
+    pub(crate) fn handed_over(&mut self, number: u32) -> Result<AlignedBuffer> {
+        self.take(number).ok_or_else(|| no_buffer(number))
+    }
+
+    /// A buffer for the other side.
+    pub(crate) fn give(&mut self, buffer: AlignedBuffer) -> Result<u32> {
+        self.add(buffer)
+            .ok_or_else(|| Failure::input("all numbers of buffers are used up; load the module anew"))
+    }
+}
+
+fn no_buffer(number: u32) -> Failure {
+    Failure::input(format!("there is no buffer {number}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_number_is_given_twice() {
+        let mut things = Numbered::default();
+        assert_eq!((things.add('a'), things.add('b')), (Some(1), Some(2)));
+        assert_eq!((things.take(2), things.take(2), things.add('c')), (Some('b'), None, Some(3)));
+        things.last = u32::MAX;
+        assert_eq!((things.add('d'), things.len()), (None, 2));
+    }
+}

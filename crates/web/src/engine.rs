@@ -1,0 +1,190 @@
+//! What the WebAssembly module does.
+
+use crate::buffers::{Buffers, Numbered};
+use crate::failure::{Failure, Result};
+use crate::opened::Opened;
+use crate::request::{File, Input, Profile, Request};
+use crate::values::{self, Given};
+use clock::Instant;
+use pteron::tensor::AlignedBuffer;
+use pteron::{EValue, Method, Tensor, ValueMeta};
+use serde_json::{Value, json};
+use std::time::Duration;
+use toolbox::run::{Latency, top_k};
+use toolbox::{picture, random};
+
+/// Files that are open, and the memory that JavaScript shares. Both are known by numbers, of which none is 0.
+#[derive(Default)]
+pub struct Engine {
+    buffers: Buffers,
+    modules: Numbered<Opened>,
+}
+
+impl Engine {
+    /// A new buffer of zeros; `None` if there is no memory for it.
+    pub fn buffer(&mut self, len: usize) -> Option<u32> {
+        self.buffers.add(AlignedBuffer::zeroed(len).ok()?)
+    }
+
+    /// The bytes of a buffer.
+    pub fn bytes(&self, buffer: u32) -> Option<&[u8]> {
+        self.buffers.get(buffer).map(|buffer| &**buffer)
+    }
+
+    /// The bytes of a buffer, to be changed.
+    pub fn bytes_mut(&mut self, buffer: u32) -> Option<&mut [u8]> {
+        self.buffers.get_mut(buffer).map(|buffer| &mut **buffer)
+    }
+
+    /// Frees a buffer, if there is such a one.
+    pub fn free(&mut self, buffer: u32) {
+        drop(self.buffers.take(buffer));
+    }
+
+    /// Does what the request in a buffer asks for, and frees the buffer. Gives the buffer of the response, `{"ok": …}` or
+    /// `{"error": {"message": …}}`; `None` if there is no memory for it.
+    pub fn call(&mut self, request: u32) -> Option<u32> {
+        let answer = match self.read(request).and_then(|request| self.answer(request)) {
+            Ok(value) => json!({ "ok": value }),
+            Err(failure) => json!({ "error": failure }),
+        };
+        let text = answer.to_string();
+        self.buffers.add(AlignedBuffer::from_slice(text.as_bytes()).ok()?)
+    }
+
+    fn read(&mut self, request: u32) -> Result<Request> {
+        Ok(serde_json::from_slice(&self.buffers.handed_over(request)?)?)
+    }
+
+    fn answer(&mut self, request: Request) -> Result<Value> {
+        match request {
+            Request::About => Ok(json!({
+                "version": env!("CARGO_PKG_VERSION"),
+                "simd": cfg!(target_feature = "simd128"),
+                "modules": self.modules.len(),
+                "buffers": self.buffers.len(),
+            })),
+            Request::Load { file, data } => self.load(file, data),
+            Request::Close { module } => Ok(json!(self.modules.take(module).is_some())),
+            Request::Run { module, method, inputs, repeat } => self.run(module, method, inputs, repeat),
+            Request::Random { module, method } => {
+                let Self { buffers, modules } = self;
+                let (opened, method, _) = resolved(modules, module, method)?;
+                let made = random::inputs(opened.module()?.program(), &method)?;
+                made.into_iter().map(|value| values::give(value, buffers)).collect()
+            }
+            Request::Picture { module, method, input, picture, preparation } => {
+                let Self { buffers, modules } = self;
+                let (_, method, declared) = resolved(modules, module, method)?;
+                let info = declared.get(input).and_then(|declared| declared.tensor.as_ref());
+                let no_tensor = || Failure::input(format!("input {input} of method `{method}` is no tensor"));
+                let meta = &info.ok_or_else(no_tensor)?.meta;
+                let bytes = buffers.named(picture.buffer)?;
+                let made = picture::decode(&picture.name, bytes, meta, &preparation.into())?;
+                values::give(EValue::Tensor(made), buffers)
+            }
+            Request::Top { tensor, count, labels } => {
+                let Input::Tensor { dtype, sizes, buffer } = tensor else {
+                    return Err(Failure::input("only a tensor has largest elements"));
+                };
+                let (meta, bytes) = values::tensor(&dtype, &sizes, buffer, &self.buffers)?;
+                Ok(serde_json::to_value(top_k(&Tensor::from_bytes(meta, bytes)?, count, &labels)?)?)
+            }
+            Request::Report { module, profile } => self.report(module, profile),
+            Request::Inspect { module } => {
+                self.modules.get(module).ok_or_else(|| no_module(module))?.inspect()
+            }
+        }
+    }
+
+    fn load(&mut self, file: File, data: Vec<File>) -> Result<Value> {
+        let mut taken =
+            |File { name, buffer }: File| Ok::<_, Failure>((name, self.buffers.handed_over(buffer)?));
+        let (name, bytes) = taken(file)?;
+        let data = data.into_iter().map(taken).collect::<Result<_>>()?;
+        let start = Instant::now();
+        let mut opened = Opened::new(name, bytes, data)?;
+        let mut described = opened.describe()?;
+        described["ms"] = json!(milliseconds(start.elapsed()));
+        let number = self.modules.add(opened);
+        described["module"] = json!(number.ok_or_else(|| Failure::input("too many modules were opened"))?);
+        Ok(described)
+    }
+
+    fn run(
+        &mut self,
+        module: u32,
+        method: Option<String>,
+        inputs: Vec<Input>,
+        repeat: usize,
+    ) -> Result<Value> {
+        let Self { buffers, modules } = self;
+        let (opened, name, declared) = resolved(modules, module, method)?;
+        let given = values::given(&declared, inputs, buffers)?;
+        let start = Instant::now();
+        let method = opened.module()?.method(&name)?;
+        let load = start.elapsed();
+        let once = |method: &mut Method| {
+            let start = Instant::now();
+            given.iter().enumerate().try_for_each(|(index, input)| Given::set(input, method, index))?;
+            method.run()?;
+            Ok::<_, Failure>(start.elapsed())
+        };
+        let first = once(method)?;
+        let outputs = (0..method.num_outputs())
+            .map(|index| method.output(index))
+            .collect::<pteron::Result<Vec<_>>>()?;
+        let mut times = Vec::new();
+        let start = Instant::now();
+        for _ in 0..repeat {
+            times.push(once(method)?);
+        }
+        // A clock may be too coarse for one run.
+        let mean = start.elapsed().checked_div(u32::try_from(repeat).unwrap_or(u32::MAX));
+        let outputs =
+            outputs.into_iter().map(|value| values::give(value, buffers)).collect::<Result<Vec<_>>>()?;
+        let latency = Latency::of(times).map(|latency| {
+            json!({
+                "runs": latency.runs, "min": latency.min_ms, "median": latency.median_ms, "p99": latency.p99_ms,
+                "mean": mean.map(milliseconds),
+            })
+        });
+        Ok(json!({
+            "method": name, "outputs": outputs,
+            "loadMs": milliseconds(load), "ms": milliseconds(first), "latency": latency,
+        }))
+    }
+
+    fn report(&mut self, module: u32, profile: Option<Profile>) -> Result<Value> {
+        let Self { buffers, modules } = self;
+        let run = match profile {
+            None => None,
+            Some(Profile { method, inputs, repeat }) => {
+                let (_, method, declared) = resolved(modules, module, method)?;
+                Some((method, values::values(&declared, inputs, buffers)?, repeat))
+            }
+        };
+        let page = modules.get_mut(module).ok_or_else(|| no_module(module))?.report(run)?;
+        Ok(json!({ "buffer": buffers.give(AlignedBuffer::from_slice(page.as_bytes())?)? }))
+    }
+}
+
+/// A module, the method that is meant, and what that takes.
+fn resolved(
+    modules: &mut Numbered<Opened>,
+    module: u32,
+    method: Option<String>,
+) -> Result<(&mut Opened, String, Vec<ValueMeta>)> {
+    let opened = modules.get_mut(module).ok_or_else(|| no_module(module))?;
+    let method = opened.method(method)?;
+    let declared = opened.module()?.method_meta(&method)?.inputs();
+    Ok((opened, method, declared))
+}
+
+fn no_module(number: u32) -> Failure {
+    Failure::input(format!("there is no module {number}: it has been disposed of"))
+}
+
+fn milliseconds(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e3
+}

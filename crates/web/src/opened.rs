@@ -1,0 +1,144 @@
+//! A file that is open: a program of methods, or another one that a report shows.
+
+use crate::failure::{Failure, Result};
+use pteron::tensor::{AlignedBuffer, ShapeDynamism};
+use pteron::{
+    BytesLoader, DataLoader, EValue, FreeableBuffer, LoadOptions, MergedDataMap, MethodMeta, Module,
+    NamedDataMap, PtdDataMap, TensorInfo, ValueMeta,
+};
+use serde_json::{Value, json};
+use std::sync::Arc;
+use toolbox::bundle::{self, Bundle};
+use toolbox::delegates::NodeKinds;
+use toolbox::report::{Measured, gather, page};
+use toolbox::run::{Request, default_method, expect_program};
+use toolbox::{inspect, profile};
+
+/// A file that is open.
+pub(crate) struct Opened {
+    /// The file, an archive compiled.
+    file: Arc<dyn DataLoader>,
+    options: LoadOptions,
+    /// The methods, if the file has any.
+    module: Option<Module>,
+}
+
+impl Opened {
+    /// Opens a file: a program, an archive, which is compiled, a bundled program, or anything else that reports show.
+    pub(crate) fn new(
+        name: String,
+        bytes: AlignedBuffer,
+        data: Vec<(String, AlignedBuffer)>,
+    ) -> Result<Self> {
+        let mut options = pteron::load_options();
+        let mut maps: Vec<Arc<dyn NamedDataMap>> = Vec::new();
+        for (name, bytes) in data {
+            maps.push(Arc::new(PtdDataMap::load(loader(name, bytes), &options.limits)?));
+        }
+        options.data = match maps.len() {
+            0 | 1 => maps.pop(),
+            _ => Some(Arc::new(MergedDataMap::new(maps)?)),
+        };
+        let file = pteron::compile::program(loader(name, bytes), &options.kernels)?;
+        let program = match bundle::is_one(&*file)? {
+            true => Some(Bundle::open(&*file, &options.limits)?.program()),
+            false => expect_program(&*file).is_ok().then(|| Arc::clone(&file)),
+        };
+        let module = match program {
+            Some(program) => Some(Module::load(program, options.clone())?),
+            None => {
+                // Says what is wrong with a file that nothing here takes.
+                inspect::inspect(&file, &options.kernels, &options.backends, &options.limits)?;
+                None
+            }
+        };
+        Ok(Self { file, options, module })
+    }
+
+    /// The methods of the file.
+    pub(crate) fn module(&mut self) -> Result<&mut Module> {
+        let name = self.file.name();
+        self.module
+            .as_mut()
+            .ok_or_else(|| Failure::input(format!("{name} has no methods: only programs run")))
+    }
+
+    /// The method that is meant by a name, or where none is named.
+    pub(crate) fn method(&mut self, name: Option<String>) -> Result<String> {
+        match name {
+            Some(name) => Ok(name),
+            None => Ok(default_method(self.module()?.program())?),
+        }
+    }
+
+    /// What the file is, and what its methods take and give.
+    pub(crate) fn describe(&mut self) -> Result<Value> {
+        let (name, bytes) = (self.file.name(), self.file.size());
+        let Some(module) = &self.module else {
+            return Ok(json!({ "name": name, "bytes": bytes, "methods": [] }));
+        };
+        let names = module.method_names();
+        let methods =
+            names.iter().map(|name| Ok(method(&module.method_meta(name)?))).collect::<Result<Vec<_>>>()?;
+        let main = default_method(module.program()).ok();
+        Ok(json!({ "name": name, "bytes": bytes, "main": main, "methods": methods }))
+    }
+
+    /// What is in the file.
+    pub(crate) fn inspect(&self) -> Result<Value> {
+        let LoadOptions { kernels, backends, limits, .. } = &self.options;
+        Ok(serde_json::to_value(inspect::inspect(&self.file, kernels, backends, limits)?)?)
+    }
+
+    /// The page about the file. With inputs, the method runs with them, `repeat` times recorded.
+    pub(crate) fn report(&mut self, run: Option<(String, Vec<EValue>, usize)>) -> Result<String> {
+        let times = match run {
+            None => None,
+            Some((method, values, repeat)) => {
+                let options = self.options.clone();
+                let program = self.module()?.program();
+                let request =
+                    Request { method: Some(method), values: Some(values), repeat, ..Request::default() };
+                let found = profile::profile(program, &request, false, options.clone())?;
+                let nodes = NodeKinds::of(program, &found.method, &options.backends)?;
+                Some(found.report(program, &options.kernels, &nodes))
+            }
+        };
+        let measured = Measured { profile: times.as_ref(), ..Measured::default() };
+        Ok(page(&gather(&self.file, &self.options, &measured)?)?)
+    }
+}
+
+/// A file whose bytes JavaScript has handed over. Weights are used where they are in it.
+fn loader(name: String, bytes: AlignedBuffer) -> Arc<dyn DataLoader> {
+    Arc::new(BytesLoader::named(name, FreeableBuffer::read(bytes)))
+}
+
+fn method(meta: &MethodMeta<'_>) -> Value {
+    json!({
+        "name": meta.name(),
+        "inputs": meta.inputs().iter().map(value).collect::<Vec<_>>(),
+        "outputs": meta.outputs().iter().map(value).collect::<Vec<_>>(),
+        "backends": meta.backends().into_iter().map(|backend| backend.id).collect::<Vec<_>>(),
+        "instructions": meta.num_instructions(),
+    })
+}
+
+fn value(meta: &ValueMeta) -> Value {
+    let fixed = match &meta.traced {
+        Some(EValue::Int(v)) => json!(v.to_string()),
+        Some(EValue::Double(v)) => json!(v.to_string()),
+        Some(EValue::Bool(v)) => json!(v.to_string()),
+        Some(EValue::String(v)) => json!(v),
+        _ => Value::Null,
+    };
+    let tensor = |TensorInfo { meta, name, .. }: &TensorInfo| {
+        json!({
+            "name": name,
+            "dtype": meta.dtype().name(),
+            "sizes": meta.sizes().iter().collect::<Vec<_>>(),
+            "dynamic": meta.dynamism() != ShapeDynamism::Static,
+        })
+    };
+    json!({ "kind": meta.tag.to_string(), "tensor": meta.tensor.as_ref().map(tensor), "fixed": fixed })
+}

@@ -1,0 +1,195 @@
+//! Values of programs, from and to requests.
+
+use crate::buffers::Buffers;
+use crate::failure::{Failure, Result};
+use crate::request::Input;
+use pteron::tensor::{DimOrder, TensorMeta, TensorView};
+use pteron::{EValue, Method, ScalarType, Tensor, ValueMeta};
+use serde_json::{Value, json};
+
+/// An input, with elements of tensors where they are in a buffer.
+pub(crate) enum Given<'b> {
+    Tensor(TensorMeta, &'b [u8]),
+    Value(EValue),
+}
+
+impl Given<'_> {
+    /// Sets the input of a method.
+    pub(crate) fn set(&self, method: &mut Method, index: usize) -> Result<()> {
+        match self {
+            Self::Tensor(meta, bytes) => method.set_input_tensor(index, TensorView::new(meta, bytes)?)?,
+            Self::Value(value) => method.set_input(index, value)?,
+        }
+        Ok(())
+    }
+
+    /// The value with memory of its own.
+    fn into_value(self) -> Result<EValue> {
+        Ok(match self {
+            Self::Tensor(meta, bytes) => EValue::Tensor(Tensor::from_bytes(meta, bytes)?),
+            Self::Value(value) => value,
+        })
+    }
+}
+
+/// The inputs of a method that a request gives. What the exporter fixed may be left out, all of it or none.
+pub(crate) fn given<'b>(
+    declared: &[ValueMeta],
+    inputs: Vec<Input>,
+    buffers: &'b Buffers,
+) -> Result<Vec<Given<'b>>> {
+    let open = declared.iter().filter(|declared| declared.traced.is_none()).count();
+    let all = inputs.len() == declared.len();
+    if !all && inputs.len() != open {
+        let wanted = match open == declared.len() {
+            true => format!("{open} inputs"),
+            false => format!("{} inputs, or {open} without those that the exporter fixed", declared.len()),
+        };
+        return Err(Failure::input(format!("the method takes {wanted}; it was given {}", inputs.len())));
+    }
+    let mut inputs = inputs.into_iter();
+    let mut found = Vec::with_capacity(declared.len());
+    for (index, declared) in declared.iter().enumerate() {
+        let input = match (&declared.traced, all) {
+            (Some(_), false) => Input::Fixed,
+            _ => inputs.next().unwrap_or(Input::None),
+        };
+        found.push(one(input, declared, buffers).map_err(|failure| failure.of_input(index))?);
+    }
+    Ok(found)
+}
+
+/// As [`given`], with memory of their own.
+pub(crate) fn values(declared: &[ValueMeta], inputs: Vec<Input>, buffers: &Buffers) -> Result<Vec<EValue>> {
+    given(declared, inputs, buffers)?.into_iter().map(Given::into_value).collect()
+}
+
+fn one<'b>(input: Input, declared: &ValueMeta, buffers: &'b Buffers) -> Result<Given<'b>> {
+    Ok(Given::Value(match input {
+        Input::Tensor { dtype, sizes, buffer } => {
+            let (meta, bytes) = tensor(&dtype, &sizes, buffer, buffers)?;
+            return Ok(Given::Tensor(meta, bytes));
+        }
+        Input::Number { value } => number(&value, declared)?,
+        Input::Bool { value } => EValue::Bool(value),
+        Input::String { value } => EValue::String(value),
+        Input::None => EValue::None,
+        Input::Fixed => declared.traced.clone().unwrap_or(EValue::None),
+    }))
+}
+
+/// A number as the kind that the method takes.
+fn number(text: &str, declared: &ValueMeta) -> Result<EValue> {
+    let value = match declared.tag {
+        pteron::Tag::Double => text.parse().map(EValue::Double).ok(),
+        _ => text.parse().map(EValue::Int).ok(),
+    };
+    value.ok_or_else(|| Failure::input(format!("`{text}` is not {}", declared.tag)))
+}
+
+/// A tensor whose elements are in a buffer.
+pub(crate) fn tensor<'b>(
+    dtype: &str,
+    sizes: &[usize],
+    buffer: u32,
+    buffers: &'b Buffers,
+) -> Result<(TensorMeta, &'b [u8])> {
+    let dtype = ScalarType::parse(dtype)
+        .ok_or_else(|| Failure::input(format!("there is no type of elements `{dtype}`")))?;
+    let (meta, bytes) = (TensorMeta::contiguous(dtype, sizes)?, buffers.named(buffer)?);
+    match bytes.len() == meta.nbytes() {
+        true => Ok((meta, bytes)),
+        false => Err(Failure::input(format!(
+            "{meta} has {} elements, which are {} bytes; {} bytes were given",
+            meta.numel(),
+            meta.nbytes(),
+            bytes.len()
+        ))),
+    }
+}
+
+/// A value for a response, with elements of tensors in new buffers.
+pub(crate) fn give(value: EValue, buffers: &mut Buffers) -> Result<Value> {
+    let list = |values: Vec<Value>| json!({ "kind": "list", "values": values });
+    Ok(match value {
+        EValue::None => json!({ "kind": "none" }),
+        EValue::Int(v) => json!({ "kind": "int", "value": v.to_string() }),
+        EValue::Double(v) => json!({ "kind": "double", "value": spelled(v) }),
+        EValue::Bool(v) => json!({ "kind": "bool", "value": v }),
+        EValue::String(v) => json!({ "kind": "string", "value": v }),
+        EValue::Tensor(tensor) => give_tensor(tensor, buffers)?,
+        EValue::ListInt(all) => {
+            list(all.into_iter().map(|v| json!({ "kind": "int", "value": v.to_string() })).collect())
+        }
+        EValue::ListDouble(all) => {
+            list(all.into_iter().map(|v| json!({ "kind": "double", "value": spelled(v) })).collect())
+        }
+        EValue::ListBool(all) => {
+            list(all.into_iter().map(|v| json!({ "kind": "bool", "value": v })).collect())
+        }
+        EValue::ListTensor(all) => {
+            list(all.into_iter().map(|tensor| give_tensor(tensor, buffers)).collect::<Result<_>>()?)
+        }
+        EValue::ListOptionalTensor(all) => list(
+            all.into_iter()
+                .map(|tensor| {
+                    tensor.map_or_else(|| Ok(json!({ "kind": "none" })), |t| give_tensor(t, buffers))
+                })
+                .collect::<Result<_>>()?,
+        ),
+    })
+}
+
+/// A number as JavaScript's `Number` reads it.
+fn spelled(value: f64) -> String {
+    match value {
+        v if v.is_nan() => "NaN".to_owned(),
+        f64::INFINITY => "Infinity".to_owned(),
+        f64::NEG_INFINITY => "-Infinity".to_owned(),
+        v => v.to_string(),
+    }
+}
+
+fn give_tensor(tensor: Tensor, buffers: &mut Buffers) -> Result<Value> {
+    let tensor = match tensor.meta().is_row_major() {
+        true => tensor,
+        false => tensor.to_dim_order(DimOrder::contiguous(tensor.rank()))?,
+    };
+    let (meta, buffer) = tensor.into_parts();
+    Ok(json!({
+        "kind": "tensor",
+        "dtype": meta.dtype().name(),
+        "sizes": meta.sizes().iter().collect::<Vec<_>>(),
+        "buffer": buffers.give(buffer)?,
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_spelled_as_javascript_reads_them() {
+        for (value, text) in [
+            (0.5, "0.5"),
+            (1e21, "1000000000000000000000"),
+            (f64::NAN, "NaN"),
+            (f64::NEG_INFINITY, "-Infinity"),
+        ] {
+            assert_eq!(spelled(value), text);
+        }
+    }
+
+    #[test]
+    fn tensors_are_given_in_row_major_order() {
+        let mut buffers = Buffers::default();
+        let rows = Tensor::from_slice(&[1, 2, 1, 2], &[1u8, 2, 3, 4]).unwrap();
+        let last = rows.to_dim_order(DimOrder::new(&[0, 2, 3, 1]).unwrap()).unwrap();
+        assert_eq!(last.bytes(), [1, 3, 2, 4]);
+        let given = give(EValue::Tensor(last), &mut buffers).unwrap();
+        let expected = json!({ "kind": "tensor", "dtype": "uint8", "sizes": [1, 2, 1, 2], "buffer": 1 });
+        assert_eq!((given, buffers.named(1).unwrap()), (expected, &[1u8, 2, 3, 4][..]));
+        let lists = give(EValue::ListOptionalTensor(vec![None]), &mut buffers).unwrap();
+        assert_eq!(lists, json!({ "kind": "list", "values": [{ "kind": "none" }] }));
+    }
+}

@@ -1,0 +1,91 @@
+// What the reference computed, computed by the WebAssembly module. PTERON_CASES names other folders of cases (CONTRIBUTING.md
+// says what a case is), separated by colons.
+
+import assert from "node:assert/strict";
+import { existsSync, readFileSync, readdirSync } from "node:fs";
+import { test } from "node:test";
+import { Tensor, load } from "../dist/pteron.js";
+
+const here = new URL("../../../testdata/corpus/tiny", import.meta.url).pathname;
+const folders = process.env.PTERON_CASES?.split(":") ?? [here];
+
+/** Relative to the largest number of an output: for networks, and for what is rounded to fewer bits. */
+const TOLERANCE = { float16: 4e-3, bfloat16: 4e-2 };
+
+const bits = new DataView(new ArrayBuffer(8));
+const numbers = {
+  bfloat16: (half) => (bits.setUint32(0, half << 16), bits.getFloat32(0)),
+  float16(half) {
+    const [sign, exponent, fraction] = [half >> 15 ? -1 : 1, (half >> 10) & 31, half & 1023];
+    if (exponent === 31) return fraction ? NaN : sign * Infinity;
+    return sign * (exponent ? 2 ** (exponent - 15) * (1 + fraction / 1024) : 2 ** -14 * (fraction / 1024));
+  },
+};
+
+/** How far an output is from what is expected, in tolerances. */
+function distance(found, expected, scale) {
+  if (Array.isArray(expected)) {
+    assert.equal(found.length, expected.length);
+    return Math.max(0, ...expected.map((inner, i) => distance(found[i], inner, scale)));
+  }
+  if (!(expected instanceof Tensor)) return Object.is(found, expected) || Math.abs(found - expected) < 1e-5 ? 0 : Infinity;
+  assert.deepEqual([found.dtype, found.sizes], [expected.dtype, expected.sizes]);
+  const number = numbers[expected.dtype] ?? Number;
+  const [a, b] = [Array.from(found.data, number), Array.from(expected.data, number)];
+  if (!/float/.test(expected.dtype)) return a.every((value, i) => value === b[i]) ? 0 : Infinity;
+  const most = Math.max(1e-30, ...b.map(Math.abs).filter(Number.isFinite));
+  const { atol = 1e-5, rtol = TOLERANCE[expected.dtype] ?? 1e-4 } = scale ?? {};
+  const apart = a.map((value, i) => (Object.is(value, b[i]) || value === b[i] ? 0 : Math.abs(value - b[i]) / (atol + rtol * most)));
+  return Math.max(0, ...apart.map((value) => (Number.isNaN(value) ? Infinity : value)));
+}
+
+/** A recorded value. */
+function value(folder, recorded) {
+  const { kind, dtype, shape, file, offset, nbytes } = recorded;
+  if (kind === "tensor") {
+    const bytes = readFileSync(`${folder}/${file}`).subarray(offset, offset + nbytes);
+    const array = new Tensor(dtype, shape).data.constructor;
+    return new Tensor(dtype, shape, new array(Uint8Array.from(bytes).buffer));
+  }
+  if (kind === "list") return recorded.values.map((inner) => value(folder, inner));
+  if (kind === "double") return Number(recorded.value);
+  return kind === "none" ? null : recorded.value;
+}
+
+async function check(folder, { model, data_files = [], runs, tolerance }) {
+  const data = data_files.map(({ file }) => readFileSync(`${folder}/${file}`));
+  const module = await load({ name: folder, bytes: readFileSync(`${folder}/${model}`) }, { data });
+  let counted = 0;
+  for (const { method, inputs, outputs, runtime_error, reference_departs } of runs) {
+    const given = inputs.map((recorded) => value(folder, recorded));
+    if (runtime_error || reference_departs) {
+      // What comes of it is right, as long as it is a result or an error; but what follows may rest on it.
+      try {
+        module.run(method, given);
+      } catch (error) {
+        assert.notEqual(error.kind, "stopped", error.message);
+      }
+      break;
+    }
+    const found = module.run(method, given);
+    const apart = distance(found, outputs.map((recorded) => value(folder, recorded)), tolerance);
+    assert.ok(apart <= 1, `${method}: the outputs are ${apart} tolerances apart`);
+    counted += 1;
+  }
+  module.dispose();
+  return counted;
+}
+
+for (const parent of folders) {
+  const names = existsSync(`${parent}/case.json`) ? [""] : readdirSync(parent).sort();
+  const cases = names.map((name) => `${parent}/${name}`).filter((folder) => existsSync(`${folder}/case.json`));
+  let runs = 0;
+  for (const folder of cases) {
+    const recorded = JSON.parse(readFileSync(`${folder}/case.json`, "utf8"));
+    if (!recorded.runs || recorded.load_error || recorded.runtime_crash_signal) continue;
+    test(folder, async () => {
+      runs += await check(folder, recorded);
+    });
+  }
+  test(`${parent} has cases`, () => assert.ok(runs > 0, "no run was compared"));
+}

@@ -1,0 +1,212 @@
+//! The requests of JavaScript, made natively.
+
+use pteron_web::Engine;
+use serde_json::{Value, json};
+use std::path::Path;
+
+const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+
+/// An engine, and what JavaScript does with it.
+#[derive(Default)]
+struct Client(Engine);
+
+impl Client {
+    fn give(&mut self, bytes: &[u8]) -> u32 {
+        let buffer = self.0.buffer(bytes.len()).unwrap();
+        self.0.bytes_mut(buffer).unwrap().copy_from_slice(bytes);
+        buffer
+    }
+
+    fn take(&mut self, buffer: &Value) -> Vec<u8> {
+        let buffer = buffer.as_u64().unwrap() as u32;
+        let bytes = self.0.bytes(buffer).unwrap().to_vec();
+        self.0.free(buffer);
+        bytes
+    }
+
+    fn answer(&mut self, request: &Value) -> Value {
+        let request = self.give(request.to_string().as_bytes());
+        let answer = self.0.call(request).unwrap();
+        assert!(self.0.bytes(request).is_none(), "the request is freed");
+        serde_json::from_slice(&self.take(&json!(answer))).unwrap()
+    }
+
+    fn call(&mut self, request: Value) -> Value {
+        let answer = self.answer(&request);
+        assert!(answer["error"].is_null(), "{answer}");
+        answer["ok"].clone()
+    }
+
+    fn fail(&mut self, request: Value) -> Value {
+        let answer = self.answer(&request);
+        assert!(answer["ok"].is_null(), "{answer}");
+        answer["error"].clone()
+    }
+
+    fn file(&mut self, path: &str) -> Value {
+        let path = Path::new(ROOT).join(path);
+        let name = path.file_name().unwrap().to_str().unwrap();
+        json!({ "name": name, "buffer": self.give(&std::fs::read(&path).unwrap()) })
+    }
+
+    fn load(&mut self, path: &str) -> Value {
+        let file = self.file(path);
+        self.call(json!({ "call": "load", "file": file, "data": [] }))
+    }
+
+    /// What is held: modules and buffers.
+    fn held(&mut self) -> (u64, u64) {
+        let about = self.call(json!({ "call": "about" }));
+        (about["modules"].as_u64().unwrap(), about["buffers"].as_u64().unwrap())
+    }
+}
+
+fn floats(bytes: &[u8]) -> Vec<f32> {
+    bytes.as_chunks::<4>().0.iter().map(|&four| f32::from_le_bytes(four)).collect()
+}
+
+#[test]
+fn a_picture_is_read_and_its_digit_is_found() {
+    let mut client = Client::default();
+    let opened = client.load("examples/digits/digits.pte");
+    assert_eq!((&opened["main"], &opened["methods"][0]["name"]), (&json!("forward"), &json!("forward")));
+    let input = &opened["methods"][0]["inputs"][0];
+    assert_eq!((&input["kind"], &input["fixed"]), (&json!("Tensor"), &Value::Null));
+    let tensor = &input["tensor"];
+    assert_eq!((&tensor["dtype"], &tensor["sizes"]), (&json!("float32"), &json!([1, 1, 8, 8])));
+
+    let module = &opened["module"];
+    let picture = client.file("examples/digits/3.png");
+    let buffer = picture["buffer"].clone();
+    let request = json!({
+        "call": "picture", "module": module, "input": 0, "picture": picture, "preparation": { "preset": "unit" },
+    });
+    let made = client.call(request);
+    client.take(&buffer);
+    let request = json!({ "call": "run", "module": module, "inputs": [&made], "repeat": 3 });
+    let ran = client.call(request);
+    client.take(&made["buffer"]);
+    assert_eq!((&ran["method"], &ran["latency"]["runs"]), (&json!("forward"), &json!(3)));
+    assert!(ran["ms"].as_f64().unwrap() > 0.0 && ran["latency"]["mean"].as_f64().unwrap() > 0.0);
+    let scores = &ran["outputs"][0];
+    let labels: Vec<String> = (0..10).map(|digit| format!("a {digit}")).collect();
+    let top = client.call(json!({ "call": "top", "tensor": scores, "count": 2, "labels": labels }));
+    assert_eq!((&top[0][0]["index"], &top[0][0]["label"]), (&json!(3), &json!("a 3")));
+    assert!((top[0][0]["value"].as_f64().unwrap() - 0.9595).abs() < 1e-4);
+    let scores = floats(&client.take(&scores["buffer"]));
+    assert!((scores.iter().sum::<f32>() - 1.0).abs() < 1e-5, "{scores:?}");
+
+    assert_eq!(client.held(), (1, 0));
+    assert_eq!(client.call(json!({ "call": "close", "module": module })), json!(true));
+    let failed = client.fail(json!({ "call": "random", "module": module }));
+    assert_eq!(failed["message"], "there is no module 1: it has been disposed of");
+    assert_eq!(client.held(), (0, 0));
+}
+
+#[test]
+fn reports_show_a_file_and_the_times_of_its_nodes() {
+    let mut client = Client::default();
+    let module = client.load("examples/digits/digits.pte")["module"].clone();
+    let inputs = client.call(json!({ "call": "random", "module": module }));
+    let page = |client: &mut Client, profile: Value| {
+        let made = client.call(json!({ "call": "report", "module": module, "profile": profile }));
+        String::from_utf8(client.take(&made["buffer"])).unwrap()
+    };
+    let plain = page(&mut client, Value::Null);
+    assert!(plain.starts_with("<!doctype html>") && plain.contains("digits.pte"));
+    let timed = page(&mut client, json!({ "inputs": inputs, "repeat": 2 }));
+    let has_times = |page: &str| page.contains("\"time_unit\":");
+    assert!(has_times(&timed) && !has_times(&plain));
+    let inspected = client.call(json!({ "call": "inspect", "module": module }));
+    assert_eq!(inspected["file"], "digits.pte");
+}
+
+#[test]
+fn archives_are_compiled_and_other_files_shown() {
+    let mut client = Client::default();
+    let archive = std::fs::read_dir(Path::new(ROOT).join("testdata/archives")).unwrap();
+    let archive =
+        archive.map(|entry| entry.unwrap().path().join("model.pt2")).find(|path| path.is_file()).unwrap();
+    let opened = client.load(archive.to_str().unwrap());
+    let module = &opened["module"];
+    let inputs = client.call(json!({ "call": "random", "module": module }));
+    let ran = client.call(json!({ "call": "run", "module": module, "inputs": inputs, "repeat": 0 }));
+    assert_eq!((ran["outputs"][0]["kind"].as_str(), &ran["latency"]), (Some("tensor"), &Value::Null));
+
+    let file = client.file(WEIGHTS);
+    let opened = client.call(json!({ "call": "load", "file": file, "data": [] }));
+    assert_eq!(opened["methods"], json!([]));
+    let made = client.call(json!({ "call": "report", "module": opened["module"], "profile": null }));
+    assert!(String::from_utf8(client.take(&made["buffer"])).unwrap().contains("external_constant.ptd"));
+    let failed = client.fail(json!({ "call": "run", "module": opened["module"], "inputs": [], "repeat": 0 }));
+    assert_eq!(failed["message"], "_default_external_constant.ptd has no methods: only programs run");
+}
+
+const WEIGHTS: &str = "testdata/corpus/tiny/ModuleLinear_extconst/_default_external_constant.ptd";
+
+#[test]
+fn weights_may_be_in_files_of_their_own() {
+    let mut client = Client::default();
+    let program = "testdata/corpus/tiny/ModuleLinear_extconst/model.pte";
+    let run = |client: &mut Client, data: Value| {
+        let file = client.file(program);
+        let module = client.call(json!({ "call": "load", "file": file, "data": data }))["module"].clone();
+        let inputs = client.call(json!({ "call": "random", "module": module }));
+        client.answer(&json!({ "call": "run", "module": module, "inputs": inputs, "repeat": 0 }))
+    };
+    let failed = run(&mut client, json!([]));
+    assert_eq!(failed["error"]["kind"], "data", "{failed}");
+    assert!(failed["error"]["remedy"].as_str().unwrap().contains("`data`"));
+    let weights = client.file(WEIGHTS);
+    let ran = run(&mut client, json!([weights]));
+    assert_eq!(ran["ok"]["outputs"][0]["kind"], "tensor", "{ran}");
+}
+
+#[test]
+fn errors_say_what_and_where() {
+    let mut client = Client::default();
+    let digits = std::fs::read(Path::new(ROOT).join("examples/digits/digits.pte")).unwrap();
+    let load = |client: &mut Client, bytes: &[u8]| {
+        let file = json!({ "name": "model.pte", "buffer": client.give(bytes) });
+        client.fail(json!({ "call": "load", "file": file, "data": [] }))
+    };
+    let cut = load(&mut client, &digits[..100]);
+    assert_eq!((&cut["kind"], &cut["file"]), (&json!("format"), &json!("model.pte")));
+    assert!(cut["message"].as_str().unwrap().starts_with("model.pte"), "{cut}");
+    assert!(cut["remedy"].is_string() && (cut["offset"].is_u64() || cut["path"].is_string()), "{cut}");
+    let text = load(&mut client, b"hello");
+    assert_eq!(text["kind"], "format");
+    assert!(text["message"].as_str().unwrap().contains("model.pte is text"), "{text}");
+    assert_eq!(client.held(), (0, 0));
+
+    let module = client.load("examples/digits/digits.pte")["module"].clone();
+    let zeros = client.give(&[0; 252]);
+    let mut run = |inputs: Value| {
+        client.fail(json!({ "call": "run", "module": module, "inputs": inputs, "repeat": 0 }))
+    };
+    let given = |dtype: &str, sizes: Value| json!([{ "kind": "tensor", "dtype": dtype, "sizes": sizes, "buffer": zeros }]);
+    for (inputs, problem) in [
+        (json!([]), "the method takes 1 inputs; it was given 0"),
+        (given("float32", json!([1, 1, 8, 8])), "64 elements, which are 256 bytes; 252 bytes were given"),
+        (given("float32", json!([1, 1, 7, 9])), "[1, 1, 8, 8]"),
+        (given("uint8", json!([252])), "float32"),
+        (given("float33", json!([63])), "there is no type of elements `float33`"),
+        (json!([{ "kind": "number", "value": "a" }]), "input 0: `a` is not"),
+        (json!([{ "kind": "bool", "value": true }]), "input"),
+        (
+            json!([{ "kind": "tensor", "dtype": "float32", "sizes": [64], "buffer": 99 }]),
+            "there is no buffer 99",
+        ),
+    ] {
+        let failed = run(inputs);
+        let message = failed["message"].as_str().unwrap();
+        assert!(failed["kind"] == "input" && message.contains(problem), "{problem}: {failed}");
+    }
+    let failed = client
+        .fail(json!({ "call": "run", "module": module, "method": "backward", "inputs": [], "repeat": 0 }));
+    assert_eq!((&failed["kind"], &failed["method"]), (&json!("input"), &json!("backward")));
+    let failed = client.fail(json!({ "call": "sing" }));
+    assert!(failed["kind"] == "error" && failed["message"].as_str().unwrap().contains("sing"), "{failed}");
+    let short = client.0.buffer(0).unwrap();
+    assert!(client.0.call(short).is_some() && client.0.call(short).is_some());
+}
