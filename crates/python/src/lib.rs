@@ -2,10 +2,12 @@
 //! see is in `python/pteron`.
 #![deny(unsafe_code)]
 
+mod batch;
 mod convert;
 mod errors;
 #[allow(unsafe_code)]
 mod exchange;
+mod files;
 mod meta;
 mod module;
 mod opened;
@@ -34,6 +36,10 @@ fn _pteron(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(copies, m)?)?;
     m.add_function(wrap_pyfunction!(note_fork, m)?)?;
     m.add_class::<training::PyTrainingModule>()?;
+    m.add_class::<batch::PyBatchRunner>()?;
+    m.add_class::<batch::PyArrowArray>()?;
+    m.add_class::<batch::PyArrowStream>()?;
+    m.add_class::<batch::PyArrowTable>()?;
     add_tools(m)
 }
 
@@ -53,6 +59,12 @@ fn add_tools(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(tools::dedupe, m)?)?;
     m.add_function(wrap_pyfunction!(tools::merge, m)?)?;
     m.add_function(wrap_pyfunction!(tools::convert, m)?)?;
+    m.add_function(wrap_pyfunction!(files::set_weight, m)?)?;
+    m.add_function(wrap_pyfunction!(files::extract, m)?)?;
+    m.add_function(wrap_pyfunction!(files::bundle, m)?)?;
+    m.add_function(wrap_pyfunction!(files::report, m)?)?;
+    m.add_function(wrap_pyfunction!(files::translate, m)?)?;
+    m.add_function(wrap_pyfunction!(files::bef_functions, m)?)?;
     m.add_function(wrap_pyfunction!(runs::profile, m)?)?;
     m.add_function(wrap_pyfunction!(runs::compare, m)?)?;
     m.add_function(wrap_pyfunction!(runs::compile_to, m)?)?;

@@ -30,6 +30,11 @@ impl Reader {
         Ok(pteron::compile::program(source.open(false)?, &self.kernels)?)
     }
 
+    /// A program or named data.
+    pub(crate) fn file(&self, source: &Source, verb: &'static str) -> Result<File> {
+        Ok(File::open(source.open(false)?, verb, &self.limits)?)
+    }
+
     /// The program of a file.
     fn program(&self, source: &Source, verb: &'static str) -> Result<pteron::Program> {
         Ok(File::open_program(self.open(source)?, verb, &self.limits)?)

@@ -10,7 +10,7 @@ use pteron::tensor::TensorView;
 use pteron::{Program, Sgd, SgdOptions, TrainingModule};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyTuple};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::Mutex;
 
@@ -24,6 +24,21 @@ pub(crate) struct PyTrainingModule {
 struct Inner {
     module: TrainingModule,
     optimizers: HashMap<String, Sgd>,
+    /// The methods that were run, and so have gradients.
+    run: HashSet<String>,
+}
+
+impl Inner {
+    fn check_run(&self, method: &str) -> Result<()> {
+        match self.run.contains(method) {
+            true => Ok(()),
+            false => {
+                let message =
+                    format!("method `{method}` has no gradients yet: call `forward_backward` first");
+                Err(Failure::Input(message))
+            }
+        }
+    }
 }
 
 impl PyTrainingModule {
@@ -59,7 +74,10 @@ impl PyTrainingModule {
             Ok((program, module))
         };
         let (program, module) = py.detach(open)?;
-        Ok(Self { program, inner: Mutex::new(Inner { module, optimizers: HashMap::new() }) })
+        Ok(Self {
+            program,
+            inner: Mutex::new(Inner { module, optimizers: HashMap::new(), run: HashSet::new() }),
+        })
     }
 
     /// The methods that compute gradients.
@@ -80,7 +98,9 @@ impl PyTrainingModule {
         let inputs = inputs(&signature, args, None)?;
         let outputs = self.with(py, |inner| {
             let values = inputs.into_iter().map(Input::into_value).collect::<Result<Vec<_>>>()?;
-            Ok(inner.module.execute_forward_backward(method, &values)?)
+            let outputs = inner.module.execute_forward_backward(method, &values)?;
+            inner.run.insert(method.to_owned());
+            Ok(outputs)
         })?;
         list(py, outputs)
     }
@@ -94,7 +114,13 @@ impl PyTrainingModule {
     /// Copies of the gradients of the last run, by the names of their parameters.
     #[pyo3(signature = (method="forward"))]
     fn gradients<'py>(&self, py: Python<'py>, method: &str) -> PyResult<Bound<'py, PyDict>> {
-        dict(py, self.with(py, |inner| copies(inner.module.named_gradients(method)?))?)
+        dict(
+            py,
+            self.with(py, |inner| {
+                inner.check_run(method)?;
+                copies(inner.module.named_gradients(method)?)
+            })?,
+        )
     }
 
     /// Steps every parameter as `torch.optim.SGD` does. Momentum is kept from step to step.
@@ -110,12 +136,13 @@ impl PyTrainingModule {
         method: &str,
     ) -> PyResult<()> {
         self.with(py, |inner| {
+            inner.check_run(method)?;
             let options = SgdOptions { lr, momentum, dampening, weight_decay, nesterov };
             let known = inner.optimizers.get(method).map(|sgd| SgdOptions { lr, ..*sgd.options() });
             if known != Some(options) {
                 inner.optimizers.insert(method.to_owned(), Sgd::new(options)?);
             }
-            let Inner { module, optimizers } = inner;
+            let Inner { module, optimizers, .. } = inner;
             let Some(sgd) = optimizers.get_mut(method) else { return Ok(()) };
             sgd.set_lr(lr);
             Ok(module.step(method, sgd)?)

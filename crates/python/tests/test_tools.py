@@ -145,6 +145,8 @@ class Training(Folder):
     def test_parameters_are_stepped(self):
         program = corpus("tiny/ModuleSimpleTrain")
         module = pteron.TrainingModule(program)
+        with self.assertRaisesRegex(pteron.errors.InputError, "call `forward_backward` first"):
+            module.step(0.5)
         self.assertEqual(module.trainable_methods, ["forward"])
         with self.assertRaises(pteron.Error):
             module.gradients()

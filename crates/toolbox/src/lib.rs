@@ -7,6 +7,7 @@
     allow(dead_code, unused_imports)
 )]
 
+pub mod batch;
 #[cfg(feature = "bef")]
 pub mod bef;
 pub mod bundle;

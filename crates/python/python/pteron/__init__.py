@@ -10,12 +10,13 @@
 import os as _os
 from typing import Any, Optional, Sequence, Union
 
-from . import errors, runtime, tools
-from ._pteron import Method, Module, Tensor, TrainingModule, __version__, note_fork as _note_fork
+from . import batch, errors, runtime, tools
+from ._pteron import Method, Module, Tensor, TrainingModule, __version__, bef_functions as _bef_functions, note_fork as _note_fork
 from ._records import Copies, Limits, MethodMeta, TensorInfo, ValueMeta, copies, method_meta
 from .errors import Error
 from .tools import (
     backends,
+    bundle,
     compare,
     compile,
     convert,
@@ -23,16 +24,21 @@ from .tools import (
     diff,
     embed,
     externalize,
+    extract,
     inspect,
+    load_bef,
     merge,
     operators,
     plan,
     profile,
     quantize,
+    report,
     requirements,
     retarget,
     run_bef,
+    set_weight,
     strip,
+    translate,
     validate,
 )
 
@@ -49,6 +55,8 @@ __all__ = [
     "ValueMeta",
     "__version__",
     "backends",
+    "batch",
+    "bundle",
     "compare",
     "compile",
     "convert",
@@ -58,20 +66,25 @@ __all__ = [
     "embed",
     "errors",
     "externalize",
+    "extract",
     "inspect",
     "load",
+    "load_bef",
     "merge",
     "method_meta",
     "operators",
     "plan",
     "profile",
     "quantize",
+    "report",
     "requirements",
     "retarget",
     "run_bef",
     "runtime",
+    "set_weight",
     "strip",
     "tools",
+    "translate",
     "validate",
 ]
 
@@ -124,5 +137,10 @@ def load(
         "seed": seed,
     }
     module = Module(source, **options)
-    module.open()
+    try:
+        module.open()
+    except errors.FormatError as error:
+        if _bef_functions(source) is not None:
+            error.remedy = "open BEF programs with `pteron.load_bef`, and call their functions by name"
+        raise
     return module

@@ -1,6 +1,7 @@
 """What goes wrong, as exceptions that say where, and what to do about it."""
 
-from typing import Any, Optional, Tuple
+from dataclasses import dataclass
+from typing import Any, Optional, Sequence, Tuple
 
 
 class Error(RuntimeError):
@@ -58,6 +59,42 @@ class CompileError(Error, ValueError):
 
 class InputError(Error, ValueError):
     """An argument is not what a method or a function takes."""
+
+
+@dataclass(frozen=True)
+class RowFailure:
+    """A row of a table that has no result: its index, the column that is why, if it is one, and the reason."""
+
+    row: int
+    column: Optional[str]
+    reason: str
+
+    def text(self) -> str:
+        """The column and the reason."""
+        return self.reason if self.column is None else f"column `{self.column}`: {self.reason}"
+
+
+class RowError(InputError):
+    """Rows of a table have no result.
+
+    Attributes:
+        rows: A `RowFailure` for each.
+        count: The number of all rows.
+    """
+
+    rows: Tuple[RowFailure, ...] = ()
+    count: int = 0
+
+    def __init__(self, rows: Sequence[RowFailure], count: int, **facts: Any) -> None:
+        shown = "; ".join(f"row {failure.row}: {failure.text()}" for failure in rows[:3])
+        more = "; …" if len(rows) > 3 else ""
+        remedy = 'leave these rows out, or give on_error="null", which names them in a column'
+        super().__init__(f"{len(rows)} of {count} rows have no result: {shown}{more}", remedy=remedy, **facts)
+        self.rows = tuple(rows)
+        self.count = count
+
+    def __reduce__(self) -> Any:
+        return RowError, (self.rows, self.count)
 
 
 class NoSuchMethodError(Error, LookupError):

@@ -7,11 +7,14 @@ that shows it with tqdm.
 
 import json
 import os
+import sys
+import tempfile
 from dataclasses import dataclass
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Union
 
 from . import _pteron
 from ._records import Limits, parse, record
+from .errors import ExecuteError, InputError, NoSuchMethodError
 
 Path = Union[str, "os.PathLike[str]"]
 Source = Union[Path, bytes, bytearray, memoryview]
@@ -534,6 +537,99 @@ def convert(source: Path, output: Path, *, keep_quantized: bool = False, progres
 
 
 @dataclass(frozen=True)
+class WeightSet:
+    """A weight that was set: its type and sizes, and how many tensors have it."""
+
+    layout: str
+    tensors: int
+
+
+def set_weight(
+    source: Source, name: str, array: Any, output: Path, *, progress: Optional[Progress] = None
+) -> WeightSet:
+    """Gives a weight of a program or of a `.ptd` new values: an array of its sizes and type, or the path of a `.npy` file. The output
+    may be the file itself."""
+    if isinstance(array, (str, os.PathLike)):
+        return parse(WeightSet, _pteron.set_weight(source, name, array, output, progress))
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "array.npy")
+        _write_npy(path, _pteron.Tensor(array))
+        return parse(WeightSet, _pteron.set_weight(source, name, path, output, progress))
+
+
+_NPY = {
+    "bool": "|b1",
+    "uint8": "|u1",
+    "int8": "|i1",
+    **{f"{kind}{size * 8}": f"{kind[0]}{size}" for kind in ("int", "uint", "float") for size in (2, 4, 8)},
+}
+
+
+def _write_npy(path: str, tensor: _pteron.Tensor) -> None:
+    code = _NPY.get(tensor.dtype)
+    if code is None:
+        raise InputError(f"an array of {tensor.dtype} cannot be a .npy file, by which weights are set")
+    code = code if code[0] == "|" else ("<" if sys.byteorder == "little" else ">") + code
+    header = repr({"descr": code, "fortran_order": False, "shape": tuple(tensor.shape)})
+    header += " " * (-(len(header) + 11) % 64) + "\n"
+    with open(path, "wb") as file:
+        file.write(b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header.encode() + tensor.tobytes())
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of a file: where it goes in the folder, what it is, its name, and its bytes in the file."""
+
+    path: str
+    what: str
+    bytes: Dict[str, int]
+    name: Optional[str] = None
+
+
+def extract(
+    source: Source,
+    folder: Optional[Path] = None,
+    *,
+    kinds: Sequence[str] = (),
+    names: Optional[Sequence[str]] = None,
+    progress: Optional[Progress] = None,
+) -> Tuple[Part, ...]:
+    """Parts of a program or a `.ptd`, which are written to a folder if one is given: tensors as NumPy arrays, the rest as it is. `kinds`
+    are some of `segments`, `delegates`, `named_data` and `constants`; all but segments if there are none."""
+    text = _pteron.extract(source, folder, list(kinds), None if names is None else list(names), progress)
+    return tuple(record(Part, values) for values in json.loads(text))
+
+
+def bundle(
+    source: Source,
+    inputs: Optional[Sequence[Any]],
+    output: Path,
+    *,
+    method: Optional[str] = None,
+    data: Sequence[Path] = (),
+    limits: Optional[Limits] = None,
+) -> int:
+    """Writes a bundled program (`.bpte`) of a program, or of a bundled one, with one more test case: these inputs, or zeros, and what the
+    method gives for them as written. Gives the number of the method's cases. The output may be the file itself."""
+    given = None if inputs is None else tuple(inputs)
+    return _pteron.bundle(source, given, method, output, {"data": list(data), "limits": limits})
+
+
+def report(source: Source, output: Path, *, data: Sequence[Path] = ()) -> None:
+    """Writes one page (`.html`) that shows a program, weights, an ETDump or a BEF program, and needs nothing but a browser."""
+    page = _pteron.report(source, {"data": list(data)})
+    with open(output, "w", encoding="utf-8") as file:
+        file.write(page)
+
+
+def translate(
+    source: Source, *, optional_sections: bool = True, locations: bool = False, generic: bool = False
+) -> Union[bytes, str]:
+    """MLIR text (the path of a `.mlir` file) as the bytes of a BEF program, and a BEF program as text."""
+    return _pteron.translate(source, (optional_sections, locations, generic))
+
+
+@dataclass(frozen=True)
 class CompiledDelegate:
     """A part of a method that a backend has taken."""
 
@@ -648,3 +744,50 @@ def run_bef(source: Source, functions: Sequence[str] = (), *, threads: Optional[
     """Runs functions of a BEF program, such as `f` or `g(1, 2.5)`, or all that take no arguments, as the reference's executor
     does; on `threads` threads beside the one that waits."""
     return BefRun(*_pteron.run_bef(source, list(functions), threads))
+
+
+@dataclass(frozen=True)
+class BefFunction:
+    """A function of a BEF program: `async`, `sync` or `native`, and the types of what it takes and gives."""
+
+    name: str
+    kind: str
+    arguments: Tuple[str, ...]
+    results: Tuple[str, ...]
+
+
+class BefModule:
+    """A BEF program, whose functions are called by name."""
+
+    def __init__(self, source: Source, *, threads: Optional[int] = None) -> None:
+        text = _pteron.bef_functions(source)
+        if text is None:
+            raise InputError(f"{source if isinstance(source, (str, os.PathLike)) else 'the file'} is no BEF program")
+        self._source = source
+        self._threads = threads
+        functions = (record(BefFunction, values) for values in json.loads(text)["functions"])
+        self.functions: Dict[str, BefFunction] = {function.name: function for function in functions if function.name}
+
+    @property
+    def method_names(self) -> List[str]:
+        """The names of the functions."""
+        return list(self.functions)
+
+    def method(self, name: str) -> Callable[..., BefRun]:
+        """A function, to call with numbers. What goes wrong in it is an `ExecuteError`."""
+        if name not in self.functions:
+            raise NoSuchMethodError(f"there is no function `{name}`: {', '.join(self.functions)}", method=name)
+
+        def call(*arguments: Union[int, float]) -> BefRun:
+            written = f"{name}({', '.join(map(repr, arguments))})" if arguments else name
+            done = run_bef(self._source, [written], threads=self._threads)
+            if done.exit_code != 0:
+                raise ExecuteError(done.errors.strip() or f"function `{name}` failed", method=name)
+            return done
+
+        return call
+
+
+def load_bef(source: Source, *, threads: Optional[int] = None) -> BefModule:
+    """Opens a BEF program: the path of a `.bef` file, or its bytes; `threads` as in `run_bef`."""
+    return BefModule(source, threads=threads)

@@ -1,11 +1,14 @@
 //! Memory that Python and the runtime share: the one place of this crate with `unsafe` of its own.
 //!
-//! What every block here relies on is the rule of the buffer protocol and of DLPack: memory that an exporter has lent stays
+//! Arrow's C data interface is read and made in `arrow`; its memory never changes.
+//!
+//! What every other block here relies on is the rule of the buffer protocol and of DLPack: memory that an exporter has lent stays
 //! where it is until it is given back, and nobody writes to it while another reads it. Python enforces the first. The
 //! second is the caller's: an array that is an argument of a call must not be written to by other threads before the call
 //! returns, as with any function that releases the GIL. `docs/python.md` says so.
 
 mod array;
+pub(crate) mod arrow;
 mod buffer;
 mod dlpack;
 mod maps;

@@ -1,0 +1,128 @@
+use crate::convert;
+use crate::errors::{Failure, Result};
+use crate::exchange::Array;
+use crate::tensor::array_of;
+use pteron::tensor::TensorMeta;
+use pteron::{DimOrder, ScalarType, Shape, Tensor};
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+use pyo3::types::{PyList, PyTuple};
+use toolbox::batch::{Column, Row};
+
+/// A column that Python gives: an array whose first dimension is that of the rows, or a list of rows.
+pub(super) struct Given {
+    name: String,
+    dtype: ScalarType,
+    rows: usize,
+    data: Data,
+}
+
+enum Data {
+    /// Rows where they lie.
+    Lent(Array, TensorMeta),
+    /// Rows that were gathered.
+    Owned(Tensor),
+    /// Rows of their own, or why they are none.
+    Rows(Vec<Result<Tensor, String>>),
+}
+
+impl Given {
+    /// A column for an input of elements `wanted`.
+    pub(super) fn of(name: String, object: &Bound<'_, PyAny>, wanted: Option<ScalarType>) -> PyResult<Self> {
+        if object.is_instance_of::<PyList>() || object.is_instance_of::<PyTuple>() {
+            return Self::of_rows(name, object, wanted);
+        }
+        let array = array_of(object)
+            .map_err(|e| PyTypeError::new_err(format!("column `{name}`: {}", e.value(object.py()))))?;
+        let Some(array) = array else {
+            let kind = object.get_type().name()?;
+            return Err(PyTypeError::new_err(format!("column `{name}` is a {kind}, and no array or list")));
+        };
+        let dtype = array.dtype(wanted)?;
+        let meta = array.dense_meta(dtype)?.filter(TensorMeta::is_row_major);
+        let data = match meta {
+            Some(meta) => Data::Lent(array, meta),
+            None => Data::Owned(array.gather(dtype)?),
+        };
+        let sizes = match &data {
+            Data::Lent(_, meta) => meta.sizes(),
+            Data::Owned(tensor) => tensor.sizes(),
+            Data::Rows(_) => &Shape::default(),
+        };
+        let Some(&rows) = sizes.first() else {
+            return Err(PyTypeError::new_err(format!("column `{name}` is one number, and has no rows")));
+        };
+        Ok(Self { name, dtype, rows, data })
+    }
+
+    fn of_rows(name: String, object: &Bound<'_, PyAny>, wanted: Option<ScalarType>) -> PyResult<Self> {
+        let mut rows: Vec<Result<Tensor, String>> = Vec::new();
+        for row in object.try_iter()? {
+            rows.push(row_of(&row?, wanted));
+        }
+        let dtype = rows.iter().flatten().next().map(Tensor::dtype).or(wanted).unwrap_or(ScalarType::Float);
+        for row in &mut rows {
+            if let Ok(tensor) = row
+                && tensor.dtype() != dtype
+            {
+                *row = Err(format!("it is {}, and the rows before it are {dtype}", tensor.dtype()));
+            }
+        }
+        Ok(Self { name, dtype, rows: rows.len(), data: Data::Rows(rows) })
+    }
+
+    /// A row of an array.
+    fn part<'a>(&self, bytes: &'a [u8], sizes: &Shape, index: usize) -> Result<Row<'a>, String> {
+        let mut sizes = *sizes;
+        sizes.remove(0);
+        let len = sizes.iter().product::<usize>() * self.dtype.size();
+        Ok(Row { bytes: &bytes[index * len..(index + 1) * len], sizes })
+    }
+}
+
+/// A row as a tensor, or why it is none.
+fn row_of(object: &Bound<'_, PyAny>, wanted: Option<ScalarType>) -> Result<Tensor, String> {
+    if object.is_none() {
+        return Err("it is null".to_owned());
+    }
+    let py = object.py();
+    let made = match array_of(object) {
+        Ok(None) => convert::tensor(object, wanted, None),
+        Ok(Some(_)) => convert::tensor(object, None, None),
+        Err(error) => Err(error),
+    };
+    let order = |tensor: Tensor| match tensor.meta().is_row_major() {
+        true => Ok(tensor),
+        false => tensor
+            .to_dim_order(DimOrder::contiguous(tensor.rank()))
+            .map_err(|e| PyErr::from(Failure::from(e))),
+    };
+    made.and_then(order).map_err(|error| error.value(py).to_string())
+}
+
+impl Column for Given {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn rows(&self) -> usize {
+        self.rows
+    }
+
+    fn dtype(&self) -> ScalarType {
+        self.dtype
+    }
+
+    fn row(&self, index: usize) -> Result<Row<'_>, String> {
+        match &self.data {
+            Data::Lent(array, meta) => {
+                self.part(array.view(meta).map_err(|e| e.to_string())?.bytes(), meta.sizes(), index)
+            }
+            Data::Owned(tensor) => self.part(tensor.bytes(), tensor.sizes(), index),
+            Data::Rows(rows) => match &rows[index] {
+                Ok(tensor) => Ok(Row { bytes: tensor.bytes(), sizes: *tensor.sizes() }),
+                Err(reason) => Err(reason.clone()),
+            },
+        }
+    }
+}

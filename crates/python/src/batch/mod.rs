@@ -1,0 +1,187 @@
+//! Rows of columns, executed in batches: what `pteron.batch` is made of.
+
+mod given;
+mod table;
+
+pub(crate) use table::{PyArrowArray, PyArrowStream, PyArrowTable};
+
+use crate::errors::{Failure, Result};
+use crate::exchange::arrow::{Lists, Made, Table};
+use crate::module::PyModule;
+use crate::opened::Signature;
+use crate::tensor::PyTensor;
+use given::Given;
+use pteron::tensor::{Shape, TensorMeta};
+use pteron::{ScalarType, Tensor, bf16, f16};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::PyList;
+use std::sync::Arc;
+use toolbox::batch::{self, Cells, Column, Joining, Outcome, OutputColumn, Plan, Runner, Spec};
+
+/// Rows that failed: the index, the column if it is one, and why.
+type Failures = Vec<(usize, Option<String>, String)>;
+
+/// Executes rows by a method of a program.
+#[pyclass(frozen, name = "BatchRunner", module = "pteron")]
+pub(crate) struct PyBatchRunner {
+    module: Py<PyModule>,
+    signature: Arc<Signature>,
+    runner: Runner,
+}
+
+impl PyBatchRunner {
+    fn run(&self, py: Python<'_>, columns: &[&dyn Column]) -> PyResult<Outcome> {
+        let opened = self.module.get().opened(py)?;
+        Ok(py.detach(|| {
+            opened.with(&self.signature, |method| {
+                let outcome = self.runner.run(method, columns)?;
+                opened.end_record();
+                Ok(outcome)
+            })
+        })?)
+    }
+}
+
+fn failures(outcome: &mut Outcome) -> Failures {
+    let failures = std::mem::take(&mut outcome.failures).into_iter();
+    failures.map(|batch::Failure { row, column, reason }| (row, column, reason)).collect()
+}
+
+#[pymethods]
+impl PyBatchRunner {
+    #[new]
+    fn py_new(
+        module: &Bound<'_, PyModule>,
+        method: Option<String>,
+        joined: Option<bool>,
+        batch_size: Option<usize>,
+        check: bool,
+    ) -> PyResult<Self> {
+        let opened = module.get().opened(module.py())?;
+        let name = method.map_or_else(|| opened.default_method(), Ok)?;
+        let signature = opened.signature(&name)?;
+        let joining = match joined {
+            None => Joining::Automatic,
+            Some(true) => Joining::Together,
+            Some(false) => Joining::Alone,
+        };
+        let meta = opened.program.method_meta(&name).map_err(Failure::from)?;
+        let plan = Plan::of(&meta, joining, batch_size).map_err(Failure::from)?;
+        Ok(Self { module: module.clone().unbind(), signature, runner: Runner::new(plan, check) })
+    }
+
+    /// What columns the method takes and gives, and the sizes of its batches, as JSON.
+    fn describe(&self) -> String {
+        let plan = &self.runner.plan;
+        let columns = |specs: &[Spec]| -> Vec<serde_json::Value> {
+            let column = |spec: &Spec| {
+                serde_json::json!({
+                    "name": spec.name, "dtype": spec.dtype.name(), "row": spec.row, "is_dynamic": spec.is_dynamic,
+                })
+            };
+            specs.iter().map(column).collect()
+        };
+        serde_json::json!({
+            "inputs": columns(&plan.inputs), "outputs": columns(&plan.outputs), "batch_sizes": plan.sizes,
+        })
+        .to_string()
+    }
+
+    /// Executes rows of arrays, of which each is a name and what has the rows. Gives an array for each output, or a list of arrays if
+    /// they have different sizes, and the failures. Rows that failed are NaN, or zeros where there is none.
+    fn run_arrays<'py>(
+        &self,
+        py: Python<'py>,
+        columns: Vec<(String, Bound<'py, PyAny>)>,
+    ) -> PyResult<(Bound<'py, PyList>, Failures)> {
+        let inputs = &self.runner.plan.inputs;
+        let given = columns.into_iter().zip(inputs.iter().map(Some).chain(std::iter::repeat(None)));
+        let given = given.map(|((name, object), spec)| Given::of(name, &object, spec.map(|spec| spec.dtype)));
+        let given = given.collect::<PyResult<Vec<_>>>()?;
+        let columns: Vec<&dyn Column> = given.iter().map(|column| column as &dyn Column).collect();
+        let mut outcome = self.run(py, &columns)?;
+        let failures = failures(&mut outcome);
+        let outputs = PyList::empty(py);
+        for column in outcome.outputs {
+            outputs.append(array(py, column)?)?;
+        }
+        Ok((outputs, failures))
+    }
+
+    /// Executes rows of Arrow columns. Gives a column of a name for each output, and the failures.
+    fn run_arrow(
+        &self,
+        py: Python<'_>,
+        columns: Vec<Bound<'_, PyArrowArray>>,
+        names: Vec<String>,
+        lists: &str,
+    ) -> PyResult<(Vec<PyArrowArray>, Failures)> {
+        let lists = match lists {
+            "fixed" => Lists::Fixed,
+            "any" => Lists::Any,
+            other => return Err(PyValueError::new_err(format!("lists is fixed or any, not `{other}`"))),
+        };
+        let tables: Vec<Table> = columns.iter().map(|column| column.get().table.clone()).collect();
+        let rows: Vec<_> =
+            tables.iter().map(|table| table.rows_of().map_err(Failure::Input)).collect::<Result<_>>()?;
+        let columns: Vec<&dyn Column> = rows.iter().map(|rows| rows as &dyn Column).collect();
+        let mut outcome = self.run(py, &columns)?;
+        let failures = failures(&mut outcome);
+        let made = outcome.outputs.iter().zip(&names).map(|(column, name)| {
+            Ok(PyArrowArray { table: Table::made(Made::of_output(column, name, lists)?) })
+        });
+        let made: Result<Vec<_>> = made.collect();
+        Ok((made?, failures))
+    }
+}
+
+/// A column as one array, or as a list of arrays and `None`.
+fn array<'py>(py: Python<'py>, column: OutputColumn) -> PyResult<Bound<'py, PyAny>> {
+    let dtype = column.spec.dtype;
+    let tensor = |sizes: &[usize], bytes: &[u8]| -> Result<PyTensor> {
+        Ok(PyTensor::new(Tensor::from_bytes(TensorMeta::contiguous(dtype, sizes)?, bytes)?))
+    };
+    match column.cells {
+        Cells::Equal { row, mut bytes } => {
+            let len = bytes.len() / column.valid.len().max(1);
+            for (_, bytes) in
+                column.valid.iter().zip(bytes.chunks_exact_mut(len.max(1))).filter(|(valid, _)| !**valid)
+            {
+                make_nan(dtype, bytes);
+            }
+            let sizes: Vec<usize> = std::iter::once(column.valid.len()).chain(row.iter().copied()).collect();
+            Ok(tensor(&sizes, &bytes)?.into_pyobject(py)?.into_any())
+        }
+        Cells::Ragged { rows, bytes } => {
+            let list = PyList::empty(py);
+            let mut rest = &bytes[..];
+            for (row, valid) in rows.iter().zip(&column.valid) {
+                let (own, others) = rest.split_at(elements(row) * dtype.size());
+                rest = others;
+                match valid {
+                    true => list.append(tensor(row, own)?.into_pyobject(py)?)?,
+                    false => list.append(py.None())?,
+                }
+            }
+            Ok(list.into_any())
+        }
+    }
+}
+
+fn elements(row: &Shape) -> usize {
+    row.iter().product()
+}
+
+/// Makes elements no numbers, where the type has such.
+fn make_nan(dtype: ScalarType, bytes: &mut [u8]) {
+    let mut fill =
+        |nan: &[u8]| bytes.chunks_exact_mut(nan.len()).for_each(|element| element.copy_from_slice(nan));
+    match dtype {
+        ScalarType::Half => fill(&f16::NAN.to_ne_bytes()),
+        ScalarType::BFloat16 => fill(&bf16::NAN.to_ne_bytes()),
+        ScalarType::Float => fill(&f32::NAN.to_ne_bytes()),
+        ScalarType::Double => fill(&f64::NAN.to_ne_bytes()),
+        _ => {}
+    }
+}

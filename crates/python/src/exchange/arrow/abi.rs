@@ -1,0 +1,190 @@
+//! The structs of the Arrow C data interface and C stream interface, and who releases them.
+
+use pyo3::prelude::*;
+use pyo3::types::PyCapsule;
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::ptr;
+
+/// `ArrowSchema`.
+#[repr(C)]
+pub(super) struct ArrowSchema {
+    pub(super) format: *const c_char,
+    pub(super) name: *const c_char,
+    pub(super) metadata: *const c_char,
+    pub(super) flags: i64,
+    pub(super) n_children: i64,
+    pub(super) children: *mut *mut ArrowSchema,
+    pub(super) dictionary: *mut ArrowSchema,
+    pub(super) release: Option<unsafe extern "C" fn(*mut ArrowSchema)>,
+    pub(super) private_data: *mut c_void,
+}
+
+/// `ArrowArray`.
+#[repr(C)]
+pub(super) struct ArrowArray {
+    pub(super) length: i64,
+    pub(super) null_count: i64,
+    pub(super) offset: i64,
+    pub(super) n_buffers: i64,
+    pub(super) n_children: i64,
+    pub(super) buffers: *mut *const c_void,
+    pub(super) children: *mut *mut ArrowArray,
+    pub(super) dictionary: *mut ArrowArray,
+    pub(super) release: Option<unsafe extern "C" fn(*mut ArrowArray)>,
+    pub(super) private_data: *mut c_void,
+}
+
+/// `ArrowArrayStream`.
+#[repr(C)]
+pub(super) struct ArrowArrayStream {
+    pub(super) get_schema: Option<unsafe extern "C" fn(*mut ArrowArrayStream, *mut ArrowSchema) -> c_int>,
+    pub(super) get_next: Option<unsafe extern "C" fn(*mut ArrowArrayStream, *mut ArrowArray) -> c_int>,
+    pub(super) get_last_error: Option<unsafe extern "C" fn(*mut ArrowArrayStream) -> *const c_char>,
+    pub(super) release: Option<unsafe extern "C" fn(*mut ArrowArrayStream)>,
+    pub(super) private_data: *mut c_void,
+}
+
+/// One of the structs, which marks by its `release` whether it holds anything.
+pub(super) trait Released: Sized {
+    /// The name of capsules with it.
+    const NAME: &'static CStr;
+
+    /// One that holds nothing.
+    fn empty() -> Self;
+
+    /// Whether it holds something.
+    fn is_full(&self) -> bool;
+
+    /// Gives back what it holds.
+    fn release(&mut self);
+}
+
+macro_rules! released {
+    ($type:ident, $name:literal, $empty:expr) => {
+        impl Released for $type {
+            const NAME: &'static CStr = $name;
+
+            fn empty() -> Self {
+                $empty
+            }
+
+            fn is_full(&self) -> bool {
+                self.release.is_some()
+            }
+
+            fn release(&mut self) {
+                if let Some(release) = self.release {
+                    // SAFETY: the producer gave this function for this struct, which was not released yet: that would have
+                    // cleared it.
+                    unsafe { release(self) }
+                }
+            }
+        }
+    };
+}
+
+released!(
+    ArrowSchema,
+    c"arrow_schema",
+    Self {
+        format: ptr::null(),
+        name: ptr::null(),
+        metadata: ptr::null(),
+        flags: 0,
+        n_children: 0,
+        children: ptr::null_mut(),
+        dictionary: ptr::null_mut(),
+        release: None,
+        private_data: ptr::null_mut(),
+    }
+);
+released!(
+    ArrowArray,
+    c"arrow_array",
+    Self {
+        length: 0,
+        null_count: 0,
+        offset: 0,
+        n_buffers: 0,
+        n_children: 0,
+        buffers: ptr::null_mut(),
+        children: ptr::null_mut(),
+        dictionary: ptr::null_mut(),
+        release: None,
+        private_data: ptr::null_mut(),
+    }
+);
+released!(
+    ArrowArrayStream,
+    c"arrow_array_stream",
+    Self {
+        get_schema: None,
+        get_next: None,
+        get_last_error: None,
+        release: None,
+        private_data: ptr::null_mut()
+    }
+);
+
+/// A struct, released when this is dropped.
+pub(super) struct Owned<T: Released>(pub(super) Box<T>);
+
+impl<T: Released> Drop for Owned<T> {
+    fn drop(&mut self) {
+        self.0.release();
+    }
+}
+
+// SAFETY: the interface lets a struct be moved and released by any thread; it is only read meanwhile, but for streams, which
+// stay on the thread that has taken them.
+unsafe impl<T: Released> Send for Owned<T> {}
+// SAFETY: as above.
+unsafe impl<T: Released> Sync for Owned<T> {}
+
+impl<T: Released> Owned<T> {
+    /// An empty struct, for a producer to fill.
+    pub(super) fn empty() -> Self {
+        Self(Box::new(T::empty()))
+    }
+
+    /// Takes what is in a capsule, which is empty then.
+    pub(super) fn take(capsule: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let pointer = capsule.cast::<PyCapsule>()?.pointer_checked(Some(T::NAME))?.cast::<T>();
+        // SAFETY: a capsule of this name holds such a struct. A consumer may move what is in it and leave it empty.
+        let taken = unsafe { ptr::replace(pointer.as_ptr(), T::empty()) };
+        if !taken.is_full() {
+            return Err(pyo3::exceptions::PyValueError::new_err(format!(
+                "the capsule `{}` was taken by somebody before",
+                T::NAME.to_string_lossy()
+            )));
+        }
+        Ok(Self(Box::new(taken)))
+    }
+}
+
+/// A struct in a capsule, which releases it if nobody takes it.
+pub(super) fn capsule<T: Released>(py: Python<'_>, value: T) -> PyResult<Bound<'_, PyCapsule>> {
+    let pointer = ptr::NonNull::from(Box::leak(Box::new(value))).cast();
+    // SAFETY: the pointer is that of a box, which `destroy` frees when the capsule goes.
+    unsafe { PyCapsule::new_with_pointer_and_destructor(py, pointer, T::NAME, Some(destroy::<T>)) }
+}
+
+/// Frees the struct of a capsule, and what is still in it.
+unsafe extern "C" fn destroy<T: Released>(capsule: *mut pyo3::ffi::PyObject) {
+    // SAFETY: Python calls it with a capsule of `capsule`, once; the struct is the box that was leaked there.
+    unsafe {
+        let pointer = pyo3::ffi::PyCapsule_GetPointer(capsule, T::NAME.as_ptr()).cast::<T>();
+        if !pointer.is_null() {
+            Box::from_raw(pointer).release();
+        }
+    }
+}
+
+/// A C string as text.
+pub(super) fn text(at: *const c_char) -> CString {
+    match at.is_null() {
+        true => CString::default(),
+        // SAFETY: the strings of the interface end with a zero, and live as long as their struct.
+        false => unsafe { CStr::from_ptr(at) }.to_owned(),
+    }
+}

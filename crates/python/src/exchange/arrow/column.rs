@@ -1,0 +1,273 @@
+//! Columns of Arrow as rows of elements.
+
+use super::field::Field;
+use super::node::Node;
+use pteron::{ScalarType, Shape};
+use toolbox::batch::{Column, Row};
+
+/// A column to read. The memory is its owner's, who must outlive it.
+pub(crate) struct ArrowColumn<'a> {
+    name: String,
+    levels: Vec<Level<'a>>,
+    dtype: ScalarType,
+    /// Elements in bytes where they have some.
+    elements: Elements<'a>,
+    rows: usize,
+}
+
+enum Elements<'a> {
+    Lent(&'a [u8]),
+    /// Truth values, a byte each: Arrow has bits.
+    Made(Vec<u8>),
+}
+
+/// One level of nesting, outermost first; the last has the elements.
+struct Level<'a> {
+    kind: Kind<'a>,
+    offset: usize,
+    length: usize,
+    /// Bits that say what is no null, if there may be nulls.
+    validity: Option<&'a [u8]>,
+}
+
+enum Kind<'a> {
+    /// Lists of so many.
+    Fixed(usize),
+    /// Lists that begin and end at these.
+    Lists(&'a [i32]),
+    LargeLists(&'a [i64]),
+    Elements,
+}
+
+/// Why a column is none that can be read.
+fn unreadable(name: &str, field: &Field) -> String {
+    let kind = if field.has_dictionary() { "a dictionary of" } else { "of" };
+    format!(
+        "column `{name}` is {kind} the Arrow type `{}`; columns are numbers, truth values or bytes, and lists of them",
+        field.format()
+    )
+}
+
+/// A buffer of an array as elements of a type.
+///
+/// # Safety
+/// The array has a buffer of this index that is null or has so many elements, which nobody writes to while `'a` lasts.
+unsafe fn buffer<'a, T>(node: &Node, index: usize, count: usize) -> Result<&'a [T], String> {
+    match node.buffers.get(index).copied() {
+        Some(at) if !at.is_null() && at.cast::<T>().is_aligned() => {
+            // SAFETY: the caller's promise.
+            Ok(unsafe { std::slice::from_raw_parts(at.cast(), count) })
+        }
+        _ if count == 0 => Ok(&[]),
+        _ => Err("an Arrow array lacks a buffer".to_owned()),
+    }
+}
+
+/// As [`buffer`], of offsets, of which there is one more than there are lists; arrays without lists may have none.
+///
+/// # Safety
+/// As [`buffer`].
+unsafe fn offsets<'a, T>(node: &Node) -> Result<&'a [T], String> {
+    match node.length {
+        0 => Ok(&[]),
+        // SAFETY: the caller's promise.
+        _ => unsafe { buffer(node, 1, node.offset + node.length + 1) },
+    }
+}
+
+impl<'a> ArrowColumn<'a> {
+    /// A column, if rows of it can be given to programs.
+    ///
+    /// # Safety
+    /// The field is the array's, and the array's memory is there, and not written to, while `'a` lasts.
+    pub(super) unsafe fn new(field: &Field, node: &Node) -> Result<Self, String> {
+        let mut column = Self {
+            name: field.name(),
+            levels: Vec::new(),
+            dtype: ScalarType::Byte,
+            elements: Elements::Lent(&[]),
+            rows: node.length,
+        };
+        // SAFETY: passed on.
+        unsafe { column.descend(field, node)? };
+        Ok(column)
+    }
+
+    /// Adds the levels of an array.
+    ///
+    /// # Safety
+    /// As [`Self::new`].
+    unsafe fn descend(&mut self, field: &Field, node: &Node) -> Result<(), String> {
+        let end = node.offset + node.length;
+        let format = field.format();
+        let mut level =
+            Level { kind: Kind::Elements, offset: node.offset, length: node.length, validity: None };
+        let may_be_null = node.null_count != 0 && node.buffers.first().is_some_and(|at| !at.is_null());
+        if may_be_null {
+            // SAFETY: a validity buffer has a bit for each element.
+            level.validity = Some(unsafe { buffer(node, 0, end.div_ceil(8))? });
+        }
+        if field.has_dictionary() {
+            return Err(unreadable(&self.name, field));
+        }
+        let fixed = |prefix: &str| format.strip_prefix(prefix).and_then(|n| n.parse::<usize>().ok());
+        // SAFETY: which buffers arrays of a format have, and how long they are, is the interface's.
+        unsafe {
+            if let Some(dtype) = dtype_of(format) {
+                self.dtype = dtype;
+                let bytes = end.checked_mul(dtype.size()).ok_or("an Arrow array is too long")?;
+                self.elements = Elements::Lent(buffer(node, 1, bytes)?);
+            } else if format == "b" {
+                self.dtype = ScalarType::Bool;
+                let bits: &[u8] = buffer(node, 1, end.div_ceil(8))?;
+                self.elements = Elements::Made((0..end).map(|i| u8::from(is_set(bits, i))).collect());
+            } else if let Some(size) = fixed("w:") {
+                level.kind = Kind::Fixed(size);
+                self.levels.push(level);
+                let bytes = end.checked_mul(size).ok_or("an Arrow array is too long")?;
+                self.bytes(buffer(node, 1, bytes)?);
+                return Ok(());
+            } else if format == "z" || format == "Z" {
+                let last;
+                if format == "z" {
+                    let offsets: &[i32] = offsets(node)?;
+                    last = offsets.last().map_or(Ok(0), |&n| usize::try_from(n));
+                    level.kind = Kind::Lists(offsets);
+                } else {
+                    let offsets: &[i64] = offsets(node)?;
+                    last = offsets.last().map_or(Ok(0), |&n| usize::try_from(n));
+                    level.kind = Kind::LargeLists(offsets);
+                }
+                self.levels.push(level);
+                self.bytes(buffer(node, 2, last.map_err(|_| "an Arrow array has a negative offset")?)?);
+                return Ok(());
+            } else {
+                level.kind = match (format, fixed("+w:")) {
+                    (_, Some(size)) => Kind::Fixed(size),
+                    ("+l", _) => Kind::Lists(offsets(node)?),
+                    ("+L", _) => Kind::LargeLists(offsets(node)?),
+                    _ => return Err(unreadable(&self.name, field)),
+                };
+                self.levels.push(level);
+                let (Some(field), Some(node)) = (field.children.first(), node.children.first()) else {
+                    return Err(unreadable(&self.name, field));
+                };
+                return self.descend(field, node);
+            }
+        }
+        self.levels.push(level);
+        Ok(())
+    }
+
+    /// The last level: bytes of binary values.
+    fn bytes(&mut self, bytes: &'a [u8]) {
+        self.elements = Elements::Lent(bytes);
+        let kind = Kind::Elements;
+        self.levels.push(Level { kind, offset: 0, length: bytes.len(), validity: None });
+    }
+
+    fn elements(&self) -> &[u8] {
+        match &self.elements {
+            Elements::Lent(bytes) => bytes,
+            Elements::Made(bytes) => bytes,
+        }
+    }
+}
+
+/// Whether a bit is set.
+fn is_set(bits: &[u8], index: usize) -> bool {
+    bits.get(index / 8).is_some_and(|byte| byte >> (index % 8) & 1 == 1)
+}
+
+/// The type of elements of a format.
+fn dtype_of(format: &str) -> Option<ScalarType> {
+    Some(match format {
+        "c" => ScalarType::Char,
+        "C" => ScalarType::Byte,
+        "s" => ScalarType::Short,
+        "S" => ScalarType::UInt16,
+        "i" => ScalarType::Int,
+        "I" => ScalarType::UInt32,
+        "l" => ScalarType::Long,
+        "L" => ScalarType::UInt64,
+        "e" => ScalarType::Half,
+        "f" => ScalarType::Float,
+        "g" => ScalarType::Double,
+        _ => return None,
+    })
+}
+
+/// Where lists of a level begin and end: the first and the last, if all are equally long.
+fn lists<T: Copy + TryInto<usize>>(
+    offsets: &[T],
+    first: usize,
+    count: usize,
+) -> Result<(usize, usize, usize), String> {
+    let broken = || "its offsets are not valid".to_owned();
+    let at = |i: usize| offsets.get(i).and_then(|&n| n.try_into().ok()).ok_or_else(broken);
+    let (start, end) = (at(first)?, at(first + count)?);
+    let size = match count {
+        0 => 0,
+        _ => at(first + 1)?.checked_sub(start).ok_or_else(broken)?,
+    };
+    for i in 0..count {
+        if at(first + i + 1)?.checked_sub(at(first + i)?).ok_or_else(broken)? != size {
+            return Err("its lists have different lengths".to_owned());
+        }
+    }
+    Ok((start, end - start, size))
+}
+
+impl Column for ArrowColumn<'_> {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn rows(&self) -> usize {
+        self.rows
+    }
+
+    fn dtype(&self) -> ScalarType {
+        self.dtype
+    }
+
+    fn row(&self, index: usize) -> Result<Row<'_>, String> {
+        let (mut first, mut count) = (index, 1);
+        let mut sizes = Shape::default();
+        for (depth, level) in self.levels.iter().enumerate() {
+            if first + count > level.length {
+                return Err("its lists end behind their elements".to_owned());
+            }
+            first += level.offset;
+            if let Some(bits) = level.validity
+                && let Some(null) = (first..first + count).find(|&i| !is_set(bits, i))
+            {
+                return Err(match depth {
+                    0 => "it is null".to_owned(),
+                    _ => format!("its element {} is null", null - first),
+                });
+            }
+            let size = match level.kind {
+                Kind::Elements => continue,
+                Kind::Fixed(size) => {
+                    (first, count) = (first * size, count * size);
+                    size
+                }
+                Kind::Lists(offsets) => {
+                    let size;
+                    (first, count, size) = lists(offsets, first, count)?;
+                    size
+                }
+                Kind::LargeLists(offsets) => {
+                    let size;
+                    (first, count, size) = lists(offsets, first, count)?;
+                    size
+                }
+            };
+            sizes.push(size).map_err(|e| e.to_string())?;
+        }
+        let width = self.dtype.size();
+        let bytes = self.elements().get(first * width..(first + count) * width);
+        Ok(Row { bytes: bytes.ok_or("its lists end behind their elements")?, sizes })
+    }
+}

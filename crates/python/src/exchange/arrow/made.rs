@@ -1,0 +1,180 @@
+//! Computed columns as arrays.
+
+use super::field::Field;
+use super::node::Node;
+use crate::errors::{Failure, Result};
+use pteron::tensor::AlignedBuffer;
+use pteron::{ScalarType, Shape, bf16};
+use std::ffi::c_void;
+use std::ptr;
+use toolbox::batch::{Cells, OutputColumn};
+
+/// How rows of several elements are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Lists {
+    /// Lists of a size that is part of their type: the sizes of the output.
+    Fixed,
+    /// Lists of any size, which engines know that lack the former.
+    Any,
+}
+
+/// An array that is being made.
+pub(crate) struct Made {
+    pub(super) field: Field,
+    pub(super) node: Node,
+    pub(super) buffers: Vec<AlignedBuffer>,
+}
+
+impl Made {
+    /// Keeps a buffer for the array, and gives its address.
+    fn keep(buffers: &mut Vec<AlignedBuffer>, bytes: &[u8]) -> Result<*const c_void> {
+        let buffer = AlignedBuffer::from_slice(bytes)?;
+        let start = buffer.as_ptr().cast();
+        buffers.push(buffer);
+        Ok(start)
+    }
+
+    /// The validity of rows, null if all are valid.
+    fn validity(buffers: &mut Vec<AlignedBuffer>, valid: &[bool]) -> Result<(*const c_void, usize)> {
+        let nulls = valid.iter().filter(|&&valid| !valid).count();
+        match nulls {
+            0 => Ok((ptr::null(), 0)),
+            _ => Ok((Self::keep(buffers, &bits(valid.iter().copied()))?, nulls)),
+        }
+    }
+
+    /// A column of an output.
+    ///
+    /// # Errors
+    /// If Arrow has no such elements, or rows are of other sizes than their type says.
+    pub(crate) fn of_output(column: &OutputColumn, name: &str, lists: Lists) -> Result<Self> {
+        let mut buffers = Vec::new();
+        let rows = column.valid.len();
+        let wrong = |row: &Shape| {
+            Failure::Input(format!(
+                "output `{name}` has rows of the sizes {:?}, and its column lists of {:?}: write it with lists=\"any\"",
+                &row[..],
+                column.spec.row
+            ))
+        };
+        let fixed: &[usize] = match (&column.cells, lists) {
+            (Cells::Equal { row, .. }, Lists::Fixed) if **row != *column.spec.row => return Err(wrong(row)),
+            (Cells::Ragged { rows, .. }, Lists::Fixed) => {
+                let row =
+                    rows.iter().zip(&column.valid).find(|(row, valid)| **valid && ***row != *column.spec.row);
+                return Err(wrong(row.map_or(&Shape::default(), |(row, _)| row)));
+            }
+            (Cells::Equal { row, .. }, _) => row,
+            (Cells::Ragged { .. }, _) => &[],
+        };
+        let (format, elements) = elements(column.spec.dtype, column.cells.bytes(), name)?;
+        let count = column.cells.bytes().len() / column.spec.dtype.size();
+        let data = Self::keep(&mut buffers, &elements)?;
+        let rank = column.spec.row.len();
+        let (validity, nulls) = Self::validity(&mut buffers, &column.valid)?;
+        let top = |depth: usize| if depth == 0 { (validity, nulls) } else { (ptr::null(), 0) };
+        let (start, missing) = top(rank);
+        let mut field = Field::new(format, if rank == 0 { name } else { "item" }, Vec::new());
+        let mut node = Node::new(count, missing, vec![start, data], Vec::new());
+        for depth in (0..rank).rev() {
+            let name = if depth == 0 { name } else { "item" };
+            let (start, missing) = top(depth);
+            match lists {
+                Lists::Fixed => {
+                    let length = rows * fixed[..depth].iter().product::<usize>();
+                    field = Field::new(&format!("+w:{}", fixed[depth]), name, vec![field]);
+                    node = Node::new(length, missing, vec![start], vec![node]);
+                }
+                Lists::Any => {
+                    let offsets = offsets(&column.cells, rows, depth, name)?;
+                    let length = offsets.len() / size_of::<i32>() - 1;
+                    let offsets = Self::keep(&mut buffers, &offsets)?;
+                    field = Field::new("+l", name, vec![field]);
+                    node = Node::new(length, missing, vec![start, offsets], vec![node]);
+                }
+            }
+        }
+        Ok(Self { field, node, buffers })
+    }
+
+    /// A column of texts, or nulls.
+    pub(crate) fn of_texts(name: &str, texts: &[Option<String>]) -> Result<Self> {
+        let mut buffers = Vec::new();
+        let valid: Vec<bool> = texts.iter().map(Option::is_some).collect();
+        let (validity, nulls) = Self::validity(&mut buffers, &valid)?;
+        let (mut bytes, mut offsets) = (Vec::new(), vec![0; size_of::<i32>()]);
+        for text in texts {
+            bytes.extend_from_slice(text.as_deref().unwrap_or_default().as_bytes());
+            offsets.extend(offset(bytes.len(), name)?.to_ne_bytes());
+        }
+        let (offsets, bytes) = (Self::keep(&mut buffers, &offsets)?, Self::keep(&mut buffers, &bytes)?);
+        let field = Field::new("u", name, Vec::new());
+        let node = Node::new(texts.len(), nulls, vec![validity, offsets, bytes], Vec::new());
+        Ok(Self { field, node, buffers })
+    }
+}
+
+/// Truth values as bits.
+fn bits(values: impl ExactSizeIterator<Item = bool>) -> Vec<u8> {
+    let mut bits = vec![0; values.len().div_ceil(8)];
+    for (i, value) in values.enumerate() {
+        bits[i / 8] |= u8::from(value) << (i % 8);
+    }
+    bits
+}
+
+/// The format of elements, and their bytes as Arrow has them.
+fn elements<'a>(
+    dtype: ScalarType,
+    bytes: &'a [u8],
+    name: &str,
+) -> Result<(&'static str, std::borrow::Cow<'a, [u8]>)> {
+    let format = match dtype {
+        ScalarType::Char => "c",
+        ScalarType::Byte => "C",
+        ScalarType::Short => "s",
+        ScalarType::UInt16 => "S",
+        ScalarType::Int => "i",
+        ScalarType::UInt32 => "I",
+        ScalarType::Long => "l",
+        ScalarType::UInt64 => "L",
+        ScalarType::Half => "e",
+        ScalarType::Float => "f",
+        ScalarType::Double => "g",
+        ScalarType::Bool => return Ok(("b", bits(bytes.iter().map(|&byte| byte != 0)).into())),
+        // Arrow lacks the type; every number of it is one of float32.
+        ScalarType::BFloat16 => {
+            let wide = bytes.chunks_exact(2).map(|pair| bf16::from_ne_bytes([pair[0], pair[1]]).to_f32());
+            return Ok(("f", wide.flat_map(f32::to_ne_bytes).collect::<Vec<_>>().into()));
+        }
+        other => {
+            return Err(Failure::Input(format!("output `{name}` is {other}, which Arrow does not have")));
+        }
+    };
+    Ok((format, bytes.into()))
+}
+
+fn offset(n: usize, name: &str) -> Result<i32> {
+    i32::try_from(n).map_err(|_| {
+        Failure::Input(format!(
+            "column `{name}` has more than 2,147,483,647 elements: give it fewer rows at a time"
+        ))
+    })
+}
+
+/// Where the lists of a level begin, and where the last ends.
+fn offsets(cells: &Cells, rows: usize, depth: usize, name: &str) -> Result<Vec<u8>> {
+    let mut all = vec![0; size_of::<i32>()];
+    let mut end = 0;
+    for i in 0..rows {
+        let row = match cells {
+            Cells::Equal { row, .. } => row,
+            Cells::Ragged { rows, .. } => &rows[i],
+        };
+        for _ in 0..row[..depth].iter().product() {
+            end += row[depth];
+            all.extend(offset(end, name)?.to_ne_bytes());
+        }
+    }
+    Ok(all)
+}

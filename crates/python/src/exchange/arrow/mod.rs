@@ -1,0 +1,213 @@
+//! Tables by the Arrow PyCapsule interface: `__arrow_c_array__`, `__arrow_c_stream__`.
+//!
+//! The two structs of the C data interface are read and made here. Columns that are handed on are never looked into, so they may
+//! be of any type.
+
+mod abi;
+mod column;
+mod field;
+mod made;
+mod node;
+
+pub(crate) use column::ArrowColumn;
+pub(crate) use field::Field;
+pub(crate) use made::{Lists, Made};
+pub(crate) use node::{Node, Owner};
+
+use abi::{ArrowArray, ArrowArrayStream, ArrowSchema, Owned, capsule};
+use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyCapsule, PyTuple};
+use std::ffi::{c_char, c_int};
+use std::ptr;
+use std::sync::Arc;
+
+/// An array that was taken from its producer, released when this is dropped.
+pub(crate) struct Taken(#[expect(dead_code, reason = "it is held, not looked at")] Owned<ArrowArray>);
+
+/// An array with its type, and what keeps its memory.
+#[derive(Clone)]
+pub(crate) struct Table {
+    pub(crate) field: Field,
+    node: Node,
+    owner: Arc<Owner>,
+}
+
+impl Table {
+    fn of(field: Field, array: Owned<ArrowArray>) -> PyResult<Self> {
+        let node =
+            Node::of(&array.0).ok_or_else(|| PyValueError::new_err("an Arrow array has a negative size"))?;
+        Ok(Self { field, node, owner: Arc::new(Owner::Taken(Taken(array))) })
+    }
+
+    /// What an object with `__arrow_c_array__` has.
+    pub(crate) fn take(object: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let capsules = object.call_method0(pyo3::intern!(object.py(), "__arrow_c_array__"))?;
+        let (schema, array): (Bound<'_, PyAny>, Bound<'_, PyAny>) = capsules.extract()?;
+        let (schema, array) = (Owned::<ArrowSchema>::take(&schema)?, Owned::<ArrowArray>::take(&array)?);
+        Self::of(Field::of(&schema.0), array)
+    }
+
+    /// The number of rows.
+    pub(crate) fn rows(&self) -> usize {
+        self.node.length
+    }
+
+    /// The columns of a batch.
+    pub(crate) fn columns(&self) -> PyResult<Vec<Self>> {
+        if self.field.format() != "+s" {
+            return Err(PyTypeError::new_err("a batch of columns is wanted, the Arrow array is no struct"));
+        }
+        let columns = self.field.children.iter().zip(&self.node.children).map(|(field, node)| {
+            let node = node.clone().shown_by(&self.node);
+            let node = node.ok_or_else(|| PyValueError::new_err("a column has fewer rows than its batch"))?;
+            Ok(Self { field: field.clone(), node, owner: Arc::clone(&self.owner) })
+        });
+        columns.collect()
+    }
+
+    /// The rows of a column, to read.
+    pub(crate) fn rows_of(&self) -> Result<ArrowColumn<'_>, String> {
+        // SAFETY: the field came with the array, whose memory is there while its owner is, and is written to by nobody: arrays
+        // of Arrow do not change.
+        unsafe { ArrowColumn::new(&self.field, &self.node) }
+    }
+
+    /// A column that was made.
+    pub(crate) fn made(made: Made) -> Self {
+        let owner = Arc::new(Owner::Buffers(made.buffers));
+        Self { field: made.field, node: made.node, owner }
+    }
+
+    /// Columns as a batch.
+    pub(crate) fn batch(rows: usize, columns: Vec<Self>) -> Self {
+        let mut owners = Vec::with_capacity(columns.len());
+        let (mut fields, mut nodes) = (Vec::new(), Vec::new());
+        for column in columns {
+            fields.push(column.field);
+            nodes.push(column.node);
+            owners.push(column.owner);
+        }
+        let node = Node::new(rows, 0, vec![ptr::null()], nodes);
+        Self { field: Field::of_batch(fields), node, owner: Arc::new(Owner::Several(owners)) }
+    }
+
+    /// Capsules for a consumer: the type and the array.
+    pub(crate) fn export<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        let array = capsule(py, self.node.export(&self.owner))?;
+        (export_field(py, &self.field)?, array).into_pyobject(py)
+    }
+}
+
+/// A capsule with a type.
+pub(crate) fn export_field<'py>(py: Python<'py>, field: &Field) -> PyResult<Bound<'py, PyCapsule>> {
+    capsule(py, field.export())
+}
+
+/// A stream of batches that a producer gives one after the other.
+pub(crate) struct Stream {
+    stream: Owned<ArrowArrayStream>,
+    field: Field,
+}
+
+impl Stream {
+    /// The stream of an object with `__arrow_c_stream__`.
+    pub(crate) fn take(object: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let given = object.call_method0(pyo3::intern!(object.py(), "__arrow_c_stream__"))?;
+        let mut stream = Owned::<ArrowArrayStream>::take(&given)?;
+        let mut schema = Owned::<ArrowSchema>::empty();
+        let get = stream.0.get_schema;
+        // SAFETY: a stream that was not released has this function, which fills an empty struct.
+        let code = get.map_or(-1, |get| unsafe { get(&raw mut *stream.0, &raw mut *schema.0) });
+        Self::check(&mut stream, code)?;
+        Ok(Self { field: Field::of(&schema.0), stream })
+    }
+
+    fn check(stream: &mut Owned<ArrowArrayStream>, code: c_int) -> PyResult<()> {
+        if code == 0 {
+            return Ok(());
+        }
+        let last = stream.0.get_last_error;
+        // SAFETY: a stream that was not released has this function, whose text is there until the next call.
+        let message = last.map_or(ptr::null(), |last| unsafe { last(&raw mut *stream.0) });
+        let message = abi::text(message);
+        Err(PyRuntimeError::new_err(format!(
+            "an Arrow stream failed ({code}): {}",
+            message.to_string_lossy()
+        )))
+    }
+
+    /// A batch of the stream's columns without rows.
+    pub(crate) fn empty(&self) -> PyResult<Table> {
+        let node = Node::empty(&self.field);
+        let node = node
+            .ok_or_else(|| PyTypeError::new_err("a table without batches has columns of an unknown type"))?;
+        Ok(Table { field: self.field.clone(), node, owner: Arc::new(Owner::Buffers(Vec::new())) })
+    }
+
+    /// The next batch.
+    pub(crate) fn next(&mut self) -> PyResult<Option<Table>> {
+        use abi::Released;
+        let mut array = Owned::<ArrowArray>::empty();
+        let get = self.stream.0.get_next;
+        // SAFETY: as for the schema. At the end of the stream the struct stays empty.
+        let code = get.map_or(-1, |get| unsafe { get(&raw mut *self.stream.0, &raw mut *array.0) });
+        Self::check(&mut self.stream, code)?;
+        match array.0.is_full() {
+            true => Table::of(self.field.clone(), array).map(Some),
+            false => Ok(None),
+        }
+    }
+}
+
+/// Batches that are given to a consumer one after the other.
+struct Queue {
+    field: Field,
+    batches: std::vec::IntoIter<Table>,
+}
+
+/// A capsule with a stream of batches.
+pub(crate) fn export_stream<'py>(
+    py: Python<'py>,
+    field: Field,
+    batches: Vec<Table>,
+) -> PyResult<Bound<'py, PyCapsule>> {
+    let queue = Box::new(Queue { field, batches: batches.into_iter() });
+    let stream = ArrowArrayStream {
+        get_schema: Some(get_schema),
+        get_next: Some(get_next),
+        get_last_error: Some(get_last_error),
+        release: Some(release_stream),
+        private_data: Box::into_raw(queue).cast(),
+    };
+    capsule(py, stream)
+}
+
+unsafe extern "C" fn get_schema(stream: *mut ArrowArrayStream, out: *mut ArrowSchema) -> c_int {
+    // SAFETY: `export_stream` made the box, and the consumer gives memory to write to.
+    unsafe { out.write((*(*stream).private_data.cast::<Queue>()).field.export()) };
+    0
+}
+
+unsafe extern "C" fn get_next(stream: *mut ArrowArrayStream, out: *mut ArrowArray) -> c_int {
+    use abi::Released;
+    // SAFETY: as above.
+    unsafe {
+        let queue = &mut *(*stream).private_data.cast::<Queue>();
+        let next = queue.batches.next().map(|table| table.node.export(&table.owner));
+        out.write(next.unwrap_or_else(ArrowArray::empty));
+    }
+    0
+}
+
+unsafe extern "C" fn get_last_error(_: *mut ArrowArrayStream) -> *const c_char {
+    ptr::null()
+}
+
+unsafe extern "C" fn release_stream(stream: *mut ArrowArrayStream) {
+    // SAFETY: `export_stream` made the box, and a stream is released once.
+    unsafe {
+        drop(Box::from_raw((*stream).private_data.cast::<Queue>()));
+        (*stream).release = None;
+    }
+}

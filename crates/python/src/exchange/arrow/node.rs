@@ -1,0 +1,137 @@
+//! Arrays: where the buffers of a column are, and structs for consumers that share them.
+
+use super::abi::{ArrowArray, Released};
+use pteron::tensor::AlignedBuffer;
+use std::ffi::c_void;
+use std::ptr;
+use std::sync::Arc;
+
+/// The buffer of arrays without rows.
+#[repr(align(64))]
+struct Zero([u8; 64]);
+static ZERO: Zero = Zero([0; 64]);
+
+/// Where an array lies. What it points to is kept by somebody else: an [`Owner`], or the struct that it was read from.
+#[derive(Clone)]
+pub(crate) struct Node {
+    pub(super) length: usize,
+    pub(super) null_count: i64,
+    pub(super) offset: usize,
+    pub(super) buffers: Vec<*const c_void>,
+    pub(super) children: Vec<Node>,
+    dictionary: Option<Box<Node>>,
+}
+
+// SAFETY: the pointers are only read from, of memory that nobody writes to while its owner is there.
+unsafe impl Send for Node {}
+// SAFETY: as above.
+unsafe impl Sync for Node {}
+
+/// What keeps buffers there.
+#[expect(dead_code, reason = "they are held, not looked at")]
+pub(crate) enum Owner {
+    Taken(super::Taken),
+    Buffers(Vec<AlignedBuffer>),
+    Several(Vec<Arc<Owner>>),
+}
+
+impl Node {
+    /// An array of buffers that start here.
+    pub(super) fn new(
+        length: usize,
+        null_count: usize,
+        buffers: Vec<*const c_void>,
+        children: Vec<Node>,
+    ) -> Self {
+        Self { length, null_count: null_count as i64, offset: 0, buffers, children, dictionary: None }
+    }
+
+    /// An array of a type without rows, if it is known what that has.
+    pub(super) fn empty(field: &super::Field) -> Option<Self> {
+        let children = field.children.iter().map(Self::empty).collect::<Option<_>>()?;
+        let dictionary = match field.dictionary() {
+            Some(dictionary) => Some(Box::new(Self::empty(dictionary)?)),
+            None => None,
+        };
+        // Validity may be null. Lists without rows have one offset, which is 0.
+        let mut buffers = vec![ZERO.0.as_ptr().cast::<c_void>(); field.buffers()?];
+        if let Some(validity) = buffers.first_mut() {
+            *validity = ptr::null();
+        }
+        Some(Self { length: 0, null_count: 0, offset: 0, buffers, children, dictionary })
+    }
+
+    /// Where an array lies; `None` if a number of it is negative.
+    pub(super) fn of(array: &ArrowArray) -> Option<Self> {
+        let count = |n: i64| usize::try_from(n).ok();
+        // SAFETY: an array that was not released has so many buffers and children, each of them valid.
+        let (buffers, children) = unsafe {
+            let buffers = (0..count(array.n_buffers)?).map(|i| *array.buffers.add(i)).collect();
+            let children = (0..count(array.n_children)?).map(|i| Self::of(&**array.children.add(i)));
+            (buffers, children.collect::<Option<_>>()?)
+        };
+        // SAFETY: a dictionary is null or valid.
+        let dictionary = match unsafe { array.dictionary.as_ref() } {
+            Some(dictionary) => Some(Box::new(Self::of(dictionary)?)),
+            None => None,
+        };
+        let (length, offset) = (count(array.length)?, count(array.offset)?);
+        length.checked_add(offset)?;
+        Some(Self { length, null_count: array.null_count, offset, buffers, children, dictionary })
+    }
+
+    /// The rows of a child of a struct that its parent shows.
+    pub(super) fn shown_by(mut self, parent: &Node) -> Option<Self> {
+        if parent.offset != 0 || parent.length != self.length {
+            (parent.offset + parent.length <= self.length).then_some(())?;
+            self.offset += parent.offset;
+            self.length = parent.length;
+            self.null_count = -1;
+        }
+        Some(self)
+    }
+
+    /// The array as a struct for a consumer, which keeps `owner`.
+    pub(super) fn export(&self, owner: &Arc<Owner>) -> ArrowArray {
+        let export = |node: &Node| Box::into_raw(Box::new(node.export(owner)));
+        let mut kept = Box::new(Kept {
+            _owner: Arc::clone(owner),
+            buffers: self.buffers.clone(),
+            children: self.children.iter().map(export).collect(),
+            dictionary: self.dictionary.as_deref().map_or(ptr::null_mut(), export),
+        });
+        ArrowArray {
+            length: self.length as i64,
+            null_count: self.null_count,
+            offset: self.offset as i64,
+            n_buffers: kept.buffers.len() as i64,
+            n_children: kept.children.len() as i64,
+            buffers: kept.buffers.as_mut_ptr(),
+            children: kept.children.as_mut_ptr(),
+            dictionary: kept.dictionary,
+            release: Some(release),
+            private_data: Box::into_raw(kept).cast(),
+        }
+    }
+}
+
+/// What an exported array points to.
+struct Kept {
+    _owner: Arc<Owner>,
+    buffers: Vec<*const c_void>,
+    children: Vec<*mut ArrowArray>,
+    dictionary: *mut ArrowArray,
+}
+
+/// The `release` of exported arrays.
+unsafe extern "C" fn release(array: *mut ArrowArray) {
+    // SAFETY: `export` made the boxes. A consumer that has taken a child has cleared its `release`, not its struct.
+    unsafe {
+        let kept = Box::from_raw((*array).private_data.cast::<Kept>());
+        for child in kept.children.iter().copied().chain([kept.dictionary]).filter(|child| !child.is_null()) {
+            let mut child = Box::from_raw(child);
+            Released::release(&mut *child);
+        }
+        (*array).release = None;
+    }
+}

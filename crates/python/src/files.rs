@@ -1,0 +1,205 @@
+//! The functions that make other files of a file: reports, parts, bundles, translations.
+
+use crate::convert::Input;
+use crate::errors::{Failure, Result};
+use crate::module;
+use crate::opened::Opened;
+use crate::progress::progress;
+use crate::settings::{Settings, Source};
+use crate::tools::{Reader, check, json, write};
+use pteron::bef::mlir;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyTuple};
+use std::path::{Path, PathBuf};
+use toolbox::bef::{self, Program, Translation};
+use toolbox::bundle::Bundle;
+use toolbox::edit;
+use toolbox::extract::Selection;
+use toolbox::report::{Measured, gather, page};
+use toolbox::run::Request;
+
+/// Gives a weight the values of a `.npy` file.
+#[pyfunction]
+pub(crate) fn set_weight(
+    py: Python<'_>,
+    source: &Bound<'_, PyAny>,
+    name: &str,
+    array: PathBuf,
+    output: PathBuf,
+    callback: Option<Py<PyAny>>,
+) -> PyResult<String> {
+    let (source, progress) = (Source::of(source)?, progress(callback));
+    let done: Result<String> = py.detach(|| {
+        check(&[&source], &[&output], &[])?;
+        check(&[&Source::Path(array.clone())], &[], &[&output])?;
+        let file = Reader::new().file(&source, "set-weight")?;
+        let set = edit::set_weight(&file, name, &array, &progress)?;
+        write(&output, &set.file)?;
+        json(&set)
+    });
+    Ok(done?)
+}
+
+/// Lists parts of a file, and writes them to a folder if there is one.
+#[pyfunction]
+pub(crate) fn extract(
+    py: Python<'_>,
+    source: &Bound<'_, PyAny>,
+    folder: Option<PathBuf>,
+    kinds: Vec<String>,
+    names: Option<Vec<String>>,
+    callback: Option<Py<PyAny>>,
+) -> PyResult<String> {
+    let (source, progress) = (Source::of(source)?, progress(callback));
+    let mut selection = Selection::default();
+    for kind in &kinds {
+        match kind.as_str() {
+            "segments" => selection.segments = true,
+            "delegates" => selection.delegates = true,
+            "named_data" => selection.named_data = true,
+            "constants" => selection.constants = true,
+            other => {
+                let hint = toolbox::did_you_mean(other, ["segments", "delegates", "named_data", "constants"]);
+                return Err(Failure::Input(format!("there are no parts `{other}`{hint}")).into());
+            }
+        }
+    }
+    let done: Result<String> = py.detach(|| {
+        let reader = Reader::new();
+        let file = reader.file(&source, "extract")?;
+        let selection = if kinds.is_empty() { Selection::PARTS } else { selection };
+        let mut parts = toolbox::extract::extract(&file, selection, &reader.backends, &progress)?;
+        if let Some(names) = &names {
+            for name in names {
+                if !parts.iter().any(|part| part.name.as_ref() == Some(name)) {
+                    let meant =
+                        toolbox::did_you_mean(name, parts.iter().filter_map(|part| part.name.as_deref()));
+                    return Err(Failure::Input(format!("there is no part `{name}`{meant}")));
+                }
+            }
+            parts.retain(|part| part.name.as_ref().is_some_and(|name| names.contains(name)));
+        }
+        if let Some(folder) = &folder {
+            let paths: Vec<PathBuf> = parts.iter().map(|part| folder.join(&part.path)).collect();
+            check(&[&source], &[], &paths.iter().collect::<Vec<_>>())?;
+            for (part, path) in parts.iter().zip(&paths) {
+                let parent = path.parent().unwrap_or(folder);
+                std::fs::create_dir_all(parent).map_err(toolbox::Error::write(parent))?;
+                write(path, &part.output)?;
+            }
+        }
+        json(&parts)
+    });
+    Ok(done?)
+}
+
+/// Adds a test case to a program, or to a bundled one, and writes it as a bundled program. Gives the number of cases of the method.
+#[pyfunction]
+pub(crate) fn bundle(
+    py: Python<'_>,
+    source: &Bound<'_, PyAny>,
+    inputs: Option<&Bound<'_, PyTuple>>,
+    method: Option<String>,
+    output: PathBuf,
+    options: &Bound<'_, PyDict>,
+) -> PyResult<usize> {
+    let (source, settings) = (Source::of(source)?, Settings::of(Some(options))?);
+    let opened = py.detach(|| Opened::new(&source, &settings))?;
+    let name = method.map_or_else(|| opened.default_method(), Ok)?;
+    let values = match inputs {
+        None => None,
+        Some(inputs) => {
+            let inputs = module::inputs(&*opened.signature(&name)?, inputs, None)?;
+            Some(inputs.into_iter().map(Input::into_value).collect::<Result<Vec<_>>>()?)
+        }
+    };
+    let done: Result<usize> = py.detach(|| {
+        check(&[&source], &[&output], &[])?;
+        let mut bundle = match opened.bundle {
+            Some(bundle) => bundle,
+            None => Bundle::new(&**opened.program.loader())?,
+        };
+        let request = Request { method: Some(name.clone()), values, ..Request::default() };
+        bundle.add(&request, settings.load_options()?)?;
+        pteron::replace_file(&output, |out| bundle.write(out))?;
+        let suites = bundle.suites.iter().filter(|suite| suite.method_name == name);
+        Ok(suites.map(|suite| suite.test_cases.len()).sum())
+    });
+    Ok(done?)
+}
+
+/// A page about a file.
+#[pyfunction]
+pub(crate) fn report(
+    py: Python<'_>,
+    source: &Bound<'_, PyAny>,
+    options: &Bound<'_, PyDict>,
+) -> PyResult<String> {
+    let (source, settings) = (Source::of(source)?, Settings::of(Some(options))?);
+    let done: Result<String> = py.detach(|| {
+        let options = settings.load_options()?;
+        Ok(page(&gather(&Reader::new().open(&source)?, &options, &Measured::default())?)?)
+    });
+    Ok(done?)
+}
+
+/// What comes of a translation; what was refused, as an error with the places.
+fn translated<T>(name: &str, translation: Translation<T>) -> Result<T> {
+    match translation {
+        Translation::Done(done) => Ok(done),
+        Translation::Refused(why) => {
+            let why: Vec<String> = why.iter().map(ToString::to_string).collect();
+            Err(toolbox::Error::bad_file(Path::new(name), why.join("\n")).into())
+        }
+    }
+}
+
+/// MLIR text as a BEF program, and a BEF program as text: the bytes or the text.
+#[pyfunction]
+pub(crate) fn translate<'py>(
+    py: Python<'py>,
+    source: &Bound<'py, PyAny>,
+    form: (bool, bool, bool),
+) -> PyResult<Bound<'py, PyAny>> {
+    let (optional_sections, locations, generic) = form;
+    let source = Source::of(source)?;
+    enum Made {
+        Bytes(Vec<u8>),
+        Text(String),
+    }
+    let done: Result<Made> = py.detach(|| {
+        let loader = source.open(false)?;
+        let name = loader.name();
+        Ok(match bef::open(&*loader)? {
+            Some(Program::Mlir(text)) => {
+                let options = mlir::Options { optional_sections, ..mlir::Options::default() };
+                Made::Bytes(translated(name, bef::to_bef(&text, name, options))?)
+            }
+            Some(Program::Bef(bytes)) => {
+                let print = mlir::PrintOptions { locations, generic };
+                Made::Text(translated(name, bef::to_text(&bytes, name, print)?)?)
+            }
+            None => {
+                return Err(
+                    bef::wrong(&*loader, "translate", "BEF programs (.bef) and MLIR text (.mlir)").into()
+                );
+            }
+        })
+    });
+    Ok(match done? {
+        Made::Bytes(bytes) => PyBytes::new(py, &bytes).into_any(),
+        Made::Text(text) => text.into_pyobject(py)?.into_any(),
+    })
+}
+
+/// The functions of a BEF program; `None` if a file is no such program.
+#[pyfunction]
+pub(crate) fn bef_functions(py: Python<'_>, source: &Bound<'_, PyAny>) -> PyResult<Option<String>> {
+    let source = Source::of(source)?;
+    let done: Result<Option<String>> = py.detach(|| {
+        let loader = source.open(false)?;
+        let Some(Program::Bef(bytes)) = bef::open(&*loader)? else { return Ok(None) };
+        Ok(Some(json(&bef::report(&bytes, loader.name())?)?))
+    });
+    Ok(done?)
+}

@@ -1,0 +1,80 @@
+"""Functions that make other files of a file, and BEF programs."""
+
+import pathlib
+import tempfile
+import unittest
+
+import pteron
+from common import DIGITS, REPOSITORY, corpus, floats
+
+BEF = REPOSITORY / "crates" / "bef" / "tests" / "data" / "sync_funcs.bef"
+
+
+class Files(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+
+    def test_weights_are_set(self):
+        path = self.folder / "other.pte"
+        pteron.extract(DIGITS, self.folder, kinds=["constants"])
+        same = pteron.set_weight(DIGITS, "2", self.folder / "constants" / "constant_2.npy", path)
+        self.assertEqual((same.tensors, same.layout), (1, "float32[16]"))
+        self.assertFalse(pteron.diff(DIGITS, path, meaning=True))
+        pteron.set_weight(DIGITS, "2", floats([16], [0.25] * 16), path)
+        self.assertTrue(pteron.diff(DIGITS, path, meaning=True))
+        pteron.extract(path, self.folder / "again", kinds=["constants"])
+        written = (self.folder / "again" / "constants" / "constant_2.npy").read_bytes()
+        self.assertEqual(written[-64:], bytes(floats([16], [0.25] * 16)))
+        [part] = pteron.extract(corpus("tiny/mutable_names"), names=["acc"])
+        self.assertEqual((part.path, part.name), ("constants/acc.npy", "acc"))
+        with self.assertRaisesRegex(pteron.errors.InputError, "no part"):
+            pteron.extract(DIGITS, names=["nothing"])
+        with self.assertRaisesRegex(pteron.errors.InputError, "did you mean `segments`"):
+            pteron.extract(DIGITS, kinds=["segment"])
+
+    def test_bundles(self):
+        path = self.folder / "digits.bpte"
+        picture = floats([1, 1, 8, 8], [0.5] * 64)
+        self.assertEqual(pteron.bundle(DIGITS, [picture], path), 1)
+        self.assertEqual(pteron.bundle(path, None, path), 2)
+        module = pteron.load(path)
+        inputs, expected = module.case()
+        for a, b in zip(module(*inputs)[0].tolist()[0], expected[0].tolist()[0]):
+            self.assertAlmostEqual(a, b, places=5)
+
+    def test_reports(self):
+        for source in (DIGITS, BEF):
+            path = self.folder / "report.html"
+            pteron.report(source, path)
+            self.assertTrue(path.read_text(encoding="utf-8").lstrip().lower().startswith("<!doctype html>"))
+
+    def test_translations(self):
+        text = pteron.translate(BEF)
+        self.assertIsInstance(text, str)
+        path = self.folder / "program.mlir"
+        path.write_text(text)
+        made = pteron.translate(path)
+        self.assertIsInstance(made, bytes)
+        self.assertEqual(pteron.translate(made), text)
+        path.write_text("func @f( {")
+        with self.assertRaisesRegex(pteron.errors.FormatError, "program.mlir"):
+            pteron.translate(path)
+
+    def test_bef_programs(self):
+        with self.assertRaises(pteron.errors.FormatError) as caught:
+            pteron.load(BEF)
+        self.assertIn("load_bef", caught.exception.remedy)
+        program = pteron.load_bef(BEF)
+        name = next(name for name, function in program.functions.items() if not function.arguments)
+        done = program.method(name)()
+        self.assertEqual(done, pteron.run_bef(BEF, [name]))
+        with self.assertRaisesRegex(pteron.errors.NoSuchMethodError, "no function"):
+            program.method("nothing")
+        with self.assertRaises(pteron.errors.InputError):
+            pteron.load_bef(DIGITS)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,194 @@
+use super::convert;
+use crate::{Error, Result};
+use operator::EValue;
+use runtime::{MethodMeta, TensorInfo};
+use tensor::{ScalarType, ShapeDynamism};
+
+/// Rows that are joined if the program allows any number of them and nobody says how many.
+const DEFAULT_BATCH: usize = 256;
+
+/// Batches of other sizes are padded: a dynamic region keeps what it has prepared for four keys.
+const MOST_BATCH_SIZES: usize = 4;
+
+/// An input or output of a method as a column: what one row of it is.
+#[derive(Debug, Clone)]
+pub struct Spec {
+    /// Its position among the method's inputs or outputs.
+    pub index: usize,
+    /// The name that the exporter gave it.
+    pub name: Option<String>,
+    /// The type of its elements.
+    pub dtype: ScalarType,
+    /// The sizes of a row; upper bounds if the tensor is dynamic.
+    pub row: Vec<usize>,
+    /// Whether sizes may change.
+    pub is_dynamic: bool,
+}
+
+impl Spec {
+    /// The name, or `input 0` and the like.
+    pub fn label(&self, kind: &str) -> String {
+        self.name.as_ref().map_or_else(|| format!("{kind} {}", self.index), |name| format!("{kind} `{name}`"))
+    }
+}
+
+/// How rows are given to a method.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Joining {
+    /// Together if all tensors have the same first size, otherwise alone.
+    #[default]
+    Automatic,
+    /// Together, along the first dimension.
+    Together,
+    /// Each by a call of its own, with the sizes of the method's inputs.
+    Alone,
+}
+
+/// What columns a method takes and gives, and how many rows at a time.
+#[derive(Debug)]
+pub struct Plan {
+    /// The columns that it takes.
+    pub inputs: Vec<Spec>,
+    /// The columns that it gives.
+    pub outputs: Vec<Spec>,
+    /// Inputs that the exporter fixed.
+    pub(super) fixed: Vec<(usize, EValue)>,
+    /// The sizes of batches, in rising order; empty if each row is a call of its own.
+    pub sizes: Vec<usize>,
+}
+
+impl Plan {
+    /// How rows are given to a method. `batch_size` is the most that is executed at once, where the program allows
+    /// fewer.
+    ///
+    /// # Errors
+    /// If inputs or outputs are no tensors of numbers, or rows cannot be joined as is asked for.
+    pub fn of(meta: &MethodMeta<'_>, joining: Joining, batch_size: Option<usize>) -> Result<Self> {
+        let (mut inputs, mut fixed) = (Vec::new(), Vec::new());
+        for (index, input) in meta.inputs().into_iter().enumerate() {
+            match (&input.tensor, input.traced) {
+                (Some(tensor), _) => inputs.push(spec(index, tensor)),
+                (None, Some(value)) => fixed.push((index, value)),
+                (None, None) => {
+                    return Err(Error::Input(format!(
+                        "input {index} of method `{}` is {}, and columns are given to tensors",
+                        meta.name(),
+                        input.tag
+                    )));
+                }
+            }
+        }
+        let mut outputs = Vec::new();
+        for (index, output) in meta.outputs().into_iter().enumerate() {
+            let Some(tensor) = &output.tensor else {
+                return Err(Error::Input(format!(
+                    "output {index} of method `{}` is {}, and columns are made of tensors",
+                    meta.name(),
+                    output.tag
+                )));
+            };
+            outputs.push(spec(index, tensor));
+        }
+        let mut plan = Self { inputs, outputs, fixed, sizes: Vec::new() };
+        if let Some(spec) = plan.inputs.iter().find(|spec| !convert::is_number(spec.dtype)) {
+            let label = spec.label("input");
+            return Err(Error::Input(format!("{label} takes {}, of which columns are not made", spec.dtype)));
+        }
+        match joining {
+            Joining::Alone => {}
+            Joining::Together => plan.join(batch_size)?,
+            // What cannot be joined is executed row by row.
+            Joining::Automatic if plan.common_first().is_ok() => plan.join(batch_size)?,
+            Joining::Automatic => {}
+        }
+        Ok(plan)
+    }
+
+    /// The size or bound of the first dimension of all tensors.
+    fn common_first(&self) -> Result<usize, String> {
+        let mut all = self
+            .inputs
+            .iter()
+            .map(|spec| (spec, "input"))
+            .chain(self.outputs.iter().map(|spec| (spec, "output")));
+        let Some((first, _)) = all.next() else { return Err("the method has no inputs".to_owned()) };
+        let size = *first.row.first().ok_or("input 0 has no dimensions")?;
+        match all.find(|(spec, _)| spec.row.first() != Some(&size)) {
+            Some((other, kind)) => Err(format!(
+                "{} has a first dimension of {size}, and {} has not",
+                first.label("input"),
+                other.label(kind)
+            )),
+            None if size == 0 => Err("the first dimension has no rows".to_owned()),
+            None => Ok(size),
+        }
+    }
+
+    fn join(&mut self, batch_size: Option<usize>) -> Result<()> {
+        let refused = |why: String| Error::Input(format!("rows cannot be joined to batches: {why}"));
+        let bound = self.common_first().map_err(refused)?;
+        let all = || self.inputs.iter().chain(&self.outputs);
+        self.sizes = match (all().all(|spec| spec.is_dynamic), batch_size) {
+            (_, Some(0)) => return Err(refused("a batch has one row or more".to_owned())),
+            (true, Some(most)) if most > bound => {
+                return Err(refused(format!(
+                    "batches of {most} rows are wanted, the program's bound is {bound}"
+                )));
+            }
+            (true, most) => batch_sizes(most.unwrap_or(DEFAULT_BATCH).min(bound)),
+            (false, Some(other)) if other != bound => {
+                return Err(refused(format!("the program takes batches of {bound} rows, not of {other}")));
+            }
+            (false, _) => vec![bound],
+        };
+        for spec in self.inputs.iter_mut().chain(&mut self.outputs) {
+            spec.row.remove(0);
+        }
+        Ok(())
+    }
+
+    /// Whether rows are joined.
+    pub fn is_joined(&self) -> bool {
+        !self.sizes.is_empty()
+    }
+
+    /// The most rows that are executed at once.
+    pub fn batch_size(&self) -> usize {
+        self.sizes.last().copied().unwrap_or(1)
+    }
+
+    /// Rows of the batch that is executed for so many: the next size that there is.
+    pub(super) fn padded(&self, rows: usize) -> usize {
+        self.sizes.iter().copied().find(|&size| size >= rows).unwrap_or(rows)
+    }
+}
+
+fn spec(index: usize, info: &TensorInfo) -> Spec {
+    Spec {
+        index,
+        name: info.name.as_deref().map(str::to_owned),
+        dtype: info.meta.dtype(),
+        row: info.meta.sizes().to_vec(),
+        is_dynamic: info.meta.dynamism() != ShapeDynamism::Static,
+    }
+}
+
+/// Sizes up to `most`: itself, its half, and so on.
+fn batch_sizes(most: usize) -> Vec<usize> {
+    let halves = std::iter::successors(Some(most), |&n| (n > 1).then_some(n.div_ceil(2)));
+    let mut sizes: Vec<_> = halves.take(MOST_BATCH_SIZES).collect();
+    sizes.reverse();
+    sizes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn batches_have_few_sizes() {
+        assert_eq!(batch_sizes(8), [1, 2, 4, 8]);
+        assert_eq!(batch_sizes(9), [2, 3, 5, 9]);
+        assert_eq!(batch_sizes(1), [1]);
+    }
+}

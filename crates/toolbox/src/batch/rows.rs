@@ -1,0 +1,87 @@
+//! Which sizes a row has as a part of an input.
+
+use super::Spec;
+use super::{Column, Row, convert};
+use tensor::Shape;
+
+/// The sizes of a row for an input, if it can be one.
+///
+/// A list of numbers stands for any sizes of as many elements; lists of lists have the sizes of the input, but for those of
+/// one. Where sizes may change they are at most the bounds.
+pub(super) fn fit(spec: &Spec, given: &Shape) -> Result<Shape, String> {
+    let shape = |sizes: &[usize]| Shape::new(sizes).map_err(|e| e.to_string());
+    let wanted = shape(&spec.row)?;
+    let (count, elements) = (product(&spec.row), product(given));
+    if given.rank() <= 1 && elements == count {
+        return Ok(wanted);
+    }
+    if given.rank() > 1 && elements == count && without_ones(given).eq(without_ones(&wanted)) {
+        return Ok(wanted);
+    }
+    let within =
+        given.rank() == wanted.rank() && given.iter().zip(wanted.iter()).all(|(size, bound)| size <= bound);
+    if spec.is_dynamic && within {
+        return Ok(*given);
+    }
+    Err(match (spec.is_dynamic, given.rank()) {
+        (false, 0 | 1) => format!("it has {elements} elements, a row of {} takes {count}", sizes_of(&wanted)),
+        (false, _) => format!("it has the sizes {}, a row takes {}", sizes_of(given), sizes_of(&wanted)),
+        (true, _) => {
+            format!("it has the sizes {}, a row takes at most {}", sizes_of(given), sizes_of(&wanted))
+        }
+    })
+}
+
+fn product(sizes: &[usize]) -> usize {
+    sizes.iter().fold(1, |product, &size| product.saturating_mul(size))
+}
+
+fn without_ones(sizes: &Shape) -> impl Iterator<Item = &usize> {
+    sizes.iter().filter(|&&size| size != 1)
+}
+
+fn sizes_of(sizes: &Shape) -> String {
+    let sizes: Vec<String> = sizes.iter().map(usize::to_string).collect();
+    format!("[{}]", sizes.join(", "))
+}
+
+/// The sizes of a row of a column for an input, if it can be one.
+pub(super) fn checked(spec: &Spec, column: &dyn Column, row: usize) -> Result<Shape, String> {
+    let Row { bytes, sizes } = column.row(row)?;
+    let fitting = fit(spec, &sizes)?;
+    match convert::problem(column.dtype(), bytes, spec.dtype) {
+        None => Ok(fitting),
+        Some(problem) => Err(problem),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tensor::ScalarType;
+
+    fn fits(row: &[usize], is_dynamic: bool, given: &[usize]) -> Option<Vec<usize>> {
+        let spec = Spec { index: 0, name: None, dtype: ScalarType::Float, row: row.to_vec(), is_dynamic };
+        fit(&spec, &Shape::new(given).unwrap()).ok().map(|shape| shape.to_vec())
+    }
+
+    #[test]
+    fn rows_have_the_sizes_of_the_input() {
+        assert_eq!(fits(&[1, 8, 8], false, &[64]), Some(vec![1, 8, 8]));
+        assert_eq!(fits(&[1, 8, 8], false, &[8, 8]), Some(vec![1, 8, 8]));
+        assert_eq!(fits(&[1, 8, 8], false, &[4, 16]), None);
+        assert_eq!(fits(&[1, 8, 8], false, &[63]), None);
+        assert_eq!(fits(&[], false, &[]), Some(vec![]));
+        assert_eq!(fits(&[1], false, &[]), Some(vec![1]));
+        assert_eq!(fits(&[2], false, &[]), None);
+    }
+
+    #[test]
+    fn sizes_that_change_are_within_their_bounds() {
+        assert_eq!(fits(&[16], true, &[5]), Some(vec![5]));
+        assert_eq!(fits(&[16], true, &[17]), None);
+        assert_eq!(fits(&[16, 4], true, &[3, 4]), Some(vec![3, 4]));
+        assert_eq!(fits(&[16, 4], true, &[12]), None);
+        assert_eq!(fits(&[16, 4], true, &[64]), Some(vec![16, 4]));
+    }
+}

@@ -1,0 +1,332 @@
+use super::outputs::Collected;
+use super::{Column, Failure, OutputColumn, Plan, Row, convert, rows};
+use crate::{Error, Result};
+use runtime::{ExecuteError, Method};
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use tensor::{DimOrder, ScalarType, Shape, Tensor, TensorMeta, TensorView, bf16, f16};
+
+/// Executes rows by one method.
+#[derive(Debug)]
+pub struct Runner {
+    /// What it takes, and how many rows at a time.
+    pub plan: Plan,
+    /// Whether rows are known not to depend on the others of their batch, or nobody asks.
+    checked: AtomicBool,
+}
+
+/// What has become of rows.
+#[derive(Debug)]
+pub struct Outcome {
+    /// A column for each output.
+    pub outputs: Vec<OutputColumn>,
+    /// The rows that have no result, in their order.
+    pub failures: Vec<Failure>,
+}
+
+/// Rows of the same sizes: sizes for each input.
+type Group = (Vec<Shape>, Vec<usize>);
+
+/// What is wrong with an execution.
+enum Wrong {
+    /// The rows in it, or one of them.
+    Rows(String),
+    /// Nothing that other rows would change.
+    All(Error),
+}
+
+impl<E: Into<Error>> From<E> for Wrong {
+    fn from(error: E) -> Self {
+        match error.into() {
+            Error::Runtime(error) if is_of_rows(&error) => Self::Rows(runtime::one_line(&error)),
+            other => Self::All(other),
+        }
+    }
+}
+
+/// Whether an error may follow from what is in the rows.
+fn is_of_rows(error: &runtime::Error) -> bool {
+    match error {
+        runtime::Error::Input { .. } => true,
+        runtime::Error::Execute { source, .. } => !matches!(**source, ExecuteError::Interrupted(_)),
+        _ => false,
+    }
+}
+
+impl Runner {
+    /// A runner that gives rows to a method as `plan` says.
+    ///
+    /// With `check`, one row of the first batch of several is executed without the others, too: if its results are others then,
+    /// what one row gives depends on the rows that happen to come with it.
+    pub fn new(plan: Plan, check: bool) -> Self {
+        let checked = AtomicBool::new(!check || plan.batch_size() == 1);
+        Self { plan, checked }
+    }
+
+    /// Executes all rows of columns, one for each input of the plan.
+    ///
+    /// # Errors
+    /// If columns are of types or lengths that no row can be made of, the method has state, rows depend on each other, or memory or a
+    /// limit does not suffice. What is wrong with one row is one of the outcome's failures.
+    pub fn run(&self, method: &mut Method, columns: &[&dyn Column]) -> Result<Outcome> {
+        self.check_columns(columns)?;
+        if method.state().next().is_some() {
+            let name = method.name();
+            return Err(Error::Input(format!(
+                "method `{name}` has state, so that what it gives for a row depends on the rows before it"
+            )));
+        }
+        let count = columns[0].rows();
+        let outputs = self.plan.outputs.iter().map(|spec| Collected::new(spec, count));
+        let mut run = Run {
+            runner: self,
+            method,
+            columns,
+            outputs: outputs.collect::<Result<_>>()?,
+            failures: Vec::new(),
+        };
+        for (sizes, rows) in run.groups(count) {
+            for rows in rows.chunks(self.plan.batch_size()) {
+                run.execute(&sizes, rows)?;
+            }
+        }
+        let Run { outputs, mut failures, .. } = run;
+        failures.sort_by_key(|failure| failure.row);
+        let outputs = outputs.into_iter().zip(&self.plan.outputs).map(|(output, spec)| output.finish(spec));
+        Ok(Outcome { outputs: outputs.collect::<Result<_>>()?, failures })
+    }
+
+    fn check_columns(&self, columns: &[&dyn Column]) -> Result<()> {
+        let inputs = &self.plan.inputs;
+        if columns.len() != inputs.len() || columns.is_empty() {
+            return Err(Error::Input(format!(
+                "the program takes {} columns, {} are given",
+                inputs.len(),
+                columns.len()
+            )));
+        }
+        for (spec, column) in inputs.iter().zip(columns) {
+            if !convert::is_allowed(column.dtype(), spec.dtype) {
+                return Err(Error::Input(format!(
+                    "column `{}` is {}, and {} takes {}",
+                    column.name(),
+                    column.dtype(),
+                    spec.label("input"),
+                    spec.dtype
+                )));
+            }
+            if column.rows() != columns[0].rows() {
+                return Err(Error::Input(format!(
+                    "column `{}` has {} rows, `{}` has {}",
+                    column.name(),
+                    column.rows(),
+                    columns[0].name(),
+                    columns[0].rows()
+                )));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Rows that are being executed.
+struct Run<'a> {
+    runner: &'a Runner,
+    method: &'a mut Method,
+    columns: &'a [&'a dyn Column],
+    outputs: Vec<Collected>,
+    failures: Vec<Failure>,
+}
+
+impl Run<'_> {
+    /// Rows of the same sizes together, and those that no input can take as failures.
+    fn groups(&mut self, count: usize) -> Vec<Group> {
+        let mut groups: Vec<Group> = Vec::new();
+        // The ranks are those of the inputs.
+        let mut known: HashMap<Vec<usize>, usize> = HashMap::new();
+        let mut group = 0;
+        let mut sizes = Vec::with_capacity(self.columns.len());
+        for row in 0..count {
+            sizes.clear();
+            for (spec, column) in self.runner.plan.inputs.iter().zip(self.columns) {
+                match rows::checked(spec, *column, row) {
+                    Ok(shape) => sizes.push(shape),
+                    Err(reason) => {
+                        let column = Some(column.name().to_owned());
+                        self.failures.push(Failure { row, column, reason });
+                        break;
+                    }
+                }
+            }
+            if sizes.len() < self.columns.len() {
+                continue;
+            }
+            if groups.get(group).is_none_or(|(known, _)| *known != sizes) {
+                let key: Vec<usize> = sizes.iter().flat_map(|shape| shape.iter().copied()).collect();
+                group = *known.entry(key).or_insert_with(|| {
+                    groups.push((sizes.clone(), Vec::new()));
+                    groups.len() - 1
+                });
+            }
+            groups[group].1.push(row);
+        }
+        groups
+    }
+
+    /// Executes rows together. If that fails, halves of them, until it is one row that fails.
+    fn execute(&mut self, sizes: &[Shape], rows: &[usize]) -> Result<()> {
+        match self.call(sizes, rows).and_then(|()| self.collect(rows)) {
+            Ok(()) => match rows {
+                [first, _, ..] if !self.runner.checked.load(Ordering::Relaxed) => self.check(sizes, *first),
+                _ => Ok(()),
+            },
+            Err(Wrong::All(error)) => Err(error),
+            Err(Wrong::Rows(reason)) => match rows {
+                [row] => {
+                    self.failures.push(Failure { row: *row, column: None, reason });
+                    Ok(())
+                }
+                _ => {
+                    let (a, b) = rows.split_at(rows.len() / 2);
+                    self.execute(sizes, a)?;
+                    self.execute(sizes, b)
+                }
+            },
+        }
+    }
+
+    /// Sets the inputs to rows, padded with copies of the last, and runs the method.
+    fn call(&mut self, sizes: &[Shape], rows: &[usize]) -> Result<(), Wrong> {
+        let plan = &self.runner.plan;
+        for (index, value) in &plan.fixed {
+            self.method.set_input(*index, value)?;
+        }
+        for ((spec, column), row) in plan.inputs.iter().zip(self.columns).zip(sizes) {
+            let mut all = *row;
+            if plan.is_joined() {
+                all.insert(0, plan.padded(rows.len()))?;
+            }
+            let mut view = self.method.input_mut(spec.index, &all)?;
+            if view.meta().is_row_major() {
+                fill(view.bytes_mut(), *column, spec.dtype, rows)?;
+                continue;
+            }
+            let mut tensor = Tensor::zeros(TensorMeta::contiguous(spec.dtype, &all)?)?;
+            fill(tensor.view_mut().bytes_mut(), *column, spec.dtype, rows)?;
+            self.method.set_input_tensor(spec.index, tensor.view())?;
+        }
+        Ok(self.method.run()?)
+    }
+
+    /// Takes the results of rows out of the method.
+    fn collect(&mut self, rows: &[usize]) -> Result<(), Wrong> {
+        // All outputs are looked at before one is taken: rows have all results or none.
+        for spec in &self.runner.plan.outputs {
+            self.row_of(self.method.output_tensor(spec.index)?, spec, rows.len())?;
+        }
+        for (i, spec) in self.runner.plan.outputs.iter().enumerate() {
+            let view = self.method.output_tensor(spec.index)?;
+            let row = self.row_of(view, spec, rows.len())?;
+            let len = row.numel()? * spec.dtype.size() * rows.len();
+            match view.meta().is_row_major() {
+                true => self.outputs[i].add(rows, &row, &view.bytes()[..len])?,
+                false => {
+                    let tensor = view.to_tensor()?.to_dim_order(DimOrder::contiguous(view.rank()))?;
+                    self.outputs[i].add(rows, &row, &tensor.bytes()[..len])?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The sizes of one row of an output.
+    fn row_of(&self, view: TensorView<'_>, spec: &super::Spec, rows: usize) -> Result<Shape, Wrong> {
+        let plan = &self.runner.plan;
+        let mut row = *view.sizes();
+        if !plan.is_joined() {
+            return Ok(row);
+        }
+        let padded = plan.padded(rows);
+        if row.first() != Some(&padded) {
+            return Err(Wrong::All(Error::Input(format!(
+                "{} of a batch of {padded} rows has the sizes {:?}: its rows cannot be told apart, so give it each row alone",
+                spec.label("output"),
+                &row[..]
+            ))));
+        }
+        row.remove(0);
+        Ok(row)
+    }
+
+    /// Executes a row without the others that it came with, and compares.
+    fn check(&mut self, sizes: &[Shape], row: usize) -> Result<()> {
+        let before: Vec<Vec<u8>> = self.outputs.iter().map(|output| output.row(row).to_vec()).collect();
+        match self.call(sizes, &[row]) {
+            Ok(()) => {}
+            Err(Wrong::All(error)) => return Err(error),
+            // The program takes no other number of rows than it was given.
+            Err(Wrong::Rows(reason)) => return Err(dependent(&reason)),
+        }
+        for (spec, together) in self.runner.plan.outputs.iter().zip(before) {
+            let view = self.method.output_tensor(spec.index)?;
+            let alone = view.to_tensor()?.to_dim_order(DimOrder::contiguous(view.rank()))?;
+            let alone = &alone.bytes()[..together.len().min(alone.nbytes())];
+            if !is_close(spec.dtype, alone, &together) {
+                let label = spec.label("output");
+                return Err(dependent(&format!(
+                    "{label} of row {row} is another without the rows beside it"
+                )));
+            }
+        }
+        self.runner.checked.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+fn dependent(why: &str) -> Error {
+    Error::Input(format!("rows cannot be joined to batches: {why}"))
+}
+
+/// Fills memory with rows, and what is left with copies of the last.
+fn fill(target: &mut [u8], column: &dyn Column, dtype: ScalarType, rows: &[usize]) -> Result<(), Wrong> {
+    let from = column.dtype();
+    let mut filled = 0;
+    let mut len = 0;
+    for &row in rows {
+        let Row { bytes, .. } = column.row(row).map_err(Wrong::Rows)?;
+        len = bytes.len() / from.size() * dtype.size();
+        let Some(place) = target.get_mut(filled..filled + len) else {
+            return Err(Wrong::Rows("the row has more elements than the input".to_owned()));
+        };
+        convert::convert(from, bytes, dtype, place).map_err(Wrong::Rows)?;
+        filled += len;
+    }
+    while filled < target.len() && len > 0 {
+        let more = len.min(target.len() - filled);
+        target.copy_within(filled - len..filled - len + more, filled);
+        filled += more;
+    }
+    Ok(())
+}
+
+/// Whether two results differ by no more than sums in another order do.
+fn is_close(dtype: ScalarType, a: &[u8], b: &[u8]) -> bool {
+    let tolerance = match dtype {
+        ScalarType::Double => 1e-6,
+        ScalarType::Float => 1e-3,
+        ScalarType::Half => 1e-2,
+        ScalarType::BFloat16 => 5e-2,
+        _ => return a == b,
+    };
+    let number = |bytes: &[u8]| match dtype {
+        ScalarType::Double => bytemuck::pod_read_unaligned(bytes),
+        ScalarType::Float => f64::from(bytemuck::pod_read_unaligned::<f32>(bytes)),
+        ScalarType::Half => bytemuck::pod_read_unaligned::<f16>(bytes).to_f64(),
+        _ => bytemuck::pod_read_unaligned::<bf16>(bytes).to_f64(),
+    };
+    a.len() == b.len()
+        && a.chunks_exact(dtype.size()).zip(b.chunks_exact(dtype.size())).all(|(a, b)| {
+            let (a, b): (f64, f64) = (number(a), number(b));
+            a == b || (a.is_nan() && b.is_nan()) || (a - b).abs() <= tolerance * (1.0 + b.abs())
+        })
+}

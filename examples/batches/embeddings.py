@@ -1,0 +1,41 @@
+"""What people looked at, as ids of items whose embeddings the program has: how well an item fits what came before. The program takes
+three people at a time, the table has any number.
+
+    python examples/batches/embeddings.py [ray | spark | daft | datafusion]
+"""
+
+import pathlib
+import sys
+
+import pyarrow
+
+from engines import on
+from pteron.batch import Mapper
+
+PROGRAM = pathlib.Path(__file__).parents[2] / "testdata" / "corpus" / "models" / "embedding_lookup" / "model.pte"
+
+
+def main():
+    people = 8
+    seen = [[(person * 5 + i * 3) % 20 for i in range(7)] for person in range(people)]
+    # An item that the program does not know, and a list that is too short.
+    seen[2][4] = 1_000_000
+    seen[6] = seen[6][:3]
+    table = pyarrow.table(
+        {
+            "person": pyarrow.array(range(people), pyarrow.int64()),
+            "seen": pyarrow.array(seen, pyarrow.list_(pyarrow.int64())),
+            "item": pyarrow.array([person % 10 for person in range(people)], pyarrow.int32()),
+        }
+    )
+    model = Mapper(
+        PROGRAM, inputs=["seen", "item"], outputs="fit", keep=["person"], on_error="null", lists="any"
+    )
+    result = on(sys.argv[1:], model, table, "person long, fit array<float>, error string")
+    for row in sorted(result.to_pylist(), key=lambda row: row["person"]):
+        fit = row["fit"]
+        print(f"person {row['person']}: " + (row["error"] if fit is None else f"{fit[0]:.4f}"))
+
+
+if __name__ == "__main__":
+    main()

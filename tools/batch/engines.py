@@ -1,0 +1,252 @@
+"""Rows on engines that people have, against a plain loop.
+
+    pip install pyarrow numpy 'ray[data]' pyspark daft datafusion
+    python tools/batch/engines.py loop ray spark daft datafusion [--rows 100000] [--workers 1 2] [--kill]
+
+Each engine gives rows to `pteron.batch.Mapper`; its results must be those of a loop that calls the program once a row, no row
+lost and none twice. Prints a line of a Markdown table for each engine and number of workers: seconds of the job without the
+start of the engine, and rows a second. With `--kill`, a worker of Ray or of Spark is killed once, in the middle of a job.
+"""
+
+import argparse
+import os
+import pathlib
+import signal
+import sys
+import tempfile
+import threading
+import time
+
+import numpy
+import pyarrow
+
+import pteron
+from pteron.batch import Mapper
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+PROGRAM = str(ROOT / "examples" / "digits" / "digits.pte")
+PARTS = 20
+
+
+def table(rows):
+    """Rows with an id and a picture."""
+    pixels = numpy.random.default_rng(7).random((rows, 64), dtype=numpy.float32)
+    pictures = pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(pixels.reshape(-1)), 64)
+    return pyarrow.table({"id": pyarrow.array(range(rows)), "x": pictures})
+
+
+def pixels_of(rows):
+    return rows["x"].combine_chunks().values.to_numpy().reshape(-1, 1, 1, 8, 8)
+
+
+def loop(rows, threads):
+    """One call a row, by so many threads."""
+    module = pteron.load(PROGRAM)
+    pixels = pixels_of(rows)
+    scores = numpy.empty((len(pixels), 10), dtype=numpy.float32)
+
+    def work(part):
+        for row in part:
+            [result] = module(pixels[row])
+            scores[row] = result
+
+    parts = numpy.array_split(numpy.arange(len(pixels)), threads)
+    workers = [threading.Thread(target=work, args=(part,)) for part in parts]
+    begin = time.perf_counter()
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    return time.perf_counter() - begin, scores
+
+
+def batches(rows, threads, _marker):
+    """The mapper itself, without an engine, over parts of the table, by so many threads."""
+    model = Mapper(PROGRAM, inputs="x", outputs="scores", keep=["id"])
+    parts = rows.combine_chunks().to_batches(max_chunksize=len(rows) // PARTS or 1)
+    model(parts[0].slice(0, 1))
+    results = [None] * len(parts)
+
+    def work(first):
+        for i in range(first, len(parts), threads):
+            results[i] = model(parts[i])
+
+    workers = [threading.Thread(target=work, args=(i,)) for i in range(threads)]
+    begin = time.perf_counter()
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    return time.perf_counter() - begin, pyarrow.Table.from_batches(results)
+
+
+def die_once(marker):
+    """Kills this process, unless one was killed already. `marker` is a file that says so."""
+    try:
+        os.close(os.open(marker, os.O_CREAT | os.O_EXCL))
+    except FileExistsError:
+        return
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+class Scores:
+    """What an actor of Ray is."""
+
+    def __init__(self, model, marker):
+        self.model, self.marker, self.calls = model, marker, 0
+
+    def __call__(self, batch):
+        self.calls += 1
+        if self.marker and self.calls == 3:
+            die_once(self.marker)
+        return self.model(batch)
+
+
+def ray(rows, workers, marker):
+    import ray
+    import ray.data
+
+    model = Mapper(PROGRAM, inputs="x", outputs="scores", keep=["id"])
+    ray.data.DataContext.get_current().enable_progress_bars = False
+    parts = [rows.slice(i, len(rows) // PARTS) for i in range(0, len(rows), len(rows) // PARTS)]
+    given = ray.data.from_arrow(parts)
+    pool = ray.data.ActorPoolStrategy(size=workers)
+    begin = time.perf_counter()
+    done = given.map_batches(
+        Scores, fn_constructor_args=(model, marker), batch_format="pyarrow", batch_size=1024, compute=pool, num_cpus=0.5
+    )
+    tables = ray.get(done.to_arrow_refs())
+    return time.perf_counter() - begin, pyarrow.concat_tables(tables)
+
+
+def start_ray():
+    import ray
+
+    ray.init(num_cpus=2, include_dashboard=False, logging_level="error", object_store_memory=200 << 20)
+    return ray.shutdown
+
+
+def spark(rows, workers, marker):
+    from pyspark.sql import SparkSession
+
+    session = SparkSession.getActiveSession()
+    model = Mapper(PROGRAM, inputs="x", outputs="scores", keep=["id"], lists="any")
+    lists = rows.set_column(1, "x", rows["x"].cast(pyarrow.list_(pyarrow.float32())))
+
+    def mapped(given):
+        for i, batch in enumerate(given):
+            if marker and i == 1:
+                die_once(marker)
+            yield model(batch)
+
+    parts = session.createDataFrame(lists).repartition(PARTS).cache()
+    parts.count()
+    begin = time.perf_counter()
+    done = parts.coalesce(workers).mapInArrow(mapped, "id long, scores array<float>")
+    return time.perf_counter() - begin, done.toArrow(), begin
+
+
+def start_spark():
+    from pyspark.sql import SparkSession
+
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    session = (
+        # So many threads, and so often a task is tried.
+        SparkSession.builder.master("local[2,4]")
+        .config("spark.driver.memory", "1g")
+        .config("spark.ui.enabled", "false")
+        .config("spark.sql.execution.arrow.maxRecordsPerBatch", "1024")
+        .config("spark.log.level", "OFF")
+        .getOrCreate()
+    )
+    session.range(10).mapInArrow(lambda given: given, "id long").count()
+    return session.stop
+
+
+def daft(rows, workers, _marker):
+    import daft
+
+    @daft.cls(max_concurrency=workers, use_process=workers > 1)
+    class Digits:
+        def __init__(self, path):
+            self.model = Mapper(path)
+
+        @daft.method.batch(return_dtype=daft.DataType.fixed_size_list(daft.DataType.float32(), 10))
+        def scores(self, x: daft.Series):
+            return self.model.columns(x.to_arrow())
+
+    digits = Digits(PROGRAM)
+    given = daft.from_arrow(rows).into_batches(4096)
+    begin = time.perf_counter()
+    done = given.select(daft.col("id"), digits.scores(daft.col("x")).alias("scores")).to_arrow()
+    return time.perf_counter() - begin, done
+
+
+def datafusion(rows, workers, _marker):
+    from datafusion import SessionConfig, SessionContext, udf
+
+    context = SessionContext(SessionConfig().with_target_partitions(workers).with_batch_size(4096))
+    batches = rows.combine_chunks().to_batches(max_chunksize=4096)
+    context.register_record_batches("digits", [batches[i::workers] for i in range(workers)])
+    model = Mapper(PROGRAM)
+    scores = pyarrow.list_(pyarrow.float32(), 10)
+    context.register_udf(udf(model.columns, [rows.schema.field("x").type], scores, "immutable", "pteron"))
+    begin = time.perf_counter()
+    done = context.sql("SELECT id, pteron(x) AS scores FROM digits").to_arrow_table()
+    return time.perf_counter() - begin, done
+
+
+def check(done, expected):
+    """Every row once, with the results of the loop."""
+    ids = done["id"].to_numpy()
+    assert sorted(ids.tolist()) == list(range(len(expected))), "rows are missing, or there twice"
+    scores = numpy.concatenate([chunk.flatten().to_numpy(zero_copy_only=False) for chunk in done["scores"].chunks])
+    numpy.testing.assert_array_equal(scores.reshape(-1, 10), expected[ids])
+
+
+ENGINES = {
+    "batches": (batches, None),
+    "ray": (ray, start_ray),
+    "spark": (spark, start_spark),
+    "daft": (daft, None),
+    "datafusion": (datafusion, None),
+}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("engines", nargs="+", choices=["loop", *ENGINES])
+    parser.add_argument("--rows", type=int, default=100_000)
+    parser.add_argument("--workers", type=int, nargs="+", default=[1, 2])
+    parser.add_argument("--kill", action="store_true")
+    parser.add_argument("--repeat", type=int, default=3, help="the fastest of so many jobs counts")
+    options = parser.parse_args()
+    rows = table(options.rows)
+    _, expected = loop(rows, 1)
+    for name in options.engines:
+        if name == "loop":
+            for threads in options.workers:
+                show(f"loop, {threads} threads", min(loop(rows, threads)[0] for _ in range(options.repeat)), rows)
+            continue
+        run, start = ENGINES[name]
+        stop = start() if start else None
+        for workers in options.workers:
+            seconds = []
+            for _ in range(options.repeat):
+                with tempfile.TemporaryDirectory() as folder:
+                    marker = os.path.join(folder, "killed") if options.kill else None
+                    took, done, *begin = run(rows, workers, marker)
+                    seconds.append(time.perf_counter() - begin[0] if begin else took)
+                    check(done, expected)
+                    assert marker is None or os.path.exists(marker), "no worker was killed"
+            show(f"{name}, {workers} workers" + (", one killed" if options.kill else ""), min(seconds), rows)
+        if stop:
+            stop()
+
+
+def show(what, seconds, rows):
+    print(f"| {what} | {seconds:.2f} | {len(rows) / seconds:,.0f} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
