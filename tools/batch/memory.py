@@ -5,8 +5,9 @@
 Starts processes, or actors of Ray, that call a `pteron.batch.Mapper` which was pickled for them, and reads from /proc what they
 hold: the proportional set size, in which a page that several share counts once in all. What they held before they got the
 mapper is taken off. Prints a line of a Markdown table for each number of workers: MB in all, what the last worker has added,
-and that as a part of the program's file. Weights are shared where they are used as the file has them: of programs compiled with
-`backends=["bef"], native=True`, and with `prepare=False`; otherwise each process packs its own.
+and that as a part of the program's file. Compare a program
+as it is, one compiled with `backends=["bef"], native=True`, and `--no-prepare`: weights that are packed when a program is loaded
+are each process's own.
 """
 
 import argparse
