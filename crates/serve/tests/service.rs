@@ -89,6 +89,22 @@ fn requests_are_joined_and_split() {
 }
 
 #[test]
+fn a_request_waits_for_others_as_long_as_the_delay() {
+    let folder = Folder::with_mlp();
+    let delay = Duration::from_millis(30);
+    let service = folder.service_with(ServiceOptions { batch_delay: delay, ..joining(&folder, 8) });
+    let alone = service.infer_blocking(request("mlp", &[1, 12], 0)).unwrap();
+    assert_eq!(alone.timing.batch_rows, 0);
+    // Far below the deadline: nobody else has come.
+    assert!((delay..FOREVER / 60).contains(&alone.timing.queued), "{:?}", alone.timing);
+    let full = service.infer_blocking(request("mlp", &[8, 12], 0)).unwrap();
+    assert!(full.timing.queued < FOREVER / 60, "{:?}", full.timing);
+    // A request that cannot be joined does not wait.
+    let large = service.infer_blocking(request("mlp", &[9, 12], 0)).unwrap();
+    assert_eq!(large.outputs[0].shape, [9, 3]);
+}
+
+#[test]
 fn one_request_that_fails_does_not_fail_those_that_it_was_joined_with() {
     let folder = Folder::with_mlp();
     let options = ServiceOptions { batch_delay: Duration::from_millis(1), ..joining(&folder, 9) };
