@@ -31,7 +31,7 @@ pub struct Executable {
 
 /// A value at run time.
 pub(crate) struct Slot {
-    pub(crate) meta: TensorMeta,
+    pub(crate) meta: Arc<TensorMeta>,
     pub(crate) source: Source,
 }
 

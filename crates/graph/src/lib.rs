@@ -15,6 +15,7 @@
 //! the [`Step`] that runs. Each stands in one file of `steps/` with its step.
 #![forbid(unsafe_code)]
 
+mod descriptions;
 mod executable;
 pub mod fold;
 mod graph;

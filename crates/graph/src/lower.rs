@@ -49,7 +49,7 @@ pub(crate) fn lower(mut graph: Graph, isa: Isa, packs: &mut Packs) -> Result<Exe
         steps.push(placed(&graph, node, step, &reads));
         unread.into_iter().for_each(|v| graph.forget_constant(v));
     }
-    let (values, workspace) = slots(&graph, &steps, &alias);
+    let (values, workspace) = slots(&graph, &steps, &alias, packs);
     let (values, [inputs, outputs]) = numbered(&graph, values, &mut steps);
     values.iter().try_for_each(check_readable)?;
     let held = packs.budget().take(WORKSPACE, workspace)?;
@@ -132,7 +132,7 @@ fn placed(graph: &Graph, id: NodeId, step: Box<dyn Step>, reads: &[usize]) -> Pl
 }
 
 /// Where each value is at run time, and the size of the workspace.
-fn slots(graph: &Graph, steps: &[PlacedStep], alias: &[usize]) -> (Vec<Slot>, usize) {
+fn slots(graph: &Graph, steps: &[PlacedStep], alias: &[usize], packs: &Packs) -> (Vec<Slot>, usize) {
     let count = graph.num_values();
     let (mut first, mut last, mut is_read) = (vec![usize::MAX; count], vec![0; count], vec![false; count]);
     for (i, step) in steps.iter().enumerate() {
@@ -155,6 +155,7 @@ fn slots(graph: &Graph, steps: &[PlacedStep], alias: &[usize]) -> (Vec<Slot>, us
         places[v] = Some(Extent { arena: 0, offset, len: lifetime.bytes });
     }
     graph.inputs().iter().enumerate().for_each(|(i, v)| inputs[v.index()] = Some(i));
+    let mut descriptions = packs.descriptions();
     let slots = (0..count).map(|v| {
         let root = alias[v];
         let source = match (places[root], inputs[root], value(root).constant()) {
@@ -163,7 +164,7 @@ fn slots(graph: &Graph, steps: &[PlacedStep], alias: &[usize]) -> (Vec<Slot>, us
             (None, None, Some(constant)) if is_read[root] => Source::Constant(constant.clone()),
             _ => Source::None,
         };
-        Slot { meta: value(v).meta().clone(), source }
+        Slot { meta: descriptions.share(value(v).meta()), source }
     });
     (slots.collect(), workspace)
 }

@@ -1,5 +1,6 @@
 //! Packed weights that several executables share.
 
+use crate::descriptions::Descriptions;
 use crate::graph::Constant;
 use ir::SharedBytes;
 use kernels::compute::{Conv, ConvParams, Isa, LaidOut, Layout, PackedB, weight_layout};
@@ -19,6 +20,7 @@ use tensor::DimOrder;
 #[derive(Clone, Default)]
 pub struct Packs {
     table: Arc<Mutex<Table>>,
+    descriptions: Arc<Mutex<Descriptions>>,
     /// What was packed, if that is to be stored.
     stored: Option<Arc<Mutex<Vec<StoredWeights>>>>,
     /// What packed weights and the workspaces of executables are taken from.
@@ -180,7 +182,18 @@ impl Packs {
 
     /// No packs yet, and what packed weights and workspaces may take.
     pub fn within(budget: Budget) -> Self {
-        Self { table: Arc::default(), stored: None, budget }
+        Self { budget, ..Self::default() }
+    }
+
+    /// No packs yet, within the same budget: what the executables know of their values is shared.
+    pub fn apart(&self) -> Self {
+        let descriptions = Arc::clone(&self.descriptions);
+        Self { descriptions, ..Self::within(self.budget.clone()) }
+    }
+
+    /// What executables know of their values.
+    pub(crate) fn descriptions(&self) -> MutexGuard<'_, Descriptions> {
+        self.descriptions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What packed weights and workspaces may take.

@@ -125,7 +125,7 @@ impl PlacedStep {
         }
         // A call may resize what it writes; here all sizes are known and stay.
         let mut metas: SmallVec<[TensorMeta; 2]> =
-            self.outputs.iter().map(|&v| values[v].meta.clone()).collect();
+            self.outputs.iter().map(|&v| TensorMeta::clone(&values[v].meta)).collect();
         let mut writes = Writes::new();
         for (&v, meta) in self.outputs.iter().zip(&mut metas) {
             let Source::Workspace(extent) = values[v].source else {

@@ -22,7 +22,7 @@ use crate::raise::{DefUse, Position};
 use crate::step::{ArgStep, DelegateEntry, OutStep, RegionStep, Step};
 use crate::value::Id;
 use builder::{Builder, Sizes};
-use graph::{Executable, Graph, Packs};
+use graph::{Executable, Graph};
 use operator::KernelContext;
 use std::ops::Range;
 use std::sync::Arc;
@@ -243,7 +243,7 @@ fn fixed(method: &Method, def_use: &DefUse, run: &Run) -> Option<Box<Lowered>> {
     // What delegates have computed of their weights goes as soon as it is packed.
     delegates.iter().for_each(DelegateEntry::forget_graph);
     // Packs of its own: what delegates let go may leave its address to other weights.
-    let mut packs = Packs::within(method.packs.budget().clone());
+    let mut packs = method.packs.apart();
     let executable = Executable::with_packs(builder.graph, &ctx, &mut packs).ok()?;
     let lowered =
         Lowered { graph, executable, args, outs, sizes: Vec::new(), numbers: Vec::new(), views: Vec::new() };
