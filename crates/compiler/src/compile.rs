@@ -7,7 +7,7 @@ use format::container::Blob;
 use format::ptd;
 use format::pte::{Builder, NamedBlob, Prepared};
 use ir::SharedBytes;
-use ir::exported::delegate::{CALL_DELEGATE, DebugHandle, Partitioner, Preprocess, to_backend};
+use ir::exported::delegate::{CALL_DELEGATE, DebugHandle, Partitioner, Preprocess, lower_partition};
 use ir::exported::{ExportedProgram, TensorSpec, VarId};
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -218,8 +218,9 @@ pub(crate) fn finish(
         }
         let mut left = Vec::new();
         for Delegation { partitioner, backend } in &options.delegation {
-            left = left_nodes(program, &partitioner.reasons(program));
-            *program = to_backend(program, &**partitioner, &[&**backend])?;
+            let partition = partitioner.partition(program)?;
+            left = left_nodes(program, &partition.reasons);
+            *program = lower_partition(partition, &[&**backend])?;
             watch(&name, passes::DELEGATE, program);
         }
         let mut keys = Vec::new();

@@ -135,23 +135,7 @@ impl Graph {
         value.constant = None;
     }
 
-    /// Gives values the sizes that an execution has shown, in the place of upper bounds.
-    ///
-    /// # Errors
-    /// If a value has another rank.
-    pub fn specialize(
-        &mut self,
-        sizes: impl IntoIterator<Item = (ValueId, tensor::Shape)>,
-    ) -> tensor::Result<()> {
-        for (value, sizes) in sizes {
-            let value = &mut self.values[value.index()];
-            value.meta.reshape(&sizes)?;
-            value.meta = value.meta.clone().with_dynamism(tensor::ShapeDynamism::Static);
-        }
-        Ok(())
-    }
-
-    /// Says that the sizes of a value are upper bounds: others may come. [`Self::specialize`] takes it back.
+    /// Says that the sizes of a value are upper bounds: others may come. [`Self::specialize_to_bounds`] takes it back.
     pub fn set_bounded(&mut self, value: ValueId) {
         let meta = &mut self.values[value.index()].meta;
         *meta = meta.clone().with_dynamism(tensor::ShapeDynamism::DynamicBound);

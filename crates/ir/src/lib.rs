@@ -67,7 +67,7 @@
 //! | draws from the generator | [`Effect::Random`], which [`Kind::effects`] of a [`Call`] gives |
 //!
 //! A tensor whose sizes may change has a meta whose dynamism says so, with the upper bound as its sizes;
-//! [`Graph::specialize`] replaces bounds by the sizes that an execution has shown.
+//! [`Graph::specialize_to_bounds`] takes the bounds of all values for their sizes.
 //!
 //! [`Graph::verify`] checks all that stands here and is run after every pass in tests and debug builds.
 #![forbid(unsafe_code)]

@@ -49,7 +49,7 @@ impl Partitioner for ToyPartitioner {
         let tags = delegate::tag_supported(&mut program, "toy", &takes);
         let spec = DelegationSpec { backend_id: ID.to_owned(), compile_specs: Vec::new() };
         let partition_tags = tags.into_iter().map(|tag| (tag, spec.clone())).collect();
-        Ok(PartitionResult { tagged_exported_program: program, partition_tags })
+        Ok(PartitionResult { tagged_exported_program: program, partition_tags, reasons: Default::default() })
     }
 }
 

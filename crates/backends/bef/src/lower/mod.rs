@@ -17,6 +17,7 @@ use ir::exported::{Callable, ExportedProgram, Size, SymExpr, VarId, VarType};
 use operator::{Generator, Isa, KernelContext, KernelRegistry, Level, Scratch};
 use pool::Pool;
 use runtime::GraphRequest;
+use std::cell::RefCell;
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use taken::taken;
@@ -64,33 +65,27 @@ impl BefPreprocess {
 impl Partitioner for BefPartitioner {
     fn partition(&self, program: &ExportedProgram) -> Result<PartitionResult, DelegationError> {
         let mut program = program.clone();
-        let tags = tag_supported(&mut program, "bef", &|program, node| {
-            taken(program, node, &self.operators).is_ok()
-        });
+        let reasons = RefCell::new(BTreeMap::new());
+        let operators = &self.operators;
+        let tags =
+            tag_supported(&mut program, "bef", &|program, node| match taken(program, node, operators) {
+                Ok(_) => true,
+                Err(reason) => {
+                    reasons.borrow_mut().extend(node.outputs.first().map(|&var| (var, reason)));
+                    false
+                }
+            });
+        let mut reasons = reasons.into_inner();
         let unbound = unbound_tags(&program);
+        let without = program.tags.iter().filter_map(|(&var, tag)| Some((var, unbound.get(tag)?)));
+        reasons.extend(without.map(|(var, symbol)| {
+            (var, format!("the size {symbol} follows from no size of a tensor that is given"))
+        }));
         program.tags.retain(|_, tag| !unbound.contains_key(tag));
         let spec = DelegationSpec { backend_id: BACKEND_ID.to_owned(), compile_specs: Vec::new() };
         let tags = tags.into_iter().filter(|tag| !unbound.contains_key(tag));
         let partition_tags = tags.map(|tag| (tag, spec.clone())).collect();
-        Ok(PartitionResult { tagged_exported_program: program, partition_tags })
-    }
-
-    fn reasons(&self, program: &ExportedProgram) -> BTreeMap<VarId, String> {
-        let mut tagged = program.clone();
-        let operators = &self.operators;
-        tag_supported(&mut tagged, "bef", &|program, node| taken(program, node, operators).is_ok());
-        let unbound = unbound_tags(&tagged);
-        let mut reasons = BTreeMap::new();
-        program.graph.for_each_node(&mut |node| {
-            let Some(&var) = node.outputs.first() else { return };
-            if let Some(symbol) = tagged.tags.get(&var).and_then(|tag| unbound.get(tag)) {
-                reasons
-                    .insert(var, format!("the size {symbol} follows from no size of a tensor that is given"));
-            } else if let Err(reason) = taken(program, node, operators) {
-                reasons.insert(var, reason);
-            }
-        });
-        reasons
+        Ok(PartitionResult { tagged_exported_program: program, partition_tags, reasons })
     }
 }
 

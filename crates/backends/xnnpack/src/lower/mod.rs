@@ -23,6 +23,7 @@ use ir::exported::delegate::{
 use ir::exported::{Argument, ExportedGraph, ExportedNode, ExportedProgram, VarId};
 use nodes::Target;
 use quantized::{Affine, Quantization};
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use taken::{Operand, Taken, TakenConv, taken};
 
@@ -41,8 +42,13 @@ impl Partitioner for XnnpackPartitioner {
     fn partition(&self, program: &ExportedProgram) -> Result<PartitionResult, DelegationError> {
         let uses = Uses::of(program);
         let mut tagged = program.clone();
-        let tags = tag_supported(&mut tagged, "xnnpack", &|_, node| {
-            !uses.quantization.makes_weights(node) && taken(program, node, &uses).is_ok()
+        let reasons = RefCell::new(BTreeMap::new());
+        let tags = tag_supported(&mut tagged, "xnnpack", &|_, node| match taken(program, node, &uses) {
+            Ok(_) => !uses.quantization.makes_weights(node),
+            Err(reason) => {
+                reasons.borrow_mut().extend(node.outputs.first().map(|&var| (var, reason)));
+                false
+            }
         });
         // Weights are made where they are used, wherever their nodes stand.
         for (weights, product) in uses.quantization.weights_of_products() {
@@ -56,18 +62,8 @@ impl Partitioner for XnnpackPartitioner {
         infer_sizes(&program, &mut graph);
         program.graph = graph;
         let partition_tags = tags.into_iter().map(|tag| (tag, spec.clone())).collect();
-        Ok(PartitionResult { tagged_exported_program: program, partition_tags })
-    }
-
-    fn reasons(&self, program: &ExportedProgram) -> BTreeMap<VarId, String> {
-        let uses = Uses::of(program);
-        let mut reasons = BTreeMap::new();
-        program.graph.for_each_node(&mut |node| {
-            if let (Some(&var), Err(reason)) = (node.outputs.first(), taken(program, node, &uses)) {
-                reasons.insert(var, reason);
-            }
-        });
-        reasons
+        let reasons = reasons.into_inner();
+        Ok(PartitionResult { tagged_exported_program: program, partition_tags, reasons })
     }
 }
 

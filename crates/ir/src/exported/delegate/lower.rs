@@ -1,7 +1,9 @@
 //! Tagged parts taken out of a program, and calls in their places.
 
 use super::tags::{Group, groups_in_order};
-use super::{CALL_DELEGATE, DelegationError, DelegationSpec, LoweredModule, Partitioner, Preprocess};
+use super::{
+    CALL_DELEGATE, DelegationError, DelegationSpec, LoweredModule, PartitionResult, Partitioner, Preprocess,
+};
 use crate::exported::{Argument, ExportedGraph, ExportedNode, ExportedProgram, InputKind, VarId, VarType};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -19,7 +21,17 @@ pub fn to_backend(
     partitioner: &dyn Partitioner,
     backends: &[&dyn Preprocess],
 ) -> Result<ExportedProgram, DelegationError> {
-    let result = partitioner.partition(program)?;
+    lower_partition(partitioner.partition(program)?, backends)
+}
+
+/// Gives each part that a partitioner has tagged to its backend: the second half of [`to_backend`].
+///
+/// # Errors
+/// As those of [`to_backend`].
+pub fn lower_partition(
+    result: PartitionResult,
+    backends: &[&dyn Preprocess],
+) -> Result<ExportedProgram, DelegationError> {
     let mut program = result.tagged_exported_program;
     program.check_tags()?;
     lower(&mut program, &result.partition_tags, backends)?;
@@ -39,14 +51,14 @@ pub fn to_backend_whole(
 ) -> Result<ExportedProgram, DelegationError> {
     struct Whole<'s>(&'s DelegationSpec);
     impl Partitioner for Whole<'_> {
-        fn partition(&self, program: &ExportedProgram) -> Result<super::PartitionResult, DelegationError> {
+        fn partition(&self, program: &ExportedProgram) -> Result<PartitionResult, DelegationError> {
             let mut program = program.clone();
             let tag: Arc<str> = "whole".into();
             let firsts: Vec<VarId> =
                 program.graph.nodes.iter().filter_map(|n| n.outputs.first().copied()).collect();
             program.tags.extend(firsts.into_iter().map(|var| (var, Arc::clone(&tag))));
             let partition_tags = BTreeMap::from([(tag, self.0.clone())]);
-            Ok(super::PartitionResult { tagged_exported_program: program, partition_tags })
+            Ok(PartitionResult { tagged_exported_program: program, partition_tags, reasons: BTreeMap::new() })
         }
     }
     to_backend(program, &Whole(spec), &[backend])

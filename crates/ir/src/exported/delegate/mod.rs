@@ -11,7 +11,7 @@ mod propose;
 mod recover;
 mod tags;
 
-pub use lower::{to_backend, to_backend_whole};
+pub use lower::{lower_partition, to_backend, to_backend_whole};
 pub use propose::tag_supported;
 pub use recover::{LoweredCall, Recover};
 
@@ -49,6 +49,8 @@ pub struct PartitionResult {
     pub tagged_exported_program: ExportedProgram,
     /// What each tag stands for.
     pub partition_tags: BTreeMap<Arc<str>, DelegationSpec>,
+    /// Why nodes that the backend does not take are left, by their first results: for reports, and may be empty.
+    pub reasons: BTreeMap<VarId, String>,
 }
 
 /// Decides which nodes a backend takes.
@@ -58,11 +60,6 @@ pub trait Partitioner {
     /// # Errors
     /// Why the program cannot be partitioned at all. Nodes that the backend does not take are left without a tag.
     fn partition(&self, program: &ExportedProgram) -> Result<PartitionResult, DelegationError>;
-
-    /// Why the nodes that the backend does not take are left, by their first results: for reports.
-    fn reasons(&self, _program: &ExportedProgram) -> BTreeMap<VarId, String> {
-        BTreeMap::new()
-    }
 }
 
 /// The ahead-of-time half of a backend.
@@ -255,7 +252,7 @@ mod tests {
             let tags = tag_supported(&mut program, "plus", &|_, node| node.target.starts_with('+'));
             let spec = DelegationSpec { backend_id: "Plus".into(), ..DelegationSpec::default() };
             let partition_tags = tags.into_iter().map(|tag| (tag, spec.clone())).collect();
-            Ok(PartitionResult { tagged_exported_program: program, partition_tags })
+            Ok(PartitionResult { tagged_exported_program: program, partition_tags, reasons: BTreeMap::new() })
         }
     }
 
