@@ -3,7 +3,7 @@
 
 use crate::event::Event;
 use crate::limits::SPIN;
-use crate::sync::{AtomicBool, AtomicU64, AtomicUsize, Mutex, Ordering, UnsafeCell, lock};
+use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering, UnsafeCell, lock};
 use clock::Instant;
 use std::any::Any;
 use std::ops::Range;
@@ -19,6 +19,25 @@ struct Job {
     chunk: usize,
 }
 
+/// From which end of a loop a thread takes ranges: its owner from the front, those that join in from the back. So in loop
+/// after loop over the same rows, two threads meet the rows again that they have in their caches, and share the rest as
+/// their speed is.
+#[derive(Clone, Copy)]
+enum End {
+    Front,
+    Back,
+}
+
+impl End {
+    /// One range that is taken from it.
+    fn one(self) -> u64 {
+        match self {
+            Self::Front => 1,
+            Self::Back => 1 << 32,
+        }
+    }
+}
+
 const OPEN: u64 = 1 << 31;
 const ACTIVE: u64 = OPEN - 1;
 
@@ -28,8 +47,8 @@ pub(crate) struct Slot {
     busy: AtomicBool,
     /// The loop's number (high half), whether threads may still join in, and how many have.
     state: AtomicU64,
-    /// The first item that no thread has taken yet.
-    next: AtomicUsize,
+    /// How many ranges were taken from the front (low half) and from the back.
+    taken: AtomicU64,
     job: UnsafeCell<Option<Job>>,
     panic: Mutex<Option<Box<dyn Any + Send>>>,
     /// Tells the owner that the last thread has left.
@@ -48,7 +67,7 @@ impl Slot {
         Self {
             busy: AtomicBool::new(false),
             state: AtomicU64::new(0),
-            next: AtomicUsize::new(0),
+            taken: AtomicU64::new(0),
             job: UnsafeCell::new(None),
             panic: Mutex::new(None),
             left: Event::new(),
@@ -59,7 +78,7 @@ impl Slot {
     /// run anything when the slot is taken: by another thread, or by a loop that this call is
     /// nested in. A panic of the body is raised again here, once no thread uses the body.
     ///
-    /// `items` plus one `chunk` for every thread must fit a `usize`.
+    /// There are fewer than 2^31 ranges of `chunk` items, and `items` plus a `chunk` fit a `usize`.
     pub(crate) fn run(&self, items: usize, chunk: usize, body: Body<'_>, offer: impl FnOnce()) -> bool {
         if self.busy.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_err() {
             return false;
@@ -71,11 +90,11 @@ impl Slot {
         let job = Job { body, items, chunk };
         // SAFETY: this thread holds `busy`, and the loop before was closed with no thread active.
         self.job.with_mut(|place| unsafe { *place = Some(job) });
-        self.next.store(0, Ordering::Relaxed);
+        self.taken.store(0, Ordering::Relaxed);
         let number = (self.state.load(Ordering::Relaxed) >> 32).wrapping_add(1);
         self.state.store((number << 32) | OPEN, Ordering::SeqCst);
         offer();
-        self.work(&job);
+        self.work(&job, End::Front);
         self.state.fetch_and(!OPEN, Ordering::SeqCst);
         self.wait_until_left();
         let panic = lock(&self.panic).take();
@@ -105,7 +124,7 @@ impl Slot {
         }
         // SAFETY: this thread is counted active in an open loop, so the owner leaves the job alone.
         if let Some(job) = self.job.with(|place| unsafe { *place }) {
-            self.work(&job);
+            self.work(&job, End::Back);
         }
         // The loop has no items left: no other thread need join in.
         self.state.fetch_and(!OPEN, Ordering::SeqCst);
@@ -116,15 +135,24 @@ impl Slot {
         true
     }
 
-    fn work(&self, job: &Job) {
+    /// Takes ranges from an end until none is left. Ranges are numbered; both ends take from one number of them, so that
+    /// they never take the same.
+    fn work(&self, job: &Job, end: End) {
+        let ranges = job.items.div_ceil(job.chunk) as u64;
         loop {
-            let start = self.next.fetch_add(job.chunk, Ordering::Relaxed);
-            if start >= job.items {
+            let taken = self.taken.fetch_add(end.one(), Ordering::Relaxed);
+            let (front, back) = (taken & u64::from(u32::MAX), taken >> 32);
+            if front + back >= ranges {
                 return;
             }
+            let number = match end {
+                End::Front => front,
+                End::Back => ranges - 1 - back,
+            };
+            let start = number as usize * job.chunk;
             let end = job.items.min(start + job.chunk);
             if let Err(payload) = catch_unwind(AssertUnwindSafe(|| (job.body)(start..end))) {
-                self.next.store(job.items, Ordering::Relaxed);
+                self.taken.store(ranges, Ordering::Relaxed);
                 lock(&self.panic).get_or_insert(payload);
                 return;
             }

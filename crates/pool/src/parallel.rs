@@ -129,6 +129,22 @@ mod tests {
     }
 
     #[test]
+    fn the_caller_takes_the_front_and_another_thread_the_back() {
+        let pool = Pool::new(2);
+        let caller = std::thread::current().id();
+        for _ in 0..times(200) {
+            let by_caller: Vec<AtomicUsize> = (0..80).map(|_| AtomicUsize::new(0)).collect();
+            pool.parallel_for(80, 10, &|range| {
+                for i in range {
+                    by_caller[i].store(usize::from(std::thread::current().id() == caller), Ordering::Relaxed);
+                }
+            });
+            let own: Vec<usize> = by_caller.iter().map(|b| b.load(Ordering::Relaxed)).collect();
+            assert!(own.is_sorted_by(|a, b| a >= b), "{own:?}");
+        }
+    }
+
+    #[test]
     fn chunks_are_disjoint_and_numbered() {
         let pool = Pool::new(2);
         let mut data = vec![0usize; times(1000) + 3];
