@@ -58,7 +58,7 @@ impl Executable {
     pub fn with_packs(mut graph: Graph, ctx: &KernelContext<'_>, packs: &mut Packs) -> Result<Self> {
         crate::passes::run(&mut graph, ctx);
         crate::layouts::check(&graph)?;
-        lower(graph, ctx.isa(), packs)
+        lower(graph, ctx, packs)
     }
 
     /// The same steps, with their weights, over a workspace of their own.

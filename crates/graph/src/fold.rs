@@ -199,10 +199,6 @@ impl Bytes for Lazy {
         self.derivation.inputs().iter().find_map(|(_, constant)| constant.problem())
     }
 
-    fn identity(&self) -> Option<(usize, usize)> {
-        None
-    }
-
     fn derivation(&self) -> Option<&Derivation> {
         Some(&self.derivation)
     }

@@ -1,8 +1,8 @@
 //! What this crate uses of [`ir`], and what it asks of graphs beside.
 
 pub use ir::{
-    Bytes, Call, CallArg, CallOut, Constant, Derivation, Graph, IntoKind, Kind, Mark, NodeId, SharedBytes,
-    Type, Value, ValueId,
+    Bytes, Call, CallArg, CallOut, Constant, Derivation, Graph, Identity, IntoKind, Kind, Mark, NodeId,
+    SharedBytes, SourceId, Type, Value, ValueId,
 };
 
 use operator::{Facts, Meaning};

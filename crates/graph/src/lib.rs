@@ -22,6 +22,7 @@ mod graph;
 mod layouts;
 mod lower;
 mod operation;
+mod pack_store;
 mod packs;
 pub mod passes;
 mod plan;
@@ -31,14 +32,15 @@ mod strided;
 
 pub use executable::Executable;
 pub use graph::{
-    Bytes, Call, CallArg, CallOut, Constant, Derivation, Graph, IntoKind, Kind, Mark, NodeId, SharedBytes,
-    Type, Value, ValueId,
+    Bytes, Call, CallArg, CallOut, Constant, Derivation, Graph, Identity, IntoKind, Kind, Mark, NodeId,
+    SharedBytes, SourceId, Type, Value, ValueId,
 };
 pub use kernels::compute::{Activation, Affine, ConvParams, Isa, Layout, Pooling, Quantization};
 pub use kernels::compute::{WeightBits, Windows};
 pub use layouts::{Lies, check_layout};
 pub use operation::{Fused, Images, Lowered, Lowering, Operation, as_op, operation};
 pub use operator::{Binary, Expression, Instr, Unary};
+pub use pack_store::PackStore;
 pub use packs::{Packs, StoredWeights};
 pub use prepared::prepare;
 pub use steps::attention::{Attention, AttentionParts, ViewParts};

@@ -1,5 +1,8 @@
 //! From a graph to its executable: steps of nodes, what is constant packed, places in the workspace.
 
+mod pack;
+
+use self::pack::Ahead;
 use crate::executable::{Executable, Slot, Source, WORKSPACE};
 use crate::graph::{Constant, Graph, NodeId, ValueId};
 use crate::operation::{Lowered, Lowering, as_op, operation};
@@ -10,7 +13,7 @@ use crate::steps::cast::Cast;
 use crate::steps::relayout::Relayout;
 use crate::steps::{PlacedStep, Step};
 use kernels::compute::Isa;
-use operator::{Error, Result};
+use operator::{Error, KernelContext, Result};
 use std::sync::Arc;
 use tensor::{AlignedBuffer, Arenas, Extent};
 use trace::{Place, SpanKind};
@@ -19,7 +22,7 @@ use trace::{Place, SpanKind};
 ///
 /// Constants that only packing reads go as soon as they are packed, so that they do not all lie beside what is
 /// made of them.
-pub(crate) fn lower(mut graph: Graph, isa: Isa, packs: &mut Packs) -> Result<Executable> {
+pub(crate) fn lower(mut graph: Graph, ctx: &KernelContext<'_>, packs: &Packs) -> Result<Executable> {
     if graph.num_blocks() != 1 {
         return Err(Error::invalid("a graph of several blocks is lowered block by block"));
     }
@@ -29,13 +32,12 @@ pub(crate) fn lower(mut graph: Graph, isa: Isa, packs: &mut Packs) -> Result<Exe
     let mut steps = Vec::new();
     // Reads of each value that lowering has yet to see. What is read at run time is never counted down to none.
     let mut left: Vec<usize> = uses_of_values(&graph);
-    for node in graph.order() {
-        let lowered = match graph.node(node).call() {
-            Some(call) => Lowered::step(CallStep(call.clone()), 0..graph.node(node).inputs().len()),
-            None => match operation(&graph, node) {
-                Some(operation) => operation.lower(&mut Lowering { graph: &graph, node, isa, packs })?,
-                None => return Err(no_step(&graph, node)),
-            },
+    let nodes = graph.order();
+    let mut ahead = Ahead::new(ctx.pool());
+    for (i, &node) in nodes.iter().enumerate() {
+        let lowered = match ahead.take(&graph, &nodes[i..], ctx.isa(), packs) {
+            Some(lowered) => lowered,
+            None => of_node(&graph, node, ctx.isa(), packs)?,
         };
         let (step, reads) = match lowered {
             Lowered::Step { step, reads } => (step, reads),
@@ -66,6 +68,17 @@ pub(crate) fn lower(mut graph: Graph, isa: Isa, packs: &mut Packs) -> Result<Exe
         held,
         failed: Place::default(),
     })
+}
+
+/// What a node becomes.
+fn of_node(graph: &Graph, node: NodeId, isa: Isa, packs: &Packs) -> Result<Lowered> {
+    match graph.node(node).call() {
+        Some(call) => Ok(Lowered::step(CallStep(call.clone()), 0..graph.node(node).inputs().len())),
+        None => match operation(graph, node) {
+            Some(operation) => operation.lower(&mut Lowering { graph, node, isa, packs }),
+            None => Err(no_step(graph, node)),
+        },
+    }
 }
 
 /// Lets go of constants that passes have put others in the places of.

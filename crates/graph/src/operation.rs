@@ -135,7 +135,7 @@ pub struct Lowering<'g> {
     pub(crate) graph: &'g Graph,
     pub(crate) node: NodeId,
     pub(crate) isa: Isa,
-    pub(crate) packs: &'g mut Packs,
+    pub(crate) packs: &'g Packs,
 }
 
 impl<'g> Lowering<'g> {

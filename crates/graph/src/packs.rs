@@ -1,24 +1,28 @@
-//! Packed weights that several executables share.
+//! Packed weights, as the executables of a method have them.
 
 use crate::descriptions::Descriptions;
 use crate::graph::Constant;
+use crate::pack_store::{ConvForm, DataKey, Form, MatrixForm, PackKey, PackStore, QuantizedForm};
 use ir::SharedBytes;
-use kernels::compute::{Conv, ConvParams, Isa, LaidOut, Layout, PackedB, weight_layout};
+use kernels::compute::{
+    Conv, ConvParams, Isa, LaidOut, Layout, PackedB, PackedWeights, QuantizedConv, weight_layout,
+};
 use operator::{Budget, Held, Result};
+use std::any::Any;
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::ops::Deref;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use tensor::DimOrder;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 /// Finds packed weights again, for as long as somebody holds them: a graph that is lowered for other sizes
 /// has the weights that it had, and so has a call that runs outside of graphs.
 ///
-/// Constants that are shared are known by their [identity](crate::Bytes::identity): no other constant comes to
-/// have it while the packs are used. One that was computed for a graph is known by a hash of its bytes. All executables
-/// of a `Packs` work with the same instructions. Clones share what was packed, and work on the same constants.
+/// Constants that have an [identity](crate::Bytes::identity) are known by it, and what is packed of them is shared with
+/// all who pack them in the same [`PackStore`]. One that was computed for a graph is known by a hash of its bytes, here
+/// alone. Clones share what was packed.
 #[derive(Clone, Default)]
 pub struct Packs {
+    store: PackStore,
     table: Arc<Mutex<Table>>,
     descriptions: Arc<Mutex<Descriptions>>,
     /// What was packed, if that is to be stored.
@@ -48,23 +52,16 @@ impl AsRef<[u8]> for Kept {
     }
 }
 
+/// What was packed for the method, and is counted for it.
 #[derive(Default)]
 struct Table {
-    hasher: Keyed,
-    made: HashMap<Source, Vec<Made>>,
+    made: HashMap<PackKey, Weak<dyn Any + Send + Sync>>,
     /// Number of entries at which unused ones are next looked for.
     crowded: usize,
 }
 
 /// What takes the memory of packed weights, for messages.
 const PACKED: &str = "its packed weights";
-
-/// The bytes that were packed.
-#[derive(PartialEq, Eq, Hash)]
-enum Source {
-    Shared((usize, usize)),
-    Hash(u64, usize),
-}
 
 /// A hash of many bytes by multiplication, with keys that nobody who makes a file knows.
 struct Keyed([u64; 4]);
@@ -98,14 +95,15 @@ impl Keyed {
     }
 }
 
-enum Made {
-    Matrix(MatrixForm, Weak<Packed<PackedB>>),
-    Conv(ConvForm, Weak<Packed<Conv>>),
+/// The hash of bytes, the same for all packs of the process.
+fn hashed(bytes: &[u8]) -> u64 {
+    static KEYED: OnceLock<Keyed> = OnceLock::new();
+    KEYED.get_or_init(Keyed::default).hash(bytes)
 }
 
 /// Packed weights, and the memory that they are counted as.
 pub(crate) struct Packed<T> {
-    weights: T,
+    weights: Arc<T>,
     _held: Held,
 }
 
@@ -114,25 +112,6 @@ impl<T> Deref for Packed<T> {
     fn deref(&self) -> &T {
         &self.weights
     }
-}
-
-/// How a constant is seen as the right operand of a product.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct MatrixForm {
-    pub(crate) rows: usize,
-    pub(crate) columns: usize,
-    /// Whether the constant is stored as `[columns, rows]`.
-    pub(crate) transposed: bool,
-}
-
-/// How a constant is seen as the weights of a convolution.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct ConvForm {
-    pub(crate) params: ConvParams,
-    /// The layout of the images.
-    pub(crate) layout: Layout,
-    /// How the weights lie.
-    pub(crate) order: DimOrder,
 }
 
 impl MatrixForm {
@@ -157,7 +136,8 @@ fn conv_layout(isa: Isa, params: &ConvParams, layout: Layout) -> String {
 impl Packs {
     /// Packs whose weights are [stored](Self::stored), too, as they are made.
     pub fn storing() -> Self {
-        Self { stored: Some(Arc::default()), ..Self::default() }
+        // What others have packed is not stored here.
+        Self { store: PackStore::new(), stored: Some(Arc::default()), ..Self::default() }
     }
 
     /// All weights that were packed, as they can be stored. None of packs that were not made for it.
@@ -180,15 +160,9 @@ impl Packs {
         }
     }
 
-    /// No packs yet, and what packed weights and workspaces may take.
-    pub fn within(budget: Budget) -> Self {
-        Self { budget, ..Self::default() }
-    }
-
-    /// No packs yet, within the same budget: what the executables know of their values is shared.
-    pub fn apart(&self) -> Self {
-        let descriptions = Arc::clone(&self.descriptions);
-        Self { descriptions, ..Self::within(self.budget.clone()) }
+    /// No packs yet, what packed weights and workspaces may take, and with whom packed weights are shared.
+    pub fn within(budget: Budget, store: PackStore) -> Self {
+        Self { store, budget, ..Self::default() }
     }
 
     /// What executables know of their values.
@@ -201,86 +175,139 @@ impl Packs {
         &self.budget
     }
 
-    /// Packs weights that nobody shares. Their bytes are taken before: about those of the constant.
-    pub(crate) fn packed<T>(
-        &self,
-        constant: &Constant,
-        pack: impl FnOnce() -> Result<T>,
-        bytes: impl FnOnce(&T) -> usize,
-    ) -> Result<Arc<Packed<T>>> {
-        let expected = self.budget.take(PACKED, constant.bytes().len())?;
-        let weights = pack()?;
-        drop(expected);
-        let held = self.budget.take(PACKED, bytes(&weights))?;
-        Ok(Arc::new(Packed { weights, _held: held }))
+    /// Packs weights. Memory is taken before: about that of the constant.
+    fn pack<T>(&self, constant: &Constant, pack: impl FnOnce() -> Result<T>) -> Result<T> {
+        let _expected = self.budget.take(PACKED, constant.nbytes())?;
+        pack()
     }
 
-    /// Weights that take no memory of their own.
-    fn held<T>(&self, weights: T) -> Result<Arc<Packed<T>>> {
-        Ok(Arc::new(Packed { weights, _held: self.budget.take(PACKED, 0)? }))
+    /// Weights that are packed already, or are packed now by `pack`, which says how many bytes they take.
+    fn shared<T: Send + Sync + 'static>(
+        &self,
+        key: Option<PackKey>,
+        pack: impl FnOnce() -> Result<(T, usize)>,
+    ) -> Result<Arc<Packed<T>>> {
+        let known = key.as_ref().and_then(|key| self.lock().made.get(key)?.upgrade()?.downcast().ok());
+        if let Some(known) = known {
+            return Ok(known);
+        }
+        let (weights, bytes) = match key {
+            Some(key) if key.is_lasting() => self.store.get(key, pack)?,
+            _ => pack().map(|(weights, bytes)| (Arc::new(weights), bytes))?,
+        };
+        let packed = Arc::new(Packed { weights, _held: self.budget.take(PACKED, bytes)? });
+        if let Some(key) = key {
+            let weak = Arc::downgrade(&packed);
+            self.lock().insert(key, weak);
+        }
+        Ok(packed)
     }
 
     /// Weights of a product: as they were packed, as the constant's owner has them, or by packing them now.
     pub(crate) fn matrix(
-        &mut self,
+        &self,
         isa: Isa,
         constant: &Constant,
         form: MatrixForm,
         pack: impl FnOnce() -> Result<PackedB>,
     ) -> Result<Arc<Packed<PackedB>>> {
-        let mut table = self.lock();
-        let list = table.of(constant);
-        let found = list.iter().find_map(|made| match made {
-            Made::Matrix(other, weak) if *other == form => weak.upgrade(),
-            _ => None,
-        });
-        if let Some(found) = found {
-            return Ok(found);
-        }
         let layout = form.layout(isa);
-        let taken = constant.laid_out(&layout).and_then(|bytes| {
-            let mut from = LaidOut::new(Arc::new(Kept(bytes)));
-            let weights = PackedB::taken(isa, form.rows, form.columns, &mut from)?;
-            from.is_empty().then_some(weights)
-        });
-        let packed = match taken {
-            Some(weights) => self.held(weights)?,
-            None => self.packed(constant, pack, PackedB::bytes)?,
-        };
-        self.store(constant, &layout, |out| packed.store(out));
-        list.push(Made::Matrix(form, Arc::downgrade(&packed)));
-        Ok(packed)
+        self.kept(constant, Form::Matrix(form), isa, &layout, PackedB::store, || {
+            let taken = constant.laid_out(&layout).and_then(|bytes| {
+                let mut from = LaidOut::new(Arc::new(Kept(bytes)));
+                let weights = PackedB::taken(isa, form.rows, form.columns, &mut from)?;
+                from.is_empty().then_some(weights)
+            });
+            match taken {
+                // They take no memory of their own.
+                Some(weights) => Ok((weights, 0)),
+                None => self.pack(constant, pack).map(|weights| with_bytes(weights, PackedB::bytes)),
+            }
+        })
     }
 
     /// A convolution with its weights, for images in a layout: had as those of products.
     pub(crate) fn conv(
-        &mut self,
+        &self,
         isa: Isa,
         constant: &Constant,
         form: ConvForm,
         pack: impl FnOnce() -> Result<Conv>,
     ) -> Result<Arc<Packed<Conv>>> {
-        let mut table = self.lock();
-        let list = table.of(constant);
-        let found = list.iter().find_map(|made| match made {
-            Made::Conv(other, weak) if *other == form => weak.upgrade(),
-            _ => None,
-        });
-        if let Some(found) = found {
-            return Ok(found);
-        }
         let ConvForm { params, layout, .. } = form;
         let name = conv_layout(isa, &params, layout);
-        let taken = constant
-            .laid_out(&name)
-            .and_then(|bytes| Conv::taken(isa, params, layout, layout, LaidOut::new(Arc::new(Kept(bytes)))));
-        let packed = match taken {
-            Some(conv) => self.held(conv)?,
-            None => self.packed(constant, pack, Conv::bytes)?,
-        };
-        self.store(constant, &name, |out| packed.store(out));
-        list.push(Made::Conv(form, Arc::downgrade(&packed)));
+        self.kept(constant, Form::Conv(form), isa, &name, Conv::store, || {
+            let taken = constant.laid_out(&name).and_then(|bytes| {
+                Conv::taken(isa, params, layout, layout, LaidOut::new(Arc::new(Kept(bytes))))
+            });
+            match taken {
+                Some(conv) => Ok((conv, 0)),
+                None => self.pack(constant, pack).map(|conv| with_bytes(conv, Conv::bytes)),
+            }
+        })
+    }
+
+    /// Weights that are stored as they are packed, too, if that is wanted.
+    fn kept<T: Send + Sync + 'static>(
+        &self,
+        constant: &Constant,
+        form: Form,
+        isa: Isa,
+        layout: &str,
+        store: fn(&T, &mut Vec<u8>),
+        pack: impl FnOnce() -> Result<(T, usize)>,
+    ) -> Result<Arc<Packed<T>>> {
+        let data =
+            identity(constant).unwrap_or_else(|| DataKey::Hash(hashed(constant.bytes()), constant.nbytes()));
+        let mut is_new = false;
+        let packed = self.shared(Some(PackKey { data, isa, form }), || {
+            is_new = true;
+            pack()
+        })?;
+        if is_new {
+            self.store(constant, layout, |out| store(&packed, out));
+        }
         Ok(packed)
+    }
+
+    /// Weights of a product of quantized values, by the bytes of their scales. They are shared if the constant has an identity.
+    pub(crate) fn quantized_matrix(
+        &self,
+        isa: Isa,
+        constant: &Constant,
+        form: QuantizedForm,
+        scales: &[u8],
+        pack: impl FnOnce() -> Result<PackedWeights>,
+    ) -> Result<Arc<Packed<PackedWeights>>> {
+        self.quantized(isa, constant, form, scales, pack, PackedWeights::bytes)
+    }
+
+    /// A convolution of quantized values with its weights, by the bytes of their scales. They are shared if the constant has an identity.
+    pub(crate) fn quantized_conv(
+        &self,
+        isa: Isa,
+        constant: &Constant,
+        form: ConvForm,
+        scales: &[u8],
+        pack: impl FnOnce() -> Result<QuantizedConv>,
+    ) -> Result<Arc<Packed<QuantizedConv>>> {
+        self.quantized(isa, constant, QuantizedForm::Conv(form), scales, pack, QuantizedConv::bytes)
+    }
+
+    fn quantized<T: Send + Sync + 'static>(
+        &self,
+        isa: Isa,
+        constant: &Constant,
+        form: QuantizedForm,
+        scales: &[u8],
+        pack: impl FnOnce() -> Result<T>,
+        bytes: fn(&T) -> usize,
+    ) -> Result<Arc<Packed<T>>> {
+        let key = identity(constant).map(|data| {
+            let scales = (hashed(scales), scales.len());
+            PackKey { data, isa, form: Form::Quantized(form, scales) }
+        });
+        self.shared(key, || self.pack(constant, pack).map(|weights| with_bytes(weights, bytes)))
     }
 
     fn lock(&self) -> MutexGuard<'_, Table> {
@@ -288,38 +315,34 @@ impl Packs {
     }
 }
 
-impl Table {
-    /// What was made of a constant and is still there.
-    fn of(&mut self, constant: &Constant) -> &mut Vec<Made> {
-        let identity = if let Constant::Shared(bytes) = constant { bytes.identity() } else { None };
-        let source = identity.map_or_else(
-            || Source::Hash(self.hasher.hash(constant.bytes()), constant.nbytes()),
-            Source::Shared,
-        );
-        if !self.made.contains_key(&source) && self.made.len() >= self.crowded {
-            // Unused entries are dropped whenever there are twice as many entries as were in use.
-            self.made.retain(|_, list| {
-                list.retain(Made::is_held);
-                !list.is_empty()
-            });
-            self.crowded = 2 * self.made.len() + 1;
-        }
-        self.made.entry(source).or_default()
+/// How a constant is known to all who share a store.
+fn identity(constant: &Constant) -> Option<DataKey> {
+    match constant {
+        Constant::Shared(bytes) => bytes.identity().map(DataKey::Known),
+        _ => None,
     }
 }
 
-impl Made {
-    fn is_held(&self) -> bool {
-        match self {
-            Self::Matrix(_, weak) => weak.strong_count() > 0,
-            Self::Conv(_, weak) => weak.strong_count() > 0,
+fn with_bytes<T>(weights: T, bytes: fn(&T) -> usize) -> (T, usize) {
+    let bytes = bytes(&weights);
+    (weights, bytes)
+}
+
+impl Table {
+    fn insert(&mut self, key: PackKey, packed: Weak<dyn Any + Send + Sync>) {
+        if self.made.len() >= self.crowded {
+            // Unused entries are dropped whenever there are twice as many entries as were in use.
+            self.made.retain(|_, packed| packed.strong_count() > 0);
+            self.crowded = 2 * self.made.len() + 1;
         }
+        self.made.insert(key, packed);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ir::{Identity, SourceId};
     use kernels::compute::MatRef;
     use tensor::{Tensor, TensorMeta};
 
@@ -345,25 +368,68 @@ mod tests {
         assert_ne!(hasher.hash(&[1; 70]), Keyed::default().hash(&[1; 70]));
     }
 
+    /// Packs a constant, and whether that had to be done.
+    fn get(packs: &Packs, constant: &Constant, form: MatrixForm) -> (Arc<Packed<PackedB>>, bool) {
+        let mut packed = false;
+        let made = packs.matrix(Isa::default(), constant, form, || {
+            packed = true;
+            PackedB::new(Isa::default(), MatRef::new(&[0.0; 4], 2, 2)).map_err(Into::into)
+        });
+        (made.unwrap(), packed)
+    }
+
+    const FORM: MatrixForm = MatrixForm { rows: 2, columns: 2, transposed: false };
+
     #[test]
     fn the_same_bytes_are_packed_once_while_they_are_held() {
-        let mut packs = Packs::default();
-        let form = MatrixForm { rows: 2, columns: 2, transposed: false };
-        let mut get = |constant: &Constant, form| {
-            let mut packed = false;
-            let made = packs.matrix(Isa::default(), constant, form, || {
-                packed = true;
-                PackedB::new(Isa::default(), MatRef::new(&[0.0; 4], 2, 2)).map_err(Into::into)
-            });
-            (made.unwrap(), packed)
-        };
+        let packs = Packs::default();
         let (a, again) = (computed(&[1.0, 2.0, 3.0, 4.0]), computed(&[1.0, 2.0, 3.0, 4.0]));
-        let held = get(&a, form);
+        let held = get(&packs, &a, FORM);
         assert!(held.1);
-        assert!(!get(&again, form).1);
-        assert!(get(&a, MatrixForm { transposed: true, ..form }).1);
-        assert!(get(&computed(&[1.0, 2.0, 3.0, 5.0]), form).1);
+        assert!(!get(&packs, &again, FORM).1);
+        assert!(get(&packs, &a, MatrixForm { transposed: true, ..FORM }).1);
+        assert!(get(&packs, &computed(&[1.0, 2.0, 3.0, 5.0]), FORM).1);
+        // What was computed is known here alone.
+        assert!(get(&Packs::default(), &a, FORM).1);
         drop(held);
-        assert!(get(&again, form).1);
+        assert!(get(&packs, &again, FORM).1);
+    }
+
+    /// Bytes of a range of a source.
+    struct Ranged(Identity, [u8; 16]);
+
+    impl crate::Bytes for Ranged {
+        fn bytes(&self) -> &[u8] {
+            &self.1
+        }
+
+        fn identity(&self) -> Option<Identity> {
+            Some(self.0)
+        }
+    }
+
+    #[test]
+    fn methods_that_share_a_store_hold_one_copy_and_count_it_each() {
+        let (store, file) = (crate::PackStore::new(), SourceId::numbered());
+        let constant = |start| {
+            Constant::Shared(Arc::new(Ranged(Identity::new(file, start, 16), [0; 16])) as SharedBytes)
+        };
+        let budgets = [Budget::new(4096), Budget::new(4096), Budget::new(16)];
+        let methods = budgets.clone().map(|budget| Packs::within(budget, store.clone()));
+        let first = get(&methods[0], &constant(0), FORM);
+        let bytes = first.0.bytes();
+        assert_eq!((first.1, store.bytes(), budgets[0].held()), (true, bytes, bytes as u64));
+        let second = get(&methods[1], &constant(0), FORM);
+        assert_eq!((second.1, store.bytes(), budgets[1].held()), (false, bytes, bytes as u64));
+        // A method's limit is what it would be alone.
+        let refused = methods[2].matrix(Isa::default(), &constant(0), FORM, || unreachable!());
+        assert!(bytes > 16 && refused.is_err());
+        let other = get(&methods[1], &constant(16), FORM);
+        assert!(other.1 && !get(&methods[1], &constant(16), FORM).1);
+        assert_eq!((store.bytes(), budgets[1].held()), (2 * bytes, 2 * bytes as u64));
+        drop((first, other));
+        assert_eq!((store.bytes(), budgets[0].held()), (bytes, 0));
+        drop(second);
+        assert_eq!(store.bytes(), 0);
     }
 }

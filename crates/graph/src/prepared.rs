@@ -2,7 +2,8 @@
 
 use crate::fold::untransposed;
 use crate::graph::Constant;
-use crate::packs::{MatrixForm, Packed, Packs};
+use crate::pack_store::MatrixForm;
+use crate::packs::{Packed, Packs};
 use kernels::compute::{Bias, Epilogue, Isa, MatMut, MatRef, PackedB, gemm};
 use operator::facts::Product;
 use operator::{Arg, Args, Kernel, KernelContext, Meaning, Outs, PreparedKernel, Result};

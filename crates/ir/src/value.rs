@@ -1,4 +1,4 @@
-use crate::{BlockId, Derivation, NodeId};
+use crate::{BlockId, Derivation, Identity, NodeId};
 use operator::CountedTensor;
 use std::sync::Arc;
 use tensor::{Scalar, ScalarType, ShapeDynamism, Tensor, TensorMeta, TensorView};
@@ -27,11 +27,9 @@ pub trait Bytes: Send + Sync {
         None
     }
 
-    /// What tells these bytes from those of all other owners, for as long as whoever lowers graphs of them lives:
-    /// their address and length, unless the owner lets them go and gets them again. `None` for an owner that goes
-    /// before, whose address another may come to have.
-    fn identity(&self) -> Option<(usize, usize)> {
-        Some((self.bytes().as_ptr().addr(), self.len()))
+    /// What tells these bytes from all others, whoever owns them, if that is known.
+    fn identity(&self) -> Option<Identity> {
+        None
     }
 
     /// The same bytes for another who looks at them, if they are had when they are looked at and kept for as long as

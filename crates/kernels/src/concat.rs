@@ -73,6 +73,10 @@ fn cat(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<
     }
     let out = outs.tensor(0)?;
     out.resize(&sizes)?;
+    let there: SmallVec<[TensorView<'_>; 8]> = tensors.iter().filter(counts).copied().collect();
+    if rows_of_pieces(ctx, &there, dim, out) {
+        return Ok(());
+    }
     let whole = Layout::of(out.meta());
     let mut at = 0;
     for t in tensors.iter().filter(counts) {
@@ -87,6 +91,40 @@ fn cat(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<
         at += len;
     }
     Ok(())
+}
+
+/// Bytes that are copied by a thread at least.
+const BYTES_PER_THREAD: usize = 1 << 16;
+
+/// Puts tensors together that lie as the result does: what lies before the dimension are rows, each of a piece of every
+/// tensor, which threads copy. Says whether it did: there are several rows, and all have one type and layout.
+fn rows_of_pieces(
+    ctx: &KernelContext<'_>,
+    tensors: &[TensorView<'_>],
+    dim: usize,
+    out: &mut TensorViewMut<'_>,
+) -> bool {
+    let meta = out.meta();
+    let (order, sizes) = (*meta.dim_order(), *meta.sizes());
+    let same = |t: &TensorView<'_>| t.dtype() == meta.dtype() && *t.meta().dim_order() == order;
+    let Some(before) = order.iter().position(|&d| usize::from(d) == dim) else { return false };
+    let rows: usize = order[..before].iter().map(|&d| sizes[usize::from(d)]).product();
+    let bytes = meta.nbytes();
+    if rows < 2 || bytes == 0 || !tensors.iter().all(same) {
+        return false;
+    }
+    let row = bytes / rows;
+    let pieces: SmallVec<[(&[u8], usize); 8]> =
+        tensors.iter().map(|t| (t.bytes(), t.meta().nbytes() / rows)).collect();
+    let grain = (BYTES_PER_THREAD / row).max(1);
+    ctx.pool().parallel_chunks_mut(out.bytes_mut(), row, grain, &|i, mut row| {
+        for &(bytes, piece) in &pieces {
+            let (to, rest) = row.split_at_mut(piece);
+            to.copy_from_slice(&bytes[i * piece..][..piece]);
+            row = rest;
+        }
+    });
+    true
 }
 
 /// Tensors of one shape as the elements of a new dimension.
@@ -223,6 +261,15 @@ mod tests {
         let (x, y, none) = (numbered(&[2, 2]), t(&[2, 1], &[7i32, 8]), t::<i32>(&[0], &[]));
         let r = call("aten::cat.out", &[list(&[&x, &none, &y]), int(-1)], out(Int, &[2, 3])).unwrap();
         assert_eq!(elements(&r), [0, 1, 7, 2, 3, 8]);
+        // Rows of pieces, as many as several threads copy.
+        let (wide, narrow) = (numbered(&[3, 700, 40]), numbered(&[3, 700, 9]));
+        let r = call("aten::cat.out", &[list(&[&wide, &narrow, &wide]), int(2)], out(Int, &[3, 700, 89]));
+        let r = elements(&r.unwrap());
+        for (i, row) in r.chunks(89).enumerate() {
+            let i = i as i32;
+            let expected = (40 * i..40 * i + 40).chain(9 * i..9 * i + 9).chain(40 * i..40 * i + 40);
+            assert!(row.iter().copied().eq(expected), "row {i}");
+        }
         let f = t(&[1, 2], &[0.5f32, 1.5]);
         let r = call("aten::cat.out", &[list(&[&x, &f])], out(Float, &[3, 2])).unwrap();
         assert_eq!(r.storage::<f32>().unwrap(), &[0.0, 1.0, 2.0, 3.0, 0.5, 1.5]);

@@ -62,7 +62,7 @@ pub struct MissingLevel {
 
 /// Proof that this machine can run the code of a [`Level`]. There is no way to make one for a level
 /// that the machine lacks, which is what makes the functions that take one safe to call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Isa {
     level: Level,
     vnni: bool,

@@ -134,6 +134,6 @@ pub use operator::{Arg, Isa, Out};
 pub use runtime::{
     Backend, BackendError, BackendExecutionContext, BackendInitContext, BackendOptions, BackendRegistry,
     Call, CallArg, CallOut, CompileSpec, Constant, Delegate, DelegateGraph, DuplicateBackend, Graph,
-    GraphDelegate, GraphRequest, OptionValue, PayloadBytes, PayloadContents, PayloadNode, PayloadRole,
-    PayloadSupport, PayloadValue, RefusedNode, ValueId,
+    GraphDelegate, GraphRequest, Identity, OptionValue, PayloadBytes, PayloadContents, PayloadNode,
+    PayloadRole, PayloadSupport, PayloadValue, RefusedNode, ValueId,
 };

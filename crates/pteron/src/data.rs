@@ -50,6 +50,6 @@
 
 pub use runtime::{
     BytesLoader, DataLoader, FileLoader, FreeableBuffer, LoaderReader, MergedDataMap, MmapLoader,
-    NamedDataMap, PtdDataMap, Purpose,
+    NamedDataMap, PackStore, PtdDataMap, Purpose, SourceId,
 };
 pub use tensor::AlignedBuffer;

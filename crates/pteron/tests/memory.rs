@@ -5,7 +5,7 @@ use pteron::format::pte::{
     AllocationDetails, Builder, Chain, EValue as Value, ExecutionPlan, Instruction, Operator,
     Tensor as Planned,
 };
-use pteron::{DataLoader, EValue, FileLoader, Limits, LoadOptions, Method, Program, Tensor};
+use pteron::{DataLoader, EValue, FileLoader, Limits, LoadOptions, Method, Pool, Program, Tensor};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -78,10 +78,15 @@ fn bytes(elements: &[f32]) -> Vec<u8> {
 }
 
 fn load(file: &Temporary, memory: u64, no_prepare: bool) -> pteron::Result<Method> {
+    load_on(1, file, memory, no_prepare)
+}
+
+fn load_on(threads: usize, file: &Temporary, memory: u64, no_prepare: bool) -> pteron::Result<Method> {
     let loader: Arc<dyn DataLoader> = Arc::new(FileLoader::open(&file.0)?);
     let program = Program::load(loader, &Limits::default())?;
     let limits = Limits { memory, ..Limits::default() };
-    program.load_method("forward", LoadOptions { no_prepare, limits, ..pteron::load_options() })
+    let options = pteron::load_options().pool(Pool::new(threads));
+    program.load_method("forward", LoadOptions { no_prepare, limits, ..options })
 }
 
 fn run(method: &mut Method) -> Vec<f32> {
@@ -126,6 +131,20 @@ fn loading_holds_the_weights_once_and_one_that_is_packed_twice() {
     // Each was read once: what cannot be packed is read again to run as it stands.
     let read = method.program().loader().bytes_loaded();
     assert!((all..all + WEIGHTS / 2).contains(&read), "{read}");
+}
+
+#[test]
+fn weights_that_threads_pack_side_by_side_are_those_of_one_thread() {
+    let file = chain("threads");
+    let all = LAYERS as u64 * WEIGHTS;
+    let mut one = load(&file, u64::MAX, false).unwrap();
+    let expected = run(&mut one);
+    // The second has no room for all of them beside what is packed: some are packed in their turn.
+    for memory in [u64::MAX, all + 2 * WEIGHTS] {
+        let mut method = load_on(3, &file, memory, false).unwrap();
+        assert_eq!(method.memory(), one.memory(), "within {memory}");
+        assert_eq!(run(&mut method), expected, "within {memory}");
+    }
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Weights that are exchanged while a program runs: no execution waits, fails or sees a mixture.
 
+use pteron::data::PackStore;
 use pteron::format::container::Blob;
 use pteron::format::ptd::{Builder, TensorLayout};
 use pteron::{BytesLoader, EValue, Limits, LoadOptions, Module, NamedDataMap, Program, PtdDataMap, Tensor};
@@ -250,4 +251,43 @@ fn one_mapped_file_serves_many_programs() {
     };
     assert!(!places(&a).is_empty());
     assert_eq!(places(&a), places(&b), "both look at the same pages");
+}
+
+/// Bytes of packed weights that methods of one store hold together.
+#[test]
+#[cfg(feature = "xnnpack")]
+fn programs_that_have_data_in_common_pack_it_once() {
+    let path = corpus("tiny/xnn_mlp_weights_ptd/model.pte");
+    let file = corpus("tiny/xnn_mlp_weights_ptd/xnn_weights.ptd");
+    let store = PackStore::new();
+    let load = |data: Arc<dyn NamedDataMap>| {
+        let mut module =
+            Module::open(&path, pteron::load_options().packed(store.clone()).data(data)).unwrap();
+        let x = inputs(&module);
+        output(&mut module, &x);
+        module
+    };
+    let mapped = || Arc::new(PtdDataMap::map(&file, unchanged()).unwrap());
+    let first = load(mapped());
+    let bytes = store.bytes();
+    assert!(bytes > 0);
+    // Another program, another map of the same file; and the file read.
+    let second = load(mapped());
+    let third = load(Arc::new(PtdDataMap::open(&file).unwrap()));
+    assert_eq!(store.bytes(), bytes);
+    // Other data is packed for itself, and what nobody uses any more goes.
+    let mut fourth = load(mapped());
+    let x = inputs(&fourth);
+    let before = output(&mut fourth, &x);
+    fourth.swap_data(named_data(-0.5, usize::MAX)).unwrap();
+    let after = output(&mut fourth, &x);
+    assert_ne!(after, before);
+    assert_eq!(store.bytes(), 2 * bytes);
+    drop((first, second, third));
+    assert_eq!(store.bytes(), bytes);
+    fourth.swap_data(mapped()).unwrap();
+    assert_eq!(output(&mut fourth, &x), before);
+    assert_eq!(store.bytes(), bytes);
+    drop(fourth);
+    assert_eq!(store.bytes(), 0);
 }

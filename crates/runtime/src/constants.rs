@@ -3,7 +3,7 @@
 
 use crate::limits::over_memory;
 use crate::{FreeableBuffer, NamedDataMap, Program, Result, load::from_little_endian, one_line};
-use graph::{Bytes, Constant, Derivation, SharedBytes};
+use graph::{Bytes, Constant, Derivation, Identity, SharedBytes, SourceId};
 use operator::Budget;
 use std::ops::{Deref, Range};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
@@ -29,6 +29,8 @@ impl ConstantBytes {
 
     /// Bytes that were computed from other constants.
     pub(crate) fn folded(bytes: FreeableBuffer, derivation: Option<Derivation>) -> Self {
+        // No other has its bytes.
+        let bytes = bytes.of_source(SourceId::numbered(), 0);
         Self { derivation: derivation.map(Arc::new), ..Self::here(bytes) }
     }
 
@@ -93,6 +95,14 @@ impl ConstantBytes {
         };
     }
 
+    /// Which bytes they are, if that is known: they are not read for it.
+    pub fn identity(&self) -> Option<Identity> {
+        match &self.deferred {
+            Some(deferred) => Some(deferred.identity),
+            None => self.bytes.get()?.identity(),
+        }
+    }
+
     /// The constant for a graph.
     pub fn to_graph(&self) -> Constant {
         Constant::Shared(self.shared())
@@ -145,12 +155,8 @@ impl Bytes for InGraph {
         self.0.read().err().map(|e| one_line(&e))
     }
 
-    /// What is read again may lie where another constant has lain: the deferred one stays where it is.
-    fn identity(&self) -> Option<(usize, usize)> {
-        Some(match &self.0.deferred {
-            Some(deferred) => (Arc::as_ptr(deferred).addr(), deferred.len),
-            None => (self.0.as_ptr().addr(), self.0.size()),
-        })
+    fn identity(&self) -> Option<Identity> {
+        self.0.identity()
     }
 
     fn again(&self) -> Option<SharedBytes> {
@@ -174,6 +180,7 @@ impl Drop for InGraph {
 pub(crate) struct Deferred {
     source: Source,
     len: usize,
+    identity: Identity,
     elements: Elements,
     /// What the bytes are counted in.
     budget: Budget,
@@ -203,7 +210,13 @@ const BLOB_ALIGNMENT: usize = 16;
 impl Deferred {
     /// The constant of these elements.
     pub(crate) fn new(source: Source, len: usize, elements: Elements, budget: &Budget) -> Self {
-        Self { source, len, elements, budget: budget.clone(), present: Mutex::default() }
+        let known = match &source {
+            Source::Program(program, range) => Some((program.source(), range.start)),
+            Source::Named(data, key) => data.source(key),
+        };
+        let (from, start) = known.unwrap_or_else(|| (SourceId::numbered(), 0));
+        let identity = Identity::new(from, start, len);
+        Self { source, len, identity, elements, budget: budget.clone(), present: Mutex::default() }
     }
 
     fn read(&self) -> Result<FreeableBuffer> {
@@ -247,7 +260,11 @@ pub(crate) fn aligned(bytes: FreeableBuffer, elements: Elements) -> Result<Freea
     if let Elements::Of(dtype) = elements {
         from_little_endian(&mut copy, dtype);
     }
-    Ok(FreeableBuffer::read(copy))
+    let copy = FreeableBuffer::read(copy);
+    Ok(match bytes.origin() {
+        Some((source, start)) => copy.of_source(source, start),
+        None => copy,
+    })
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {

@@ -1,3 +1,4 @@
+use graph::{Identity, SourceId};
 use operator::{Budget, Held};
 use std::fmt;
 use std::ops::{Deref, Range};
@@ -10,6 +11,8 @@ use tensor::{AlignedBuffer, MappedFile};
 pub struct FreeableBuffer {
     owner: Owner,
     range: Range<usize>,
+    /// Of which source they are bytes, and from where on.
+    origin: Option<(SourceId, u64)>,
 }
 
 #[derive(Clone, Default)]
@@ -26,7 +29,7 @@ impl FreeableBuffer {
     /// Bytes that were read into memory of their own.
     pub fn read(buffer: AlignedBuffer) -> Self {
         let range = 0..buffer.len();
-        Self { owner: Owner::Read(Arc::new(buffer)), range }
+        Self { owner: Owner::Read(Arc::new(buffer)), range, origin: None }
     }
 
     /// A copy of these bytes.
@@ -36,24 +39,47 @@ impl FreeableBuffer {
 
     /// A range of a mapped file. The range lies within the file.
     pub(crate) fn mapped(file: Arc<MappedFile>, range: Range<usize>) -> Self {
-        Self { owner: Owner::Mapped(file), range }
+        Self { owner: Owner::Mapped(file), range, origin: None }
     }
 
     /// A range of bytes that someone else holds too. The range lies within them.
     pub(crate) fn shared(bytes: Arc<dyn AsRef<[u8]> + Send + Sync>, range: Range<usize>) -> Self {
-        Self { owner: Owner::Shared(bytes), range }
+        Self { owner: Owner::Shared(bytes), range, origin: None }
     }
 
     /// A part of a buffer that is held, and counted, as a whole.
     pub(crate) fn part(whole: Arc<FreeableBuffer>, range: Range<usize>) -> Self {
-        Self { owner: Owner::Part(whole), range }
+        let origin = whole.origin_from(range.start);
+        Self { owner: Owner::Part(whole), range, origin }
+    }
+
+    /// The same bytes, which are those of a source from `start` on: what is made of them can be shared with all who have
+    /// bytes of that source.
+    #[must_use]
+    pub fn of_source(self, source: SourceId, start: u64) -> Self {
+        Self { origin: Some((source, start)), ..self }
+    }
+
+    /// Which bytes they are, if their source is known.
+    pub fn identity(&self) -> Option<Identity> {
+        self.origin.map(|(source, start)| Identity::new(source, start, self.len()))
+    }
+
+    /// Of which source they are bytes, and from where on, if that is known.
+    pub(crate) fn origin(&self) -> Option<(SourceId, u64)> {
+        self.origin
+    }
+
+    fn origin_from(&self, start: usize) -> Option<(SourceId, u64)> {
+        self.origin.map(|(source, at)| (source, at.saturating_add(start as u64)))
     }
 
     /// A part of these bytes, sharing them; `None` if it is not within them.
     pub fn slice(&self, range: Range<usize>) -> Option<Self> {
         self.get(range.clone())?;
         let start = self.range.start;
-        Some(Self { owner: self.owner.clone(), range: start + range.start..start + range.end })
+        let origin = self.origin_from(range.start);
+        Some(Self { owner: self.owner.clone(), range: start + range.start..start + range.end, origin })
     }
 
     /// The same bytes, for which memory is held as long as one of their clones lives. Nothing is held for bytes that
@@ -62,8 +88,8 @@ impl FreeableBuffer {
         if !self.takes_memory() {
             return self;
         }
-        let range = 0..self.len();
-        Self::shared(Arc::new(Counted { bytes: self, _held: held }), range)
+        let (range, origin) = (0..self.len(), self.origin);
+        Self { origin, ..Self::shared(Arc::new(Counted { bytes: self, _held: held }), range) }
     }
 
     /// The same bytes at a multiple of `alignment`, which divides that of [`AlignedBuffer`]: a copy if they lie elsewhere,
@@ -76,7 +102,8 @@ impl FreeableBuffer {
             return Ok(self);
         }
         let held = memory.take(what, self.len())?;
-        Ok(Self::read(AlignedBuffer::from_slice(&self)?).holding(held))
+        let copy = Self::read(AlignedBuffer::from_slice(&self)?).holding(held);
+        Ok(Self { origin: self.origin, ..copy })
     }
 
     /// Lets the pages of a map that these bytes lie on go until somebody looks at them again. Of other bytes, nothing.

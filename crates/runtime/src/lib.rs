@@ -55,7 +55,7 @@ pub use error::{
     one_line,
 };
 pub use freeable::FreeableBuffer;
-pub use graph::{Call, CallArg, CallOut, Constant, Graph, ValueId};
+pub use graph::{Call, CallArg, CallOut, Constant, Graph, Identity, PackStore, SourceId, ValueId};
 pub use limits::Limits;
 pub use loader::{BytesLoader, DataLoader, FileLoader, LoaderReader, MmapLoader, Purpose};
 pub use machine::free_memory;

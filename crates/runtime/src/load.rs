@@ -54,7 +54,7 @@ pub(crate) fn method(program: &Program, plan: usize, options: LoadOptions) -> Re
         delegates,
         regions: Vec::new(),
         keep_graphs: options.keep_graphs,
-        packs: graph::Packs::within(budget),
+        packs: graph::Packs::within(budget, options.packed),
         held,
         operators: tables.operators.iter().map(|op| op.full_name().into()).collect(),
         planned_arenas,

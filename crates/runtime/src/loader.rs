@@ -1,8 +1,9 @@
 //! Where the bytes of a program come from.
 
 use crate::{Error, FreeableBuffer, Result};
+use graph::SourceId;
 use std::fmt;
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -48,6 +49,12 @@ pub trait DataLoader: Send + Sync {
         true
     }
 
+    /// Which source it hands out, if another loader may hand out the same: what is made of its bytes is shared with
+    /// whoever has that loader.
+    fn source(&self) -> Option<SourceId> {
+        None
+    }
+
     /// What to call the source in messages.
     fn name(&self) -> &str;
 }
@@ -69,6 +76,7 @@ fn range(loader: &dyn DataLoader, offset: u64, len: u64) -> Result<std::ops::Ran
 pub struct BytesLoader {
     bytes: Arc<dyn AsRef<[u8]> + Send + Sync>,
     name: String,
+    source: SourceId,
     loaded: AtomicU64,
 }
 
@@ -80,7 +88,8 @@ impl BytesLoader {
 
     /// The same, with what to call the bytes in messages.
     pub fn named(name: impl Into<String>, bytes: impl AsRef<[u8]> + Send + Sync + 'static) -> Self {
-        Self { bytes: Arc::new(bytes), name: name.into(), loaded: AtomicU64::new(0) }
+        let source = SourceId::numbered();
+        Self { bytes: Arc::new(bytes), name: name.into(), source, loaded: AtomicU64::new(0) }
     }
 }
 
@@ -103,6 +112,10 @@ impl DataLoader for BytesLoader {
         self.loaded.load(Ordering::Relaxed)
     }
 
+    fn source(&self) -> Option<SourceId> {
+        Some(self.source)
+    }
+
     fn name(&self) -> &str {
         &self.name
     }
@@ -114,6 +127,7 @@ pub struct FileLoader {
     path: PathBuf,
     name: String,
     size: u64,
+    source: SourceId,
     loaded: AtomicU64,
 }
 
@@ -121,9 +135,9 @@ impl FileLoader {
     /// Opens a file to read.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref().to_owned();
-        let (file, size) = open(&path)?;
-        let name = path.display().to_string();
-        Ok(Self { file, path, name, size, loaded: AtomicU64::new(0) })
+        let (file, meta) = open(&path)?;
+        let (name, size, source) = (path.display().to_string(), meta.len(), source(&meta));
+        Ok(Self { file, path, name, size, source, loaded: AtomicU64::new(0) })
     }
 
     fn read(&self, offset: u64, target: &mut [u8]) -> Result<()> {
@@ -157,6 +171,10 @@ impl DataLoader for FileLoader {
         self.loaded.load(Ordering::Relaxed)
     }
 
+    fn source(&self) -> Option<SourceId> {
+        Some(self.source)
+    }
+
     fn name(&self) -> &str {
         &self.name
     }
@@ -172,6 +190,7 @@ pub struct MmapLoader {
     file: File,
     path: PathBuf,
     name: String,
+    source: SourceId,
     loaded: AtomicU64,
 }
 
@@ -179,8 +198,8 @@ impl MmapLoader {
     /// Maps a file, which stays as it is for as long as anything of it is used.
     pub fn open(path: impl AsRef<Path>, unchanged: Unchanged) -> Result<Self> {
         let path = path.as_ref();
-        let (file, size) = open(path)?;
-        if size > isize::MAX as u64 {
+        let (file, meta) = open(path)?;
+        if meta.len() > isize::MAX as u64 {
             return Err(Error::Io {
                 path: path.to_owned(),
                 action: "map",
@@ -193,7 +212,8 @@ impl MmapLoader {
             source,
         })?;
         let (map, name) = (Arc::new(map), path.display().to_string());
-        Ok(Self { map, file, path: path.to_owned(), name, loaded: AtomicU64::new(0) })
+        let (path, source) = (path.to_owned(), source(&meta));
+        Ok(Self { map, file, path, name, source, loaded: AtomicU64::new(0) })
     }
 
     /// Fails if the file is shorter than it was when it was mapped.
@@ -228,19 +248,50 @@ impl DataLoader for MmapLoader {
         self.loaded.load(Ordering::Relaxed)
     }
 
+    fn source(&self) -> Option<SourceId> {
+        Some(self.source)
+    }
+
     fn name(&self) -> &str {
         &self.name
     }
 }
 
-fn open(path: &Path) -> Result<(File, u64)> {
+fn open(path: &Path) -> Result<(File, Metadata)> {
     let fail = |source| Error::Io { path: path.to_owned(), action: "open", source };
     let file = File::open(path).map_err(fail)?;
     let meta = file.metadata().map_err(fail)?;
     if meta.is_dir() {
         return Err(fail(io::Error::from(io::ErrorKind::IsADirectory)));
     }
-    Ok((file, meta.len()))
+    Ok((file, meta))
+}
+
+/// Seconds after its last change from which on a file is told by what the system says of it: two changes within
+/// what its clock can tell apart would look like one.
+#[cfg(unix)]
+const SETTLED: i64 = 3;
+
+/// The source that a file is: the same for all that open it while it is as it is, unless it has just been changed.
+#[cfg(unix)]
+fn source(meta: &Metadata) -> SourceId {
+    use std::os::unix::fs::MetadataExt;
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    let last = meta.mtime().max(meta.ctime());
+    if i64::try_from(now.as_secs()).unwrap_or(i64::MAX).saturating_sub(last) < SETTLED {
+        return SourceId::numbered();
+    }
+    let time = |seconds: i64, nanoseconds: i64| {
+        (seconds as u64).wrapping_mul(1_000_000_000).wrapping_add(nanoseconds as u64)
+    };
+    let (contents, entry) = (time(meta.mtime(), meta.mtime_nsec()), time(meta.ctime(), meta.ctime_nsec()));
+    SourceId::file([meta.dev(), meta.ino(), meta.len(), contents, entry])
+}
+
+/// Nothing that tells a file from others is known here.
+#[cfg(not(unix))]
+fn source(_: &Metadata) -> SourceId {
+    SourceId::numbered()
 }
 
 #[cfg(unix)]

@@ -5,6 +5,7 @@ use crate::limits::over_memory;
 use crate::load::usize_of;
 use crate::{DataLoader, Error, FileLoader, FreeableBuffer, Limits, MmapLoader, Program, Purpose, Result};
 use format::ptd;
+use graph::SourceId;
 use operator::Budget;
 use std::collections::HashMap;
 use std::ops::Range;
@@ -32,6 +33,13 @@ pub trait NamedDataMap: Send + Sync {
         Ok(ConstantBytes::here(self.data(key)?))
     }
 
+    /// Of which source an entry's bytes are, and where they start in it, if others may have them, too: what is made of
+    /// them is shared with whoever has the same range of that source. The bytes of a range never change.
+    fn source(&self, key: &str) -> Option<(SourceId, u64)> {
+        let _ = key;
+        None
+    }
+
     /// Copies the bytes of an entry into `target`, which is exactly as long.
     fn load_data_into(&self, key: &str, target: &mut [u8]) -> Result<()> {
         let data = self.data(key)?;
@@ -55,6 +63,7 @@ pub trait NamedDataMap: Send + Sync {
 /// The entries of a `.ptd` file. Its bytes are read, or mapped, when they are asked for.
 pub struct PtdDataMap {
     loader: Arc<dyn DataLoader>,
+    source: SourceId,
     header: ptd::Header,
     file: ptd::VerifiedFlatTensor,
     index: HashMap<String, usize>,
@@ -81,7 +90,8 @@ impl PtdDataMap {
         let tables = loader.load(0, header.tables_range().end, Purpose::Program)?;
         let file = ptd::VerifiedFlatTensor::read(&tables, &header, &limits.format).map_err(fail)?;
         let index = file.named_data.iter().enumerate().map(|(i, n)| (n.key.clone(), i)).collect();
-        Ok(Self { loader, header, file, index })
+        let source = loader.source().unwrap_or_else(SourceId::numbered);
+        Ok(Self { loader, source, header, file, index })
     }
 
     /// What the file's header says.
@@ -132,7 +142,11 @@ impl NamedDataMap for PtdDataMap {
 
     fn data(&self, key: &str) -> Result<FreeableBuffer> {
         let (offset, len) = self.range(self.entry(key)?);
-        self.loader.load(offset, len, Purpose::Named)
+        Ok(self.loader.load(offset, len, Purpose::Named)?.of_source(self.source, offset))
+    }
+
+    fn source(&self, key: &str) -> Option<(SourceId, u64)> {
+        Some((self.source, self.range(self.entry(key).ok()?).0))
     }
 
     fn load_data_into(&self, key: &str, target: &mut [u8]) -> Result<()> {
@@ -187,6 +201,10 @@ impl NamedDataMap for PteDataMap {
 
     fn data(&self, key: &str) -> Result<FreeableBuffer> {
         self.program.load_range(self.range(key)?, Purpose::Named)
+    }
+
+    fn source(&self, key: &str) -> Option<(SourceId, u64)> {
+        Some((self.program.source(), self.range(key).ok()?.start))
     }
 
     fn contains(&self, key: &str) -> bool {
@@ -246,6 +264,10 @@ impl NamedDataMap for MergedDataMap {
         self.owner(key)?.data(key)
     }
 
+    fn source(&self, key: &str) -> Option<(SourceId, u64)> {
+        self.owner(key).ok()?.source(key)
+    }
+
     fn load_data_into(&self, key: &str, target: &mut [u8]) -> Result<()> {
         self.owner(key)?.load_data_into(key, target)
     }
@@ -291,6 +313,10 @@ impl NamedDataMap for CountedDataMap {
         let bytes = usize::try_from(self.map.nbytes(key)?).unwrap_or(usize::MAX);
         let held = self.budget.take("its named data", bytes).map_err(over_memory)?;
         Ok(self.map.data(key)?.holding(held))
+    }
+
+    fn source(&self, key: &str) -> Option<(SourceId, u64)> {
+        self.map.source(key)
     }
 
     fn constant(&self, key: &str) -> Result<ConstantBytes> {
@@ -375,6 +401,7 @@ mod tests {
             _ => unreachable!(),
         };
         let (in_graph, in_another) = (shared(&a), shared(&b));
+        assert!(in_graph.identity().is_some());
         assert_eq!((in_graph.identity(), in_graph.len()), (in_another.identity(), 40));
         assert_eq!(reads(), (0, 0));
         assert_eq!((in_graph.bytes(), in_another.bytes()), (&[7; 40][..], &[7; 40][..]));

@@ -1,4 +1,5 @@
 use crate::{BackendOptions, BackendRegistry, Limits, NamedDataMap};
+use graph::PackStore;
 use operator::{Isa, KernelRegistry};
 use pool::{Interrupt, Pool};
 use std::collections::BTreeMap;
@@ -26,6 +27,8 @@ pub struct LoadOptions {
     pub keep_graphs: bool,
     /// What the method may use.
     pub limits: Limits,
+    /// With whom packed weights are shared: with all methods of the process, unless it is a store of its own.
+    pub packed: PackStore,
     /// Options for single backends, by id, that their delegates see when they are made.
     pub backend_options: BTreeMap<String, BackendOptions>,
     /// Where events go.
@@ -74,6 +77,12 @@ impl LoadOptions {
     /// The same, under a handle that can end loading and executions early.
     pub fn interrupt(mut self, interrupt: Interrupt) -> Self {
         self.interrupt = Some(interrupt);
+        self
+    }
+
+    /// The same, sharing packed weights with the methods of this store.
+    pub fn packed(mut self, packed: PackStore) -> Self {
+        self.packed = packed;
         self
     }
 

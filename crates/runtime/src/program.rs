@@ -6,6 +6,7 @@ use crate::{
     Purpose, Result,
 };
 use format::pte;
+use graph::SourceId;
 use operator::KernelRegistry;
 use std::collections::HashMap;
 use std::ops::Range;
@@ -25,6 +26,7 @@ pub struct Program(Arc<Inner>);
 
 struct Inner {
     loader: Arc<dyn DataLoader>,
+    source: SourceId,
     program: pte::VerifiedProgram,
     /// Constants of the constant segment, for as long as somebody uses them.
     constants: Mutex<Constants>,
@@ -94,7 +96,9 @@ impl Program {
         }
         let tables = loader.load(0, header.program_size, Purpose::Program)?;
         let program = pte::VerifiedProgram::read(&tables, &header, &limits.format).map_err(fail)?;
-        Ok(Self(Arc::new(Inner { loader, program, constants: Mutex::default(), limits: limits.clone() })))
+        let source = loader.source().unwrap_or_else(SourceId::numbered);
+        let (constants, limits) = (Mutex::default(), limits.clone());
+        Ok(Self(Arc::new(Inner { loader, source, program, constants, limits })))
     }
 
     /// What the file's header says.
@@ -241,7 +245,12 @@ impl Program {
             let what = || format!("bytes {range:?} of {}", self.0.loader.name());
             self.0.limits.check_memory(what, len)?;
         }
-        self.0.loader.load(range.start, len, purpose)
+        Ok(self.0.loader.load(range.start, len, purpose)?.of_source(self.0.source, range.start))
+    }
+
+    /// The source of its bytes.
+    pub(crate) fn source(&self) -> SourceId {
+        self.0.source
     }
 
     /// The bytes of a constant. Those of the constant segment are read once for all who hold them.

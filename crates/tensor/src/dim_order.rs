@@ -5,7 +5,7 @@ use std::ops::Deref;
 /// The dimensions of a tensor from the outermost in memory to the innermost.
 ///
 /// `[0, 1, 2, 3]` is contiguous, `[0, 2, 3, 1]` is channels-last. Always a permutation.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct DimOrder {
     rank: u8,
     order: [u8; MAX_RANK],

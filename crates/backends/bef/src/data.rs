@@ -3,7 +3,7 @@
 
 use crate::error::{Error, Result, fail};
 use crate::payload::{Constant, Payload};
-use graph::{Bytes, SharedBytes};
+use graph::{Bytes, Identity, SharedBytes};
 use kernels::compute::{Isa, weight_layout};
 use operator::Budget;
 use runtime::{FreeableBuffer, NamedDataMap};
@@ -38,7 +38,7 @@ impl Bytes for Stored {
         self.plain.problem()
     }
 
-    fn identity(&self) -> Option<(usize, usize)> {
+    fn identity(&self) -> Option<Identity> {
         self.plain.identity()
     }
 

@@ -3,7 +3,7 @@
 use super::{Step, Writes, only};
 use crate::layouts::{Lies, image_layout};
 use crate::operation::{Images, Lowered, Lowering, Operation};
-use kernels::compute::{Isa, Layout, column_means, mean};
+use kernels::compute::{Isa, Layout, column_means, row_means};
 use operator::{Error, KernelContext, Result};
 use tensor::TensorView;
 
@@ -43,21 +43,22 @@ struct GlobalMeanStep {
 impl Step for GlobalMeanStep {
     fn run<'a>(
         &'a self,
-        _: &KernelContext<'_>,
+        ctx: &KernelContext<'_>,
         reads: &[TensorView<'a>],
         mut writes: Writes<'a>,
     ) -> Result<()> {
         let (x, out) = (reads[0].storage::<f32>()?, only(&mut writes)?.storage_mut::<f32>()?);
         let Self { pixels, channels, layout, isa } = *self;
+        if out.is_empty() || pixels == 0 {
+            out.fill(f32::NAN);
+            return Ok(());
+        }
         match layout {
             Layout::ChannelsLast => {
                 let images = x.chunks_exact(pixels * channels).zip(out.chunks_exact_mut(channels));
-                images.for_each(|(image, means)| column_means(isa, image, means));
+                images.for_each(|(image, means)| column_means(ctx.pool(), isa, image, means));
             }
-            Layout::ChannelsFirst => {
-                let planes = x.chunks_exact(pixels).zip(out);
-                planes.for_each(|(plane, out)| *out = mean(isa, plane));
-            }
+            Layout::ChannelsFirst => row_means(ctx.pool(), isa, x, out),
         }
         Ok(())
     }

@@ -6,6 +6,7 @@ use super::{Step, Writes, only};
 use crate::graph::Kind;
 use crate::layouts::Lies;
 use crate::operation::{Fused, Images, Lowered, Lowering, Operation, viewed};
+use crate::pack_store::ConvForm;
 use crate::packs::Packed;
 use kernels::compute::{Activation, Affine, ConvFrame, Layout, Quantization};
 use kernels::compute::{QuantizedConv, QuantizedConvOut, QuantizedImages};
@@ -44,13 +45,13 @@ impl Operation for QuantizedConvolution {
 
     fn lower(&self, node: &mut Lowering<'_>) -> Result<Lowered> {
         let (meta, source) = stored_weights(node)?;
-        let (isa, params, scales) = (node.isa(), self.conv.params, node.floats(2)?);
-        let pack = || {
+        let (isa, params, scales) = (node.isa(), self.conv.params, node.constant(2)?);
+        let form = ConvForm { params, layout: Layout::ChannelsLast, order: *meta.dim_order() };
+        let conv = node.packs.quantized_conv(isa, &source, form, scales.bytes(), || {
             let stored = viewed(&source, &meta)?;
             let weights = weights_of(&params, &meta, stored.storage()?);
-            Ok(QuantizedConv::of(isa, params, &weights, scales)?)
-        };
-        let conv = node.packs.packed(&source, pack, QuantizedConv::bytes)?;
+            Ok(QuantizedConv::of(isa, params, &weights, scales.storage()?)?)
+        })?;
         let frame = frame(node.input(0)?, node.output(0)?, self.conv.space);
         let bias = SumBias::of(node, self.conv.bias, 3)?;
         Ok(Lowered::step(QuantizedConvStep { spec: *self, conv, frame, bias }, [0]))

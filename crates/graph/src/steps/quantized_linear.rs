@@ -3,7 +3,8 @@
 use super::conv::epilogue;
 use super::{Step, Writes, only};
 use crate::graph::Kind;
-use crate::operation::{Fused, Lowered, Lowering, Operation};
+use crate::operation::{Fused, Lowered, Lowering, Operation, viewed};
+use crate::pack_store::{MatrixForm, QuantizedForm};
 use crate::packs::Packed;
 use kernels::compute::qgemm;
 use kernels::compute::{
@@ -11,6 +12,7 @@ use kernels::compute::{
 };
 use kernels::compute::{PackedWeights, QuantizedEpilogue, QuantizedOut, QuantizedRows, WeightBits, Weights};
 use operator::{Error, KernelContext, Result};
+use pool::Pool;
 use std::fmt;
 use std::sync::Arc;
 use tensor::memory::{collected, copied, filled};
@@ -74,11 +76,15 @@ impl Operation for QuantizedLinear {
         let &[rows, columns] = &**node.input(1)?.sizes() else {
             return Err(Error::invalid("a product with weights that are no matrix"));
         };
-        let quantized = MatRef::new(node.constant(1)?.storage::<i8>()?, rows, columns);
-        let quantized = if self.out_major { quantized.t() } else { quantized };
-        let weights = Weights { quantized, bits: self.bits, scales: node.floats(2)?, group: self.group };
-        let (isa, owner) = (node.isa(), node.owner(1)?);
-        let weights = node.packs.packed(owner, || Ok(PackedWeights::new(&weights)?), PackedWeights::bytes)?;
+        let (isa, meta, owner, scales) = (node.isa(), node.input(1)?, node.owner(1)?, node.constant(2)?);
+        let form = MatrixForm { rows, columns, transposed: self.out_major };
+        let form = QuantizedForm::Matrix { form, bits: self.bits, group: self.group };
+        let weights = node.packs.quantized_matrix(isa, owner, form, scales.bytes(), || {
+            let quantized = MatRef::new(viewed(owner, meta)?.storage::<i8>()?, rows, columns);
+            let quantized = if self.out_major { quantized.t() } else { quantized };
+            let scales = scales.storage()?;
+            Ok(PackedWeights::new(&Weights { quantized, bits: self.bits, scales, group: self.group })?)
+        })?;
         let bias = SumBias::of(node, self.bias, 3)?;
         Ok(Lowered::step(QuantizedLinearStep { spec: *self, weights, bias, isa }, [0]))
     }
@@ -122,6 +128,9 @@ impl SumBias {
     }
 }
 
+/// Elements that a thread quantizes at least.
+const ELEMENTS_PER_THREAD: usize = 1 << 13;
+
 struct QuantizedLinearStep {
     spec: QuantizedLinear,
     weights: Arc<Packed<PackedWeights>>,
@@ -158,7 +167,7 @@ impl Step for QuantizedLinearStep {
             qgemm(pool, isa, QuantizedRows::new(&quantized, true, m, k, q.affine), weights, to, &epilogue);
             return Ok(());
         }
-        let params = self.quantize_rows((m, k), dequantized, &mut quantized)?;
+        let params = self.quantize_rows(pool, (m, k), dequantized, &mut quantized)?;
         qgemm(pool, isa, QuantizedRows::by_row(&quantized, true, m, k, &params), weights, to, &epilogue);
         Ok(())
     }
@@ -168,6 +177,7 @@ impl QuantizedLinearStep {
     /// Quantizes `m` rows of `k` elements by parameters chosen from each.
     fn quantize_rows(
         &self,
+        pool: &Pool,
         (m, k): (usize, usize),
         dequantized: &[f32],
         quantized: &mut [u8],
@@ -175,16 +185,26 @@ impl QuantizedLinearStep {
         if k == 0 {
             return Ok(filled(m, Affine { scale: 1.0, zero: 0 })?);
         }
-        let isa = self.isa;
         let rows = dequantized.chunks_exact(k).zip(quantized.chunks_exact_mut(k));
-        let each = rows.map(|(dequantized, quantized)| match self.spec.input {
-            QuantizedInput::ByFactorOfRow => quantize_row(isa, dequantized, quantized),
+        if pool.threads() == 1 || dequantized.len() < 2 * ELEMENTS_PER_THREAD {
+            return Ok(collected(rows.map(|(x, out)| self.quantize_row(x, out)))?);
+        }
+        let mut rows: Vec<_> = collected(rows.map(|(x, out)| (x, out, Affine { scale: 1.0, zero: 0 })))?;
+        pool.parallel_chunks_mut(&mut rows, 1, (ELEMENTS_PER_THREAD / k).max(1), &|_, rows| {
+            rows.iter_mut().for_each(|(x, out, affine)| *affine = self.quantize_row(x, out));
+        });
+        Ok(collected(rows.into_iter().map(|(.., affine)| affine))?)
+    }
+
+    /// Quantizes a row, and gives what its values stand for.
+    fn quantize_row(&self, x: &[f32], out: &mut [u8]) -> Affine {
+        match self.spec.input {
+            QuantizedInput::ByFactorOfRow => quantize_row(self.isa, x, out),
             _ => {
-                let q = Quantization::choose_for_token(range(isa, dequantized));
-                quantize(pool::Pool::alone(), isa, &q, dequantized, quantized);
+                let q = Quantization::choose_for_token(range(self.isa, x));
+                quantize(Pool::alone(), self.isa, &q, x, out);
                 q.affine
             }
-        });
-        Ok(collected(each)?)
+        }
     }
 }

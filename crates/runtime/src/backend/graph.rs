@@ -52,8 +52,9 @@ pub trait DelegateGraph: Send + Sync {
     /// their layout is any. [`trace::Place::node`] as the [origin](Graph::set_origin) of a node says which of the
     /// payload's it belongs to: listings, profiles and errors name it.
     ///
-    /// The same request is answered by the same graph. Bytes of [`Constant::Shared`](graph::Constant::Shared) belong to
-    /// what lives as long as this does: weights are packed once for all that reads them at one address.
+    /// The same request is answered by the same graph. Weights whose bytes say which they are
+    /// ([`Bytes::identity`](graph::Bytes::identity), as those of [`ConstantBytes`](crate::ConstantBytes) do) are packed once
+    /// for all that reads them.
     fn graph(&self, request: &GraphRequest<'_>) -> Result<Graph, BackendError>;
 }
 

@@ -242,9 +242,7 @@ fn fixed(method: &Method, def_use: &DefUse, run: &Run) -> Option<Box<Lowered>> {
     let graph = method.keep_graphs.then(|| Box::new(builder.graph.clone()));
     // What delegates have computed of their weights goes as soon as it is packed.
     delegates.iter().for_each(DelegateEntry::forget_graph);
-    // Packs of its own: what delegates let go may leave its address to other weights.
-    let mut packs = method.packs.apart();
-    let executable = Executable::with_packs(builder.graph, &ctx, &mut packs).ok()?;
+    let executable = Executable::with_packs(builder.graph, &ctx, &mut method.packs.clone()).ok()?;
     let lowered =
         Lowered { graph, executable, args, outs, sizes: Vec::new(), numbers: Vec::new(), views: Vec::new() };
     Some(Box::new(lowered))

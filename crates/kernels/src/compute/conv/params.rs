@@ -1,5 +1,5 @@
 /// The order of an image's dimensions in memory, dense in that order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Layout {
     /// Batch, channels, then space: NCHW, as PyTorch's default.
     ChannelsFirst,
@@ -19,7 +19,7 @@ impl Layout {
 
 /// What a convolution is, but for the sizes of its images. Space has three dimensions, depth, height
 /// and width; those that an operator lacks have kernel, stride and dilation 1 and padding 0.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ConvParams {
     /// Channels of the input.
     pub in_channels: usize,

@@ -113,9 +113,9 @@ impl Drop for Tiles {
 pub(super) unsafe fn tile(args: &mut Args<'_>) {
     let steps = args.k.div_ceil(AMX_STEP);
     if steps == 0 {
-        return args.sums.0.fill(0);
+        return args.sums.fill(0);
     }
-    let (a, b, sums) = (args.a.as_ptr(), args.b.as_ptr(), args.sums.0.as_mut_ptr());
+    let (a, b, sums) = (args.a.as_ptr(), args.b.as_ptr(), args.sums.as_mut_ptr());
     // Tiles of rows or panels that are missing are computed from those that are present.
     let low = if args.rows > 16 { a.wrapping_add(16 * args.a_step) } else { a };
     let right = if args.panels > 1 { b.wrapping_add(args.b_step) } else { b };

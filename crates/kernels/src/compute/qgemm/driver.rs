@@ -19,8 +19,11 @@ const BLOCK_BYTES: usize = 512 << 10;
 const ROW_UNIT: usize = 32;
 /// Panels that a task keeps together.
 const PANEL_UNIT: usize = 2;
-/// Multiplications below which a product is not divided among threads.
-const SPLIT_WORK: usize = split::worth(1 << 22);
+/// Work below which a product is not divided among threads: [`Path::work`].
+const SPLIT_WORK: usize = split::worth(1 << 21);
+/// As much work as copying an inner element of a row of A, or storing an element of the result: at hundreds of
+/// multiplications in a nanosecond, products of few channels do little else.
+const ELEMENT_WORK: usize = 64;
 
 /// The left operand of a product, given a block of rows at a time.
 pub(crate) trait Fill: Sync {
@@ -52,7 +55,10 @@ impl Job<'_> {
         out.check(self.m, n);
         let work = self.m.saturating_mul(n).saturating_mul(self.b.rows());
         pool::count(work);
-        let threads = if work < SPLIT_WORK { 1 } else { pool.threads().min(work / (SPLIT_WORK / 2)) };
+        let elements = self.m.saturating_mul(n.saturating_add(self.b.rows()));
+        let path = self.path.for_shape(self.m, self.b.rows(), self.b.group());
+        let work = path.work(work).saturating_add(elements.saturating_mul(ELEMENT_WORK));
+        let threads = split::threads(pool, work, SPLIT_WORK);
         if threads == 1 {
             return self.part(0..self.m, 0..panels, out);
         }
@@ -119,7 +125,7 @@ impl Job<'_> {
             let cols = (at_once * PANEL).min(n - p * PANEL);
             let mut r = 0;
             while r < rows.len() {
-                let (height, panels) = path.shape(rows.len() - r, at_once);
+                let (height, panels) = below(path, rows.len() - r, at_once);
                 // A last single row may take its panels in another way.
                 for q in (0..at_once).step_by(panels) {
                     let cols = (panels * PANEL).min(cols.saturating_sub(q * PANEL));
@@ -139,7 +145,8 @@ impl Job<'_> {
         }
     }
 
-    /// Computes a tile of the result, which is `out`: its rows from `row` on, of `panels` panels from `panel` on.
+    /// Computes tiles of the result below each other, which are `out`: its rows from `row` on, of `panels` panels from
+    /// `panel` on.
     fn tile(
         &self,
         ready: &Ready,
@@ -160,9 +167,14 @@ impl Job<'_> {
                 None => (b.panel(panel, from), b.panel_step()),
             };
             let k = b.group().min(k - from);
-            let mut args = Args { a: &a[from..], a_step, b: data, b_step, k, four, rows, panels, sums };
-            let step = args.step(ready.path());
-            ready.run(&mut args);
+            let step = ready.path().step(panels);
+            let mut done = 0;
+            while done < rows {
+                let (rows, _) = ready.path().shape(rows - done, panels);
+                let (a, sums) = (&a[done * a_step + from..], &mut sums.0[done * step..]);
+                ready.run(&mut Args { a, a_step, b: data, b_step, k, four, rows, panels, sums });
+                done += rows;
+            }
             let (scales, column_sums) = b.columns(g, panel);
             let finish = Finish {
                 sums,
@@ -181,6 +193,21 @@ impl Job<'_> {
             finish.run(self.isa);
         }
     }
+}
+
+/// The rows and panels of the tiles that are finished together, for `rows` rows of which `panels` panels are left: as
+/// many tiles of one width below each other as there is room for their sums. What finishing costs once, it costs once
+/// for all of them.
+fn below(path: Path, rows: usize, panels: usize) -> (usize, usize) {
+    let (mut height, width) = path.shape(rows, panels);
+    while height < rows {
+        let (next, other) = path.shape(rows - height, panels);
+        if other != width || (height + path.rows_written(next)) * path.step(width) > MAX_TILE {
+            break;
+        }
+        height += next;
+    }
+    (height, width)
 }
 
 /// A panel of 4-bit values as one of 8-bit values.

@@ -12,7 +12,7 @@ const STEP: usize = 64;
 const SHORT_STEP: usize = 8;
 
 /// How wide the quantized values of a matrix of weights are in memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum WeightBits {
     /// Two a byte: -8 to 7.
     Four,

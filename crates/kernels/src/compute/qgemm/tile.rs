@@ -1,7 +1,6 @@
 //! The tile of a product: sums of a few rows of A by a few panels of B, and the ways to compute it.
 
 use super::super::isa::{Isa, Level};
-use super::epilogue::{MAX_TILE, Tile};
 use super::pack::PANEL;
 
 /// A way to compute tiles. There is none for what the machine lacks: [`Path::available`] is the only
@@ -69,6 +68,39 @@ impl Path {
         false
     }
 
+    /// Sums from one row of a tile of so many panels to the next.
+    pub(super) fn step(self, panels: usize) -> usize {
+        if self.is_amx() { 2 * PANEL } else { panels * PANEL }
+    }
+
+    /// The rows of which a tile of so many writes sums.
+    pub(super) fn rows_written(self, rows: usize) -> usize {
+        match self.0 {
+            Kind::Portable => rows,
+            #[cfg(target_arch = "x86_64")]
+            Kind::Amx => AMX_TILE_ROWS,
+            // The tiles have a power of two of rows.
+            #[cfg(target_arch = "x86_64")]
+            _ => rows.next_power_of_two().max(2),
+        }
+    }
+
+    /// Multiplications, counted as those of the fastest path that take as long.
+    pub(super) fn work(self, multiplications: usize) -> usize {
+        let slower = match self.0 {
+            Kind::Portable => 64,
+            #[cfg(target_arch = "x86_64")]
+            Kind::MultiplyAdd => 16,
+            #[cfg(target_arch = "x86_64")]
+            Kind::AvxVnni => 8,
+            #[cfg(target_arch = "x86_64")]
+            Kind::Avx512Vnni => 3,
+            #[cfg(target_arch = "x86_64")]
+            Kind::Amx => 1,
+        };
+        multiplications.saturating_mul(slower)
+    }
+
     /// The rows and panels of the tile for `rows` rows of which `panels` panels are left.
     pub(super) fn shape(self, rows: usize, panels: usize) -> (usize, usize) {
         let (most, one, several) = match self.0 {
@@ -80,7 +112,7 @@ impl Path {
             #[cfg(target_arch = "x86_64")]
             Kind::Avx512Vnni => (8, 4, 2),
             #[cfg(target_arch = "x86_64")]
-            Kind::Amx => (32, 2, 2),
+            Kind::Amx => (AMX_TILE_ROWS, 2, 2),
         };
         let rows = rows.min(most);
         let at_once = if rows == 1 { one } else { several };
@@ -91,6 +123,9 @@ impl Path {
 /// Rows from which on tiles of AMX are full enough.
 #[cfg(target_arch = "x86_64")]
 const AMX_ROWS: usize = 8;
+/// Rows of a tile of AMX.
+#[cfg(target_arch = "x86_64")]
+const AMX_TILE_ROWS: usize = 32;
 /// Bytes of a row that a step of AMX takes.
 pub(super) const AMX_STEP: usize = 64;
 /// Rows past the last that a tile may read.
@@ -110,27 +145,25 @@ pub(super) struct Args<'a> {
     pub(super) four: bool,
     pub(super) rows: usize,
     pub(super) panels: usize,
-    pub(super) sums: &'a mut Tile<i32>,
+    /// Room for the rows that the path computes, which may be more than those that count.
+    pub(super) sums: &'a mut [i32],
 }
 
 impl Args<'_> {
     /// Sums from one row of the tile to the next.
-    pub(super) fn step(&self, path: Path) -> usize {
-        if path.is_amx() { 2 * PANEL } else { self.panels * PANEL }
+    fn step(&self, path: Path) -> usize {
+        path.step(self.panels)
     }
 
     /// Panics unless every byte is there that the path reads, and room for the sums that it writes.
     fn check(&self, path: Path) {
         let (rows, unit) = match path.0 {
-            Kind::Portable => (self.rows, if self.four { 8 } else { 4 }),
             #[cfg(target_arch = "x86_64")]
             Kind::Amx => {
-                assert!(!self.four && self.rows <= 32 && self.panels <= 2, "a tile of AMX");
-                (if self.rows > 16 { 32 } else { 16 }, AMX_STEP)
+                assert!(!self.four && self.rows <= AMX_TILE_ROWS && self.panels <= 2, "a tile of AMX");
+                (if self.rows > 16 { AMX_TILE_ROWS } else { 16 }, AMX_STEP)
             }
-            // The tiles have a power of two of rows.
-            #[cfg(target_arch = "x86_64")]
-            _ => (self.rows.next_power_of_two().max(2), if self.four { 8 } else { 4 }),
+            _ => (path.rows_written(self.rows), if self.four { 8 } else { 4 }),
         };
         let last = |count: usize, step: usize| count.saturating_sub(1).saturating_mul(step);
         let k = self.k.next_multiple_of(unit);
@@ -140,7 +173,8 @@ impl Args<'_> {
             last(self.panels, self.b_step).saturating_add(panel) <= self.b.len() || k == 0,
             "B of a tile"
         );
-        assert!(rows.saturating_mul(self.step(path)) <= MAX_TILE, "sums of a tile");
+        let rows = path.rows_written(self.rows);
+        assert!(rows.saturating_mul(self.step(path)) <= self.sums.len(), "sums of a tile");
     }
 }
 
@@ -214,7 +248,7 @@ fn portable(args: &mut Args<'_>) {
                     add(k, block, |x| i32::from(x as i8));
                 }
             }
-            args.sums.0[(r * args.panels + p) * PANEL..][..PANEL].copy_from_slice(&sums);
+            args.sums[(r * args.panels + p) * PANEL..][..PANEL].copy_from_slice(&sums);
         }
     }
 }

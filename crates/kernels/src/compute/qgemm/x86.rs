@@ -49,7 +49,7 @@ unsafe fn tile<D: Dots, const MR: usize, const NP: usize, const FOUR: bool>(d: D
     let mut sums = [[[d.zero(); 2]; NP]; MR];
     let a = args.a.as_ptr();
     let mut b = args.b.as_ptr();
-    let out = args.sums.0.as_mut_ptr();
+    let out = args.sums.as_mut_ptr();
     let per_block = if FOUR { 8 } else { 4 };
     let mut k = 0;
     while k < args.k {

@@ -103,10 +103,11 @@ impl Op for Moments<'_> {
         let channels = means.len();
         let pixels = (x.len() / channels) as f64;
         for (i, (means, squares)) in means.chunks_mut(COLUMNS).zip(squares.chunks_mut(COLUMNS)).enumerate() {
-            let sums = column_sums_of(x, channels, i * COLUMNS, |_, x| x);
+            let columns = i * COLUMNS..i * COLUMNS + means.len();
+            let sums = column_sums_of(x, channels, columns.clone(), |_, x| x);
             let mut middles = [0.0; COLUMNS];
             middles.iter_mut().zip(sums).for_each(|(m, sum)| *m = (sum / pixels) as f32);
-            let sums = column_sums_of(x, channels, i * COLUMNS, |c, x| (x - middles[c]) * (x - middles[c]));
+            let sums = column_sums_of(x, channels, columns, |c, x| (x - middles[c]) * (x - middles[c]));
             means.copy_from_slice(&middles[..means.len()]);
             squares.iter_mut().zip(sums).for_each(|(square, sum)| *square = sum as f32);
         }

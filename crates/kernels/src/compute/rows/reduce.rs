@@ -4,6 +4,9 @@
 
 use super::super::isa::Isa;
 use super::super::simd::{Op, Simd, dispatch};
+use super::super::split::ELEMENTS;
+use pool::Pool;
+use std::ops::Range;
 
 const LANES: usize = 16;
 /// Elements whose sum is taken in f32.
@@ -28,13 +31,34 @@ pub fn mean(isa: Isa, x: &[f32]) -> f32 {
     (dispatch(isa, Sum { x, of: |x| x }) / x.len() as f64) as f32
 }
 
-/// The mean of each column of a matrix of `out.len()` columns, as [`mean`].
+/// The mean of each column of a matrix of `out.len()` columns, as [`mean`]. Columns are divided among the threads of
+/// `pool` if there is enough to add up.
 ///
 /// # Panics
 /// If `x` is no such matrix.
-pub fn column_means(isa: Isa, x: &[f32], out: &mut [f32]) {
-    assert!(!out.is_empty() && x.len().is_multiple_of(out.len()), "no matrix of {} columns", out.len());
-    dispatch(isa, ColumnMeans { x, out });
+pub fn column_means(pool: &Pool, isa: Isa, x: &[f32], out: &mut [f32]) {
+    let columns = out.len();
+    assert!(columns > 0 && x.len().is_multiple_of(columns), "no matrix of {columns} columns");
+    // A cache line of each row at least.
+    let each = columns.div_ceil(pool.threads()).next_multiple_of(16).min(COLUMNS);
+    let grain = (ELEMENTS * columns / x.len().max(1)).div_ceil(each).max(1);
+    pool.parallel_chunks_mut(out, each, grain, &|i, out| {
+        dispatch(isa, ColumnMeans { x, columns, first: i * each, out });
+    });
+}
+
+/// The mean of each of `out.len()` rows of a matrix, as [`mean`]: rows are divided among the threads of `pool` if there is
+/// enough to add up.
+///
+/// # Panics
+/// If `x` is no such matrix.
+pub fn row_means(pool: &Pool, isa: Isa, x: &[f32], out: &mut [f32]) {
+    let rows = out.len();
+    assert!(rows > 0 && x.len().is_multiple_of(rows), "no matrix of {rows} rows");
+    let columns = x.len() / rows;
+    pool.parallel_chunks_mut(out, 1, (ELEMENTS / columns.max(1)).max(1), &|i, out| {
+        out[0] = mean(isa, &x[i * columns..][..columns]);
+    });
 }
 
 /// The greatest; NaN if any is. Negative infinity of none.
@@ -90,6 +114,9 @@ pub(super) fn sum_of(x: &[f32], of: impl Fn(f32) -> f32) -> f64 {
 
 struct ColumnMeans<'a> {
     x: &'a [f32],
+    /// Columns of the matrix, and the first that counts.
+    columns: usize,
+    first: usize,
     out: &'a mut [f32],
 }
 
@@ -98,25 +125,23 @@ impl Op for ColumnMeans<'_> {
 
     #[inline(always)]
     fn run<S: Simd>(self, _: S) {
-        let columns = self.out.len();
-        let rows = (self.x.len() / columns) as f64;
-        for (i, out) in self.out.chunks_mut(COLUMNS).enumerate() {
-            let sums = column_sums_of(self.x, columns, i * COLUMNS, |_, x| x);
-            out.iter_mut().zip(sums).for_each(|(out, sum)| *out = (sum / rows) as f32);
-        }
+        let Self { x, columns, first, out } = self;
+        let rows = (x.len() / columns) as f64;
+        let sums = column_sums_of(x, columns, first..first + out.len(), |_, x| x);
+        out.iter_mut().zip(sums).for_each(|(out, sum)| *out = (sum / rows) as f32);
     }
 }
 
-/// The sums of a function of the elements of columns `first..first + COLUMNS` of a matrix, as far as there are
-/// so many. The function is given the column, counted from `first`, and the element.
+/// The sums of a function of the elements of some columns of a matrix, of [`COLUMNS`] at most. The function is given the
+/// column, counted from the first of them, and the element.
 #[inline(always)]
 pub(super) fn column_sums_of(
     x: &[f32],
     columns: usize,
-    first: usize,
+    Range { start: first, end }: Range<usize>,
     of: impl Fn(usize, f32) -> f32,
 ) -> [f64; COLUMNS] {
-    let width = COLUMNS.min(columns - first);
+    let width = end - first;
     let (mut totals, mut sums) = ([0.0; COLUMNS], [0.0f32; COLUMNS]);
     for rows in x.chunks(ROWS * columns) {
         let sums = &mut sums[..width];

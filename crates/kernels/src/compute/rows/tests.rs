@@ -179,10 +179,16 @@ fn long_sums_are_those_of_f64() {
             for columns in [1, 3, 64, 100] {
                 let mut out = vec![0.0; columns];
                 let all = n / columns * columns;
-                column_means(isa, &x[..all], &mut out);
+                column_means(&Pool::serial(), isa, &x[..all], &mut out);
                 let whole = x[..all].iter().map(|&x| f64::from(x)).sum::<f64>() / all as f64;
                 let found = out.iter().map(|&x| f64::from(x)).sum::<f64>() / columns as f64;
                 near("means of columns", found as f32, whole);
+                let mut again = vec![0.0; columns];
+                column_means(&Pool::new(3), isa, &x[..all], &mut again);
+                assert_eq!(again, out);
+                row_means(&Pool::new(2), isa, &x[..all], &mut again);
+                let found = again.iter().map(|&x| f64::from(x)).sum::<f64>() / columns as f64;
+                near("means of rows", found as f32, whole);
             }
             for layout in
                 [super::super::conv::Layout::ChannelsFirst, super::super::conv::Layout::ChannelsLast]
