@@ -11,6 +11,7 @@ Needs torch and executorch.
 import argparse
 import hashlib
 import json
+import math
 import os
 import pathlib
 import sys
@@ -357,15 +358,20 @@ def dynamic_convolution(kind=s.XNNConv2d):
     return make
 
 
-def dynamic_batches():
+def dynamic_batches(a=(3,), b=(3,), transposed=False):
+    """Batches of rows that are quantized when they are there, by constant matrices with a scale for each column of each."""
+
     def make(g, n):
         p = Payload()
-        a, b = p.input("fp32", (3, 4 * n, 10)), (3, 10, 7)
-        x = p.value("qdint8", (3, 4 * n, 10), s.PerTokenDynamicQuant(1))
-        p.node(s.XNNConvert(a, x, 0))
-        scales = (2.0 ** (torch.rand(21, generator=g) * 4 - 8)).tolist()
-        w = p.value("qcint8", b, s.PerChannelQuant(scales, 2, 0, 0), numbers(g, b))
-        p.node(s.XNNBatchMatrixMultiply(x, w, p.output("fp32", (3, 4 * n, 7)), 0))
+        rows, inputs, outputs = 4 * n, integer(g, 1, 70), integer(g, 1, 40)
+        x = p.value("qdint8", (*a, rows, inputs), s.PerTokenDynamicQuant(1))
+        p.node(s.XNNConvert(p.input("fp32", (*a, rows, inputs)), x, 0))
+        dims = (*b, outputs, inputs) if transposed else (*b, inputs, outputs)
+        scales = (2.0 ** (torch.rand(math.prod(b) * outputs, generator=g) * 4 - 8)).tolist()
+        axis = len(dims) - 2 if transposed else len(dims) - 1
+        w = p.value("qcint8", dims, s.PerChannelQuant(scales, axis, 0, 0), numbers(g, dims))
+        y = p.output("fp32", (*torch.broadcast_shapes(a, b), rows, outputs))
+        p.node(s.XNNBatchMatrixMultiply(x, w, y, int(transposed)))
         return p
 
     return make
@@ -505,6 +511,10 @@ PAYLOADS = {
     "dynamic_conv": (dynamic_convolution(), 3),
     "dynamic_transposed": (dynamic_convolution(T), 2),
     "dynamic_batches": (dynamic_batches(), 2),
+    "dynamic_batches_transposed": (dynamic_batches(transposed=True), 2),
+    "dynamic_batches_of_batches": (dynamic_batches((2, 1), (2, 3)), 1),
+    "dynamic_batches_one": (dynamic_batches((3,), (1,)), 1),
+    "dynamic_batches_spread": (dynamic_batches((1,), (3,), True), 1),
     "matrix_bf16": (matrix("bf16", "bf16", "fp32"), 1),
     "matrix_bf16_out": (matrix("bf16", "bf16", "bf16"), 1),
     "matrix_bf16_bias": (matrix("bf16", "bf16", "fp32", "bf16"), 1),

@@ -2,6 +2,7 @@
 
 use crate::error::{Error, Result, fail};
 use crate::payload::{Constant, Payload, Quantization, Role, Scales, Value};
+use graph::Identity;
 use operator::Budget;
 use runtime::{ConstantBytes, FreeableBuffer, NamedDataMap};
 
@@ -114,6 +115,11 @@ impl Data {
     /// The bytes of a constant value for a graph, which reads them when it packs them.
     pub(crate) fn shared(&self, value: &Value) -> Result<graph::Constant> {
         Ok(self.constant(Self::of_role(value)?)?.to_graph())
+    }
+
+    /// Which bytes those of a constant value are, if that is known.
+    pub(crate) fn identity(&self, value: &Value) -> Option<Identity> {
+        self.constant(Self::of_role(value).ok()?).ok()?.identity()
     }
 
     /// The scales of a value's channels or groups; bf16 where they are bytes of groups.

@@ -4,6 +4,7 @@
 //! in a payload and `[N, C, H, W]` in a graph, so a value exists in two forms: as the payload has it, and as an
 //! image. A transpose between the two moves nothing; only what needs the other form makes it.
 
+mod batches;
 mod elementwise;
 mod emit;
 mod image;

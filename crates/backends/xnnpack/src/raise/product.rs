@@ -100,7 +100,13 @@ impl Raise<'_> {
     }
 
     /// Matrices, broadcast over the items of a batch, one behind the other.
-    fn items(&mut self, id: ValueId, batch: &[usize], items: usize, matrix: [usize; 2]) -> Result<ValueId> {
+    pub(super) fn items(
+        &mut self,
+        id: ValueId,
+        batch: &[usize],
+        items: usize,
+        matrix: [usize; 2],
+    ) -> Result<ValueId> {
         let whole: Vec<usize> = batch.iter().copied().chain(matrix).collect();
         let own: usize = self.emit.sizes(id).iter().product();
         let id = if own == whole.iter().product::<usize>() { id } else { self.emit.expand(id, &whole)? };

@@ -275,6 +275,7 @@ impl Raise<'_> {
         let x = source(self, v);
         match &node.op {
             NodeOp::FullyConnected { transposed: false } if shared == 1 => self.product_of_rows(node, x),
+            NodeOp::BatchMatMul { transposed } if shared == 1 => self.batches_of_rows(node, x, *transposed),
             NodeOp::Conv(conv) if shared == 3 => {
                 self.values[v].forms.image = Some(self.image_of_rows(x)?);
                 self.convolution(node, conv)
@@ -321,7 +322,9 @@ impl Raise<'_> {
             WeightBits::Eight => self.plain(filter)?,
             WeightBits::Four => {
                 let numbers = nibbles(&self.data.of(value)?, outputs, inputs)?;
-                self.emit.computed(Tensor::from_slice(&[outputs, inputs], &numbers)?)?
+                let identity =
+                    self.data.identity(value).map(|bytes| bytes.made("numbers of halves of bytes"));
+                self.emit.computed_as(identity, Tensor::from_slice(&[outputs, inputs], &numbers)?)?
             }
         };
         let scales = self.emit.computed(Tensor::from_slice(&[by_group.len()], &by_group)?)?;
@@ -461,7 +464,8 @@ impl Raise<'_> {
                 let bytes = self.data.of(value)?;
                 let bytes = bytes.iter().take(len);
                 let numbers = collected(bytes.map(|&b| (b ^ 0x80) as i8))?;
-                Ok(Some(self.emit.computed(Tensor::from_slice(&value.dims, &numbers)?)?))
+                let identity = self.data.identity(value).map(|bytes| bytes.made("signed numbers"));
+                self.emit.computed_as(identity, Tensor::from_slice(&value.dims, &numbers)?).map(Some)
             }
             (Datatype::Quint8, _) => Ok(None),
             _ => self.plain(v).map(Some),

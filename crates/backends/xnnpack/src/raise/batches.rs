@@ -1,0 +1,125 @@
+//! Products of batches of rows that are quantized when they are there, by constant matrices of 8-bit numbers.
+
+use super::Raise;
+use super::elementwise::broadcast;
+use super::emit::In;
+use crate::error::{Result, fail};
+use crate::forms::HasForms;
+use crate::payload::{Datatype, Node, Quantization};
+use graph::{QuantizedInput, QuantizedLinear, ValueId, WeightBits};
+use kernels::compute::{Activation, PackedWeights};
+use tensor::memory::collected;
+use tensor::{ScalarType, Tensor};
+
+impl Raise<'_> {
+    /// A product of batches of matrices, the rows of the first of which (`x`) are quantized. The second is constant, of
+    /// numbers with a scale for each column of each matrix.
+    pub(super) fn batches_of_rows(&mut self, node: &Node, x: usize, transposed: bool) -> Result<()> {
+        let [_, matrices] = node.inputs[..] else { return fail("a node of other than two inputs") };
+        let value = &self.payload.values[matrices];
+        if value.datatype != Datatype::Qcint8 || self.datatype(node.outputs[0]) != Datatype::Fp32 {
+            return Err(self.unsupported(node));
+        }
+        let (a_dims, b_dims) = (self.dims(x), value.dims.clone());
+        let (Some((batch_a, &[m, k])), Some((batch_b, &[rows, columns]))) =
+            (a_dims.split_last_chunk::<2>(), b_dims.split_last_chunk::<2>())
+        else {
+            return fail(format!("a product of {a_dims:?} and {b_dims:?}"));
+        };
+        let (inner, n) = if transposed { (columns, rows) } else { (rows, columns) };
+        if inner != k || k > PackedWeights::MAX_ROWS {
+            return fail(format!("a product of {a_dims:?} and {b_dims:?}"));
+        }
+        let (count, size) = (batch_b.iter().product::<usize>(), k * n);
+        let scales = match &value.quantization {
+            quantization @ Quantization::PerChannel { .. } => self.data.scales(quantization)?,
+            _ => return Err(self.unsupported(node)),
+        };
+        if scales.len() != count * n {
+            return fail(format!("{} scales for {count} matrices of {n} columns", scales.len()));
+        }
+        let batch = broadcast(batch_a, batch_b)?;
+        let items: usize = batch.iter().product();
+        if items == 0 {
+            return fail(format!("a product of no matrices: {a_dims:?} and {b_dims:?}"));
+        }
+        let plain = self.plain(x)?;
+        let plain = self.emit.cast(plain, ScalarType::Float)?;
+        let mut from = items_of(batch_b, &batch);
+        if from.iter().all(|&b| b == 0) {
+            // One matrix for all rows.
+            from.truncate(1);
+        }
+        let each = items / from.len() * m;
+        let x = self.items(plain, &batch, items, [m, k])?;
+        let x = self.emit.view(x, &[items * m, k])?;
+        let bytes = self.data.of(value)?;
+        let mut parts = Vec::with_capacity(from.len());
+        for (item, &b) in from.iter().enumerate() {
+            let numbers: Vec<i8> = collected(bytes[b * size..][..size].iter().map(|&b| b as i8))?;
+            let sizes = if transposed { [n, k] } else { [k, n] };
+            let weights = self.emit.computed(Tensor::from_slice(&sizes, &numbers)?)?;
+            let scales = self.emit.computed(Tensor::from_slice(&[n], &scales[b * n..][..n])?)?;
+            let rows = self.emit.slice(x, 0, item * each, each)?;
+            parts.push(self.product_of(rows, [weights, scales], transposed, [each, k, n])?);
+        }
+        let id = match parts[..] {
+            [one] => one,
+            _ => {
+                let args = vec![In::Tensors(parts), In::Int(0)];
+                self.emit.call("aten::cat.out", args, ScalarType::Float, &[items * m, n])?
+            }
+        };
+        let out: Vec<usize> = batch.iter().copied().chain([m, n]).collect();
+        let id = self.emit.view(id, &out)?;
+        let id = self.stored(node, id)?;
+        self.set_plain(node, id)
+    }
+
+    /// Rows times one matrix with its scales.
+    fn product_of(
+        &mut self,
+        rows: ValueId,
+        [weights, scales]: [ValueId; 2],
+        out_major: bool,
+        [count, k, n]: [usize; 3],
+    ) -> Result<ValueId> {
+        let op = QuantizedLinear {
+            input: QuantizedInput::ByFactorOfRow,
+            out_major,
+            bits: WeightBits::Eight,
+            group: k,
+            bias: false,
+            activation: Activation::Identity,
+            output: None,
+        };
+        self.emit.node(op, vec![rows, weights, scales], ScalarType::Float, &[count, n])
+    }
+}
+
+/// For each item of a batch the number of the matrix, of those of another batch that is broadcast to it.
+fn items_of(own: &[usize], batch: &[usize]) -> Vec<usize> {
+    let mut from = vec![0];
+    for (d, &size) in batch.iter().enumerate() {
+        let own = (d + own.len()).checked_sub(batch.len()).map_or(1, |d| own[d]);
+        from = from
+            .iter()
+            .flat_map(|&b| (0..size).map(move |i| b * own + i.min(own.saturating_sub(1))))
+            .collect();
+    }
+    from
+}
+
+#[cfg(test)]
+mod tests {
+    use super::items_of;
+
+    #[test]
+    fn matrices_are_broadcast() {
+        assert_eq!(items_of(&[], &[]), [0]);
+        assert_eq!(items_of(&[3], &[3]), [0, 1, 2]);
+        assert_eq!(items_of(&[2, 1], &[2, 3]), [0, 0, 0, 1, 1, 1]);
+        assert_eq!(items_of(&[3], &[2, 3]), [0, 1, 2, 0, 1, 2]);
+        assert_eq!(items_of(&[1, 2], &[3, 2]), [0, 1, 0, 1, 0, 1]);
+    }
+}
