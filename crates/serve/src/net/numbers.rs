@@ -62,7 +62,9 @@ impl Elements {
     }
 
     fn float<E: Error>(&mut self, value: f64) -> Result<(), E> {
-        let outside = || E::custom(format!("{value:?} is no {}", self.dtype.name()));
+        // Hundreds of digits help nobody.
+        let shown = |value: f64| if value.abs() < 1e16 { value.to_string() } else { format!("{value:e}") };
+        let outside = || E::custom(format!("{} is no {}", shown(value), self.dtype.name()));
         match self.dtype {
             ScalarType::Double => self.push(&value.to_le_bytes()),
             ScalarType::Float if (value as f32).is_finite() => self.push(&(value as f32).to_le_bytes()),
