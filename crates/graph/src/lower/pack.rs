@@ -28,7 +28,7 @@ impl<'p> Ahead<'p> {
 
     /// What the first of the nodes becomes that are left, if it was lowered before its turn, or together with those
     /// behind it, as many as the bytes of their constants allow. `None` if it is to be lowered by itself: there is one
-    /// thread, there is little to pack, or it failed beside the others, for want of memory perhaps that they have let go.
+    /// thread, there is little to pack or little room, or it failed beside the others.
     ///
     /// Which nodes are lowered together follows from the graph and the number of threads; what becomes of them does
     /// not depend on it.
@@ -43,9 +43,13 @@ impl<'p> Ahead<'p> {
             return None;
         }
         if self.lowered.is_empty() {
-            let (count, pays) = together(graph, nodes);
+            let (count, bytes, pays) = together(graph, nodes);
             self.lowered.resize_with(count, || None);
-            if pays {
+            // Constants and what is packed of them lie beside each other until their turn comes: with less room than that,
+            // nodes would take from each other what one after another they have.
+            let budget = packs.budget();
+            let room = budget.limit().saturating_sub(budget.held());
+            if pays && (bytes as u64).saturating_mul(3) <= room {
                 let lowered = self.lowered.make_contiguous();
                 self.pool.parallel_chunks_mut(lowered, 1, 1, &|i, lowered| {
                     lowered[0] = of_node(graph, nodes[i], isa, packs).ok();
@@ -56,19 +60,20 @@ impl<'p> Ahead<'p> {
     }
 }
 
-/// How many nodes, from the first on, are looked at together, and whether they are worth more than one thread.
-fn together(graph: &Graph, nodes: &[NodeId]) -> (usize, bool) {
+/// How many nodes, from the first on, are looked at together, the bytes of their constants, and whether they are worth more
+/// than one thread.
+fn together(graph: &Graph, nodes: &[NodeId]) -> (usize, usize, bool) {
     let (mut bytes, mut packing) = (0usize, 0);
     let mut count = 0;
     for &node in nodes {
         let constants = graph.node(node).inputs().iter().filter_map(|&v| graph.value(v).constant());
         let of_node = constants.map(crate::Constant::nbytes).fold(0, usize::saturating_add);
-        bytes = bytes.saturating_add(of_node);
-        if count > 0 && bytes > MOST {
+        if count > 0 && bytes.saturating_add(of_node) > MOST {
             break;
         }
+        bytes = bytes.saturating_add(of_node);
         packing += usize::from(of_node >= LEAST / 16);
         count += 1;
     }
-    (count, packing > 1 && bytes >= LEAST)
+    (count, bytes, packing > 1 && bytes >= LEAST)
 }
