@@ -19,7 +19,7 @@ pub(super) struct Given {
 
 enum Data {
     /// Rows where they lie.
-    Lent(Array, TensorMeta),
+    Lent(Box<Array>, TensorMeta),
     /// Rows that were gathered.
     Owned(Tensor),
     /// Rows of their own, or why they are none.
@@ -41,7 +41,7 @@ impl Given {
         let dtype = array.dtype(wanted)?;
         let meta = array.dense_meta(dtype)?.filter(TensorMeta::is_row_major);
         let data = match meta {
-            Some(meta) => Data::Lent(array, meta),
+            Some(meta) => Data::Lent(Box::new(array), meta),
             None => Data::Owned(array.gather(dtype)?),
         };
         let sizes = match &data {
