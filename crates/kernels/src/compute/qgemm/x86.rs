@@ -259,7 +259,11 @@ impl Dots for MultiplyAdd {
     #[inline(always)]
     unsafe fn halves(self, p: *const u8) -> [[__m256i; 2]; 2] {
         // SAFETY: as the caller promises.
-        unsafe { halves(p).map(|x| widen(x)) }
+        unsafe {
+            // Without `map`, which is a function that may not use AVX2, and would be called with vectors in memory.
+            let [low, high] = halves(p);
+            [widen(low), widen(high)]
+        }
     }
     #[inline(always)]
     fn dot(self, sums: [__m256i; 2], a: __m256i, b: [__m256i; 2]) -> [__m256i; 2] {
