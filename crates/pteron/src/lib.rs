@@ -59,6 +59,7 @@
 //! | [`data`] | who keeps programs and weights elsewhere than in files | |
 //! | [`backend`] | who writes a delegate backend | |
 //! | [`trace`](mod@trace) | who wants to know what happens, and when | |
+//! | [`facts`] | who passes errors on, to another language say | |
 //! | [`format`](mod@format) | who reads and writes `.pte`, `.ptd`, `.bpte` and ETDumps | |
 #![cfg_attr(
     feature = "compile",
@@ -84,6 +85,7 @@ pub mod bef;
 #[cfg(feature = "compile")]
 pub mod compile;
 pub mod data;
+pub mod facts;
 pub mod kernel;
 #[cfg(feature = "tools")]
 pub mod tools;
