@@ -455,6 +455,26 @@ def write_two_models(target):
     write_models(target, {"encode": (encode, (r(2, 3),)), "decode": (decode, (r(2, 4), torch.tensor(2.0)))})
 
 
+def write_keywords(target):
+    """A module that takes arguments by name: a tensor, tensors in a dictionary, and a number, which is fixed."""
+
+    class Module(nn.Module):
+        def forward(self, x, *, scale, offset, gain):
+            return (x * scale + offset["early"]) * gain + offset["late"]
+
+    torch.manual_seed(0)
+    module, x = Module(), r(2, 3)
+    by_name = {"scale": r(3), "offset": {"early": r(2, 3), "late": r(3)}, "gain": 2.0}
+    target.mkdir(parents=True, exist_ok=True)
+    save(without_folders(export(module, (x,), by_name, strict=False)), target / "model.pt2")
+    blob = bytearray()
+    record = recorder(blob)
+    flat = [x, by_name["scale"], *by_name["offset"].values(), by_name["gain"]]
+    run = {"method": "forward", "inputs": [record(a) for a in flat], "outputs": [record(module(x, **by_name))]}
+    (target / "io.bin").write_bytes(blob)
+    (target / "case.json").write_text(json.dumps({"name": target.name, "model": "model.pte", "runs": [run]}) + "\n")
+
+
 def write_case(target, module, inputs, more=(), dynamic_shapes=None, tolerance=None, decompose=False):
     """Exports a module and writes its archive with what it computes of some inputs, in order."""
     exported = export(module, tuple(inputs), dynamic_shapes=dynamic_shapes, strict=False)
@@ -478,9 +498,12 @@ def write_case(target, module, inputs, more=(), dynamic_shapes=None, tolerance=N
     (target / "case.json").write_text(json.dumps(case) + "\n")
 
 
+OTHERS = {"keywords": write_keywords, "two_models": write_two_models}
+
+
 def write(folder, name):
-    if name == "two_models":
-        return write_two_models(folder / name)
+    if name in OTHERS:
+        return OTHERS[name](folder / name)
     make, inputs, dynamic_shapes, more = CASES[name]
     torch.manual_seed(0)
     if dynamic_shapes is not None:
@@ -490,7 +513,7 @@ def write(folder, name):
 
 def main():
     folder = pathlib.Path(sys.argv[1])
-    for name in sys.argv[2:] or [*CASES, "two_models"]:
+    for name in sys.argv[2:] or [*CASES, *OTHERS]:
         try:
             write(folder, name)
         except Exception as e:
