@@ -2,6 +2,7 @@
 
 import array
 import contextlib
+import ctypes
 import gc
 import unittest
 
@@ -78,8 +79,6 @@ class Buffers(Counting):
         self.assertEqual((result.dtype, memoryview(result).format), ("bfloat16", "H"))
 
     def test_foreign_byte_order_is_refused(self):
-        import ctypes
-
         big = (ctypes.c_float.__ctype_be__ * 4)()
         with self.assertRaises(TypeError):
             pteron.Tensor(big)
@@ -148,6 +147,118 @@ class DlPack(Counting):
             pteron.Tensor(Elsewhere())
 
 
+class DlTensor(ctypes.Structure):
+    _fields_ = [
+        ("data", ctypes.c_void_p),
+        ("device", ctypes.c_int32 * 2),
+        ("ndim", ctypes.c_int32),
+        ("code", ctypes.c_uint8),
+        ("bits", ctypes.c_uint8),
+        ("lanes", ctypes.c_uint16),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("strides", ctypes.POINTER(ctypes.c_int64)),
+        ("byte_offset", ctypes.c_uint64),
+    ]
+
+
+class Managed(ctypes.Structure):
+    """`DLManagedTensorVersioned`."""
+
+
+DELETER = ctypes.CFUNCTYPE(None, ctypes.POINTER(Managed))
+Managed._fields_ = [
+    ("version", ctypes.c_uint32 * 2),
+    ("context", ctypes.c_void_p),
+    ("deleter", DELETER),
+    ("flags", ctypes.c_uint64),
+    ("tensor", DlTensor),
+]
+LEND = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.POINTER(ctypes.POINTER(Managed)))
+
+
+class Functions(ctypes.Structure):
+    """`DLPackExchangeAPI`, up to the function that lends."""
+
+    _fields_ = [
+        ("version", ctypes.c_uint32 * 2),
+        ("earlier", ctypes.c_void_p),
+        ("allocate", ctypes.c_void_p),
+        ("lend", LEND),
+    ]
+
+
+def capsule(pointer, name):
+    new = ctypes.pythonapi.PyCapsule_New
+    new.restype, new.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+    return new(ctypes.cast(pointer, ctypes.c_void_p), name, None)
+
+
+class Lender:
+    """Floats that are lent as DLPack's versioned struct; counts how often they were given back."""
+
+    def __init__(self, values, shape, version=1, flags=0, device=1, data=True):
+        self.values = (ctypes.c_float * len(values))(*values)
+        self.shape = (ctypes.c_int64 * len(shape))(*shape)
+        self.returned = 0
+        self.deleter = DELETER(self.delete)
+        place = ctypes.addressof(self.values) if data else None
+        tensor = DlTensor(place, (device, 0), len(shape), 2, 32, 1, self.shape, None, 0)
+        self.managed = Managed((version, 0), None, self.deleter, flags, tensor)
+
+    def delete(self, _managed):
+        self.returned += 1
+
+    def __dlpack__(self, *, max_version=None):
+        assert max_version >= (1, 0)
+        return capsule(ctypes.pointer(self.managed), b"dltensor_versioned")
+
+
+class Versions(Counting):
+    def test_what_is_lent_is_given_back(self):
+        lender = Lender([1.0] * 4, [2, 2])
+        with self.copied(0, 1):
+            self.assertEqual(pteron.load(ADD)(lender, ONES)[0].tolist(), TWOS)
+        self.assertEqual(lender.returned, 1)
+
+    def test_what_cannot_be_read(self):
+        for options, error in (({"version": 2}, BufferError), ({"device": 2}, TypeError), ({"data": False}, TypeError)):
+            lender = Lender([1.0] * 4, [2, 2], **options)
+            with self.assertRaises(error):
+                pteron.Tensor(lender)
+            self.assertEqual(lender.returned, 1)
+        empty = Lender([], [0, 3], data=False)
+        self.assertEqual(pteron.Tensor(empty).shape, (0, 3))
+
+    def test_read_only_memory_is_not_written_to(self):
+        lender = Lender([0.0] * 4, [2, 2], flags=1)
+        with self.assertRaisesRegex(ValueError, "read-only"):
+            pteron.load(ADD)(ONES, ONES, out=lender)
+        lender = Lender([0.0] * 4, [2, 2])
+        pteron.load(ADD)(ONES, ONES, out=lender)
+        self.assertEqual(list(lender.values), [2.0] * 4)
+
+    def test_functions_of_a_type(self):
+        def lend(given, out):
+            out[0] = ctypes.pointer(given.managed)
+            return 0
+
+        def asked(self, **options):
+            raise AssertionError("Python was asked")
+
+        table = Functions((1, 3), None, None, LEND(lend))
+        newer = Functions((2, 0), ctypes.addressof(table), None, LEND())
+        module = pteron.load(ADD)
+        for first in (table, newer):
+            known = capsule(ctypes.pointer(first), b"dlpack_exchange_api")
+            fast = type("Fast", (Lender,), {"__dlpack_c_exchange_api__": known, "__dlpack__": asked})
+            lender = fast([1.0] * 4, [2, 2])
+            self.assertEqual(module(lender, ONES)[0].tolist(), TWOS)
+            self.assertEqual(lender.returned, 1)
+        unknown = capsule(ctypes.pointer(Functions((2, 0), None, None, LEND())), b"dlpack_exchange_api")
+        slow = type("Slow", (Lender,), {"__dlpack_c_exchange_api__": unknown})
+        self.assertEqual(module(slow([1.0] * 4, [2, 2]), ONES)[0].tolist(), TWOS)
+
+
 @unittest.skipIf(numpy is None, "NumPy is not installed")
 class NumPy(Counting):
     def setUp(self):
@@ -213,6 +324,18 @@ class Torch(Counting):
             module(ones, ones, out=out)
         self.assertEqual(out.tolist(), TWOS)
         self.assertEqual(pteron.Tensor(torch.ones(3, dtype=torch.bfloat16)).dtype, "bfloat16")
+        self.assertEqual(pteron.Tensor(torch.nn.Parameter(torch.ones(2))).tolist(), [1.0, 1.0])
+        self.assertEqual(pteron.Tensor(torch.tensor(2.5)).item(), 2.5)
+
+    def test_what_is_not_in_memory_as_it_is_read(self):
+        numbers = torch.tensor([1 + 2j, 3 - 4j])
+        for view in (numbers.conj(), numbers.conj().imag):
+            with self.assertRaisesRegex(TypeError, "resolve_conj"):
+                pteron.Tensor(view)
+        self.assertEqual(pteron.Tensor(numbers.conj().imag.resolve_neg()).tolist(), [-2.0, 4.0])
+        for kind in (torch.empty(2, device="meta"), torch.eye(2).to_sparse()):
+            with self.assertRaises((TypeError, RuntimeError, BufferError)):
+                pteron.Tensor(kind)
 
 
 if __name__ == "__main__":

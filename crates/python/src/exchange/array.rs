@@ -1,5 +1,5 @@
 use super::buffer;
-use super::dlpack::{self, CPU};
+use super::dlpack;
 use super::strided::{self, Place, Strides, dense_order};
 use super::{COPIES, Element, Storage};
 use crate::errors::{Failure, Result};
@@ -8,7 +8,6 @@ use pteron::{ScalarType, Shape, Tensor};
 use pyo3::exceptions::PyTypeError;
 use pyo3::ffi;
 use pyo3::prelude::*;
-use pyo3::types::PyCapsule;
 use std::sync::Arc;
 
 /// An array of Python's, lent for as long as this lives.
@@ -39,6 +38,27 @@ enum Owner {
 pub(crate) fn is_lent(object: &Bound<'_, PyAny>) -> bool {
     // SAFETY: the object is one; nothing is asked of it but whether its type has the protocol.
     unsafe { ffi::PyObject_CheckBuffer(object.as_ptr()) == 1 }
+}
+
+/// Fails for views of PyTorch's whose elements are what is in memory, negated or conjugated.
+fn is_read_as_it_lies(object: &Bound<'_, PyAny>, element: Element) -> PyResult<()> {
+    use ScalarType as T;
+    let Element::Known(dtype) = element else { return Ok(()) };
+    let is_complex = matches!(dtype, T::ComplexHalf | T::ComplexFloat | T::ComplexDouble);
+    if !is_complex && !matches!(dtype, T::Half | T::BFloat16 | T::Float | T::Double) {
+        return Ok(());
+    }
+    let py = object.py();
+    let says = |name| match object.getattr_opt(name)? {
+        Some(method) => method.call0()?.is_truthy(),
+        None => Ok(false),
+    };
+    if says(pyo3::intern!(py, "is_neg"))? || (is_complex && says(pyo3::intern!(py, "is_conj"))?) {
+        return Err(PyTypeError::new_err(
+            "the tensor is a view that negates or conjugates what is in memory; give x.resolve_neg().resolve_conj()",
+        ));
+    }
+    Ok(())
 }
 
 impl Array {
@@ -100,23 +120,23 @@ impl Array {
     }
 
     fn of_dlpack(object: &Bound<'_, PyAny>, method: &Bound<'_, PyAny>) -> PyResult<Self> {
-        if let Ok(device) = object.call_method0(pyo3::intern!(object.py(), "__dlpack_device__")) {
-            let (kind, index): (i32, i32) = device.extract()?;
-            if kind != CPU {
-                return Err(PyTypeError::new_err(format!(
-                    "the tensor is on another device (DLPack's ({kind}, {index})); copy it to the CPU first"
-                )));
-            }
-        }
-        let lent = dlpack::Lent::take(method.call0()?.cast::<PyCapsule>()?)?;
-        let (start, element, sizes, strides) = lent.place().ok_or_else(|| {
+        let lent = dlpack::Lent::of(object, method)?;
+        let unreadable = || {
             PyTypeError::new_err(
-                "DLPack gave a tensor of a type that programs do not have, or on another device",
+                "DLPack gave a tensor of a type that programs do not have, or without memory",
             )
-        })?;
-        let strides = Strides::new(strides.into_iter().map(Some));
-        let (sizes, strides) = Self::layout(sizes.into_iter(), strides)?;
-        Ok(Self { start, element, sizes, strides, is_read_only: false, _owner: Owner::DlPack(lent) })
+        };
+        let dlpack::Place { start, element, sizes, strides, is_read_only } =
+            lent.place().ok_or_else(unreadable)?;
+        is_read_as_it_lies(object, element)?;
+        let size = element.size() as isize;
+        let bytes = |&n: &i64| isize::try_from(n).ok()?.checked_mul(size);
+        let strides = strides.map_or_else(
+            || Strides::row_major(sizes, element.size()),
+            |strides| Strides::new(strides.iter().map(bytes)),
+        );
+        let (sizes, strides) = Self::layout(sizes.iter().map(|&n| n.unsigned_abs() as usize), strides)?;
+        Ok(Self { start, element, sizes, strides, is_read_only, _owner: Owner::DlPack(lent) })
     }
 
     /// The type of the elements, where one of `wanted` is asked for, or of what they are.

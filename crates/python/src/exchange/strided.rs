@@ -18,6 +18,17 @@ impl Strides {
         Some(all)
     }
 
+    /// Those of elements of so many bytes in row-major order. `None` as for [`Self::new`].
+    pub(super) fn row_major(sizes: &[i64], element: usize) -> Option<Self> {
+        let mut all = Self { rank: sizes.len(), numbers: [0; MAX_RANK] };
+        let mut step = isize::try_from(element).ok()?;
+        for (number, &size) in all.numbers.get_mut(..sizes.len())?.iter_mut().zip(sizes).rev() {
+            *number = step;
+            step = step.saturating_mul(isize::try_from(size).ok()?);
+        }
+        Some(all)
+    }
+
     /// Those of a tensor.
     pub(super) fn of(meta: &TensorMeta) -> Self {
         let size = meta.dtype().size();

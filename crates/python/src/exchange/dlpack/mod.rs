@@ -1,0 +1,302 @@
+//! DLPack: a struct in a capsule that says where a tensor lies, as NumPy, PyTorch, JAX and others give and take it.
+
+mod api;
+
+use super::{Element, Storage};
+use pteron::ScalarType;
+use pyo3::exceptions::{PyBufferError, PyTypeError};
+use pyo3::ffi;
+use pyo3::prelude::*;
+use pyo3::types::{PyCapsule, PyDict};
+use std::ffi::{CStr, c_void};
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+/// The device type of main memory.
+pub(crate) const CPU: i32 = 1;
+
+/// The name of a capsule that nobody has taken yet, and of one that somebody has.
+pub(crate) const NAME: &CStr = c"dltensor";
+const TAKEN: &CStr = c"used_dltensor";
+
+/// Those of capsules whose struct says its version, and whether the memory may be written to.
+const VERSIONED: &CStr = c"dltensor_versioned";
+const VERSIONED_TAKEN: &CStr = c"used_dltensor_versioned";
+
+/// The version that is known here: in structs of the same first number, what is read here lies where it does.
+const MAJOR: u32 = 1;
+const MINOR: u32 = 0;
+
+/// The bit of the flags that says that the memory may not be written to.
+const READ_ONLY: u64 = 1;
+
+/// More dimensions than any library has; what says it has more is broken.
+const MAX_DIMS: i32 = 64;
+
+/// `DLTensor` of `dlpack.h`.
+#[repr(C)]
+pub(super) struct DlTensor {
+    data: *mut c_void,
+    device_type: i32,
+    device_id: i32,
+    ndim: i32,
+    code: u8,
+    bits: u8,
+    lanes: u16,
+    shape: *mut i64,
+    strides: *mut i64,
+    byte_offset: u64,
+}
+
+/// `DLManagedTensor` of `dlpack.h`.
+#[repr(C)]
+pub(super) struct DlManagedTensor {
+    tensor: DlTensor,
+    context: *mut c_void,
+    deleter: Option<unsafe extern "C" fn(*mut DlManagedTensor)>,
+}
+
+/// `DLManagedTensorVersioned` of `dlpack.h`.
+#[repr(C)]
+pub(super) struct DlManagedTensorVersioned {
+    major: u32,
+    minor: u32,
+    context: *mut c_void,
+    deleter: Option<unsafe extern "C" fn(*mut DlManagedTensorVersioned)>,
+    flags: u64,
+    tensor: DlTensor,
+}
+
+/// A tensor that another library has lent, until it is dropped.
+pub(super) enum Lent {
+    Plain(NonNull<DlManagedTensor>),
+    Versioned(NonNull<DlManagedTensorVersioned>),
+}
+
+// SAFETY: DLPack lets a deleter be called from any thread, and the struct is only read meanwhile.
+unsafe impl Send for Lent {}
+
+/// Where a tensor lies.
+pub(super) struct Place<'a> {
+    /// The address of its first element.
+    pub(super) start: *mut u8,
+    pub(super) element: Element,
+    pub(super) sizes: &'a [i64],
+    /// In elements; if there are none, these lie in row-major order.
+    pub(super) strides: Option<&'a [i64]>,
+    pub(super) is_read_only: bool,
+}
+
+impl Lent {
+    /// The memory of an object that has `__dlpack__`, which is this method.
+    pub(super) fn of(object: &Bound<'_, PyAny>, method: &Bound<'_, PyAny>) -> PyResult<Self> {
+        match api::lend(object)? {
+            Some(lent) => lent.checked(),
+            None => Self::asked(object, method)?.checked(),
+        }
+    }
+
+    /// What `__dlpack__` gives.
+    fn asked(object: &Bound<'_, PyAny>, method: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let py = object.py();
+        if let Ok(device) = object.call_method0(pyo3::intern!(py, "__dlpack_device__")) {
+            let (kind, index): (i32, i32) = device.extract()?;
+            on_cpu(kind, index)?;
+        }
+        let options = PyDict::new(py);
+        options.set_item(pyo3::intern!(py, "max_version"), (MAJOR, MINOR))?;
+        let capsule = match method.call((), Some(&options)) {
+            // Libraries of before 2024 do not know the parameter.
+            Err(error) if error.is_instance_of::<PyTypeError>(py) => method.call0()?,
+            called => called?,
+        };
+        Self::take(capsule.cast::<PyCapsule>()?)
+    }
+
+    /// Takes what is in a capsule.
+    fn take(capsule: &Bound<'_, PyCapsule>) -> PyResult<Self> {
+        let is_versioned = capsule.is_valid_checked(Some(VERSIONED));
+        let (name, taken) = if is_versioned { (VERSIONED, VERSIONED_TAKEN) } else { (NAME, TAKEN) };
+        let pointer = capsule.pointer_checked(Some(name))?;
+        // SAFETY: the capsule is one, and the new name is static. With it, its own destructor leaves the struct to us.
+        if unsafe { ffi::PyCapsule_SetName(capsule.as_ptr(), taken.as_ptr()) } != 0 {
+            return Err(PyErr::fetch(capsule.py()));
+        }
+        Ok(if is_versioned { Self::Versioned(pointer.cast()) } else { Self::Plain(pointer.cast()) })
+    }
+
+    /// The same, if it is of a version that is known here, and in main memory.
+    fn checked(self) -> PyResult<Self> {
+        if let Self::Versioned(managed) = &self {
+            // SAFETY: whatever the version, the struct begins with it.
+            let (major, minor) = unsafe { (managed.as_ref().major, managed.as_ref().minor) };
+            if major != MAJOR {
+                let message = format!("DLPack {major}.{minor} is not known here; {MAJOR}.{MINOR} is");
+                return Err(PyBufferError::new_err(message));
+            }
+        }
+        let tensor = self.tensor();
+        on_cpu(tensor.device_type, tensor.device_id)?;
+        Ok(self)
+    }
+
+    /// What was lent; of a struct whose version is known.
+    fn tensor(&self) -> &DlTensor {
+        // SAFETY: both hold a valid struct until its deleter is called, which dropping this does.
+        unsafe {
+            match self {
+                Self::Plain(managed) => &managed.as_ref().tensor,
+                Self::Versioned(managed) => &managed.as_ref().tensor,
+            }
+        }
+    }
+
+    /// Where it lies. `None` if it is of a kind that cannot be read here.
+    pub(super) fn place(&self) -> Option<Place<'_>> {
+        let tensor = self.tensor();
+        if tensor.lanes != 1 || !(0..=MAX_DIMS).contains(&tensor.ndim) {
+            return None;
+        }
+        let rank = usize::try_from(tensor.ndim).ok()?;
+        let numbers = |at: *mut i64| match at.is_null() || rank == 0 {
+            true => &[][..],
+            // SAFETY: both point to `ndim` numbers if they are not null.
+            false => unsafe { std::slice::from_raw_parts(at.cast_const(), rank) },
+        };
+        let sizes = numbers(tensor.shape);
+        (sizes.len() == rank && sizes.iter().all(|&n| n >= 0)).then_some(())?;
+        // What has no memory, such as a tensor that is only traced, has elements that cannot be read.
+        (!tensor.data.is_null() || sizes.contains(&0)).then_some(())?;
+        let strides = (!tensor.strides.is_null()).then(|| numbers(tensor.strides));
+        let is_read_only = match self {
+            Self::Plain(_) => false,
+            // SAFETY: as in `tensor`.
+            Self::Versioned(managed) => unsafe { managed.as_ref().flags & READ_ONLY != 0 },
+        };
+        let offset = usize::try_from(tensor.byte_offset).ok()?;
+        let start = tensor.data.cast::<u8>().wrapping_add(offset);
+        Some(Place { start, element: element(tensor.code, tensor.bits)?, sizes, strides, is_read_only })
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        // SAFETY: the struct was taken over from who made it, and its consumer calls the deleter once. It lies where it does in
+        // structs of any version.
+        unsafe {
+            match self {
+                Self::Plain(managed) => {
+                    if let Some(deleter) = managed.as_ref().deleter {
+                        deleter(managed.as_ptr());
+                    }
+                }
+                Self::Versioned(managed) => {
+                    if let Some(deleter) = managed.as_ref().deleter {
+                        deleter(managed.as_ptr());
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Fails if a device is not main memory.
+fn on_cpu(kind: i32, index: i32) -> PyResult<()> {
+    match kind {
+        CPU => Ok(()),
+        _ => Err(PyTypeError::new_err(format!(
+            "the tensor is on another device (DLPack's ({kind}, {index})); copy it to the CPU first"
+        ))),
+    }
+}
+
+/// The type of elements that DLPack's type code and number of bits say.
+fn element(code: u8, bits: u8) -> Option<Element> {
+    Some(Element::Known(match (code, bits) {
+        (0, 8) => ScalarType::Char,
+        (0, 16) => ScalarType::Short,
+        (0, 32) => ScalarType::Int,
+        (0, 64) => ScalarType::Long,
+        (1, 8) => ScalarType::Byte,
+        (1, 16) => ScalarType::UInt16,
+        (1, 32) => ScalarType::UInt32,
+        (1, 64) => ScalarType::UInt64,
+        (2, 16) => ScalarType::Half,
+        (2, 32) => ScalarType::Float,
+        (2, 64) => ScalarType::Double,
+        (4, 16) => ScalarType::BFloat16,
+        (5, 32) => ScalarType::ComplexHalf,
+        (5, 64) => ScalarType::ComplexFloat,
+        (5, 128) => ScalarType::ComplexDouble,
+        (6, 8) => ScalarType::Bool,
+        (10, 8) => ScalarType::Float8E4M3FN,
+        (11, 8) => ScalarType::Float8E4M3FNUZ,
+        (12, 8) => ScalarType::Float8E5M2,
+        (13, 8) => ScalarType::Float8E5M2FNUZ,
+        _ => return None,
+    }))
+}
+
+/// The code and bits of a type; types that DLPack lacks are unsigned integers of their size.
+fn code(dtype: ScalarType) -> (u8, u8) {
+    let bits = (dtype.size() * 8) as u8;
+    let known = (0..=13).find(|&code| element(code, bits) == Some(Element::Known(dtype)));
+    (known.unwrap_or(1), bits)
+}
+
+/// What an exported struct refers to.
+struct Exported {
+    _storage: Arc<Storage>,
+    numbers: Box<[i64]>,
+}
+
+/// A capsule with a tensor, which lives until its consumer gives it back.
+pub(crate) fn export<'py>(py: Python<'py>, storage: &Arc<Storage>) -> PyResult<Bound<'py, PyCapsule>> {
+    let meta = storage.meta();
+    let numbers = meta.sizes().iter().chain(meta.strides().iter()).map(|&n| n as i64).collect();
+    let mut context = Box::new(Exported { _storage: Arc::clone(storage), numbers });
+    let shape = context.numbers.as_mut_ptr();
+    let (code, bits) = code(meta.dtype());
+    let tensor = DlTensor {
+        data: storage.start().cast(),
+        device_type: CPU,
+        device_id: 0,
+        ndim: meta.rank() as i32,
+        code,
+        bits,
+        lanes: 1,
+        shape,
+        strides: shape.wrapping_add(meta.rank()),
+        byte_offset: 0,
+    };
+    let context = Box::into_raw(context).cast();
+    let managed = Box::into_raw(Box::new(DlManagedTensor { tensor, context, deleter: Some(delete) }));
+    let Some(pointer) = NonNull::new(managed) else { unreachable!("a box is not null") };
+    // SAFETY: the struct is valid until `delete` is called: by who takes it, or by the capsule if nobody has.
+    let capsule =
+        unsafe { PyCapsule::new_with_pointer_and_destructor(py, pointer.cast(), NAME, Some(destroy)) };
+    if capsule.is_err() {
+        // SAFETY: no capsule has come to own the struct.
+        unsafe { delete(managed) };
+    }
+    capsule
+}
+
+/// Frees an exported struct and what it refers to.
+unsafe extern "C" fn delete(managed: *mut DlManagedTensor) {
+    // SAFETY: `export` made both boxes, and a deleter is called once.
+    unsafe {
+        let managed = Box::from_raw(managed);
+        drop(Box::from_raw(managed.context.cast::<Exported>()));
+    }
+}
+
+/// Frees what is in a capsule that nobody has taken.
+unsafe extern "C" fn destroy(capsule: *mut ffi::PyObject) {
+    // SAFETY: the capsule is one of `export`; it has its first name only if nobody has taken what is in it.
+    unsafe {
+        if ffi::PyCapsule_IsValid(capsule, NAME.as_ptr()) == 1 {
+            delete(ffi::PyCapsule_GetPointer(capsule, NAME.as_ptr()).cast());
+        }
+    }
+}
