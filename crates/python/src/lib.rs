@@ -18,6 +18,7 @@ mod state;
 mod tensor;
 mod tools;
 mod training;
+mod verify;
 
 use pyo3::prelude::*;
 
@@ -69,6 +70,7 @@ fn add_tools(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(runs::compare, m)?)?;
     m.add_function(wrap_pyfunction!(runs::compile_to, m)?)?;
     m.add_function(wrap_pyfunction!(runs::run_bef, m)?)?;
+    m.add_function(wrap_pyfunction!(verify::verify, m)?)?;
     Ok(())
 }
 

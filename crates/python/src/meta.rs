@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 pub(crate) fn method(meta: &MethodMeta<'_>) -> Value {
     json!({
         "name": meta.name(),
-        "inputs": meta.inputs().iter().map(value).collect::<Vec<_>>(),
-        "outputs": meta.outputs().iter().map(value).collect::<Vec<_>>(),
+        "inputs": meta.inputs().iter().zip(toolbox::input_names(meta)).map(|(meta, name)| value(meta, name)).collect::<Vec<_>>(),
+        "outputs": meta.outputs().iter().map(|meta| value(meta, None)).collect::<Vec<_>>(),
         "attributes": meta.attributes().iter().map(tensor).collect::<Vec<_>>(),
         "memory_arenas": meta.memory_arenas().collect::<Vec<_>>(),
         "operators": meta.operators().into_iter().map(|op| (op.name, op.calls)).collect::<std::collections::BTreeMap<_, _>>(),
@@ -19,9 +19,10 @@ pub(crate) fn method(meta: &MethodMeta<'_>) -> Value {
     })
 }
 
-fn value(meta: &ValueMeta) -> Value {
+fn value(meta: &ValueMeta, name: Option<String>) -> Value {
     json!({
         "kind": meta.tag.to_string(),
+        "name": name,
         "tensor": meta.tensor.as_ref().map(tensor),
         "fixed": meta.traced.as_ref().map(fixed),
     })

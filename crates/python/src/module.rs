@@ -419,10 +419,8 @@ fn wrong_count(signature: &Signature, given: usize) -> PyErr {
 
 /// The position of an input that the exporter gave this name.
 fn position(signature: &Signature, name: &str) -> PyResult<usize> {
-    let names: Vec<Option<&str>> =
-        signature.inputs.iter().map(|input| input.tensor.as_ref().and_then(|t| t.name.as_deref())).collect();
-    let named: Vec<&str> = names.iter().copied().flatten().collect();
-    names.iter().position(|n| *n == Some(name)).ok_or_else(|| {
+    signature.names.iter().position(|n| n.as_deref() == Some(name)).ok_or_else(|| {
+        let named: Vec<&str> = signature.names.iter().flatten().map(String::as_str).collect();
         let hint = match named.is_empty() {
             true => "; the program does not name its inputs, so give them by position".to_owned(),
             false => toolbox::did_you_mean(name, named.iter().copied()),

@@ -26,6 +26,8 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 pub(crate) struct Signature {
     pub(crate) name: String,
     pub(crate) inputs: Vec<ValueMeta>,
+    /// The names of the inputs, where there are some.
+    pub(crate) names: Vec<Option<String>>,
     pub(crate) outputs: usize,
     /// Whether an execution leaves something for the next; known once the method was loaded.
     has_state: OnceLock<bool>,
@@ -37,6 +39,7 @@ impl Signature {
         Self {
             name: meta.name().to_owned(),
             inputs: meta.inputs(),
+            names: toolbox::input_names(meta),
             outputs: meta.outputs().len(),
             has_state: OnceLock::new(),
         }

@@ -152,6 +152,11 @@ fn delegation(name: &str, native: bool) -> Result<Option<Delegation>> {
     }
 }
 
+/// What the names of backends stand for, in their order.
+pub(crate) fn delegations(names: &[String], native: bool) -> Result<Vec<Delegation>> {
+    names.iter().filter_map(|name| delegation(name, native).transpose()).collect()
+}
+
 /// How a scheme of quantization is called.
 fn scheme(name: Option<&str>) -> Result<Option<Quantize>> {
     Ok(Some(match name {
@@ -187,9 +192,8 @@ pub(crate) fn compile_to(
     let mut job = py.detach(|| -> Result<_> {
         let writes: Vec<&PathBuf> = std::iter::once(&output).chain(&external_data).collect();
         check(&[&source], &[], &writes)?;
-        let delegation = backends.iter().map(|name| delegation(name, native));
         let options = Options {
-            delegation: delegation.filter_map(Result::transpose).collect::<Result<_>>()?,
+            delegation: delegations(&backends, native)?,
             external_data: external_data.is_some(),
             quantize: scheme(quantize.as_deref())?,
             methods,

@@ -73,6 +73,27 @@ class Calls(unittest.TestCase):
         with self.assertRaisesRegex(pteron.errors.InputError, "fixed to 1"):
             module(ones, ones, 2.0)
 
+    def test_inputs_by_name(self):
+        module = pteron.load(REPOSITORY / "testdata" / "archives" / "keywords" / "model.pt2")
+        names = [value.name for value in pteron.method_meta(module).inputs]
+        self.assertEqual(names, [None, "scale", "offset.early", "offset.late", "gain"])
+        x, scale = [[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], [1.0, 0.0, -1.0]
+        early, late = [[1.0] * 3] * 2, [0.5, 0.0, 0.0]
+        expected = [[4.5, 2.0, -4.0], [10.5, 2.0, -10.0]]
+        offset = {"offset.early": early, "offset.late": late}
+        self.assertEqual(module(x, scale, early, late)[0].tolist(), expected)
+        self.assertEqual(module(x, scale=scale, **offset)[0].tolist(), expected)
+        self.assertEqual(module.forward(x, **offset, gain=2.0, scale=scale)[0].tolist(), expected)
+        for wrong, said in (
+            ({"scale": scale}, "takes 5 inputs"),
+            ({"scales": scale, **offset}, "did you mean `scale`"),
+            ({"scale": scale, **offset, "gain": 3.0}, "fixed to 2"),
+        ):
+            with self.assertRaisesRegex(pteron.errors.InputError, said):
+                module(x, **wrong)
+        with self.assertRaisesRegex(TypeError, "twice"):
+            module(x, scale, scale=scale)
+
     def test_options(self):
         for options in ({"threads": 2}, {"prepare": False}, {"isa": "portable"}, {"mmap": True}, {"limits": pteron.Limits("strict")}):
             scores = pteron.load(DIGITS, **options)(PICTURE)[0].tolist()[0]

@@ -2,10 +2,20 @@
 
 import doctest
 import os
+import sys
 import unittest
 
 import pteron
 from common import REPOSITORY
+
+
+DOCUMENT = REPOSITORY / "docs" / "python.md"
+
+
+def code():
+    """The examples of the document as one program, for what checks types."""
+    examples = doctest.DocTestParser().get_examples(DOCUMENT.read_text())
+    return "".join(example.source for example in examples)
 
 
 def load_tests(loader, tests, pattern):
@@ -17,11 +27,10 @@ def load_tests(loader, tests, pattern):
     def leave(_):
         os.chdir(before)
 
-    document = str(REPOSITORY / "docs" / "python.md")
-    tests.addTests(doctest.DocFileSuite(document, module_relative=False, setUp=enter, tearDown=leave))
+    tests.addTests(doctest.DocFileSuite(str(DOCUMENT), module_relative=False, setUp=enter, tearDown=leave))
     tests.addTests(doctest.DocTestSuite(pteron, setUp=enter, tearDown=leave))
     return tests
 
 
 if __name__ == "__main__":
-    unittest.main()
+    print(code()) if sys.argv[1:] == ["--code"] else unittest.main()

@@ -75,6 +75,27 @@ class Looking(Folder):
         with self.assertRaises(ValueError):
             pteron.profile(DIGITS, repeat=0)
 
+    def test_verify(self):
+        told = []
+        folders = [corpus("tiny/ModuleAdd").parent, corpus("tiny/xnn_mlp").parent]
+        found = pteron.verify(folders, on_case=lambda *outcome: told.append(outcome))
+        self.assertTrue(found)
+        self.assertEqual((found.passed, found.failed, len(found.cases)), (2, 0, 2))
+        self.assertEqual(told, [(case.case, "passed", None) for case in found.cases])
+        self.assertEqual(pteron.verify(folders, undelegated=True).skipped, 1)
+        self.assertTrue(pteron.verify(folders[1], retarget=["none"]))
+        ways = pteron.verify(str(folders[0]), matrix=True)
+        self.assertEqual(len({case.way for case in ways.cases}), ways.passed)
+        wrong = pteron.verify(folders, atol=-1.0, rtol=0.0)
+        self.assertFalse(wrong)
+        self.assertIn("failed", [case.outcome for case in wrong.cases])
+        archive = pteron.verify(REPOSITORY / "testdata" / "archives" / "keywords", archives=True, backends=["bef"])
+        self.assertEqual((archive.passed, archive.failed), (1, 0))
+        with self.assertRaises(pteron.errors.FileError):
+            pteron.verify("no/such/case")
+        with self.assertRaisesRegex(pteron.errors.InputError, "did you mean"):
+            pteron.verify(folders, retarget=["xnpack"])
+
     def test_compare(self):
         found = pteron.compare(DIGITS, [PICTURE])
         self.assertIsNone(found.first)

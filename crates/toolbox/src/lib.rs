@@ -21,6 +21,7 @@ pub mod etdump;
 pub mod extract;
 pub mod file;
 pub mod input;
+mod input_names;
 pub mod inspect;
 pub mod json;
 mod kind;
@@ -41,5 +42,6 @@ pub mod validate;
 pub mod verify;
 
 pub use error::{Context, Error, Result};
+pub use input_names::input_names;
 pub use operator::did_you_mean;
 pub use runtime::one_line;

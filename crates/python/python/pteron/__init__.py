@@ -13,6 +13,7 @@ from typing import Any, Optional, Sequence, Union
 from . import batch, errors, runtime, tools
 from ._pteron import Method, Module, Tensor, TrainingModule, __version__, bef_functions as _bef_functions, note_fork as _note_fork
 from ._records import Copies, Limits, MethodMeta, TensorInfo, ValueMeta, copies, method_meta
+from ._verify import CaseOutcome, Verified, verify
 from .errors import Error
 from .tools import (
     backends,
@@ -43,6 +44,7 @@ from .tools import (
 )
 
 __all__ = [
+    "CaseOutcome",
     "Copies",
     "Error",
     "Limits",
@@ -53,6 +55,7 @@ __all__ = [
     "TensorInfo",
     "TrainingModule",
     "ValueMeta",
+    "Verified",
     "__version__",
     "backends",
     "batch",
@@ -86,6 +89,7 @@ __all__ = [
     "tools",
     "translate",
     "validate",
+    "verify",
 ]
 
 # Threads do not come along into a process that is forked: programs are told, and start theirs again.

@@ -1,5 +1,5 @@
 import os
-from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Union, final
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Union, final
 
 _Path = Union[str, "os.PathLike[str]"]
 
@@ -185,6 +185,14 @@ def compile_to(
     contents: Tuple[List[str], bool],
 ) -> str: ...
 def run_bef(source: Any, functions: List[str], threads: Optional[int]) -> Tuple[int, str, str]: ...
+def verify(
+    paths: List[_Path],
+    programs: Any,
+    tolerances: Tuple[Optional[float], Optional[float]],
+    ways: Tuple[bool, Optional[int]],
+    options: Dict[str, Any],
+    callback: Optional[Callable[[str, str, Optional[str]], None]],
+) -> str: ...
 def set_weight(source: Any, name: str, array: _Path, output: _Path, callback: Any) -> str: ...
 def extract(source: Any, folder: Optional[_Path], kinds: List[str], names: Optional[List[str]], callback: Any) -> str: ...
 def bundle(

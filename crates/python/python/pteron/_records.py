@@ -62,11 +62,13 @@ class TensorInfo:
 
 @dataclass(frozen=True)
 class ValueMeta:
-    """An input or output of a method: its kind, what is known of it if it is a tensor, its value if it was fixed."""
+    """An input or output of a method: its kind, what is known of it if it is a tensor, its value if it was fixed, and of an input
+    the name by which it can be given."""
 
     kind: str
     tensor: Optional[TensorInfo] = None
     fixed: Any = None
+    name: Optional[str] = None
 
 
 @dataclass(frozen=True)

@@ -149,7 +149,7 @@ class Program:
         """The names of its methods."""
         return set(self._methods)
 
-    def load_method(self, name: str) -> Optional[Method]:
+    def load_method(self, name: str) -> Method:
         """Loads a method. Raises KeyError if there is none of this name."""
         method = self._methods[name]
         if method is None:

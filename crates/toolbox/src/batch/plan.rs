@@ -65,9 +65,9 @@ impl Plan {
     /// If inputs or outputs are no tensors of numbers, or rows cannot be joined as is asked for.
     pub fn of(meta: &MethodMeta<'_>, joining: Joining, batch_size: Option<usize>) -> Result<Self> {
         let (mut inputs, mut fixed) = (Vec::new(), Vec::new());
-        for (index, input) in meta.inputs().into_iter().enumerate() {
+        for ((index, input), name) in meta.inputs().into_iter().enumerate().zip(crate::input_names(meta)) {
             match (&input.tensor, input.traced) {
-                (Some(tensor), _) => inputs.push(spec(index, tensor)),
+                (Some(tensor), _) => inputs.push(spec(index, tensor, name)),
                 (None, Some(value)) => fixed.push((index, value)),
                 (None, None) => {
                     return Err(Error::Input(format!(
@@ -87,7 +87,7 @@ impl Plan {
                     output.tag
                 )));
             };
-            outputs.push(spec(index, tensor));
+            outputs.push(spec(index, tensor, tensor.name.clone()));
         }
         let mut plan = Self { inputs, outputs, fixed, sizes: Vec::new() };
         if let Some(spec) = plan.inputs.iter().find(|spec| !convert::is_number(spec.dtype)) {
@@ -163,10 +163,10 @@ impl Plan {
     }
 }
 
-fn spec(index: usize, info: &TensorInfo) -> Spec {
+fn spec(index: usize, info: &TensorInfo, name: Option<String>) -> Spec {
     Spec {
         index,
-        name: info.name.as_deref().map(str::to_owned),
+        name,
         dtype: info.meta.dtype(),
         row: info.meta.sizes().to_vec(),
         is_dynamic: info.meta.dynamism() != ShapeDynamism::Static,

@@ -1,0 +1,109 @@
+//! Conformance cases, run and compared with what is recorded of them.
+
+use crate::errors::Result;
+use crate::runs::delegations;
+use crate::tools::settings;
+use pteron::compile;
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use serde_json::{Value, json};
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::sync::Arc;
+use toolbox::verify::{Case, Convert, Counts, Options, Setting, check_all, find};
+
+/// Which programs of the cases are run: those of archives, compiled for backends, and then compiled again for others.
+#[derive(FromPyObject)]
+pub(crate) struct Programs {
+    archives: bool,
+    backends: Vec<String>,
+    native: bool,
+    retarget: Vec<String>,
+    undelegated: bool,
+}
+
+impl Programs {
+    fn convert(&self) -> Result<Convert> {
+        let archive = compile::Options {
+            delegation: delegations(&self.backends, self.native)?,
+            ..compile::Options::default()
+        };
+        let again = self.retarget.iter().map(|name| delegations(std::slice::from_ref(name), false));
+        let again = again.collect::<Result<Vec<_>>>()?;
+        Ok(Arc::new(move |(file, mut data)| {
+            let kernels = pteron::kernel_registry();
+            let mut program = compile::program_with(file, &kernels, &archive)?;
+            for delegation in &again {
+                let options =
+                    compile::Options { delegation: delegation.clone(), ..compile::Options::default() };
+                program = compile::retargeted(program, data.take().as_ref(), &kernels, &options)?;
+            }
+            Ok((program, data))
+        }))
+    }
+}
+
+/// Runs cases, and says of each what has come of it. With `matrix` it is run in every way that must agree. `callback` is called with
+/// the name of each case, its outcome and the reason.
+#[pyfunction]
+pub(crate) fn verify(
+    py: Python<'_>,
+    paths: Vec<PathBuf>,
+    programs: Programs,
+    tolerances: (Option<f64>, Option<f64>),
+    ways: (bool, Option<usize>),
+    options: &Bound<'_, PyDict>,
+    callback: Option<Py<PyAny>>,
+) -> PyResult<String> {
+    let ((matrix, jobs), (atol, rtol)) = (ways, tolerances);
+    if jobs == Some(0) {
+        return Err(PyValueError::new_err("jobs must be 1 or more"));
+    }
+    let settings = settings(options)?;
+    let done: Result<String> = py.detach(|| {
+        let mut cases = Vec::new();
+        for path in &paths {
+            cases.extend(find(path)?);
+        }
+        if programs.archives {
+            cases = cases.iter().flat_map(Case::of_archives).collect();
+        }
+        let load = settings.load_options()?;
+        let convert = programs.convert()?;
+        let jobs = jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, NonZeroUsize::get));
+        let ways = if matrix { Setting::all().into_iter().map(Some).collect() } else { vec![None] };
+        let mut counts = Counts::default();
+        let mut outcomes = Vec::new();
+        for way in ways {
+            let options = Options {
+                load: way.map_or_else(|| load.clone(), |way: Setting| way.apply(&load)),
+                undelegated: programs.undelegated,
+                atol,
+                rtol,
+                convert: Some(Arc::clone(&convert)),
+            };
+            counts.merge(check_all(&cases, &options, jobs, |case, outcome| {
+                let mut outcome = json!(outcome);
+                outcome["case"] = json!(case.name);
+                outcome["way"] = json!(way.map(|way| way.to_string()));
+                tell(callback.as_ref(), &outcome);
+                outcomes.push(outcome);
+            }));
+        }
+        Ok(json!({"counts": counts, "cases": outcomes}).to_string())
+    });
+    Ok(done?)
+}
+
+/// Tells a function of an outcome. What it raises is shown as Python shows what nobody can catch.
+fn tell(function: Option<&Py<PyAny>>, outcome: &Value) {
+    let Some(function) = function else { return };
+    let field = |name: &str| outcome[name].as_str();
+    Python::attach(|py| {
+        let told = function.call1(py, (field("case"), field("outcome"), field("reason")));
+        if let Err(error) = told {
+            error.write_unraisable(py, Some(function.bind(py)));
+        }
+    });
+}
