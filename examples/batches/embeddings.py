@@ -1,7 +1,7 @@
 """What people looked at, as ids of items whose embeddings the program has: how well an item fits what came before. The program takes
 three people at a time, the table has any number.
 
-    python examples/batches/embeddings.py [ray | spark | daft | datafusion]
+    python examples/batches/embeddings.py [ray | spark | daft | datafusion] [--fail]
 """
 
 import pathlib

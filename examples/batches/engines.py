@@ -1,66 +1,136 @@
-"""A table given to a mapper as it is, or by an engine."""
+"""A table given to a mapper as it is, or by an engine, in parts of very different sizes, one of them empty.
+
+With `--fail` the step fails once, as machines do: in an engine with workers of its own the worker dies, otherwise an exception is
+raised. The engine tries again; where it does not, the caller does.
+"""
+
+import argparse
+import os
+import signal
+import tempfile
 
 import pyarrow
 
 
-def on(names, model, table, schema):
+def on(arguments, model, table, schema):
     """The mapper's table for this one. `schema` is that of the result, as Spark writes it."""
-    return ENGINES[names[0]](model, table, schema) if names else model(table)
+    parser = argparse.ArgumentParser()
+    parser.add_argument("engine", nargs="?", choices=list(ENGINES), default="none")
+    parser.add_argument("--fail", action="store_true")
+    options = parser.parse_args(arguments)
+    with tempfile.TemporaryDirectory() as folder:
+        step = model
+        if options.fail:
+            step = Unlucky(model, os.path.join(folder, "failed"), dies=options.engine in ("ray", "spark"))
+        # What the step gives is known of a table without rows.
+        result = ENGINES[options.engine](step, model(table.slice(0, 0)).schema, table, schema)
+        if options.fail and not os.path.exists(step.marker):
+            raise SystemExit("nothing has failed")
+        return result
 
 
-def ray(model, table, schema):
+class Unlucky:
+    """A mapper that fails once, whichever process calls it."""
+
+    def __init__(self, model, marker, dies):
+        self.model, self.marker, self.dies = model, marker, dies
+
+    def __call__(self, table):
+        try:
+            os.close(os.open(self.marker, os.O_CREAT | os.O_EXCL))
+        except FileExistsError:
+            return self.model(table)
+        if self.dies:
+            os.kill(os.getpid(), signal.SIGKILL)
+        raise RuntimeError("bad luck")
+
+    def over(self, tables):
+        return map(self, tables)
+
+
+def parts(table):
+    """One row, none, and all others."""
+    return [table.slice(0, 1), table.slice(1, 0), table.slice(1)]
+
+
+def none(step, made, table, schema):
+    return again(lambda: pyarrow.concat_tables([step(part) for part in parts(table)]))
+
+
+def again(job, times=3):
+    """A job whose engine does not try again, tried again."""
+    while True:
+        times -= 1
+        try:
+            return job()
+        except Exception as error:
+            if times == 0 or "bad luck" not in str(error):
+                raise
+
+
+def ray(step, made, table, schema):
     import ray.data
 
-    half = len(table) // 2
-    parts = ray.data.from_arrow([table.slice(0, half), table.slice(half)])
     # An actor of a class would open the program once, too: mappers of a process that are alike are one.
-    done = parts.map_batches(model, batch_format="pyarrow", batch_size=4)
-    return pyarrow.concat_tables(ray.get(done.to_arrow_refs()))
+    done = ray.data.from_arrow(parts(table)).map_batches(step, batch_format="pyarrow", batch_size=4)
+    return pyarrow.concat_tables(ray.get(done.to_arrow_refs()), promote_options="default")
 
 
-def spark(model, table, schema):
+def spark(step, made, table, schema):
     from pyspark.sql import SparkSession
 
+    # Two threads, and a task is tried four times.
     session = SparkSession.builder.master("local[2,4]").config("spark.driver.memory", "1g").getOrCreate()
-    return session.createDataFrame(table).repartition(2).mapInArrow(model.over, schema).toArrow()
+    # The processes that compute import this file for `Unlucky`.
+    session.sparkContext.addPyFile(__file__)
+    # Rows go to partitions by a key that most of them share; some partitions have none.
+    rows = session.createDataFrame(table)
+    skewed = rows.repartition(4, (rows[table.column_names[0]] == table[0][0].as_py()).cast("int"))
+    return skewed.mapInArrow(step.over, schema).toArrow()
 
 
-def daft(model, table, schema):
+def daft(step, made, table, schema):
     import daft
 
-    made = pyarrow.struct([field for field in model(table.slice(0, 0)).schema])
+    kind = pyarrow.struct(list(made))
 
-    @daft.cls
+    @daft.cls(max_retries=2)
     class Step:
-        def __init__(self, model):
-            self.model = model
+        def __init__(self, step):
+            self.step = step
 
-        @daft.method.batch(return_dtype=daft.DataType.from_arrow_type(made))
+        @daft.method.batch(return_dtype=daft.DataType.from_arrow_type(kind))
         def __call__(self, *columns: daft.Series):
             batch = pyarrow.table([column.to_arrow() for column in columns], names=table.column_names)
-            return self.model(batch).to_struct_array().combine_chunks()
+            return self.step(batch).to_struct_array().combine_chunks()
 
-    step = Step(model)
-    return daft.from_arrow(table).select(step(*map(daft.col, table.column_names)).alias("row")).select(
-        *[daft.col("row").get(field.name).alias(field.name) for field in made]
-    ).to_arrow()
+    step = Step(step)
+    frame = daft.from_arrow(parts(table))
+    found = frame.select(step(*map(daft.col, table.column_names)).alias("row"))
+    return found.select(*[daft.col("row").get(field.name).alias(field.name) for field in made]).to_arrow()
 
 
-def datafusion(model, table, schema):
+def datafusion(step, made, table, schema):
     from datafusion import SessionContext, udf
 
-    made = pyarrow.struct([field for field in model(table.slice(0, 0)).schema])
-
-    def step(*columns):
-        batch = pyarrow.RecordBatch.from_arrays(list(columns), names=table.column_names)
-        return model(batch).to_struct_array()
+    def columns_of(*columns):
+        return step(pyarrow.RecordBatch.from_arrays(list(columns), names=table.column_names)).to_struct_array()
 
     context = SessionContext()
-    context.register_record_batches("rows", [table.to_batches()])
-    context.register_udf(udf(step, list(table.schema.types), made, "immutable", "pteron"))
+    batches = [part.combine_chunks().to_batches() or [empty(part)] for part in parts(table)]
+    context.register_record_batches("rows", batches)
+    kind = pyarrow.struct(list(made))
+    context.register_udf(udf(columns_of, list(table.schema.types), kind, "immutable", "pteron"))
     columns = ", ".join(table.column_names)
-    parts = ", ".join(f"found['{field.name}'] AS {field.name}" for field in made)
-    return context.sql(f"SELECT {parts} FROM (SELECT pteron({columns}) AS found FROM rows)").to_arrow_table()
+    fields = ", ".join(f"found['{field.name}'] AS {field.name}" for field in made)
+    return again(
+        lambda: context.sql(f"SELECT {fields} FROM (SELECT pteron({columns}) AS found FROM rows)").to_arrow_table()
+    )
 
 
-ENGINES = {"ray": ray, "spark": spark, "daft": daft, "datafusion": datafusion}
+def empty(table):
+    """A batch without rows."""
+    return pyarrow.RecordBatch.from_pylist([], schema=table.schema)
+
+
+ENGINES = {"none": none, "ray": ray, "spark": spark, "daft": daft, "datafusion": datafusion}

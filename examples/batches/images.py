@@ -1,6 +1,6 @@
 """Pictures in a table: which digit each shows. The program takes one picture at a time, the table has any number.
 
-    python examples/batches/images.py [ray | spark | daft | datafusion]
+    python examples/batches/images.py [ray | spark | daft | datafusion] [--fail]
 """
 
 import pathlib
@@ -49,8 +49,9 @@ def main():
     # A picture that was cut short.
     pictures.append(pictures[0][:40])
     # The program takes grey values from 0 to 1.
-    values = pyarrow.array([[value / 255 for value in picture] for picture in pictures], pyarrow.list_(pyarrow.float32()))
-    table = pyarrow.table({"file": [file.name for file in files] + ["cut.png"], "picture": values})
+    values = [[value / 255 for value in picture] for picture in pictures]
+    names = [file.name for file in files] + ["cut.png", "missing.png"]
+    table = pyarrow.table({"file": names, "picture": pyarrow.array([*values, None], pyarrow.list_(pyarrow.float32()))})
     model = Mapper(
         DIGITS / "digits.pte", inputs="picture", outputs="scores", keep=["file"], on_error="null", lists="any"
     )
