@@ -38,7 +38,7 @@ function heat(share) {
 // The second line of a node: what it computes, or what it is coloured by.
 function secondLine(node) {
   if (state.colours === "time" && node.time != null) return time(node.time);
-  if (state.colours === "error" && node.error != null) return `± ${number(node.error)}`;
+  if (state.colours === "error" && node.error != null) return `± ${Number(node.error.toPrecision(2))}`;
   return text(node.detail);
 }
 
@@ -166,6 +166,8 @@ function dots(width, height) {
 function drawEdges(graph, view, scale) {
   pen.lineWidth = Math.max(1.3, 0.9 / scale);
   pen.strokeStyle = pen.fillStyle = colours.edge;
+  // Where nodes are small, edges must not hide them.
+  pen.globalAlpha = scale < CARDS / 2 && graph.edges.length > 500 ? 0.5 : 1;
   for (const path of pathsOf(graph)) {
     if (path.bottom < view.top || path.top > view.bottom) continue;
     pen.stroke(path.whole);
@@ -174,6 +176,7 @@ function drawEdges(graph, view, scale) {
     pen.setLineDash([]);
     if (scale > CARDS) pen.fill(path.heads);
   }
+  pen.globalAlpha = 1;
   if (state.node < 0) return;
   for (const [edges, colour] of [[graph.into[state.node], colours.reads], [graph.outOf[state.node], colours.readers]]) {
     const path = new Path2D();
@@ -258,11 +261,12 @@ function drawNode(graph, index, scale) {
   pen.font = `${node.pill ? 550 : 620} 12.5px ${colours.sans}`;
   pen.textAlign = node.pill ? "center" : "left";
   const at = node.pill ? x : left + 14;
-  pen.fillText(fitted(nameOf(node), room - (node.opens != null ? 12 : 0)), at, detailed ? y - 8 : y + 0.5);
+  writeFitted(nameOf(node), room - (node.opens != null ? 12 : 0), at, detailed ? y - 8 : y + 0.5);
   if (detailed) {
-    pen.fillStyle = colours.quiet;
+    // Grey cannot be read on every colour of the scale.
+    pen.fillStyle = state.colours === "family" ? colours.quiet : colours.text;
     pen.font = `11px ${colours.sans}`;
-    pen.fillText(fitted(secondLine(node), room), left + 14, y + 9.5);
+    writeFitted(secondLine(node), room, left + 14, y + 9.5);
   }
   if (node.opens != null) {
     pen.strokeStyle = look.solid;
@@ -281,7 +285,12 @@ function drawNode(graph, index, scale) {
   }
 }
 
-// Text that is cut short where there is no room for it.
+// Text that is set closer, and then cut short, where there is no room for it: fonts differ in their widths.
+const CLOSER = 1.12;
+function writeFitted(words, room, x, y) {
+  pen.fillText(fitted(words, room * CLOSER), x, y, room);
+}
+
 const widths = new Map();
 function fitted(words, room) {
   const key = `${pen.font} ${Math.round(room)} ${words}`;
@@ -380,7 +389,8 @@ function begin() {
   const scale = Math.max(0.62, Math.min(wide, 0.95));
   const first = graph.nodes[graph.rows[0]];
   const x = graph.size[0] * scale < canvas.clientWidth ? graph.size[0] / 2 : first.at[0];
-  state.view = { x, y: (canvas.clientHeight / 2 - 70) / scale, scale };
+  const covered = byId("graphs").parentElement.offsetHeight + 38;
+  state.view = { x, y: (canvas.clientHeight / 2 - covered) / scale, scale };
   redraw();
 }
 

@@ -93,7 +93,14 @@ function showGraph() {
 function legend() {
   const graph = current(), list = byId("legend");
   list.replaceChildren();
-  if (!graph || state.colours !== "family") return;
+  if (!graph) return;
+  if (state.colours !== "family") {
+    const [most, shown] = state.colours === "time" ? [graph.slowest, time] : [graph.worst, number];
+    const ramp = make("span", { class: "ramp" });
+    ramp.style.background = `linear-gradient(to right, ${[0, 0.1, 0.3, 0.6, 1].map((share) => `${heat(share).solid} ${100 * share}%`)})`;
+    list.append(make("li", {}, "0", ramp, shown(most)));
+    return;
+  }
   for (const family of graph.present) {
     const dot = make("span", { class: "dot" });
     dot.style.background = tint(family).solid;
@@ -112,9 +119,32 @@ function makeTabs() {
   }
 }
 
+// Puts the tabs on a line of their own where they do not fit beside the rest.
+function fitTabs() {
+  const list = byId("tabs"), header = list.parentElement;
+  header.classList.remove("narrow");
+  header.classList.toggle("narrow", list.scrollWidth > list.clientWidth);
+  fadeTabs();
+}
+
+// Fades the tabs out on a side where there are more of them.
+function fadeTabs() {
+  const list = byId("tabs");
+  list.classList.toggle("before", list.scrollLeft > 1);
+  list.classList.toggle("after", list.scrollLeft + list.clientWidth < list.scrollWidth - 1);
+}
+
+function revealTab({ offsetLeft, offsetWidth }) {
+  const list = byId("tabs"), left = offsetLeft - list.offsetLeft;
+  list.scrollLeft = Math.min(left - 40, Math.max(list.scrollLeft, left + offsetWidth + 40 - list.clientWidth));
+}
+
 function showTab(id) {
   state.tab = id;
-  for (const button of byId("tabs").children) button.setAttribute("aria-selected", String(button.dataset.tab === id));
+  for (const button of byId("tabs").children) {
+    button.setAttribute("aria-selected", String(button.dataset.tab === id));
+    if (button.dataset.tab === id) revealTab(button);
+  }
   byId("stage").hidden = id !== "graph";
   sheet.hidden = id === "graph";
   if (id === "graph") redraw();
@@ -282,6 +312,21 @@ function listenToPointer() {
   map.addEventListener("pointermove", jump);
 }
 
+// In a page that shows the report in a frame and opens files, such as that of the npm package: it is told how many more
+// elements a dragged file is over, and given what is dropped.
+function listenToFiles() {
+  if (parent === window) return;
+  const tell = (event, message) => {
+    if (!event.dataTransfer?.types.includes("Files")) return;
+    event.preventDefault();
+    if (message) parent.postMessage({ pteron: "report", ...message }, "*");
+  };
+  addEventListener("dragenter", (event) => tell(event, { over: 1 }));
+  addEventListener("dragleave", (event) => tell(event, { over: -1 }));
+  addEventListener("dragover", (event) => tell(event));
+  addEventListener("drop", (event) => tell(event, { files: [...event.dataTransfer.files] }));
+}
+
 // What the address says after `#`, such as `graph=1&node=7&tab=memory&colours=time&theme=dark`: links lead to a node.
 function followAddress() {
   const wanted = new URLSearchParams(location.hash.slice(1));
@@ -342,10 +387,17 @@ function start() {
   byId("out").addEventListener("click", () => zoom(1 / 1.3));
   byId("fit").addEventListener("click", fit);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => setTheme());
-  addEventListener("resize", () => state.tab === "graph" ? redraw() : state.tab === "memory" && showMemory());
+  addEventListener("resize", () => {
+    fitTabs();
+    if (state.tab === "graph") redraw();
+    else if (state.tab === "memory") showMemory();
+  });
+  byId("tabs").addEventListener("scroll", fadeTabs);
   listenToSearch();
   listenToKeys();
   listenToPointer();
+  listenToFiles();
+  fitTabs();
   state.tab = tabs[0]?.[0] ?? "";
   // Of a BEF program, a function comes before the regions within others.
   state.graph = Math.max(0, data.graphs.findIndex((graph) => !title(graph).includes("(region ")));

@@ -4,7 +4,7 @@ const panel = byId("panel");
 
 function facts(pairs) {
   const list = make("dl");
-  for (const [name, value] of pairs) list.append(make("dt", {}, text(name)), make("dd", {}, text(value)));
+  for (const [name, value] of pairs) list.append(make("dt", {}, text(name)), make("dd", {}, ...breakable(text(value))));
   return list;
 }
 
@@ -15,15 +15,14 @@ function showPanel() {
 }
 
 function ofFile(graph) {
-  const parts = [make("h2", {}, shortName), make("p", { class: "kind" }, data.file === shortName ? data.format : data.file)];
+  const parts = [make("h2", {}, ...breakable(shortName)), make("p", { class: "kind" }, ...breakable(data.file === shortName ? data.format : data.file))];
   for (const note of data.notes) parts.push(make("p", { class: "note" }, text(note)));
   parts.push(facts(data.facts));
   if (graph) {
     const drawnNodes = graph.nodes.filter((node) => !node.pill).length;
-    parts.push(make("h3", {}, "This graph"), facts([]));
-    parts[parts.length - 1].append(
+    parts.push(make("h3", {}, "This graph"), make("dl", {},
       make("dt", {}, "Nodes"), make("dd", {}, number(drawnNodes)),
-      make("dt", {}, "Edges"), make("dd", {}, number(graph.edges.length)));
+      make("dt", {}, "Edges"), make("dd", {}, number(graph.edges.length))));
   }
   return parts;
 }
@@ -38,7 +37,7 @@ function ofNode(graph, node) {
   const dot = make("span", { class: "dot" });
   dot.style.background = node.pill ? colours.quiet : solid;
   const kind = node.pill ? "Input, output or state" : families[node.family];
-  const parts = [make("h2", {}, nameOf(node)), make("div", { class: "kind" }, dot, kind)];
+  const parts = [make("h2", {}, ...breakable(nameOf(node))), make("div", { class: "kind" }, dot, kind)];
   if (node.alert) parts.push(make("p", { class: "note alert" }, text(node.alert)));
   if (node.opens != null) {
     parts.push(make("button", { class: "open", type: "button", onclick: () => go(node.opens, -1) }, `Open ${title(data.graphs[node.opens])}`));

@@ -18,6 +18,9 @@ const state = {
   back: [], found: [], at: -1, dark: false,
 };
 
+// Text that may go on in another line after the separators of paths and names.
+const breakable = (words) => words.split(/(?<=[/\\_])/).flatMap((part, i) => i ? [make("wbr"), part] : [part]);
+
 // A new element with these attributes and children. Text becomes text: nothing of the data is ever markup.
 function make(tag, attributes = {}, ...children) {
   const element = document.createElement(tag);
@@ -44,7 +47,10 @@ function time(n) {
   return `${n.toFixed(n < 10 ? 2 : 1)} µs`;
 }
 
-const number = (n) => Number.isInteger(n) ? n.toLocaleString("en") : n.toPrecision(4);
+function number(n) {
+  const rounded = Number.isInteger(n) ? n : Number(n.toPrecision(4));
+  return Number.isInteger(rounded) ? rounded.toLocaleString("en") : String(rounded);
+}
 
 // What drawing and keys need of a graph, made when it is first shown.
 function prepare(graph) {

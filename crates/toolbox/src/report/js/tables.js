@@ -34,7 +34,8 @@ function tableOf(table, rows, onSort) {
         filled.style.width = `${100 * cell / (kind === "share" ? 100 : largest[c] || 1)}%`;
         shown.append(make("span", { class: "bar" }, filled));
       }
-      shown.append(cellText(cell, kind));
+      if (kind === "text") shown.append(...breakable(cellText(cell, kind)));
+      else shown.append(make("span", { class: "value" }, cellText(cell, kind)));
       line.append(shown);
     });
     body.append(line);
