@@ -133,7 +133,11 @@ export class Module {
   random(method?: string): (Tensor | number | bigint | boolean | string | null)[];
   /** An input made of the bytes of a PNG or JPEG file. */
   picture(bytes: ArrayBuffer | ArrayBufferView, options?: PictureOptions): Tensor;
-  /** A page about the file: HTML that needs nothing else. With inputs, every node has its time. */
+  /**
+   * A page about the file: HTML that needs nothing else. With inputs, every node has its time. A page that shows it in a
+   * frame gets messages of it: `{ pteron: "report", over: 1 | -1 }` as files are dragged over it, and
+   * `{ pteron: "report", files: File[] }` when they are dropped on it.
+   */
   report(options?: { method?: string; inputs?: Inputs; repeat?: number }): string;
   /** What is in the file, as `pteron inspect --json` has it. */
   inspect(): unknown;

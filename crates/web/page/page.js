@@ -309,5 +309,11 @@ addEventListener("drop", (event) => {
   hovers(-Infinity);
   if (event.dataTransfer.files.length) take(event.dataTransfer.files);
 });
+// What is dragged over the report, which is a frame of another origin, is told by its script.
+addEventListener("message", ({ source, data }) => {
+  if (source !== at("report").contentWindow || data?.pteron !== "report") return;
+  hovers(data.files ? -Infinity : data.over);
+  if (data.files?.length) take(data.files);
+});
 start();
 })();

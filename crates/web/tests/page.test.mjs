@@ -2,7 +2,7 @@
 // pictures of today in docs/.
 
 import assert from "node:assert/strict";
-import { writeFileSync } from "node:fs";
+import { readFileSync, writeFileSync } from "node:fs";
 import { after, before, test } from "node:test";
 import { Chromium } from "./chromium.mjs";
 
@@ -50,12 +50,17 @@ test("a program, labels and a picture are dropped, and the digit is found", asyn
   await browser.until(`!document.getElementById("run").disabled`);
 });
 
-test("the report is shown, and answers keys", async () => {
+/** What evaluates expressions of the report. */
+async function frame() {
   const { targetInfos } = await browser.send("Target.getTargets");
-  const frame = targetInfos.find(({ type, url }) => type === "iframe" && url.startsWith("blob:"));
-  assert.ok(frame, "the report is a frame of its own origin");
-  const { sessionId } = await browser.send("Target.attachToTarget", { targetId: frame.targetId, flatten: true });
-  const ask = async (expression) => (await browser.send("Runtime.evaluate", { expression, returnByValue: true }, sessionId)).result.value;
+  const found = targetInfos.find(({ type, url }) => type === "iframe" && url.startsWith("blob:"));
+  assert.ok(found, "the report is a frame of its own origin");
+  const { sessionId } = await browser.send("Target.attachToTarget", { targetId: found.targetId, flatten: true });
+  return async (expression) => (await browser.send("Runtime.evaluate", { expression, returnByValue: true }, sessionId)).result.value;
+}
+
+test("the report is shown, and answers keys", async () => {
+  const ask = await frame();
   assert.equal(await ask(`document.getElementById("file").textContent`), "digits.pte");
   assert.ok(await ask(`document.querySelectorAll("nav button").length > 2`));
   const time = await ask(`JSON.parse(document.getElementById("data").textContent).time_unit`);
@@ -66,6 +71,23 @@ test("the report is shown, and answers keys", async () => {
   await ask(`document.getElementById("graph").dispatchEvent(new KeyboardEvent("keydown", { key: "t", bubbles: true }))`);
   assert.notEqual(await ask(theme), before, "t turns the light off");
   await ask(`document.getElementById("graph").dispatchEvent(new KeyboardEvent("keydown", { key: "ArrowDown", bubbles: true }))`);
+});
+
+test("a file is dropped onto the report, which is a frame of another origin", async () => {
+  // Dragging by the browser's protocol reaches the page alone, whatever lies under the mouse.
+  const ask = await frame();
+  const program = readFileSync(path("testdata/dynamic/mlp/model.pte")).toString("base64");
+  await ask(`(() => {
+    const files = new DataTransfer();
+    files.items.add(new File([Uint8Array.from(atob("${program}"), (c) => c.charCodeAt(0))], "mlp.pte"));
+    window.drag = (type) => document.getElementById("graph").dispatchEvent(new DragEvent(type, { dataTransfer: files, bubbles: true, cancelable: true }));
+    drag("dragenter");
+  })()`);
+  await browser.until(`document.body.classList.contains("over")`);
+  assert.equal(await ask(`drag("dragover")`), false, "it may be dropped");
+  await ask(`drag("drop")`);
+  await browser.until(`document.getElementById("name").textContent === "mlp.pte" && ${idle}`);
+  assert.ok(await browser.evaluate(`!document.body.classList.contains("over")`), "nothing is being dragged");
 });
 
 test("dark is dark", async () => {
