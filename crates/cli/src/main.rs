@@ -3,6 +3,9 @@
 //! This crate parses arguments, prints and shows progress. What a verb does lives in `toolbox`.
 #![deny(unsafe_code)]
 
+#[cfg(feature = "serve")]
+#[allow(unsafe_code)]
+mod allocator;
 mod backend;
 mod call;
 mod failure;

@@ -8,6 +8,7 @@ use pteron_serve::net::ServerOptions;
 use serde_json::{Value, json};
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 fn infer(fixture: &Fixture, body: &str) -> Response {
@@ -169,13 +170,16 @@ fn memory_for_bodies_is_shared_out_and_given_back() {
     until(&fixture.service, "pteron_held_bytes 0\n");
 }
 
-/// Hundreds of connections that say nothing, or say something slowly: requests are answered meanwhile.
+/// Hundreds of connections that say nothing, or say something slowly: requests are answered meanwhile, and when they have
+/// gone, the program is told that memory can be given back.
 #[test]
 fn many_connections_do_not_stop_requests() {
     const EACH: usize = 60;
+    static RECLAIMED: AtomicUsize = AtomicUsize::new(0);
     let patient = |options: &mut ServerOptions| {
         (options.max_connections, options.head_timeout, options.body_timeout) =
             (5 * EACH + 2, FOREVER, FOREVER);
+        options.reclaim = Some(|| drop(RECLAIMED.fetch_add(1, Ordering::Relaxed)));
     };
     let fixture = Fixture::with(Folder::with_mlp(), |_| (), patient);
     let beginnings: [&[u8]; 5] = [
@@ -202,8 +206,9 @@ fn many_connections_do_not_stop_requests() {
     while connections() < 5 * EACH + 1 {
         std::thread::yield_now();
     }
+    assert_eq!(RECLAIMED.load(Ordering::Relaxed), 0);
     drop(slow);
-    while connections() > 1 {
+    while connections() > 1 || RECLAIMED.load(Ordering::Relaxed) == 0 {
         std::thread::sleep(Duration::from_millis(1));
     }
     until(&fixture.service, "pteron_held_bytes 0\n");

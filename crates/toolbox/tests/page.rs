@@ -92,6 +92,18 @@ fn the_page_looks_as_it_did() {
     }
 }
 
+#[test]
+#[ignore = "needs Chromium"]
+fn tabs_have_a_line_of_their_own_where_there_is_no_room() {
+    let folder = Folder::new("narrow");
+    let html = page(&digits()).unwrap();
+    for (size, is_narrow) in [("--window-size=1600,700", false), ("--window-size=600,700", true)] {
+        let output = folder.open(&html, "measure", &["--dump-dom", size]);
+        let shown = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert_eq!(shown.contains("<header class=\"narrow\">"), is_narrow, "{size}");
+    }
+}
+
 /// How far the mean colours of blocks are apart, of 256: that of the hundredth that are furthest.
 fn furthest(a: &RgbImage, b: &RgbImage) -> f64 {
     assert_eq!(a.dimensions(), b.dimensions());

@@ -186,6 +186,7 @@ impl Opts {
             write_timeout: self.patience,
             grace: self.grace,
             log: self.log.then(|| log(self.json)),
+            reclaim: Some(crate::allocator::reclaim),
             #[cfg(feature = "serve-tls")]
             tls: self.tls_cert.clone().zip(self.tls_key.clone()).map(|(certificates, key)| {
                 serve::net::TlsOptions { certificates, key }

@@ -26,6 +26,8 @@ pub(super) struct Shared {
     pub(super) service: Arc<Service>,
     pub(super) options: ServerOptions,
     pub(super) connections: AtomicU64,
+    /// The most connections that were open at a time, since memory was last given back.
+    pub(super) crowd: AtomicU64,
     /// Connections that were closed at once, since there were too many.
     pub(super) rejected: AtomicU64,
 }

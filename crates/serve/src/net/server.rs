@@ -16,9 +16,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::runtime::Runtime;
+use tokio::runtime::{Handle, Runtime};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinHandle;
+
+/// Connections that have to be closed, at least, before memory is given back.
+const RECLAIM_AFTER: u64 = 256;
 
 /// How a [`Server`] listens, and what it takes from whoever connects.
 #[derive(Clone)]
@@ -45,6 +48,9 @@ pub struct ServerOptions {
     pub threads: usize,
     /// Told of every request.
     pub log: Option<Log>,
+    /// Called, away from connections, when most of many have been closed: it may have the allocator give back what they
+    /// used.
+    pub reclaim: Option<fn()>,
     /// The server's identity; without it, connections are not encrypted.
     #[cfg(feature = "tls")]
     pub tls: Option<super::TlsOptions>,
@@ -64,6 +70,7 @@ impl Default for ServerOptions {
             grace: Duration::from_secs(30),
             threads: 1,
             log: None,
+            reclaim: None,
             #[cfg(feature = "tls")]
             tls: None,
         }
@@ -114,6 +121,7 @@ impl Server {
             service,
             options,
             connections: AtomicU64::new(0),
+            crowd: AtomicU64::new(0),
             rejected: AtomicU64::new(0),
         });
         let (stop, stopped) = watch::channel(false);
@@ -253,13 +261,23 @@ struct Open {
 
 impl Open {
     fn new(shared: &Arc<Shared>, place: OwnedSemaphorePermit) -> Self {
-        shared.connections.fetch_add(1, Ordering::Relaxed);
+        let connections = shared.connections.fetch_add(1, Ordering::Relaxed) + 1;
+        shared.crowd.fetch_max(connections, Ordering::Relaxed);
         Self { shared: Arc::clone(shared), _place: place }
     }
 }
 
 impl Drop for Open {
     fn drop(&mut self) {
-        self.shared.connections.fetch_sub(1, Ordering::Relaxed);
+        let left = self.shared.connections.fetch_sub(1, Ordering::Relaxed) - 1;
+        let most = self.shared.crowd.load(Ordering::Relaxed);
+        let many_closed = left <= most / 2 && most - left >= RECLAIM_AFTER;
+        let Some(reclaim) = self.shared.options.reclaim.filter(|_| many_closed) else { return };
+        // Of connections that are closed at the same time, one does it.
+        let is_first =
+            self.shared.crowd.compare_exchange(most, left, Ordering::Relaxed, Ordering::Relaxed).is_ok();
+        if let (true, Ok(runtime)) = (is_first, Handle::try_current()) {
+            drop(runtime.spawn_blocking(reclaim));
+        }
     }
 }
