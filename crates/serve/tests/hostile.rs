@@ -179,7 +179,9 @@ fn many_connections_do_not_stop_requests() {
     let patient = |options: &mut ServerOptions| {
         (options.max_connections, options.head_timeout, options.body_timeout) =
             (5 * EACH + 2, FOREVER, FOREVER);
-        options.reclaim = Some(|| drop(RECLAIMED.fetch_add(1, Ordering::Relaxed)));
+        options.reclaim = Some(|| {
+            RECLAIMED.fetch_add(1, Ordering::Relaxed);
+        });
     };
     let fixture = Fixture::with(Folder::with_mlp(), |_| (), patient);
     let beginnings: [&[u8]; 5] = [
