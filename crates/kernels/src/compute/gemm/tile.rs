@@ -196,7 +196,7 @@ impl<const MR: usize, const NP: usize, const NV: usize, const IN_PLACE: bool> Op
                 // Constants of blocks of their own: what a level never takes is not compiled for it.
                 if const { MR > S::MAX_ROWS } {
                     unreachable!("no tile of this level is so tall");
-                } else if const { matches!(S::LEVEL, Level::Portable) } {
+                } else if const { S::IS_ARRAY } {
                     plain::<S, MR, NP, IN_PLACE>(s, &args);
                 } else {
                     tile::<S, MR, NP, NV, IN_PLACE>(s, &args);

@@ -8,6 +8,10 @@
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+#[cfg(not(all(target_arch = "wasm32", target_feature = "simd128")))]
+mod portable;
+#[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
+#[path = "wasm.rs"]
 mod portable;
 
 use super::isa::{Isa, Level};
@@ -28,6 +32,8 @@ pub(crate) trait Simd: Copy {
     const FUSED: bool;
     /// The level.
     const LEVEL: Level;
+    /// Whether a vector is an array, for which the compiler finds instructions where loops over it are plain.
+    const IS_ARRAY: bool = false;
 
     /// A vector of one value.
     fn splat(self, x: f32) -> Self::F;

@@ -14,6 +14,7 @@ impl Simd for Portable {
     const MAX_ROWS: usize = if cfg!(target_arch = "aarch64") { 12 } else { 6 };
     const FUSED: bool = cfg!(any(target_arch = "aarch64", target_feature = "fma"));
     const LEVEL: Level = Level::Portable;
+    const IS_ARRAY: bool = true;
 
     #[inline(always)]
     fn splat(self, x: f32) -> Self::F {
