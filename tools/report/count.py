@@ -1,6 +1,6 @@
 """Counts the files of folders that `pteron report` opens, beside Netron on the same files.
 
-    pip download netron --no-deps && unzip netron-*.whl netron/*
+    pip download netron --no-deps && unzip netron-*.whl 'netron/*'
     python tools/report/count.py target/release/pteron netron FOLDER…
 
 What is meant to be refused (a folder `bad`, names that begin with `err_`) is left out.
