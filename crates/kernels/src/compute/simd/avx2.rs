@@ -1,4 +1,4 @@
-use super::{Level, Op, Simd};
+use super::{Op, Simd};
 use std::arch::x86_64::*;
 
 /// AVX2 and FMA. Made only by [`enter`], whose caller promises that the machine has them.
@@ -28,7 +28,6 @@ impl Simd for Avx2 {
     const LANES: usize = 8;
     const MAX_ROWS: usize = 6;
     const FUSED: bool = true;
-    const LEVEL: Level = Level::Avx2;
 
     #[inline(always)]
     fn splat(self, x: f32) -> Self::F {

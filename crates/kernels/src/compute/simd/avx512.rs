@@ -1,4 +1,4 @@
-use super::{Level, Op, Simd};
+use super::{Op, Simd};
 use std::arch::x86_64::*;
 
 /// AVX-512 F, BW, DQ and VL. Made only by [`enter`], whose caller promises that the machine has them.
@@ -26,7 +26,6 @@ impl Simd for Avx512 {
     const LANES: usize = 16;
     const MAX_ROWS: usize = 14;
     const FUSED: bool = true;
-    const LEVEL: Level = Level::Avx512;
 
     #[inline(always)]
     fn splat(self, x: f32) -> Self::F {

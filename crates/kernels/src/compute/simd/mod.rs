@@ -30,8 +30,6 @@ pub(crate) trait Simd: Copy {
     const MAX_ROWS: usize;
     /// Whether multiply-add rounds once, in one instruction.
     const FUSED: bool;
-    /// The level.
-    const LEVEL: Level;
     /// Whether a vector is an array, for which the compiler finds instructions where loops over it are plain.
     const IS_ARRAY: bool = false;
 

@@ -1,4 +1,4 @@
-use super::{Level, Simd};
+use super::Simd;
 use std::array::from_fn;
 
 /// Arrays of lanes, in plain Rust.
@@ -13,7 +13,6 @@ impl Simd for Portable {
     const LANES: usize = LANES;
     const MAX_ROWS: usize = if cfg!(target_arch = "aarch64") { 12 } else { 6 };
     const FUSED: bool = cfg!(any(target_arch = "aarch64", target_feature = "fma"));
-    const LEVEL: Level = Level::Portable;
     const IS_ARRAY: bool = true;
 
     #[inline(always)]

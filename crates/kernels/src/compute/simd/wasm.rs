@@ -1,7 +1,7 @@
 //! The portable level where WebAssembly has 128-bit vectors: the same lanes and the same results as the plain one, bit for
 //! bit. A module is made for one set of instructions, so that this is no level of its own.
 
-use super::{Level, Simd};
+use super::Simd;
 use std::arch::wasm32::*;
 
 /// Vectors of 128 bits.
@@ -16,7 +16,6 @@ impl Simd for Portable {
     const LANES: usize = LANES;
     const MAX_ROWS: usize = 6;
     const FUSED: bool = false;
-    const LEVEL: Level = Level::Portable;
 
     #[inline(always)]
     fn splat(self, x: f32) -> v128 {
