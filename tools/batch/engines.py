@@ -5,7 +5,8 @@
 
 Each engine gives rows to `pteron.batch.Mapper`; its results must be those of a loop that calls the program once a row, no row
 lost and none twice. Prints a line of a Markdown table for each engine and number of workers: seconds of the job without the
-start of the engine, and rows a second. With `--kill`, a worker of Ray or of Spark is killed once, in the middle of a job.
+start of the engine, rows a second, and seconds of the same job with a step that computes nothing: what the engine costs by itself.
+With `--kill`, a worker of Ray or of Spark is killed once, in the middle of a job.
 """
 
 import argparse
@@ -39,6 +40,29 @@ def pixels_of(rows):
     return rows["x"].combine_chunks().values.to_numpy().reshape(-1, 1, 1, 8, 8)
 
 
+class Nothing:
+    """In the place of the mapper: scores of zeros."""
+
+    def __init__(self, lists="fixed"):
+        kind = pyarrow.float32()
+        self.kind = pyarrow.list_(kind, 10) if lists == "fixed" else pyarrow.list_(kind)
+
+    def columns(self, x):
+        zeros = numpy.zeros(len(x) * 10, dtype=numpy.float32)
+        return pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(zeros), 10).cast(self.kind)
+
+    def __call__(self, batch):
+        made = {"id": batch["id"], "scores": self.columns(batch["x"])}
+        return pyarrow.table(made) if isinstance(batch, pyarrow.Table) else pyarrow.record_batch(made)
+
+
+def mapper(computes, **options):
+    """The step of a job."""
+    if computes:
+        return Mapper(PROGRAM, inputs="x", outputs="scores", keep=["id"], **options)
+    return Nothing(**options)
+
+
 def loop(rows, threads):
     """One call a row, by so many threads."""
     module = pteron.load(PROGRAM)
@@ -60,9 +84,9 @@ def loop(rows, threads):
     return time.perf_counter() - begin, scores
 
 
-def batches(rows, threads, _marker):
+def batches(rows, threads, computes, _marker):
     """The mapper itself, without an engine, over parts of the table, by so many threads."""
-    model = Mapper(PROGRAM, inputs="x", outputs="scores", keep=["id"])
+    model = mapper(computes)
     parts = rows.combine_chunks().to_batches(max_chunksize=len(rows) // PARTS or 1)
     model(parts[0].slice(0, 1))
     results = [None] * len(parts)
@@ -102,11 +126,11 @@ class Scores:
         return self.model(batch)
 
 
-def ray(rows, workers, marker):
+def ray(rows, workers, computes, marker):
     import ray
     import ray.data
 
-    model = Mapper(PROGRAM, inputs="x", outputs="scores", keep=["id"])
+    model = mapper(computes)
     ray.data.DataContext.get_current().enable_progress_bars = False
     parts = [rows.slice(i, len(rows) // PARTS) for i in range(0, len(rows), len(rows) // PARTS)]
     given = ray.data.from_arrow(parts)
@@ -126,11 +150,11 @@ def start_ray():
     return ray.shutdown
 
 
-def spark(rows, workers, marker):
+def spark(rows, workers, computes, marker):
     from pyspark.sql import SparkSession
 
     session = SparkSession.getActiveSession()
-    model = Mapper(PROGRAM, inputs="x", outputs="scores", keep=["id"], lists="any")
+    model = mapper(computes, lists="any")
     lists = rows.set_column(1, "x", rows["x"].cast(pyarrow.list_(pyarrow.float32())))
 
     def mapped(given):
@@ -142,8 +166,8 @@ def spark(rows, workers, marker):
     parts = session.createDataFrame(lists).repartition(PARTS).cache()
     parts.count()
     begin = time.perf_counter()
-    done = parts.coalesce(workers).mapInArrow(mapped, "id long, scores array<float>")
-    return time.perf_counter() - begin, done.toArrow(), begin
+    done = parts.coalesce(workers).mapInArrow(mapped, "id long, scores array<float>").toArrow()
+    return time.perf_counter() - begin, done
 
 
 def start_spark():
@@ -163,32 +187,32 @@ def start_spark():
     return session.stop
 
 
-def daft(rows, workers, _marker):
+def daft(rows, workers, computes, _marker):
     import daft
 
     @daft.cls(max_concurrency=workers, use_process=workers > 1)
     class Digits:
-        def __init__(self, path):
-            self.model = Mapper(path)
+        def __init__(self, model):
+            self.model = model
 
         @daft.method.batch(return_dtype=daft.DataType.fixed_size_list(daft.DataType.float32(), 10))
         def scores(self, x: daft.Series):
             return self.model.columns(x.to_arrow())
 
-    digits = Digits(PROGRAM)
+    digits = Digits(mapper(computes))
     given = daft.from_arrow(rows).into_batches(4096)
     begin = time.perf_counter()
     done = given.select(daft.col("id"), digits.scores(daft.col("x")).alias("scores")).to_arrow()
     return time.perf_counter() - begin, done
 
 
-def datafusion(rows, workers, _marker):
+def datafusion(rows, workers, computes, _marker):
     from datafusion import SessionConfig, SessionContext, udf
 
     context = SessionContext(SessionConfig().with_target_partitions(workers).with_batch_size(4096))
     batches = rows.combine_chunks().to_batches(max_chunksize=4096)
     context.register_record_batches("digits", [batches[i::workers] for i in range(workers)])
-    model = Mapper(PROGRAM)
+    model = mapper(computes)
     scores = pyarrow.list_(pyarrow.float32(), 10)
     context.register_udf(udf(model.columns, [rows.schema.field("x").type], scores, "immutable", "pteron"))
     begin = time.perf_counter()
@@ -226,26 +250,29 @@ def main():
     for name in options.engines:
         if name == "loop":
             for threads in options.workers:
-                show(f"loop, {threads} threads", min(loop(rows, threads)[0] for _ in range(options.repeat)), rows)
+                took = min(loop(rows, threads)[0] for _ in range(options.repeat))
+                show(f"loop, {threads} threads", took, None, rows)
             continue
         run, start = ENGINES[name]
         stop = start() if start else None
         for workers in options.workers:
-            seconds = []
+            seconds, alone = [], []
             for _ in range(options.repeat):
                 with tempfile.TemporaryDirectory() as folder:
                     marker = os.path.join(folder, "killed") if options.kill else None
-                    took, done, *begin = run(rows, workers, marker)
-                    seconds.append(time.perf_counter() - begin[0] if begin else took)
+                    took, done = run(rows, workers, True, marker)
+                    seconds.append(took)
                     check(done, expected)
                     assert marker is None or os.path.exists(marker), "no worker was killed"
-            show(f"{name}, {workers} workers" + (", one killed" if options.kill else ""), min(seconds), rows)
+                alone.append(run(rows, workers, False, None)[0])
+            show(f"{name}, {workers} workers" + (", one killed" if options.kill else ""), min(seconds), min(alone), rows)
         if stop:
             stop()
 
 
-def show(what, seconds, rows):
-    print(f"| {what} | {seconds:.2f} | {len(rows) / seconds:,.0f} |", flush=True)
+def show(what, seconds, alone, rows):
+    alone = "" if alone is None else f"{alone:.2f}"
+    print(f"| {what} | {seconds:.2f} | {len(rows) / seconds:,.0f} | {alone} |", flush=True)
 
 
 if __name__ == "__main__":
