@@ -475,6 +475,29 @@ def write_keywords(target):
     (target / "case.json").write_text(json.dumps({"name": target.name, "model": "model.pte", "runs": [run]}) + "\n")
 
 
+@case(r(4, 6), torch.tensor(True), dynamic=({0: Dim("rows", min=1, max=16)}, None),
+      more=[(r(9, 6), torch.tensor(False)), (r(1, 6), torch.tensor(True))])
+def branch_of_rows(x, flag):
+    """Branches and loops over values whose sizes change."""
+    from torch._higher_order_ops import while_loop
+    chosen = torch.cond(flag, lambda x: x * 2, lambda x: x - x.mean(0), (x,))
+    looped = while_loop(lambda n, y: n < 3, lambda n, y: (n + 1, y * 0.5 + x), (torch.tensor(0), x.clone()))[1]
+    return chosen, looped
+
+
+@case(r(5, 4), r(4, 3))
+def vectorized(a, b):
+    """Functions of rows and columns."""
+    scaled = torch.vmap(lambda column, scale: column * scale, in_dims=(1, 0))
+    return scaled(a, b.sum(1)), torch.vmap(lambda row: b * 2, out_dims=2)(a), torch.vmap(torch.dot)(a[:3], b.T)
+
+
+@case(r(2, 3, 6, 5))
+def crops(x):
+    return (F.pad(x, (-1, 2)), F.pad(x, (1, -2, -1, 0), value=3.0), F.pad(x, (0, -1, -2, -1)),
+            torch.randn_like(x) * 0 + torch.rand_like(x).floor())
+
+
 def write_case(target, module, inputs, more=(), dynamic_shapes=None, tolerance=None, decompose=False):
     """Exports a module and writes its archive with what it computes of some inputs, in order."""
     exported = export(module, tuple(inputs), dynamic_shapes=dynamic_shapes, strict=False)

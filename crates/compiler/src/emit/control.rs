@@ -40,12 +40,24 @@ impl Emitter<'_> {
         let at = self.instructions.len();
         self.values.read(from, at);
         let source = self.values.of(from);
-        if self.program.spec(from).is_some() {
-            let blocking = self.values.push(EValue::Bool(false));
-            self.kernel_call("aten::copy_", vec![to, source, blocking, to], &node.source);
-        } else {
-            self.push(Instruction::MoveCall { move_from: source, move_to: to }, &node.source);
+        self.assign_value(node, to, from, source);
+    }
+
+    /// Copies a value, of the type of `var`, over another. A tensor whose sizes change gets those of what is copied,
+    /// which `copy_` does not do.
+    fn assign_value(&mut self, node: &ExportedNode, to: i32, var: VarId, from: i32) {
+        if to == from {
+            return;
         }
+        let Some(spec) = self.program.spec(var) else {
+            self.push(Instruction::MoveCall { move_from: from, move_to: to }, &node.source);
+            return;
+        };
+        if spec.known_sizes().is_none() {
+            return self.clone_into(to, from, spec, &node.source);
+        }
+        let blocking = self.values.push(EValue::Bool(false));
+        self.kernel_call("aten::copy_", vec![to, from, blocking, to], &node.source);
     }
 
     fn cond(&mut self, node: &ExportedNode) -> Result<()> {
@@ -114,7 +126,7 @@ impl Emitter<'_> {
             let to = self.values.of(node.outputs[i]);
             self.assign(node, to, value);
             let at = self.instructions.len();
-            self.values.alias(body.inputs[i], node.outputs[i], at).map_err(|p| self.fails(node, &p))?;
+            self.values.same(body.inputs[i], node.outputs[i], at).map_err(|p| self.fails(node, &p))?;
         }
         let start = self.instructions.len();
         for (&row, &input) in rows.iter().zip(&body.inputs[carried..]) {
@@ -165,12 +177,7 @@ impl Emitter<'_> {
         for ((&result, &to), from) in results.iter().zip(&targets).zip(sources) {
             let at = self.instructions.len();
             self.values.read(result, at);
-            if self.program.spec(result).is_some() {
-                let blocking = self.values.push(EValue::Bool(false));
-                self.kernel_call("aten::copy_", vec![to, from, blocking, to], &node.source);
-            } else if to != from {
-                self.push(Instruction::MoveCall { move_from: from, move_to: to }, &node.source);
-            }
+            self.assign_value(node, to, result, from);
         }
         Ok(())
     }

@@ -12,7 +12,7 @@ use format::pte::{
     DataLocation, EValue, ExecutionPlan, Frame, FrameList, Instruction, NamedBlob, Operator,
 };
 use ir::exported::{
-    Argument, ExportedGraph, ExportedNode, ExportedProgram, InputKind, Source, VarId, delegate,
+    Argument, ExportedGraph, ExportedNode, ExportedProgram, InputKind, Source, TensorSpec, VarId, delegate,
 };
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -385,11 +385,16 @@ impl Emitter<'_> {
         let Some(spec) = self.program.spec(var) else { return Ok(from) };
         let to =
             self.values.temporary(spec, at).map_err(|p| Error::archive(&*self.program.var(var).name, p))?;
+        self.clone_into(to, from, spec, source);
+        Ok(to)
+    }
+
+    /// Copies a tensor into another of its type and layout, which gets its sizes.
+    fn clone_into(&mut self, to: i32, from: i32, spec: &TensorSpec, source: &Arc<Source>) {
         let blocking = self.values.push(EValue::Bool(false));
         let order: Vec<i64> = spec.dim_order.iter().map(|&d| i64::from(d)).collect();
         let order = self.values.ints(&order);
         self.kernel_call("dim_order_ops::_clone_dim_order.out", vec![from, blocking, order, to, to], source);
-        Ok(to)
     }
 }
 

@@ -246,10 +246,16 @@ impl<'p> Values<'p> {
         Ok(index)
     }
 
-    /// Lets a value be another one: the same number, or a tensor in the same bytes.
+    /// Lets a value be another one: the same number, or a tensor in the same bytes, with the same sizes if they change.
     pub(super) fn same(&mut self, var: VarId, as_var: VarId, at: usize) -> Result<(), String> {
-        if self.program.spec(var).is_some() {
-            return self.alias(var, as_var, at).map(|_| ());
+        if let Some(spec) = self.program.spec(var) {
+            if spec.known_sizes().is_some() {
+                return self.alias(var, as_var, at).map(|_| ());
+            }
+            self.read(as_var, at);
+            if let Some(&storage) = self.storages.get(&as_var) {
+                self.storages.insert(var, storage);
+            }
         }
         let Some(&index) = self.of.get(&as_var) else { return Err("what it carries is not defined".into()) };
         self.of.insert(var, index);
