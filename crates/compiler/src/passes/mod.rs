@@ -8,6 +8,7 @@ mod inline;
 mod layouts;
 pub(crate) mod products;
 mod promote;
+mod vmap;
 
 pub(crate) use layouts::meaning;
 
@@ -22,6 +23,7 @@ type Pass = fn(&mut ExportedProgram, &OperatorTable) -> Result<()>;
 pub(crate) const PASSES: &[(&str, Pass)] = &[
     ("inline", |program, _| inline::run(program)),
     ("bind", |program, _| bind::run(program)),
+    ("vmap", |program, _| vmap::run(program)),
     ("views", |program, _| decompose::views(program)),
     ("functionalize", |program, _| functionalize::run(program)),
     ("remove-unused", |program, _| dead::run(program)),
