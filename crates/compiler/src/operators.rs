@@ -62,6 +62,10 @@ fn is_refused(program: &ExportedProgram, node: &ExportedNode) -> bool {
 fn is_refused_by_the_reference(program: &ExportedProgram, node: &ExportedNode) -> bool {
     match &*node.target {
         "aten._fft_r2c.default" => matches!(node.arg("onesided"), Some(Argument::Bool(false))),
+        // It takes no elements away.
+        "aten.constant_pad_nd.default" => {
+            node.arg("pad").and_then(Argument::known_ints).is_some_and(|pads| pads.iter().any(|&pad| pad < 0))
+        }
         // Images and signals, no volumes.
         "aten.convolution.default" => rank(program, node, "input") > 4,
         target => {

@@ -23,6 +23,8 @@ pub(super) const RULES: Table = &[
     ("aten.new_full", Always, full),
     ("aten.full_like", Always, full),
     ("aten.full", Always, full),
+    ("aten.rand_like", NoKernel, random_like),
+    ("aten.randn_like", NoKernel, random_like),
     ("aten.scalar_tensor", Always, scalar_tensor),
     ("aten.arange", Always, arange),
     ("aten.linspace", NoKernel, linspace),
@@ -63,6 +65,14 @@ fn full(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
         return Ok(Outcome::Kept);
     }
     filled(cx, node, value)
+}
+
+fn random_like(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let sizes = cx.result(node)?.sizes;
+    let size = cx.sizes(node, &sizes)?;
+    let normal = node.target.starts_with("aten.randn");
+    let target = if normal { "aten.randn.default" } else { "aten.rand.default" };
+    Ok(cx.retarget(node, target, vec![("size", size)]))
 }
 
 fn scalar_tensor(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {

@@ -24,6 +24,7 @@ pub(super) const RULES: Table = &[
     ("aten._safe_softmax", Always, softmax),
     ("aten.log_softmax", Always, softmax),
     ("aten.embedding", Always, embedding),
+    ("aten.constant_pad_nd", NoKernel, crop_and_pad),
     ("aten.pad", Always, pad),
     ("aten.cosine_similarity", NoKernel, cosine_similarity),
     ("aten.rrelu", Always, rrelu),
@@ -304,6 +305,30 @@ fn pad(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
         _ => return cx.wrong(node, format!("no padding of {count} dimensions by `{mode}`")),
     };
     Ok(cx.retarget(node, target, vec![("self", Argument::Var(x)), ("padding", Argument::Ints(pads))]))
+}
+
+/// Padding by less than nothing leaves elements out.
+fn crop_and_pad(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let mut x = cx.tensor(node, "self")?;
+    let pads = cx.ints(node, "pad")?.unwrap_or_default();
+    if pads.iter().all(|&pad| pad >= 0) {
+        return Ok(Outcome::Kept);
+    }
+    let rank = cx.spec(node, x)?.rank();
+    for (i, pair) in pads.chunks_exact(2).enumerate() {
+        let Some(dim) = rank.checked_sub(i + 1) else {
+            return cx.wrong(node, "it pads more dimensions than there are");
+        };
+        let end = cx.of(x).sizes[dim].add(&Size::Int(pair[1].min(0)));
+        x = cx.slice(node, x, dim, (&Size::Int(pair[0].min(0).saturating_neg()), &end))?;
+    }
+    if pads.iter().all(|&pad| pad <= 0) {
+        return cx.done(node, x);
+    }
+    let pads: Vec<i64> = pads.iter().map(|&pad| pad.max(0)).collect();
+    let value = node.arg("value").cloned().unwrap_or(Argument::Int(0));
+    let args = vec![("self", Argument::Var(x)), ("pad", Argument::ints(&pads)), ("value", value)];
+    Ok(cx.retarget(node, "aten.constant_pad_nd.default", args))
 }
 
 fn circular(cx: &mut Rewriter<'_>, node: &ExportedNode, x: VarId) -> Result<Outcome> {
