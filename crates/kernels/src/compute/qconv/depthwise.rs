@@ -1,20 +1,26 @@
+//! Depthwise convolutions: sums of a few taps for each channel.
+
 use super::super::conv::{ConvFrame, ConvParams, ConvWeights};
 use super::super::gemm::tile::repeat;
 use super::super::isa::Isa;
-use super::super::qgemm::epilogue::{Finish, MAX_TILE, Params, QuantizedEpilogue, QuantizedOut, Tile};
+use super::super::qgemm::columns::ColumnPath;
+use super::super::qgemm::epilogue::{Params, QuantizedEpilogue, QuantizedOut};
+use super::super::qgemm::finish::{Finish, MAX_TILE};
 use super::super::qgemm::pack::PANEL;
 use super::super::qgemm::unsigned;
 use super::super::quantize::Affine;
 use super::super::scratch;
 use super::super::simd::{Op, Simd, dispatch};
 use super::super::split;
-use super::QuantizedImages;
+use super::Input;
+use super::quads::Quads;
 use pool::Pool;
+use std::ops::Range;
 use tensor::Result;
 use tensor::memory::filled;
 
 /// Channels that are summed at once, where there are as many.
-const CHANNELS: usize = 64;
+pub(super) const CHANNELS: usize = 64;
 /// Pixels of a line that are stored at once.
 const PIXELS: usize = MAX_TILE / CHANNELS;
 /// Multiplications below which work is not divided among threads.
@@ -24,13 +30,20 @@ const MAX_TAPS: usize = 128;
 /// Most pixels by which a line is longer with its padding.
 const MAX_PADDING: usize = 4096;
 
-/// Weights, tap by tap, the channels of each together, padded to whole panels.
+/// Weights and what is known of each channel, padded to whole panels.
 #[derive(Debug)]
 pub(super) struct Depthwise {
-    weights: Vec<f32>,
+    taps: Taps,
     scales: Vec<f32>,
     /// The sums of the weights of each channel.
     sums: Vec<i32>,
+}
+
+#[derive(Debug)]
+enum Taps {
+    /// Tap by tap, the channels of each together.
+    Single(Vec<f32>),
+    Quads(Quads),
 }
 
 impl Depthwise {
@@ -39,114 +52,128 @@ impl Depthwise {
         p.taps() <= MAX_TAPS && reach.saturating_add(2 * p.padding[2]) <= MAX_PADDING
     }
 
-    pub(super) fn new(p: &ConvParams, weights: &ConvWeights<'_, i8>, scales: &[f32]) -> Result<Self> {
-        // Blocks of channels may read past the last.
+    pub(super) fn new(
+        isa: Isa,
+        p: &ConvParams,
+        weights: &ConvWeights<'_, i8>,
+        scales: &[f32],
+    ) -> Result<Self> {
         let padded = p.in_channels.next_multiple_of(PANEL);
-        let mut new = Self {
-            weights: filled(p.taps() * padded + CHANNELS, 0.0)?,
-            scales: filled(padded, 0.0)?,
-            sums: filled(padded, 0)?,
-        };
-        let [channel, _, step] = weights.strides;
+        let (mut of_channels, mut sums) = (filled(padded, 0.0)?, filled(padded, 0)?);
         for t in 0..p.taps() {
-            let (to, sums) = (&mut new.weights[t * padded..][..p.in_channels], &mut new.sums);
-            let from = weights.values.get(t * step..).unwrap_or_default().iter().step_by(channel.max(1));
-            for ((to, sum), &w) in to.iter_mut().zip(sums).zip(from) {
-                *to = f32::from(w);
+            for (sum, w) in sums.iter_mut().zip(of_tap(weights, t)) {
                 *sum += i32::from(w);
             }
         }
-        for (c, to) in new.scales[..p.in_channels].iter_mut().enumerate() {
+        for (c, to) in of_channels[..p.in_channels].iter_mut().enumerate() {
             *to = if scales.len() == 1 { scales[0] } else { scales[c] };
         }
-        Ok(new)
+        let taps = match ColumnPath::of(isa) {
+            Some(path) if Quads::fits(p) => Taps::Quads(Quads::new(path, p, weights)?),
+            _ => {
+                // Blocks of channels may read past the last.
+                let mut all = filled(p.taps() * padded + CHANNELS, 0.0)?;
+                for (t, to) in all.chunks_exact_mut(padded.max(1)).take(p.taps()).enumerate() {
+                    to[..p.in_channels]
+                        .iter_mut()
+                        .zip(of_tap(weights, t))
+                        .for_each(|(to, w)| *to = f32::from(w));
+                }
+                Taps::Single(all)
+            }
+        };
+        Ok(Self { taps, scales: of_channels, sums })
     }
 
     pub(super) fn bytes(&self) -> usize {
-        size_of_val(&*self.weights) + size_of_val(&*self.scales) + size_of_val(&*self.sums)
+        let taps = match &self.taps {
+            Taps::Single(weights) => size_of_val(&**weights),
+            Taps::Quads(quads) => quads.bytes(),
+        };
+        taps + size_of_val(&*self.scales) + size_of_val(&*self.sums)
     }
 
-    /// Convolves images of which `zero` is the zero point as an unsigned byte.
+    /// Convolves images that stand for `affine`.
     pub(super) fn run(
         &self,
         isa: Isa,
         pool: &Pool,
-        (p, frame): (&ConvParams, &ConvFrame),
-        (x, zero): (QuantizedImages<'_>, u8),
+        (input, affine): (Input<'_>, Affine),
         out: QuantizedOut<'_>,
         epilogue: &QuantizedEpilogue<'_>,
     ) {
-        let lines = frame.batch * frame.output[0] * frame.output[1];
-        let per_line = frame.output[2] * p.out_channels * p.taps();
-        // Where the taps of a pixel are, from the pixel's first on.
-        let width = (frame.output[2] - 1) * p.stride[2] + (p.kernel[2] - 1) * p.dilation[2] + 1;
-        let len = width * p.in_channels;
-        let taps: Vec<usize> = (0..p.kernel[0] * p.kernel[1])
-            .flat_map(|line| (0..p.kernel[2]).map(move |x| line * len + x * p.dilation[2] * p.in_channels))
-            .collect();
-        let out = out.blocks();
-        let line = |i: usize| {
-            let pixels = i * frame.output[2]..(i + 1) * frame.output[2];
-            // SAFETY: each line has pixels of its own.
-            let out = unsafe { out.block(pixels, 0..p.out_channels) };
-            let bytes = p.kernel[0] * p.kernel[1] * len + CHANNELS;
-            pool::count(bytes);
-            scratch::with(bytes.div_ceil(size_of::<f32>()), |scratch| {
-                let scratch: &mut [u8] = bytemuck::cast_slice_mut(scratch);
-                gather((p, frame), (&x, zero), i, scratch.chunks_exact_mut(len));
-                self.line(isa, (p, frame), (scratch, &taps), (x.affine, zero), out, epilogue);
-            });
+        let (p, frame) = (input.p, input.frame);
+        let [depth, height, width] = frame.output;
+        // Lines of the output that are computed together.
+        let at_once = match &self.taps {
+            Taps::Single(_) => 1,
+            Taps::Quads(quads) => quads.lines(),
         };
-        if pool.threads() == 1 || lines.saturating_mul(per_line) < SPLIT_WORK {
-            (0..lines).for_each(line);
+        let strips = height.div_ceil(at_once);
+        let count = frame.batch * depth * strips;
+        let per_strip = at_once.saturating_mul(width * p.out_channels * p.taps());
+        let out = out.blocks();
+        let affine = Affine { zero: i32::from(input.zero), ..affine };
+        let taps = match &self.taps {
+            Taps::Single(_) => Single::taps(p, frame),
+            Taps::Quads(quads) => quads.taps(p, frame),
+        };
+        let finish = |line: usize, tile: &mut [i32], sums: &dyn Sums| {
+            // SAFETY: each line has pixels of its own.
+            let out = unsafe { out.block(line * width..(line + 1) * width, 0..p.out_channels) };
+            self.line(isa, affine, sums, tile, out, epilogue);
+        };
+        let strip = |i: usize| {
+            let (plane, y) = (i / strips * height, i % strips * at_once);
+            let lines = plane + y..plane + height.min(y + at_once);
+            match &self.taps {
+                Taps::Single(weights) => {
+                    let single = Single { isa, input, weights, tap_step: self.scales.len(), taps: &taps };
+                    single.run(lines.start, &finish);
+                }
+                Taps::Quads(quads) => quads.run(isa, input, &taps, lines, &finish),
+            }
+        };
+        if pool.threads() == 1 || count.saturating_mul(per_strip) < SPLIT_WORK {
+            (0..count).for_each(strip);
         } else {
-            let grain = (SPLIT_WORK / 4 / per_line.max(1)).max(1);
-            pool.parallel_for(lines, grain, &|range| range.for_each(line));
+            let grain = (SPLIT_WORK / 4 / per_strip.max(1)).max(1);
+            pool.parallel_for(count, grain, &|range| range.for_each(strip));
         }
     }
 
-    /// Computes a line of an output image from the lines that its taps meet.
+    /// Computes a line of an output image from its sums, of which `tile` holds some.
     fn line(
         &self,
         isa: Isa,
-        (p, frame): (&ConvParams, &ConvFrame),
-        (lines, taps): (&[u8], &[usize]),
-        (affine, zero): (Affine, u8),
+        affine: Affine,
+        sums: &dyn Sums,
+        tile: &mut [i32],
         mut out: QuantizedOut<'_>,
         epilogue: &QuantizedEpilogue<'_>,
     ) {
-        let (width, channels) = (frame.output[2], p.in_channels);
-        let mut sums = Tile([0i32; MAX_TILE]);
-        let mut dequantized = Tile([0.0f32; MAX_TILE]);
+        let (width, channels) = out.shape();
         for first in (0..width).step_by(PIXELS) {
-            let pixels = PIXELS.min(width - first);
+            let pixels = first..width.min(first + PIXELS);
             for c in (0..channels).step_by(CHANNELS) {
                 let count = CHANNELS.min(channels - c);
-                dispatch(
-                    isa,
-                    Block {
-                        lines: &lines[first * p.stride[2] * channels + c..],
-                        step: p.stride[2] * channels,
-                        taps,
-                        weights: &self.weights[c..],
-                        tap_step: self.scales.len(),
-                        channels: count,
-                        sums: &mut sums.0.as_chunks_mut().0[..pixels],
-                    },
-                );
+                sums.sums(pixels.clone(), c..c + count, &mut tile.as_chunks_mut().0[..pixels.len()]);
                 let finish = Finish {
-                    sums: &sums,
+                    sums: tile,
+                    groups: 1,
+                    group_step: 0,
                     shift: 0,
-                    dequantized: &mut dequantized,
+                    dequantized: &mut [],
                     first: true,
                     last: true,
                     step: CHANNELS,
-                    params: Params::All(Affine { zero: i32::from(zero), ..affine }),
+                    params: Params::All(affine),
                     zero: 0,
                     scales: &self.scales[c..],
                     column_sums: &self.sums[c..],
+                    panel_step: PANEL,
                     epilogue: epilogue.from(c),
-                    out: out.block(first..first + pixels, c..c + count),
+                    out: out.block(pixels.clone(), c..c + count),
                 };
                 finish.run(isa);
             }
@@ -154,35 +181,94 @@ impl Depthwise {
     }
 }
 
-/// Copies the lines that an output line's taps meet, as unsigned values, with the padding before and after.
-fn gather<'a>(
-    (p, frame): (&ConvParams, &ConvFrame),
-    (x, zero): (&QuantizedImages<'_>, u8),
-    line: usize,
-    out: impl Iterator<Item = &'a mut [u8]>,
-) {
-    let [depth, height, _] = frame.output;
-    let (image, at) = (line / height / depth, [line / height % depth, line % height]);
-    let flip = if x.signed { 0x80 } else { 0 };
-    let line_len = frame.input[2] * p.in_channels;
-    let before = p.padding[2] * p.in_channels;
-    for (k, out) in out.take(p.kernel[0] * p.kernel[1]).enumerate() {
-        let tap = [k / p.kernel[1], k % p.kernel[1]];
-        let inside = |d: usize| {
-            let i = (at[d] * p.stride[d] + tap[d] * p.dilation[d]).checked_sub(p.padding[d]);
-            i.filter(|&i| i < frame.input[d])
+/// Pixels of a line that a line of the output reads, padding included.
+pub(super) fn width_read(p: &ConvParams, frame: &ConvFrame) -> usize {
+    (frame.output[2] - 1) * p.stride[2] + (p.kernel[2] - 1) * p.dilation[2] + 1
+}
+
+/// The weights of a tap, channel after channel.
+pub(super) fn of_tap(weights: &ConvWeights<'_, i8>, tap: usize) -> impl Iterator<Item = i8> {
+    let [channel, _, step] = weights.strides;
+    weights.values.get(tap * step..).unwrap_or_default().iter().step_by(channel.max(1)).copied()
+}
+
+/// The sums of a line of the output.
+pub(super) trait Sums {
+    /// Writes the sums of some pixels, a row for each, and of some channels from a multiple of [`CHANNELS`] on.
+    fn sums(&self, pixels: Range<usize>, channels: Range<usize>, out: &mut [[i32; CHANNELS]]);
+}
+
+/// Computes a line of the output from its sums, with room for [`MAX_TILE`] of them.
+pub(super) type FinishLine<'a> = &'a dyn Fn(usize, &mut [i32], &dyn Sums);
+
+/// Sums of products of single taps in f32.
+struct Single<'a> {
+    isa: Isa,
+    input: Input<'a>,
+    weights: &'a [f32],
+    /// Weights from one tap to the next.
+    tap_step: usize,
+    taps: &'a [usize],
+}
+
+impl Single<'_> {
+    /// Where the taps of a pixel are, from the pixel's first on.
+    fn taps(p: &ConvParams, frame: &ConvFrame) -> Vec<usize> {
+        let len = width_read(p, frame) * p.in_channels;
+        let line = |line| (0..p.kernel[2]).map(move |x| line * len + x * p.dilation[2] * p.in_channels);
+        (0..p.kernel[0] * p.kernel[1]).flat_map(line).collect()
+    }
+
+    fn run(&self, line: usize, finish: FinishLine<'_>) {
+        let (p, frame) = (self.input.p, self.input.frame);
+        let len = width_read(p, frame) * p.in_channels;
+        let bytes = p.kernel[0] * p.kernel[1] * len + CHANNELS;
+        pool::count(bytes);
+        scratch::with(MAX_TILE + bytes.div_ceil(size_of::<f32>()), |scratch| {
+            let (tile, lines) = scratch.split_at_mut(MAX_TILE);
+            let lines: &mut [u8] = bytemuck::cast_slice_mut(lines);
+            for (k, out) in lines.chunks_exact_mut(len).take(p.kernel[0] * p.kernel[1]).enumerate() {
+                let after = [k / p.kernel[1] * p.dilation[0], k % p.kernel[1] * p.dilation[1]];
+                self.gather(line, after, out);
+            }
+            finish(line, bytemuck::cast_slice_mut(tile), &SingleLine { single: self, lines });
+        });
+    }
+
+    /// Copies the line that a line of the kernel meets, as unsigned values, with the padding before and after.
+    fn gather(&self, line: usize, after: [usize; 2], out: &mut [u8]) {
+        let Input { p, zero, flip, .. } = self.input;
+        let Some(from) = self.input.line(line, after) else {
+            return out.fill(zero);
         };
-        let (Some(z), Some(y)) = (inside(0), inside(1)) else {
-            out.fill(zero);
-            continue;
-        };
-        let number = (image * frame.input[0] + z) * frame.input[1] + y;
-        let from = &x.bytes[number * line_len..][..line_len];
+        let before = p.padding[2] * p.in_channels;
         let (left, rest) = out.split_at_mut(before.min(out.len()));
-        let (middle, right) = rest.split_at_mut(line_len.min(rest.len()));
+        let (middle, right) = rest.split_at_mut(from.len().min(rest.len()));
         left.fill(zero);
         unsigned(middle, &from[..middle.len()], flip);
         right.fill(zero);
+    }
+}
+
+struct SingleLine<'a> {
+    single: &'a Single<'a>,
+    lines: &'a [u8],
+}
+
+impl Sums for SingleLine<'_> {
+    fn sums(&self, pixels: Range<usize>, channels: Range<usize>, sums: &mut [[i32; CHANNELS]]) {
+        let Single { isa, input: Input { p, .. }, weights, tap_step, taps } = *self.single;
+        let step = p.stride[2] * p.in_channels;
+        let block = Block {
+            lines: &self.lines[pixels.start * step + channels.start..],
+            step,
+            taps,
+            weights: &weights[channels.start..],
+            tap_step,
+            channels: channels.len(),
+            sums,
+        };
+        dispatch(isa, block);
     }
 }
 

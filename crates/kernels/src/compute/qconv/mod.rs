@@ -1,9 +1,12 @@
 //! Convolution of channels-last images of 8-bit values, summed in 32-bit integers.
 //!
-//! A depthwise convolution reads its image directly; any other is a product of rows of patches, which
-//! [`qgemm`](super::qgemm) copies a block at a time anyway, by weights packed for it.
+//! A depthwise convolution sums a few taps for each channel; any other is a product of rows of patches by weights
+//! packed for it. [`qgemm`](super::qgemm) copies its rows a block at a time: here lines of the image, which rows of
+//! neighbouring pixels share, or the patches.
 
 mod depthwise;
+mod lines;
+mod quads;
 
 #[cfg(test)]
 mod tests;
@@ -11,12 +14,13 @@ mod tests;
 use super::conv::{ConvFrame, ConvParams, ConvWeights};
 use super::isa::Isa;
 use super::mat::{MatMut, MatRef};
-use super::qgemm::driver::{Fill, Job, Path};
+use super::qgemm::driver::{Fill, Job, Laid, Path};
 use super::qgemm::epilogue::Params;
 use super::qgemm::pack::PANEL;
 use super::qgemm::{PackedWeights, QuantizedEpilogue, QuantizedOut, WeightBits, Weights, unsigned};
 use super::quantize::{Affine, Quantization};
 use depthwise::Depthwise;
+use lines::{Lines, Pieces};
 use pool::Pool;
 use std::ops::Range;
 use tensor::{AlignedBuffer, Result};
@@ -51,8 +55,8 @@ pub struct QuantizedConv {
 
 #[derive(Debug)]
 enum Form {
-    /// For each group, or for some together, the weights of a product.
-    Rows(Vec<PackedWeights>),
+    /// For each group, or for some together, the weights of a product; and the pieces of its rows if they are read from lines.
+    Rows(Vec<PackedWeights>, Option<Pieces>),
     Depthwise(Depthwise),
 }
 
@@ -84,14 +88,21 @@ impl QuantizedConv {
         weights.check(&params);
         assert!(scales.len() == 1 || scales.len() == params.out_channels, "scales of {params:?}");
         let form = if params.is_depthwise() {
-            Form::Depthwise(Depthwise::new(&params, weights, scales)?)
+            Form::Depthwise(Depthwise::new(isa, &params, weights, scales)?)
         } else {
             let (taps, channels) = (params.taps(), params.in_channels / params.groups);
             let together = together(&params);
             // The rows of a product are taps, and of each the channels of its groups.
             let own = params.out_channels / params.groups;
-            let (k, n) = (taps * channels * together, own * together);
-            let step = if together == 1 { weights.step_within_taps() } else { None };
+            let pixel = channels * together;
+            // Tiles of AMX read rows of one piece.
+            let pieces = if Path::of(isa).is_amx() { None } else { Pieces::of(&params, pixel) };
+            let pieces = pieces.filter(|p| taps / p.taps * p.padded <= PackedWeights::MAX_ROWS);
+            let Pieces { taps: of_piece, len, padded } =
+                pieces.unwrap_or(Pieces { taps: taps.max(1), len: taps * pixel, padded: taps * pixel });
+            let (k, n) = (taps.div_ceil(of_piece) * padded, own * together);
+            let dense = together == 1 && len == padded;
+            let step = if dense { weights.step_within_taps() } else { None };
             let mut matrix = AlignedBuffer::zeroed(if step.is_none() { k * n } else { 0 })?;
             let matrix: &mut [i8] = bytemuck::cast_slice_mut(&mut matrix);
             let mut groups = tensor::memory::with_room(params.groups / together)?;
@@ -100,8 +111,9 @@ impl QuantizedConv {
                     Some(step) => MatRef::strided(weights.from(g * n), n, k, weights.strides[0], step).t(),
                     None => {
                         for (o, row) in matrix.chunks_exact_mut(k.max(1)).enumerate() {
-                            for (t, row) in row.chunks_exact_mut(channels * together).enumerate() {
-                                let row = &mut row[o / own * channels..][..channels];
+                            for t in 0..taps {
+                                let at = t / of_piece * padded + t % of_piece * pixel + o / own * channels;
+                                let row = &mut row[at..][..channels];
                                 let numbers = row.iter_mut().enumerate();
                                 numbers.for_each(|(c, x)| *x = weights.at(g * n + o, c, t));
                             }
@@ -113,7 +125,7 @@ impl QuantizedConv {
                 let bits = WeightBits::Eight;
                 groups.push(PackedWeights::new(&Weights { quantized, bits, scales, group: usize::MAX })?);
             }
-            Form::Rows(groups)
+            Form::Rows(groups, pieces)
         };
         Ok(Self { isa, params, form })
     }
@@ -121,7 +133,7 @@ impl QuantizedConv {
     /// Bytes that the weights take.
     pub fn bytes(&self) -> usize {
         match &self.form {
-            Form::Rows(groups) => groups.iter().map(PackedWeights::bytes).sum(),
+            Form::Rows(groups, _) => groups.iter().map(PackedWeights::bytes).sum(),
             Form::Depthwise(depthwise) => depthwise.bytes(),
         }
     }
@@ -163,25 +175,23 @@ impl QuantizedConv {
                 QuantizedOut::Quantized(MatMut::new(out, m, p.out_channels), q)
             }
         };
+        let flip = if x.signed { 0x80 } else { 0 };
+        let input = Input { p, frame, x: x.bytes, zero, flip };
         match &self.form {
-            Form::Depthwise(form) => form.run(self.isa, pool, (p, frame), (x, zero), out, epilogue),
-            Form::Rows(groups) => {
+            Form::Depthwise(form) => form.run(self.isa, pool, (input, x.affine), out, epilogue),
+            Form::Rows(groups, pieces) => {
                 let n = p.out_channels / groups.len();
                 for (g, b) in groups.iter().enumerate() {
-                    let flip = if x.signed { 0x80 } else { 0 };
-                    let patches =
-                        Patches { p, frame, x: x.bytes, zero, flip, group: g, groups: groups.len() };
-                    Job {
-                        path: Path::of(self.isa),
-                        isa: self.isa,
-                        m,
-                        fill: &patches,
-                        zero: lift,
-                        params: Params::All(x.affine),
-                        b,
-                        epilogue: epilogue.from(g * n),
+                    let run = |fill: &dyn Fill, out: QuantizedOut<'_>| {
+                        let (path, isa, params) = (Path::of(self.isa), self.isa, Params::All(x.affine));
+                        let epilogue = epilogue.from(g * n);
+                        Job { path, isa, m, fill, zero: lift, params, b, epilogue }.run(pool, out);
+                    };
+                    let out = out.block(0..m, g * n..(g + 1) * n);
+                    match pieces {
+                        Some(pieces) => run(&Lines::new(input, *pieces, g, groups.len()), out),
+                        None => run(&Patches { input, group: g, groups: groups.len() }, out),
                     }
-                    .run(pool, out.block(0..m, g * n..(g + 1) * n));
                 }
             }
         }
@@ -198,14 +208,21 @@ fn together(p: &ConvParams) -> usize {
     (2..=PANEL).rev().find(fits).unwrap_or(1)
 }
 
-/// The input pixels that the taps of an output pixel read.
-struct Patches<'a> {
+/// Images that a convolution reads.
+#[derive(Clone, Copy)]
+struct Input<'a> {
     p: &'a ConvParams,
     frame: &'a ConvFrame,
     x: &'a [u8],
-    /// What is read where the image has no pixel.
+    /// What is read where the image has no pixel, as an unsigned value.
     zero: u8,
+    /// The bits in which quantized values differ from unsigned ones.
     flip: u8,
+}
+
+/// The input pixels that the taps of an output pixel read.
+struct Patches<'a> {
+    input: Input<'a>,
     group: usize,
     /// How many groups there are, those that are computed together counted as one.
     groups: usize,
@@ -215,8 +232,12 @@ struct Patches<'a> {
 const WHOLE: usize = 16;
 
 impl Fill for Patches<'_> {
+    fn laid(&self, k: usize) -> Laid<'_> {
+        Laid::rows(k)
+    }
+
     fn fill(&self, rows: Range<usize>, step: usize, out: &mut [u8]) {
-        let (p, frame) = (self.p, self.frame);
+        let Input { p, frame, .. } = self.input;
         let channels = p.in_channels / self.groups;
         if channels == 0 || p.taps() == 0 {
             return;
@@ -233,7 +254,7 @@ impl Fill for Patches<'_> {
             let mut at = 0;
             for z in 0..p.kernel[0] {
                 for y in 0..p.kernel[1] {
-                    let line = self.line(line, [z, y]);
+                    let line = self.input.line(line, [z * p.dilation[0], y * p.dilation[1]]);
                     for piece in 0..pieces {
                         let from = (x * p.stride[2] + piece * p.dilation[2]) as isize - p.padding[2] as isize;
                         let rows = out[at..].chunks_mut(step).take(end - row);
@@ -249,14 +270,15 @@ impl Fill for Patches<'_> {
     }
 }
 
-impl<'a> Patches<'a> {
-    /// The line of the image that a line of the kernel meets for a line of the output, if there is one.
-    fn line(&self, line: usize, tap: [usize; 2]) -> Option<&'a [u8]> {
+impl<'a> Input<'a> {
+    /// The line of the image that a line of the output, counted through all images, meets so many planes and lines after
+    /// its first tap, if there is one.
+    fn line(&self, line: usize, after: [usize; 2]) -> Option<&'a [u8]> {
         let (p, frame) = (self.p, self.frame);
         let at = [line / frame.output[1] % frame.output[0], line % frame.output[1]];
         let mut pixel = line / frame.output[1] / frame.output[0];
         for d in 0..2 {
-            let i = (at[d] * p.stride[d] + tap[d] * p.dilation[d]).checked_sub(p.padding[d])?;
+            let i = (at[d] * p.stride[d] + after[d]).checked_sub(p.padding[d])?;
             if i >= frame.input[d] {
                 return None;
             }
@@ -265,7 +287,9 @@ impl<'a> Patches<'a> {
         let len = frame.input[2] * p.in_channels;
         Some(&self.x[pixel * len..][..len])
     }
+}
 
+impl Patches<'_> {
     /// Writes the channels of `taps` neighbouring pixels to the front of each of `count` rows: of those from `from` on,
     /// and then of those a stride further each. Of what follows in a row anything may be overwritten.
     fn pieces<'b>(
@@ -276,16 +300,16 @@ impl<'a> Patches<'a> {
         count: usize,
         mut rows: impl Iterator<Item = &'b mut [u8]>,
     ) {
-        let p = self.p;
+        let Input { p, frame, zero, .. } = self.input;
         let channels = p.in_channels / self.groups;
         let len = taps * channels;
         let Some(line) = line else {
-            return rows.for_each(|out| out[..len].fill(self.zero));
+            return rows.for_each(|out| out[..len].fill(zero));
         };
         // The rows whose pixels are all in the image.
         let stride = p.stride[2];
         let first = usize::try_from(-from).map_or(0, |outside| outside.div_ceil(stride)).min(count);
-        let last = (self.frame.input[2] as isize - taps as isize).saturating_sub(from);
+        let last = (frame.input[2] as isize - taps as isize).saturating_sub(from);
         let end = usize::try_from(last).map_or(0, |last| last / stride + 1).clamp(first, count);
         let at = |i: usize| from + (i * stride) as isize;
         for i in 0..first {
@@ -307,13 +331,13 @@ impl<'a> Patches<'a> {
         len: usize,
         rows: &mut impl Iterator<Item = &'b mut [u8]>,
     ) {
-        let flip = u128::from_ne_bytes([self.flip; WHOLE]);
+        let flip = u128::from_ne_bytes([self.input.flip; WHOLE]);
         for (from, out) in from.zip(rows) {
             match (line[from..].first_chunk::<WHOLE>(), out.first_chunk_mut::<WHOLE>()) {
                 (Some(from), Some(out)) if len <= WHOLE => {
                     *out = (u128::from_ne_bytes(*from) ^ flip).to_ne_bytes();
                 }
-                _ => unsigned(&mut out[..len], &line[from..][..len], self.flip),
+                _ => unsigned(&mut out[..len], &line[from..][..len], self.input.flip),
             }
         }
     }
@@ -321,13 +345,14 @@ impl<'a> Patches<'a> {
     /// Writes the channels of neighbouring pixels, some of which the image has not.
     fn border(&self, line: &[u8], from: isize, (taps, channels): (usize, usize), out: Option<&mut [u8]>) {
         let Some(out) = out else { return };
+        let Input { p, frame, zero, .. } = self.input;
         for (t, out) in out[..taps * channels].chunks_exact_mut(channels).enumerate() {
             match usize::try_from(from + t as isize) {
-                Ok(i) if i < self.frame.input[2] => {
-                    let from = i * self.p.in_channels + self.group * channels;
-                    unsigned(out, &line[from..][..channels], self.flip);
+                Ok(i) if i < frame.input[2] => {
+                    let from = i * p.in_channels + self.group * channels;
+                    unsigned(out, &line[from..][..channels], self.input.flip);
                 }
-                _ => out.fill(self.zero),
+                _ => out.fill(zero),
             }
         }
     }

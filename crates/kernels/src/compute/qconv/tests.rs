@@ -55,7 +55,7 @@ proptest! {
             (2usize..4, 1usize..9, 1usize..20),
             (1usize..150, Just(1usize), Just(1usize)),
         ],
-        kernel in (1usize..4, 1usize..5),
+        kernel in (1usize..6, 1usize..5),
         stride in (1usize..3, 1usize..3),
         dilation in (1usize..3, 1usize..3),
         padding in (0usize..3, 0usize..3),
@@ -86,8 +86,9 @@ fn small_shapes() {
         padded(ConvParams { groups: 2, ..ConvParams::conv2d(4, 6, [1, 2]) }),
         padded(ConvParams { groups: 3, stride: [1, 1, 2], ..ConvParams::conv2d(3, 3, [3, 3]) }),
         ConvParams { groups: 17, ..ConvParams::conv2d(17, 17, [2, 2]) },
+        padded(ConvParams { groups: 2, ..ConvParams::conv2d(2, 2, [5, 2]) }),
     ] {
-        let input = [1, 2, 4];
+        let input = [1, 3, 4];
         let output = p.output_size(input, [0; 3]).unwrap();
         check(p, &ConvFrame { batch: 1, input, output }, true, 2);
     }
@@ -122,6 +123,25 @@ fn check(p: ConvParams, frame: &ConvFrame, signed: bool, threads: usize) {
         for (i, &found) in numbers.iter().enumerate() {
             let want = real(i, 1.0 / 3.0).round_ties_even() as i32 - 100;
             assert_eq!(i32::from(found as i8), want.clamp(-128, 127), "{isa:?} element {i} of {p:?}");
+        }
+    }
+}
+
+/// Images of which some lines, or parts of a line, are copied at once.
+#[test]
+fn large_images() {
+    let padded = |p: ConvParams| ConvParams { padding: [0, p.kernel[1] / 2, p.kernel[2] / 2], ..p };
+    for (p, input) in [
+        (padded(ConvParams::conv2d(16, 5, [3, 3])), [1, 150, 30]),
+        (padded(ConvParams { stride: [1, 2, 2], ..ConvParams::conv2d(20, 17, [3, 3]) }), [1, 200, 40]),
+        (padded(ConvParams { groups: 3, ..ConvParams::conv2d(60, 51, [3, 2]) }), [1, 90, 40]),
+        (padded(ConvParams::conv2d(40, 3, [1, 5])), [1, 1, 3500]),
+        (padded(ConvParams { stride: [1, 1, 3], ..ConvParams::conv2d(300, 2, [4, 3]) }), [1, 5, 350]),
+        (padded(ConvParams { groups: 70, ..ConvParams::conv2d(70, 70, [3, 3]) }), [1, 30, 40]),
+    ] {
+        let output = p.output_size(input, [0; 3]).unwrap();
+        for threads in [1, 2] {
+            check(p, &ConvFrame { batch: 2, input, output }, threads == 1, threads);
         }
     }
 }

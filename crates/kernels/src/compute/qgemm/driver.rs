@@ -4,7 +4,8 @@ use super::super::gemm::driver::{grid, share};
 use super::super::isa::Isa;
 use super::super::scratch;
 use super::super::split;
-use super::epilogue::{Finish, MAX_TILE, Params, QuantizedEpilogue, QuantizedOut, Tile};
+use super::epilogue::{Params, QuantizedEpilogue, QuantizedOut};
+use super::finish::{Finish, MAX_TILE};
 use super::pack::{PANEL, PackedWeights, WeightBits};
 use super::tile::{AMX_STEP, Args, ROWS_READ, Ready};
 
@@ -19,17 +20,61 @@ const BLOCK_BYTES: usize = 512 << 10;
 const ROW_UNIT: usize = 32;
 /// Panels that a task keeps together.
 const PANEL_UNIT: usize = 2;
+/// Sums past a tile that the last of several lines may write.
+const TILE_PAST: usize = 8 * 4 * PANEL;
+/// Groups of the largest tile that are finished together.
+const GROUPS: usize = 4;
 /// Work below which a product is not divided among threads: [`Path::work`].
 const SPLIT_WORK: usize = split::worth(1 << 21);
 /// As much work as copying an inner element of a row of A, or storing an element of the result: at hundreds of
 /// multiplications in a nanosecond, products of few channels do little else.
 const ELEMENT_WORK: usize = 64;
 
-/// The left operand of a product, given a block of rows at a time.
+/// The left operand of a product, given a block of rows at a time, as unsigned values. It lies in lines: of equal
+/// numbers of rows, one after another, where a row may be where the one before it goes on.
 pub(crate) trait Fill: Sync {
-    /// Writes rows as unsigned values: row `i` of those asked for at `i * step` of `out`, as many bytes as the
-    /// product has inner elements.
+    /// How rows of `k` elements lie that were given.
+    fn laid(&self, k: usize) -> Laid<'_>;
+    /// The rows that are given at once, from the first of these on.
+    fn block(&self, rows: Range<usize>, laid: &Laid<'_>) -> Range<usize> {
+        let block = (BLOCK_BYTES / laid.step / ROW_UNIT * ROW_UNIT).max(ROW_UNIT);
+        rows.start..rows.end.min(rows.start.saturating_add(block))
+    }
+    /// Bytes that any block of so many rows takes, with all that tiles read past it.
+    fn bytes(&self, rows: usize, laid: &Laid<'_>) -> usize {
+        self.block(0..rows, laid).len().next_multiple_of(ROWS_READ) * laid.step
+    }
+    /// Writes rows of a block as they are [laid](Self::laid). Of what is between them anything may be overwritten.
     fn fill(&self, rows: Range<usize>, step: usize, out: &mut [u8]);
+}
+
+/// How the rows of a block lie.
+#[derive(Clone, Copy)]
+pub(crate) struct Laid<'a> {
+    /// Bytes from one row to the next of its line.
+    pub(crate) step: usize,
+    /// Rows of a line.
+    pub(crate) width: usize,
+    /// Bytes from one line to the next.
+    pub(crate) line: usize,
+    /// Where the pieces of a row are that lie apart, from its beginning on.
+    pub(crate) pieces: &'a [usize],
+    /// Elements of a piece.
+    pub(crate) len: usize,
+}
+
+impl Laid<'_> {
+    /// Rows one after another, each whole.
+    pub(crate) fn rows(k: usize) -> Self {
+        // An odd number of cache lines: rows at a power of two would evict each other.
+        let step = (k.div_ceil(AMX_STEP) | 1) * AMX_STEP;
+        Self { step, width: usize::MAX, line: 0, pieces: &[0], len: k }
+    }
+
+    /// Where a row of a block begins, and how many rows of its line are left.
+    fn at(&self, row: usize) -> (usize, usize) {
+        (row / self.width * self.line + row % self.width * self.step, self.width - row % self.width)
+    }
 }
 
 /// A product whose shapes were checked.
@@ -62,11 +107,14 @@ impl Job<'_> {
         if threads == 1 {
             return self.part(0..self.m, 0..panels, out);
         }
-        let (tm, tn) = grid(threads, self.m.div_ceil(ROW_UNIT), panels.div_ceil(PANEL_UNIT));
+        // Whole lines.
+        let width = self.fill.laid(self.b.rows()).width;
+        let unit = if width < self.m { width } else { ROW_UNIT };
+        let (tm, tn) = grid(threads, self.m.div_ceil(unit), panels.div_ceil(PANEL_UNIT));
         let out = out.blocks();
         pool.parallel_for(tm * tn, 1, &|tasks| {
             for t in tasks {
-                let rows = share(t / tn, tm, self.m, ROW_UNIT);
+                let rows = share(t / tn, tm, self.m, unit);
                 let panels = share(t % tn, tn, panels, PANEL_UNIT);
                 let cols = (panels.start * PANEL).min(n)..(panels.end * PANEL).min(n);
                 // SAFETY: shares of different tasks have rows or panels of their own.
@@ -78,23 +126,31 @@ impl Job<'_> {
 
     /// Computes some rows and panels of the result: `out` has these and no others.
     fn part(&self, rows: Range<usize>, panels: Range<usize>, mut out: QuantizedOut<'_>) {
-        let k = self.b.rows();
-        let path = self.path.for_shape(rows.len(), k, self.b.group());
-        // An odd number of cache lines: rows at a power of two would evict each other.
-        let step = (k.div_ceil(AMX_STEP) | 1) * AMX_STEP;
-        let block = (BLOCK_BYTES / step / ROW_UNIT * ROW_UNIT).max(ROW_UNIT).min(rows.len());
-        let a_len = (block.next_multiple_of(ROWS_READ)) * step;
+        if rows.is_empty() {
+            return;
+        }
+        let laid = self.fill.laid(self.b.rows());
+        let path = self.path.for_shape(rows.len(), self.b.rows(), self.b.group());
+        let a_len = self.fill.bytes(rows.len(), &laid).next_multiple_of(AMX_STEP);
         let widen = path.is_amx() && self.b.bits() == WeightBits::Four;
         let b_len = if widen { PANEL_UNIT * PANEL * self.b.depth() } else { 0 };
+        let (tile, several) = if self.b.groups() > 1 { (GROUPS * MAX_TILE, MAX_TILE) } else { (MAX_TILE, 0) };
+        let tile = tile + TILE_PAST;
         let ready = path.ready();
-        scratch::with((a_len + b_len).div_ceil(size_of::<f32>()), |scratch| {
-            let (a, b) = bytemuck::cast_slice_mut(scratch).split_at_mut(a_len);
-            for first in rows.clone().step_by(block) {
-                let block = first..rows.end.min(first + block);
-                self.fill.fill(block.clone(), step, a);
+        let numbers = tile + several + (a_len + b_len).div_ceil(size_of::<f32>());
+        scratch::with(numbers, |scratch| {
+            let (sums, rest) = scratch.split_at_mut(tile);
+            let (dequantized, rest) = rest.split_at_mut(several);
+            let tiles = &mut (bytemuck::cast_slice_mut(sums), dequantized);
+            let (a, b) = bytemuck::cast_slice_mut(rest).split_at_mut(a_len);
+            let mut first = rows.start;
+            while first < rows.end {
+                let block = self.fill.block(first..rows.end, &laid);
+                first = block.end;
+                self.fill.fill(block.clone(), laid.step, a);
                 let cols = panels.start * PANEL..self.b.cols().min(panels.end * PANEL);
                 let out = out.block(block.start - rows.start..block.end - rows.start, 0..cols.len());
-                self.block(&ready, block, panels.clone(), (a, step), widen.then_some(&mut *b), out);
+                self.block(&ready, block, panels.clone(), (a, &laid), widen.then_some(&mut *b), tiles, out);
             }
         });
     }
@@ -104,110 +160,95 @@ impl Job<'_> {
         ready: &Ready,
         rows: Range<usize>,
         panels: Range<usize>,
-        (a, a_step): (&[u8], usize),
+        (a, laid): (&[u8], &Laid<'_>),
         mut wide: Option<&mut [u8]>,
+        tiles: &mut (&mut [i32], &mut [f32]),
         mut out: QuantizedOut<'_>,
     ) {
         let (b, n, path) = (self.b, self.b.cols(), ready.path());
         let first_col = panels.start * PANEL;
-        let mut sums = Tile([0i32; MAX_TILE]);
-        let mut dequantized = Tile([0.0f32; MAX_TILE]);
         let mut p = panels.start;
         while p < panels.end {
-            // The shape of the first tile; those below take as many panels.
-            let (_, at_once) = path.shape(rows.len(), panels.end - p);
+            let at_once = path.panels(rows.len(), panels.end - p);
             if let Some(wide) = &mut wide {
                 for q in 0..at_once {
                     let to = &mut wide[q * PANEL * b.depth()..][..PANEL * b.depth()];
                     widen(&b.panel(p + q, 0)[..b.panel_step()], to);
                 }
             }
-            let cols = (at_once * PANEL).min(n - p * PANEL);
+            let cols = p * PANEL - first_col..((p + at_once) * PANEL).min(n) - first_col;
             let mut r = 0;
             while r < rows.len() {
-                let (height, panels) = below(path, rows.len() - r, at_once);
-                // A last single row may take its panels in another way.
-                for q in (0..at_once).step_by(panels) {
-                    let cols = (panels * PANEL).min(cols.saturating_sub(q * PANEL));
-                    let col = ((p + q) * PANEL).min(n) - first_col;
-                    self.tile(
-                        ready,
-                        (rows.start + r, p + q, panels),
-                        (&a[r * a_step..], a_step),
-                        wide.as_deref().map(|w| &w[q * PANEL * b.depth()..]),
-                        (&mut sums, &mut dequantized),
-                        out.block(r..r + height, col..col + cols),
-                    );
-                }
+                // What finishing costs once, it costs once for tiles below each other.
+                let height = (MAX_TILE / path.step(at_once)).min(rows.len() - r);
+                let out = out.block(r..r + height, cols.clone());
+                let tile = (rows.start, r, p, at_once);
+                self.tile(ready, tile, (a, laid), wide.as_deref(), tiles, out);
                 r += height;
             }
             p += at_once;
         }
     }
 
-    /// Computes tiles of the result below each other, which are `out`: its rows from `row` on, of `panels` panels from
-    /// `panel` on.
+    /// Computes tiles of the result below each other, which are `out`: its rows from `row` of a block on, whose first
+    /// is `first`, of `panels` panels from `panel` on.
     fn tile(
         &self,
         ready: &Ready,
-        (row, panel, panels): (usize, usize, usize),
-        (a, a_step): (&[u8], usize),
+        (first, row, panel, panels): (usize, usize, usize, usize),
+        (a, laid): (&[u8], &Laid<'_>),
         wide: Option<&[u8]>,
-        (sums, dequantized): (&mut Tile<i32>, &mut Tile<f32>),
+        (sums, dequantized): &mut (&mut [i32], &mut [f32]),
         mut out: QuantizedOut<'_>,
     ) {
-        let (b, k) = (self.b, self.b.rows());
+        let (b, step) = (self.b, ready.path().step(panels));
         let (rows, cols) = out.shape();
         let four = b.bits() == WeightBits::Four && wide.is_none();
         let groups = b.groups();
-        for g in 0..groups {
-            let from = g * b.group();
-            let (data, b_step) = match wide {
-                Some(wide) => (&wide[from * PANEL..], PANEL * b.depth()),
-                None => (b.panel(panel, from), b.panel_step()),
-            };
-            let k = b.group().min(k - from);
-            let step = ready.path().step(panels);
-            let mut done = 0;
-            while done < rows {
-                let (rows, _) = ready.path().shape(rows - done, panels);
-                let (a, sums) = (&a[done * a_step + from..], &mut sums.0[done * step..]);
-                ready.run(&mut Args { a, a_step, b: data, b_step, k, four, rows, panels, sums });
-                done += rows;
+        // As many groups at once as there is room for their sums.
+        let group_step = if groups > 1 { ready.path().rows_written(rows) * step } else { sums.len() };
+        let at_once = (sums.len() / group_step).clamp(1, groups);
+        for some in (0..groups).step_by(at_once) {
+            let some = some..groups.min(some + at_once);
+            for (g, sums) in some.clone().zip(sums.chunks_mut(group_step)) {
+                let from = g * b.group();
+                let (data, b_step) = match wide {
+                    Some(wide) => (&wide[from * PANEL..], PANEL * b.depth()),
+                    None => (b.panel(panel, from), b.panel_step()),
+                };
+                // Of several groups each is a part of a row's only piece.
+                let k = b.group().min(laid.len - from);
+                let mut done = 0;
+                while done < rows {
+                    let (at, left) = laid.at(row + done);
+                    let rows = left.min(rows - done);
+                    let (a, sums) = (&a[at + from..], &mut sums[done * step..]);
+                    let (a_step, pieces) = (laid.step, laid.pieces);
+                    ready.run(&mut Args { a, a_step, pieces, b: data, b_step, k, four, rows, panels, sums });
+                    done += rows;
+                }
             }
-            let (scales, column_sums) = b.columns(g, panel);
+            let (scales, column_sums) = b.columns(some.start, panel);
             let finish = Finish {
                 sums,
+                groups: some.len(),
+                group_step,
                 shift: if four { 4 } else { 0 },
                 dequantized,
-                first: g == 0,
-                last: g + 1 == groups,
+                first: some.start == 0,
+                last: some.end == groups,
                 step,
-                params: self.params.from(row),
+                params: self.params.from(first + row),
                 zero: self.zero,
                 scales,
                 column_sums,
+                panel_step: groups * PANEL,
                 epilogue: self.epilogue.from(panel * PANEL),
                 out: out.block(0..rows, 0..cols),
             };
             finish.run(self.isa);
         }
     }
-}
-
-/// The rows and panels of the tiles that are finished together, for `rows` rows of which `panels` panels are left: as
-/// many tiles of one width below each other as there is room for their sums. What finishing costs once, it costs once
-/// for all of them.
-fn below(path: Path, rows: usize, panels: usize) -> (usize, usize) {
-    let (mut height, width) = path.shape(rows, panels);
-    while height < rows {
-        let (next, other) = path.shape(rows - height, panels);
-        if other != width || (height + path.rows_written(next)) * path.step(width) > MAX_TILE {
-            break;
-        }
-        height += next;
-    }
-    (height, width)
 }
 
 /// A panel of 4-bit values as one of 8-bit values.

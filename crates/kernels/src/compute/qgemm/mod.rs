@@ -14,12 +14,15 @@
 //!
 //! B is packed once, in one layout that all paths read: panels of 16 columns, in which four rows of
 //! every column lie together. 4-bit values stay two a byte in memory and are widened in registers. A
-//! is copied a block at a time, as unsigned bytes: signed values and their zero point go up by 128.
+//! is copied a block at a time, as unsigned bytes: signed values and their zero point go up by 128. Rows
+//! of patches of an image overlap in the copy, where tiles can read rows in pieces: all but AMX can.
 
 #[cfg(target_arch = "x86_64")]
 mod amx;
+pub(crate) mod columns;
 pub(crate) mod driver;
 pub(crate) mod epilogue;
+pub(crate) mod finish;
 pub(crate) mod pack;
 mod tile;
 #[cfg(target_arch = "x86_64")]
@@ -33,7 +36,7 @@ pub use pack::{PackedWeights, WeightBits, Weights};
 
 use super::isa::Isa;
 use super::quantize::Affine;
-use driver::{Fill, Job};
+use driver::{Fill, Job, Laid};
 use epilogue::Params;
 use pool::Pool;
 use tile::Path;
@@ -116,6 +119,10 @@ struct Copied<'a> {
 }
 
 impl Fill for Copied<'_> {
+    fn laid(&self, k: usize) -> Laid<'_> {
+        Laid::rows(k)
+    }
+
     fn fill(&self, rows: std::ops::Range<usize>, step: usize, out: &mut [u8]) {
         let k = self.a.cols;
         if k == 0 {

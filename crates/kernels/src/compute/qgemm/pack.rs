@@ -45,7 +45,7 @@ pub struct PackedWeights {
     n: usize,
     bits: WeightBits,
     group: usize,
-    /// `[groups, panels * PANEL]`
+    /// `[panels, groups, PANEL]`: those of a panel lie together, as a tile reads them.
     scales: Vec<f32>,
     /// The sums of the columns of each group, like the scales.
     sums: Vec<i32>,
@@ -87,24 +87,25 @@ impl PackedWeights {
         let per_byte = if bits == WeightBits::Four { 2 } else { 1 };
         let data = AlignedBuffer::long_lived(padded.saturating_mul(depth) / per_byte)?;
         let (mut of_columns, sums) = (filled(groups * padded, 0.0)?, filled(groups * padded, 0)?);
-        for g in 0..groups {
-            let to = &mut of_columns[g * padded..][..n];
+        for (i, to) in of_columns.chunks_exact_mut(PANEL).enumerate() {
+            let (first, g) = (i / groups * PANEL, i % groups);
+            let to = &mut to[..PANEL.min(n - first)];
             match one {
                 true => to.fill(scales[0]),
-                false => to.copy_from_slice(&scales[g * n..][..n]),
+                false => to.copy_from_slice(&scales[g * n + first..][..to.len()]),
             }
         }
         let mut packed = Self { data, k, n, bits, group, scales: of_columns, sums };
-        packed.fill(quantized, depth, padded);
+        packed.fill(quantized, depth);
         Ok(packed)
     }
 
-    fn fill(&mut self, quantized: MatRef<'_, i8>, depth: usize, padded: usize) {
+    fn fill(&mut self, quantized: MatRef<'_, i8>, depth: usize) {
         let panel = self.panel_bytes(depth);
         if quantized.row_stride() == 1 {
-            return self.fill_from_columns(quantized, panel, padded);
+            return self.fill_from_columns(quantized, panel);
         }
-        let rs = quantized.row_stride();
+        let (rs, groups) = (quantized.row_stride(), self.groups());
         for j in 0..self.n {
             let data = &mut self.data[j / PANEL * panel..][..panel];
             let (lane, mut i) = (j % PANEL * 4, 0);
@@ -124,21 +125,24 @@ impl PackedWeights {
                     }
                     i += 1;
                 }
-                self.sums[g * padded + j] = sum;
+                let at = place(groups, g, j);
+                self.sums[at] = sum;
             }
         }
     }
 
     /// As [`Self::fill`], of columns whose numbers lie one after another.
-    fn fill_from_columns(&mut self, quantized: MatRef<'_, i8>, panel: usize, padded: usize) {
+    fn fill_from_columns(&mut self, quantized: MatRef<'_, i8>, panel: usize) {
         // Groups start at whole blocks: they are one, or each of a multiple of `GROUP_UNIT` rows.
+        let groups = self.groups();
         let rows_of_block = if self.bits == WeightBits::Four { 8 } else { 4 };
         for j in 0..self.n {
             let data = &mut self.data[j / PANEL * panel..][..panel];
             let lane = j % PANEL * 4;
             for (g, start) in (0..self.k).step_by(self.group).enumerate() {
                 let column = &quantized.from(start, j)[..self.group.min(self.k - start)];
-                self.sums[g * padded + j] = column.iter().map(|&x| i32::from(x)).sum();
+                let at = place(groups, g, j);
+                self.sums[at] = column.iter().map(|&x| i32::from(x)).sum();
                 let blocks = data[start / rows_of_block * 64..].chunks_exact_mut(64);
                 let mut places = blocks.map(|block| &mut block[lane..lane + 4]);
                 match self.bits {
@@ -225,9 +229,15 @@ impl PackedWeights {
         &self.data[panel * self.panel_step() + at..]
     }
 
-    /// The scales and sums of the columns of a group, from a panel on.
+    /// The scales and sums of the columns of a group, from a panel on: those of the panel's next group lie behind its own,
+    /// then those of the next panel.
     pub(super) fn columns(&self, group: usize, panel: usize) -> (&[f32], &[i32]) {
-        let at = group * self.panels() * PANEL + panel * PANEL;
+        let at = place(self.groups(), group, panel * PANEL);
         (&self.scales[at..], &self.sums[at..])
     }
+}
+
+/// Where the scale and the sum of a column of one of so many groups are.
+fn place(groups: usize, group: usize, column: usize) -> usize {
+    (column / PANEL * groups + group) * PANEL + column % PANEL
 }

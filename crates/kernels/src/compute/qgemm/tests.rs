@@ -79,8 +79,7 @@ impl Case {
             let Affine { scale, zero } = o.params[if self.per_row { i } else { 0 }];
             for j in 0..n {
                 let bias = if self.bias { o.bias[j] * factor } else { 0.0 };
-                let (mut y, mut one_group) = (0.0, false);
-                for (g, rows) in (0..k.max(1)).step_by(group).enumerate() {
+                let mut parts = (0..k.max(1)).step_by(group).enumerate().map(|(g, rows)| {
                     let sum: i64 = (rows..k.min(rows + group))
                         .map(|p| {
                             let byte = o.a[i * k + p];
@@ -89,20 +88,21 @@ impl Case {
                         })
                         .sum();
                     let sum = sum + if self.bias && g == 0 { i64::from(o.offset[j]) } else { 0 };
+                    (sum as f32, o.scales[if self.one_scale { 0 } else { g * n + j }])
+                });
+                let add = |x: f32, s: f32, y: f32| if fused { x.mul_add(s, y) } else { x * s + y };
+                let y = if k > group {
+                    parts.fold(0.0, |y, (x, s)| add(x, s, y)) * (scale * factor) + bias
+                } else {
                     // A scale for all rows is multiplied with those of the columns; so is that of the result.
-                    let s = o.scales[if self.one_scale { 0 } else { g * n + j }];
                     let (all, row) = if self.per_row { (1.0, scale) } else { (scale, 1.0) };
-                    let (part, s) = (sum as f32 * row, s * (all * factor));
-                    let one = self.per_row && self.quantized.is_none() && k <= group;
-                    y = match (g, one && fused) {
-                        (0, true) => part.mul_add(s, bias),
-                        (0, false) => part * s,
-                        _ => part * s + y,
-                    };
-                    y += if one && !fused { bias } else { 0.0 };
-                    one_group = one;
-                }
-                let y = if one_group { y } else { y + bias };
+                    let (x, s) = parts.next().unwrap();
+                    let s = s * (all * factor);
+                    match self.per_row && self.quantized.is_none() {
+                        true => add(x * row, s, bias),
+                        false => x * row * s + bias,
+                    }
+                };
                 out.push(match (self.activation.function(), self.activation.bounds()) {
                     (Some(_), _) => self.activation.scalar(y),
                     (None, Some((low, high))) => y.max(low * factor).min(high * factor),

@@ -61,7 +61,7 @@ impl Path {
         }
     }
 
-    pub(super) fn is_amx(self) -> bool {
+    pub(crate) fn is_amx(self) -> bool {
         #[cfg(target_arch = "x86_64")]
         return self.0 == Kind::Amx;
         #[cfg(not(target_arch = "x86_64"))]
@@ -73,15 +73,14 @@ impl Path {
         if self.is_amx() { 2 * PANEL } else { panels * PANEL }
     }
 
-    /// The rows of which a tile of so many writes sums.
+    /// The rows of which tiles below each other, of so many rows in all, write sums.
     pub(super) fn rows_written(self, rows: usize) -> usize {
         match self.0 {
             Kind::Portable => rows,
             #[cfg(target_arch = "x86_64")]
             Kind::Amx => AMX_TILE_ROWS,
-            // The tiles have a power of two of rows.
             #[cfg(target_arch = "x86_64")]
-            _ => rows.next_power_of_two().max(2),
+            _ => rows - rows % self.tile_rows() + super::x86::rows_written(rows % self.tile_rows()),
         }
     }
 
@@ -101,22 +100,36 @@ impl Path {
         multiplications.saturating_mul(slower)
     }
 
-    /// The rows and panels of the tile for `rows` rows of which `panels` panels are left.
-    pub(super) fn shape(self, rows: usize, panels: usize) -> (usize, usize) {
-        let (most, one, several) = match self.0 {
-            Kind::Portable => (8, 1, 1),
+    /// Rows of the largest tile.
+    pub(super) fn tile_rows(self) -> usize {
+        match self.0 {
             #[cfg(target_arch = "x86_64")]
-            Kind::MultiplyAdd => (2, 2, 1),
+            Kind::MultiplyAdd => super::x86::MULTIPLY_ADD_ROWS,
             #[cfg(target_arch = "x86_64")]
-            Kind::AvxVnni => (4, 2, 1),
+            Kind::AvxVnni => super::x86::AVX_VNNI_ROWS,
             #[cfg(target_arch = "x86_64")]
-            Kind::Avx512Vnni => (8, 4, 2),
+            Kind::Amx => AMX_TILE_ROWS,
             #[cfg(target_arch = "x86_64")]
-            Kind::Amx => (AMX_TILE_ROWS, 2, 2),
+            Kind::Avx512Vnni => super::x86::AVX512_VNNI_ROWS,
+            Kind::Portable => 8,
+        }
+    }
+
+    /// The panels that tiles take at once, of blocks of `rows` rows of which `panels` panels are left.
+    pub(super) fn panels(self, rows: usize, panels: usize) -> usize {
+        let (one, several) = match self.0 {
+            Kind::Portable => (1, 1),
+            #[cfg(target_arch = "x86_64")]
+            Kind::MultiplyAdd => (2, 1),
+            #[cfg(target_arch = "x86_64")]
+            Kind::AvxVnni => (2, 1),
+            #[cfg(target_arch = "x86_64")]
+            Kind::Avx512Vnni => (4, 2),
+            #[cfg(target_arch = "x86_64")]
+            Kind::Amx => (2, 2),
         };
-        let rows = rows.min(most);
         let at_once = if rows == 1 { one } else { several };
-        (rows, if panels >= at_once { at_once } else { 1 })
+        if panels >= at_once { at_once } else { 1 }
     }
 }
 
@@ -131,12 +144,14 @@ pub(super) const AMX_STEP: usize = 64;
 /// Rows past the last that a tile may read.
 pub(super) const ROWS_READ: usize = 32;
 
-/// A tile's operands. Rows of A and panels of B go on past the end of what counts, to the tile's step and to as
+/// The operands of tiles below each other. Rows of A and panels of B go on past the end of what counts, to the tile's step and to as
 /// many rows as the path takes at once.
 pub(super) struct Args<'a> {
     pub(super) a: &'a [u8],
     /// Bytes from one row of A to the next.
     pub(super) a_step: usize,
+    /// Where the pieces of a row of A begin, each of `k` elements. B goes on from piece to piece with the next block.
+    pub(super) pieces: &'a [usize],
     pub(super) b: &'a [u8],
     /// Bytes from one panel of B to the next.
     pub(super) b_step: usize,
@@ -145,11 +160,18 @@ pub(super) struct Args<'a> {
     pub(super) four: bool,
     pub(super) rows: usize,
     pub(super) panels: usize,
-    /// Room for the rows that the path computes, which may be more than those that count.
+    /// Room for the rows that the path [writes](Path::rows_written), which may be more than those that count.
     pub(super) sums: &'a mut [i32],
 }
 
 impl Args<'_> {
+    /// The tile from a row on, of at most so many rows.
+    #[cfg(target_arch = "x86_64")]
+    pub(super) fn tile(&mut self, row: usize, most: usize) -> Args<'_> {
+        let sums = &mut self.sums[row * self.panels * PANEL..];
+        Args { a: &self.a[row * self.a_step..], rows: (self.rows - row).min(most), sums, ..*self }
+    }
+
     /// Sums from one row of the tile to the next.
     fn step(&self, path: Path) -> usize {
         path.step(self.panels)
@@ -160,6 +182,7 @@ impl Args<'_> {
         let (rows, unit) = match path.0 {
             #[cfg(target_arch = "x86_64")]
             Kind::Amx => {
+                assert!(self.pieces == [0], "a row of AMX has one piece");
                 assert!(!self.four && self.rows <= AMX_TILE_ROWS && self.panels <= 2, "a tile of AMX");
                 (if self.rows > 16 { AMX_TILE_ROWS } else { 16 }, AMX_STEP)
             }
@@ -167,8 +190,9 @@ impl Args<'_> {
         };
         let last = |count: usize, step: usize| count.saturating_sub(1).saturating_mul(step);
         let k = self.k.next_multiple_of(unit);
-        assert!(last(rows, self.a_step).saturating_add(k) <= self.a.len() || k == 0, "A of a tile");
-        let panel = k * PANEL / if self.four { 2 } else { 1 };
+        let piece = self.pieces.iter().max().unwrap_or(&0).saturating_add(k);
+        assert!(last(rows, self.a_step).saturating_add(piece) <= self.a.len() || k == 0, "A of a tile");
+        let panel = k.saturating_mul(self.pieces.len()) * PANEL / if self.four { 2 } else { 1 };
         assert!(
             last(self.panels, self.b_step).saturating_add(panel) <= self.b.len() || k == 0,
             "B of a tile"
@@ -202,10 +226,10 @@ impl Ready {
         self.path
     }
 
-    /// Computes the sums of a tile of a shape that [`Path::shape`] gives.
+    /// Computes the sums of tiles below each other, of as many panels as [`Path::panels`] gives; by AMX of one.
     ///
     /// # Panics
-    /// If the path has no tile of this shape, or operands do not reach as far as it reads.
+    /// If the path has no tile of so many panels, or operands do not reach as far as it reads.
     pub(super) fn run(&self, args: &mut Args<'_>) {
         args.check(self.path);
         // SAFETY: `check` holds for the path, which proves that the machine has its instructions; the tiles of
@@ -239,8 +263,9 @@ fn portable(args: &mut Args<'_>) {
                 }
             };
             let rows = if args.four { 8 } else { 4 };
+            let ks = args.pieces.iter().flat_map(|piece| (0..args.k).step_by(rows).map(move |k| piece + k));
             let blocks = args.b[p * args.b_step..].as_chunks::<64>().0;
-            for (k, block) in (0..args.k).step_by(rows).zip(blocks) {
+            for (k, block) in ks.zip(blocks) {
                 if args.four {
                     add(k, block, |x| i32::from((x << 4) as i8));
                     add(k + 4, block, |x| i32::from((x & 0xf0) as i8));

@@ -1,6 +1,7 @@
 //! Tiles by the vector instructions of x86-64, written once over [`Dots`].
 
 use super::super::gemm::tile::repeat;
+use super::columns::{Columns, QUAD};
 use super::pack::PANEL;
 use super::tile::Args;
 use std::arch::x86_64::*;
@@ -37,6 +38,13 @@ trait Dots: Copy {
     unsafe fn store(self, p: *mut i32, sums: Self::Sums);
 }
 
+/// [`Dots`] whose left operands may differ from column to column.
+trait ColumnDots: Dots {
+    /// # Safety
+    /// Four bytes a column can be read.
+    unsafe fn columns(self, p: *const u8) -> Self::A;
+}
+
 /// The number of vectors in a panel.
 const fn vectors<D: Dots>() -> usize {
     PANEL / D::LANES
@@ -51,32 +59,35 @@ unsafe fn tile<D: Dots, const MR: usize, const NP: usize, const FOUR: bool>(d: D
     let mut b = args.b.as_ptr();
     let out = args.sums.as_mut_ptr();
     let per_block = if FOUR { 8 } else { 4 };
-    let mut k = 0;
-    while k < args.k {
-        repeat!(NP, [0 1 2 3], p => {
-            repeat!(vectors::<D>(), [0 1], v => {
-                let at = b.wrapping_add(p * args.b_step + v * D::LANES * 4);
-                // SAFETY: B has k rows of the panels, rounded up to a block; A has as many bytes of MR rows.
-                unsafe {
-                    if FOUR {
-                        let [low, high] = d.halves(at);
-                        repeat!(MR, [0 1 2 3 4 5 6 7], i => {
-                            let row = a.wrapping_add(i * args.a_step + k);
-                            sums[i][p][v] = d.dot(sums[i][p][v], d.a(row), low);
-                            sums[i][p][v] = d.dot(sums[i][p][v], d.a(row.wrapping_add(4)), high);
-                        });
-                    } else {
-                        let column = d.b(at);
-                        repeat!(MR, [0 1 2 3 4 5 6 7], i => {
-                            let row = a.wrapping_add(i * args.a_step + k);
-                            sums[i][p][v] = d.dot(sums[i][p][v], d.a(row), column);
-                        });
+    for &piece in args.pieces {
+        let a = a.wrapping_add(piece);
+        let mut k = 0;
+        while k < args.k {
+            repeat!(NP, [0 1 2 3], p => {
+                repeat!(vectors::<D>(), [0 1], v => {
+                    let at = b.wrapping_add(p * args.b_step + v * D::LANES * 4);
+                    // SAFETY: B has k rows of the panels, rounded up to a block; A has as many bytes of MR rows.
+                    unsafe {
+                        if FOUR {
+                            let [low, high] = d.halves(at);
+                            repeat!(MR, [0 1 2 3 4 5 6 7], i => {
+                                let row = a.wrapping_add(i * args.a_step + k);
+                                sums[i][p][v] = d.dot(sums[i][p][v], d.a(row), low);
+                                sums[i][p][v] = d.dot(sums[i][p][v], d.a(row.wrapping_add(4)), high);
+                            });
+                        } else {
+                            let column = d.b(at);
+                            repeat!(MR, [0 1 2 3 4 5 6 7], i => {
+                                let row = a.wrapping_add(i * args.a_step + k);
+                                sums[i][p][v] = d.dot(sums[i][p][v], d.a(row), column);
+                            });
+                        }
                     }
-                }
+                });
             });
-        });
-        b = b.wrapping_add(64);
-        k += per_block;
+            b = b.wrapping_add(64);
+            k += per_block;
+        }
     }
     repeat!(MR, [0 1 2 3 4 5 6 7], i => {
         repeat!(NP, [0 1 2 3], p => {
@@ -89,18 +100,79 @@ unsafe fn tile<D: Dots, const MR: usize, const NP: usize, const FOUR: bool>(d: D
     });
 }
 
-/// Runs the tile of a shape: the least of those listed that holds the rows.
+/// # Safety
+/// [`Columns`] were checked.
+#[inline(always)]
+unsafe fn columns<D: ColumnDots>(d: D, args: &mut Columns<'_>) {
+    let mut row = 0;
+    // SAFETY: as the caller promises; so many rows are left.
+    unsafe {
+        while row + 4 <= args.rows() {
+            columns_of::<D, 4>(d, args, row);
+            row += 4;
+        }
+        while row < args.rows() {
+            columns_of::<D, 1>(d, args, row);
+            row += 1;
+        }
+    }
+}
+
+/// # Safety
+/// [`Columns`] were checked, and have `M` rows from this one on.
+#[inline(always)]
+unsafe fn columns_of<D: ColumnDots, const M: usize>(d: D, args: &mut Columns<'_>, row: usize) {
+    let a = args.a.as_ptr().wrapping_add(row * args.a_step);
+    let out = args.sums.as_mut_ptr().wrapping_add(row * args.step);
+    for column in (0..args.columns).step_by(D::LANES) {
+        let mut sums = [d.zero(); M];
+        let mut b = args.b.as_ptr().wrapping_add(column * QUAD).cast::<u8>();
+        for &tap in args.taps {
+            let at = a.wrapping_add(tap + column * QUAD);
+            // SAFETY: operands have vectors of columns, as many as a multiple of a panel's, in each row and tap.
+            unsafe {
+                let weights = d.b(b);
+                repeat!(M, [0 1 2 3], i => {
+                    sums[i] = d.dot(sums[i], d.columns(at.wrapping_add(i * args.a_step)), weights);
+                });
+            }
+            b = b.wrapping_add(args.b_step);
+        }
+        repeat!(M, [0 1 2 3], i => {
+            // SAFETY: rows of sums have as many vectors.
+            unsafe { d.store(out.wrapping_add(i * args.step + column), sums[i]) };
+        });
+    }
+}
+
+/// Runs tiles below each other, of at most so many rows: of each shape the least of those listed that holds the rows.
 macro_rules! shapes {
-    ($d:expr, $args:ident, $(($most:literal, $np:literal)),*) => {
-        match ($args.rows, $args.panels, $args.four) {
-            $(
-                (..=$most, $np, false) => tile::<_, $most, $np, false>($d, $args),
-                (..=$most, $np, true) => tile::<_, $most, $np, true>($d, $args),
-            )*
-            _ => unreachable!("no tile of {} rows by {} panels", $args.rows, $args.panels),
+    ($d:expr, $args:ident, $rows:expr, $(($most:literal, $np:literal)),*) => {
+        for row in (0..$args.rows).step_by($rows) {
+            let tile_args = &mut $args.tile(row, $rows);
+            match (tile_args.rows, tile_args.panels, tile_args.four) {
+                $(
+                    (..=$most, $np, false) => tile::<_, $most, $np, false>($d, tile_args),
+                    (..=$most, $np, true) => tile::<_, $most, $np, true>($d, tile_args),
+                )*
+                (rows, panels, _) => unreachable!("no tile of {rows} rows by {panels} panels"),
+            }
         }
     };
 }
+
+/// Rows of which the last of tiles below each other writes sums at most, if it has so many.
+pub(super) fn rows_written(rows: usize) -> usize {
+    match rows {
+        0 | 2 | 4 | 6.. => rows,
+        _ => rows + 1,
+    }
+}
+
+/// Rows of the largest tile of each path.
+pub(super) const AVX512_VNNI_ROWS: usize = 8;
+pub(super) const AVX_VNNI_ROWS: usize = 4;
+pub(super) const MULTIPLY_ADD_ROWS: usize = 2;
 
 /// # Safety
 /// The machine has AVX-512 F, BW and VNNI; [`Args`] were checked.
@@ -108,7 +180,19 @@ macro_rules! shapes {
 pub(super) unsafe fn avx512_vnni(args: &mut Args<'_>) {
     // SAFETY: as the caller promises.
     unsafe {
-        shapes!(Avx512Vnni, args, (1, 4), (1, 1), (2, 2), (2, 1), (4, 2), (4, 1), (8, 2), (8, 1));
+        shapes!(
+            Avx512Vnni,
+            args,
+            AVX512_VNNI_ROWS,
+            (1, 4),
+            (1, 1),
+            (2, 2),
+            (2, 1),
+            (4, 2),
+            (4, 1),
+            (8, 2),
+            (8, 1)
+        );
     }
 }
 
@@ -118,8 +202,24 @@ pub(super) unsafe fn avx512_vnni(args: &mut Args<'_>) {
 pub(super) unsafe fn avx_vnni(args: &mut Args<'_>) {
     // SAFETY: as the caller promises.
     unsafe {
-        shapes!(AvxVnni, args, (1, 2), (1, 1), (2, 1), (4, 1));
+        shapes!(AvxVnni, args, AVX_VNNI_ROWS, (1, 2), (1, 1), (2, 1), (4, 1));
     }
+}
+
+/// # Safety
+/// The machine has AVX-512 F, BW and VNNI; [`Columns`] were checked.
+#[target_feature(enable = "avx2,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
+pub(super) unsafe fn avx512_vnni_columns(args: &mut Columns<'_>) {
+    // SAFETY: as the caller promises.
+    unsafe { columns(Avx512Vnni, args) }
+}
+
+/// # Safety
+/// The machine has AVX2 and AVX-VNNI; [`Columns`] were checked.
+#[target_feature(enable = "avx2,avxvnni")]
+pub(super) unsafe fn avx_vnni_columns(args: &mut Columns<'_>) {
+    // SAFETY: as the caller promises.
+    unsafe { columns(AvxVnni, args) }
 }
 
 /// # Safety
@@ -128,7 +228,7 @@ pub(super) unsafe fn avx_vnni(args: &mut Args<'_>) {
 pub(super) unsafe fn multiply_add(args: &mut Args<'_>) {
     // SAFETY: as the caller promises.
     unsafe {
-        shapes!(MultiplyAdd, args, (1, 2), (1, 1), (2, 1));
+        shapes!(MultiplyAdd, args, MULTIPLY_ADD_ROWS, (1, 2), (1, 1), (2, 1));
     }
 }
 
@@ -173,6 +273,14 @@ impl Dots for Avx512Vnni {
     unsafe fn store(self, p: *mut i32, sums: __m512i) {
         // SAFETY: as the caller promises.
         unsafe { _mm512_storeu_si512(p.cast(), sums) };
+    }
+}
+
+impl ColumnDots for Avx512Vnni {
+    #[inline(always)]
+    unsafe fn columns(self, p: *const u8) -> __m512i {
+        // SAFETY: as the caller promises.
+        unsafe { _mm512_loadu_si512(p.cast()) }
     }
 }
 
@@ -227,6 +335,14 @@ impl Dots for AvxVnni {
     unsafe fn store(self, p: *mut i32, sums: __m256i) {
         // SAFETY: as the caller promises.
         unsafe { _mm256_storeu_si256(p.cast(), sums) };
+    }
+}
+
+impl ColumnDots for AvxVnni {
+    #[inline(always)]
+    unsafe fn columns(self, p: *const u8) -> __m256i {
+        // SAFETY: as the caller promises.
+        unsafe { _mm256_loadu_si256(p.cast()) }
     }
 }
 

@@ -95,7 +95,14 @@ impl Simd for Avx512 {
     #[inline(always)]
     unsafe fn store_bytes_first(self, p: *mut u8, n: usize, a: Self::I) {
         // SAFETY: `self` proves AVX-512; a masked store touches only the bytes that the caller allows.
-        unsafe { _mm_mask_storeu_epi8(p.cast(), first(n), _mm512_cvtepi32_epi8(a)) }
+        unsafe {
+            let bytes = _mm512_cvtepi32_epi8(a);
+            if n >= 16 {
+                _mm_storeu_si128(p.cast(), bytes)
+            } else {
+                _mm_mask_storeu_epi8(p.cast(), first(n), bytes)
+            }
+        }
     }
     #[inline(always)]
     unsafe fn load_bytes(self, p: *const u8) -> Self::F {

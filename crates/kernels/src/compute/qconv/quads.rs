@@ -1,0 +1,157 @@
+//! Depthwise convolutions by dot products of four 8-bit values: the bytes of a channel in four lines of an image are
+//! interleaved, so that one product takes a column of the kernel. Lines of the output that read the same four lines
+//! have weights of their own, with zeros where a line is not theirs.
+
+use super::super::conv::{ConvFrame, ConvParams, ConvWeights};
+use super::super::isa::Isa;
+use super::super::qgemm::columns::{ColumnPath, Columns, QUAD};
+use super::super::qgemm::finish::MAX_TILE;
+use super::super::qgemm::pack::PANEL;
+use super::super::scratch;
+use super::super::simd::{Op, Simd, dispatch};
+use super::Input;
+use super::depthwise::{CHANNELS, FinishLine, Sums, of_tap, width_read};
+use std::ops::Range;
+use tensor::Result;
+use tensor::memory::filled;
+
+/// The weights of a depthwise convolution, in quads.
+#[derive(Debug)]
+pub(super) struct Quads {
+    path: ColumnPath,
+    /// For each line of a strip, each quad of lines of the kernel and each of its columns: four weights of each channel.
+    weights: Vec<i8>,
+    /// Quads of lines that the lines of a strip read.
+    quads: usize,
+    /// Lines of the output in a strip.
+    lines: usize,
+}
+
+impl Quads {
+    pub(super) fn fits(p: &ConvParams) -> bool {
+        p.kernel[0] == 1
+    }
+
+    pub(super) fn new(path: ColumnPath, p: &ConvParams, weights: &ConvWeights<'_, i8>) -> Result<Self> {
+        let quads = p.kernel[1].div_ceil(QUAD);
+        let spare = quads * QUAD - p.kernel[1];
+        let lines = if p.dilation[1] == 1 { spare / p.stride[1] + 1 } else { 1 };
+        let padded = p.in_channels.next_multiple_of(PANEL);
+        let mut all = filled(lines * quads * p.kernel[2] * padded * QUAD, 0)?;
+        for line in 0..lines {
+            for t in 0..p.taps() {
+                let (y, x) = (line * p.stride[1] + t / p.kernel[2], t % p.kernel[2]);
+                let column = (line * quads + y / QUAD) * p.kernel[2] + x;
+                let to = &mut all[column * padded * QUAD..][..p.in_channels * QUAD];
+                let places = to.iter_mut().skip(y % QUAD).step_by(QUAD);
+                places.zip(of_tap(weights, t)).for_each(|(to, w)| *to = w);
+            }
+        }
+        Ok(Self { path, weights: all, quads, lines })
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        size_of_val(&*self.weights)
+    }
+
+    /// Lines of the output that are computed together.
+    pub(super) fn lines(&self) -> usize {
+        self.lines
+    }
+
+    /// Where columns of the kernel are, quad after quad, from a pixel's first on.
+    pub(super) fn taps(&self, p: &ConvParams, frame: &ConvFrame) -> Vec<usize> {
+        let len = width_read(p, frame) * p.in_channels * QUAD;
+        let quad = |q| (0..p.kernel[2]).map(move |x| q * len + x * p.dilation[2] * p.in_channels * QUAD);
+        (0..self.quads).flat_map(quad).collect()
+    }
+
+    /// Computes lines of an image of the output, counted through all: no more than are computed together.
+    pub(super) fn run(
+        &self,
+        isa: Isa,
+        input: Input<'_>,
+        taps: &[usize],
+        lines: Range<usize>,
+        finish: FinishLine<'_>,
+    ) {
+        let (p, frame) = (input.p, input.frame);
+        let len = width_read(p, frame) * p.in_channels * QUAD;
+        let outside = frame.input[2] * p.in_channels;
+        // Vectors go on past the last channel of the last pixel.
+        let bytes = self.quads * len + CHANNELS * QUAD + outside;
+        pool::count(bytes);
+        scratch::with(MAX_TILE + bytes.div_ceil(size_of::<f32>()), |scratch| {
+            let (tile, bytes) = scratch.split_at_mut(MAX_TILE);
+            let bytes: &mut [u8] = bytemuck::cast_slice_mut(bytes);
+            let (outside, quads) = bytes.split_at_mut(outside);
+            outside.fill(input.zero ^ input.flip);
+            for (q, out) in quads.chunks_exact_mut(len).take(self.quads).enumerate() {
+                let after = |i| (q * QUAD + i) * p.dilation[1];
+                let line = |i| input.line(lines.start, [0, after(i)]).unwrap_or(outside);
+                interleave(isa, input, std::array::from_fn(line), out);
+            }
+            for (i, line) in lines.enumerate() {
+                let step = p.in_channels.next_multiple_of(PANEL) * QUAD;
+                let weights = &self.weights[i * taps.len() * step..][..taps.len() * step];
+                let line_of = QuadLine { path: self.path, p, quads, taps, weights, step };
+                finish(line, bytemuck::cast_slice_mut(tile), &line_of);
+            }
+        });
+    }
+}
+
+/// Interleaves the bytes of four lines, as unsigned values, with the padding before and after.
+fn interleave(isa: Isa, input: Input<'_>, lines: [&[u8]; QUAD], out: &mut [u8]) {
+    let out = out.as_chunks_mut::<QUAD>().0;
+    let before = input.p.padding[2] * input.p.in_channels;
+    let (left, rest) = out.split_at_mut(before.min(out.len()));
+    let (middle, right) = rest.split_at_mut(lines[0].len().min(rest.len()));
+    left.fill([input.zero; QUAD]);
+    dispatch(isa, Interleave { lines, flip: input.flip, out: middle });
+    right.fill([input.zero; QUAD]);
+}
+
+struct Interleave<'a> {
+    lines: [&'a [u8]; QUAD],
+    flip: u8,
+    out: &'a mut [[u8; QUAD]],
+}
+
+impl Op for Interleave<'_> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, _: S) {
+        let ([a, b, c, d], flip) = (self.lines, self.flip);
+        for ((((a, b), c), d), out) in a.iter().zip(b).zip(c).zip(d).zip(self.out) {
+            *out = [a ^ flip, b ^ flip, c ^ flip, d ^ flip];
+        }
+    }
+}
+
+struct QuadLine<'a> {
+    path: ColumnPath,
+    p: &'a ConvParams,
+    quads: &'a [u8],
+    taps: &'a [usize],
+    weights: &'a [i8],
+    /// Weights from one column to the next.
+    step: usize,
+}
+
+impl Sums for QuadLine<'_> {
+    fn sums(&self, pixels: Range<usize>, channels: Range<usize>, sums: &mut [[i32; CHANNELS]]) {
+        let a_step = self.p.stride[2] * self.p.in_channels * QUAD;
+        self.path.run(&mut Columns {
+            a: &self.quads[pixels.start * a_step + channels.start * QUAD..],
+            a_step,
+            taps: self.taps,
+            b: &self.weights[channels.start * QUAD..],
+            b_step: self.step,
+            columns: channels.len(),
+            sums: sums.as_flattened_mut(),
+            step: CHANNELS,
+        });
+    }
+}

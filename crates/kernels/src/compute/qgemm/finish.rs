@@ -1,0 +1,298 @@
+//! What follows the sums of a tile: they are dequantized, and stored as they are or quantized again.
+
+use super::super::isa::Isa;
+use super::super::math;
+use super::super::quantize::{Affine, Quantizer};
+use super::super::simd::{Op, Simd, dispatch};
+use super::epilogue::{Params, QuantizedEpilogue, QuantizedOut};
+use super::pack::PANEL;
+
+/// Elements of the largest tile.
+pub(crate) const MAX_TILE: usize = 1024;
+
+/// Dequantizes the sums of a tile, of some groups of rows of the weights, and after the last group stores them.
+pub(crate) struct Finish<'a> {
+    /// Row after row, group after group.
+    pub(crate) sums: &'a [i32],
+    /// Groups, and sums from one to the next.
+    pub(crate) groups: usize,
+    pub(crate) group_step: usize,
+    /// How often the sums count as double.
+    pub(crate) shift: u32,
+    /// The results so far, if there are groups before these; written if there are groups after them. Otherwise there are
+    /// none.
+    pub(crate) dequantized: &'a mut [f32],
+    pub(crate) first: bool,
+    pub(crate) last: bool,
+    /// Elements from one row of the tile to the next: whole panels.
+    pub(crate) step: usize,
+    /// The parameters of the rows, and what is added to the zero points.
+    pub(crate) params: Params<'a>,
+    pub(crate) zero: i32,
+    /// Of each column of a panel, group after group, and from one panel to the next `panel_step`.
+    pub(crate) scales: &'a [f32],
+    pub(crate) column_sums: &'a [i32],
+    pub(crate) panel_step: usize,
+    /// Of the columns from the tile's first on.
+    pub(crate) epilogue: QuantizedEpilogue<'a>,
+    /// Contiguous rows: as many as the tile has, and columns that it has.
+    pub(crate) out: QuantizedOut<'a>,
+}
+
+impl Finish<'_> {
+    /// # Panics
+    /// If there are fewer sums, scales, biases or parameters than rows and columns.
+    pub(crate) fn run(mut self, isa: Isa) {
+        dispatch(isa, &mut self);
+        let function = self.epilogue.activation.function();
+        if let (Some(function), QuantizedOut::Real(c), true) = (function, self.out, self.last) {
+            math::activate_rows(isa, function, c);
+        }
+    }
+}
+
+impl Op for &mut Finish<'_> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let quantized = matches!(self.out, QuantizedOut::Quantized(..));
+        if !(self.first && self.last && self.groups == 1) {
+            return match (self.last, quantized) {
+                (false, _) => self.of_groups::<S, KEPT>(s),
+                (true, false) => self.of_groups::<S, REAL>(s),
+                (true, true) => self.of_groups::<S, QUANTIZED>(s),
+            };
+        }
+        let each = matches!(self.params, Params::Rows(_));
+        let plain = !each && self.shift == 0 && self.epilogue.bias.is_none();
+        match (quantized, each, plain) {
+            (false, false, false) => self.of_one::<S, REAL, false, false>(s),
+            (false, false, true) => self.of_one::<S, REAL, false, true>(s),
+            (false, true, _) => self.of_one::<S, REAL, true, false>(s),
+            (true, false, false) => self.of_one::<S, QUANTIZED, false, false>(s),
+            (true, false, true) => self.of_one::<S, QUANTIZED, false, true>(s),
+            (true, true, _) => self.of_one::<S, QUANTIZED, true, false>(s),
+        }
+    }
+}
+
+/// Results stay until the next groups.
+const KEPT: u8 = 0;
+/// Results are stored as they are.
+const REAL: u8 = 1;
+/// Results are quantized.
+const QUANTIZED: u8 = 2;
+
+/// Where results are stored, and between which bounds.
+#[derive(Clone, Copy)]
+enum To {
+    Real { to: *mut f32, step: usize, low: f32, high: f32 },
+    Quantized { to: *mut u8, step: usize, quantizer: Quantizer },
+}
+
+impl To {
+    /// What results are multiplied with: those that are to be quantized are summed in units of the scale to come.
+    fn factor(&self) -> f32 {
+        match self {
+            To::Real { .. } => 1.0,
+            To::Quantized { quantizer, .. } => quantizer.inverse(),
+        }
+    }
+
+    /// Stores as many results of a row as are left.
+    ///
+    /// # Safety
+    /// The result has these elements.
+    #[inline(always)]
+    unsafe fn store<S: Simd, const END: u8>(self, s: S, (row, col): (usize, usize), left: usize, y: S::F) {
+        // SAFETY: as the caller promises.
+        unsafe {
+            match self {
+                To::Quantized { to, step, quantizer } if END == QUANTIZED => {
+                    s.store_bytes_first(to.add(row * step + col), left, quantizer.quantized(s, y));
+                }
+                To::Real { to, step, low, high } if END == REAL => {
+                    let y = s.min(s.splat(high), s.max(s.splat(low), y));
+                    s.store_first(to.add(row * step + col), left, y);
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+impl Finish<'_> {
+    /// # Panics
+    /// If there are fewer sums, scales, biases or parameters than rows and columns.
+    fn check(&mut self) -> To {
+        let (rows, cols) = self.out.shape();
+        self.out.check(rows, cols);
+        let last = |count: usize, step: usize| count.saturating_sub(1).saturating_mul(step);
+        let padded = cols.next_multiple_of(PANEL);
+        let columns = last(padded / PANEL, self.panel_step).saturating_add(self.groups * PANEL);
+        assert!(padded <= self.step && columns <= self.scales.len() && columns <= self.column_sums.len());
+        let tile = rows * self.step;
+        assert!(
+            self.groups > 0 && last(self.groups, self.group_step).saturating_add(tile) <= self.sums.len()
+        );
+        assert!(self.first && self.last || tile <= self.dequantized.len());
+        let QuantizedEpilogue { offset, bias, activation } = self.epilogue;
+        assert!(bias.is_none_or(|b| cols <= b.len()) && offset.is_none_or(|o| cols <= o.len()));
+        assert!(!matches!(self.params, Params::Rows(each) if each.len() < rows));
+        let (low, high) = activation.bounds().unwrap_or((f32::NEG_INFINITY, f32::INFINITY));
+        match &mut self.out {
+            QuantizedOut::Quantized(c, q) => {
+                let quantizer = Quantizer::new(q).bounded(low, high);
+                To::Quantized { to: c.as_mut_ptr(), step: c.row_stride(), quantizer }
+            }
+            QuantizedOut::Real(c) => To::Real { to: c.as_mut_ptr(), step: c.row_stride(), low, high },
+        }
+    }
+
+    /// The bias of columns, in units of what is stored.
+    #[inline(always)]
+    fn bias<S: Simd>(&self, s: S, col: usize, cols: usize, factor: f32) -> S::F {
+        match self.epilogue.bias {
+            // SAFETY: there is a bias for each column.
+            Some(bias) => unsafe {
+                s.mul(s.load_first(bias[col..cols].as_ptr(), cols - col), s.splat(factor))
+            },
+            None => s.splat(0.0),
+        }
+    }
+
+    /// Results of one group. Parameters of all rows are multiplied with those of the columns once. Those of a row come
+    /// first, and the bias of a column is added without rounding before, where the machine can: as XNNPACK does.
+    /// `PLAIN`: sums count once, and there is no bias.
+    #[inline(always)]
+    fn of_one<S: Simd, const END: u8, const EACH: bool, const PLAIN: bool>(&mut self, s: S) {
+        let to = self.check();
+        let (rows, cols) = self.out.shape();
+        let (all, each) = match self.params {
+            Params::All(all) => (all, &[][..]),
+            Params::Rows(each) => (Affine { scale: 1.0, zero: 0 }, each),
+        };
+        for col in (0..cols).step_by(S::LANES) {
+            // SAFETY: `check` held scales and sums of whole panels, room for `rows` rows of whole panels in the tile and
+            // parameters for each row; the result has these rows and columns.
+            unsafe {
+                let column = col / PANEL * self.panel_step + col % PANEL;
+                let scales = s.load(self.scales.as_ptr().add(column));
+                let scales = s.mul(scales, s.splat(all.scale * to.factor()));
+                let sums = s.load_int(self.column_sums.as_ptr().add(column));
+                let mut zeros = s.mul_int(sums, s.splat_int(all.zero.wrapping_add(self.zero)));
+                if let Some(offset) = self.epilogue.offset {
+                    zeros = s.sub_int(zeros, s.load_int(lanes(&offset[col..cols]).as_ptr()));
+                }
+                let bias = self.bias(s, col, cols, to.factor());
+                for row in 0..rows {
+                    let x = s.load_int(self.sums.as_ptr().add(row * self.step + col));
+                    let mut x = s.sub_int(if PLAIN { x } else { s.shift_right(x, self.shift) }, zeros);
+                    if EACH {
+                        x = s.sub_int(x, s.mul_int(sums, s.splat_int(each.get_unchecked(row).zero)));
+                    }
+                    let mut y = s.real(x);
+                    if EACH {
+                        y = s.mul(y, s.splat(each.get_unchecked(row).scale));
+                    }
+                    y = match EACH && END == REAL {
+                        true => s.mul_add(y, scales, bias),
+                        false if PLAIN => s.mul(y, scales),
+                        false => s.add(s.mul(y, scales), bias),
+                    };
+                    to.store::<S, END>(s, (row, col), cols - col, y);
+                }
+            }
+        }
+    }
+
+    /// Results of several groups, whose scales differ: those of the rows come last.
+    #[inline(always)]
+    fn of_groups<S: Simd, const END: u8>(&mut self, s: S) {
+        let to = self.check();
+        let (rows, cols) = self.out.shape();
+        for col in (0..cols).step_by(S::LANES) {
+            let mut row = 0;
+            // SAFETY: as in `of_one`; so many rows are left.
+            unsafe {
+                while row + 4 <= rows {
+                    self.some_rows::<S, END, 4>(s, to, (row, col), cols);
+                    row += 4;
+                }
+                while row < rows {
+                    self.some_rows::<S, END, 1>(s, to, (row, col), cols);
+                    row += 1;
+                }
+            }
+        }
+    }
+
+    /// # Safety
+    /// [`Self::check`] has held, and there are `N` rows from `row` on and columns from `col` on.
+    #[expect(
+        clippy::needless_range_loop,
+        reason = "iterators that give vectors may be compiled without the level"
+    )]
+    #[inline(always)]
+    unsafe fn some_rows<S: Simd, const END: u8, const N: usize>(
+        &mut self,
+        s: S,
+        to: To,
+        (row, col): (usize, usize),
+        cols: usize,
+    ) {
+        let affine: [Affine; N] = std::array::from_fn(|i| match self.params {
+            Params::All(all) => all,
+            Params::Rows(each) => each[row + i],
+        });
+        let at = |i: usize| (row + i) * self.step + col;
+        let (mut results, mut zeros) = ([s.splat(0.0); N], [s.splat_int(0); N]);
+        for i in 0..N {
+            zeros[i] = s.splat_int(affine[i].zero.wrapping_add(self.zero));
+        }
+        // SAFETY: as the caller promises.
+        unsafe {
+            if !self.first {
+                for i in 0..N {
+                    results[i] = s.load(self.dequantized.as_ptr().add(at(i)));
+                }
+            }
+            for g in 0..self.groups {
+                let column = col / PANEL * self.panel_step + g * PANEL + col % PANEL;
+                let scales = s.load(self.scales.as_ptr().add(column));
+                let sums = s.load_int(self.column_sums.as_ptr().add(column));
+                // All groups have one offset.
+                let offset = match self.epilogue.offset {
+                    Some(offset) if self.first && g == 0 => s.load_int(lanes(&offset[col..cols]).as_ptr()),
+                    _ => s.splat_int(0),
+                };
+                for i in 0..N {
+                    let x = s.load_int(self.sums.as_ptr().add(g * self.group_step + at(i)));
+                    let zero = s.sub_int(s.mul_int(sums, zeros[i]), offset);
+                    let x = s.sub_int(s.shift_right(x, self.shift), zero);
+                    results[i] = s.mul_add(s.real(x), scales, results[i]);
+                }
+            }
+            let bias = self.bias(s, col, cols, to.factor());
+            for i in 0..N {
+                if END == KEPT {
+                    s.store(self.dequantized.as_mut_ptr().add(at(i)), results[i]);
+                } else {
+                    let y = s.mul(results[i], s.splat(affine[i].scale * to.factor()));
+                    let y = s.add(y, bias);
+                    to.store::<S, END>(s, (row + i, col), cols - col, y);
+                }
+            }
+        }
+    }
+}
+
+/// The first numbers, as many as the widest vector has, and zeros for those that are not there.
+#[inline(always)]
+fn lanes(quantized: &[i32]) -> [i32; PANEL] {
+    let mut all = [0; PANEL];
+    let there = quantized.len().min(PANEL);
+    all[..there].copy_from_slice(&quantized[..there]);
+    all
+}
