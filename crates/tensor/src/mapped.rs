@@ -43,9 +43,12 @@ impl MappedFile {
     /// Lets go of the pages of a range: they take no memory of this process until they are looked at again. What the
     /// system cannot let go stays.
     pub fn give_back(&self, range: std::ops::Range<usize>) {
-        let range = range.start.min(self.0.len())..range.end.min(self.0.len());
         #[cfg(unix)]
-        if !range.is_empty() {
+        {
+            let range = range.start.min(self.0.len())..range.end.min(self.0.len());
+            if range.is_empty() {
+                return;
+            }
             // SAFETY: the map is of a file and is never written to, so pages that are dropped hold nothing that the
             // file does not. Who looks at them again finds the file's bytes, which `Unchanged` says are the same.
             let given = unsafe {
@@ -53,6 +56,8 @@ impl MappedFile {
             };
             let _ = given;
         }
+        #[cfg(not(unix))]
+        let _ = range;
     }
 }
 

@@ -1,6 +1,8 @@
 //! The tile of a product: sums of a few rows of A by a few panels of B, and the ways to compute it.
 
-use super::super::isa::{Isa, Level};
+use super::super::isa::Isa;
+#[cfg(target_arch = "x86_64")]
+use super::super::isa::Level;
 use super::pack::PANEL;
 
 /// A way to compute tiles. There is none for what the machine lacks: [`Path::available`] is the only
@@ -49,6 +51,7 @@ impl Path {
     }
 
     /// The path for products of `m` rows and groups of `group` of `k`: of few rows, tiles of AMX stay empty.
+    #[cfg_attr(not(target_arch = "x86_64"), expect(unused_variables))]
     pub(crate) fn for_shape(self, m: usize, k: usize, group: usize) -> Path {
         match self.0 {
             #[cfg(target_arch = "x86_64")]
@@ -101,15 +104,12 @@ impl Path {
     }
 
     /// Rows of the largest tile.
-    pub(super) fn tile_rows(self) -> usize {
+    #[cfg(target_arch = "x86_64")]
+    fn tile_rows(self) -> usize {
         match self.0 {
-            #[cfg(target_arch = "x86_64")]
             Kind::MultiplyAdd => super::x86::MULTIPLY_ADD_ROWS,
-            #[cfg(target_arch = "x86_64")]
             Kind::AvxVnni => super::x86::AVX_VNNI_ROWS,
-            #[cfg(target_arch = "x86_64")]
             Kind::Amx => AMX_TILE_ROWS,
-            #[cfg(target_arch = "x86_64")]
             Kind::Avx512Vnni => super::x86::AVX512_VNNI_ROWS,
             Kind::Portable => 8,
         }
@@ -230,6 +230,7 @@ impl Ready {
     ///
     /// # Panics
     /// If the path has no tile of so many panels, or operands do not reach as far as it reads.
+    #[cfg_attr(not(target_arch = "x86_64"), expect(unused_unsafe))]
     pub(super) fn run(&self, args: &mut Args<'_>) {
         args.check(self.path);
         // SAFETY: `check` holds for the path, which proves that the machine has its instructions; the tiles of
