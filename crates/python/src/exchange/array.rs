@@ -68,8 +68,8 @@ impl Array {
         if is_lent(object) {
             return Self::of_buffer(object).map(Some);
         }
-        if let Ok(method) = object.getattr(pyo3::intern!(py, "__dlpack__")) {
-            return Self::of_dlpack(object, &method).map(Some);
+        if let Some(lent) = dlpack::Lent::of(object)? {
+            return Self::of_dlpack(object, lent).map(Some);
         }
         if let Ok(method) = object.getattr(pyo3::intern!(py, "__array__")) {
             return Self::of_buffer(&method.call0()?).map(Some);
@@ -119,8 +119,7 @@ impl Array {
         Ok((shape, strides))
     }
 
-    fn of_dlpack(object: &Bound<'_, PyAny>, method: &Bound<'_, PyAny>) -> PyResult<Self> {
-        let lent = dlpack::Lent::of(object, method)?;
+    fn of_dlpack(object: &Bound<'_, PyAny>, lent: dlpack::Lent) -> PyResult<Self> {
         let unreadable = || {
             PyTypeError::new_err(
                 "DLPack gave a tensor of a type that programs do not have, or without memory",

@@ -88,11 +88,14 @@ pub(super) struct Place<'a> {
 }
 
 impl Lent {
-    /// The memory of an object that has `__dlpack__`, which is this method.
-    pub(super) fn of(object: &Bound<'_, PyAny>, method: &Bound<'_, PyAny>) -> PyResult<Self> {
-        match api::lend(object)? {
-            Some(lent) => lent.checked(),
-            None => Self::asked(object, method)?.checked(),
+    /// The memory of an object whose type has DLPack's functions in C, or which has `__dlpack__`; `None` if it has neither.
+    pub(super) fn of(object: &Bound<'_, PyAny>) -> PyResult<Option<Self>> {
+        if let Some(lent) = api::lend(object)? {
+            return lent.checked().map(Some);
+        }
+        match object.getattr(pyo3::intern!(object.py(), "__dlpack__")) {
+            Ok(method) => Self::asked(object, &method)?.checked().map(Some),
+            Err(_) => Ok(None),
         }
     }
 
