@@ -219,7 +219,7 @@ pub(crate) fn open_plain(file: &Path) -> Result<Arc<dyn DataLoader>> {
 
 /// The program that an archive compiles to; any other file as it is.
 pub(crate) fn compiled(loader: Arc<dyn DataLoader>) -> toolbox::Result<Arc<dyn DataLoader>> {
-    Ok(pteron::compile::program(loader, &pteron::kernel_registry())?)
+    Ok(pteron::compile::program(loader, &pteron::load_options().kernels)?)
 }
 
 /// Opens files of named data for `verb`.

@@ -92,7 +92,7 @@ pub mod tools;
 pub mod trace;
 
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 #[cfg(feature = "bef-backend")]
 pub use ::backend_bef::BefBackend;
@@ -121,13 +121,19 @@ pub use runtime::{Sgd, SgdOptions, TrainingModule};
 
 /// Every operator of the library.
 pub fn kernel_registry() -> KernelRegistry {
-    kernels::registry()
+    (*all_kernels()).clone()
+}
+
+/// Every operator of the library. The names are hashed once for all programs of a process, and what is found never changes.
+fn all_kernels() -> Arc<KernelRegistry> {
+    static KERNELS: OnceLock<Arc<KernelRegistry>> = OnceLock::new();
+    Arc::clone(KERNELS.get_or_init(|| Arc::new(kernels::registry())))
 }
 
 /// Every backend of the library: `BefBackend` with the feature `bef-backend` and `XnnpackBackend` with `xnnpack`, both of
 /// which are on by default.
 pub fn backend_registry() -> BackendRegistry {
-    backends_of(Arc::new(kernel_registry()))
+    backends_of(all_kernels())
 }
 
 /// The backends of the library, computing with these kernels.
@@ -143,7 +149,7 @@ fn backends_of(kernels: Arc<KernelRegistry>) -> BackendRegistry {
 
 /// Options with every operator and backend of the library, and one thread.
 pub fn load_options() -> LoadOptions {
-    let kernels = Arc::new(kernel_registry());
+    let kernels = all_kernels();
     LoadOptions::new(Arc::clone(&kernels)).backends(backends_of(kernels))
 }
 
