@@ -105,7 +105,12 @@ impl Region {
             return Err(Error::node(program, &node, "takes rows of what a vmap has made of rows"));
         }
         let dim = dim(program, &node, 1, spec.rank())?;
-        let first = if dim == 0 { x } else { moved(program, &node, &mut self.before, x, (dim, 0), None) };
+        let mut first = x;
+        if dim != 0 {
+            let name = format!("{}_moved", program.var(x).name);
+            first = program.add_var(name, rows_first(spec, dim));
+            self.before.push(moved(&node, x, (dim, 0), first));
+        }
         self.rows.push(first);
         self.body.inputs.push(row);
         self.of_row.insert(row);
@@ -126,12 +131,9 @@ impl Region {
         }
         let mut joined = result;
         if dim != 0 {
-            let mut sizes = spec.sizes;
-            let rows = sizes.remove(dim);
-            sizes.insert(0, rows);
             let name = format!("{}_rows", program.var(result).name);
-            joined = program.add_var(name, VarType::Tensor(TensorSpec::contiguous(spec.dtype, sizes)));
-            moved(program, &node, &mut self.after, joined, (0, dim), Some(result));
+            joined = program.add_var(name, rows_first(spec, dim));
+            self.after.push(moved(&node, joined, (0, dim), result));
         }
         self.body.outputs.push(Argument::Var(row));
         self.joined.push(joined);
@@ -213,32 +215,20 @@ fn dim(program: &ExportedProgram, node: &ExportedNode, at: usize, rank: usize) -
     })
 }
 
-/// A tensor with one of its dimensions at another place.
-fn moved(
-    program: &mut ExportedProgram,
-    node: &ExportedNode,
-    nodes: &mut Vec<ExportedNode>,
-    x: VarId,
-    (from, to): (usize, usize),
-    result: Option<VarId>,
-) -> VarId {
-    let result = result.unwrap_or_else(|| {
-        let spec = program.spec(x).cloned();
-        let mut spec = spec.unwrap_or_else(|| TensorSpec::contiguous(tensor::ScalarType::Float, Vec::new()));
-        if from < spec.sizes.len() && to < spec.sizes.len() {
-            let size = spec.sizes.remove(from);
-            spec.sizes.insert(to, size);
-        }
-        let name = format!("{}_moved", program.var(x).name);
-        program.add_var(name, VarType::Tensor(TensorSpec::contiguous(spec.dtype, spec.sizes)))
-    });
+/// A tensor with its dimension `dim` as the first, contiguous.
+fn rows_first(mut spec: TensorSpec, dim: usize) -> VarType {
+    spec.sizes[..=dim].rotate_right(1);
+    VarType::Tensor(TensorSpec::contiguous(spec.dtype, spec.sizes))
+}
+
+/// Moves a dimension of `x` to another place.
+fn moved(node: &ExportedNode, x: VarId, (from, to): (usize, usize), result: VarId) -> ExportedNode {
     let args = vec![
         ("self".into(), Argument::Var(x)),
         ("source".into(), Argument::Int(from as i64)),
         ("destination".into(), Argument::Int(to as i64)),
     ];
-    nodes.push(made(node, "aten.movedim.int", args, result));
-    result
+    made(node, "aten.movedim.int", args, result)
 }
 
 /// A node that stands for another.
