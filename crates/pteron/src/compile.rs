@@ -168,6 +168,25 @@ pub fn retargeted(
     in_memory(&*file, &compiled)
 }
 
+/// The program of a file as [`program_with`] gives it, compiled again for the backends of each of `again`, in order. What the
+/// file looks for outside is part of the program once it has been compiled again.
+///
+/// # Errors
+/// As [`program_with`] and [`retargeted`].
+pub fn converted(
+    (file, mut data): (Arc<dyn DataLoader>, Option<Arc<dyn NamedDataMap>>),
+    kernels: &KernelRegistry,
+    archive: &Options,
+    again: &[Vec<Delegation>],
+) -> crate::Result<(Arc<dyn DataLoader>, Option<Arc<dyn NamedDataMap>>)> {
+    let mut program = program_with(file, kernels, archive)?;
+    for delegation in again {
+        let options = Options { delegation: delegation.clone(), ..Options::default() };
+        program = retargeted(program, data.take().as_ref(), kernels, &options)?;
+    }
+    Ok((program, data))
+}
+
 /// Compiles the program that a loader serves again, as [`retarget`] does. `tables` are the operators that it may call,
 /// and those that the new one may.
 ///

@@ -31,16 +31,8 @@ impl Programs {
         };
         let again = self.retarget.iter().map(|name| delegations(std::slice::from_ref(name), false));
         let again = again.collect::<Result<Vec<_>>>()?;
-        Ok(Arc::new(move |(file, mut data)| {
-            let kernels = pteron::kernel_registry();
-            let mut program = compile::program_with(file, &kernels, &archive)?;
-            for delegation in &again {
-                let options =
-                    compile::Options { delegation: delegation.clone(), ..compile::Options::default() };
-                program = compile::retargeted(program, data.take().as_ref(), &kernels, &options)?;
-            }
-            Ok((program, data))
-        }))
+        let kernels = pteron::kernel_registry();
+        Ok(Arc::new(move |program| Ok(compile::converted(program, &kernels, &archive, &again)?)))
     }
 }
 

@@ -105,15 +105,9 @@ impl Opts {
         let compile = compile::Options { delegation, ..compile::Options::default() };
         let retarget = self.retarget.iter().map(|&name| backend::delegation(&[name], TargetCpu::None));
         let retarget = retarget.collect::<Result<Vec<_>>>()?;
-        let convert: verify::Convert = Arc::new(move |(loader, mut data)| {
-            let kernels = pteron::kernel_registry();
-            let mut program = compile::program_with(loader, &kernels, &compile)?;
-            for delegation in &retarget {
-                let options = compile::Options { delegation: delegation.clone(), ..compile::Options::default() };
-                program = compile::retargeted(program, data.take().as_ref(), &kernels, &options)?;
-            }
-            Ok((program, data))
-        });
+        let kernels = pteron::kernel_registry();
+        let convert: verify::Convert =
+            Arc::new(move |program| Ok(compile::converted(program, &kernels, &compile, &retarget)?));
         let mut total = Counts::default();
         let mut reports = Vec::new();
         for setting in &settings {
