@@ -9,6 +9,11 @@ fn span(rows: usize, cols: usize, rs: usize, cs: usize) -> Option<usize> {
     (rows - 1).checked_mul(rs)?.checked_add((cols - 1).checked_mul(cs)?)?.checked_add(1)
 }
 
+/// Where the last of `count` elements that are `step` apart begins; at the largest number if that is too far.
+pub(crate) fn last_of(count: usize, step: usize) -> usize {
+    count.saturating_sub(1).saturating_mul(step)
+}
+
 /// A matrix to read: `rows x cols` elements, element `(i, j)` at `i * rs + j * cs` of a slice.
 /// Strides are in elements and may be zero (a broadcast).
 #[derive(Clone, Copy, Debug)]

@@ -2,7 +2,7 @@
 //! write them unchecked.
 
 use super::super::isa::Isa;
-use super::super::mat::{MatMut, MatRef};
+use super::super::mat::{MatMut, MatRef, last_of};
 use super::super::math;
 use super::epilogue::{Activation, Bias, Epilogue};
 use super::pack::PackedB;
@@ -103,9 +103,8 @@ impl<'a> Right<'a> {
 
     /// Whether there are `panels` panels of `rows` rows of `nr` elements.
     fn has(&self, panels: usize, rows: usize, nr: usize) -> bool {
-        let last = |count: usize, step: usize| count.saturating_sub(1).saturating_mul(step);
         let own = panels - usize::from(self.tail.is_some());
-        let end = last(own, self.panel).saturating_add(last(rows, self.step)).saturating_add(nr);
+        let end = last_of(own, self.panel).saturating_add(last_of(rows, self.step)).saturating_add(nr);
         rows == 0
             || (own == 0 || end <= self.elements.len())
                 && self.tail.is_none_or(|tail| rows.saturating_mul(nr) <= tail.len())

@@ -1,6 +1,7 @@
 //! Dot products of four 8-bit values whose operands both differ from column to column.
 
 use super::super::isa::Isa;
+use super::super::mat::last_of;
 #[cfg(target_arch = "x86_64")]
 use super::tile::{Kind, Path};
 
@@ -64,11 +65,10 @@ impl Columns<'_> {
     fn check(&self) {
         let columns = self.columns.next_multiple_of(super::pack::PANEL);
         assert!(columns <= self.step && self.sums.len().is_multiple_of(self.step), "sums of columns");
-        let last = |count: usize, step: usize| count.saturating_sub(1).saturating_mul(step);
         let tap = self.taps.iter().max().unwrap_or(&0);
-        let a = last(self.rows(), self.a_step).saturating_add(*tap).saturating_add(columns * QUAD);
+        let a = last_of(self.rows(), self.a_step).saturating_add(*tap).saturating_add(columns * QUAD);
         assert!(a <= self.a.len(), "left operands of columns");
-        let b = last(self.taps.len(), self.b_step).saturating_add(columns * QUAD);
+        let b = last_of(self.taps.len(), self.b_step).saturating_add(columns * QUAD);
         assert!(b <= self.b.len(), "right operands of columns");
     }
 }

@@ -1,6 +1,7 @@
 //! What follows the sums of a tile: they are dequantized, and stored as they are or quantized again.
 
 use super::super::isa::Isa;
+use super::super::mat::last_of;
 use super::super::math;
 use super::super::quantize::{Affine, Quantizer};
 use super::super::simd::{Op, Simd, dispatch};
@@ -128,13 +129,12 @@ impl Finish<'_> {
     fn check(&mut self) -> To {
         let (rows, cols) = self.out.shape();
         self.out.check(rows, cols);
-        let last = |count: usize, step: usize| count.saturating_sub(1).saturating_mul(step);
         let padded = cols.next_multiple_of(PANEL);
-        let columns = last(padded / PANEL, self.panel_step).saturating_add(self.groups * PANEL);
+        let columns = last_of(padded / PANEL, self.panel_step).saturating_add(self.groups * PANEL);
         assert!(padded <= self.step && columns <= self.scales.len() && columns <= self.column_sums.len());
         let tile = rows * self.step;
         assert!(
-            self.groups > 0 && last(self.groups, self.group_step).saturating_add(tile) <= self.sums.len()
+            self.groups > 0 && last_of(self.groups, self.group_step).saturating_add(tile) <= self.sums.len()
         );
         assert!(self.first && self.last || tile <= self.dequantized.len());
         let QuantizedEpilogue { offset, bias, activation } = self.epilogue;

@@ -3,6 +3,7 @@
 use super::super::isa::Isa;
 #[cfg(target_arch = "x86_64")]
 use super::super::isa::Level;
+use super::super::mat::last_of;
 use super::pack::PANEL;
 
 /// A way to compute tiles. There is none for what the machine lacks: [`Path::available`] is the only
@@ -188,13 +189,12 @@ impl Args<'_> {
             }
             _ => (path.rows_written(self.rows), if self.four { 8 } else { 4 }),
         };
-        let last = |count: usize, step: usize| count.saturating_sub(1).saturating_mul(step);
         let k = self.k.next_multiple_of(unit);
         let piece = self.pieces.iter().max().unwrap_or(&0).saturating_add(k);
-        assert!(last(rows, self.a_step).saturating_add(piece) <= self.a.len() || k == 0, "A of a tile");
+        assert!(last_of(rows, self.a_step).saturating_add(piece) <= self.a.len() || k == 0, "A of a tile");
         let panel = k.saturating_mul(self.pieces.len()) * PANEL / if self.four { 2 } else { 1 };
         assert!(
-            last(self.panels, self.b_step).saturating_add(panel) <= self.b.len() || k == 0,
+            last_of(self.panels, self.b_step).saturating_add(panel) <= self.b.len() || k == 0,
             "B of a tile"
         );
         let rows = path.rows_written(self.rows);
