@@ -123,6 +123,63 @@ def llama(cached):
     return make
 
 
+class UNet(nn.Module):
+    """Three levels of two convolutions with batch norms, joined on the way up by bilinear upsampling."""
+
+    def __init__(self, channels=(32, 64, 128)):
+        super().__init__()
+        pairs = zip((3, *channels), channels)
+        self.down = nn.ModuleList(self.convolutions(before, after) for before, after in pairs)
+        ups = reversed(list(zip(channels, channels[1:])))
+        self.up = nn.ModuleList(self.convolutions(low + high, low) for low, high in ups)
+        self.head = nn.Conv2d(channels[0], 2, 1)
+
+    @staticmethod
+    def convolutions(before, after):
+        layers = []
+        for width in (before, after):
+            layers += [nn.Conv2d(width, after, 3, padding=1), nn.BatchNorm2d(after), nn.ReLU()]
+        return nn.Sequential(*layers)
+
+    def forward(self, x):
+        levels = []
+        for level in self.down:
+            x = level(nn.functional.max_pool2d(x, 2) if levels else x)
+            levels.append(x)
+        for level, skip in zip(self.up, reversed(levels[:-1])):
+            x = nn.functional.interpolate(x, scale_factor=2.0, mode="bilinear", align_corners=False)
+            x = level(torch.cat([x, skip], dim=1))
+        return self.head(x)
+
+
+class Recurrent(nn.Module):
+    """Two layers of a recurrent network over a sequence, and a classifier of its last step."""
+
+    def __init__(self, cell):
+        super().__init__()
+        self.cell = cell(64, 256, num_layers=2, batch_first=True)
+        self.head = nn.Linear(256, 32)
+
+    def forward(self, x):
+        return self.head(self.cell(x)[0][:, -1])
+
+
+class Encoder(nn.Module):
+    """The encoder of BERT without its pooler: tokens in, states out."""
+
+    def __init__(self):
+        super().__init__()
+        import transformers
+
+        config = transformers.BertConfig(
+            vocab_size=8000, hidden_size=384, num_hidden_layers=6, num_attention_heads=6, intermediate_size=1536
+        )
+        self.model = transformers.BertModel(config, add_pooling_layer=False)
+
+    def forward(self, tokens):
+        return self.model(input_ids=tokens, attention_mask=torch.ones_like(tokens)).last_hidden_state
+
+
 NETWORKS = {
     "mobilenet_v2": torchvision_model("mobilenet_v2"),
     "mobilenet_v3_small": torchvision_model("mobilenet_v3_small"),
@@ -132,6 +189,10 @@ NETWORKS = {
     "vit_b_16": torchvision_model("vit_b_16"),
     "llama_prefill": llama(False),
     "llama_decode": llama(True),
+    "bert": lambda: (Encoder(), (torch.randint(0, 8000, (1, 128)),)),
+    "lstm": lambda: (Recurrent(nn.LSTM), (torch.randn(1, 32, 64),)),
+    "gru": lambda: (Recurrent(nn.GRU), (torch.randn(1, 32, 64),)),
+    "unet": lambda: (UNet(), image(128)),
 }
 
 
@@ -150,6 +211,16 @@ def fill_heads(model):
             nn.init.normal_(module.weight, std=0.05)
 
 
+def make(name):
+    """The network, to be evaluated, and its inputs."""
+    torch.manual_seed(SEED)
+    model, inputs = NETWORKS[name]()
+    model.eval()
+    spread_norms(model)
+    fill_heads(model)
+    return model, inputs
+
+
 def export(name, folder):
     target = folder / name
     if (target / "done").exists():
@@ -158,11 +229,7 @@ def export(name, folder):
     from executorch.exir import to_edge_transform_and_lower
 
     target.mkdir(parents=True, exist_ok=True)
-    torch.manual_seed(SEED)
-    model, inputs = NETWORKS[name]()
-    model.eval()
-    spread_norms(model)
-    fill_heads(model)
+    model, inputs = make(name)
     for partitioners, file in [([], "plain.pte"), ([XnnpackPartitioner()], "lowered.pte")]:
         program = torch.export.export(model, inputs, strict=True)
         edge = to_edge_transform_and_lower(program, partitioner=partitioners)
