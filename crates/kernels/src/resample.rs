@@ -10,7 +10,7 @@ use num_traits::Float;
 use operator::{
     Args, DtypeSet, Error, KernelContext, Operator, Outs, Result, Rounding, ScratchBuffer, ensure,
 };
-use tensor::{ScalarType, Shape};
+use tensor::{DimOrder, Element, ScalarType, Shape};
 
 /// float16, bfloat16, float32, float64, and uint8 as pictures have it.
 const PICTURES: DtypeSet = DtypeSet::FLOATING.and(DtypeSet::of(&[ScalarType::Byte]));
@@ -368,7 +368,7 @@ impl<'a, C: Compute + Float> Taps<'a, C> {
     }
 }
 
-/// Resizes the middle of three dimensions.
+/// Resizes the middle of three dimensions, as they lie in memory.
 fn pass<C: Compute + Float>(
     ctx: &KernelContext<'_>,
     from: &[C],
@@ -378,29 +378,41 @@ fn pass<C: Compute + Float>(
 ) {
     let (count, len, at, weight): (usize, &[i64], &[i64], &[C]) =
         (taps.count, &taps.len, &taps.at, &taps.weight);
-    let block = m * inner;
-    let grain = (1 << 14) / (block * count).clamp(1, 1 << 14);
-    ctx.pool().parallel_chunks_mut(to, block, grain, &|o, to| {
-        let from = &from[o * n * inner..][..n * inner];
-        for (i, row) in to.chunks_exact_mut(inner).enumerate() {
-            let len = len[i] as usize;
-            pool::count(len * inner);
-            let (at, weight) = (&at[i * count..][..len], &weight[i * count..][..len]);
-            if inner == 1 {
+    let taps_of = |i: usize| {
+        let len = len[i] as usize;
+        (&at[i * count..][..len], &weight[i * count..][..len])
+    };
+    // Lines of elements that lie side by side, or so many of the result as share their taps.
+    let line = if inner == 1 { m } else { inner };
+    let grain = (1 << 14) / (line * count).clamp(1, 1 << 14);
+    ctx.pool().parallel_chunks_mut(to, line, grain, &|o, to| {
+        if inner == 1 {
+            let from = &from[o * n..][..n];
+            for (i, to) in to.iter_mut().enumerate() {
+                let (at, weight) = taps_of(i);
+                pool::count(at.len());
                 let terms = at.iter().zip(weight).map(|(&at, &w)| from[at as usize] * w);
-                row[0] = terms.reduce(|a, b| a + b).unwrap_or_default();
-                continue;
+                *to = terms.reduce(|a, b| a + b).unwrap_or_default();
             }
-            if len == 0 {
-                row.fill(C::default());
+            return;
+        }
+        let from = &from[o / m * n * inner..][..n * inner];
+        let (at, weight) = taps_of(o % m);
+        pool::count(at.len() * inner);
+        let row = |at: i64| &from[at as usize * inner..][..inner];
+        match (at, weight) {
+            ([], _) => to.fill(C::default()),
+            // Two taps, as lines have, are one pass over the line.
+            (&[a, b], &[v, w]) => {
+                to.iter_mut().zip(row(a)).zip(row(b)).for_each(|((to, &a), &b)| *to = a * v + b * w);
             }
-            for (k, (&at, &w)) in at.iter().zip(weight).enumerate() {
-                let from = &from[at as usize * inner..][..inner];
-                match k {
-                    0 => row.iter_mut().zip(from).for_each(|(r, &x)| *r = x * w),
-                    _ => row.iter_mut().zip(from).for_each(|(r, &x)| *r = *r + x * w),
+            (&[first, ref at @ ..], &[v, ref weight @ ..]) => {
+                to.iter_mut().zip(row(first)).for_each(|(to, &x)| *to = x * v);
+                for (&at, &w) in at.iter().zip(weight) {
+                    to.iter_mut().zip(row(at)).for_each(|(to, &x)| *to = *to + x * w);
                 }
             }
+            (_, []) => {}
         }
     });
 }
@@ -424,30 +436,72 @@ fn weighted<const N: usize>(
     }
     let compute = if x.dtype() == ScalarType::Byte { ScalarType::Float } else { compute_type(x.dtype()) };
     dispatch!(args.name(0), compute, COMPUTE_FLOAT, C => {
+        let resize = Resize { target: &target, align, filter, pictures: x.dtype() == ScalarType::Byte };
+        // Whatever the layout, lines are resized where they lie.
+        if x.dtype() == C::DTYPE && x.dim_order() == out.dim_order() {
+            return resize.run::<C>(ctx, x.storage()?, *x.sizes(), *x.dim_order(), out.storage_mut()?);
+        }
         let first = all_values::<C>(ctx, &x)?;
-        let mut sizes = *x.sizes();
+        let order = DimOrder::contiguous(x.rank());
+        write_values::<C>(ctx, out, |to| resize.run(ctx, &first, *x.sizes(), order, to))
+    })
+}
+
+/// What becomes of the last `N` dimensions of a tensor.
+struct Resize<'t, const N: usize> {
+    target: &'t Target<N>,
+    align: bool,
+    filter: Filter,
+    /// Whether elements are integers of pictures.
+    pictures: bool,
+}
+
+impl<const N: usize> Resize<'_, N> {
+    /// Resizes elements of a tensor of these sizes, which lie in this order, and so do the results.
+    fn run<C: Compute + Float>(
+        &self,
+        ctx: &KernelContext<'_>,
+        first: &[C],
+        mut sizes: Shape,
+        order: DimOrder,
+        to: &mut [C],
+    ) -> Result<()> {
         let mut held: Option<ScratchBuffer<'_, C>> = None;
-        for d in (2..2 + N).rev() {
-            let (n, m) = (sizes[d], target.sizes[d]);
-            if n == m && (filter.antialias || x.dtype() == ScalarType::Byte) {
-                // Left as it is whatever the scale, as PyTorch does here.
+        // Sizes that stay are left as they are whatever the scale where PyTorch does so.
+        let stays = |sizes: &Shape, d: usize| {
+            sizes[d] == self.target.sizes[d] && (self.filter.antialias || self.pictures)
+        };
+        let Some(last) = (2..2 + N).find(|&d| !stays(&sizes, d)) else {
+            to.copy_from_slice(first);
+            return Ok(());
+        };
+        for d in (last..2 + N).rev() {
+            if stays(&sizes, d) {
                 continue;
             }
-            let taps = Taps::<C>::new(ctx, n, m, target.scales[d - 2], align, filter)?;
+            let (n, m) = (sizes[d], self.target.sizes[d]);
+            let taps = Taps::<C>::new(ctx, n, m, self.target.scales[d - 2], self.align, self.filter)?;
             sizes[d] = m;
-            let inner = sizes[d + 1..].iter().product();
-            let mut next = ctx.scratch::<C>(sizes.numel()?)?;
-            pass(ctx, held.as_deref().unwrap_or(&first), &mut next, [n, m, inner], &taps);
-            if x.dtype() == ScalarType::Byte {
-                next.iter_mut().for_each(|x| *x = x.round().clamp(0.0, 255.0));
+            let behind = order.iter().skip_while(|&&e| usize::from(e) != d).skip(1);
+            let inner = behind.map(|&e| sizes[usize::from(e)]).product();
+            let from = held.as_deref().unwrap_or(first);
+            let finish = |to: &mut [C]| {
+                pass(ctx, from, to, [n, m, inner], &taps);
+                if self.pictures {
+                    let bounded = |x: C| x.round().max(C::from_f64(0.0)).min(C::from_f64(255.0));
+                    to.iter_mut().for_each(|x| *x = bounded(*x));
+                }
+            };
+            if d == last {
+                finish(to);
+            } else {
+                let mut next = ctx.scratch::<C>(sizes.numel()?)?;
+                finish(&mut next);
+                held = Some(next);
             }
-            held = Some(next);
         }
-        write_values::<C>(ctx, out, |to| {
-            to.copy_from_slice(held.as_deref().unwrap_or(&first));
-            Ok(())
-        })
-    })
+        Ok(())
+    }
 }
 
 #[cfg(test)]
@@ -455,6 +509,7 @@ mod tests {
     use crate::support::call::{a, call, ints, out, t};
     use operator::Arg;
     use tensor::ScalarType::{Byte, Float};
+    use tensor::{DimOrder, Tensor, TensorMeta};
 
     #[test]
     fn sizes_and_factors() {
@@ -469,6 +524,33 @@ mod tests {
         let args = [a(&x), ints(&[1, 3]), Arg::Bool(true), Arg::None];
         let r = call("aten::upsample_bilinear2d.vec_out", &args, out(Float, &[1, 1, 1, 3])).unwrap();
         assert_eq!(r.storage::<f32>().unwrap(), &[1.0, 1.5, 2.0]);
+    }
+
+    #[test]
+    fn channels_last_images_give_the_same_numbers() {
+        let numbers: Vec<f32> = (0..2 * 3 * 4 * 5).map(|i| (i * 37 % 101) as f32).collect();
+        let x = t(&[2, 3, 4, 5], &numbers);
+        let last = DimOrder::new(&[0, 2, 3, 1]).unwrap();
+        let laid = x.to_dim_order(last).unwrap();
+        for (name, sizes) in [
+            ("aten::upsample_bilinear2d.vec_out", [8, 10]),
+            ("aten::upsample_bilinear2d.vec_out", [7, 5]),
+            ("aten::_upsample_bilinear2d_aa.vec_out", [4, 3]),
+            ("aten::_upsample_bicubic2d_aa.vec_out", [4, 5]),
+            ("aten::upsample_bicubic2d.vec_out", [3, 9]),
+        ] {
+            let size = ints(&sizes);
+            let meta = |order| {
+                let [h, w] = sizes.map(|n| n as usize);
+                TensorMeta::new(Float, &[2, 3, h, w], order).unwrap()
+            };
+            let args = |x| [a(x), size.clone(), Arg::Bool(false), Arg::None];
+            let plain = Tensor::zeros(meta(DimOrder::contiguous(4))).unwrap();
+            let plain = call(name, &args(&x), plain).unwrap();
+            let r = call(name, &args(&laid), Tensor::zeros(meta(last)).unwrap()).unwrap();
+            let r = r.to_dim_order(DimOrder::contiguous(4)).unwrap();
+            assert_eq!(r.storage::<f32>().unwrap(), plain.storage::<f32>().unwrap(), "{name} to {sizes:?}");
+        }
     }
 
     #[test]
