@@ -50,6 +50,7 @@ pub use steps::conv_pass::ConvPass;
 pub use steps::global_mean::GlobalMean;
 pub use steps::group_factors::GroupFactors;
 pub use steps::linear::Linear;
+pub use steps::lookup::Lookup;
 pub use steps::pointwise::Pointwise;
 pub use steps::pool::Pool;
 pub use steps::quantize::{Dequantize, Quantize};

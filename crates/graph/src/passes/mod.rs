@@ -17,6 +17,7 @@ mod pool;
 mod product;
 mod quantized;
 mod row_norm;
+mod tables;
 mod tail;
 mod widen;
 
@@ -73,6 +74,11 @@ pub const PASSES: &[Pass] = &[
         name: "quantized-outputs",
         about: "quantizations go into the products and convolutions before them",
         run: |graph, _| quantized::outputs(graph),
+    },
+    Pass {
+        name: "tables",
+        about: "what is computed of one tensor of 8-bit values by itself, and quantized, is looked up",
+        run: |graph, ctx| tables::run(graph, ctx.isa()),
     },
     Pass {
         name: "norm",

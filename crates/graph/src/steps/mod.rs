@@ -8,6 +8,7 @@ pub(crate) mod conv_pass;
 pub(crate) mod global_mean;
 pub(crate) mod group_factors;
 pub(crate) mod linear;
+pub(crate) mod lookup;
 pub(crate) mod pointwise;
 pub(crate) mod pool;
 pub(crate) mod quantize;

@@ -224,7 +224,7 @@ impl Pass {
         Self::with_access(expression, [Access::Own].into_iter().chain(others).collect(), isa)
     }
 
-    fn with_access(expression: &Expression, access: Vec<Access>, isa: Isa) -> Self {
+    pub(crate) fn with_access(expression: &Expression, access: Vec<Access>, isa: Isa) -> Self {
         let instrs = expression.instrs.clone();
         let period = access.iter().filter_map(Access::period).max().unwrap_or(1);
         let block = BLOCK / period * period;

@@ -8,6 +8,7 @@
 mod conv;
 mod gemm;
 mod laid;
+mod lookup;
 mod mat;
 mod math;
 mod qconv;
@@ -29,6 +30,7 @@ pub use conv::{Conv, ConvEpilogue, ConvFrame, ConvParams, ConvWeights, Layout, T
 pub use gemm::{Activation, Bias, Epilogue, Lhs, PackedA, PackedB, Rhs, bmm, gemm};
 pub use isa::{Isa, Level, UnknownLevel};
 pub use laid::{KeptBytes, LaidOut, weight_layout};
+pub use lookup::lookup;
 pub use mat::{MatMut, MatRef};
 pub use math::{Binary, Unary, binary, binary_scalar, clamp, scale_add, unary, unary_in_place};
 pub use qconv::{QuantizedConv, QuantizedConvOut, QuantizedImages};

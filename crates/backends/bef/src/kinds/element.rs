@@ -4,7 +4,8 @@ use super::words::{expression, expression_texts};
 use super::{Operands, Stored};
 use crate::error::{Result, fail};
 use crate::payload::{Fields, Record};
-use graph::{Affine, Cast, Dequantize, Pointwise, Quantization, Quantize};
+use graph::{Affine, Cast, Dequantize, Lookup, Pointwise, Quantization, Quantize};
+use std::sync::Arc;
 use tensor::{ScalarType, TensorMeta};
 
 impl Stored for Pointwise {
@@ -128,6 +129,33 @@ impl Stored for Dequantize {
         {
             true => Ok(()),
             false => fail(format!("{from} dequantized by {:?}", self.0)),
+        }
+    }
+}
+
+impl Stored for Lookup {
+    const KERNEL: &'static str = "pteron.lookup";
+
+    fn write(&self, record: &mut Record) {
+        let entries: Vec<i64> = self.0.iter().map(|&entry| entry.into()).collect();
+        record.ints("table", &entries);
+    }
+
+    fn read(fields: &Fields<'_>) -> Result<Self> {
+        let entries: Option<Vec<u8>> = fields.ints("table")?.iter().map(|&n| u8::try_from(n).ok()).collect();
+        match entries.and_then(|entries| entries.try_into().ok()) {
+            Some(table) => Ok(Self(Arc::new(table))),
+            None => fail("a table that has not 256 numbers from 0 to 255"),
+        }
+    }
+
+    fn check(&self, operands: &Operands<'_>) -> Result<()> {
+        operands.count(1, 1)?;
+        same_sizes(operands)?;
+        let metas = [operands.input(0)?, operands.output(0)?];
+        match metas.iter().all(|meta| matches!(meta.dtype(), ScalarType::Char | ScalarType::Byte)) {
+            true => Ok(()),
+            false => fail(format!("{} looked up for {}", metas[0], metas[1])),
         }
     }
 }

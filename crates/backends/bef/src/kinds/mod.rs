@@ -168,6 +168,7 @@ const KINDS: &[Row] = &[
     row::<graph::GlobalMean>(),
     row::<graph::GroupFactors>(),
     row::<graph::Linear>(),
+    row::<graph::Lookup>(),
     row::<graph::Permute>(),
     row::<graph::Pointwise>(),
     row::<graph::Pool>(),

@@ -1,0 +1,52 @@
+//! Functions of one 8-bit value, by a table of their results.
+
+use super::{Step, Writes, only};
+use crate::operation::{Lowered, Lowering, Operation};
+use kernels::compute::{Isa, lookup};
+use operator::{KernelContext, Result};
+use std::fmt;
+use std::sync::Arc;
+use tensor::TensorView;
+
+/// The entry of a table for each element of a tensor of `Char` or `Byte`, whose bits count as a number from 0 to 255.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Lookup(pub Arc<[u8; 256]>);
+
+impl fmt::Debug for Lookup {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Lookup")
+    }
+}
+
+impl Operation for Lookup {
+    fn name(&self) -> &str {
+        "lookup"
+    }
+
+    fn attributes(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let table = &self.0;
+        write!(f, "0: {}, 1: {}, .., 254: {}, 255: {}", table[0], table[1], table[254], table[255])
+    }
+
+    fn is_elementwise(&self) -> bool {
+        true
+    }
+
+    fn lower(&self, node: &mut Lowering<'_>) -> Result<Lowered> {
+        Ok(Lowered::step(LookupStep(Arc::clone(&self.0), node.isa()), [0]))
+    }
+}
+
+struct LookupStep(Arc<[u8; 256]>, Isa);
+
+impl Step for LookupStep {
+    fn run<'a>(
+        &'a self,
+        ctx: &KernelContext<'_>,
+        reads: &[TensorView<'a>],
+        mut writes: Writes<'a>,
+    ) -> Result<()> {
+        lookup(ctx.pool(), self.1, &self.0, reads[0].bytes(), only(&mut writes)?.bytes_mut());
+        Ok(())
+    }
+}

@@ -1,0 +1,74 @@
+//! Functions of one byte, by a table of their results.
+
+use super::isa::Isa;
+#[cfg(target_arch = "x86_64")]
+use super::isa::Level;
+use pool::Pool;
+
+/// Elements that a thread takes at a time; of no more than these one thread takes all.
+const PART: usize = 1 << 16;
+
+/// The entry of `table` for each byte. Divided among the threads of `pool` if there are many.
+///
+/// # Panics
+/// If the slices differ in length.
+pub fn lookup(pool: &Pool, isa: Isa, table: &[u8; 256], x: &[u8], out: &mut [u8]) {
+    assert_eq!(x.len(), out.len(), "bytes and what a table has for them");
+    pool.parallel_chunks_mut(out, PART, 1, &|i, out| {
+        let x = &x[i * PART..][..out.len()];
+        #[cfg(target_arch = "x86_64")]
+        if isa.level() == Level::Avx512 && is_x86_feature_detected!("avx512vbmi") {
+            // SAFETY: the machine has AVX-512 F, BW and VBMI.
+            return unsafe { x86::lookup(table, x, out) };
+        }
+        let _ = isa;
+        out.iter_mut().zip(x).for_each(|(out, &x)| *out = table[usize::from(x)]);
+    });
+}
+
+#[cfg(target_arch = "x86_64")]
+mod x86 {
+    use std::arch::x86_64::*;
+
+    /// Bytes of a vector.
+    const WIDTH: usize = 64;
+
+    /// As [`super::lookup`], of slices of one length: four registers hold the table.
+    ///
+    /// # Safety
+    /// The machine has AVX-512 F, BW and VBMI.
+    #[target_feature(enable = "avx512f,avx512bw,avx512vbmi")]
+    pub(super) unsafe fn lookup(table: &[u8; 256], x: &[u8], out: &mut [u8]) {
+        let (quarters, _) = table.as_chunks::<WIDTH>();
+        // SAFETY: each quarter has the bytes of a vector.
+        let [a, b, c, d] = std::array::from_fn(|i| unsafe { _mm512_loadu_epi8(quarters[i].as_ptr().cast()) });
+        for (out, x) in out.chunks_mut(WIDTH).zip(x.chunks(WIDTH)) {
+            let there = u64::MAX >> (WIDTH - out.len().min(x.len()));
+            // SAFETY: only the bytes of the chunks are read and written.
+            unsafe {
+                let x = _mm512_maskz_loadu_epi8(there, x.as_ptr().cast());
+                let (low, high) = (_mm512_permutex2var_epi8(a, x, b), _mm512_permutex2var_epi8(c, x, d));
+                let y = _mm512_mask_blend_epi8(_mm512_movepi8_mask(x), low, high);
+                _mm512_mask_storeu_epi8(out.as_mut_ptr().cast(), there, y);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_byte_finds_its_entry() {
+        let table = std::array::from_fn(|i| (i * 167 + 13) as u8);
+        for isa in Isa::available() {
+            for len in [0, 1, 63, 64, 65, 1000, PART + 7] {
+                let x: Vec<u8> = (0..len).map(|i| (i * 31 + i / 256) as u8).collect();
+                let mut out = vec![0; len];
+                lookup(&Pool::new(2), isa, &table, &x, &mut out);
+                assert!(out.iter().zip(&x).all(|(&out, &x)| out == table[usize::from(x)]), "{isa:?}: {len}");
+            }
+        }
+    }
+}
