@@ -157,6 +157,7 @@ impl Sweep<'_> {
                 Some(tail) if p == joined => (tail.as_ptr(), nr),
                 _ => (self.b.elements.as_ptr().wrapping_add(p * self.b.panel), self.b.step),
             };
+            let mut ahead = self.ahead(&a, p, wide, joined);
             let mut i = 0;
             while i < self.rows.len() {
                 let left = a.together(i, self.rows.len() - i);
@@ -174,6 +175,7 @@ impl Sweep<'_> {
                     n,
                     accumulate: self.accumulate,
                     finish: None,
+                    ahead: ahead.clone(),
                 };
                 // The last rows may be too few for so many panels at once, or could take more.
                 if wide == 1 || tile::panels_at_once(level, h) == wide {
@@ -187,6 +189,8 @@ impl Sweep<'_> {
                         unsafe { self.tiles((h, count), 1, &mut args, c_raw, (i, j + q * nr)) };
                     }
                 }
+                ahead.start =
+                    ahead.start.wrapping_add(count * self.k * a.taps() * tile::AHEAD).min(ahead.end);
                 i += h * count;
             }
             if let (true, Some(function)) = (self.last, by_panel) {
@@ -194,6 +198,17 @@ impl Sweep<'_> {
             }
             p += wide;
         }
+    }
+
+    /// The panel after the `p`th, to be in the nearer caches when it is needed: of weights, the first tile would wait
+    /// for memory at every step. Nothing where there is none that lies in one piece.
+    fn ahead(&self, a: &Left<'_>, p: usize, wide: usize, joined: usize) -> Range<*const f32> {
+        let nr = tile::panel_cols(self.isa.level());
+        if wide > 1 || p + 1 >= joined || self.b.step != nr || self.rows.len() <= self.height {
+            return std::ptr::null()..std::ptr::null();
+        }
+        let start = self.b.elements.as_ptr().wrapping_add((p + 1) * self.b.panel);
+        start..start.wrapping_add(self.k * a.taps() * nr)
     }
 
     /// Panics unless every element is there that the tiles of the block read and write.

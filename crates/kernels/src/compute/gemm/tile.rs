@@ -3,6 +3,7 @@
 
 use super::super::isa::{Isa, Level};
 use super::super::simd::{Op, Simd, dispatch};
+use std::ops::Range;
 
 /// Vectors in a panel of B.
 pub(crate) const PANEL_VECTORS: usize = 2;
@@ -102,7 +103,7 @@ impl Finish {
 /// A tile's operands, for [`run`], whose callers promise that every element is there that it names: `k` columns
 /// (times taps) of `MR` rows of A and of the panels of B, and `MR` rows of `n` elements of C, of the
 /// residual and the biases.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub(super) struct Args {
     pub(super) a: Rows,
     pub(super) k: usize,
@@ -119,7 +120,12 @@ pub(super) struct Args {
     /// Whether the sums are added to C.
     pub(super) accumulate: bool,
     pub(super) finish: Option<Finish>,
+    /// What the tiles after these read of B, from where it has not been asked for to its end. Null: nothing.
+    pub(super) ahead: Range<*const f32>,
 }
+
+/// Elements of B that are asked for ahead at each step of the inner dimension: a line of memory.
+pub(super) const AHEAD: usize = 16;
 
 impl Args {
     /// The last step, if it is one of those done before the tile is stored.
@@ -189,7 +195,8 @@ impl<const MR: usize, const NP: usize, const NV: usize, const IN_PLACE: bool> Op
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let mut args = *self.args;
+        let mut args = self.args.clone();
+        let steps = args.k * args.a.taps();
         for _ in 0..self.count {
             // SAFETY: as `new` demands.
             unsafe {
@@ -204,6 +211,7 @@ impl<const MR: usize, const NP: usize, const NV: usize, const IN_PLACE: bool> Op
             }
             args.a.next(MR);
             args.c = args.c.wrapping_add(MR * args.c_step);
+            args.ahead.start = args.ahead.start.wrapping_add(steps * AHEAD).min(args.ahead.end);
         }
     }
 }
@@ -250,6 +258,10 @@ unsafe fn tile<S: Simd, const MR: usize, const NP: usize, const NV: usize, const
     let mut acc = [[[s.splat(0.0); NV]; NP]; MR];
 
     let mut b = args.b;
+    let (mut ahead, ahead_step) = match args.ahead.is_empty() {
+        true => (b, 0),
+        false => (args.ahead.start, AHEAD),
+    };
     for tap in 0..args.a.taps() {
         let mut rows = [std::ptr::null::<f32>(); MR];
         match args.a {
@@ -292,6 +304,8 @@ unsafe fn tile<S: Simd, const MR: usize, const NP: usize, const NV: usize, const
                 });
             });
             b = b.wrapping_add(args.b_step);
+            s.prefetch(ahead);
+            ahead = ahead.wrapping_add(ahead_step);
             if !IN_PLACE {
                 a = a.wrapping_add(MR);
             }

@@ -50,6 +50,12 @@ impl Simd for Avx2 {
         unsafe { _mm256_mul_ps(a, b) }
     }
     #[inline(always)]
+    fn prefetch(self, p: *const f32) {
+        // SAFETY: nothing is read, whatever the address.
+        unsafe { _mm_prefetch::<_MM_HINT_T1>(p.cast()) }
+    }
+
+    #[inline(always)]
     fn splat_int(self, x: i32) -> Self::I {
         // SAFETY: `self` proves AVX.
         unsafe { _mm256_set1_epi32(x) }

@@ -105,6 +105,12 @@ pub(crate) trait Simd: Copy {
     /// `LANES` bytes can be read at `p`.
     unsafe fn load_bytes(self, p: *const u8) -> Self::F;
 
+    /// Has the line of memory at any address brought to the second cache, where there is an instruction for it.
+    #[inline(always)]
+    fn prefetch(self, p: *const f32) {
+        let _ = p;
+    }
+
     /// Transposes a block of at most `LANES x LANES`: `dst[c * dst_step + r] = src[r * src_step + c]`.
     ///
     /// # Safety
