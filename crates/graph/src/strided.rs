@@ -54,6 +54,18 @@ impl View {
         Some(view)
     }
 
+    /// A whole value of these sizes, row-major, that is to be made.
+    pub(crate) fn whole(sizes: &[usize]) -> Self {
+        let mut stride = 1;
+        let mut dims: Vec<_> = Vec::with_capacity(sizes.len());
+        for &n in sizes.iter().rev() {
+            dims.push(part(n, stride));
+            stride *= n;
+        }
+        dims.reverse();
+        Self { root: None, offset: 0, factor: 1.0, dims }
+    }
+
     /// A value as it lies.
     fn dense(graph: &Graph, value: ValueId) -> Option<Self> {
         let meta = graph.meta(value);

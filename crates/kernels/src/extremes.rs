@@ -12,7 +12,8 @@ use tensor::ScalarType;
 
 pub(crate) const OPERATORS: &[Operator] = &[
     row!("amax.out(Tensor self, int[1] dim=[], bool keepdim=False, *, ", REAL_BOOL, amax)
-        .rounding(Rounding::Exact),
+        .rounding(Rounding::Exact)
+        .means(amax_meaning),
     row!("amin.out(Tensor self, int[1] dim=[], bool keepdim=False, *, ", REAL_BOOL, amin)
         .rounding(Rounding::Exact),
     row!("max.unary_out(Tensor self, *, ", REAL_BOOL, max_all),
@@ -50,6 +51,12 @@ pub(crate) const OPERATORS: &[Operator] = &[
 fn any_meaning(args: &Args<'_>) -> Option<Meaning> {
     let dim = wrap(args.int(1).ok()?, args.meta(0).ok()?.rank())?;
     args.bool(2).ok()?.then_some(Meaning::Any(dim))
+}
+
+fn amax_meaning(args: &Args<'_>) -> Option<Meaning> {
+    let rank = args.meta(0).ok()?.rank();
+    let dims = args.ints(1).ok()?.iter().map(|&d| wrap(d, rank)).collect::<Option<_>>()?;
+    args.bool(2).ok()?.then_some(Meaning::Largest(dims))
 }
 
 /// Types with an order, in which NaN comes before everything.

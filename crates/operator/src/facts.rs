@@ -100,6 +100,8 @@ pub enum Meaning {
     Not,
     /// Whether any element along a dimension is other than zero; the dimension stays, of size one.
     Any(usize),
+    /// The largest element along these dimensions, which stay, of size one.
+    Largest(Dims),
     /// Whether an element is this number.
     Equals(Scalar),
     /// Real numbers as quantized values.

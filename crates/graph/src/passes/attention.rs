@@ -1,7 +1,7 @@
 //! Attention: `softmax(q k + mask) v`, however a program spells it, becomes one node that reads queries,
 //! keys and values where they are and writes the heads of a query side by side.
 
-use crate::graph::{Graph, NodeId, ValueId, argument, meaning, single_user};
+use crate::graph::{Graph, NodeId, ValueId, argument, constant, meaning, single_user};
 use crate::operation::{Fused, as_op, made_by};
 use crate::steps::attention::{Attention, AttentionStep};
 use crate::steps::cast::Cast;
@@ -10,7 +10,8 @@ use crate::steps::relayout::Reshape;
 use crate::strided::{View, scale_of};
 use kernels::compute::Isa;
 use operator::{Binary, Expression, Instr, Meaning, Unary};
-use tensor::ScalarType;
+use std::sync::Arc;
+use tensor::{ScalarType, TensorMeta};
 
 /// Nodes that are looked at between two products: a program may chain any number of reshapes.
 const LONGEST: usize = 64;
@@ -35,9 +36,15 @@ struct Found {
     last: NodeId,
     /// Nodes that the attention computes, in order.
     stands_for: Vec<NodeId>,
+    /// The node that keeps some scores, of which the mask is made, the last input.
+    keeps: Option<NodeId>,
 }
 
-fn replace(graph: &mut Graph, found: Found) {
+fn replace(graph: &mut Graph, mut found: Found) {
+    if let Some(keeps) = found.keeps {
+        let Some(mask) = added_mask(graph, found.last, keeps) else { return };
+        found.inputs.push(mask);
+    }
     let read = graph.node(found.last).inputs().to_vec();
     for &node in found.stands_for.iter().rev().filter(|&&node| node != found.last) {
         graph.absorb(found.last, node);
@@ -47,6 +54,22 @@ fn replace(graph: &mut Graph, found: Found) {
     producers.into_iter().for_each(|node| graph.remove_dead(node));
 }
 
+/// A mask that is added, of one that says which scores are kept: zero there, negative infinity elsewhere.
+fn added_mask(graph: &mut Graph, before: NodeId, keeps: NodeId) -> Option<ValueId> {
+    let kept = graph.node(keeps).inputs()[0];
+    let sizes = *graph.meta(kept).sizes();
+    let (zero, none) = (0.0, f32::NEG_INFINITY);
+    if let Some(known) = graph.view(kept) {
+        let mask: Vec<f32> = known.bytes().iter().map(|&kept| if kept != 0 { zero } else { none }).collect();
+        return constant(graph, &sizes, &mask);
+    }
+    let operands = [kept, constant(graph, &[], &[zero])?, constant(graph, &[], &[none])?];
+    let meta = TensorMeta::contiguous(ScalarType::Float, &sizes).ok()?;
+    let kind = Arc::clone(graph.node(keeps).kind());
+    let node = graph.insert_before(before, kind, &operands, [meta]);
+    Some(graph.node(node).outputs()[0])
+}
+
 /// What a softmax is taken of.
 struct Scores {
     value: ValueId,
@@ -54,12 +77,21 @@ struct Scores {
     safe: bool,
 }
 
-/// What scores are: `product * factor + mask`, each result rounded where the program computes in half precision.
+/// What scores are: `product * factor + mask`, or that where a mask keeps it and negative infinity elsewhere, each result rounded where the program computes in half precision.
 struct Product {
     product: ValueId,
     factor: f32,
-    mask: Option<ValueId>,
+    mask: Option<Mask>,
     rounding: Option<Unary>,
+}
+
+/// What is done to scores behind the product.
+#[derive(Clone, Copy)]
+enum Mask {
+    /// This is added.
+    Added(ValueId),
+    /// Scores are negative infinity where the first operand of this node is false.
+    Kept(NodeId),
 }
 
 /// What an expression rounds its input to, if that is all that it does.
@@ -126,8 +158,16 @@ impl<'g> Finder<'g> {
         let [q, k] = self.product(first)?;
         let views = [View::of(graph, q)?, View::of(graph, k)?, View::of(graph, v)?];
         let (sizes, flat) = (graph.meta(scores.value).sizes(), graph.meta(p).sizes());
+        let (mask, keeps) = match mask {
+            Some(Mask::Added(mask)) => (Some(View::of(graph, mask)?), None),
+            Some(Mask::Kept(node)) => {
+                let kept = graph.meta(graph.node(node).inputs()[0]);
+                (Some(View::whole(kept.sizes())), Some(node))
+            }
+            None => (None, None),
+        };
         let mask = match mask {
-            Some(mask) => Some(View::of(graph, mask)?.expand(sizes)?.reshape(flat)?),
+            Some(mask) => Some(mask.expand(sizes)?.reshape(flat)?),
             None => None,
         };
         // In half precision the result is rounded, too.
@@ -140,7 +180,7 @@ impl<'g> Finder<'g> {
         AttentionStep::new(&spec, self.isa)?;
         let softmax = graph.producer(weights)?;
         let stands_for = vec![first, softmax, last];
-        Some(Found { spec, inputs, last: graph.producer(out)?, stands_for })
+        Some(Found { spec, inputs, last: graph.producer(out)?, stands_for, keeps })
     }
 
     /// The operands of a product of batches, of known sizes.
@@ -202,22 +242,24 @@ impl<'g> Finder<'g> {
     }
 
     /// Whether a value says which rows of `scores` are negative infinity throughout, as
-    /// `not any(not (scores == -inf))`.
+    /// `not any(not (scores == -inf))` or `max(scores) == -inf`.
     fn sees_nothing(&self, v: ValueId, scores: ValueId) -> bool {
         let last = self.graph.meta(scores).rank().saturating_sub(1);
-        let spelling: [&dyn Fn(&Meaning) -> bool; 4] = [
-            &|m| *m == Meaning::Not,
-            &|m| *m == Meaning::Any(last),
-            &|m| *m == Meaning::Not,
-            &|m| matches!(m, Meaning::Equals(n) if n.to_f64() == f64::NEG_INFINITY),
+        let lowest = |m: &Meaning| matches!(m, Meaning::Equals(n) if n.to_f64() == f64::NEG_INFINITY);
+        let largest = |m: &Meaning| matches!(m, Meaning::Largest(dims) if dims[..] == [last]);
+        let spellings: [&[&dyn Fn(&Meaning) -> bool]; 2] = [
+            &[&|m| *m == Meaning::Not, &|m| *m == Meaning::Any(last), &|m| *m == Meaning::Not, &lowest],
+            &[&lowest, &largest],
         ];
-        let x = spelling.into_iter().try_fold(v, |v, step| {
-            let (meaning, before) = self.meaning(v)?;
-            step(&meaning).then_some(before)
-        });
-        x.is_some_and(|x| {
-            self.unshaped(x) == self.unshaped(scores)
-                && self.graph.meta(x).sizes() == self.graph.meta(scores).sizes()
+        spellings.into_iter().any(|spelling| {
+            let x = spelling.iter().try_fold(v, |v, step| {
+                let (meaning, before) = self.meaning(v)?;
+                step(&meaning).then_some(before)
+            });
+            x.is_some_and(|x| {
+                self.unshaped(x) == self.unshaped(scores)
+                    && self.graph.meta(x).sizes() == self.graph.meta(scores).sizes()
+            })
         })
     }
 
@@ -227,6 +269,10 @@ impl<'g> Finder<'g> {
         let (mut at, mut factor, mut mask) = (v, 1.0, None);
         for _ in 0..LONGEST {
             let node = self.graph.producer(at)?;
+            if let Some(kept) = self.kept(node).filter(|_| mask.is_none() && at == v) {
+                (at, mask) = (kept, Some(Mask::Kept(node)));
+                continue;
+            }
             if self.graph.node(node).call().is_some() {
                 return self.product(node).map(|_| Product { product: at, factor, mask, rounding });
             }
@@ -241,7 +287,7 @@ impl<'g> Finder<'g> {
                     self.graph.meta(v).sizes() == self.graph.meta(at).sizes() && self.leads_to_product(v)
                 };
                 let (product, other) = if scaled(a) { (a, b) } else { (b, a) };
-                (at, mask) = (product, Some(other));
+                (at, mask) = (product, Some(Mask::Added(other)));
             } else if let (before, Some(to)) = self.unrounded(at) {
                 (at, rounding) = (before, Some(to));
             } else if rounding.is_some() && factor != 1.0 {
@@ -253,6 +299,22 @@ impl<'g> Finder<'g> {
             }
         }
         None
+    }
+
+    /// What a node keeps some elements of, if the others become negative infinity.
+    fn kept(&self, node: NodeId) -> Option<ValueId> {
+        let graph = self.graph;
+        let (&[kept, x, none], &[out]) = (graph.node(node).inputs(), graph.node(node).outputs()) else {
+            return None;
+        };
+        let mask = graph.meta(kept);
+        let fits = meaning(graph, node)? == Meaning::Where
+            && mask.dtype() == ScalarType::Bool
+            && mask.dim_order().is_contiguous()
+            && mask.numel() > 0
+            && graph.meta(x).sizes() == graph.meta(out).sizes()
+            && graph.floats(none)?.iter().all(|&n| n == f32::NEG_INFINITY);
+        fits.then_some(x)
     }
 
     /// The rounded form of a value, if that is all that it is used for.
