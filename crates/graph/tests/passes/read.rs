@@ -125,7 +125,9 @@ fn attribute(declared: &SchemaArg, given: Option<&str>) -> Result<CallArg> {
         (ArgType::Str, _) => CallArg::Str(text.trim_matches(['"', '\'']).into()),
         (ArgType::Bool, _) => CallArg::Scalar(Scalar::Bool(text.eq_ignore_ascii_case("true"))),
         (ArgType::Float, _) => CallArg::Scalar(Scalar::Double(number(text)?)),
-        (ArgType::Scalar, _) if text.contains(['.', 'e', 'n']) => CallArg::Scalar(Scalar::Double(number(text)?)),
+        (ArgType::Scalar, _) if text.contains(['.', 'e', 'n']) => {
+            CallArg::Scalar(Scalar::Double(number(text)?))
+        }
         _ => CallArg::Scalar(Scalar::Int(number(text)? as i64)),
     })
 }

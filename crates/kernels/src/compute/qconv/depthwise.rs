@@ -160,12 +160,10 @@ impl Depthwise {
                 sums.sums(pixels.clone(), c..c + count, &mut tile.as_chunks_mut().0[..pixels.len()]);
                 let finish = Finish {
                     sums: tile,
-                    groups: 1,
+                    groups: 0..1,
                     group_step: 0,
                     shift: 0,
                     dequantized: &mut [],
-                    first: true,
-                    last: true,
                     step: CHANNELS,
                     params: Params::All(affine),
                     zero: 0,

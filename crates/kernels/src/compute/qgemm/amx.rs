@@ -1,6 +1,7 @@
 //! Tiles by AMX-INT8. The compiler has neither its intrinsics nor its detection yet: both are
 //! instructions written out.
 
+use super::pack::PANEL;
 use super::tile::{AMX_STEP, Args};
 use std::arch::asm;
 use std::arch::x86_64::{__cpuid, __cpuid_count, _xgetbv};
@@ -71,31 +72,47 @@ struct Config {
     rows: [u8; 16],
 }
 
-/// Eight tiles of 16 rows of 64 bytes.
-static CONFIG: Config = {
+/// Eight tiles of 16 rows of 64 bytes: four of sums, two of A and two of B, of which a step may take fewer.
+const fn config(step: usize) -> Config {
     let mut config =
         Config { palette: 1, start_row: 0, reserved: [0; 14], row_bytes: [0; 16], rows: [0; 16] };
     let mut i = 0;
     while i < 8 {
-        config.row_bytes[i] = 64;
-        config.rows[i] = 16;
+        config.row_bytes[i] = if i == 4 || i == 5 { step as u16 } else { 64 };
+        config.rows[i] = if i < 6 { 16 } else { step as u8 / 4 };
         i += 1;
     }
     config
-};
+}
 
-/// The tiles of this thread, configured while it lives. It cannot be sent to another.
-pub(super) struct Tiles(PhantomData<*const ()>);
+/// For steps of [`AMX_STEP`], and of half as much, for groups that end there.
+static WHOLE: Config = config(AMX_STEP);
+static HALF: Config = config(AMX_STEP / 2);
+
+/// The tiles of this thread, configured while it lives for steps of so many bytes of a row. It cannot be sent to another.
+pub(super) struct Tiles {
+    step: usize,
+    here: PhantomData<*const ()>,
+}
 
 impl Tiles {
+    /// For rows whose groups have so many bytes.
+    ///
     /// # Safety
     /// [`is_available`].
-    pub(super) unsafe fn configure() -> Self {
+    pub(super) unsafe fn configure(group: usize) -> Self {
+        let whole = group.is_multiple_of(AMX_STEP);
+        let (config, step) = if whole { (&WHOLE, AMX_STEP) } else { (&HALF, AMX_STEP / 2) };
         // SAFETY: AMX is there, and the configuration is one that it has.
         unsafe {
-            asm!("ldtilecfg [{}]", in(reg) &CONFIG, options(nostack, readonly, preserves_flags));
+            asm!("ldtilecfg [{}]", in(reg) config, options(nostack, readonly, preserves_flags));
         }
-        Self(PhantomData)
+        Self { step, here: PhantomData }
+    }
+
+    /// Bytes of a row that a step takes.
+    pub(super) fn step(&self) -> usize {
+        self.step
     }
 }
 
@@ -109,9 +126,9 @@ impl Drop for Tiles {
 /// The sums of 32 rows by two panels, those past `args.rows` and `args.panels` undefined.
 ///
 /// # Safety
-/// [`Args`] were checked, numbers of B are of 8 bits, and [`Tiles`] are configured.
-pub(super) unsafe fn tile(args: &mut Args<'_>) {
-    let steps = args.k.div_ceil(AMX_STEP);
+/// [`Args`] were checked, and numbers of B are of 8 bits.
+pub(super) unsafe fn tile(tiles: &Tiles, args: &mut Args<'_>) {
+    let steps = args.k.div_ceil(tiles.step);
     if steps == 0 {
         return args.sums.fill(0);
     }
@@ -119,7 +136,7 @@ pub(super) unsafe fn tile(args: &mut Args<'_>) {
     // Tiles of rows or panels that are missing are computed from those that are present.
     let low = if args.rows > 16 { a.wrapping_add(16 * args.a_step) } else { a };
     let right = if args.panels > 1 { b.wrapping_add(args.b_step) } else { b };
-    // SAFETY: each step reads 64 bytes of 16 rows from `a` and `low`, and a kilobyte of `b` and `right`; the
+    // SAFETY: each step reads its bytes of 16 rows from `a` and `low`, and 16 times as many of `b` and `right`; the
     // sums fill 32 rows of 128 bytes.
     unsafe {
         asm!(
@@ -136,10 +153,10 @@ pub(super) unsafe fn tile(args: &mut Args<'_>) {
             "tileloadd tmm5, [{low} + {a_step}*1]",
             "tdpbusd tmm2, tmm5, tmm6",
             "tdpbusd tmm3, tmm5, tmm7",
-            "add {a}, 64",
-            "add {low}, 64",
-            "add {b}, 1024",
-            "add {right}, 1024",
+            "add {a}, {next}",
+            "add {low}, {next}",
+            "add {b}, {next_b}",
+            "add {right}, {next_b}",
             "dec {steps}",
             "jnz 2b",
             "tilestored [{c} + {c_step}*1], tmm0",
@@ -152,6 +169,8 @@ pub(super) unsafe fn tile(args: &mut Args<'_>) {
             b = inout(reg) b => _,
             right = inout(reg) right => _,
             b_step = in(reg) 64usize,
+            next = in(reg) tiles.step,
+            next_b = in(reg) tiles.step * PANEL,
             steps = inout(reg) steps => _,
             c = in(reg) sums,
             c2 = in(reg) sums.wrapping_add(16 * 32),

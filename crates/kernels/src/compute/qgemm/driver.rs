@@ -3,6 +3,7 @@
 use super::super::gemm::driver::{grid, share};
 use super::super::isa::Isa;
 use super::super::scratch;
+use super::super::simd::{Op, Simd, dispatch};
 use super::super::split;
 use super::epilogue::{Params, QuantizedEpilogue, QuantizedOut};
 use super::finish::{Finish, MAX_TILE};
@@ -136,7 +137,7 @@ impl Job<'_> {
         let b_len = if widen { PANEL_UNIT * PANEL * self.b.depth() } else { 0 };
         let (tile, several) = if self.b.groups() > 1 { (GROUPS * MAX_TILE, MAX_TILE) } else { (MAX_TILE, 0) };
         let tile = tile + TILE_PAST;
-        let ready = path.ready();
+        let ready = path.ready(if self.b.groups() > 1 { self.b.group() } else { 0 });
         let numbers = tile + several + (a_len + b_len).div_ceil(size_of::<f32>());
         scratch::with(numbers, |scratch| {
             let (sums, rest) = scratch.split_at_mut(tile);
@@ -173,7 +174,7 @@ impl Job<'_> {
             if let Some(wide) = &mut wide {
                 for q in 0..at_once {
                     let to = &mut wide[q * PANEL * b.depth()..][..PANEL * b.depth()];
-                    widen(&b.panel(p + q, 0)[..b.panel_step()], to);
+                    dispatch(self.isa, Widen { panel: &b.panel(p + q, 0)[..b.panel_step()], out: to });
                 }
             }
             let cols = p * PANEL - first_col..((p + at_once) * PANEL).min(n) - first_col;
@@ -228,15 +229,13 @@ impl Job<'_> {
                     done += rows;
                 }
             }
-            let (scales, column_sums) = b.columns(some.start, panel);
+            let (scales, column_sums) = b.columns(panel);
             let finish = Finish {
                 sums,
-                groups: some.len(),
+                groups: some,
                 group_step,
                 shift: if four { 4 } else { 0 },
                 dequantized,
-                first: some.start == 0,
-                last: some.end == groups,
                 step,
                 params: self.params.from(first + row),
                 zero: self.zero,
@@ -252,6 +251,21 @@ impl Job<'_> {
 }
 
 /// A panel of 4-bit values as one of 8-bit values.
+struct Widen<'a> {
+    panel: &'a [u8],
+    out: &'a mut [u8],
+}
+
+impl Op for Widen<'_> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, _: S) {
+        widen(self.panel, self.out);
+    }
+}
+
+#[inline(always)]
 fn widen(panel: &[u8], out: &mut [u8]) {
     for (block, out) in panel.as_chunks::<64>().0.iter().zip(out.as_chunks_mut::<128>().0) {
         let (low, high) = out.split_at_mut(64);

@@ -7,6 +7,7 @@ use super::super::quantize::{Affine, Quantizer};
 use super::super::simd::{Op, Simd, dispatch};
 use super::epilogue::{Params, QuantizedEpilogue, QuantizedOut};
 use super::pack::PANEL;
+use std::ops::Range;
 
 /// Elements of the largest tile.
 pub(crate) const MAX_TILE: usize = 1024;
@@ -15,22 +16,20 @@ pub(crate) const MAX_TILE: usize = 1024;
 pub(crate) struct Finish<'a> {
     /// Row after row, group after group.
     pub(crate) sums: &'a [i32],
-    /// Groups, and sums from one to the next.
-    pub(crate) groups: usize,
+    /// The groups, and sums from one to the next.
+    pub(crate) groups: Range<usize>,
     pub(crate) group_step: usize,
     /// How often the sums count as double.
     pub(crate) shift: u32,
     /// The results so far, if there are groups before these; written if there are groups after them. Otherwise there are
     /// none.
     pub(crate) dequantized: &'a mut [f32],
-    pub(crate) first: bool,
-    pub(crate) last: bool,
     /// Elements from one row of the tile to the next: whole panels.
     pub(crate) step: usize,
     /// The parameters of the rows, and what is added to the zero points.
     pub(crate) params: Params<'a>,
     pub(crate) zero: i32,
-    /// Of each column of a panel, group after group, and from one panel to the next `panel_step`.
+    /// Of each column of a panel, group after group, all of them, and from one panel to the next `panel_step`.
     pub(crate) scales: &'a [f32],
     pub(crate) column_sums: &'a [i32],
     pub(crate) panel_step: usize,
@@ -46,7 +45,8 @@ impl Finish<'_> {
     pub(crate) fn run(mut self, isa: Isa) {
         dispatch(isa, &mut self);
         let function = self.epilogue.activation.function();
-        if let (Some(function), QuantizedOut::Real(c), true) = (function, self.out, self.last) {
+        let last = self.is_last();
+        if let (Some(function), QuantizedOut::Real(c), true) = (function, self.out, last) {
             math::activate_rows(isa, function, c);
         }
     }
@@ -58,8 +58,8 @@ impl Op for &mut Finish<'_> {
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         let quantized = matches!(self.out, QuantizedOut::Quantized(..));
-        if !(self.first && self.last && self.groups == 1) {
-            return match (self.last, quantized) {
+        if self.all_groups() > 1 {
+            return match (self.is_last(), quantized) {
                 (false, _) => self.of_groups::<S, KEPT>(s),
                 (true, false) => self.of_groups::<S, REAL>(s),
                 (true, true) => self.of_groups::<S, QUANTIZED>(s),
@@ -124,19 +124,27 @@ impl To {
 }
 
 impl Finish<'_> {
+    fn all_groups(&self) -> usize {
+        self.panel_step / PANEL
+    }
+
+    /// Whether no groups follow.
+    fn is_last(&self) -> bool {
+        self.groups.end == self.all_groups()
+    }
+
     /// # Panics
     /// If there are fewer sums, scales, biases or parameters than rows and columns.
     fn check(&mut self) -> To {
         let (rows, cols) = self.out.shape();
         self.out.check(rows, cols);
         let padded = cols.next_multiple_of(PANEL);
-        let columns = last_of(padded / PANEL, self.panel_step).saturating_add(self.groups * PANEL);
+        let columns = last_of(padded / PANEL, self.panel_step).saturating_add(self.panel_step);
         assert!(padded <= self.step && columns <= self.scales.len() && columns <= self.column_sums.len());
         let tile = rows * self.step;
-        assert!(
-            self.groups > 0 && last_of(self.groups, self.group_step).saturating_add(tile) <= self.sums.len()
-        );
-        assert!(self.first && self.last || tile <= self.dequantized.len());
+        assert!(!self.groups.is_empty() && self.groups.end <= self.all_groups());
+        assert!(last_of(self.groups.len(), self.group_step).saturating_add(tile) <= self.sums.len());
+        assert!(self.groups.len() == self.all_groups() || tile <= self.dequantized.len());
         let QuantizedEpilogue { offset, bias, activation } = self.epilogue;
         assert!(bias.is_none_or(|b| cols <= b.len()) && offset.is_none_or(|o| cols <= o.len()));
         assert!(!matches!(self.params, Params::Rows(each) if each.len() < rows));
@@ -207,7 +215,8 @@ impl Finish<'_> {
         }
     }
 
-    /// Results of several groups, whose scales differ: those of the rows come last.
+    /// Results of several groups, whose scales differ: those of the rows come last. What a row's zero point takes away is
+    /// that many times what the weights of a column stand for, which is summed in f32, once for several rows.
     #[inline(always)]
     fn of_groups<S: Simd, const END: u8>(&mut self, s: S) {
         let to = self.check();
@@ -216,9 +225,9 @@ impl Finish<'_> {
             let mut row = 0;
             // SAFETY: as in `of_one`; so many rows are left.
             unsafe {
-                while row + 4 <= rows {
-                    self.some_rows::<S, END, 4>(s, to, (row, col), cols);
-                    row += 4;
+                while row + 8 <= rows {
+                    self.some_rows::<S, END, 8>(s, to, (row, col), cols);
+                    row += 8;
                 }
                 while row < rows {
                     self.some_rows::<S, END, 1>(s, to, (row, col), cols);
@@ -247,42 +256,49 @@ impl Finish<'_> {
             Params::Rows(each) => each[row + i],
         });
         let at = |i: usize| (row + i) * self.step + col;
-        let (mut results, mut zeros) = ([s.splat(0.0); N], [s.splat_int(0); N]);
-        for i in 0..N {
-            zeros[i] = s.splat_int(affine[i].zero.wrapping_add(self.zero));
-        }
+        let first = col / PANEL * self.panel_step + col % PANEL;
+        let mut results = [s.splat(0.0); N];
+        let once = s.splat(1.0 / (1 << self.shift) as f32);
         // SAFETY: as the caller promises.
         unsafe {
-            if !self.first {
+            let scales = |g: usize| s.load(self.scales.as_ptr().add(first + g * PANEL));
+            match self.epilogue.offset {
+                _ if self.groups.start > 0 => {
+                    for i in 0..N {
+                        results[i] = s.load(self.dequantized.as_ptr().add(at(i)));
+                    }
+                }
+                // All groups have one offset.
+                Some(offset) => {
+                    let offset = s.real(s.load_int(lanes(&offset[col..cols]).as_ptr()));
+                    results = [s.mul(offset, scales(0)); N];
+                }
+                None => {}
+            }
+            for g in self.groups.clone() {
+                let scales = s.mul(scales(g), once);
+                let sums = self.sums.as_ptr().add((g - self.groups.start) * self.group_step);
                 for i in 0..N {
-                    results[i] = s.load(self.dequantized.as_ptr().add(at(i)));
+                    results[i] = s.mul_add(s.real(s.load_int(sums.add(at(i)))), scales, results[i]);
                 }
             }
-            for g in 0..self.groups {
-                let column = col / PANEL * self.panel_step + g * PANEL + col % PANEL;
-                let scales = s.load(self.scales.as_ptr().add(column));
-                let sums = s.load_int(self.column_sums.as_ptr().add(column));
-                // All groups have one offset.
-                let offset = match self.epilogue.offset {
-                    Some(offset) if self.first && g == 0 => s.load_int(lanes(&offset[col..cols]).as_ptr()),
-                    _ => s.splat_int(0),
-                };
+            if END == KEPT {
                 for i in 0..N {
-                    let x = s.load_int(self.sums.as_ptr().add(g * self.group_step + at(i)));
-                    let zero = s.sub_int(s.mul_int(sums, zeros[i]), offset);
-                    let x = s.sub_int(s.shift_right(x, self.shift), zero);
-                    results[i] = s.mul_add(s.real(x), scales, results[i]);
+                    s.store(self.dequantized.as_mut_ptr().add(at(i)), results[i]);
                 }
+                return;
+            }
+            let mut weights = s.splat(0.0);
+            for g in 0..self.all_groups() {
+                let sums = s.load_int(self.column_sums.as_ptr().add(first + g * PANEL));
+                weights = s.mul_add(s.real(sums), scales(g), weights);
             }
             let bias = self.bias(s, col, cols, to.factor());
             for i in 0..N {
-                if END == KEPT {
-                    s.store(self.dequantized.as_mut_ptr().add(at(i)), results[i]);
-                } else {
-                    let y = s.mul(results[i], s.splat(affine[i].scale * to.factor()));
-                    let y = s.add(y, bias);
-                    to.store::<S, END>(s, (row + i, col), cols - col, y);
-                }
+                let zero = affine[i].zero.wrapping_add(self.zero).wrapping_neg();
+                let result = s.mul_add(s.splat(zero as f32), weights, results[i]);
+                let y = s.mul(result, s.splat(affine[i].scale * to.factor()));
+                to.store::<S, END>(s, (row + i, col), cols - col, s.add(y, bias));
             }
         }
     }

@@ -229,10 +229,10 @@ impl PackedWeights {
         &self.data[panel * self.panel_step() + at..]
     }
 
-    /// The scales and sums of the columns of a group, from a panel on: those of the panel's next group lie behind its own,
-    /// then those of the next panel.
-    pub(super) fn columns(&self, group: usize, panel: usize) -> (&[f32], &[i32]) {
-        let at = place(self.groups(), group, panel * PANEL);
+    /// The scales and sums of the columns from a panel on: of its first group, of its next ones, then those of the next
+    /// panel.
+    pub(super) fn columns(&self, panel: usize) -> (&[f32], &[i32]) {
+        let at = place(self.groups(), 0, panel * PANEL);
         (&self.scales[at..], &self.sums[at..])
     }
 }

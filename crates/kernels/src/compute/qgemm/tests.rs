@@ -68,8 +68,8 @@ impl Case {
         }
     }
 
-    /// What the definition gives, by the same steps in f32 after exact sums; of a quantized result, before it
-    /// is rounded. `fused` is whether the machine multiplies and adds in one instruction.
+    /// What the definition gives, by the same steps in f32 after exact sums, of several groups after sums of which each
+    /// is exact, and of what their weights stand for; of a quantized result, before it is rounded. `fused` is whether the machine multiplies and adds in one instruction.
     fn expected(&self, o: &Operands, fused: bool) -> Vec<f32> {
         let (m, k, n) = self.shape;
         let group = self.group.min(k).max(1);
@@ -79,24 +79,32 @@ impl Case {
             let Affine { scale, zero } = o.params[if self.per_row { i } else { 0 }];
             for j in 0..n {
                 let bias = if self.bias { o.bias[j] * factor } else { 0.0 };
-                let mut parts = (0..k.max(1)).step_by(group).enumerate().map(|(g, rows)| {
-                    let sum: i64 = (rows..k.min(rows + group))
-                        .map(|p| {
+                // A is unsigned in sums.
+                let lift = if self.signed { 128 } else { 0 };
+                let add = |x: f32, s: f32, y: f32| if fused { x.mul_add(s, y) } else { x * s + y };
+                let offset = if self.bias { i64::from(o.offset[j]) } else { 0 };
+                let column_scale = |g: usize| o.scales[if self.one_scale { 0 } else { g * n + j }];
+                let parts = (0..k.max(1)).step_by(group).enumerate().map(|(g, rows)| {
+                    let weights = (rows..k.min(rows + group)).map(|p| (p, i64::from(o.weights[p * n + j])));
+                    let sum: i64 = weights
+                        .clone()
+                        .map(|(p, w)| {
                             let byte = o.a[i * k + p];
-                            let a = if self.signed { i64::from(byte as i8) } else { i64::from(byte) };
-                            (a - i64::from(zero)) * i64::from(o.weights[p * n + j])
+                            w * if self.signed { i64::from(byte as i8) + lift } else { i64::from(byte) }
                         })
                         .sum();
-                    let sum = sum + if self.bias && g == 0 { i64::from(o.offset[j]) } else { 0 };
-                    (sum as f32, o.scales[if self.one_scale { 0 } else { g * n + j }])
+                    (sum, weights.map(|(_, w)| w).sum::<i64>(), column_scale(g))
                 });
-                let add = |x: f32, s: f32, y: f32| if fused { x.mul_add(s, y) } else { x * s + y };
                 let y = if k > group {
-                    parts.fold(0.0, |y, (x, s)| add(x, s, y)) * (scale * factor) + bias
+                    let start = if self.bias { offset as f32 * column_scale(0) } else { 0.0 };
+                    let sums = parts.clone().fold(start, |y, (x, _, s)| add(x as f32, s, y));
+                    let weights = parts.fold(0.0, |y, (_, w, s)| add(w as f32, s, y));
+                    add(-(i64::from(zero) + lift) as f32, weights, sums) * (scale * factor) + bias
                 } else {
                     // A scale for all rows is multiplied with those of the columns; so is that of the result.
                     let (all, row) = if self.per_row { (1.0, scale) } else { (scale, 1.0) };
-                    let (x, s) = parts.next().unwrap();
+                    let (x, w, s) = parts.clone().next().unwrap();
+                    let x = (x - w * (i64::from(zero) + lift) + offset) as f32;
                     let s = s * (all * factor);
                     match self.per_row && self.quantized.is_none() {
                         true => add(x * row, s, bias),

@@ -57,7 +57,9 @@ impl Path {
         match self.0 {
             #[cfg(target_arch = "x86_64")]
             Kind::Amx
-                if m < AMX_ROWS || k <= AMX_STEP / 2 || (group < k && !group.is_multiple_of(AMX_STEP)) =>
+                if m < AMX_ROWS
+                    || k <= AMX_STEP / 2
+                    || (group < k && !group.is_multiple_of(AMX_STEP / 2)) =>
             {
                 Path(Kind::Avx512Vnni)
             }
@@ -179,13 +181,14 @@ impl Args<'_> {
     }
 
     /// Panics unless every byte is there that the path reads, and room for the sums that it writes.
-    fn check(&self, path: Path) {
+    fn check(&self, ready: &Ready) {
+        let path = ready.path;
         let (rows, unit) = match path.0 {
             #[cfg(target_arch = "x86_64")]
             Kind::Amx => {
                 assert!(self.pieces == [0], "a row of AMX has one piece");
                 assert!(!self.four && self.rows <= AMX_TILE_ROWS && self.panels <= 2, "a tile of AMX");
-                (if self.rows > 16 { AMX_TILE_ROWS } else { 16 }, AMX_STEP)
+                (if self.rows > 16 { AMX_TILE_ROWS } else { 16 }, ready.amx_step())
             }
             _ => (path.rows_written(self.rows), if self.four { 8 } else { 4 }),
         };
@@ -206,17 +209,18 @@ impl Args<'_> {
 pub(super) struct Ready {
     path: Path,
     #[cfg(target_arch = "x86_64")]
-    _tiles: Option<super::amx::Tiles>,
+    tiles: Option<super::amx::Tiles>,
 }
 
 impl Path {
-    /// Makes this thread ready for the path.
-    pub(super) fn ready(self) -> Ready {
+    /// Makes this thread ready for the path, for groups of so many rows of B.
+    #[cfg_attr(not(target_arch = "x86_64"), expect(unused_variables))]
+    pub(super) fn ready(self, group: usize) -> Ready {
         Ready {
             path: self,
             #[cfg(target_arch = "x86_64")]
             // SAFETY: a path by AMX exists only where it is available.
-            _tiles: self.is_amx().then(|| unsafe { super::amx::Tiles::configure() }),
+            tiles: self.is_amx().then(|| unsafe { super::amx::Tiles::configure(group) }),
         }
     }
 }
@@ -226,13 +230,19 @@ impl Ready {
         self.path
     }
 
+    /// Bytes of a row that a step of AMX takes.
+    #[cfg(target_arch = "x86_64")]
+    fn amx_step(&self) -> usize {
+        self.tiles.as_ref().map_or(AMX_STEP, |tiles| tiles.step())
+    }
+
     /// Computes the sums of tiles below each other, of as many panels as [`Path::panels`] gives; by AMX of one.
     ///
     /// # Panics
     /// If the path has no tile of so many panels, or operands do not reach as far as it reads.
     #[cfg_attr(not(target_arch = "x86_64"), expect(unused_unsafe))]
     pub(super) fn run(&self, args: &mut Args<'_>) {
-        args.check(self.path);
+        args.check(self);
         // SAFETY: `check` holds for the path, which proves that the machine has its instructions; the tiles of
         // AMX are configured while this value lives, on the thread that it cannot leave.
         unsafe {
@@ -245,7 +255,10 @@ impl Ready {
                 #[cfg(target_arch = "x86_64")]
                 Kind::Avx512Vnni => super::x86::avx512_vnni(args),
                 #[cfg(target_arch = "x86_64")]
-                Kind::Amx => super::amx::tile(args),
+                Kind::Amx => match &self.tiles {
+                    Some(tiles) => super::amx::tile(tiles, args),
+                    None => unreachable!("tiles that are not configured"),
+                },
             }
         }
     }
