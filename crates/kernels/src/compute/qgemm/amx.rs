@@ -123,16 +123,28 @@ impl Drop for Tiles {
     }
 }
 
-/// The sums of 32 rows by two panels, those past `args.rows` and `args.panels` undefined.
+/// The sums of 32 rows by two panels, those past `args.rows` and `args.panels` undefined, for each group.
 ///
 /// # Safety
 /// [`Args`] were checked, and numbers of B are of 8 bits.
 pub(super) unsafe fn tile(tiles: &Tiles, args: &mut Args<'_>) {
-    let steps = args.k.div_ceil(tiles.step);
-    if steps == 0 {
+    if args.k == 0 {
         return args.sums.fill(0);
     }
-    let (a, b, sums) = (args.a.as_ptr(), args.b.as_ptr(), args.sums.as_mut_ptr());
+    for g in 0..args.groups {
+        // SAFETY: as the caller promises.
+        unsafe { group(tiles, args, g) };
+    }
+}
+
+/// # Safety
+/// As [`tile`], which has so many groups.
+#[inline(always)]
+unsafe fn group(tiles: &Tiles, args: &mut Args<'_>, group: usize) {
+    let steps = args.k.div_ceil(tiles.step);
+    let a = args.a.as_ptr().wrapping_add(group * args.k);
+    let b = args.b.as_ptr().wrapping_add(group * args.k * PANEL);
+    let sums = args.sums.as_mut_ptr().wrapping_add(group * args.group_step);
     // Tiles of rows or panels that are missing are computed from those that are present.
     let low = if args.rows > 16 { a.wrapping_add(16 * args.a_step) } else { a };
     let right = if args.panels > 1 { b.wrapping_add(args.b_step) } else { b };

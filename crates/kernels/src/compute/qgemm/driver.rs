@@ -211,21 +211,41 @@ impl Job<'_> {
         let at_once = (sums.len() / group_step).clamp(1, groups);
         for some in (0..groups).step_by(at_once) {
             let some = some..groups.min(some + at_once);
-            for (g, sums) in some.clone().zip(sums.chunks_mut(group_step)) {
-                let from = g * b.group();
+            // All have as many rows of B but the last, which may have fewer.
+            let whole = some.start..some.end.min(laid.len / b.group().max(1)).max(some.start);
+            for run in [whole.clone(), whole.end..some.end] {
+                if run.is_empty() {
+                    continue;
+                }
+                let from = run.start * b.group();
                 let (data, b_step) = match wide {
                     Some(wide) => (&wide[from * PANEL..], PANEL * b.depth()),
                     None => (b.panel(panel, from), b.panel_step()),
                 };
                 // Of several groups each is a part of a row's only piece.
                 let k = b.group().min(laid.len - from);
+                let sums = &mut sums[(run.start - some.start) * group_step..];
                 let mut done = 0;
                 while done < rows {
                     let (at, left) = laid.at(row + done);
                     let rows = left.min(rows - done);
                     let (a, sums) = (&a[at + from..], &mut sums[done * step..]);
-                    let (a_step, pieces) = (laid.step, laid.pieces);
-                    ready.run(&mut Args { a, a_step, pieces, b: data, b_step, k, four, rows, panels, sums });
+                    let (a_step, pieces, groups) = (laid.step, laid.pieces, run.len());
+                    let b = data;
+                    ready.run(&mut Args {
+                        a,
+                        a_step,
+                        pieces,
+                        b,
+                        b_step,
+                        k,
+                        groups,
+                        group_step,
+                        four,
+                        rows,
+                        panels,
+                        sums,
+                    });
                     done += rows;
                 }
             }

@@ -159,6 +159,10 @@ pub(super) struct Args<'a> {
     /// Bytes from one panel of B to the next.
     pub(super) b_step: usize,
     pub(super) k: usize,
+    /// Groups that follow each other in A and B, of `k` elements each, and sums from one to the next. Of more than one, a
+    /// row of A has one piece, and `k` is a multiple of a step.
+    pub(super) groups: usize,
+    pub(super) group_step: usize,
     /// Whether B is of 4-bit values: the sums come out 16 times as great.
     pub(super) four: bool,
     pub(super) rows: usize,
@@ -193,6 +197,8 @@ impl Args<'_> {
             _ => (path.rows_written(self.rows), if self.four { 8 } else { 4 }),
         };
         let k = self.k.next_multiple_of(unit);
+        assert!(self.groups == 1 || self.groups > 1 && k == self.k && self.pieces == [0], "groups of a tile");
+        let k = k.saturating_mul(self.groups);
         let piece = self.pieces.iter().max().unwrap_or(&0).saturating_add(k);
         assert!(last_of(rows, self.a_step).saturating_add(piece) <= self.a.len() || k == 0, "A of a tile");
         let panel = k.saturating_mul(self.pieces.len()) * PANEL / if self.four { 2 } else { 1 };
@@ -201,7 +207,8 @@ impl Args<'_> {
             "B of a tile"
         );
         let rows = path.rows_written(self.rows);
-        assert!(rows.saturating_mul(self.step(path)) <= self.sums.len(), "sums of a tile");
+        let sums = last_of(self.groups, self.group_step).saturating_add(rows.saturating_mul(self.step(path)));
+        assert!(sums <= self.sums.len(), "sums of a tile");
     }
 }
 
@@ -265,11 +272,11 @@ impl Ready {
 }
 
 fn portable(args: &mut Args<'_>) {
-    for r in 0..args.rows {
+    for (g, r) in (0..args.groups).flat_map(|g| (0..args.rows).map(move |r| (g, r))) {
         for p in 0..args.panels {
             let mut sums = [0i32; PANEL];
             let mut add = |k: usize, block: &[u8; 64], number: fn(u8) -> i32| {
-                let a = &args.a[r * args.a_step + k..][..4];
+                let a = &args.a[r * args.a_step + g * args.k + k..][..4];
                 for (sum, b) in sums.iter_mut().zip(block.as_chunks::<4>().0) {
                     for t in 0..4 {
                         *sum += i32::from(a[t]) * number(b[t]);
@@ -278,7 +285,8 @@ fn portable(args: &mut Args<'_>) {
             };
             let rows = if args.four { 8 } else { 4 };
             let ks = args.pieces.iter().flat_map(|piece| (0..args.k).step_by(rows).map(move |k| piece + k));
-            let blocks = args.b[p * args.b_step..].as_chunks::<64>().0;
+            let group = g * args.k * PANEL / if args.four { 2 } else { 1 };
+            let blocks = args.b[p * args.b_step + group..].as_chunks::<64>().0;
             for (k, block) in ks.zip(blocks) {
                 if args.four {
                     add(k, block, |x| i32::from((x << 4) as i8));
@@ -287,7 +295,7 @@ fn portable(args: &mut Args<'_>) {
                     add(k, block, |x| i32::from(x as i8));
                 }
             }
-            args.sums[(r * args.panels + p) * PANEL..][..PANEL].copy_from_slice(&sums);
+            args.sums[g * args.group_step + (r * args.panels + p) * PANEL..][..PANEL].copy_from_slice(&sums);
         }
     }
 }

@@ -19,6 +19,8 @@ trait Dots: Copy {
     type Sums: Copy;
     /// Columns of a vector.
     const LANES: usize;
+    /// Whether there are registers for twice the sums of one row.
+    const SPLIT: bool;
 
     fn zero(self) -> Self::Sums;
     /// # Safety
@@ -33,6 +35,7 @@ trait Dots: Copy {
     /// Four bytes a column can be read.
     unsafe fn halves(self, p: *const u8) -> [Self::B; 2];
     fn dot(self, sums: Self::Sums, a: Self::A, b: Self::B) -> Self::Sums;
+    fn add(self, sums: Self::Sums, others: Self::Sums) -> Self::Sums;
     /// # Safety
     /// A sum a column can be written.
     unsafe fn store(self, p: *mut i32, sums: Self::Sums);
@@ -54,50 +57,77 @@ const fn vectors<D: Dots>() -> usize {
 /// [`Args`] were checked, and `args` is of this shape or smaller.
 #[inline(always)]
 unsafe fn tile<D: Dots, const MR: usize, const NP: usize, const FOUR: bool>(d: D, args: &mut Args<'_>) {
-    let mut sums = [[[d.zero(); 2]; NP]; MR];
-    let a = args.a.as_ptr();
     let mut b = args.b.as_ptr();
-    let out = args.sums.as_mut_ptr();
-    let per_block = if FOUR { 8 } else { 4 };
-    for &piece in args.pieces {
-        let a = a.wrapping_add(piece);
-        let mut k = 0;
-        while k < args.k {
-            repeat!(NP, [0 1 2 3], p => {
-                repeat!(vectors::<D>(), [0 1], v => {
-                    let at = b.wrapping_add(p * args.b_step + v * D::LANES * 4);
-                    // SAFETY: B has k rows of the panels, rounded up to a block; A has as many bytes of MR rows.
-                    unsafe {
-                        if FOUR {
-                            let [low, high] = d.halves(at);
+    // The few sums of one row would wait for each other: those of every other four rows of B are taken by themselves.
+    let split = const { MR == 1 && D::SPLIT };
+    for group in 0..args.groups {
+        let mut sums = [[[d.zero(); 2]; NP]; MR];
+        let mut others = sums;
+        // The sums of four rows of B, whose vectors the closure finds.
+        macro_rules! dots {
+            ($sums:ident, $row:expr, |$at:ident| $column:expr) => {
+                repeat!(NP, [0 1 2 3], p => {
+                    repeat!(vectors::<D>(), [0 1], v => {
+                        let $at = b.wrapping_add(p * args.b_step + v * D::LANES * 4);
+                        // SAFETY: B has k rows of the panels, rounded up to a block; A has as many bytes of MR rows.
+                        unsafe {
+                            let column = $column;
                             repeat!(MR, [0 1 2 3 4 5 6 7], i => {
-                                let row = a.wrapping_add(i * args.a_step + k);
-                                sums[i][p][v] = d.dot(sums[i][p][v], d.a(row), low);
-                                sums[i][p][v] = d.dot(sums[i][p][v], d.a(row.wrapping_add(4)), high);
-                            });
-                        } else {
-                            let column = d.b(at);
-                            repeat!(MR, [0 1 2 3 4 5 6 7], i => {
-                                let row = a.wrapping_add(i * args.a_step + k);
-                                sums[i][p][v] = d.dot(sums[i][p][v], d.a(row), column);
+                                let row: *const u8 = $row;
+                                $sums[i][p][v] = d.dot($sums[i][p][v], d.a(row.wrapping_add(i * args.a_step)), column);
                             });
                         }
+                    });
+                })
+            };
+        }
+        for &piece in args.pieces {
+            let a = args.a.as_ptr().wrapping_add(piece + group * args.k);
+            let mut k = 0;
+            while k < args.k {
+                let row = a.wrapping_add(k);
+                if FOUR && split {
+                    dots!(sums, row, |at| d.halves(at)[0]);
+                    dots!(others, row.wrapping_add(4), |at| d.halves(at)[1]);
+                } else if FOUR {
+                    repeat!(NP, [0 1 2 3], p => {
+                        repeat!(vectors::<D>(), [0 1], v => {
+                            let at = b.wrapping_add(p * args.b_step + v * D::LANES * 4);
+                            // SAFETY: as above.
+                            unsafe {
+                                let [low, high] = d.halves(at);
+                                repeat!(MR, [0 1 2 3 4 5 6 7], i => {
+                                    let row = row.wrapping_add(i * args.a_step);
+                                    sums[i][p][v] = d.dot(sums[i][p][v], d.a(row), low);
+                                    sums[i][p][v] = d.dot(sums[i][p][v], d.a(row.wrapping_add(4)), high);
+                                });
+                            }
+                        });
+                    });
+                } else {
+                    dots!(sums, row, |at| d.b(at));
+                    if split && k + 4 < args.k {
+                        b = b.wrapping_add(64);
+                        k += 4;
+                        dots!(others, row.wrapping_add(4), |at| d.b(at));
                     }
+                }
+                b = b.wrapping_add(64);
+                k += if FOUR { 8 } else { 4 };
+            }
+        }
+        let out = args.sums.as_mut_ptr().wrapping_add(group * args.group_step);
+        repeat!(MR, [0 1 2 3 4 5 6 7], i => {
+            repeat!(NP, [0 1 2 3], p => {
+                repeat!(vectors::<D>(), [0 1], v => {
+                    let to = out.wrapping_add((i * NP + p) * PANEL + v * D::LANES);
+                    let sums = if split { d.add(sums[i][p][v], others[i][p][v]) } else { sums[i][p][v] };
+                    // SAFETY: there is room for every tile.
+                    unsafe { d.store(to, sums) };
                 });
             });
-            b = b.wrapping_add(64);
-            k += per_block;
-        }
-    }
-    repeat!(MR, [0 1 2 3 4 5 6 7], i => {
-        repeat!(NP, [0 1 2 3], p => {
-            repeat!(vectors::<D>(), [0 1], v => {
-                let to = out.wrapping_add((i * NP + p) * PANEL + v * D::LANES);
-                // SAFETY: there is room for every tile.
-                unsafe { d.store(to, sums[i][p][v]) };
-            });
         });
-    });
+    }
 }
 
 /// # Safety
@@ -161,12 +191,10 @@ macro_rules! shapes {
     };
 }
 
-/// Rows of which the last of tiles below each other writes sums at most, if it has so many.
+/// Rows of which the last of tiles below each other writes sums at most, if it has so many: those of its shape, of which
+/// one of two panels has two.
 pub(super) fn rows_written(rows: usize) -> usize {
-    match rows {
-        0 | 2 | 4 | 6.. => rows,
-        _ => rows + 1,
-    }
+    if rows == 0 { 0 } else { rows.next_power_of_two().max(2) }
 }
 
 /// Rows of the largest tile of each path.
@@ -240,6 +268,7 @@ impl Dots for Avx512Vnni {
     type B = __m512i;
     type Sums = __m512i;
     const LANES: usize = 16;
+    const SPLIT: bool = true;
 
     #[inline(always)]
     fn zero(self) -> __m512i {
@@ -268,6 +297,11 @@ impl Dots for Avx512Vnni {
     fn dot(self, sums: __m512i, a: __m512i, b: __m512i) -> __m512i {
         // SAFETY: the machine has AVX-512 VNNI.
         unsafe { _mm512_dpbusd_epi32(sums, a, b) }
+    }
+    #[inline(always)]
+    fn add(self, sums: __m512i, others: __m512i) -> __m512i {
+        // SAFETY: the machine has AVX-512.
+        unsafe { _mm512_add_epi32(sums, others) }
     }
     #[inline(always)]
     unsafe fn store(self, p: *mut i32, sums: __m512i) {
@@ -305,6 +339,7 @@ impl Dots for AvxVnni {
     type B = __m256i;
     type Sums = __m256i;
     const LANES: usize = 8;
+    const SPLIT: bool = true;
 
     #[inline(always)]
     fn zero(self) -> __m256i {
@@ -332,6 +367,11 @@ impl Dots for AvxVnni {
         unsafe { _mm256_dpbusd_avx_epi32(sums, a, b) }
     }
     #[inline(always)]
+    fn add(self, sums: __m256i, others: __m256i) -> __m256i {
+        // SAFETY: the machine has AVX2.
+        unsafe { _mm256_add_epi32(sums, others) }
+    }
+    #[inline(always)]
     unsafe fn store(self, p: *mut i32, sums: __m256i) {
         // SAFETY: as the caller promises.
         unsafe { _mm256_storeu_si256(p.cast(), sums) };
@@ -356,6 +396,7 @@ impl Dots for MultiplyAdd {
     type B = [__m256i; 2];
     type Sums = [__m256i; 2];
     const LANES: usize = 8;
+    const SPLIT: bool = false;
 
     #[inline(always)]
     fn zero(self) -> [__m256i; 2] {
@@ -390,6 +431,11 @@ impl Dots for MultiplyAdd {
                 _mm256_add_epi32(sums[1], _mm256_madd_epi16(a, b[1])),
             ]
         }
+    }
+    #[inline(always)]
+    fn add(self, sums: [__m256i; 2], others: [__m256i; 2]) -> [__m256i; 2] {
+        // SAFETY: the machine has AVX2.
+        unsafe { [_mm256_add_epi32(sums[0], others[0]), _mm256_add_epi32(sums[1], others[1])] }
     }
     #[inline(always)]
     unsafe fn store(self, p: *mut i32, sums: [__m256i; 2]) {
