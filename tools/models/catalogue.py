@@ -1,7 +1,7 @@
 """Every architecture that torchvision, timm and transformers list: models with random weights, and inputs for them.
 
 Models are small: of each module of timm the network whose name says that it is the smallest, of each configuration of
-transformers two layers. `networks(family)` yields names and functions that give a module and its inputs.
+transformers two layers. Each of `FAMILIES` yields names and functions that give a module and its inputs.
 """
 
 import inspect
