@@ -4,12 +4,14 @@ use crate::datatype;
 use crate::refusal::{Reason, Refusal, Result};
 use crate::repository::Config;
 use pteron::tensor::ShapeDynamism;
+use pteron::tools::input_names;
 use pteron::{EValue, MethodMeta, ScalarType, Tag, ValueMeta};
 
 /// An input or output that is a tensor, or an output that is a number.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TensorSpec {
-    /// The exporter's name, the one that `pteron.json` gives, or `input_0`, `output_0` and so on.
+    /// The exporter's name, that of the keyword argument, the one that `pteron.json` gives, or `input_0`, `output_0` and so
+    /// on.
     pub name: String,
     /// The type of the elements.
     pub dtype: ScalarType,
@@ -65,16 +67,17 @@ impl Signature {
     /// What a method takes and gives, with the names that a configuration has for it.
     pub(crate) fn of(meta: &MethodMeta<'_>, config: &Config) -> Result<Self> {
         let (mut inputs, mut fixed) = (Vec::new(), Vec::new());
-        for (i, value) in meta.inputs().into_iter().enumerate() {
+        for ((i, value), name) in meta.inputs().into_iter().enumerate().zip(input_names(meta)) {
             match (&value.tensor, &value.traced) {
-                (Some(_), _) => inputs.push((i, spec(&value, "input", i)?)),
+                (Some(_), _) => inputs.push((i, spec(&value, name, "input", i)?)),
                 (None, Some(traced)) => fixed.push((i, traced.clone())),
                 (None, None) if value.tag == Tag::None => fixed.push((i, EValue::None)),
                 (None, None) => return Err(no_tensor("input", i, value.tag)),
             }
         }
         let outputs = meta.outputs();
-        let outputs = outputs.iter().enumerate().map(|(i, value)| spec(value, "output", i));
+        let own = |value: &ValueMeta| value.tensor.as_ref().and_then(|tensor| tensor.name.clone());
+        let outputs = outputs.iter().enumerate().map(|(i, value)| spec(value, own(value), "output", i));
         let mut outputs: Vec<_> = outputs.collect::<Result<_>>()?;
         rename(inputs.iter_mut().map(|(_, spec)| spec).collect(), &config.inputs, "input")?;
         rename(outputs.iter_mut().collect(), &config.outputs, "output")?;
@@ -82,16 +85,16 @@ impl Signature {
     }
 }
 
-fn spec(value: &ValueMeta, what: &str, index: usize) -> Result<TensorSpec> {
-    let number =
-        |dtype| Ok(TensorSpec { name: format!("{what}_{index}"), dtype, bounds: vec![1], is_dynamic: false });
+fn spec(value: &ValueMeta, name: Option<String>, what: &str, index: usize) -> Result<TensorSpec> {
+    let name = name.unwrap_or_else(|| format!("{what}_{index}"));
     let Some(tensor) = &value.tensor else {
-        return match value.tag {
-            Tag::Int => number(ScalarType::Long),
-            Tag::Double => number(ScalarType::Double),
-            Tag::Bool => number(ScalarType::Bool),
-            tag => Err(no_tensor(what, index, tag)),
+        let dtype = match value.tag {
+            Tag::Int => ScalarType::Long,
+            Tag::Double => ScalarType::Double,
+            Tag::Bool => ScalarType::Bool,
+            tag => return Err(no_tensor(what, index, tag)),
         };
+        return Ok(TensorSpec { name, dtype, bounds: vec![1], is_dynamic: false });
     };
     let dtype = tensor.meta.dtype();
     if datatype::name(dtype).is_none() {
@@ -101,7 +104,7 @@ fn spec(value: &ValueMeta, what: &str, index: usize) -> Result<TensorSpec> {
         ));
     }
     Ok(TensorSpec {
-        name: tensor.name.clone().unwrap_or_else(|| format!("{what}_{index}")),
+        name,
         dtype,
         bounds: tensor.meta.sizes().to_vec(),
         is_dynamic: tensor.meta.dynamism() != ShapeDynamism::Static,

@@ -32,6 +32,15 @@ fn a_request_gets_what_the_program_computes() {
 }
 
 #[test]
+fn inputs_have_the_names_of_keyword_arguments() {
+    let folder = Folder::new();
+    folder.copy("archives/keywords/model.pt2", "keywords.pt2");
+    let (_, model) = folder.service().model("keywords", "").unwrap();
+    let names: Vec<&str> = model.inputs().map(|input| &*input.name).collect();
+    assert_eq!(names, ["input_0", "scale", "offset.early", "offset.late"]);
+}
+
+#[test]
 fn what_does_not_fit_is_refused() {
     let folder = Folder::with_mlp();
     let service = folder.service();
