@@ -8,7 +8,7 @@ use crate::layouts::Lies;
 use crate::operation::{Fused, Images, Lowered, Lowering, Operation, viewed};
 use crate::pack_store::ConvForm;
 use crate::packs::Packed;
-use kernels::compute::{Activation, Affine, ConvFrame, Layout, Quantization};
+use kernels::compute::{Activation, Affine, ConvFrame, ConvParams, Layout, Quantization};
 use kernels::compute::{QuantizedConv, QuantizedConvOut, QuantizedImages};
 use operator::{KernelContext, Result};
 use std::fmt;
@@ -45,14 +45,15 @@ impl Operation for QuantizedConvolution {
 
     fn lower(&self, node: &mut Lowering<'_>) -> Result<Lowered> {
         let (meta, source) = stored_weights(node)?;
-        let (isa, params, scales) = (node.isa(), self.conv.params, node.constant(2)?);
+        let frame = frame(node.input(0)?, node.output(0)?, self.conv.space);
+        let (params, frame) = along_lines(self.conv.params, frame);
+        let (isa, scales) = (node.isa(), node.constant(2)?);
         let form = ConvForm { params, layout: Layout::ChannelsLast, order: *meta.dim_order() };
         let conv = node.packs.quantized_conv(isa, &source, form, scales.bytes(), || {
             let stored = viewed(&source, &meta)?;
             let weights = weights_of(&params, &meta, stored.storage()?);
             Ok(QuantizedConv::of(isa, params, &weights, scales.storage()?)?)
         })?;
-        let frame = frame(node.input(0)?, node.output(0)?, self.conv.space);
         let bias = SumBias::of(node, self.conv.bias, 3)?;
         Ok(Lowered::step(QuantizedConvStep { spec: *self, conv, frame, bias }, [0]))
     }
@@ -71,6 +72,18 @@ impl Operation for QuantizedConvolution {
             Layout::ChannelsLast => Images::None,
         }
     }
+}
+
+/// The same convolution with height and width exchanged, of images of one column: neighbouring pixels of a line are read
+/// together, those of a column one by one.
+fn along_lines(mut params: ConvParams, mut frame: ConvFrame) -> (ConvParams, ConvFrame) {
+    let is_column = frame.input[2] == 1 && frame.output[2] == 1;
+    if is_column && params.kernel[2] == 1 && params.padding[2] == 0 {
+        let ConvParams { kernel, stride, padding, dilation, .. } = &mut params;
+        let all = [kernel, stride, padding, dilation, &mut frame.input, &mut frame.output];
+        all.into_iter().for_each(|sizes| sizes.swap(1, 2));
+    }
+    (params, frame)
 }
 
 struct QuantizedConvStep {

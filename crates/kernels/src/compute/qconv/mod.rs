@@ -60,6 +60,11 @@ enum Form {
     Depthwise(Depthwise),
 }
 
+/// Output channels and bytes of a piece of a patch from which on it pays to copy patches whole, for tiles of AMX, which read
+/// rows of one piece: of fewer, copying takes longer than the products of other tiles.
+const AMX_CHANNELS: usize = 32;
+const AMX_PIECE: usize = 32;
+
 impl QuantizedConv {
     /// Whether there is code for such a convolution: it is not transposed, and its sums fit 32 bits.
     pub fn supports(params: &ConvParams) -> bool {
@@ -95,9 +100,10 @@ impl QuantizedConv {
             // The rows of a product are taps, and of each the channels of its groups.
             let own = params.out_channels / params.groups;
             let pixel = channels * together;
-            // Tiles of AMX read rows of one piece.
-            let pieces = if Path::of(isa).is_amx() { None } else { Pieces::of(&params, pixel) };
-            let pieces = pieces.filter(|p| taps / p.taps * p.padded <= PackedWeights::MAX_ROWS);
+            let pieces = Pieces::of(&params, pixel).filter(|p| {
+                let fits = taps / p.taps * p.padded <= PackedWeights::MAX_ROWS;
+                fits && (!Path::of(isa).is_amx() || own * together < AMX_CHANNELS || p.len < AMX_PIECE)
+            });
             let Pieces { taps: of_piece, len, padded } =
                 pieces.unwrap_or(Pieces { taps: taps.max(1), len: taps * pixel, padded: taps * pixel });
             let (k, n) = (taps.div_ceil(of_piece) * padded, own * together);
@@ -183,7 +189,8 @@ impl QuantizedConv {
                 let n = p.out_channels / groups.len();
                 for (g, b) in groups.iter().enumerate() {
                     let run = |fill: &dyn Fill, out: QuantizedOut<'_>| {
-                        let (path, isa, params) = (Path::of(self.isa), self.isa, Params::All(x.affine));
+                        let (isa, params) = (self.isa, Params::All(x.affine));
+                        let path = if pieces.is_some() { Path::of_pieces(isa) } else { Path::of(isa) };
                         let epilogue = epilogue.from(g * n);
                         Job { path, isa, m, fill, zero: lift, params, b, epilogue }.run(pool, out);
                     };

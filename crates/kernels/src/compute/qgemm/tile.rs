@@ -30,6 +30,11 @@ impl Path {
         Self::available(isa).last().unwrap_or(Path(Kind::Portable))
     }
 
+    /// The fastest for a level that reads rows in pieces.
+    pub(crate) fn of_pieces(isa: Isa) -> Path {
+        Self::available(isa).filter(|path| !path.is_amx()).last().unwrap_or(Path(Kind::Portable))
+    }
+
     /// Those that a level may take on this machine, slowest first.
     #[cfg(target_arch = "x86_64")]
     pub(crate) fn available(isa: Isa) -> impl Iterator<Item = Path> {
