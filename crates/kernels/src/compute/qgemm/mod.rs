@@ -7,7 +7,7 @@
 //!
 //! | path | machine | a tile's step |
 //! | --- | --- | --- |
-//! | AMX | AMX-INT8 | 32 rows by 32 columns by 64 |
+//! | AMX | AMX-INT8 | 32 rows by 32 columns by 64, or by 32 where groups end there |
 //! | VNNI | AVX-512 VNNI, or AVX-VNNI | 8 (4) rows by 32 (16) columns by 4 |
 //! | multiply-add | AVX2 | 2 rows by 16 columns by 4, widened to 16 bits: nothing saturates |
 //! | portable | any | a row by 16 columns by 4 |
