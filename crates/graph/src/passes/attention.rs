@@ -77,7 +77,8 @@ struct Scores {
     safe: bool,
 }
 
-/// What scores are: `product * factor + mask`, or that where a mask keeps it and negative infinity elsewhere, each result rounded where the program computes in half precision.
+/// What scores are: `product * factor + mask`, or `product * factor` where a mask keeps it and negative infinity elsewhere,
+/// each result rounded where the program computes in half precision.
 struct Product {
     product: ValueId,
     factor: f32,
