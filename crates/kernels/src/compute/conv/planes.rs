@@ -2,7 +2,7 @@
 //! column. Patches are laid out a block at a time, straight into the panels that the product reads; a
 //! 1x1 kernel needs none of that, its patches being the image.
 
-use super::super::gemm::driver::{Job, LONG, LongSums, PART, grid, run_of, share};
+use super::super::gemm::driver::{Job, LONG, LongSums, PART, even, grid, run_of, share};
 use super::super::gemm::sweep::{Left, Right, Sweep};
 use super::super::gemm::tile;
 use super::super::gemm::{Bias, Epilogue, Lhs, PackedA, Rhs};
@@ -120,7 +120,7 @@ impl Run<'_> {
             return Job { isa: self.isa, m: co, n: out_pixels, k, a, b, epilogue }.part(rows, cols, c);
         }
         let nr = tile::panel_cols(self.isa.level());
-        let kc = run_of(k, KC).min(k);
+        let kc = even(k, run_of(k, KC));
         let nc = NC.min(cols.len().next_multiple_of(nr));
         scratch::with(kc * nc + nc, |scratch| {
             let (panels, line) = scratch.split_at_mut(kc * nc);

@@ -5,7 +5,7 @@
 //! A transposed convolution of stride `s` is `s` ordinary ones a dimension, its phases: the output
 //! pixels of one phase all meet the same taps.
 
-use super::super::gemm::driver::{Job, LONG, LongSums, PART, grid, run_of, share};
+use super::super::gemm::driver::{Job, LONG, LongSums, PART, even, grid, run_of, share};
 use super::super::gemm::row_table::RowTable;
 use super::super::gemm::sweep::{Left, Right, Sweep};
 use super::super::gemm::tile;
@@ -21,7 +21,7 @@ use std::ops::Range;
 use tensor::{AlignedBuffer, Result};
 
 /// Most inner elements of a block.
-pub(super) const KC: usize = 512;
+pub(super) const KC: usize = 256;
 /// Most rows of a block.
 pub(super) const MC: usize = 112;
 /// Channels from which rows are read in place.
@@ -237,14 +237,15 @@ impl Phase {
         std::array::from_fn(|d| out[d].saturating_sub(self.first[d]).div_ceil(self.step[d]))
     }
 
-    /// The inner dimension of `taps` taps of `channels` each, in parts of at most `most` elements.
+    /// The inner dimension of `taps` taps of `channels` each, in even parts of at most `most` elements.
     pub(super) fn chunks(&self, taps: usize, channels: usize, most: usize) -> impl Iterator<Item = Chunk> {
-        let some = (most / channels.max(1)).max(1);
-        (0..taps).step_by(some).flat_map(move |t| {
-            let taps = t..taps.min(t + some);
+        let some_taps = even(taps, (most / channels.max(1)).max(1));
+        let some_channels = even(channels, most);
+        (0..taps).step_by(some_taps.max(1)).flat_map(move |t| {
+            let taps = t..taps.min(t + some_taps);
             (0..channels)
-                .step_by(most)
-                .map(move |c| Chunk { taps: taps.clone(), channels: c..channels.min(c + most) })
+                .step_by(some_channels.max(1))
+                .map(move |c| Chunk { taps: taps.clone(), channels: c..channels.min(c + some_channels) })
         })
     }
 }

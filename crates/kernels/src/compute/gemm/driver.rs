@@ -13,7 +13,7 @@ use pool::Pool;
 use std::ops::Range;
 
 /// Inner dimension of a block: a tile of A of this many columns stays in the nearest cache.
-const KC: usize = 512;
+const KC: usize = 256;
 /// Rows of a block: as many rows of A stay in the second cache.
 const MC: usize = 168;
 /// Columns of a block of B that must be packed first.
@@ -30,6 +30,11 @@ const RUN: usize = 32;
 /// How many products of a sum of `k` are added one after another at most, where a block has `block` of them.
 pub(crate) fn run_of(k: usize, block: usize) -> usize {
     if k > LONG { RUN } else { block }
+}
+
+/// The length of the parts that `len` is divided into, if each is at most `most`: what all of them share evenly.
+pub(crate) fn even(len: usize, most: usize) -> usize {
+    len.div_ceil(len.div_ceil(most).max(1))
 }
 
 /// The sums of a product of a long inner dimension: of `m` rows by `n` columns.
@@ -216,7 +221,7 @@ impl Job<'_> {
         };
         let mc = (MC / height).max(1) * height;
         let direct = matches!(self.b, Rhs::Plain(b) if b.col_stride() == 1 && self.m <= DIRECT_ROWS);
-        let kc = run_of(self.k, KC).min(inner.len());
+        let kc = even(inner.len(), run_of(self.k, KC));
         let nc = match self.b {
             Rhs::Packed(_) => cols.len(),
             Rhs::Plain(_) => NC.min(cols.len()),
