@@ -1,13 +1,12 @@
 """What workers hold in memory: whether weights come once a machine.
 
-    python tools/batch/memory.py PROGRAM [--workers 1 2 3] [--ray] [--no-prepare]
+    python tools/batch/memory.py PROGRAM [--workers 1 2 3] [--ray] [--no-prepare] [--cache FOLDER]
 
 Starts processes, or actors of Ray, that call a `pteron.batch.Mapper` which was pickled for them, and reads from /proc what they
 hold: the proportional set size, in which a page that several share counts once in all. What they held before they got the
 mapper is taken off. Prints a line of a Markdown table for each number of workers: MB in all, what the last worker has added,
-and that as a part of the program's file. Compare a program
-as it is, one compiled with `backends=["bef"], native=True`, and `--no-prepare`: weights that are packed when a program is loaded
-are each process's own.
+and that as a part of the program's file. Compare a program as it is, with `--cache`, one compiled with `backends=["bef"],
+native=True`, and `--no-prepare`: weights that are packed when a program is loaded are each process's own.
 """
 
 import argparse
@@ -96,12 +95,13 @@ def main():
     parser.add_argument("--workers", type=int, nargs="+", default=[1, 2, 3])
     parser.add_argument("--ray", action="store_true")
     parser.add_argument("--no-prepare", action="store_true")
+    parser.add_argument("--cache")
     options = parser.parse_args()
     if options.ray:
         import ray
 
         ray.init(num_cpus=2, include_dashboard=False, logging_level="error", object_store_memory=100 << 20)
-    extra = {"inputs": None, "prepare": not options.no_prepare, "check": False}
+    extra = {"inputs": None, "prepare": not options.no_prepare, "check": False, "cache": options.cache}
     model = Mapper(options.program, **extra)
     names = [column.name or str(i) for i, column in enumerate(model.inputs)]
     pickled = pickle.dumps(Mapper(options.program, **{**extra, "inputs": names}))

@@ -6,6 +6,7 @@ use crate::limits::{interrupt, limits};
 use crate::maps;
 use crate::pictures::PictureOpts;
 use clap::{Args, ValueEnum};
+use pteron::compile::Cache;
 use pteron::{DataLoader, LoadOptions, Program};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -34,6 +35,9 @@ pub(crate) struct CallArgs {
     /// How to read the files
     #[arg(long, value_enum, default_value_t, value_name = "HOW")]
     load: Load,
+    /// Keep the program in this folder, compiled for machines like this one with its weights packed, and map it from there
+    #[arg(long, value_name = "DIR")]
+    cache: Option<PathBuf>,
     #[command(flatten)]
     execution: ExecutionOpts,
     #[command(flatten)]
@@ -81,6 +85,7 @@ impl CallArgs {
         self.input.paths(paths);
         self.inputs.iter().filter_map(InputSpec::path).for_each(|path| paths.read("", path));
         self.data.iter().for_each(|path| paths.read("--data", path));
+        self.cache.iter().for_each(|path| paths.folder("--cache", path));
     }
 
     /// The path of the file.
@@ -90,6 +95,12 @@ impl CallArgs {
 
     /// Opens the file, which need not be a program of methods. A torch.export archive is compiled.
     pub(crate) fn open(&self) -> Result<Arc<dyn DataLoader>> {
+        if let Some(folder) = &self.cache {
+            let cache = Cache::new(folder, self.execution.setting()?.isa);
+            let kept = cache.program(self.input.path(), &self.data, &pteron::load_options().kernels);
+            let kept = kept.map_err(toolbox::Error::from)?;
+            return Ok(toolbox::run::open(&kept, maps::always())?);
+        }
         Ok(toolbox::run::open(self.input.path(), self.mode()).and_then(general::compiled)?)
     }
 
@@ -100,6 +111,7 @@ impl CallArgs {
             ("--method", self.method.is_some()),
             ("--case", self.case.is_some()),
             ("--data", !self.data.is_empty()),
+            ("--cache", self.cache.is_some()),
         ];
         own.into_iter().chain(self.execution.of_methods()).chain(self.pictures.given())
     }
@@ -118,7 +130,9 @@ impl CallArgs {
             self.pictures.refuse()?;
         }
         let mut options = pteron::load_options().backends(general::backends());
-        options.data = open_data(&self.data, self.mode(), &limits)?;
+        if self.cache.is_none() {
+            options.data = open_data(&self.data, self.mode(), &limits)?;
+        }
         options.limits = limits.clone();
         options.interrupt = interrupt();
         let options = self.execution.setting()?.apply(&options);

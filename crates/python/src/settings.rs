@@ -2,6 +2,7 @@
 
 use crate::errors::{Failure, Result};
 use crate::exchange::promise;
+use pteron::compile::Cache;
 use pteron::{BackendRegistry, BytesLoader, DataLoader, Isa, Level, Limits, LoadOptions, NamedDataMap, Pool};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -64,6 +65,8 @@ pub(crate) struct Settings {
     pub(crate) threads: usize,
     pub(crate) limits: Limits,
     mmap: bool,
+    /// The folder of programs that are compiled once a machine.
+    cache: Option<PathBuf>,
     prepare: bool,
     isa: Option<Level>,
     seed: u64,
@@ -80,6 +83,7 @@ impl Settings {
             threads: 1,
             limits: Limits::default(),
             mmap: false,
+            cache: None,
             prepare: true,
             isa: None,
             seed: 0,
@@ -95,6 +99,7 @@ impl Settings {
                 "threads" => settings.threads = value.extract()?,
                 "limits" => settings.limits = limits(&value)?,
                 "mmap" => settings.mmap = value.is_truthy()?,
+                "cache" => settings.cache = Some(value.extract()?),
                 "prepare" => settings.prepare = value.is_truthy()?,
                 "isa" => settings.isa = Some(level(&value.extract::<String>()?)?),
                 "seed" => settings.seed = value.extract()?,
@@ -113,9 +118,23 @@ impl Settings {
         Ok(settings)
     }
 
-    /// The file, to load from.
+    /// The file to load from: that of the cache, if there is one.
     pub(crate) fn loader(&self, source: &Source) -> Result<Arc<dyn DataLoader>> {
-        source.open(self.mmap)
+        let Some(folder) = &self.cache else { return source.open(self.mmap) };
+        let Source::Path(path) = source else {
+            return Err(Failure::Input("a cache knows programs by their paths: give no bytes".to_owned()));
+        };
+        let cache = Cache::new(folder, self.isa()?);
+        let kept = cache.program(path, &self.data, &pteron::load_options().kernels)?;
+        Source::Path(kept).open(true)
+    }
+
+    /// What operators may use of the machine's instructions.
+    fn isa(&self) -> Result<Isa> {
+        Ok(match self.isa {
+            Some(level) => Isa::of(level)?,
+            None => Isa::detect(),
+        })
     }
 
     /// What loading methods needs.
@@ -124,12 +143,11 @@ impl Settings {
         if let Some(names) = &self.backends {
             options.backends = Arc::new(chosen(pteron::backend_registry(), names)?);
         }
-        options.data = self.open_data(&self.data)?;
+        if self.cache.is_none() {
+            options.data = self.open_data(&self.data)?;
+        }
         options.no_prepare = !self.prepare;
-        options.isa = match self.isa {
-            Some(level) => Isa::of(level)?,
-            None => Isa::detect(),
-        };
+        options.isa = self.isa()?;
         options.seed = self.seed;
         Ok(options)
     }
@@ -140,8 +158,8 @@ impl Settings {
     }
 }
 
-const OPTIONS: [&str; 9] =
-    ["data", "backends", "threads", "limits", "mmap", "prepare", "isa", "seed", "record"];
+const OPTIONS: [&str; 10] =
+    ["data", "backends", "threads", "limits", "mmap", "cache", "prepare", "isa", "seed", "record"];
 
 /// Whether tensors are recorded, too.
 fn recording(name: &str) -> PyResult<bool> {

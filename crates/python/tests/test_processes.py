@@ -3,6 +3,7 @@
 import concurrent.futures
 import multiprocessing
 import os
+import tempfile
 import threading
 import time
 import unittest
@@ -119,6 +120,25 @@ class Spawns(unittest.TestCase):
         child.start()
         self.assertEqual(results.get(), scores(module))
         child.join()
+
+    def test_a_program_is_compiled_once_a_machine(self):
+        with tempfile.TemporaryDirectory() as folder:
+            module = pteron.load(DIGITS, cache=folder)
+            expected = scores(module)
+            for got, wanted in zip(expected[0], scores(pteron.load(DIGITS))[0]):
+                self.assertAlmostEqual(got, wanted, places=5)
+            before = {name: os.stat(os.path.join(folder, name)).st_mtime_ns for name in os.listdir(folder)}
+            self.assertEqual(sum(name.endswith(".pte") for name in before), 1)
+            context = multiprocessing.get_context("spawn")
+            results = context.SimpleQueue()
+            child = context.Process(target=in_child, args=(module, results))
+            child.start()
+            self.assertEqual(results.get(), expected)
+            child.join()
+            after = {name: os.stat(os.path.join(folder, name)).st_mtime_ns for name in os.listdir(folder)}
+            self.assertEqual(after, before)
+            with self.assertRaises(pteron.errors.InputError), open(DIGITS, "rb") as file:
+                pteron.load(file.read(), cache=folder)
 
 
 if __name__ == "__main__":

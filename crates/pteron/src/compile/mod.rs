@@ -14,6 +14,11 @@
 //!
 //! [`open`](crate::open) takes an archive as it is.
 
+#[cfg(feature = "bef-backend")]
+mod cache;
+
+#[cfg(feature = "bef-backend")]
+pub use cache::Cache;
 pub use compiler::*;
 pub use ir::exported;
 pub use ir::exported::delegate;

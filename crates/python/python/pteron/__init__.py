@@ -107,6 +107,7 @@ def load(
     threads: int = 1,
     limits: Optional[Limits] = None,
     mmap: bool = False,
+    cache: Optional[Path] = None,
     prepare: bool = True,
     isa: Optional[str] = None,
     seed: int = 0,
@@ -123,6 +124,8 @@ def load(
         limits: What the program may use.
         mmap: Maps files rather than reading them, so that all processes of a machine share them. A file that is mapped must
             not be written to or cut short while it is in use; replacing it as a whole is fine.
+        cache: A folder in which the program is kept, compiled for machines like this one with its weights packed: the first process
+            compiles it, all map it from there and share its weights. It is compiled anew when the file or its data change.
         prepare: Whether operators are fused and weights packed; otherwise instructions run as they stand.
         isa: The most that operators may use of the machine's instructions: `portable`, `avx2`, `avx512`.
         seed: The seed of random operators.
@@ -136,6 +139,7 @@ def load(
         "threads": threads,
         "limits": limits,
         "mmap": mmap,
+        "cache": None if cache is None else _os.fspath(cache),
         "prepare": prepare,
         "isa": isa,
         "seed": seed,

@@ -1,0 +1,122 @@
+//! Programs that are compiled once a machine, and kept.
+#![cfg(all(feature = "compile", feature = "bef-backend"))]
+
+use pteron::compile::Cache;
+use pteron::{EValue, Isa, Module, Tensor};
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+fn testdata(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata").join(path)
+}
+
+/// A folder of this test's own.
+fn folder(name: &str) -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("cache-{name}"));
+    let _ = fs::remove_dir_all(&folder);
+    fs::create_dir_all(&folder).unwrap();
+    folder
+}
+
+fn kept_in(cache: &Cache, file: &Path, data: &[PathBuf]) -> PathBuf {
+    cache.program(file, data, &pteron::load_options().kernels).unwrap()
+}
+
+/// The program files in a folder.
+fn programs(folder: &Path) -> Vec<PathBuf> {
+    let files = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    files.filter(|path| path.extension().is_some_and(|kind| kind == "pte")).collect()
+}
+
+fn scores(program: &Path) -> Vec<f32> {
+    let mut module = pteron::open(program).unwrap();
+    let inputs: Vec<EValue> =
+        module.method_meta("forward").unwrap().inputs().into_iter().map(numbers).collect();
+    module.forward(&inputs).unwrap()[0].as_tensor().unwrap().to_vec().unwrap()
+}
+
+fn numbers(value: pteron::ValueMeta) -> EValue {
+    let meta = value.tensor.unwrap().meta;
+    let elements: Vec<f32> = (0..meta.numel()).map(|i| (i as f32 * 0.7).sin()).collect();
+    Tensor::from_slice(meta.sizes(), &elements).unwrap().into()
+}
+
+fn assert_close(left: &[f32], right: &[f32]) {
+    assert_eq!(left.len(), right.len());
+    for (l, r) in left.iter().zip(right) {
+        assert!((l - r).abs() <= 1e-5 * (1.0 + r.abs()), "{l} is not {r}");
+    }
+}
+
+#[test]
+fn what_is_kept_computes_the_same_and_is_compiled_once() {
+    let folder = folder("once");
+    let cache = Cache::new(folder.join("made"), Isa::detect());
+    for file in
+        ["corpus/models/cnn_small/model.pte", "corpus/tiny/xnn_mlp/model.pte", "archives/attention/model.pt2"]
+    {
+        let file = testdata(file);
+        let kept = kept_in(&cache, &file, &[]);
+        let written = fs::metadata(&kept).unwrap().modified().unwrap();
+        assert_close(&scores(&kept), &scores(&file));
+        assert_eq!(kept_in(&cache, &file, &[]), kept);
+        assert_eq!(fs::metadata(&kept).unwrap().modified().unwrap(), written);
+        let backends =
+            Module::open(&kept, pteron::load_options()).unwrap().method_meta("forward").unwrap().backends();
+        assert_eq!(backends.len(), 1, "{backends:?}");
+    }
+}
+
+#[test]
+fn a_file_that_changes_is_compiled_anew_and_replaces_the_older() {
+    let folder = folder("changes");
+    let cache = Cache::new(&folder, Isa::detect());
+    let file = folder.join("model.bin");
+    fs::copy(testdata("corpus/tiny/xnn_mlp/model.pte"), &file).unwrap();
+    let first = kept_in(&cache, &file, &[]);
+    let later = SystemTime::now() + Duration::from_secs(5);
+    File::options().write(true).open(&file).unwrap().set_modified(later).unwrap();
+    let second = kept_in(&cache, &file, &[]);
+    assert_ne!(first, second);
+    assert_eq!(programs(&folder), [second.clone()]);
+    // For other machines there is another.
+    let portable = kept_in(&Cache::new(&folder, Isa::portable()), &file, &[]);
+    assert!(Isa::detect() == Isa::portable() || portable != second);
+    assert!(second.is_file());
+}
+
+#[test]
+fn weights_outside_come_into_what_is_kept() {
+    let cache = Cache::new(folder("outside"), Isa::detect());
+    let file = testdata("corpus/tiny/xnn_mlp_weights_ptd/model.pte");
+    let data = [testdata("corpus/tiny/xnn_mlp_weights_ptd/xnn_weights.ptd")];
+    let kept = kept_in(&cache, &file, &data);
+    assert_close(&scores(&kept), &scores(&testdata("corpus/tiny/xnn_mlp/model.pte")));
+}
+
+#[test]
+fn who_comes_while_it_is_compiled_waits() {
+    let folder = folder("at-once");
+    let file = testdata("corpus/models/cnn_small/model.pte");
+    let kept: Vec<PathBuf> = std::thread::scope(|scope| {
+        let tasks: Vec<_> = (0..4)
+            .map(|_| scope.spawn(|| kept_in(&Cache::new(&folder, Isa::detect()), &file, &[])))
+            .collect();
+        tasks.into_iter().map(|task| task.join().unwrap()).collect()
+    });
+    assert!(kept.iter().all(|path| *path == kept[0]));
+    assert_eq!(programs(&folder), [kept[0].clone()]);
+}
+
+#[test]
+fn what_cannot_be_compiled_says_why_and_leaves_nothing() {
+    let folder = folder("refused");
+    let cache = Cache::new(&folder, Isa::detect());
+    let kernels = pteron::load_options().kernels;
+    let missing = cache.program(testdata("no/such.pte"), &[], &kernels).unwrap_err();
+    assert!(missing.to_string().contains("such.pte"), "{missing}");
+    let jumps = cache.program(testdata("corpus/tiny/cond/model.pte"), &[], &kernels).unwrap_err();
+    assert!(jumps.to_string().contains("cannot compile"), "{jumps}");
+    assert!(programs(&folder).is_empty());
+}
