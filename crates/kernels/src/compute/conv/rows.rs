@@ -241,10 +241,10 @@ impl Phase {
     pub(super) fn chunks(&self, taps: usize, channels: usize, most: usize) -> impl Iterator<Item = Chunk> {
         let some_taps = even(taps, (most / channels.max(1)).max(1));
         let some_channels = even(channels, most);
-        (0..taps).step_by(some_taps.max(1)).flat_map(move |t| {
+        (0..taps).step_by(some_taps).flat_map(move |t| {
             let taps = t..taps.min(t + some_taps);
             (0..channels)
-                .step_by(some_channels.max(1))
+                .step_by(some_channels)
                 .map(move |c| Chunk { taps: taps.clone(), channels: c..channels.min(c + some_channels) })
         })
     }

@@ -32,9 +32,9 @@ pub(crate) fn run_of(k: usize, block: usize) -> usize {
     if k > LONG { RUN } else { block }
 }
 
-/// The length of the parts that `len` is divided into, if each is at most `most`: what all of them share evenly.
+/// The length of the parts of `len`, as even as they can be, if each is at most `most`; at least one.
 pub(crate) fn even(len: usize, most: usize) -> usize {
-    len.div_ceil(len.div_ceil(most).max(1))
+    len.div_ceil(len.div_ceil(most).max(1)).max(1)
 }
 
 /// The sums of a product of a long inner dimension: of `m` rows by `n` columns.
