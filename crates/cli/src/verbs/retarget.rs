@@ -12,8 +12,8 @@ use toolbox::run::{LoadMode, open_data};
 /// Compile a program (.pte) again for other backends, without the model's source
 ///
 /// What XNNPACK delegates compute becomes operators again, which backends may take anew. Sizes that change, state,
-/// weights and source frames stay what they are. Programs that jump, and those with delegates of other backends,
-/// are refused.
+/// branches, loops, weights and source frames stay what they are. Programs with delegates of other backends, and
+/// those that jump otherwise than exporters write it, are refused.
 #[derive(Debug, Args)]
 #[command(after_long_help = concat!(
     "Examples:\n",

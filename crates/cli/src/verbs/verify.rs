@@ -70,7 +70,7 @@ pub(crate) struct Opts {
     target_cpu: TargetCpu,
     /// Compile the programs again for this backend, without their source, and run the result; given several times,
     /// one after the other
-    #[arg(long, value_enum, value_name = "BACKEND", conflicts_with = "archives")]
+    #[arg(long, value_enum, value_name = "BACKEND")]
     retarget: Vec<BackendName>,
     /// Print JSON: the counts, and the outcome of every case
     #[arg(long)]

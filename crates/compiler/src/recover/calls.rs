@@ -2,6 +2,7 @@
 
 use super::Recovery;
 use super::names::target_of;
+use super::sizes::{sizes_of, wrap};
 use crate::Result;
 use crate::emit::PRIMS;
 use crate::passes::meaning;
@@ -16,7 +17,16 @@ use tensor::ScalarType;
 type Args = Vec<(Arc<str>, Argument)>;
 
 /// Primitive operators that are no operators on numbers.
-const ET_VIEW: &str = "executorch_prim::et_view.default";
+pub(super) const ET_VIEW: &str = "executorch_prim::et_view.default";
+
+/// The operator that copies over what a tensor holds.
+pub(super) const COPY: &str = "aten::copy_";
+
+/// The name of a primitive operator on numbers, in today's programs or in those of old.
+pub(super) fn on_numbers(operator: &str) -> Option<&str> {
+    let (name, overload) = operator.strip_prefix("executorch_prim::")?.split_once('.')?;
+    matches!(overload, "Scalar" | "int").then_some(name)
+}
 
 impl Recovery<'_> {
     /// A node at the end of the program.
@@ -39,7 +49,7 @@ impl Recovery<'_> {
         if operator == ET_VIEW {
             return self.view(&values);
         }
-        let prim = operator.strip_prefix("executorch_prim::").and_then(|name| name.strip_suffix(".Scalar"));
+        let prim = on_numbers(operator);
         if let Some(&(target, _)) = PRIMS.iter().find(|(_, known)| Some(*known) == prim) {
             return self.numbers(target, &values);
         }
@@ -50,7 +60,7 @@ impl Recovery<'_> {
         if values.len() != schema.instruction_args() {
             return self.fails(format_args!("{} values for `{schema}`", values.len()));
         }
-        if operator == "aten::copy_" {
+        if operator == COPY {
             return self.copy(&values);
         }
         let trailing = schema.args.iter().rev().take_while(|arg| arg.written).count();
@@ -94,8 +104,8 @@ impl Recovery<'_> {
             source: Arc::default(),
         };
         let mut types = Vec::with_capacity(outs.len());
-        for &out in &outs {
-            types.push(self.type_of_out(out, &node, kernel)?);
+        for (i, &out) in outs.iter().enumerate() {
+            types.push(self.type_of_out(out, (i == 0).then_some(&node), kernel)?);
         }
         let vars = self.node(&target, node.args, types);
         for (out, var) in outs.into_iter().zip(vars) {
@@ -167,11 +177,11 @@ impl Recovery<'_> {
     }
 
     /// A tensor or a number is this value from now on.
-    fn define_any(&mut self, value: usize, var: VarId) -> Result<()> {
+    pub(super) fn define_any(&mut self, value: usize, var: VarId) -> Result<()> {
         match &self.plan.values[value] {
             EValue::Tensor(_) => self.write(value, var),
             _ => {
-                self.numbers.insert(value, var);
+                self.set_number(value, Argument::Var(var));
                 Ok(())
             }
         }
@@ -184,49 +194,39 @@ impl Recovery<'_> {
         let sizes = self.ints(size)?;
         let tensor = self.tensor(out)?;
         let mut spec = self.spec_of(tensor)?;
-        if tensor.shape_dynamism != TensorShapeDynamism::Static {
-            self.fit(&mut spec, &sizes);
-        }
-        let args = vec![("self".into(), Argument::Var(x)), ("size".into(), Argument::Ints(sizes))];
-        let var = self.node("aten.view.default", args, vec![VarType::Tensor(spec)])[0];
-        let viewed = match self.unplaced.get(&of) {
-            Some((_, viewed)) => *viewed,
-            None => self.tensor(of)?.allocation_info.and_then(|_| {
-                let extent = self.extent(self.plan.values[of].as_tensor()?)?;
-                match self.memory.read(extent) {
-                    super::Found::Whole(held) => Some((extent, held)),
-                    _ => None,
-                }
-            }),
+        let node = ExportedNode {
+            target: "aten.view.default".into(),
+            args: vec![("self".into(), Argument::Var(x)), ("size".into(), Argument::Ints(sizes))],
+            outputs: Vec::new(),
+            source: Arc::default(),
         };
-        self.unplaced.insert(out, (var, viewed));
+        if tensor.shape_dynamism != TensorShapeDynamism::Static
+            && let Some(sizes) = sizes_of(&self.program, &node)
+        {
+            self.fit(&mut spec, sizes);
+        }
+        let var = self.node(&node.target, node.args, vec![VarType::Tensor(spec)])[0];
+        let viewed = self.place_of(of);
+        self.set_unplaced(out, var, viewed);
         Ok(())
     }
 
-    /// Takes the sizes that a call names.
-    fn fit(&self, spec: &mut TensorSpec, sizes: &[IntArgument]) {
-        if sizes.len() != spec.rank() {
-            return;
-        }
-        for (size, given) in spec.sizes.iter_mut().zip(sizes) {
-            match given {
-                IntArgument::Int(n) if *n >= 0 => *size = Size::Int(*n),
-                IntArgument::Int(_) => {}
-                IntArgument::Var(var) => {
-                    if let VarType::Int(known) = &self.program.var(*var).ty {
-                        let fits =
-                            known.bounds(&self.program.ranges).max <= size.bounds(&self.program.ranges).max;
-                        if fits {
-                            *size = known.clone();
-                        }
-                    }
-                }
-            }
+    /// Takes sizes that are known, where they are not above those of the plan.
+    fn fit(&self, spec: &mut TensorSpec, known: Vec<Size>) {
+        let max = |size: &Size| size.bounds(&self.program.ranges).max;
+        if known.len() == spec.rank() {
+            let fitting = spec.sizes.iter_mut().zip(known).filter(|(size, known)| max(known) <= max(size));
+            fitting.for_each(|(size, known)| *size = known);
         }
     }
 
-    /// What an out is: of the plan, and where its sizes change what the call says of them.
-    fn type_of_out(&mut self, value: usize, node: &ExportedNode, kernel: &dyn Kernel) -> Result<VarType> {
+    /// What an out is: of the plan, and where its sizes change what follows from the call, if it is given.
+    fn type_of_out(
+        &mut self,
+        value: usize,
+        node: Option<&ExportedNode>,
+        kernel: &dyn Kernel,
+    ) -> Result<VarType> {
         let tensor = match &self.plan.values[value] {
             EValue::Tensor(tensor) => tensor,
             EValue::Double(_) => return Ok(VarType::Float),
@@ -234,10 +234,10 @@ impl Recovery<'_> {
             _ => return Ok(VarType::Int(self.size_of_dim(node))),
         };
         let mut spec = self.spec_of(tensor)?;
-        if tensor.shape_dynamism == TensorShapeDynamism::Static {
+        let Some(node) = node.filter(|_| tensor.shape_dynamism != TensorShapeDynamism::Static) else {
             return Ok(VarType::Tensor(spec));
-        }
-        if let Some(Argument::Ints(sizes)) = node.arg("size") {
+        };
+        if let Some(sizes) = sizes_of(&self.program, node) {
             self.fit(&mut spec, sizes);
         } else if matches!(meaning(&self.program, node, kernel), Some(Meaning::Elementwise(_))) {
             let operands = node.operands().filter_map(|v| self.program.spec(v));
@@ -250,19 +250,19 @@ impl Recovery<'_> {
     }
 
     /// The size that `sym_size` gives; of other integers nothing is known.
-    fn size_of_dim(&mut self, node: &ExportedNode) -> Size {
-        if let ("aten.sym_size.int", Some(x), Some(Argument::Int(dim))) =
-            (&*node.target, node.arg("self").and_then(Argument::var), node.arg("dim"))
+    fn size_of_dim(&mut self, node: Option<&ExportedNode>) -> Size {
+        if let Some(node) = node
+            && let ("aten.sym_size.int", Some(x), Some(Argument::Int(dim))) =
+                (&*node.target, node.arg("self").and_then(Argument::var), node.arg("dim"))
             && let Some(spec) = self.program.spec(x)
-            && let Ok(dim) = usize::try_from(if *dim < 0 { dim + spec.rank() as i64 } else { *dim })
-            && let Some(size) = spec.sizes.get(dim)
+            && let Some(size) = wrap(*dim, spec.rank()).and_then(|dim| spec.sizes.get(dim))
         {
             return size.clone();
         }
         self.unknown()
     }
 
-    fn unknown(&mut self) -> Size {
+    pub(super) fn unknown(&mut self) -> Size {
         let name: Arc<str> = format!("u{}", self.program.ranges.len()).into();
         self.program.ranges.insert(Arc::clone(&name), Bounds { min: i64::MIN, max: i64::MAX });
         Size::symbol(name)
@@ -281,7 +281,7 @@ impl Recovery<'_> {
             _ => VarType::Int(self.result_size(target, &args)),
         };
         let var = self.node(target, args, vec![ty])[0];
-        self.numbers.insert(out, var);
+        self.set_number(out, Argument::Var(var));
         Ok(())
     }
 
@@ -313,14 +313,16 @@ impl Recovery<'_> {
     }
 
     /// A number of the plan, computed or not.
-    fn number(&self, value: usize) -> Result<Argument> {
-        if let Some(&var) = self.numbers.get(&value) {
-            return Ok(Argument::Var(var));
-        }
-        match self.plan.values.get(value).and_then(super::number_of) {
-            Some((number, _)) => Ok(number),
+    pub(super) fn number(&self, value: usize) -> Result<Argument> {
+        match self.known_number(value) {
+            Some(number) => Ok(number),
             None => self.fails(format_args!("value {value} is no number")),
         }
+    }
+
+    pub(super) fn known_number(&self, value: usize) -> Option<Argument> {
+        let fixed = || Some(super::number_of(self.plan.values.get(value)?)?.0);
+        self.now.numbers.get(&value).cloned().or_else(fixed)
     }
 
     fn ints(&self, value: usize) -> Result<Vec<IntArgument>> {

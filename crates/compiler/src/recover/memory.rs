@@ -4,7 +4,7 @@ use ir::exported::VarId;
 use std::collections::BTreeMap;
 
 /// Bytes of an arena.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Extent {
     pub(super) arena: u32,
     pub(super) start: u64,
@@ -30,7 +30,7 @@ pub(super) enum Found {
 }
 
 /// The extents that were written and are whole: those that later writes overlap are gone.
-#[derive(Default)]
+#[derive(Default, Clone)]
 pub(super) struct Memory {
     held: BTreeMap<(u32, u64), (u64, Held)>,
     /// Extents that lost some of their bytes.
@@ -39,6 +39,17 @@ pub(super) struct Memory {
 
 impl Memory {
     pub(super) fn write(&mut self, extent: Extent, held: Held) {
+        self.clear(extent);
+        self.held.insert((extent.arena, extent.start), (extent.end, held));
+    }
+
+    /// Forgets what lies in an extent, so that nobody finds it whole.
+    pub(super) fn lose(&mut self, extent: Extent) {
+        self.clear(extent);
+        self.torn.insert((extent.arena, extent.start), extent.end);
+    }
+
+    fn clear(&mut self, extent: Extent) {
         while let Some((start, end)) = last_before(&self.held, extent, |(end, _)| *end) {
             self.held.remove(&(extent.arena, start));
             for (from, to) in [(start, extent.start.min(end)), (extent.end.max(start), end)] {
@@ -56,7 +67,6 @@ impl Memory {
                 self.torn.insert((extent.arena, extent.end), end);
             }
         }
-        self.held.insert((extent.arena, extent.start), (extent.end, held));
     }
 
     pub(super) fn read(&self, extent: Extent) -> Found {
@@ -104,6 +114,8 @@ mod tests {
         assert_eq!(memory.read(extent(0, 8)), Found::Parts);
         memory.write(extent(0, 8), a);
         assert_eq!(memory.read(extent(0, 8)), Found::Whole(a));
+        memory.lose(extent(0, 8));
+        assert_eq!(memory.read(extent(0, 8)), Found::Parts);
         assert_eq!(memory.read(Extent { arena: 2, start: 0, end: 8 }), Found::Nothing);
     }
 }

@@ -6,9 +6,12 @@
 //! operator's sizes follow from its operands they are theirs.
 
 mod calls;
+mod control;
+mod flow;
 mod memory;
 mod names;
 mod payloads;
+mod sizes;
 
 use crate::limits::MAX_COPIED_BYTES;
 use crate::{Error, OperatorTable, Result};
@@ -23,7 +26,7 @@ use ir::exported::{
     TensorSpec, VarId, VarType,
 };
 use memory::{Extent, Found, Held, Memory};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt::Display;
 use std::ops::Range;
 use std::sync::Arc;
@@ -46,7 +49,7 @@ pub struct Recoverable<'a> {
 /// The methods of a program, as an exporter has them.
 ///
 /// # Errors
-/// A method jumps or moves values, calls a backend that is not given or an operator that is not there, or reads memory
+/// A method jumps otherwise than for branches and loops over rows, calls a backend that is not given or an operator that is not there, or reads memory
 /// that holds parts of several values.
 pub fn recover(source: &Recoverable<'_>) -> Result<Vec<ExportedProgram>> {
     source.program.execution_plan.iter().map(|plan| Recovery::new(source, plan).run()).collect()
@@ -57,15 +60,11 @@ struct Recovery<'a> {
     source: &'a Recoverable<'a>,
     plan: &'a ExecutionPlan,
     program: ExportedProgram,
-    memory: Memory,
-    /// Values without a place of their own: unplanned tensors, and views that instructions make, with what they view.
-    unplaced: HashMap<usize, (VarId, Option<(Extent, Held)>)>,
+    now: State,
     constants: HashMap<usize, VarId>,
-    /// Numbers that instructions compute.
-    numbers: HashMap<usize, VarId>,
-    /// Views of what was written by way of another value.
-    views: HashMap<(VarId, usize), VarId>,
     states: Vec<(VarId, Extent, usize)>,
+    /// Which of them is where.
+    state_at: HashMap<Extent, Held>,
     /// Inputs that instructions write.
     written_inputs: Vec<(usize, VarId)>,
     /// Bytes of zeros that may still be made.
@@ -74,18 +73,30 @@ struct Recovery<'a> {
     origin: Arc<Source>,
 }
 
+/// What values are at a point of the program.
+#[derive(Default, Clone)]
+struct State {
+    memory: Memory,
+    /// Values without a place of their own: unplanned tensors, and views that instructions make, with what they view.
+    unplaced: HashMap<usize, (VarId, Option<(Extent, Held)>)>,
+    /// Numbers that instructions compute, or move.
+    numbers: HashMap<usize, Argument>,
+    /// Views of what was written by way of another value.
+    views: HashMap<(VarId, usize), VarId>,
+    /// Values that were written in the branch or loop that is read.
+    written: BTreeSet<usize>,
+}
+
 impl<'a> Recovery<'a> {
     fn new(source: &'a Recoverable<'a>, plan: &'a ExecutionPlan) -> Self {
         Self {
             source,
             plan,
             program: ExportedProgram::new(&*plan.name),
-            memory: Memory::default(),
-            unplaced: HashMap::new(),
+            now: State::default(),
             constants: HashMap::new(),
-            numbers: HashMap::new(),
-            views: HashMap::new(),
             states: Vec::new(),
+            state_at: HashMap::new(),
             written_inputs: Vec::new(),
             zeros_left: MAX_COPIED_BYTES,
             origin: Arc::default(),
@@ -140,30 +151,69 @@ impl<'a> Recovery<'a> {
     }
 
     fn chain(&mut self, chain: &Chain) -> Result<()> {
-        for (at, instruction) in chain.instructions.iter().enumerate() {
-            self.origin = chain.stacktrace.get(at).map_or_else(Arc::default, |list| Arc::new(frames(list)));
-            let done = match instruction {
-                Instruction::KernelCall { op_index, args } => {
-                    let operator = self.plan.operators[*op_index as usize].full_name();
-                    self.call(&operator, args)
-                }
-                Instruction::DelegateCall { delegate_index, args } => {
-                    self.delegate(*delegate_index as usize, args)
-                }
-                Instruction::FreeCall { .. } => Ok(()),
-                Instruction::JumpFalseCall { .. } | Instruction::MoveCall { .. } => {
-                    self.fails("control flow is not brought back to branches and loops")
-                }
-            };
-            done.map_err(|error| match error {
-                Error::Recover { problem, .. } => Error::Recover {
-                    place: format!("instruction {at} of method `{}`", self.plan.name),
-                    problem,
-                },
-                other => other,
-            })?;
+        let jumps = |i: &Instruction| matches!(i, Instruction::JumpFalseCall { .. });
+        if chain.instructions.iter().any(jumps) {
+            return self.with_jumps(chain);
         }
+        (0..chain.instructions.len()).try_for_each(|at| self.instruction(chain, at))
+    }
+
+    fn instruction(&mut self, chain: &Chain, at: usize) -> Result<()> {
+        self.origin = origin(chain, at);
+        let done = match &chain.instructions[at] {
+            Instruction::KernelCall { op_index, args } => {
+                let operator = self.plan.operators[*op_index as usize].full_name();
+                self.call(&operator, args)
+            }
+            Instruction::DelegateCall { delegate_index, args } => {
+                self.delegate(*delegate_index as usize, args)
+            }
+            Instruction::MoveCall { move_from, move_to } => {
+                self.moved(*move_from as usize, *move_to as usize)
+            }
+            Instruction::FreeCall { .. } | Instruction::JumpFalseCall { .. } => Ok(()),
+        };
+        done.map_err(|error| match error {
+            Error::Recover { problem, .. } => {
+                Error::Recover { place: format!("instruction {at} of method `{}`", self.plan.name), problem }
+            }
+            other => other,
+        })
+    }
+
+    /// A value is another from now on: the same number, or the same tensor where it lies.
+    fn moved(&mut self, from: usize, to: usize) -> Result<()> {
+        if self.plan.values[from].as_tensor().is_none() {
+            let number = self.number(from)?;
+            self.set_number(to, number);
+            return Ok(());
+        }
+        let var = self.read(from)?;
+        let viewed = self.place_of(from);
+        self.set_unplaced(to, var, viewed);
         Ok(())
+    }
+
+    /// The place that a tensor is in, and what lies there.
+    fn place_of(&self, value: usize) -> Option<(Extent, Held)> {
+        if let Some((_, viewed)) = self.now.unplaced.get(&value) {
+            return *viewed;
+        }
+        let extent = self.extent(self.plan.values[value].as_tensor()?)?;
+        match self.now.memory.read(extent) {
+            Found::Whole(held) => Some((extent, held)),
+            _ => None,
+        }
+    }
+
+    fn set_unplaced(&mut self, value: usize, var: VarId, viewed: Option<(Extent, Held)>) {
+        self.now.written.insert(value);
+        self.now.unplaced.insert(value, (var, viewed));
+    }
+
+    fn set_number(&mut self, value: usize, number: Argument) {
+        self.now.written.insert(value);
+        self.now.numbers.insert(value, number);
     }
 
     fn fails<T>(&self, problem: impl Display) -> Result<T> {
@@ -176,10 +226,9 @@ impl<'a> Recovery<'a> {
             let value = index as usize;
             let output = match &self.plan.values[value] {
                 EValue::Tensor(_) => Argument::Var(self.read(value)?),
-                number => match (self.numbers.get(&value), number_of(number)) {
-                    (Some(&var), _) => Argument::Var(var),
-                    (None, Some((known, _))) => known,
-                    (None, None) => return self.fails("an output is a list"),
+                _ => match self.known_number(value) {
+                    Some(number) => number,
+                    None => return self.fails("an output is a list"),
                 },
             };
             self.program.graph.outputs.push(output);
@@ -190,9 +239,10 @@ impl<'a> Recovery<'a> {
     /// What the execution leaves in its state, and in inputs that it writes.
     fn mutations(&mut self) -> Result<()> {
         for (input, extent, value) in std::mem::take(&mut self.states) {
-            let left = match self.memory.read(extent) {
+            let left = match self.now.memory.read(extent) {
                 Found::Whole(held) => self.as_value(held, value)?,
-                _ => return self.fails("its state is overwritten in part"),
+                Found::Nothing => continue,
+                Found::Parts => return self.fails("its state is overwritten in part"),
             };
             if left != input {
                 self.program.mutations.push(Mutation { input, value: left });
@@ -246,12 +296,13 @@ impl<'a> Recovery<'a> {
     /// A tensor is this value from now on.
     fn define(&mut self, value: usize, var: VarId) -> Result<()> {
         let tensor = self.tensor(value)?;
-        self.unplaced.remove(&value);
         match self.extent(tensor) {
-            Some(extent) => self.memory.write(extent, Held { var, value }),
-            None => {
-                self.unplaced.insert(value, (var, None));
+            Some(extent) => {
+                self.now.unplaced.remove(&value);
+                self.now.written.insert(value);
+                self.now.memory.write(extent, Held { var, value });
             }
+            None => self.set_unplaced(value, var, None),
         }
         Ok(())
     }
@@ -261,9 +312,9 @@ impl<'a> Recovery<'a> {
         if let Some(&var) = self.constants.get(&value) {
             return Ok(var);
         }
-        if let Some((var, viewed)) = self.unplaced.get(&value) {
+        if let Some((var, viewed)) = self.now.unplaced.get(&value) {
             return match viewed {
-                Some((extent, held)) if self.memory.read(*extent) != Found::Whole(*held) => {
+                Some((extent, held)) if self.now.memory.read(*extent) != Found::Whole(*held) => {
                     self.fails(format_args!("value {value} is a view of memory that was written since"))
                 }
                 _ => Ok(*var),
@@ -275,7 +326,7 @@ impl<'a> Recovery<'a> {
         match (data, extent) {
             (TensorData::Constant(range), _) => self.constant(value, tensor, self.of_file(range)?),
             (TensorData::External(key), _) => self.constant(value, tensor, self.elsewhere(key)?),
-            (_, Some(extent)) => match self.memory.read(extent) {
+            (_, Some(extent)) => match self.now.memory.read(extent) {
                 Found::Whole(held) => self.as_value(held, value),
                 Found::Nothing => self.state(value, tensor, extent),
                 Found::Parts => {
@@ -304,6 +355,10 @@ impl<'a> Recovery<'a> {
 
     /// Memory that is there before the first instruction.
     fn state(&mut self, value: usize, tensor: &Tensor, extent: Extent) -> Result<VarId> {
+        // What one branch has found is there for the others.
+        if let Some(&held) = self.state_at.get(&extent) {
+            return self.as_value(held, value);
+        }
         let data = match self.source.program.tensor_data(tensor) {
             TensorData::Initial(range) => self.of_file(range)?,
             TensorData::ExternalInitial(key) => self.elsewhere(key)?,
@@ -313,7 +368,8 @@ impl<'a> Recovery<'a> {
         self.constants.remove(&value);
         self.program.graph.inputs.push(var);
         self.program.inputs.push(InputKind::Buffer);
-        self.memory.write(extent, Held { var, value });
+        self.now.memory.write(extent, Held { var, value });
+        self.state_at.insert(extent, Held { var, value });
         self.states.push((var, extent, value));
         Ok(var)
     }
@@ -353,7 +409,7 @@ impl<'a> Recovery<'a> {
         if held.value == value {
             return Ok(held.var);
         }
-        if let Some(&view) = self.views.get(&(held.var, value)) {
+        if let Some(&view) = self.now.views.get(&(held.var, value)) {
             return Ok(view);
         }
         let tensor = self.tensor(value)?;
@@ -378,7 +434,7 @@ impl<'a> Recovery<'a> {
         let sizes: Vec<i64> = tensor.sizes.iter().map(|&n| i64::from(n)).collect();
         let args = vec![("self".into(), Argument::Var(held.var)), ("size".into(), Argument::ints(&sizes))];
         let view = self.node("aten.view.default", args, vec![VarType::Tensor(spec)])[0];
-        self.views.insert((held.var, value), view);
+        self.now.views.insert((held.var, value), view);
         Ok(view)
     }
 }
@@ -393,6 +449,11 @@ fn number_of(value: &EValue) -> Option<(Argument, VarType)> {
         EValue::Null => (Argument::None, VarType::Opaque),
         _ => return None,
     })
+}
+
+/// Where an instruction comes from.
+fn origin(chain: &Chain, at: usize) -> Arc<Source> {
+    chain.stacktrace.get(at).map_or_else(Arc::default, |list| Arc::new(frames(list)))
 }
 
 fn frames(list: &FrameList) -> Source {

@@ -2,19 +2,30 @@
 
 use super::Recovery;
 use crate::Result;
-use ir::exported::delegate::{CompileSpec, LoweredCall};
+use ir::exported::delegate::{CompileSpec, LoweredCall, Recover};
 use ir::exported::{Argument, ConstantTensor, ExportedNode, ExportedProgram, TensorSpec, VarId, VarType};
 use std::collections::HashMap;
 use std::sync::Arc;
 
 impl Recovery<'_> {
+    /// How many of the arguments of a call of a delegate are inputs.
+    pub(super) fn delegate_inputs(&self, index: usize) -> Result<usize> {
+        let payload = self.of_file(self.source.program.delegate_data(&self.plan.delegates[index]))?;
+        Ok(self.backend_of(index)?.num_inputs(payload.data())?)
+    }
+
+    fn backend_of(&self, index: usize) -> Result<Arc<dyn Recover + Send + Sync>> {
+        let id = &self.plan.delegates[index].id;
+        match self.source.backends.iter().find(|backend| backend.backend_id() == id) {
+            Some(backend) => Ok(Arc::clone(backend)),
+            None => self.fails(format_args!("payloads of {id} are not brought back to operators here")),
+        }
+    }
+
     pub(super) fn delegate(&mut self, index: usize, args: &[i32]) -> Result<()> {
         let source = self.source;
         let delegate = &self.plan.delegates[index];
-        let Some(backend) = source.backends.iter().find(|backend| backend.backend_id() == delegate.id) else {
-            return self
-                .fails(format_args!("payloads of {} are not brought back to operators here", delegate.id));
-        };
+        let backend = self.backend_of(index)?;
         let payload = self.of_file(source.program.delegate_data(delegate))?;
         let inputs = backend.num_inputs(payload.data())?;
         if inputs > args.len() {

@@ -1,0 +1,391 @@
+//! Jumps as branches and loops.
+
+use super::calls::on_numbers;
+use super::flow::{Branch, Flow, Key, Loop, Part, Structure, flow_of, note_live};
+use super::{Recovery, State, origin};
+use crate::Result;
+use format::pte::{Chain, EValue, Instruction};
+use ir::exported::{Argument, ExportedGraph, ExportedNode, Size, VarId, VarType};
+use std::mem::{replace, take};
+
+const COPY_INDEX: &str = "executorch_prim::et_copy_index.tensor";
+const SELECT: &str = "aten::select_copy.int_out";
+
+/// Each branch begins with what all values are: jumps times values.
+const MAX_STATES: usize = 1 << 26;
+
+/// A chain, and what each of its instructions reads and writes.
+struct Code<'a> {
+    chain: &'a Chain,
+    calls: Vec<Flow>,
+}
+
+/// A part of the program that became a graph of its own: what values are at its end, and its nodes.
+struct Arm {
+    end: State,
+    nodes: Vec<ExportedNode>,
+}
+
+/// A loop over the rows of tensors: instructions that count, take rows and store rows are the loop's own.
+struct Rows {
+    /// The counter, and the value that says how many rows there are.
+    counter: usize,
+    count: usize,
+    /// Tensors, and the value that one of their rows is.
+    taken: Vec<(usize, usize)>,
+    /// Tensors, and the value that becomes one of their rows.
+    stored: Vec<(usize, usize)>,
+    /// The parts of the body that are left.
+    body: Vec<usize>,
+}
+
+impl Recovery<'_> {
+    /// A chain with jumps.
+    pub(super) fn with_jumps(&mut self, chain: &Chain) -> Result<()> {
+        let jumps =
+            chain.instructions.iter().filter(|i| matches!(i, Instruction::JumpFalseCall { .. })).count();
+        if jumps.saturating_mul(self.plan.values.len()) > MAX_STATES {
+            return self.fails(format_args!("{jumps} jumps among {} values", self.plan.values.len()));
+        }
+        let calls = chain.instructions.iter().map(|instruction| self.flow_of_instruction(instruction));
+        let calls = calls.collect::<Result<Vec<Flow>>>()?;
+        let structure = Structure::new(&chain.instructions, &self.plan.values, &calls);
+        let Some(mut parts) = structure.parts(0..chain.instructions.len()) else {
+            return self.fails("its jumps are no branches and loops in each other");
+        };
+        // The next execution, or chain, may read whatever this one reads before writing it.
+        let mut live = flow_of(&parts, &calls).read;
+        let ends = self.plan.outputs.iter().chain(&self.plan.inputs).map(|&value| value as usize);
+        live.extend(ends.map(|value| (self.key(value), value)));
+        note_live(&mut parts, &calls, live);
+        self.parts(&Code { chain, calls }, &parts)
+    }
+
+    fn parts(&mut self, code: &Code<'_>, parts: &[Part]) -> Result<()> {
+        parts.iter().try_for_each(|part| match part {
+            Part::Call(at) => self.instruction(code.chain, *at),
+            Part::Branch(branch) => self.branch(code, branch),
+            Part::Loop(part) => self.repeated(code, part),
+        })
+    }
+
+    fn branch(&mut self, code: &Code<'_>, branch: &Branch) -> Result<()> {
+        let condition = self.condition(branch.condition)?;
+        let before = self.now.clone();
+        let mut then = self.arm(before.clone(), |recovery| recovery.parts(code, &branch.then))?;
+        let mut otherwise = self.arm(before, |recovery| recovery.parts(code, &branch.otherwise))?;
+        let written: Vec<usize> = then.end.written.union(&otherwise.end.written).copied().collect();
+        let mut merged = Vec::new();
+        let mut results = [Vec::new(), Vec::new()];
+        for &value in &written {
+            if !branch.live.contains_key(&self.key(value)) {
+                continue;
+            }
+            let a = self.in_arm(&mut then, |recovery| recovery.left_in(value));
+            let b = self.in_arm(&mut otherwise, |recovery| recovery.left_in(value));
+            if let (Some(a), Some(b)) = (a, b) {
+                merged.push((value, self.common_type(value, &a, &b)?));
+                results[0].push(a);
+                results[1].push(b);
+            }
+        }
+        let moved: Vec<usize> = written
+            .iter()
+            .copied()
+            .filter(|value| [&then, &otherwise].iter().any(|arm| arm.end.unplaced.contains_key(value)))
+            .collect();
+        self.lose(&written);
+        if merged.is_empty() {
+            return Ok(());
+        }
+        self.origin = origin(code.chain, branch.at);
+        let [then_results, else_results] = results;
+        let graph = |arm: Arm, outputs| {
+            Argument::Graph(Box::new(ExportedGraph { inputs: Vec::new(), nodes: arm.nodes, outputs }))
+        };
+        let args = vec![
+            ("pred".into(), condition),
+            ("true_graph".into(), graph(then, then_results)),
+            ("false_graph".into(), graph(otherwise, else_results)),
+            ("operands".into(), Argument::Vars(Vec::new())),
+        ];
+        let (values, types): (Vec<usize>, Vec<VarType>) = merged.into_iter().unzip();
+        let vars = self.node("higher_order.cond", args, types);
+        for (value, var) in values.into_iter().zip(vars) {
+            if moved.contains(&value) && self.plan.values[value].as_tensor().is_some() {
+                self.set_unplaced(value, var, None);
+            } else {
+                self.define_any(value, var)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What a branch asks: a boolean, or a tensor with one.
+    fn condition(&mut self, value: usize) -> Result<Argument> {
+        match &self.plan.values[value] {
+            EValue::Tensor(_) => Ok(Argument::Var(self.read(value)?)),
+            _ => self.number(value),
+        }
+    }
+
+    /// Reads a part of the program as a graph of its own that begins with a state.
+    fn arm(&mut self, start: State, read: impl FnOnce(&mut Self) -> Result<()>) -> Result<Arm> {
+        let mut arm = Arm { end: State { written: Default::default(), ..start }, nodes: Vec::new() };
+        self.in_arm(&mut arm, read).map(|()| arm)
+    }
+
+    /// Goes on at the end of such a graph.
+    fn in_arm<T>(&mut self, arm: &mut Arm, act: impl FnOnce(&mut Self) -> T) -> T {
+        let now = replace(&mut self.now, take(&mut arm.end));
+        let nodes = replace(&mut self.program.graph.nodes, take(&mut arm.nodes));
+        let result = act(self);
+        arm.end = replace(&mut self.now, now);
+        arm.nodes = replace(&mut self.program.graph.nodes, nodes);
+        result
+    }
+
+    /// What a value is, if it is anything.
+    fn left_in(&mut self, value: usize) -> Option<Argument> {
+        match &self.plan.values[value] {
+            EValue::Tensor(_) => self.read(value).ok().map(Argument::Var),
+            _ => self.known_number(value),
+        }
+    }
+
+    /// The type of a value that is one or the other.
+    fn common_type(&mut self, value: usize, a: &Argument, b: &Argument) -> Result<VarType> {
+        let ty = |argument: &Argument| match argument {
+            Argument::Var(var) => self.program.var(*var).ty.clone(),
+            Argument::Float(_) => VarType::Float,
+            Argument::Bool(_) => VarType::Bool,
+            Argument::Int(number) => VarType::Int(Size::Int(*number)),
+            Argument::Str(_) => VarType::Str,
+            _ => VarType::Opaque,
+        };
+        Ok(match (ty(a), ty(b)) {
+            (VarType::Tensor(a), VarType::Tensor(b)) if a == b => VarType::Tensor(a),
+            (VarType::Tensor(_), _) => VarType::Tensor(self.spec_of(self.tensor(value)?)?),
+            (VarType::Int(a), VarType::Int(b)) if a == b => VarType::Int(a),
+            (VarType::Int(_), _) => VarType::Int(self.unknown()),
+            (other, _) => other,
+        })
+    }
+
+    /// Values that were written somewhere else are nothing here until they are defined.
+    fn lose(&mut self, values: &[usize]) {
+        for &value in values {
+            match self.key(value) {
+                Key::Place(extent) => self.now.memory.lose(extent),
+                Key::Value(_) => {}
+            }
+            self.now.unplaced.remove(&value);
+            self.now.numbers.remove(&value);
+            self.now.written.insert(value);
+        }
+    }
+
+    fn repeated(&mut self, code: &Code<'_>, part: &Loop) -> Result<()> {
+        let written = |(key, _): &(&Key, &usize)| part.flow.written.contains_key(key);
+        let mut carried: Vec<usize> =
+            part.flow.read.iter().filter(written).map(|(_, &value)| value).collect();
+        carried.sort_unstable();
+        match (&part.body, self.rows(code, part)) {
+            (Some(body), _) => self.while_loop(code, part, body, &carried),
+            (None, Some(rows)) => self.scan(code, part, &rows, carried),
+            (None, None) => self.fails("it repeats instructions otherwise than for each row of a tensor"),
+        }
+    }
+
+    fn while_loop(&mut self, code: &Code<'_>, part: &Loop, body: &[Part], carried: &[usize]) -> Result<()> {
+        let initial = self.initial(carried)?;
+        let types: Vec<VarType> = initial.iter().map(|&var| self.program.var(var).ty.clone()).collect();
+        let before = self.now.clone();
+        let (head_inputs, mut head) =
+            self.given(&before, carried, &types, |recovery| recovery.parts(code, &part.head))?;
+        let goes_on = self.in_arm(&mut head, |recovery| recovery.condition(part.condition))?;
+        let (body_inputs, mut arm) = self.given(&before, carried, &types, |recovery| {
+            recovery.parts(code, &part.head)?;
+            recovery.parts(code, body)
+        })?;
+        let results = self.results(&mut arm, carried)?;
+        let written: Vec<usize> = head.end.written.union(&arm.end.written).copied().collect();
+        self.lose(&written);
+        self.origin = origin(code.chain, part.at);
+        let graph = |arm: Arm, inputs, outputs| {
+            Argument::Graph(Box::new(ExportedGraph { inputs, nodes: arm.nodes, outputs }))
+        };
+        let args = vec![
+            ("cond_fn".into(), graph(head, head_inputs, vec![goes_on])),
+            ("body_fn".into(), graph(arm, body_inputs, results)),
+            ("carried_inputs".into(), Argument::Vars(initial)),
+            ("additional_inputs".into(), Argument::Vars(Vec::new())),
+        ];
+        let vars = self.node("higher_order.while_loop", args, types);
+        carried.iter().zip(vars).try_for_each(|(&value, var)| self.define_any(value, var))
+    }
+
+    fn scan(&mut self, code: &Code<'_>, part: &Loop, rows: &Rows, mut carried: Vec<usize>) -> Result<()> {
+        let own = |value: usize| value == rows.counter || rows.stored.iter().any(|(to, _)| *to == value);
+        carried.retain(|&value| !own(value));
+        let initial = self.initial(&carried)?;
+        let over = rows.taken.iter().map(|(from, _)| self.read(*from)).collect::<Result<Vec<VarId>>>()?;
+        let count = self.row_count(&over, rows)?;
+        let types: Vec<VarType> = initial.iter().map(|&var| self.program.var(var).ty.clone()).collect();
+        let mut given = carried.clone();
+        let mut given_types = types.clone();
+        for ((_, row), &of) in rows.taken.iter().zip(&over) {
+            let mut spec = self.spec_of(self.tensor(*row)?)?;
+            if let Some(whole) = self.program.spec(of).filter(|whole| whole.rank() == spec.rank() + 1) {
+                spec.sizes = whole.sizes[1..].to_vec();
+            }
+            given.push(*row);
+            given_types.push(VarType::Tensor(spec));
+        }
+        let before = self.now.clone();
+        let (inputs, mut arm) = self.given(&before, &given, &given_types, |recovery| {
+            rows.body.iter().try_for_each(|&i| recovery.parts(code, &part.head[i..=i]))
+        })?;
+        let mut outputs = self.results(&mut arm, &carried)?;
+        let mut out_types = types;
+        for (to, from) in &rows.stored {
+            let row = self.in_arm(&mut arm, |recovery| recovery.read(*from))?;
+            let mut spec = self.spec_of(self.tensor(*to)?)?;
+            if let Some(of_row) = self.program.spec(row).filter(|row| row.rank() + 1 == spec.rank()) {
+                spec.sizes = std::iter::once(count.clone()).chain(of_row.sizes.iter().cloned()).collect();
+            }
+            outputs.push(Argument::Var(row));
+            out_types.push(VarType::Tensor(spec));
+        }
+        let written: Vec<usize> = arm.end.written.iter().copied().collect();
+        self.lose(&written);
+        self.origin = origin(code.chain, part.at);
+        let graph = ExportedGraph { inputs, nodes: arm.nodes, outputs };
+        let args = vec![
+            ("combine_fn".into(), Argument::Graph(Box::new(graph))),
+            ("init".into(), Argument::Vars(initial)),
+            ("xs".into(), Argument::Vars(over)),
+            ("additional_inputs".into(), Argument::Vars(Vec::new())),
+        ];
+        let vars = self.node("higher_order.scan", args, out_types);
+        let stored = rows.stored.iter().map(|(to, _)| *to);
+        for (value, var) in carried.iter().copied().chain(stored).zip(vars) {
+            self.define_any(value, var)?;
+        }
+        let count = self.number(rows.count)?;
+        self.set_number(rows.counter, count);
+        Ok(())
+    }
+
+    /// The values that a loop begins with.
+    fn initial(&mut self, carried: &[usize]) -> Result<Vec<VarId>> {
+        let found = carried.iter().map(|&value| match self.left_in(value) {
+            Some(Argument::Var(var)) => Ok(var),
+            _ => self.fails(format_args!("value {value} is no tensor or computed number when a loop begins")),
+        });
+        found.collect()
+    }
+
+    /// Reads a graph that is given some values.
+    fn given(
+        &mut self,
+        before: &State,
+        values: &[usize],
+        types: &[VarType],
+        read: impl FnOnce(&mut Self) -> Result<()>,
+    ) -> Result<(Vec<VarId>, Arm)> {
+        let mut inputs = Vec::with_capacity(values.len());
+        let arm = self.arm(before.clone(), |recovery| {
+            for (&value, ty) in values.iter().zip(types) {
+                let name = format!("v{}", recovery.program.num_vars());
+                let var = recovery.program.add_var(name, ty.clone());
+                inputs.push(var);
+                match ty {
+                    VarType::Tensor(_) => recovery.define(value, var)?,
+                    _ => recovery.set_number(value, Argument::Var(var)),
+                }
+            }
+            read(recovery)
+        })?;
+        Ok((inputs, arm))
+    }
+
+    /// What a graph leaves in some values.
+    fn results(&mut self, arm: &mut Arm, values: &[usize]) -> Result<Vec<Argument>> {
+        let found = values.iter().map(|&value| match self.in_arm(arm, |recovery| recovery.left_in(value)) {
+            Some(result) => Ok(result),
+            None => self.fails(format_args!("value {value} is not whole when a loop goes on")),
+        });
+        found.collect()
+    }
+
+    /// How many rows there are of all tensors.
+    fn row_count(&self, over: &[VarId], rows: &Rows) -> Result<Size> {
+        let first = |&var: &VarId| self.program.spec(var)?.sizes.first().cloned();
+        let sizes: Option<Vec<Size>> = over.iter().map(first).collect();
+        let count = match self.number(rows.count)? {
+            Argument::Int(count) => Some(Size::Int(count)),
+            Argument::Var(var) => match &self.program.var(var).ty {
+                VarType::Int(size) => Some(size.clone()),
+                _ => None,
+            },
+            _ => None,
+        };
+        let starts = matches!(self.number(rows.counter)?, Argument::Int(0));
+        match (sizes, count) {
+            (Some(sizes), Some(count)) if starts && sizes.iter().all(|size| *size == count) => Ok(count),
+            _ => self.fails("a loop over other rows than all of its tensors"),
+        }
+    }
+
+    /// The loop as one over rows: it counts from row to row until there is none, and reads what it counts only to take and to
+    /// store rows.
+    fn rows(&self, code: &Code<'_>, part: &Loop) -> Option<Rows> {
+        let called = |part: &Part| -> Option<(String, Vec<usize>)> {
+            let Part::Call(at) = part else { return None };
+            let Instruction::KernelCall { op_index, args } = &code.chain.instructions[*at] else {
+                return None;
+            };
+            let name = self.plan.operators[*op_index as usize].full_name();
+            Some((name, args.iter().map(|&value| value as usize).collect()))
+        };
+        let is = |value: usize, number: i64| matches!(self.plan.values[value], EValue::Int(n) if n == number);
+        let [rest @ .., step, test] = &part.head[..] else { return None };
+        let (step, test) = (called(step)?, called(test)?);
+        if on_numbers(&step.0) != Some("add") || on_numbers(&test.0) != Some("eq") {
+            return None;
+        }
+        let (&[counter, by, next], &[counted, count, done]) = (&step.1[..], &test.1[..]) else { return None };
+        if !is(by, 1) || next != counter || counted != counter || done != part.condition {
+            return None;
+        }
+        let (mut taken, mut stored, mut body) = (Vec::new(), Vec::new(), Vec::new());
+        for (i, part) in rest.iter().enumerate() {
+            let call = called(part);
+            match call.as_ref().map(|(name, args)| (name.as_str(), &args[..])) {
+                Some((SELECT, &[from, dim, index, row, ..])) if index == counter && is(dim, 0) => {
+                    taken.push((i, from, row));
+                }
+                Some((COPY_INDEX, &[to, row, index])) if index == counter => stored.push((i, to, row)),
+                _ => body.push(i),
+            }
+        }
+        // Rows are taken before the others compute, and stored when they have.
+        let (first, last) = (body.first().copied().unwrap_or(rest.len()), body.last().copied());
+        let in_order = taken.iter().all(|&(i, ..)| i < first)
+            && stored.iter().all(|&(i, ..)| last.is_none_or(|last| i > last));
+        let body_of = |value: usize| {
+            let key = self.key(value);
+            let flow = |&i: &usize| rest[i].flow(&code.calls);
+            body.iter().any(|i| flow(i).read.contains_key(&key) || flow(i).written.contains_key(&key))
+        };
+        let own = [counter, count, done].into_iter().chain(stored.iter().map(|&(_, to, _)| to));
+        let is_changed =
+            |&(_, from, _): &(usize, usize, usize)| part.flow.written.contains_key(&self.key(from));
+        if !in_order || taken.is_empty() || own.clone().any(body_of) || taken.iter().any(is_changed) {
+            return None;
+        }
+        let pairs = |rows: Vec<(usize, usize, usize)>| rows.into_iter().map(|(_, a, b)| (a, b)).collect();
+        Some(Rows { counter, count, taken: pairs(taken), stored: pairs(stored), body })
+    }
+}

@@ -1,0 +1,409 @@
+//! The instructions of a chain as calls, branches and loops, with what is read of what they leave.
+
+use super::Recovery;
+use super::calls::{COPY, ET_VIEW, on_numbers};
+use super::memory::Extent;
+use crate::Result;
+use format::pte::{EValue, Instruction};
+use std::collections::HashMap;
+use std::ops::Range;
+
+/// Branches and loops in each other that are followed.
+const MAX_NESTING: usize = 32;
+
+/// Where a value is kept: its place in an arena, or the value itself if it has none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Key {
+    Place(Extent),
+    Value(usize),
+}
+
+/// What is read before it is written, each with a value by which it is read.
+pub(super) type Live = HashMap<Key, usize>;
+
+/// A part of a chain.
+pub(super) enum Part {
+    /// An instruction that neither jumps nor is jumped to.
+    Call(usize),
+    Branch(Branch),
+    Loop(Loop),
+}
+
+/// Parts of which one or the other is executed.
+pub(super) struct Branch {
+    /// The jump that decides.
+    pub(super) at: usize,
+    /// The value that it asks.
+    pub(super) condition: usize,
+    pub(super) then: Vec<Part>,
+    pub(super) otherwise: Vec<Part>,
+    /// What is read after it.
+    pub(super) live: Live,
+    flow: Flow,
+}
+
+/// Parts that are executed again and again.
+pub(super) struct Loop {
+    /// The jump that decides whether to go on.
+    pub(super) at: usize,
+    /// The value that it asks.
+    pub(super) condition: usize,
+    /// What comes before that jump.
+    pub(super) head: Vec<Part>,
+    /// What comes after it, if it leaves the loop where the condition is false; `None` if it goes back there instead.
+    pub(super) body: Option<Vec<Part>>,
+    /// What an iteration reads that the one before, or what comes before the loop, has left; and what it writes.
+    pub(super) flow: Flow,
+}
+
+/// What parts read before they write it, and what they write in any case, or at all.
+#[derive(Default, Clone)]
+pub(super) struct Flow {
+    pub(super) read: Live,
+    certain: Live,
+    pub(super) written: Live,
+}
+
+impl Flow {
+    /// Adds what comes before.
+    fn prepend(&mut self, first: &Flow) {
+        first.before(&mut self.read);
+        self.certain.extend(&first.certain);
+        self.written.extend(&first.written);
+    }
+
+    /// From what is read behind it to what is read before it.
+    fn before(&self, live: &mut Live) {
+        self.certain.keys().for_each(|key| {
+            live.remove(key);
+        });
+        live.extend(&self.read);
+    }
+}
+
+impl Part {
+    pub(super) fn flow<'a>(&'a self, calls: &'a [Flow]) -> &'a Flow {
+        match self {
+            Part::Call(at) => &calls[*at],
+            Part::Branch(branch) => &branch.flow,
+            Part::Loop(part) => &part.flow,
+        }
+    }
+}
+
+/// What is read behind all parts goes into their branches.
+pub(super) fn note_live(parts: &mut [Part], calls: &[Flow], mut live: Live) {
+    for part in parts.iter_mut().rev() {
+        match part {
+            Part::Call(_) => {}
+            Part::Branch(branch) => {
+                note_live(&mut branch.then, calls, live.clone());
+                note_live(&mut branch.otherwise, calls, live.clone());
+                branch.live = live.clone();
+            }
+            Part::Loop(part) => {
+                let mut inside = live.clone();
+                inside.extend(&part.flow.read);
+                if let Some(body) = &mut part.body {
+                    note_live(body, calls, inside.clone());
+                }
+                note_live(&mut part.head, calls, inside);
+            }
+        }
+        part.flow(calls).before(&mut live);
+    }
+}
+
+/// What all parts do.
+pub(super) fn flow_of(parts: &[Part], calls: &[Flow]) -> Flow {
+    let mut flow = Flow::default();
+    parts.iter().rev().for_each(|part| flow.prepend(part.flow(calls)));
+    flow
+}
+
+/// Finds the branches and loops of a chain.
+pub(super) struct Structure<'a> {
+    pub(super) instructions: &'a [Instruction],
+    pub(super) values: &'a [EValue],
+    /// What each instruction reads and writes.
+    pub(super) calls: &'a [Flow],
+    /// The last jump back to each instruction that there is one to.
+    back: HashMap<usize, usize>,
+    /// Values that instructions write.
+    written: Vec<bool>,
+}
+
+impl<'a> Structure<'a> {
+    pub(super) fn new(instructions: &'a [Instruction], values: &'a [EValue], calls: &'a [Flow]) -> Self {
+        let mut back = HashMap::new();
+        for (at, instruction) in instructions.iter().enumerate() {
+            if let Some((_, to)) = jump(instruction)
+                && to <= at
+            {
+                back.insert(to, at);
+            }
+        }
+        let mut written = vec![false; values.len()];
+        for value in calls.iter().flat_map(|flow| flow.written.values()) {
+            written[*value] = true;
+        }
+        Self { instructions, values, calls, back, written }
+    }
+
+    /// The parts of some instructions; `None` if their jumps are no branches and loops in each other.
+    pub(super) fn parts(&self, range: Range<usize>) -> Option<Vec<Part>> {
+        self.nested(range, None, MAX_NESTING)
+    }
+
+    /// `inside`: the loop that begins with the range is the one around it.
+    fn nested(&self, range: Range<usize>, inside: Option<usize>, nesting: usize) -> Option<Vec<Part>> {
+        let nesting = nesting.checked_sub(1)?;
+        let mut parts = Vec::new();
+        let mut at = range.start;
+        while at < range.end {
+            if let Some(&end) = self.back.get(&at)
+                && inside != Some(at)
+            {
+                if end >= range.end {
+                    return None;
+                }
+                parts.push(Part::Loop(self.repeated(at, end, nesting)?));
+                at = end + 1;
+                continue;
+            }
+            let Some((condition, to)) = jump(&self.instructions[at]) else {
+                parts.push(Part::Call(at));
+                at += 1;
+                continue;
+            };
+            if to <= at || to > range.end {
+                return None;
+            }
+            // A jump that is always taken ends the first arm.
+            let second = jump(&self.instructions[to - 1])
+                .filter(|&(condition, end)| to - 1 > at && self.is_false(condition) && end >= to);
+            let (then, otherwise) = match second {
+                Some((_, end)) if end <= range.end => (at + 1..to - 1, to..end),
+                _ => (at + 1..to, to..to),
+            };
+            let end = otherwise.end;
+            let then = self.nested(then, None, nesting)?;
+            let otherwise = self.nested(otherwise, None, nesting)?;
+            let (a, b) = (flow_of(&then, self.calls), flow_of(&otherwise, self.calls));
+            let certain = a.certain.iter().filter(|(key, _)| b.certain.contains_key(key));
+            let mut flow = Flow { certain: certain.map(|(&k, &v)| (k, v)).collect(), ..Flow::default() };
+            flow.read.extend(a.read.iter().chain(&b.read));
+            flow.written.extend(a.written.iter().chain(&b.written));
+            flow.read.extend(&self.calls[at].read);
+            parts.push(Part::Branch(Branch { at, condition, then, otherwise, live: Live::new(), flow }));
+            at = end;
+        }
+        Some(parts)
+    }
+
+    /// The loop from `start` to the jump back at `end`.
+    fn repeated(&self, start: usize, end: usize, nesting: usize) -> Option<Loop> {
+        let (condition, _) = jump(&self.instructions[end])?;
+        if !self.is_false(condition) {
+            let head = self.nested(start..end, Some(start), nesting)?;
+            let mut flow = self.calls[end].clone();
+            flow.prepend(&flow_of(&head, self.calls));
+            return Some(Loop { at: end, condition, head, body: None, flow });
+        }
+        let leaves = |&at: &usize| jump(&self.instructions[at]).is_some_and(|(_, to)| to == end + 1);
+        let at = (start..end).find(leaves)?;
+        let (condition, _) = jump(&self.instructions[at])?;
+        let head = self.nested(start..at, Some(start), nesting)?;
+        let body = self.nested(at + 1..end, None, nesting)?;
+        let mut first = self.calls[at].clone();
+        first.prepend(&flow_of(&head, self.calls));
+        let mut flow = flow_of(&body, self.calls);
+        flow.prepend(&first);
+        flow.certain = first.certain;
+        Some(Loop { at, condition, head, body: Some(body), flow })
+    }
+
+    /// Whether a value is false whenever it is asked.
+    fn is_false(&self, value: usize) -> bool {
+        matches!(self.values[value], EValue::Bool(false)) && !self.written[value]
+    }
+}
+
+/// The value that a jump asks, and where it goes if that is false.
+fn jump(instruction: &Instruction) -> Option<(usize, usize)> {
+    match instruction {
+        Instruction::JumpFalseCall { cond_value_index, destination_instruction } => {
+            Some((*cond_value_index as usize, *destination_instruction as usize))
+        }
+        _ => None,
+    }
+}
+
+impl Recovery<'_> {
+    /// Where a value is kept.
+    pub(super) fn key(&self, value: usize) -> Key {
+        let tensor = self.plan.values.get(value).and_then(EValue::as_tensor);
+        tensor.and_then(|tensor| self.extent(tensor)).map_or(Key::Value(value), Key::Place)
+    }
+
+    /// What an instruction reads and writes.
+    pub(super) fn flow_of_instruction(&self, instruction: &Instruction) -> Result<Flow> {
+        let mut flow = Flow::default();
+        match instruction {
+            Instruction::KernelCall { op_index, args } => {
+                let operator = self.plan.operators[*op_index as usize].full_name();
+                let written = self.written_args(&operator, args);
+                for (&value, (reads, writes)) in args.iter().zip(written) {
+                    self.note(&mut flow, value as usize, reads, writes);
+                }
+            }
+            Instruction::DelegateCall { delegate_index, args } => {
+                let inputs = self.delegate_inputs(*delegate_index as usize)?;
+                for (i, &value) in args.iter().enumerate() {
+                    self.note(&mut flow, value as usize, i < inputs, i >= inputs);
+                }
+            }
+            Instruction::MoveCall { move_from, move_to } => {
+                self.note(&mut flow, *move_from as usize, true, false);
+                self.note(&mut flow, *move_to as usize, false, true);
+            }
+            Instruction::JumpFalseCall { cond_value_index, .. } => {
+                self.note(&mut flow, *cond_value_index as usize, true, false);
+            }
+            Instruction::FreeCall { .. } => {}
+        }
+        Ok(flow)
+    }
+
+    /// Of each argument of a call, whether it is read and whether it is written.
+    fn written_args(&self, operator: &str, values: &[i32]) -> Vec<(bool, bool)> {
+        let count = values.len();
+        let last_written = |i: usize| (i + 1 < count, i + 1 == count);
+        if on_numbers(operator).is_some() || operator == ET_VIEW {
+            return (0..count).map(last_written).collect();
+        }
+        let Some(kernel) = self.source.operators.kernel(operator) else { return vec![(true, true); count] };
+        let args = &kernel.schema().args;
+        if operator == COPY && self.is_overwritten(values) {
+            return (0..count).map(|i| (i == 1, i != 1)).collect();
+        }
+        let outs = args.iter().rev().take_while(|arg| arg.written).count();
+        let first_out = args.len() - outs;
+        (0..count).map(|i| (i < first_out, i >= args.len() || args[i].written)).collect()
+    }
+
+    /// Whether nothing is left of what a copy is written over.
+    fn is_overwritten(&self, values: &[i32]) -> bool {
+        let tensor = |i: usize| self.plan.values.get(*values.get(i)? as usize)?.as_tensor();
+        match (tensor(0), tensor(1)) {
+            (Some(to), Some(from)) => to.sizes == from.sizes,
+            _ => false,
+        }
+    }
+
+    fn note(&self, flow: &mut Flow, value: usize, reads: bool, writes: bool) {
+        let items: Vec<usize> = match &self.plan.values[value] {
+            EValue::TensorList(list) => list.iter().map(|&v| v as usize).collect(),
+            EValue::OptionalTensorList(list) => {
+                list.iter().filter_map(|&v| usize::try_from(v).ok()).collect()
+            }
+            EValue::IntList(list) => list.iter().filter_map(|&v| usize::try_from(v).ok()).collect(),
+            _ => vec![value],
+        };
+        for value in items {
+            let key = self.key(value);
+            if reads && !flow.certain.contains_key(&key) {
+                flow.read.insert(key, value);
+            }
+            if writes {
+                flow.certain.insert(key, value);
+                flow.written.insert(key, value);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn jump_to(value: i32, to: i32) -> Instruction {
+        Instruction::JumpFalseCall { cond_value_index: value, destination_instruction: to }
+    }
+
+    /// The parts of instructions as text: calls as their numbers, branches as `if(…|…)`, loops as `until(…)` and `while(…|…)`.
+    /// Value 0 is always false, others are computed.
+    fn parts(instructions: &[Instruction]) -> Option<String> {
+        let values = [EValue::Bool(false), EValue::Bool(false)];
+        let mut calls = vec![Flow::default(); instructions.len()];
+        calls[0].written.insert(Key::Value(1), 1);
+        let structure = Structure::new(instructions, &values, &calls);
+        structure.parts(0..instructions.len()).map(|parts| text(&parts))
+    }
+
+    fn text(parts: &[Part]) -> String {
+        let part = |part: &Part| match part {
+            Part::Call(at) => at.to_string(),
+            Part::Branch(b) => format!("if({}|{})", text(&b.then), text(&b.otherwise)),
+            Part::Loop(Loop { head, body: None, .. }) => format!("until({})", text(head)),
+            Part::Loop(Loop { head, body: Some(body), .. }) => {
+                format!("while({}|{})", text(head), text(body))
+            }
+        };
+        parts.iter().map(part).collect::<Vec<_>>().join(" ")
+    }
+
+    fn call() -> Instruction {
+        Instruction::FreeCall { value_index: 0 }
+    }
+
+    #[test]
+    fn jumps_are_branches_and_loops() {
+        let two_arms = [call(), jump_to(1, 4), call(), jump_to(0, 5), call(), call()];
+        assert_eq!(parts(&two_arms).unwrap(), "0 if(2|4) 5");
+        let one_arm = [call(), jump_to(1, 3), call(), call()];
+        assert_eq!(parts(&one_arm).unwrap(), "0 if(2|) 3");
+        let until = [call(), call(), jump_to(1, 1), call()];
+        assert_eq!(parts(&until).unwrap(), "0 until(1) 3");
+        let with_exit = [call(), call(), jump_to(1, 5), call(), jump_to(0, 1), call()];
+        assert_eq!(parts(&with_exit).unwrap(), "0 while(1|3) 5");
+        let branch_in_loop = [call(), jump_to(1, 3), call(), jump_to(1, 1), call()];
+        assert_eq!(parts(&branch_in_loop).unwrap(), "0 until(if(2|)) 4");
+    }
+
+    #[test]
+    fn other_jumps_are_refused() {
+        let into_an_arm = [call(), jump_to(1, 4), jump_to(1, 5), call(), call(), call()];
+        assert_eq!(parts(&into_an_arm), None);
+        let across_loops = [call(), call(), call(), jump_to(1, 1), jump_to(1, 2)];
+        assert_eq!(parts(&across_loops), None);
+        let endless = [call(), call(), jump_to(0, 1)];
+        assert_eq!(parts(&endless), None);
+        let deep: Vec<_> = (0..100).map(|_| jump_to(1, 100)).chain([call()]).collect();
+        assert_eq!(parts(&deep), None);
+    }
+
+    #[test]
+    fn what_is_read_later_is_known_in_each_branch() {
+        let flow = |reads: &[usize], writes: &[usize]| {
+            let live = |values: &[usize]| values.iter().map(|&v| (Key::Value(v), v)).collect::<Live>();
+            Flow { read: live(reads), certain: live(writes), written: live(writes) }
+        };
+        let instructions = [call(), jump_to(1, 4), call(), jump_to(0, 5), call(), call()];
+        let calls = [
+            flow(&[], &[1]),
+            flow(&[1], &[]),
+            flow(&[2], &[3]),
+            flow(&[], &[]),
+            flow(&[4], &[3, 5]),
+            flow(&[3], &[]),
+        ];
+        let values = vec![EValue::Bool(false); 6];
+        let structure = Structure::new(&instructions, &values, &calls);
+        let mut parts = structure.parts(0..6).unwrap();
+        assert_eq!(flow_of(&parts, &calls).read, flow(&[2, 4], &[]).read);
+        note_live(&mut parts, &calls, Live::new());
+        let Part::Branch(branch) = &parts[1] else { panic!("no branch") };
+        assert_eq!(branch.live, flow(&[3], &[]).read);
+    }
+}
