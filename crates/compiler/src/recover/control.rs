@@ -53,8 +53,13 @@ impl Recovery<'_> {
         let Some(mut parts) = structure.parts(0..chain.instructions.len()) else {
             return self.fails("its jumps are no branches and loops in each other");
         };
-        // The next execution, or chain, may read whatever this one reads before writing it.
+        // The next execution may read whatever this one reads before writing it, other chains whatever they name.
         let mut live = flow_of(&parts, &calls).read;
+        for other in self.plan.chains.iter().filter(|other| !std::ptr::eq(*other, chain)) {
+            for instruction in &other.instructions {
+                live.extend(self.flow_of_instruction(instruction)?.read);
+            }
+        }
         let ends = self.plan.outputs.iter().chain(&self.plan.inputs).map(|&value| value as usize);
         live.extend(ends.map(|value| (self.key(value), value)));
         note_live(&mut parts, &calls, live);
@@ -84,16 +89,12 @@ impl Recovery<'_> {
             let a = self.in_arm(&mut then, |recovery| recovery.left_in(value));
             let b = self.in_arm(&mut otherwise, |recovery| recovery.left_in(value));
             if let (Some(a), Some(b)) = (a, b) {
-                merged.push((value, self.common_type(value, &a, &b)?));
+                let moved = [&then, &otherwise].iter().any(|arm| arm.end.unplaced.contains_key(&value));
+                merged.push(((value, moved), self.common_type(value, &a, &b)?));
                 results[0].push(a);
                 results[1].push(b);
             }
         }
-        let moved: Vec<usize> = written
-            .iter()
-            .copied()
-            .filter(|value| [&then, &otherwise].iter().any(|arm| arm.end.unplaced.contains_key(value)))
-            .collect();
         self.lose(&written);
         if merged.is_empty() {
             return Ok(());
@@ -109,10 +110,10 @@ impl Recovery<'_> {
             ("false_graph".into(), graph(otherwise, else_results)),
             ("operands".into(), Argument::Vars(Vec::new())),
         ];
-        let (values, types): (Vec<usize>, Vec<VarType>) = merged.into_iter().unzip();
+        let (values, types): (Vec<(usize, bool)>, Vec<VarType>) = merged.into_iter().unzip();
         let vars = self.node("higher_order.cond", args, types);
-        for (value, var) in values.into_iter().zip(vars) {
-            if moved.contains(&value) && self.plan.values[value].as_tensor().is_some() {
+        for ((value, moved), var) in values.into_iter().zip(vars) {
+            if moved {
                 self.set_unplaced(value, var, None);
             } else {
                 self.define_any(value, var)?;
