@@ -292,12 +292,18 @@ at("form").onsubmit = (event) => {
 at("profile").onclick = profile;
 at("theme").onclick = turn;
 at("alert").querySelector("button").onclick = () => { at("alert").hidden = true; };
+function press(key, control) {
+  if (control) return void (key === "Enter" && run());
+  if (key === "Escape") at("alert").hidden = true;
+  if (key === "o") browse("", take);
+  if (key === "t") turn();
+}
+
 addEventListener("keydown", (event) => {
-  if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) return event.preventDefault(), run();
-  if (event.key === "Escape") at("alert").hidden = true;
-  if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest?.("input, select, textarea")) return;
-  if (event.key === "o") browse("", take);
-  if (event.key === "t") turn();
+  const control = event.ctrlKey || event.metaKey;
+  const types = event.target.closest?.("input, select, textarea");
+  if (control && event.key === "Enter") event.preventDefault();
+  if (control || event.key === "Escape" || !(event.altKey || types)) press(event.key, control);
 });
 let over = 0;
 const hovers = (by) => document.body.classList.toggle("over", (over = Math.max(0, over + by)) > 0);
@@ -309,9 +315,10 @@ addEventListener("drop", (event) => {
   hovers(-Infinity);
   if (event.dataTransfer.files.length) take(event.dataTransfer.files);
 });
-// What is dragged over the report, which is a frame of another origin, is told by its script.
+// What is dragged over the report, and pressed in it, is told by its script: it is a frame of another origin.
 addEventListener("message", ({ source, data }) => {
   if (source !== at("report").contentWindow || data?.pteron !== "report") return;
+  if (data.key) return press(data.key, data.control);
   hovers(data.files ? -Infinity : data.over);
   if (data.files?.length) take(data.files);
 });

@@ -73,6 +73,20 @@ test("the report is shown, and answers keys", async () => {
   await ask(`document.getElementById("graph").dispatchEvent(new KeyboardEvent("keydown", { key: "ArrowDown", bubbles: true }))`);
 });
 
+test("keys that the report has no use for are the page's", async () => {
+  const ask = await frame();
+  const press = (key, more) => ask(`document.getElementById("graph").dispatchEvent(new KeyboardEvent("keydown", ${JSON.stringify({ key, bubbles: true, ...more })}))`);
+  await browser.evaluate(`document.getElementById("files").click = () => { document.body.dataset.chooses = "yes"; }`);
+  await press("o");
+  await browser.until(`document.body.dataset.chooses === "yes"`);
+  await browser.evaluate(`delete document.getElementById("files").click`);
+  const times = `document.getElementById("times").textContent`;
+  await browser.evaluate(`document.getElementById("times").textContent = ""`);
+  await press("Enter", { ctrlKey: true });
+  await browser.until(`${times} !== ""`);
+  await browser.until(`!document.getElementById("run").disabled`);
+});
+
 test("a file is dropped onto the report, which is a frame of another origin", async () => {
   // Dragging by the browser's protocol reaches the page alone, whatever lies under the mouse.
   const ask = await frame();

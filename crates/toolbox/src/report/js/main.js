@@ -313,9 +313,14 @@ function listenToPointer() {
 }
 
 // In a page that shows the report in a frame and opens files, such as that of the npm package: it is told how many more
-// elements a dragged file is over, and given what is dropped.
-function listenToFiles() {
+// elements a dragged file is over, and given what is dropped, and the keys that the report has no use for.
+function listenForPage() {
   if (parent === window) return;
+  addEventListener("keydown", ({ key, ctrlKey, metaKey, altKey, target }) => {
+    if (byId("keys").open || altKey || target.closest?.("input, select, textarea")) return;
+    const message = { key, control: ctrlKey || metaKey };
+    if (message.control ? key === "Enter" : key === "o") parent.postMessage({ pteron: "report", ...message }, "*");
+  });
   const tell = (event, message) => {
     if (!event.dataTransfer?.types.includes("Files")) return;
     event.preventDefault();
@@ -396,7 +401,7 @@ function start() {
   listenToSearch();
   listenToKeys();
   listenToPointer();
-  listenToFiles();
+  listenForPage();
   fitTabs();
   state.tab = tabs[0]?.[0] ?? "";
   // Of a BEF program, a function comes before the regions within others.
