@@ -39,14 +39,29 @@ pub struct StoredWeights {
     pub constant: Constant,
     /// The name of the layout.
     pub layout: String,
-    /// The packed elements.
-    pub bytes: Vec<u8>,
+    /// The packed elements, which the executable uses where they are.
+    pub bytes: SharedBytes,
 }
 
-/// Bytes that a constant's owner keeps.
-struct Kept(SharedBytes);
+/// How weights are kept as bytes: the name of their layout, taken from bytes where these lie, stored, and how many bytes they
+/// take.
+struct Kept<T, F> {
+    layout: String,
+    taken: F,
+    store: fn(&T, &mut Vec<u8>),
+    bytes: fn(&T) -> usize,
+}
 
-impl AsRef<[u8]> for Kept {
+impl<T, F: Fn(LaidOut) -> Option<T>> Kept<T, F> {
+    fn take(&self, bytes: SharedBytes) -> Option<T> {
+        (self.taken)(LaidOut::new(Arc::new(Owned(bytes))))
+    }
+}
+
+/// Bytes that somebody else owns, too.
+struct Owned(SharedBytes);
+
+impl AsRef<[u8]> for Owned {
     fn as_ref(&self) -> &[u8] {
         self.0.bytes()
     }
@@ -151,15 +166,6 @@ impl Packs {
         self.stored.is_some()
     }
 
-    fn store(&self, constant: &Constant, layout: &str, store: impl FnOnce(&mut Vec<u8>)) {
-        if let Some(list) = &self.stored {
-            let mut bytes = Vec::new();
-            store(&mut bytes);
-            let stored = StoredWeights { constant: constant.clone(), layout: layout.to_owned(), bytes };
-            list.lock().unwrap_or_else(PoisonError::into_inner).push(stored);
-        }
-    }
-
     /// No packs yet, what packed weights and workspaces may take, and with whom packed weights are shared.
     pub fn within(budget: Budget, store: PackStore) -> Self {
         Self { store, budget, ..Self::default() }
@@ -211,19 +217,12 @@ impl Packs {
         form: MatrixForm,
         pack: impl FnOnce() -> Result<PackedB>,
     ) -> Result<Arc<Packed<PackedB>>> {
-        let layout = form.layout(isa);
-        self.kept(constant, Form::Matrix(form), isa, &layout, PackedB::store, || {
-            let taken = constant.laid_out(&layout).and_then(|bytes| {
-                let mut from = LaidOut::new(Arc::new(Kept(bytes)));
-                let weights = PackedB::taken(isa, form.rows, form.columns, &mut from)?;
-                from.is_empty().then_some(weights)
-            });
-            match taken {
-                // They take no memory of their own.
-                Some(weights) => Ok((weights, 0)),
-                None => self.pack(constant, pack).map(|weights| with_bytes(weights, PackedB::bytes)),
-            }
-        })
+        let taken = |mut from: LaidOut| {
+            let weights = PackedB::taken(isa, form.rows, form.columns, &mut from)?;
+            from.is_empty().then_some(weights)
+        };
+        let kept = Kept { layout: form.layout(isa), taken, store: PackedB::store, bytes: PackedB::bytes };
+        self.kept(constant, Form::Matrix(form), isa, kept, pack)
     }
 
     /// A convolution with its weights, for images in a layout: had as those of products.
@@ -235,39 +234,39 @@ impl Packs {
         pack: impl FnOnce() -> Result<Conv>,
     ) -> Result<Arc<Packed<Conv>>> {
         let ConvForm { params, layout, .. } = form;
+        let taken = |from| Conv::taken(isa, params, layout, layout, from);
         let name = conv_layout(isa, &params, layout);
-        self.kept(constant, Form::Conv(form), isa, &name, Conv::store, || {
-            let taken = constant.laid_out(&name).and_then(|bytes| {
-                Conv::taken(isa, params, layout, layout, LaidOut::new(Arc::new(Kept(bytes))))
-            });
-            match taken {
-                Some(conv) => Ok((conv, 0)),
-                None => self.pack(constant, pack).map(|conv| with_bytes(conv, Conv::bytes)),
-            }
-        })
+        let kept = Kept { layout: name, taken, store: Conv::store, bytes: Conv::bytes };
+        self.kept(constant, Form::Conv(form), isa, kept, pack)
     }
 
-    /// Weights that are stored as they are packed, too, if that is wanted.
+    /// Weights as they were packed, as the constant's owner has them, or packed now; stored, too, if that is wanted.
     fn kept<T: Send + Sync + 'static>(
         &self,
         constant: &Constant,
         form: Form,
         isa: Isa,
-        layout: &str,
-        store: fn(&T, &mut Vec<u8>),
-        pack: impl FnOnce() -> Result<(T, usize)>,
+        kept: Kept<T, impl Fn(LaidOut) -> Option<T>>,
+        pack: impl FnOnce() -> Result<T>,
     ) -> Result<Arc<Packed<T>>> {
         let data =
             identity(constant).unwrap_or_else(|| DataKey::Hash(hashed(constant.bytes()), constant.nbytes()));
-        let mut is_new = false;
-        let packed = self.shared(Some(PackKey { data, isa, form }), || {
-            is_new = true;
-            pack()
-        })?;
-        if is_new {
-            self.store(constant, layout, |out| store(&packed, out));
-        }
-        Ok(packed)
+        self.shared(Some(PackKey { data, isa, form }), || {
+            let taken = constant.laid_out(&kept.layout).and_then(|bytes| kept.take(bytes));
+            let (weights, own) = match taken {
+                // They take no memory of their own.
+                Some(weights) => (weights, 0),
+                None => with_bytes(self.pack(constant, pack)?, kept.bytes),
+            };
+            let Some(list) = &self.stored else { return Ok((weights, own)) };
+            let mut stored = Vec::with_capacity((kept.bytes)(&weights));
+            (kept.store)(&weights, &mut stored);
+            let bytes: SharedBytes = Arc::new(stored);
+            let taken = kept.take(Arc::clone(&bytes));
+            let stored = StoredWeights { constant: constant.clone(), layout: kept.layout.clone(), bytes };
+            list.lock().unwrap_or_else(PoisonError::into_inner).push(stored);
+            Ok(taken.map_or((weights, own), |weights| (weights, 0)))
+        })
     }
 
     /// Weights of a product of quantized values, by the bytes of their scales. They are shared if the constant has an identity.

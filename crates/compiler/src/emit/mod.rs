@@ -84,7 +84,7 @@ fn delegates(program: &ExportedProgram, builder: &mut Builder<'static>) -> Vec<B
         for data in &module.result.named_data {
             if known.insert(data.key.clone()) {
                 let bytes = Arc::clone(&data.bytes);
-                let blob = Blob::stream(bytes.len() as u64, move |out| out.write_all(&bytes));
+                let blob = Blob::stream(bytes.len() as u64, move |out| out.write_all(bytes.bytes()));
                 builder.named_data.push(NamedBlob { key: data.key.clone(), blob, alignment: data.alignment });
             }
         }

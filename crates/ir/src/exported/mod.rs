@@ -241,6 +241,12 @@ impl ConstantTensor {
     }
 }
 
+impl AsRef<[u8]> for ConstantTensor {
+    fn as_ref(&self) -> &[u8] {
+        self.data()
+    }
+}
+
 impl fmt::Debug for ConstantTensor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "ConstantTensor({:?}, {} bytes)", self.name, self.range.len())

@@ -5,12 +5,14 @@ use crate::data::{ALIGNMENT, Data};
 use crate::payload::{Arg, Constant, Expression, LaidOut, Node, Number, Op, Payload, Type, Value};
 use graph::{Fused, Graph, Reshape, StoredWeights, ValueId};
 use ir::SharedBytes;
-use ir::exported::ConstantTensor;
 use ir::exported::delegate::NamedBytes;
-use ir::exported::{Argument, ExportedNode, ExportedProgram, IntArgument, Size, VarId, VarType};
+use ir::exported::{
+    Argument, ConstantTensor, ExportedNode, ExportedProgram, IntArgument, Size, VarId, VarType,
+};
 use names::Digest;
 use runtime::FreeableBuffer;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::ops::Range;
 use std::sync::Arc;
 
 /// To what weights that are laid out are aligned: a cache line.
@@ -20,25 +22,32 @@ const LAYOUT_ALIGNMENT: usize = 64;
 #[derive(Default)]
 pub(super) struct Blobs {
     list: Vec<NamedBytes>,
-    known: HashMap<String, usize>,
+    known: HashSet<String>,
+    /// The keys of the bytes in the list, by where they are in memory.
+    places: HashMap<Range<*const u8>, String>,
 }
 
 impl Blobs {
     /// The constant that has these bytes.
-    fn add(&mut self, bytes: &[u8]) -> Constant {
-        let key = (!bytes.is_empty()).then(|| self.put(bytes, ALIGNMENT));
-        Constant { key, bytes: bytes.len() as u64, laid_out: Vec::new() }
+    fn add(&mut self, bytes: SharedBytes) -> Constant {
+        let len = bytes.len() as u64;
+        let key = (len > 0).then(|| self.put(bytes, ALIGNMENT));
+        Constant { key, bytes: len, laid_out: Vec::new() }
     }
 
     /// The key of these bytes.
-    fn put(&mut self, bytes: &[u8], alignment: usize) -> String {
-        let key = Digest::of(bytes);
-        self.known.entry(key.clone()).or_insert_with(|| {
-            let bytes = Arc::new(bytes.to_vec());
+    fn put(&mut self, bytes: SharedBytes, alignment: usize) -> String {
+        let key = self.key(bytes.bytes());
+        if self.known.insert(key.clone()) {
+            self.places.insert(bytes.bytes().as_ptr_range(), key.clone());
             self.list.push(NamedBytes { key: key.clone(), bytes, alignment: alignment as u64 });
-            self.list.len() - 1
-        });
+        }
         key
+    }
+
+    /// The key that these bytes have or would have.
+    fn key(&self, bytes: &[u8]) -> String {
+        self.places.get(&bytes.as_ptr_range()).cloned().unwrap_or_else(|| Digest::of(bytes))
     }
 
     pub(super) fn into_list(self) -> Vec<NamedBytes> {
@@ -187,18 +196,22 @@ impl<'p> Builder<'p> {
     }
 }
 
-/// The bytes of an archive's constant where they lie, if they are aligned.
-struct InPlace(ConstantTensor);
+/// The bytes of a graph's constant.
+struct OfGraph {
+    constant: graph::Constant,
+    len: usize,
+}
 
-impl AsRef<[u8]> for InPlace {
+impl AsRef<[u8]> for OfGraph {
     fn as_ref(&self) -> &[u8] {
-        self.0.data()
+        &self.constant.bytes()[..self.len]
     }
 }
 
+/// The bytes of an archive's constant where they lie, if they are aligned.
 fn in_place(data: &ConstantTensor) -> Result<SharedBytes, Reason> {
     match data.data().as_ptr().addr().is_multiple_of(ALIGNMENT) {
-        true => Ok(Arc::new(InPlace(data.clone()))),
+        true => Ok(Arc::new(data.clone())),
         false => Ok(Arc::new(FreeableBuffer::from_bytes(data.data()).map_err(|e| e.to_string())?)),
     }
 }
@@ -207,8 +220,8 @@ fn in_place(data: &ConstantTensor) -> Result<SharedBytes, Reason> {
 pub(super) fn store_weights(payload: &mut Payload, weights: Vec<StoredWeights>, blobs: &mut Blobs) {
     let mut of_key: HashMap<String, Vec<LaidOut>> = HashMap::new();
     for StoredWeights { constant, layout, bytes } in weights {
-        let source = Digest::of(constant.bytes());
-        let key = blobs.put(&bytes, LAYOUT_ALIGNMENT);
+        let source = blobs.key(constant.bytes());
+        let key = blobs.put(bytes, LAYOUT_ALIGNMENT);
         of_key.entry(source).or_default().push(LaidOut { layout, key });
     }
     for constant in payload.values.iter_mut().filter_map(|value| value.constant.as_mut()) {
@@ -239,8 +252,9 @@ pub(super) fn of_graph(graph: &Graph, source: &Payload, blobs: &mut Blobs) -> Op
     let mut seen = vec![false; graph.num_values()];
     for &value in used.filter(|&&v| graph.is_constant(v)) {
         if !std::mem::replace(&mut seen[value.index()], true) {
-            let bytes = graph.view(value)?.bytes();
-            define(&mut payload, value, Some(blobs.add(bytes)))?;
+            let len = graph.view(value)?.bytes().len();
+            let constant = graph.value(value).constant()?.clone();
+            define(&mut payload, value, Some(blobs.add(Arc::new(OfGraph { constant, len }))))?;
         }
     }
     for id in order {
@@ -277,7 +291,7 @@ pub(super) fn with_keys(mut payload: Payload, data: &Data, blobs: &mut Blobs) ->
     for value in &mut payload.values {
         if let Some(constant) = &value.constant {
             let bytes = data.bytes(constant).map_err(|e| e.to_string())?;
-            value.constant = Some(blobs.add(bytes.bytes()));
+            value.constant = Some(blobs.add(bytes));
         }
     }
     Ok(payload)

@@ -4,6 +4,7 @@ use super::call::{Reason, is_constant};
 use super::quantized::Affine;
 use super::taken::floats;
 use crate::payload::{Constant, Datatype, Node, Op, Payload, Quantization, Role, Value};
+use ir::SharedBytes;
 use ir::exported::delegate::NamedBytes;
 use ir::exported::{Argument, ExportedProgram, VarId};
 use names::Digest;
@@ -144,17 +145,17 @@ impl<'p> Builder<'p> {
 
     /// A constant value of these bytes.
     pub(super) fn constant(&mut self, bytes: Vec<u8>, dims: Vec<usize>) -> usize {
-        let index = self.constant_bytes("", bytes);
+        let index = self.constant_bytes("", Arc::new(bytes));
         self.value(dims, Role::Constant(index))
     }
 
     /// Constant bytes, by their index. Their key is their SHA-256, with a prefix.
-    pub(super) fn constant_bytes(&mut self, prefix: &str, bytes: Vec<u8>) -> usize {
-        let key = format!("{prefix}{}", Digest::of(&bytes));
+    pub(super) fn constant_bytes(&mut self, prefix: &str, bytes: SharedBytes) -> usize {
+        let key = format!("{prefix}{}", Digest::of(bytes.bytes()));
         let size = bytes.len() as u64;
         *self.by_key.entry(key.clone()).or_insert_with(|| {
             self.payload.constants.push(Constant::Named { key: key.clone(), size });
-            self.named.push(NamedBytes { key, bytes: Arc::new(bytes), alignment: ALIGNMENT });
+            self.named.push(NamedBytes { key, bytes, alignment: ALIGNMENT });
             self.payload.constants.len() - 1
         })
     }
@@ -253,10 +254,10 @@ impl<'p> Builder<'p> {
         &self.payload.values[value].dims
     }
 
-    fn bytes_of(&self, var: VarId) -> Result<Vec<u8>, Reason> {
+    fn bytes_of(&self, var: VarId) -> Result<SharedBytes, Reason> {
         let data = self.part.constants.get(&var);
         let data = data.ok_or_else(|| format!("%{} is not defined", self.part.var(var).name))?;
-        Ok(data.data().to_vec())
+        Ok(Arc::new(data.clone()))
     }
 
     pub(super) fn node(&mut self, op: Op, inputs: Vec<usize>, outputs: Vec<usize>) {

@@ -6,6 +6,7 @@ use super::quantized::{Activation, Affine, Per, Product, Weights};
 use super::taken::floats;
 use crate::payload::{Datatype, Op, Quantization, Scales};
 use ir::exported::VarId;
+use std::sync::Arc;
 use tensor::bf16;
 
 impl Builder<'_> {
@@ -96,8 +97,8 @@ impl Builder<'_> {
     }
 
     fn scales(&mut self, scales: &[f32]) -> Scales {
-        let bytes = scales.iter().flat_map(|scale| scale.to_le_bytes()).collect();
-        Scales::Constant { index: self.constant_bytes("scale_", bytes), count: scales.len() }
+        let bytes: Vec<u8> = scales.iter().flat_map(|scale| scale.to_le_bytes()).collect();
+        Scales::Constant { index: self.constant_bytes("scale_", Arc::new(bytes)), count: scales.len() }
     }
 
     /// Two numbers a byte, the lower bits first, with 8 added; rows are of whole bytes.
@@ -113,9 +114,9 @@ impl Builder<'_> {
             Per::Group(group_size) => {
                 // The reference's runtime reads scales of groups as bf16.
                 let halves = weights.scales.iter().map(|&scale| bf16::from_f32(scale));
-                let bytes = halves.flat_map(|half| half.to_bits().to_le_bytes()).collect();
+                let bytes: Vec<u8> = halves.flat_map(|half| half.to_bits().to_le_bytes()).collect();
                 let scales = Scales::Constant {
-                    index: self.constant_bytes("scale_", bytes),
+                    index: self.constant_bytes("scale_", Arc::new(bytes)),
                     count: weights.scales.len(),
                 };
                 let quantization = Quantization::PerGroup { scales, channel_dim: 0, group_size };

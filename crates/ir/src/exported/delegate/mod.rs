@@ -16,8 +16,9 @@ pub use propose::tag_supported;
 pub use recover::{LoweredCall, Recover};
 
 use super::{ExportedProgram, VarId};
-use crate::Malformed;
+use crate::{Malformed, SharedBytes};
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::Arc;
 
 /// The target of a node that calls a payload: its first argument, `lowered_module`, is the payload's index in
@@ -102,14 +103,21 @@ pub enum DebugHandle {
 }
 
 /// Bytes that a payload names by a key. Equal keys of one program must stand for equal bytes.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone)]
 pub struct NamedBytes {
     /// The key.
     pub key: String,
-    /// The bytes.
-    pub bytes: Arc<Vec<u8>>,
+    /// The bytes, or their owner, which is asked for them when the program is written.
+    pub bytes: SharedBytes,
     /// To what the first byte is aligned in the file.
     pub alignment: u64,
+}
+
+impl fmt::Debug for NamedBytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { key, bytes, alignment } = self;
+        write!(f, "{} bytes `{key}`, aligned to {alignment}", bytes.len())
+    }
 }
 
 /// A part of a program that a backend has taken.
