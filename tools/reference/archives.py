@@ -27,7 +27,9 @@ def case(*inputs, dynamic=None, more=()):
         class Module(nn.Module):
             def forward(self, *args):
                 return f(*args)
-        CASES[f.__name__] = (lambda: f() if isinstance(f, type) else Module(), inputs, dynamic, more)
+        is_class = isinstance(f, type)
+        shapes = dynamic if is_class or dynamic is None else {"args": dynamic}
+        CASES[f.__name__] = (lambda: f() if is_class else Module(), inputs, shapes, more)
         return f
     return note
 
@@ -390,6 +392,24 @@ class batch_statistics(nn.Module):
         return self.n(x), self.d(x + 1)
 
 
+@case(r(4, 3, 5, 5), dynamic=({0: Dim("n", min=2, max=8)},), more=[(r(3, 3, 5, 5),), (r(2, 3, 5, 5),)])
+class running_statistics(nn.Module):
+    """A batch norm as in training, which moves its statistics on, and one within a program of fixed sizes."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(3))
+        self.register_buffer("variance", torch.ones(3))
+        self.register_buffer("both", torch.stack([torch.zeros(4), torch.ones(4)]))
+        self.scale = nn.Parameter(torch.rand(3))
+
+    def forward(self, x):
+        y = F.batch_norm(x, self.mean, self.variance, self.scale, training=True, momentum=0.25)
+        fixed = self.scale.view(3, 1) * torch.arange(4.0)
+        z = F.batch_norm(fixed, self.both[0], self.both[1], training=True)
+        return y, self.mean * 1, self.variance + y.mean(), z, self.both * 2
+
+
 def recorder(blob):
     """Writes values into a blob, and says where and what they are as conformance cases do."""
     def record(v):
@@ -529,8 +549,6 @@ def write(folder, name):
         return OTHERS[name](folder / name)
     make, inputs, dynamic_shapes, more = CASES[name]
     torch.manual_seed(0)
-    if dynamic_shapes is not None:
-        dynamic_shapes = {"args": dynamic_shapes}
     write_case(folder / name, make().eval(), inputs, more, dynamic_shapes)
 
 

@@ -80,7 +80,7 @@ fn by_batch(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     let channels = vec![spec.sizes[1].clone()];
     let (mean, scale) = (cx.view(node, mean, channels.clone())?, cx.view(node, scale, channels.clone())?);
     let variance = cx.view(node, variance, channels)?;
-    statistics(cx, node, (mean, scale, variance), &spec)?;
+    statistics(cx, node, (mean, scale, variance), value)?;
     cx.done(node, new)
 }
 
@@ -89,7 +89,7 @@ fn statistics(
     cx: &mut Rewriter<'_>,
     node: &ExportedNode,
     (mean, scale, variance): (VarId, VarId, VarId),
-    spec: &TensorSpec,
+    value: VarId,
 ) -> Result<()> {
     let rest = node.outputs.get(1..).unwrap_or_default();
     for (&output, value) in rest.iter().zip([mean, scale]) {
@@ -100,11 +100,32 @@ fn statistics(
     if rest.len() < 4 {
         return Ok(());
     }
-    let Some(count) = spec.numel().known().zip(spec.sizes[1].known()).map(|(n, c)| n / c.max(1)) else {
-        return cx.wrong(node, "the number of its elements is not known");
+    // What only a gradient reads.
+    for &reserve in &rest[2..rest.len() - 2] {
+        let spec = cx.spec(node, reserve)?;
+        let empty = super::windows::zeros(cx, node, spec.sizes, spec.dtype)?;
+        cx.replace(reserve, empty);
+    }
+    let spec = cx.of(value);
+    let count = spec.numel().known().zip(spec.sizes[1].known()).map(|(n, c)| n / c.max(1));
+    let unbiased = match count {
+        Some(count) => cx.mul(variance, count as f64 / (count - 1).max(1) as f64),
+        None => {
+            let dims: Vec<i64> = (0..spec.rank() as i64).filter(|&d| d != 1).collect();
+            let args = vec![
+                ("self", Argument::Var(value)),
+                ("dim", Argument::ints(&dims)),
+                ("correction", Argument::Int(1)),
+                ("keepdim", Argument::Bool(false)),
+            ];
+            cx.emit(
+                "aten.var.correction",
+                args,
+                TensorSpec::contiguous(spec.dtype, vec![spec.sizes[1].clone()]),
+            )
+        }
     };
     let momentum = cx.float(node, "momentum", 0.1)?;
-    let unbiased = cx.mul(variance, count as f64 / (count - 1).max(1) as f64);
     for (name, value, output) in [("running_mean", mean, new_mean), ("running_var", unbiased, new_variance)] {
         let old = cx.tensor(node, name)?;
         let (old, value) = (cx.mul(old, 1.0 - momentum), cx.mul(value, momentum));

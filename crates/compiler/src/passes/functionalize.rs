@@ -14,7 +14,7 @@ const END: &str = "graph.end";
 
 pub(super) fn run(program: &mut ExportedProgram) -> Result<()> {
     let mut writes = false;
-    program.graph.for_each_node(&mut |node| writes |= written(node).is_some());
+    program.graph.for_each_node(&mut |node| writes |= written(node).is_some() || statistics(node).is_some());
     if !writes {
         return Ok(());
     }
@@ -67,6 +67,24 @@ fn written(node: &ExportedNode) -> Option<(VarId, String)> {
     Some((operand, format!("{functional}.{overload}")))
 }
 
+/// The running mean and variance that a batch norm of training moves on, and the operator that gives them as results.
+fn statistics(node: &ExportedNode) -> Option<([VarId; 2], &'static str)> {
+    let trains = matches!(node.arg("training"), Some(Argument::Bool(true)));
+    let functional = match &*node.target {
+        "aten.batch_norm.default"
+        | "aten.native_batch_norm.default"
+        | "aten._native_batch_norm_legit.default"
+            if trains =>
+        {
+            "aten._native_batch_norm_legit_functional.default"
+        }
+        "aten._batch_norm_with_update.default" => "aten._batch_norm_with_update_functional.default",
+        _ => return None,
+    };
+    let statistic = |name| node.arg(name).and_then(Argument::var);
+    Some(([statistic("running_mean")?, statistic("running_var")?], functional))
+}
+
 /// Whether the result of an operator shares the memory of its operand.
 fn is_view(node: &ExportedNode, have: &TensorSpec, want: &TensorSpec) -> bool {
     match &*node.target {
@@ -116,6 +134,10 @@ impl Functionalizer {
         if let Some((operand, functional)) = written(node) {
             return self.write_node(cx, node, fresh, operand, functional);
         }
+        if let Some((running, functional)) = statistics(node) {
+            fresh.target = functional.into();
+            return self.write_statistics(cx, node, fresh, running);
+        }
         if let (Some(x), [out]) = (node.arg("self").and_then(Argument::var), node.outputs.as_slice())
             && let (Some(have), Some(want)) = (cx.program.spec(x), cx.program.spec(*out))
             && is_view(node, have, want)
@@ -162,6 +184,33 @@ impl Functionalizer {
         self.write(cx, node, operand, new)?;
         if let Some(&out) = node.outputs.first() {
             cx.replace(out, operand);
+        }
+        Ok(Outcome::Replaced)
+    }
+
+    /// A batch norm that gives its running statistics as they are after it.
+    fn write_statistics(
+        &mut self,
+        cx: &mut Rewriter<'_>,
+        node: &ExportedNode,
+        mut fresh: ExportedNode,
+        running: [VarId; 2],
+    ) -> Result<Outcome> {
+        let mut like = |var: VarId| {
+            let was = cx.program.var(var).clone();
+            let name = format!("{}_{}", was.name, cx.program.num_vars());
+            cx.program.add_var(name, was.ty)
+        };
+        if fresh.outputs.len() == 1 {
+            fresh.outputs.extend(running.map(&mut like));
+        }
+        let new = running.map(&mut like);
+        fresh.outputs.extend(new);
+        fresh.args.retain(|(name, _)| &**name != "cudnn_enabled");
+        self.made.extend(&fresh.outputs);
+        cx.put(fresh);
+        for (old, new) in running.into_iter().zip(new) {
+            self.write(cx, node, old, new)?;
         }
         Ok(Outcome::Replaced)
     }
