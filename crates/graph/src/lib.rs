@@ -45,6 +45,7 @@ pub use packs::{Packs, StoredWeights};
 pub use prepared::prepare;
 pub use steps::attention::{Attention, AttentionParts, ViewParts};
 pub use steps::cast::Cast;
+pub use steps::channel_shuffle::ChannelShuffle;
 pub use steps::conv::Convolution;
 pub use steps::conv_pass::ConvPass;
 pub use steps::global_mean::GlobalMean;

@@ -3,11 +3,13 @@
 //! another layout; two that meet cancel out.
 
 use super::forms::Forms;
-use crate::graph::{Graph, NodeId, ValueId, facts};
+use crate::graph::{Graph, NodeId, ValueId, facts, meaning};
 use crate::layouts::order_of;
 use crate::operation::{Fused, Images, as_op, operation};
 use crate::steps::relayout::{Relayout, Reshape};
 use kernels::compute::Layout;
+use operator::Meaning;
+use operator::facts::ViewOf;
 use tensor::TensorMeta;
 
 /// Converts convolutions and what lies between them.
@@ -68,7 +70,7 @@ impl Pass {
         }
     }
 
-    /// Whether a node takes images in any layout and writes the same: a call of such a kernel, or a reshape that
+    /// Whether a node takes images in any layout and writes the same: a call of such a kernel, a slice, or a reshape that
     /// adds or takes away dimensions of space of size one alone.
     fn moves_freely(&self, graph: &Graph, id: NodeId) -> bool {
         let node = graph.node(id);
@@ -76,7 +78,9 @@ impl Pass {
         if as_op::<Reshape>(graph, id).is_some() {
             return same_image(meta(node.inputs()[0]), meta(node.outputs()[0]));
         }
-        facts(graph, id).any_layout && node.inputs().iter().chain(node.outputs()).all(|&v| is_image(meta(v)))
+        let slices = || matches!(meaning(graph, id), Some(Meaning::View(ViewOf::Slice { .. })));
+        let moves = facts(graph, id).any_layout || slices();
+        moves && node.inputs().iter().chain(node.outputs()).all(|&v| is_image(meta(v)))
     }
 
     /// Lets a node write channels-last images.

@@ -17,6 +17,7 @@ mod pool;
 mod product;
 mod quantized;
 mod row_norm;
+mod shuffle;
 mod tables;
 mod tail;
 mod widen;
@@ -84,6 +85,11 @@ pub const PASSES: &[Pass] = &[
         name: "norm",
         about: "group norms become factors and an elementwise node",
         run: |graph, _| norm::run(graph),
+    },
+    Pass {
+        name: "shuffle",
+        about: "channels that change places between groups are moved by one node",
+        run: |graph, _| shuffle::run(graph),
     },
     Pass {
         name: "layout",

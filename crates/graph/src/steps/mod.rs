@@ -3,6 +3,7 @@
 pub(crate) mod attention;
 pub(crate) mod call;
 pub(crate) mod cast;
+pub(crate) mod channel_shuffle;
 pub(crate) mod conv;
 pub(crate) mod conv_pass;
 pub(crate) mod global_mean;

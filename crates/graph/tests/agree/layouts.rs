@@ -126,6 +126,37 @@ fn copies(both: &mut Both, x: ValueId, sizes: &[usize], order: DimOrder) -> Opti
     Some(vec![z[0], sum])
 }
 
+fn shuffles(both: &mut Both, x: ValueId, sizes: &[usize], order: DimOrder) -> Option<Vec<ValueId>> {
+    let rank = sizes.len();
+    let (plain, deep) = (DimOrder::contiguous(rank), DimOrder::contiguous(rank + 1));
+    let (mut y, mut parts) = (convolution(both, x, sizes, plain)?[0], Vec::new());
+    for groups in [2, 4, 1] {
+        let (n, space) = (sizes[0], &sizes[2..]);
+        let apart = [&[n, groups, 4 / groups], space].concat();
+        let turned = [&[n, 4 / groups, groups], space].concat();
+        let dims: Vec<i64> = [0, 2, 1].into_iter().chain(3..=rank as i64).collect();
+        let into = |sizes: &[usize]| Given::Ints(sizes.iter().map(|&n| n as i64).collect());
+        y = both.call_into("aten::view_copy.out", &[value(y), into(&apart)], vec![meta(&apart, deep)])?[0];
+        y = both.call_into(
+            "aten::permute_copy.out",
+            &[value(y), Given::Ints(dims)],
+            vec![meta(&turned, deep)],
+        )?[0];
+        y = both.call_into("aten::view_copy.out", &[value(y), into(sizes)], vec![meta(sizes, plain)])?[0];
+        y = both.call_into("aten::add.out", &[value(y), value(x), one()], vec![meta(sizes, plain)])?[0];
+        let part = meta(&[&[n, 2], space].concat(), plain);
+        let slice = |both: &mut Both, start: i64, step: i64| {
+            let args = [value(y), int(1), int(start), int(start + 2 * step), int(step)];
+            Some(both.call_into("aten::slice_copy.Tensor_out", &args, vec![part.clone()])?[0])
+        };
+        let (a, b) = (slice(both, 1, 2)?, slice(both, 0, 1)?);
+        parts.push(both.call_into("aten::add.out", &[value(a), value(b), one()], vec![part.clone()])?[0]);
+    }
+    let z = convolution(both, y, sizes, order)?[0];
+    parts.extend([y, z]);
+    Some(parts)
+}
+
 fn quantized(both: &mut Both, x: ValueId, sizes: &[usize], order: DimOrder) -> Option<Vec<ValueId>> {
     let params = || [number(0.05), int(3), int(-128), int(127), int(1)];
     let args: Vec<Given> = [value(x)].into_iter().chain(params()).collect();
@@ -147,7 +178,7 @@ fn rows(both: &mut Both, x: ValueId, sizes: &[usize], order: DimOrder) -> Option
 /// Each kind of node is tried with every dim order of its input and several of its output.
 #[test]
 fn every_kind_of_node_in_every_dim_order() {
-    let kinds: [(&str, std::ops::RangeInclusive<usize>, Kind); 9] = [
+    let kinds: [(&str, std::ops::RangeInclusive<usize>, Kind); 10] = [
         ("mean over space", 3..=5, mean_over_space),
         ("group norm", 3..=5, group_norm),
         ("batch norm", 2..=5, batch_norm),
@@ -155,6 +186,7 @@ fn every_kind_of_node_in_every_dim_order() {
         ("pools", 4..=4, pools),
         ("elementwise", 2..=5, elementwise),
         ("copies", 2..=5, copies),
+        ("shuffles", 3..=4, shuffles),
         ("quantized", 2..=5, quantized),
         ("rows", 2..=5, rows),
     ];

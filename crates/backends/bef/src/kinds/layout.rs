@@ -3,7 +3,7 @@
 use super::{Operands, Stored};
 use crate::error::{Result, fail};
 use crate::payload::{Fields, Record};
-use graph::{Permute, Relayout, Reshape};
+use graph::{ChannelShuffle, Permute, Relayout, Reshape};
 
 impl Stored for Reshape {
     const KERNEL: &'static str = "pteron.reshape";
@@ -37,6 +37,28 @@ impl Stored for Permute {
             return Ok(());
         }
         fail(format!("the dimensions {:?} of {from} are not those of {to}", self.dims))
+    }
+}
+
+impl Stored for ChannelShuffle {
+    const KERNEL: &'static str = "pteron.channel_shuffle";
+
+    fn write(&self, record: &mut Record) {
+        record.size("groups", self.groups);
+    }
+
+    fn read(fields: &Fields<'_>) -> Result<Self> {
+        Ok(Self { groups: fields.size("groups")? })
+    }
+
+    fn check(&self, operands: &Operands<'_>) -> Result<()> {
+        operands.count(1, 1)?;
+        operands.same_as_output(0)?;
+        let image = operands.input(0)?;
+        if self.takes(image) {
+            return Ok(());
+        }
+        fail(format!("{} groups of channels of {image}", self.groups))
     }
 }
 

@@ -162,6 +162,7 @@ const fn row<K: Stored>() -> Row {
 const KINDS: &[Row] = &[
     row::<graph::Attention>(),
     row::<graph::Cast>(),
+    row::<graph::ChannelShuffle>(),
     row::<graph::ConvPass>(),
     row::<graph::Convolution>(),
     row::<graph::Dequantize>(),
