@@ -14,6 +14,7 @@ pub(super) const RULES: Table = &[
     ("aten._unsafe_index", NoKernel, plain_index),
     ("aten._unsafe_index_put", NoKernel, plain_index),
     ("aten._index_put_impl", NoKernel, plain_index),
+    ("aten._unsafe_masked_index", NoKernel, masked_index),
     ("aten.index_copy", NoKernel, index_copy),
     ("aten.index_fill", NoKernel, index_copy),
 ];
@@ -54,6 +55,45 @@ fn plain_index(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
     plain.args.retain(|(name, _)| &**name != "unsafe");
     cx.put(plain);
     Ok(Outcome::Replaced)
+}
+
+/// What indices find where a mask is true, and a number elsewhere, where indices may be out of range.
+fn masked_index(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let (x, mask) = (cx.tensor(node, "self")?, cx.tensor(node, "mask")?);
+    let (spec, want) = (cx.spec(node, x)?, cx.result(node)?);
+    let indices = match node.arg("indices") {
+        Some(Argument::OptionalVars(list)) => list.clone(),
+        Some(Argument::Vars(list)) => list.iter().copied().map(Some).collect(),
+        _ => return cx.wrong(node, "its indices are no list of tensors"),
+    };
+    let mut within = Vec::with_capacity(indices.len());
+    for (dim, index) in indices.into_iter().enumerate() {
+        let Some(index) = index else {
+            within.push(None);
+            continue;
+        };
+        let Some(size) = spec.sizes.get(dim).and_then(Size::known) else {
+            return cx.wrong(node, format!("the size of dimension {dim} is not known"));
+        };
+        let args = vec![
+            ("self", Argument::Var(index)),
+            ("min", Argument::Int(0)),
+            ("max", Argument::Int((size - 1).max(0))),
+        ];
+        let like = cx.of(index);
+        within.push(Some(cx.emit("aten.clamp.default", args, like)));
+    }
+    let args = vec![("self", Argument::Var(x)), ("indices", Argument::OptionalVars(within))];
+    let found = cx.emit("aten.index.Tensor", args, TensorSpec::contiguous(want.dtype, want.sizes));
+    let fill = match node.arg("fill") {
+        Some(Argument::Float(v)) => tensor::Scalar::Double(*v),
+        Some(Argument::Int(v)) => tensor::Scalar::Int(*v),
+        Some(Argument::Bool(v)) => tensor::Scalar::Bool(*v),
+        _ => return cx.wrong(node, "what it fills is not known"),
+    };
+    let fill = cx.number(fill, want.dtype)?;
+    let new = cx.choose(mask, found, fill);
+    cx.done(node, new)
 }
 
 /// Rows written at indices: `index_put` with the dimension in front.

@@ -23,6 +23,7 @@ pub(super) const RULES: Table = &[
     ("aten.softmax", Always, softmax),
     ("aten._safe_softmax", Always, softmax),
     ("aten.log_softmax", Always, softmax),
+    ("aten._softmax_backward_data", NoKernel, softmax_backward),
     ("aten.embedding", Always, embedding),
     ("aten.constant_pad_nd", NoKernel, crop_and_pad),
     ("aten.pad", Always, pad),
@@ -236,6 +237,26 @@ fn softmax(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
         ("half_to_float", Argument::Bool(false)),
     ];
     Ok(cx.retarget(node, target, args))
+}
+
+/// How a loss changes with what a softmax was given: `y (g - sum(g y))`.
+fn softmax_backward(cx: &mut Rewriter<'_>, node: &ExportedNode) -> Result<Outcome> {
+    let (g, y) = (cx.tensor(node, "grad_output")?, cx.tensor(node, "output")?);
+    let (rank, want) = (cx.spec(node, y)?.rank(), cx.result(node)?.dtype);
+    let dim = cx.int(node, "dim", -1)?;
+    let product = cx.mul(g, y);
+    let new = match rank {
+        // Of one element, which is 1 whatever it is given.
+        0 => cx.sub(product, product),
+        _ => {
+            let dim = cx.dim(node, dim, rank)?;
+            let sum = cx.sum(product, &[dim], true);
+            let scaled = cx.mul(y, sum);
+            cx.sub(product, scaled)
+        }
+    };
+    let new = cx.cast(new, want);
+    cx.done(node, new)
 }
 
 /// A softmax along the last dimension.
