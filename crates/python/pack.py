@@ -26,14 +26,23 @@ def files(library):
     for path in sorted((HERE / "python").rglob("*")):
         if path.suffix in (".py", ".pyi", ".typed") or path.name == "py.typed":
             yield path.relative_to(HERE / "python").as_posix(), path.read_bytes()
-    ending = ".pyd" if library.suffix == ".dll" else ".abi3.so"
-    yield "pteron/_pteron" + ending, library.read_bytes()
+    yield "pteron/_pteron" + interface()[1](library), library.read_bytes()
+
+
+def interface():
+    """What the wheel's tag says of the interpreter, and how the library's name ends: a free-threaded interpreter loads what
+    was built for its version alone, others take the stable interface.
+    """
+    if sysconfig.get_config_var("Py_GIL_DISABLED"):
+        number = sysconfig.get_config_var("py_version_nodot")
+        return f"cp{number}-cp{number}t-", lambda _: sysconfig.get_config_var("EXT_SUFFIX")
+    return "cp311-abi3-", lambda library: ".pyd" if library.suffix == ".dll" else ".abi3.so"
 
 
 def pack(library, folder):
     """Writes the wheel, and gives its path."""
     number = version()
-    tag = "cp311-abi3-" + re.sub(r"[.-]", "_", sysconfig.get_platform())
+    tag = interface()[0] + re.sub(r"[.-]", "_", sysconfig.get_platform())
     info = f"pteron-{number}.dist-info"
     project = (HERE / "pyproject.toml").read_text()
     summary = re.search(r'^description = "(.+)"', project, re.MULTILINE).group(1)

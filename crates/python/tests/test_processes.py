@@ -1,8 +1,13 @@
 """Threads that call one program, and processes that come from one that has it open."""
 
 import concurrent.futures
+import gc
 import multiprocessing
 import os
+import pickle
+import random
+import sys
+import sysconfig
 import tempfile
 import threading
 import time
@@ -42,6 +47,33 @@ class Threads(unittest.TestCase):
         with concurrent.futures.ThreadPoolExecutor(4) as pool:
             results = pool.map(lambda _: str([t.tolist() for t in method(*inputs)]), range(32))
         self.assertEqual(sorted(results), expected)
+
+    def test_threads_do_different_things(self):
+        module = pteron.load(DIGITS)
+        shared = pteron.Tensor([0.5] * 64, shape=[1, 1, 8, 8])
+        method = module.forward
+        expected = scores(module)
+        ways = [
+            lambda: scores(module),
+            lambda: module(shared)[0].tolist(),
+            lambda: method(memoryview(shared))[0].tolist(),
+            lambda: scores(pickle.loads(pickle.dumps(module))),
+            lambda: module.restore(module.snapshot()) or scores(module),
+            lambda: pteron.inspect(DIGITS).methods[0].name and expected,
+            lambda: gc.collect() and expected or expected,
+        ]
+
+        def work(seed):
+            order = random.Random(seed)
+            return [order.choice(ways)() == expected for _ in range(100)]
+
+        with concurrent.futures.ThreadPoolExecutor(4) as pool:
+            results = list(pool.map(work, range(4)))
+        self.assertTrue(all(map(all, results)))
+
+    @unittest.skipUnless(sysconfig.get_config_var("Py_GIL_DISABLED"), "this Python has a GIL")
+    def test_the_gil_stays_off(self):
+        self.assertFalse(sys._is_gil_enabled())
 
     def test_others_run_while_it_computes(self):
         module = pteron.load(corpus("models/unet_small"))
