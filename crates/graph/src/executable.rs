@@ -5,12 +5,16 @@ use crate::lower::lower;
 use crate::packs::Packs;
 use crate::steps::PlacedStep;
 use operator::{Error, Held, KernelContext, Result};
+use smallvec::SmallVec;
 use std::sync::Arc;
 use tensor::{AlignedBuffer, Arenas, Extent, TensorMeta, TensorView, TensorViewMut};
 use trace::{Place, SpanKind, Tracer};
 
 /// What takes the memory of a workspace, for messages.
 pub(crate) const WORKSPACE: &str = "its workspaces";
+
+/// How output memory is aligned that steps write themselves: as the widest element.
+const OUTPUT_ALIGNMENT: usize = 16;
 
 /// A graph ready to run: steps in the order in which they run, weights packed, a workspace with a place
 /// for every value.
@@ -33,6 +37,17 @@ pub struct Executable {
 pub(crate) struct Slot {
     pub(crate) meta: Arc<TensorMeta>,
     pub(crate) source: Source,
+    /// The output of the graph that has its bytes, if it is one alone: in a run whose output lies as the value, that is
+    /// where the value is.
+    pub(crate) output: Option<usize>,
+}
+
+/// The memory of a run.
+pub(crate) struct Memory<'r, 'a> {
+    pub(crate) arena: &'r mut Arenas,
+    pub(crate) inputs: &'r [TensorView<'r>],
+    /// The outputs, those that steps write themselves.
+    pub(crate) outputs: &'r mut [Option<TensorViewMut<'a>>],
 }
 
 /// Where a step finds a value.
@@ -128,23 +143,38 @@ impl Executable {
                 return Err(Error::invalid(format!("an input {given} of a graph lowered for {expected}")));
             }
         }
+        let mut direct: SmallVec<[Option<TensorViewMut<'_>>; 2]> = SmallVec::new();
+        for (&v, out) in self.outputs.iter().zip(&mut *outputs) {
+            let slot = &self.values[v];
+            out.resize(slot.meta.sizes())?;
+            direct.push((slot.output.is_some() && slot.lies_as(out)).then(|| out.reborrow()));
+        }
         for step in &*self.steps {
-            let outcome = step.traced(ctx, (tracer, self.kind), &self.values, &mut self.arena, inputs);
-            if let Err(error) = outcome {
+            let memory = Memory { arena: &mut self.arena, inputs, outputs: &mut direct };
+            if let Err(error) = step.traced(ctx, (tracer, self.kind), &self.values, memory) {
                 self.failed = step.origin();
                 return Err(step.named(error));
             }
         }
-        for (&v, out) in self.outputs.iter().zip(outputs) {
-            let slot = &self.values[v];
-            out.resize(slot.meta.sizes())?;
-            slot.view(inputs, |extent| self.arena.bytes(extent))?.relayout(out)?;
+        let is_written: SmallVec<[bool; 2]> = direct.iter().map(Option::is_some).collect();
+        drop(direct);
+        for ((&v, out), is_written) in self.outputs.iter().zip(outputs).zip(is_written) {
+            if !is_written {
+                self.values[v].view(inputs, |extent| self.arena.bytes(extent))?.relayout(out)?;
+            }
         }
         Ok(())
     }
 }
 
 impl Slot {
+    /// Whether a tensor of the same sizes has the value's layout, and memory that any element type can lie in.
+    fn lies_as(&self, out: &TensorViewMut<'_>) -> bool {
+        out.dtype() == self.meta.dtype()
+            && self.meta.dim_order().same_layout(out.dim_order(), self.meta.sizes())
+            && out.bytes().as_ptr().align_offset(OUTPUT_ALIGNMENT) == 0
+    }
+
     /// The value, where `lent` gives bytes of the workspace.
     pub(crate) fn view<'a>(
         &'a self,

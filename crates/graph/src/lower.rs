@@ -52,6 +52,9 @@ pub(crate) fn lower(mut graph: Graph, ctx: &KernelContext<'_>, packs: &Packs) ->
         unread.into_iter().for_each(|v| graph.forget_constant(v));
     }
     let (values, workspace) = slots(&graph, &steps, &alias, packs);
+    for step in &mut steps {
+        step.meets_outputs = step.inputs.iter().chain(&step.outputs).any(|&v| values[v].output.is_some());
+    }
     let (values, [inputs, outputs]) = numbered(&graph, values, &mut steps);
     values.iter().try_for_each(check_readable)?;
     let held = packs.budget().take(WORKSPACE, workspace)?;
@@ -141,6 +144,7 @@ fn placed(graph: &Graph, id: NodeId, step: Box<dyn Step>, reads: &[usize]) -> Pl
         step,
         inputs: reads.iter().map(|&i| node.inputs()[i].index()).collect(),
         outputs: node.outputs().iter().map(|v| v.index()).collect(),
+        meets_outputs: false,
     }
 }
 
@@ -168,6 +172,12 @@ fn slots(graph: &Graph, steps: &[PlacedStep], alias: &[usize], packs: &Packs) ->
         places[v] = Some(Extent { arena: 0, offset, len: lifetime.bytes });
     }
     graph.inputs().iter().enumerate().for_each(|(i, v)| inputs[v.index()] = Some(i));
+    // Outputs with the same bytes are copies of what lies in the workspace.
+    let (mut outputs, mut shares) = (vec![None; count], vec![0; count]);
+    for (i, v) in graph.outputs().iter().enumerate() {
+        outputs[alias[v.index()]] = Some(i);
+        shares[alias[v.index()]] += 1;
+    }
     let mut descriptions = packs.descriptions();
     let slots = (0..count).map(|v| {
         let root = alias[v];
@@ -177,7 +187,8 @@ fn slots(graph: &Graph, steps: &[PlacedStep], alias: &[usize], packs: &Packs) ->
             (None, None, Some(constant)) if is_read[root] => Source::Constant(constant.clone()),
             _ => Source::None,
         };
-        Slot { meta: descriptions.share(value(v).meta()), source }
+        let output = outputs[root].filter(|_| shares[root] == 1 && matches!(source, Source::Workspace(_)));
+        Slot { meta: descriptions.share(value(v).meta()), source, output }
     });
     (slots.collect(), workspace)
 }

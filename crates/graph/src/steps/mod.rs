@@ -19,10 +19,10 @@ pub(crate) mod quantized_sum;
 pub(crate) mod relayout;
 pub(crate) mod row_norm;
 
-use crate::executable::{Slot, Source};
+use crate::executable::{Memory, Slot, Source};
 use operator::{Error, KernelContext, Result};
 use smallvec::SmallVec;
-use tensor::{Arenas, DimOrder, TensorMeta, TensorView, TensorViewMut};
+use tensor::{DimOrder, TensorMeta, TensorView, TensorViewMut};
 use trace::{EventTracer, Place, SpanKind, Tracer};
 
 /// What a step writes, in the order of its node's outputs.
@@ -63,6 +63,8 @@ pub(crate) struct PlacedStep {
     pub(crate) step: Box<dyn Step>,
     pub(crate) inputs: SmallVec<[usize; 4]>,
     pub(crate) outputs: SmallVec<[usize; 2]>,
+    /// Whether any of these values is an output of the graph.
+    pub(crate) meets_outputs: bool,
 }
 
 impl PlacedStep {
@@ -83,29 +85,33 @@ impl PlacedStep {
         ctx: &KernelContext<'_>,
         (tracer, kind): (Tracer<'_>, SpanKind),
         values: &[Slot],
-        arena: &mut Arenas,
-        inputs: &[TensorView<'_>],
+        mut memory: Memory<'_, '_>,
     ) -> Result<()> {
         let started = tracer.start();
-        self.run(ctx, values, arena, inputs)?;
+        self.run(ctx, values, &mut memory)?;
         tracer.end(started, kind, &self.name, self.origin());
         match tracer.get().filter(|t| t.wants_values()) {
-            Some(listener) => self.report(listener, values, arena),
+            Some(listener) => self.report(listener, values, &memory),
             None => Ok(()),
         }
     }
 
     /// Tells a listener what the step has computed of an instruction's result.
     #[cold]
-    fn report(&self, listener: &dyn EventTracer, values: &[Slot], arena: &Arenas) -> Result<()> {
+    fn report(&self, listener: &dyn EventTracer, values: &[Slot], memory: &Memory<'_, '_>) -> Result<()> {
         if self.origin() == Place::default() {
             return Ok(());
         }
         for &output in &self.reported {
-            let Slot { meta, source: Source::Workspace(extent) } = &values[self.outputs[output]] else {
+            let Slot { meta, source: Source::Workspace(extent), output: of } = &values[self.outputs[output]]
+            else {
                 continue;
             };
-            let tensor = TensorView::new(meta, arena.bytes(*extent)?)?.to_tensor()?;
+            let bytes = match of.and_then(|i| memory.outputs[i].as_ref()) {
+                Some(out) => out.bytes(),
+                None => memory.arena.bytes(*extent)?,
+            };
+            let tensor = TensorView::new(meta, bytes)?.to_tensor()?;
             let tensor = tensor.to_dim_order(DimOrder::contiguous(meta.rank()))?;
             let (dtype, sizes) = (tensor.dtype().name(), tensor.sizes());
             listener.value(&self.name, self.origin(), output, dtype, sizes, tensor.bytes());
@@ -113,27 +119,36 @@ impl PlacedStep {
         Ok(())
     }
 
-    fn run(
-        &self,
-        ctx: &KernelContext<'_>,
-        values: &[Slot],
-        arena: &mut Arenas,
-        inputs: &[TensorView<'_>],
-    ) -> Result<()> {
-        let mut loan = arena.lend();
+    fn run(&self, ctx: &KernelContext<'_>, values: &[Slot], memory: &mut Memory<'_, '_>) -> Result<()> {
+        let mut loan = memory.arena.lend();
+        // Each output is written by one step, and read by others.
+        let mut lent: SmallVec<[Option<&mut TensorViewMut<'_>>; 2]> = match self.meets_outputs {
+            true => memory.outputs.iter_mut().map(Option::as_mut).collect(),
+            false => SmallVec::new(),
+        };
+        let direct = |v: usize| values[v].output.filter(|_| self.meets_outputs);
+        let mut written: SmallVec<[Option<&mut TensorViewMut<'_>>; 2]> = SmallVec::new();
+        for &v in &self.outputs {
+            written.push(direct(v).and_then(|i| lent[i].take()));
+        }
         let mut reads: SmallVec<[TensorView<'_>; 4]> = SmallVec::new();
         for &v in &self.inputs {
-            reads.push(values[v].view(inputs, |extent| loan.shared(extent))?);
+            reads.push(match direct(v).and_then(|i| lent[i].as_deref()) {
+                Some(out) => TensorView::new(&values[v].meta, out.bytes())?,
+                None => values[v].view(memory.inputs, |extent| loan.shared(extent))?,
+            });
         }
         // A call may resize what it writes; here all sizes are known and stay.
         let mut metas: SmallVec<[TensorMeta; 2]> =
             self.outputs.iter().map(|&v| TensorMeta::clone(&values[v].meta)).collect();
         let mut writes = Writes::new();
-        for (&v, meta) in self.outputs.iter().zip(&mut metas) {
-            let Source::Workspace(extent) = values[v].source else {
-                return Err(Error::invalid("a step writes a value that has no place"));
+        for ((&v, meta), out) in self.outputs.iter().zip(&mut metas).zip(written) {
+            let bytes = match (out, &values[v].source) {
+                (Some(out), _) => out.bytes_mut(),
+                (None, Source::Workspace(extent)) => loan.exclusive(*extent)?,
+                _ => return Err(Error::invalid("a step writes a value that has no place")),
             };
-            writes.push(TensorViewMut::new(meta, loan.exclusive(extent)?)?);
+            writes.push(TensorViewMut::new(meta, bytes)?);
         }
         self.step.run(ctx, &reads, writes)
     }
