@@ -1,9 +1,10 @@
 //! Activations, clamping and choices.
 
 use crate::support::dtype::Compute;
-use crate::support::map::{Input, elementwise, expect_out, map, map_as, map_float, nearest, promote};
+use crate::support::map::{Fns, Input, elementwise, expect_out, map, map_as, map_float, nearest, promote};
 use crate::support::meaning::{clamped, unary};
 use crate::support::special::{erf, erfc};
+use crate::unary::core;
 use operator::{
     Args, DtypeSet, Error, KernelContext, Meaning, Operator, Outs, Result, Rounding, Unary, ensure,
 };
@@ -78,26 +79,31 @@ fn clamp_meaning(args: &Args<'_>) -> Option<Meaning> {
     clamped(bound(1, f64::NEG_INFINITY)?, bound(2, f64::INFINITY)?)
 }
 
-/// Functions of floating-point tensors, with arguments read first.
+/// Functions of floating-point tensors, with arguments read first. Those with a name in brackets are the compute core's in f32.
 macro_rules! float_functions {
-    ($($(#[$doc:meta])* $name:ident $({ $($var:ident = $at:literal),+ })? = |$x:ident| $f:expr;)*) => { $(
+    ($($(#[$doc:meta])* $name:ident $([$core:ident])? $({ $($var:ident = $at:literal),+ })? = |$x:ident| $f:expr;)*) => { $(
         $(#[$doc])*
         fn $name(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
             $($(let $var = args.scalar($at)?.to_f64();)+)?
-            map(ctx, args, outs, [Input::Arg(0)], &elementwise!(float |$x| $f))
+            let fns = elementwise!(float |$x| $f);
+            $(
+                let core = core(ctx, Unary::$core);
+                let fns = Fns { f32: Some(&core), ..fns };
+            )?
+            map(ctx, args, outs, [Input::Arg(0)], &fns)
         }
     )* };
 }
 
 float_functions! {
     /// `x * sigmoid(x)`
-    silu = |x| x / (1.0 + (-x).exp());
+    silu[Silu] = |x| x / (1.0 + (-x).exp());
     /// `x * tanh(log(1 + exp(x)))`
     mish = |x| x * if x > 20.0 { 1.0 } else { x.exp().ln_1p().tanh() };
     /// `clamp(x + 3, 0, 6) / 6`
-    hardsigmoid = |x| between(x + 3.0, 0.0, 6.0) / 6.0;
+    hardsigmoid[Hardsigmoid] = |x| between(x + 3.0, 0.0, 6.0) / 6.0;
     /// `x * clamp(x + 3, 0, 6) / 6`
-    hardswish = |x| x * between(x + 3.0, 0.0, 6.0) / 6.0;
+    hardswish[Hardswish] = |x| x * between(x + 3.0, 0.0, 6.0) / 6.0;
     /// `log(1 + exp(beta x)) / beta`, and `x` where `beta x` is above the threshold.
     softplus { beta = 1, threshold = 2 } = |x| {
         let b = beta as F;
@@ -150,7 +156,9 @@ fn between<T: Compute + PartialOrd>(x: T, min: T, max: T) -> T {
 }
 
 fn erf_of(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    map_float(ctx, args, outs, [Input::Arg(0)], &elementwise!(float | x | erf(x as f64) as F))
+    let core = core(ctx, Unary::Erf);
+    let fns = Fns { f32: Some(&core), ..elementwise!(float | x | erf(x as f64) as F) };
+    map_float(ctx, args, outs, [Input::Arg(0)], &fns)
 }
 
 fn erfc_of(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
@@ -164,19 +172,26 @@ fn gelu(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result
     let input = [Input::Arg(0)];
     match args.str(1)? {
         "none" => {
+            let core = core(ctx, Unary::Gelu);
+            let block = |[x]: [&[f32]; 1], out: &mut [f32]| {
+                core([x], out);
+                let lost = out.iter_mut().zip(x).filter(|(_, x)| **x == f32::NEG_INFINITY);
+                lost.for_each(|(out, _)| *out = -0.0);
+            };
             let fns = elementwise!(
                 float | x | {
                     let p = 0.5 * erfc(-(x as f64) * FRAC_1_SQRT_2);
                     if p == 0.0 { -0.0 } else { (x as f64 * p) as F }
                 }
             );
-            map(ctx, args, outs, input, &fns)
+            map(ctx, args, outs, input, &Fns { f32: Some(&block), ..fns })
         }
         "tanh" => {
             let k = FRAC_2_PI.sqrt();
+            let core = core(ctx, Unary::GeluTanh);
             let fns =
                 elementwise!(float | x | 0.5 * x * (1.0 + (k as F * (x + 0.044715 * x * x * x)).tanh()));
-            map(ctx, args, outs, input, &fns)
+            map(ctx, args, outs, input, &Fns { f32: Some(&core), ..fns })
         }
         other => Err(Error::invalid(format!("approximate: {other:?} is not `none` or `tanh`"))),
     }

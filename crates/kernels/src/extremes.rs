@@ -1,5 +1,6 @@
 //! Reductions that compare: the greatest and the least elements, where they are, whether any or all are true.
 
+use crate::compute::{Extremes, Ordered, extremes};
 use crate::reduce::{dims_at, row};
 use crate::support::dims::DimSet;
 use crate::support::dtype::{Compute, compute_type, dispatch, expect_dtype};
@@ -8,7 +9,7 @@ use crate::support::reduce::{Reducer, reduce};
 use operator::facts::wrap;
 use operator::{Args, DtypeSet, KernelContext, Meaning, Operator, Outs, Result, Rounding, ensure};
 use std::marker::PhantomData;
-use tensor::ScalarType;
+use tensor::{Element, ScalarType, Shape, TensorMeta, TensorView};
 
 pub(crate) const OPERATORS: &[Operator] = &[
     row!("amax.out(Tensor self, int[1] dim=[], bool keepdim=False, *, ", REAL_BOOL, amax)
@@ -59,35 +60,6 @@ fn amax_meaning(args: &Args<'_>) -> Option<Meaning> {
     args.bool(2).ok()?.then_some(Meaning::Largest(dims))
 }
 
-/// Types with an order, in which NaN comes before everything.
-trait Ordered: Compute {
-    /// Whether `self` is a greater (or, if `least`, a lesser) extreme than `other`.
-    fn beats(self, other: Self, least: bool) -> bool;
-    fn same(self, other: Self) -> bool;
-}
-
-macro_rules! ordered {
-    ($($type:ty, $is_nan:expr;)*) => { $(
-        impl Ordered for $type {
-            #[inline]
-            fn beats(self, other: Self, least: bool) -> bool {
-                let better = if least { self < other } else { self > other };
-                better || ($is_nan(self) && !$is_nan(other))
-            }
-            #[inline]
-            fn same(self, other: Self) -> bool {
-                self == other || ($is_nan(self) && $is_nan(other))
-            }
-        }
-    )* };
-}
-
-ordered! {
-    f32, f32::is_nan;
-    f64, f64::is_nan;
-    i64, |_| false;
-}
-
 /// The greatest element or the least, and the first place where it stands.
 struct Extreme<O> {
     least: bool,
@@ -99,7 +71,7 @@ struct Extreme<O> {
 /// An element and its place; nothing where no element was seen.
 type Found<C> = Option<(C, usize)>;
 
-impl<O: Compute, C: Ordered> Reducer<C> for Extreme<O> {
+impl<O: Compute, C: Compute + Ordered> Reducer<C> for Extreme<O> {
     type Acc = Found<C>;
     type Out = O;
     fn start(&self) -> Found<C> {
@@ -130,85 +102,141 @@ impl<O: Compute, C: Ordered> Reducer<C> for Extreme<O> {
     }
 }
 
-/// Sets out `index` to the extremes of argument 0, or to where they are.
+/// Sets out `value` to the extremes of argument 0, and out `place` to where they are.
 fn extreme(
     ctx: &KernelContext<'_>,
     args: &Args<'_>,
     outs: &mut Outs<'_>,
-    index: usize,
-    dims: DimSet,
-    keepdim: bool,
+    (value, place): (Option<usize>, Option<usize>),
+    (dims, keepdim): (DimSet, bool),
     least: bool,
-    place: bool,
 ) -> Result<()> {
-    let (x, out) = (args.tensor(0)?, outs.tensor(index)?);
+    let x = args.tensor(0)?;
     let empty = (0..x.rank()).any(|d| dims.contains(d) && x.sizes()[d] == 0);
     ensure!(!empty, "self: a reduction over no elements of the shape {} has no extreme", x.sizes());
-    if place {
-        ensure!(
-            out.dtype() == ScalarType::Long,
-            "out {index}: expected int64 for indices, found {}",
-            out.dtype()
-        );
-    } else {
-        expect_out(x.dtype(), out.dtype())?;
-    }
     expect_dtype(args.name(0), x.dtype(), DtypeSet::REAL_BOOL)?;
-    dispatch!("self", compute_type(x.dtype()), COMPUTE_REAL, C => if place {
-        reduce::<C, _>(ctx, &x, dims, keepdim, out, &Extreme::<i64> { least, place, out: PhantomData })
-    } else {
-        reduce::<C, _>(ctx, &x, dims, keepdim, out, &Extreme::<C> { least, place, out: PhantomData })
+    for index in value.into_iter().chain(place) {
+        let dtype = outs.tensor(index)?.dtype();
+        if Some(index) == value {
+            expect_out(x.dtype(), dtype)?;
+        } else {
+            ensure!(dtype == ScalarType::Long, "out {index}: expected int64 for indices, found {dtype}");
+        }
+    }
+    dispatch!("self", compute_type(x.dtype()), COMPUTE_REAL, C => {
+        if let Some(block) = block(x.meta(), dims)
+            && x.dtype() == C::DTYPE
+            && at_once::<C>(ctx, &x, outs, (value, place), dims.reduce(x.sizes(), keepdim), block, least)?
+        {
+            return Ok(());
+        }
+        if let Some(index) = value {
+            let of = Extreme::<C> { least, place: false, out: PhantomData };
+            reduce::<C, _>(ctx, &x, dims, keepdim, outs.tensor(index)?, &of)?;
+        }
+        if let Some(index) = place {
+            let of = Extreme::<i64> { least, place: true, out: PhantomData };
+            reduce::<C, _>(ctx, &x, dims, keepdim, outs.tensor(index)?, &of)?;
+        }
+        Ok(())
     })
 }
 
+/// The lengths of what is reduced and of what lies side by side, where a row-major tensor is such matrices one after another.
+fn block(x: &TensorMeta, dims: DimSet) -> Option<(usize, usize)> {
+    if !x.dim_order().is_contiguous() || x.numel() == 0 {
+        return None;
+    }
+    let first = (0..x.rank()).find(|&d| dims.contains(d)).unwrap_or(x.rank());
+    let end = (first..x.rank()).find(|&d| !dims.contains(d)).unwrap_or(x.rank());
+    let rest: &[usize] = &x.sizes()[end..];
+    (end..x.rank())
+        .all(|d| !dims.contains(d))
+        .then(|| (x.sizes()[first..end].iter().product(), rest.iter().product()))
+}
+
+/// Computes extremes of elements that are read, and results that are written, where they lie; `false` if they cannot be.
+fn at_once<C: Ordered + Element>(
+    ctx: &KernelContext<'_>,
+    x: &TensorView<'_>,
+    outs: &mut Outs<'_>,
+    (value, place): (Option<usize>, Option<usize>),
+    sizes: Shape,
+    block: (usize, usize),
+    least: bool,
+) -> Result<bool> {
+    let (mut values, mut places) = (None, None);
+    let indices = [value, place].into_iter().flatten();
+    for index in indices {
+        let out = outs.tensor(index)?;
+        out.resize(&sizes)?;
+        let dtype = if Some(index) == value { C::DTYPE } else { ScalarType::Long };
+        if out.dtype() != dtype || !out.meta().dim_order().is_contiguous() {
+            return Ok(false);
+        }
+    }
+    match (value, place) {
+        (Some(value), Some(place)) => {
+            let [v, p] = outs.tensors([value, place])?;
+            (values, places) = (Some(v.storage_mut::<C>()?), Some(p.storage_mut::<i64>()?));
+        }
+        (Some(value), None) => values = Some(outs.tensor(value)?.storage_mut::<C>()?),
+        (None, Some(place)) => places = Some(outs.tensor(place)?.storage_mut::<i64>()?),
+        (None, None) => {}
+    }
+    pool::count(x.numel());
+    extremes(
+        ctx.pool(),
+        crate::support::isa(ctx),
+        block,
+        x.storage::<C>()?,
+        Extremes { least, values, places },
+    );
+    Ok(true)
+}
+
 fn amax(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    extreme(ctx, args, outs, 0, dims_at(args, 1)?, args.bool(2)?, false, false)
+    extreme(ctx, args, outs, (Some(0), None), (dims_at(args, 1)?, args.bool(2)?), false)
 }
 
 fn amin(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    extreme(ctx, args, outs, 0, dims_at(args, 1)?, args.bool(2)?, true, false)
+    extreme(ctx, args, outs, (Some(0), None), (dims_at(args, 1)?, args.bool(2)?), true)
 }
 
 fn max_all(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    extreme(ctx, args, outs, 0, DimSet::all(args.meta(0)?.rank()), false, false, false)
+    extreme(ctx, args, outs, (Some(0), None), (DimSet::all(args.meta(0)?.rank()), false), false)
 }
 
 fn min_all(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    extreme(ctx, args, outs, 0, DimSet::all(args.meta(0)?.rank()), false, true, false)
+    extreme(ctx, args, outs, (Some(0), None), (DimSet::all(args.meta(0)?.rank()), false), true)
 }
 
 /// The greatest elements along a dimension, and where they are.
 fn max_dim(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let (dims, keepdim) = (DimSet::of(args.name(1), args.ints(1)?, args.meta(0)?.rank())?, args.bool(2)?);
-    extreme(ctx, args, outs, 0, dims, keepdim, false, false)?;
-    extreme(ctx, args, outs, 1, dims, keepdim, false, true)
+    extreme(ctx, args, outs, (Some(0), Some(1)), (dims, keepdim), false)
 }
 
 /// The least elements along a dimension, and where they are.
 fn min_dim(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
     let (dims, keepdim) = (DimSet::of(args.name(1), args.ints(1)?, args.meta(0)?.rank())?, args.bool(2)?);
-    extreme(ctx, args, outs, 0, dims, keepdim, true, false)?;
-    extreme(ctx, args, outs, 1, dims, keepdim, true, true)
+    extreme(ctx, args, outs, (Some(0), Some(1)), (dims, keepdim), true)
 }
 
 fn aminmax(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    let (dims, keepdim) = (dims_at(args, 1)?, args.bool(2)?);
-    extreme(ctx, args, outs, 0, dims, keepdim, true, false)?;
-    extreme(ctx, args, outs, 1, dims, keepdim, false, false)
+    let of = (dims_at(args, 1)?, args.bool(2)?);
+    extreme(ctx, args, outs, (Some(0), None), of, true)?;
+    extreme(ctx, args, outs, (Some(1), None), of, false)
 }
 
 /// Where the greatest element is: along a dimension, or among all in row-major order.
 fn argmax(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    arg_extreme(ctx, args, outs, false)
+    extreme(ctx, args, outs, (None, Some(0)), (dims_at(args, 1)?, args.bool(2)?), false)
 }
 
 /// Where the least element is.
 fn argmin(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    arg_extreme(ctx, args, outs, true)
-}
-
-fn arg_extreme(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>, least: bool) -> Result<()> {
-    extreme(ctx, args, outs, 0, dims_at(args, 1)?, args.bool(2)?, least, true)
+    extreme(ctx, args, outs, (None, Some(0)), (dims_at(args, 1)?, args.bool(2)?), true)
 }
 
 /// Counts of the elements that are other than zero, or what they say.

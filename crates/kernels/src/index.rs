@@ -141,15 +141,19 @@ impl<'a> Choice<'a> {
         }
         let (positions, there) = self.split(result);
         let here = self.rest.walk();
-        let dense = here.dense().is_some() && there.dense().is_some();
-        for (j, &start) in self.starts.iter().enumerate() {
-            let (start, at) = (start as usize, positions.at(j));
-            if dense {
-                f(start, at, n);
-            } else {
-                (0..n).for_each(|i| f(start + here.at(i), at + there.at(i), 1));
-            }
-            pool::progress(n);
+        // The view's innermost elements that lie together on both sides.
+        let (near, far) = (here.together(n), there.together(n));
+        let run = if near.max(far).is_multiple_of(near.min(far)) { near.min(far) } else { 1 };
+        for i in (0..n).step_by(run) {
+            let (from, to) = (here.at(i), there.at(i));
+            let mut number = 0;
+            positions.runs(0..self.starts.len(), |at, step, count| {
+                for (j, &start) in self.starts[number..number + count].iter().enumerate() {
+                    f(start as usize + from, at.wrapping_add_signed(j as isize * step) + to, run);
+                }
+                number += count;
+            });
+            pool::progress(run * self.starts.len());
         }
     }
 
@@ -158,12 +162,24 @@ impl<'a> Choice<'a> {
         ensure!(x.dtype() == out.dtype(), "out: expected a tensor of {}, found {}", x.dtype(), out.dtype());
         out.resize(&self.result()?)?;
         let into = Layout::of(out.meta());
-        let size = x.dtype().size();
-        let (from, to) = (x.bytes(), out.bytes_mut());
-        self.each(&into, |a, b, n| {
-            to[b * size..(b + n) * size].copy_from_slice(&from[a * size..(a + n) * size]);
-        });
+        match x.dtype().size() {
+            1 => self.copy::<1>(x.bytes(), &into, out.bytes_mut()),
+            2 => self.copy::<2>(x.bytes(), &into, out.bytes_mut()),
+            4 => self.copy::<4>(x.bytes(), &into, out.bytes_mut()),
+            8 => self.copy::<8>(x.bytes(), &into, out.bytes_mut()),
+            _ => self.copy::<16>(x.bytes(), &into, out.bytes_mut()),
+        }
         Ok(())
+    }
+
+    /// Copies what is chosen, elements of `S` bytes.
+    fn copy<const S: usize>(&self, from: &[u8], result: &Layout, to: &mut [u8]) {
+        let from: &[[u8; S]] = bytemuck::cast_slice(from);
+        let to: &mut [[u8; S]] = bytemuck::cast_slice_mut(to);
+        self.each(result, |a, b, n| match n {
+            1 => to[b] = from[a],
+            _ => to[b..b + n].copy_from_slice(&from[a..a + n]),
+        });
     }
 }
 

@@ -1,13 +1,14 @@
 //! Functions along one dimension: softmax, cumulative sums.
 
+use crate::compute::{softmax as rows_softmax, softmax_across};
 use crate::support::dims::wrap_dim;
 use crate::support::dtype::{C64, Compute, compute_type, conversion, expect_dtype};
 use crate::support::lanes::map_lanes;
 use crate::support::map::expect_out;
-use num_traits::Float;
 use operator::facts::wrap;
 use operator::{Args, DtypeSet, KernelContext, Meaning, Operator, Outs, Result, Rounding};
-use tensor::ScalarType;
+use pool::Pool;
+use tensor::{ScalarType, TensorMeta};
 
 pub(crate) const OPERATORS: &[Operator] = &[
     Operator::new(
@@ -35,53 +36,69 @@ pub(crate) const OPERATORS: &[Operator] = &[
     ),
 ];
 
+/// Elements below which a thread is not worth waking.
+const ELEMENTS: usize = 1 << 14;
+/// Columns that are accumulated beside each other.
+const COLUMNS: usize = 64;
+
 fn softmax_meaning(args: &Args<'_>) -> Option<Meaning> {
     let dim = wrap(args.int(1).ok()?, args.meta(0).ok()?.rank())?;
     (!args.bool(2).ok()?).then_some(Meaning::Softmax(dim))
 }
 
-/// A function of lanes in either floating-point type.
-struct LaneFns<'f> {
-    f32: &'f (dyn Fn(&[f32], &mut [f32]) + Sync),
-    f64: &'f (dyn Fn(&[f64], &mut [f64]) + Sync),
-}
-
-fn float_lanes(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>, f: LaneFns<'_>) -> Result<()> {
+/// Softmax or its logarithm along argument 1; `lane` computes it in f64, the compute core in f32.
+fn along_dim(
+    ctx: &KernelContext<'_>,
+    args: &Args<'_>,
+    outs: &mut Outs<'_>,
+    log: bool,
+    lane: fn(&[f64], &mut [f64]),
+) -> Result<()> {
     let (x, out) = (args.tensor(0)?, outs.tensor(0)?);
     let dim = wrap_dim(args.name(1), args.int(1)?, x.rank())?;
     expect_dtype(args.name(0), x.dtype(), DtypeSet::FLOATING)?;
     expect_out(x.dtype(), out.dtype())?;
     out.resize(x.sizes())?;
-    match x.dtype() {
-        ScalarType::Double => map_lanes(ctx, &x, dim, out, f.f64),
-        _ => map_lanes(ctx, &x, dim, out, f.f32),
+    if x.dtype() == ScalarType::Double {
+        return map_lanes(ctx, &x, dim, out, &lane);
     }
+    let (pool, isa) = (ctx.pool(), crate::support::isa(ctx));
+    let is_float = [x.dtype(), out.dtype()] == [ScalarType::Float; 2];
+    if let (true, Some(lanes)) = (is_float, side_by_side(x.meta(), out.meta(), dim)) {
+        softmax_across(pool, isa, log, lanes, x.storage()?, out.storage_mut()?);
+        return Ok(());
+    }
+    map_lanes(ctx, &x, dim, out, &|x: &[f32], out: &mut [f32]| {
+        rows_softmax(Pool::alone(), isa, log, x.len(), x, out);
+    })
+}
+
+/// The length of the lanes along `dim` and how many lie side by side, if a tensor and one of the same sizes lie alike,
+/// so that they are matrices of that many columns one after another.
+pub(crate) fn side_by_side(x: &TensorMeta, out: &TensorMeta, dim: usize) -> Option<(usize, usize)> {
+    if !x.dim_order().same_layout(out.dim_order(), x.sizes()) || x.numel() == 0 {
+        return None;
+    }
+    Some(if x.rank() == 0 { (1, 1) } else { (x.sizes()[dim], x.strides()[dim]) })
 }
 
 /// `exp(x - max) / sum(exp(x - max))`
 fn softmax(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    fn lane<F: Float>(x: &[F], out: &mut [F]) {
-        let max = x.iter().fold(F::neg_infinity(), |m, &v| if v > m { v } else { m });
-        let mut sum = 0.0;
-        for (o, &v) in out.iter_mut().zip(x) {
-            *o = (v - max).exp();
-            sum += o.to_f64().unwrap_or(f64::NAN);
-        }
-        let scale = F::from(1.0 / sum).unwrap_or_else(F::nan);
-        out.iter_mut().for_each(|o| *o = *o * scale);
-    }
-    float_lanes(ctx, args, outs, LaneFns { f32: &lane, f64: &lane })
+    along_dim(ctx, args, outs, false, |x, out| {
+        let max = x.iter().fold(f64::NEG_INFINITY, |m, &v| if v > m { v } else { m });
+        out.iter_mut().zip(x).for_each(|(o, &v)| *o = (v - max).exp());
+        let scale = 1.0 / out.iter().sum::<f64>();
+        out.iter_mut().for_each(|o| *o *= scale);
+    })
 }
 
 /// `x - max - log(sum(exp(x - max)))`
 fn log_softmax(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-    fn lane<F: Float>(x: &[F], out: &mut [F]) {
-        let max = x.iter().fold(F::neg_infinity(), |m, &v| if v > m { v } else { m });
-        let sum: f64 = x.iter().map(|&v| (v - max).exp().to_f64().unwrap_or(f64::NAN)).sum();
-        let log = F::from(sum.ln()).unwrap_or_else(F::nan);
+    along_dim(ctx, args, outs, true, |x, out| {
+        let max = x.iter().fold(f64::NEG_INFINITY, |m, &v| if v > m { v } else { m });
+        let log = x.iter().map(|&v| (v - max).exp()).sum::<f64>().ln();
         out.iter_mut().zip(x).for_each(|(o, &v)| *o = v - max - log);
-    }
-    float_lanes(ctx, args, outs, LaneFns { f32: &lane, f64: &lane })
+    })
 }
 
 /// The type that elements are converted to before they are accumulated, and the one that they are accumulated in.
@@ -110,6 +127,12 @@ fn scan<C: Compute>(
     let (x, out) = (args.tensor(0)?, outs.tensor(0)?);
     let dim = wrap_dim(args.name(1), args.int(1)?, x.rank())?;
     out.resize(x.sizes())?;
+    let is_float = [x.dtype(), dtype, out.dtype()] == [ScalarType::Float; 3];
+    if let (true, Some(lanes)) = (is_float, side_by_side(x.meta(), out.meta(), dim)) {
+        let (x, out) = (x.storage()?, out.storage_mut()?);
+        scan_floats(ctx, lanes, x, out, |a, b| f(C::from_f64(a), C::from_f64(b)).to_f64());
+        return Ok(());
+    }
     let convert = conversion::<C>(x.dtype(), dtype).unwrap_or(|x| x);
     map_lanes::<C, C>(ctx, &x, dim, out, &|x, out| {
         let mut rest = x.iter().zip(out);
@@ -121,6 +144,41 @@ fn scan<C: Compute>(
             });
         }
     })
+}
+
+/// As [`scan`] of float32 that lies as [`side_by_side`] says.
+fn scan_floats(
+    ctx: &KernelContext<'_>,
+    (n, inner): (usize, usize),
+    x: &[f32],
+    out: &mut [f32],
+    f: impl Fn(f64, f64) -> f64 + Sync,
+) {
+    let block = n * inner;
+    ctx.pool().parallel_chunks_mut(out, block, (ELEMENTS / block).max(1), &|i, out| {
+        let x = &x[i * block..][..block];
+        if inner == 1 {
+            out[0] = x[0];
+            let rest = x[1..].iter().zip(&mut out[1..]);
+            rest.fold(f64::from(x[0]), |acc, (&x, out)| {
+                let acc = f(acc, f64::from(x));
+                *out = acc as f32;
+                acc
+            });
+            return;
+        }
+        for first in (0..inner).step_by(COLUMNS) {
+            let columns = first..inner.min(first + COLUMNS);
+            let mut sums = [0.0; COLUMNS];
+            for (row, (x, out)) in x.chunks_exact(inner).zip(out.chunks_exact_mut(inner)).enumerate() {
+                let elements = x[columns.clone()].iter().zip(&mut out[columns.clone()]);
+                for ((&x, out), sum) in elements.zip(&mut sums) {
+                    *sum = if row == 0 { f64::from(x) } else { f(*sum, f64::from(x)) };
+                    *out = *sum as f32;
+                }
+            }
+        }
+    });
 }
 
 fn cumsum(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
@@ -178,6 +236,28 @@ mod tests {
         let r = call("aten::cumprod.out", &[a(&x), int(1), int(5)], out(Half, &[2, 2])).unwrap();
         assert_eq!(r.storage::<tensor::f16>().unwrap()[3].to_f32(), 12.0);
         assert!(call("aten::cumsum.out", &[a(&t(&[1], &[0.5f32])), int(0)], out(Int, &[1])).is_err());
+    }
+
+    /// Whatever the dimension and layout, sums are those of the elements before, in f64.
+    #[test]
+    fn sums_along_every_dim_and_layout() {
+        let sizes = [2, 5, 70];
+        let data: Vec<f32> = (0..700).map(|i| (i * 7 % 101) as f32 / 8.0).collect();
+        for order in [[0, 1, 2], [0, 2, 1], [2, 0, 1]] {
+            let order = tensor::DimOrder::new(&order).unwrap();
+            let x = t(&sizes, &data).to_dim_order(order).unwrap();
+            for (dim, stride) in [350, 70, 1].into_iter().enumerate() {
+                for into in [order, tensor::DimOrder::contiguous(3)] {
+                    let into = out(Float, &sizes).to_dim_order(into).unwrap();
+                    let r = call("aten::cumsum.out", &[a(&x), int(dim as i64)], into).unwrap();
+                    for (i, found) in r.to_vec::<f32>().unwrap().into_iter().enumerate() {
+                        let before = i / stride % sizes[dim];
+                        let sum: f64 = (0..=before).map(|j| f64::from(data[i - j * stride])).sum();
+                        assert_eq!(found, sum as f32, "element {i} of dim {dim} in {order:?}");
+                    }
+                }
+            }
+        }
     }
 
     /// Elements become of the type asked for before they are added: numbers truths, large ones infinite.

@@ -149,9 +149,9 @@ float_functions! {
     log10 = |x| x.log10();
     log1p = |x| x.ln_1p();
     log2 = |x| x.log2();
-    sqrt = |x| x.sqrt();
-    rsqrt = |x| 1.0 / x.sqrt();
-    reciprocal = |x| 1.0 / x;
+    sqrt[Sqrt] = |x| x.sqrt();
+    rsqrt[Rsqrt] = |x| 1.0 / x.sqrt();
+    reciprocal[Reciprocal] = |x| 1.0 / x;
     sigmoid[Sigmoid] = |x| 1.0 / (1.0 + (-x).exp());
     /// `sin(pi x) / (pi x)`
     sinc = |x| if x == 0.0 { 1.0 } else { (x * PI as F).sin() / (x * PI as F) };

@@ -38,8 +38,8 @@ pub use qgemm::{PackedWeights, QuantizedEpilogue, QuantizedOut, QuantizedRows, W
 pub use quantize::{Affine, Quantization, dequantize, quantize, quantize_row, range};
 pub use quantized_sum::{QuantizedSum, quantized_sum};
 pub use rows::{
-    affine, column_means, group_norm_factors, layer_norm, max, mean, mean_rstd, min, rms_norm, row_means,
-    softmax, softmax_across, softmax_in_place, sum, sum_of_squares,
+    Extremes, Ordered, affine, column_means, extremes, group_norm_factors, layer_norm, max, mean, mean_rstd,
+    min, rms_norm, row_means, softmax, softmax_across, softmax_in_place, sum, sum_of_squares,
 };
 pub use transpose::copy;
 pub use window::{Pooling, Windows, pool_windows};

@@ -197,6 +197,15 @@ impl Walk {
         }
     }
 
+    /// How many of its `len` elements lie one after another at least, wherever such a run starts.
+    pub(crate) fn together(&self, len: usize) -> usize {
+        match self.dims[..] {
+            [] => len.max(1),
+            [(size, 1), ..] => size,
+            _ => 1,
+        }
+    }
+
     /// If it is one element all over, where that is.
     pub(crate) fn constant(&self) -> Option<usize> {
         self.dims.iter().all(|&(_, stride)| stride == 0).then_some(self.offset)

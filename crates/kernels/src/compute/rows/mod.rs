@@ -1,6 +1,7 @@
 //! Functions of rows: reductions, softmax, norms. Each row is a thread's own, so results do not depend
 //! on how rows are divided.
 
+mod extremes;
 mod group;
 mod norm;
 mod reduce;
@@ -9,6 +10,7 @@ mod softmax;
 #[cfg(test)]
 mod tests;
 
+pub use extremes::{Extremes, Ordered, extremes};
 pub use group::group_norm_factors;
 pub use norm::{affine, layer_norm, mean_rstd, rms_norm};
 pub use reduce::{column_means, max, mean, min, row_means, sum, sum_of_squares};

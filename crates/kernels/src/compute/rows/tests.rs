@@ -220,3 +220,37 @@ fn long_sums_are_those_of_f64() {
         }
     }
 }
+
+/// The greatest and least along the middle dimension by looking at each, NaN first, the first of equals.
+#[test]
+fn extremes_of_rows_and_columns() {
+    for isa in Isa::available() {
+        for (outer, n, inner) in
+            [(1, 1, 1), (3, 5, 1), (2, 100, 1), (1, 5000, 1), (2, 9, 5), (3, 33, 70), (1, 2, 130)]
+        {
+            let mut x = numbers(outer * n * inner);
+            let nan = x.len() / 2;
+            for with_nan in [false, true] {
+                if with_nan {
+                    x[nan..].iter_mut().step_by(7).for_each(|x| *x = f32::NAN);
+                }
+                for least in [false, true] {
+                    let (mut values, mut places) = (vec![0.0; outer * inner], vec![0; outer * inner]);
+                    let out = Extremes { least, values: Some(&mut values), places: Some(&mut places) };
+                    extremes(&Pool::new(2), isa, (n, inner), &x, out);
+                    for (i, (value, place)) in values.into_iter().zip(places).enumerate() {
+                        let at = |j: usize| x[(i / inner * n + j) * inner + i % inner];
+                        let best =
+                            (1..n).fold(0, |best, j| if at(j).beats(at(best), least) { j } else { best });
+                        assert_eq!(place, best as i64, "{isa:?} {n} {inner}");
+                        assert!(value.same(at(best)), "{isa:?} {n} {inner}: {value}");
+                    }
+                }
+            }
+        }
+    }
+    let mut places = [9];
+    let out = Extremes { least: true, values: None, places: Some(&mut places) };
+    extremes(Pool::alone(), Isa::default(), (3, 1), &[4i64, i64::MIN, i64::MIN], out);
+    assert_eq!(places, [1]);
+}

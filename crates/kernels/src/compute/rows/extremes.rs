@@ -1,0 +1,184 @@
+//! The greatest and least elements of rows and of columns, and where they stand.
+
+use super::super::isa::Isa;
+use super::super::simd::{Op, Simd, dispatch};
+use super::super::split::ELEMENTS;
+use pool::Pool;
+
+/// Types with an order, in which NaN comes before everything.
+pub trait Ordered: Copy + Default + Send + Sync + 'static {
+    /// Whether `self` is a greater (or, if `least`, a lesser) extreme than `other`.
+    fn beats(self, other: Self, least: bool) -> bool;
+    /// Whether both are the same extreme.
+    fn same(self, other: Self) -> bool;
+}
+
+macro_rules! ordered {
+    ($($type:ty, $is_nan:expr;)*) => { $(
+        impl Ordered for $type {
+            #[inline(always)]
+            fn beats(self, other: Self, least: bool) -> bool {
+                let better = if least { self < other } else { self > other };
+                better | ($is_nan(self) & !$is_nan(other))
+            }
+            #[inline(always)]
+            fn same(self, other: Self) -> bool {
+                (self == other) | ($is_nan(self) & $is_nan(other))
+            }
+        }
+    )* };
+}
+
+ordered! {
+    f32, f32::is_nan;
+    f64, f64::is_nan;
+    i64, |_| false;
+}
+
+/// Elements that are compared beside each other.
+const LANES: usize = 16;
+/// Elements among which a place is looked for at once.
+const BLOCK: usize = 64;
+/// Columns that are gone through at once.
+const COLUMNS: usize = 64;
+/// Rows after which the places of columns are written down: as many as an i32 counts, and no more.
+const ROWS: usize = 1 << 24;
+
+/// What is wanted of extremes: the elements, and the first place of each along its row or column. One of each result.
+pub struct Extremes<'a, T> {
+    /// The least rather than the greatest.
+    pub least: bool,
+    /// The elements.
+    pub values: Option<&'a mut [T]>,
+    /// Their places.
+    pub places: Option<&'a mut [i64]>,
+}
+
+/// The extremes along the middle of three dimensions `[outer, n, inner]`, of which none is zero; NaN if there is one. Divided
+/// among the threads of `pool` by `outer`.
+///
+/// # Panics
+/// If `x` has no such size, or the results have others than `outer * inner` elements.
+pub fn extremes<T: Ordered>(
+    pool: &Pool,
+    isa: Isa,
+    (n, inner): (usize, usize),
+    x: &[T],
+    out: Extremes<'_, T>,
+) {
+    let block = n * inner;
+    assert!(
+        block > 0 && x.len().is_multiple_of(block),
+        "{} elements are no matrices of {n} x {inner}",
+        x.len()
+    );
+    let results = x.len() / n;
+    let Extremes { least, mut values, mut places } = out;
+    assert!(values.as_ref().is_none_or(|v| v.len() == results), "values of extremes");
+    assert!(places.as_ref().is_none_or(|p| p.len() == results), "places of extremes");
+    // A piece of each of the results, for each thread of its own.
+    let each = (ELEMENTS / block).max(1);
+    let mut pieces = Vec::new();
+    for x in x.chunks(each * block) {
+        let (values, places) = (take(&mut values, x.len() / n), take(&mut places, x.len() / n));
+        pieces.push((x, Extremes { least, values, places }));
+    }
+    pool.parallel_chunks_mut(&mut pieces, 1, 1, &|_, piece| {
+        let [(x, out)] = piece else { return };
+        for (i, x) in x.chunks_exact(block).enumerate() {
+            let part = i * inner..(i + 1) * inner;
+            let out = Extremes {
+                least,
+                values: out.values.as_deref_mut().map(|v| &mut v[part.clone()]),
+                places: out.places.as_deref_mut().map(|p| &mut p[part]),
+            };
+            match inner {
+                1 => dispatch(isa, OfRow { x, out }),
+                _ => dispatch(isa, OfColumns { x, inner, out }),
+            }
+        }
+    });
+}
+
+/// The first `n` elements of what is left.
+fn take<'a, T>(rest: &mut Option<&'a mut [T]>, n: usize) -> Option<&'a mut [T]> {
+    let (first, others) = rest.take()?.split_at_mut(n);
+    *rest = Some(others);
+    Some(first)
+}
+
+struct OfRow<'a, T> {
+    x: &'a [T],
+    out: Extremes<'a, T>,
+}
+
+impl<T: Ordered> Op for OfRow<'_, T> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, _: S) {
+        let Self { x, out: Extremes { least, values, places } } = self;
+        let better = |best: T, x: T| if x.beats(best, least) { x } else { best };
+        let (whole, rest) = x.as_chunks::<LANES>();
+        let mut lanes = [x[0]; LANES];
+        for chunk in whole {
+            for i in 0..LANES {
+                lanes[i] = better(lanes[i], chunk[i]);
+            }
+        }
+        let best = lanes.iter().chain(rest).fold(x[0], |best, &x| better(best, x));
+        if let Some(values) = values {
+            values[0] = best;
+        }
+        if let Some(places) = places {
+            let block =
+                x.chunks(BLOCK).position(|block| block.iter().fold(false, |any, x| any | x.same(best)));
+            let start = block.unwrap_or(0) * BLOCK;
+            let within = x[start..].iter().position(|x| x.same(best)).unwrap_or(0);
+            places[0] = (start + within) as i64;
+        }
+    }
+}
+
+struct OfColumns<'a, T> {
+    x: &'a [T],
+    inner: usize,
+    out: Extremes<'a, T>,
+}
+
+impl<T: Ordered> Op for OfColumns<'_, T> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, _: S) {
+        let Self { x, inner, out: Extremes { least, mut values, mut places } } = self;
+        for first in (0..inner).step_by(COLUMNS) {
+            let width = COLUMNS.min(inner - first);
+            let mut best = [T::default(); COLUMNS];
+            best[..width].copy_from_slice(&x[first..first + width]);
+            let mut found = [0i64; COLUMNS];
+            for (part, x) in x.chunks(ROWS.saturating_mul(inner)).enumerate() {
+                let mut at = [-1i32; COLUMNS];
+                for (row, x) in x.chunks_exact(inner).enumerate() {
+                    let columns = best[..width].iter_mut().zip(&mut at[..width]);
+                    for ((best, at), &x) in columns.zip(&x[first..first + width]) {
+                        let better = x.beats(*best, least);
+                        *best = if better { x } else { *best };
+                        *at = if better { row as i32 } else { *at };
+                    }
+                }
+                for (found, at) in found.iter_mut().zip(at) {
+                    if at >= 0 {
+                        *found = (part * ROWS) as i64 + i64::from(at);
+                    }
+                }
+            }
+            if let Some(values) = &mut values {
+                values[first..first + width].copy_from_slice(&best[..width]);
+            }
+            if let Some(places) = &mut places {
+                places[first..first + width].copy_from_slice(&found[..width]);
+            }
+        }
+    }
+}
