@@ -1,5 +1,6 @@
 //! Activations, clamping and choices.
 
+use crate::compute::each;
 use crate::support::dtype::Compute;
 use crate::support::map::{Fns, Input, elementwise, expect_out, map, map_as, map_float, nearest, promote};
 use crate::support::meaning::{clamped, unary};
@@ -119,7 +120,16 @@ float_functions! {
     /// `max(x, 0) + min(alpha (exp(x / alpha) - 1), 0)`. The quotient is a product with the reciprocal, as PyTorch has
     /// it: its rounding shows where the exponential is large.
     celu { alpha = 1 } = |x| if x < 0.0 { alpha as F * (x * (1.0 / alpha) as F).exp_m1() } else { x };
-    leaky_relu { slope = 1 } = |x| if x > 0.0 { x } else { x * slope as F };
+}
+
+/// `x` above zero, `slope x` elsewhere.
+fn leaky_relu(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
+    let (slope, isa) = (args.scalar(1)?.to_f64(), crate::support::isa(ctx));
+    let block = |[x]: [&[f32]; 1], out: &mut [f32]| {
+        each(isa, x, out, |x| if x > 0.0 { x } else { x * slope as f32 });
+    };
+    let fns = elementwise!(float | x | if x > 0.0 { x } else { x * slope as F });
+    map(ctx, args, outs, [Input::Arg(0)], &Fns { f32: Some(&block), ..fns })
 }
 
 /// Zero between `-lambd` and `lambd`, which is a number of the tensor's type.
@@ -231,8 +241,10 @@ fn clamp_to(
     }
     let (a, b) = (min.map_or(f64::NEG_INFINITY, |s| s.to_f64()), max.map_or(f64::INFINITY, |s| s.to_f64()));
     let (i, j) = (min.map_or(i64::MIN, |s| s.to_i64()), max.map_or(i64::MAX, |s| s.to_i64()));
+    let isa = crate::support::isa(ctx);
+    let block = |[x]: [&[f32]; 1], out: &mut [f32]| each(isa, x, out, |x| between(x, a as f32, b as f32));
     let fns = elementwise!(float | x | between(x, a as F, b as F), int | x | x.max(i).min(j));
-    map_as(ctx, args, outs, [Input::Arg(0)], dtype, dtype, &fns)
+    map_as(ctx, args, outs, [Input::Arg(0)], dtype, dtype, &Fns { f32: Some(&block), ..fns })
 }
 
 fn hardtanh(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {

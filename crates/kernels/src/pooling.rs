@@ -256,34 +256,76 @@ impl Windows {
         })
     }
 
-    /// Calls `f` with the index in the plane of every pixel of a window that lies within the input.
-    fn each(&self, at: usize, mut f: impl FnMut(usize)) {
-        let place = self.place(at);
-        let [(z, z0), (y, y0), (x, x0)] = [0, 1, 2].map(|d| self.taps(d, place[d]));
-        pool::progress(z.len() * y.len() * x.len());
-        let at = |tap: usize, d: usize, start: isize| (start + (tap * self.dilation[d]) as isize) as usize;
-        for i in z {
-            for j in y.clone() {
-                let row = (at(i, 0, z0) * self.input[1] + at(j, 1, y0)) * self.input[2];
-                for k in x.clone() {
-                    f(row + at(k, 2, x0));
+    /// What the windows cover of the input.
+    fn reach(&self) -> Reach {
+        let span = |d: usize, o: usize| {
+            let (taps, start) = self.taps(d, o);
+            let first = (start + (taps.start * self.dilation[d]) as isize).max(0) as usize;
+            let from = o * self.stride[d];
+            let padded = (from + self.kernel[d]).min(self.input[d] + 2 * self.padding[d]) - from;
+            Span { first, count: taps.len(), padded }
+        };
+        let spans = [0, 1, 2].map(|d| (0..self.output[d]).map(|o| span(d, o)).collect());
+        Reach { spans, step: self.dilation, input: self.input }
+    }
+}
+
+/// What a window covers along one dimension.
+#[derive(Clone, Copy)]
+struct Span {
+    /// Its first pixel within the input.
+    first: usize,
+    /// How many are within it.
+    count: usize,
+    /// How many are within it or its padding.
+    padded: usize,
+}
+
+/// What windows cover, for each place along each dimension of the output.
+struct Reach {
+    spans: [Vec<Span>; 3],
+    /// From one pixel of a window to the next.
+    step: [usize; 3],
+    input: [usize; 3],
+}
+
+impl Reach {
+    /// Calls `f` with each window, in the order of the output's pixels: its number and what it covers.
+    fn each_window(&self, mut f: impl FnMut(usize, [Span; 3])) {
+        let [depth, height, width] = &self.spans;
+        let mut at = 0;
+        for &z in depth {
+            for &y in height {
+                for &x in width {
+                    f(at, [z, y, x]);
+                    at += 1;
+                }
+                pool::progress(z.count * y.count * width.iter().map(|x| x.count).sum::<usize>());
+            }
+        }
+    }
+
+    /// Calls `f` with the index in the plane of every pixel of a window.
+    #[inline(always)]
+    fn each_pixel(&self, [z, y, x]: [Span; 3], mut f: impl FnMut(usize)) {
+        let [_, height, width] = self.input;
+        for i in 0..z.count {
+            for j in 0..y.count {
+                let row =
+                    ((z.first + i * self.step[0]) * height + y.first + j * self.step[1]) * width + x.first;
+                for k in 0..x.count {
+                    f(row + k * self.step[2]);
                 }
             }
         }
     }
 
-    /// The number of pixels of a window that lie within the input, or in it and its padding.
-    fn count(&self, at: usize, padding: bool) -> usize {
-        let place = self.place(at);
-        (0..3)
-            .map(|d| {
-                if !padding {
-                    return self.taps(d, place[d]).0.len();
-                }
-                let start = place[d] * self.stride[d];
-                (start + self.kernel[d]).min(self.input[d] + 2 * self.padding[d]) - start
-            })
-            .product()
+    /// The sum of the pixels of a window of an image.
+    #[inline(always)]
+    fn sum<C: Compute>(&self, window: [Span; 3], image: &[C]) -> f64 {
+        let mut sum = 0.0;
+        self.each_pixel(window, |i| sum += image[i].to_f64());
+        sum
     }
 }
 
@@ -312,23 +354,25 @@ fn avg_pool<const D: usize>(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut
     expect_dtype(args.name(0), x.dtype(), DtypeSet::REAL)?;
     expect_out(x.dtype(), out.dtype())?;
     out.resize(&windows.sizes)?;
+    if out.numel() == 0 {
+        return Ok(());
+    }
     let (from, to) = (windows.pixels(), windows.output.iter().product::<usize>());
     let work = windows.kernel.iter().fold(to, |work, &k| work.saturating_mul(k)).max(1);
     dispatch!("self", compute_type(x.dtype()), COMPUTE_REAL, C => {
         let all = all_values::<C>(ctx, &x)?;
-        let all = &*all;
+        let (all, reach) = (&*all, windows.reach());
+        let pixels = |span: Span| if with_padding { span.padded } else { span.count };
         write_rows::<C>(ctx, out, |out| {
             ctx.pool().parallel_chunks_mut(out, to.max(1), (GRAIN / work).max(1), &|plane, out| {
                 let image = &all[plane * from..(plane + 1) * from];
-                for (at, out) in out.iter_mut().enumerate() {
-                    let mut sum = 0.0;
-                    windows.each(at, |i| sum += image[i].to_f64());
+                reach.each_window(|at, window| {
                     let n = match divisor {
                         Some(n) => n as f64,
-                        None => windows.count(at, with_padding) as f64,
+                        None => window.map(pixels).iter().product::<usize>() as f64,
                     };
-                    *out = C::from_f64(sum / n);
-                }
+                    out[at] = C::from_f64(reach.sum(window, image) / n);
+                });
             });
             Ok(())
         })
@@ -345,28 +389,36 @@ fn max_pool<const D: usize>(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut
     ensure!(indices.dtype() == ScalarType::Long, "indices: expected int64, found {}", indices.dtype());
     out.resize(&windows.sizes)?;
     indices.resize(&windows.sizes)?;
+    if out.numel() == 0 {
+        return Ok(());
+    }
     let (from, to) = (windows.pixels(), windows.output.iter().product::<usize>());
     let work = windows.kernel.iter().fold(to, |work, &k| work.saturating_mul(k)).max(1);
     let grain = (GRAIN / work).max(1);
     dispatch!("self", compute_type(x.dtype()), COMPUTE_REAL, C => {
         let all = all_values::<C>(ctx, &x)?;
-        let all = &*all;
+        let (all, reach) = (&*all, windows.reach());
         // The indices first; the values stand there. Where a window has no pixel, all bits are turned.
         let mut found = ctx.scratch::<i64>(windows.planes * to)?;
         ctx.pool().parallel_chunks_mut(&mut found, to.max(1), grain, &|plane, found| {
             let image = &all[plane * from..(plane + 1) * from];
-            for (at, found) in found.iter_mut().enumerate() {
-                let mut best: Option<(C, usize)> = None;
-                windows.each(at, |i| {
+            reach.each_window(|at, window| {
+                if window.iter().any(|span| span.count == 0) {
+                    found[at] = !windows.start(at);
+                    return;
+                }
+                let [z, y, x] = window.map(|span| span.first);
+                let mut place = (z * reach.input[1] + y) * reach.input[2] + x;
+                let mut max = image[place];
+                reach.each_pixel(window, |i| {
                     let value = image[i];
                     #[expect(clippy::eq_op, reason = "NaN differs from itself")]
-                    match best {
-                        Some((max, _)) if !(value > max || value != value) => {}
-                        _ => best = Some((value, i)),
+                    if value > max || value != value {
+                        (max, place) = (value, i);
                     }
                 });
-                *found = best.map_or_else(|| !windows.start(at), |(_, i)| i as i64);
-            }
+                found[at] = place as i64;
+            });
         });
         let (found, least) = (&*found, C::of_scalar(least(x.dtype())));
         write_rows::<C>(ctx, out, |out| {
@@ -404,29 +456,25 @@ fn adaptive_avg_pool<const D: usize>(
     sizes[rank - D..].copy_from_slice(&output[3 - D..]);
     out.resize(&sizes)?;
     let (from, to) = (input.iter().product::<usize>(), output.iter().product::<usize>());
-    let range = |d: usize, o: usize| o * input[d] / output[d]..((o + 1) * input[d]).div_ceil(output[d]);
+    if out.numel() == 0 {
+        return Ok(());
+    }
+    let span = |d: usize, o: usize| {
+        let (first, end) = (o * input[d] / output[d], ((o + 1) * input[d]).div_ceil(output[d]));
+        Span { first, count: end - first, padded: end - first }
+    };
+    let spans = [0, 1, 2].map(|d| (0..output[d]).map(|o| span(d, o)).collect());
+    let reach = Reach { spans, step: [1; 3], input };
     dispatch!("self", compute_type(x.dtype()), COMPUTE_FLOAT, C => {
         let all = all_values::<C>(ctx, &x)?;
         let all = &*all;
         write_rows::<C>(ctx, out, |out| {
             ctx.pool().parallel_chunks_mut(out, to.max(1), (GRAIN / from).max(1), &|plane, out| {
                 let image = &all[plane * from..(plane + 1) * from];
-                for (at, out) in out.iter_mut().enumerate() {
-                    let (z, y, x) = (
-                        range(0, at / (output[1] * output[2])),
-                        range(1, at / output[2] % output[1]),
-                        range(2, at % output[2]),
-                    );
-                    let n = z.len() * y.len() * x.len();
-                    let mut sum = 0.0;
-                    for i in z {
-                        for j in y.clone() {
-                            let row = (i * input[1] + j) * input[2];
-                            sum += image[row + x.start..row + x.end].iter().map(|v| v.to_f64()).sum::<f64>();
-                        }
-                    }
-                    *out = C::from_f64(sum / n as f64);
-                }
+                reach.each_window(|at, window| {
+                    let n: usize = window.iter().map(|span| span.count).product();
+                    out[at] = C::from_f64(reach.sum(window, image) / n as f64);
+                });
             });
             Ok(())
         })

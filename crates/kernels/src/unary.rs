@@ -210,7 +210,10 @@ macro_rules! rounding_functions {
     ($($(#[$doc:meta])* $name:ident = |$x:ident| $f:expr;)*) => { $(
         $(#[$doc])*
         fn $name(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result<()> {
-            map(ctx, args, outs, [Input::Arg(0)], &elementwise!(float |$x| $f, int |x| x))
+            let isa = crate::support::isa(ctx);
+            let block = |[x]: [&[f32]; 1], out: &mut [f32]| compute::each(isa, x, out, |$x| $f);
+            let fns = Fns { f32: Some(&block), ..elementwise!(float |$x| $f, int |x| x) };
+            map(ctx, args, outs, [Input::Arg(0)], &fns)
         }
     )* };
 }

@@ -32,7 +32,7 @@ pub use isa::{Isa, Level, UnknownLevel};
 pub use laid::{KeptBytes, LaidOut, weight_layout};
 pub use lookup::lookup;
 pub use mat::{MatMut, MatRef};
-pub use math::{Binary, Unary, binary, binary_scalar, clamp, scale_add, unary, unary_in_place};
+pub use math::{Binary, Unary, binary, binary_scalar, clamp, each, scale_add, unary, unary_in_place};
 pub use qconv::{QuantizedConv, QuantizedConvOut, QuantizedImages};
 pub use qgemm::{PackedWeights, QuantizedEpilogue, QuantizedOut, QuantizedRows, WeightBits, Weights, qgemm};
 pub use quantize::{Affine, Quantization, dequantize, quantize, quantize_row, range};

@@ -208,6 +208,10 @@ impl Op for Line<'_> {
                         self.block::<16>(reach, channel, out);
                         16
                     }
+                    8.. => {
+                        self.block::<8>(reach, channel, out);
+                        8
+                    }
                     4.. => {
                         self.block::<4>(reach, channel, out);
                         4

@@ -1,5 +1,6 @@
 //! Copies between layouts: what every shape operator ends in.
 
+use crate::compute::{self, Isa, MatMut, MatRef};
 use crate::support::convert::PIECE;
 use crate::support::layout::Layout;
 use operator::{Args, Error, Outs, Result, ensure};
@@ -89,6 +90,25 @@ struct Loop {
     into: isize,
 }
 
+/// Copies two loops along which one side lies together each: squares are transposed in registers. `false` if they are none.
+fn transpose(src: &[f32], a: isize, dst: &mut [f32], b: isize, inner: Loop, across: Loop) -> bool {
+    const SQUARE: usize = 16;
+    let steps = [inner.from, across.into].map(usize::try_from);
+    let (1, 1, [Ok(from), Ok(into)]) = (across.from, inner.into, steps) else { return false };
+    if inner.size < 4 || across.size < 4 {
+        return false;
+    }
+    let band = (LINE / across.size).next_multiple_of(SQUARE).max(SQUARE);
+    for first in (0..inner.size).step_by(band) {
+        let rows = band.min(inner.size - first);
+        let source = MatRef::strided(&src[a as usize + first * from..], rows, across.size, from, 1);
+        let target = MatMut::strided(&mut dst[b as usize + first..], rows, across.size, 1, into);
+        compute::copy(Isa::detect(), source, target);
+        pool::progress(rows * across.size);
+    }
+    true
+}
+
 fn copy_elements<const S: usize>(src: &[u8], from: &Layout, dst: &mut [u8], into: &Layout) {
     let src: &[[u8; S]] = bytemuck::cast_slice(src);
     let dst: &mut [[u8; S]] = bytemuck::cast_slice_mut(dst);
@@ -129,7 +149,14 @@ fn copy_elements<const S: usize>(src: &[u8], from: &Layout, dst: &mut [u8], into
     let mut index: SmallVec<[usize; 8]> = SmallVec::from_elem(0, loops.len());
     let mut done = 0;
     loop {
-        copy_tiles(src, a, dst, b, inner, across);
+        let words = (bytemuck::try_cast_slice(src), bytemuck::try_cast_slice_mut(dst));
+        let is_done = match words {
+            (Ok(src), Ok(dst)) if S == size_of::<f32>() => transpose(src, a, dst, b, inner, across),
+            _ => false,
+        };
+        if !is_done {
+            copy_tiles(src, a, dst, b, inner, across);
+        }
         done += inner.size * across.size;
         if done >= LINE {
             pool::progress(done);
@@ -259,6 +286,23 @@ mod tests {
         check(row, layout(&[3, 40], &[1, 0]), 120);
         check(layout(&[], &[]), layout(&[1, 1], &[0, 1]), 1);
         check(layout(&[0, 4], &[0, 1]), layout(&[4, 0], &[0, 1]), 0);
+    }
+
+    /// As [`check`], of elements that are transposed in registers: all bit patterns, NaN too, stay what they are.
+    #[test]
+    fn words_are_transposed_as_they_are() {
+        for sizes in [[40, 70], [4, 4], [5, 3], [17, 1000]] {
+            let numel = sizes[0] * sizes[1];
+            let src: Vec<u32> =
+                (0..numel as u32).map(|i| i.wrapping_mul(0x9e37_79b9) | 0x7f80_0000).collect();
+            let mut dst = vec![0u32; numel];
+            let (from, into) = (layout(&sizes, &[0, 1]), layout(&sizes, &[1, 0]));
+            copy_bytes(4, bytemuck::cast_slice(&src), &from, bytemuck::cast_slice_mut(&mut dst), &into)
+                .unwrap();
+            for i in 0..numel {
+                assert_eq!(dst[into.walk().at(i)], src[i], "element {i} of {sizes:?}");
+            }
+        }
     }
 
     #[test]

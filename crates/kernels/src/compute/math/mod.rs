@@ -85,6 +85,30 @@ pub fn scale_add(pool: &Pool, isa: Isa, a: f32, x: &[f32], y: &[f32], out: &mut 
     });
 }
 
+/// `out[i] = f(x[i])`, where `f` is short enough that the compiler finds vectors for it.
+///
+/// # Panics
+/// If the lengths differ.
+pub fn each(isa: Isa, x: &[f32], out: &mut [f32], f: impl Fn(f32) -> f32) {
+    assert_eq!(x.len(), out.len(), "lengths of an elementwise function");
+    dispatch(isa, Each { x, out, f });
+}
+
+struct Each<'a, F> {
+    x: &'a [f32],
+    out: &'a mut [f32],
+    f: F,
+}
+
+impl<F: Fn(f32) -> f32> Op for Each<'_, F> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, _: S) {
+        self.out.iter_mut().zip(self.x).for_each(|(out, &x)| *out = (self.f)(x));
+    }
+}
+
 /// A function of one element, and bounds of what it gives.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Function {
