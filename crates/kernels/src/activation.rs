@@ -7,7 +7,8 @@ use crate::support::meaning::{clamped, unary};
 use crate::support::special::{erf, erfc};
 use crate::unary::core;
 use operator::{
-    Args, DtypeSet, Error, KernelContext, Meaning, Operator, Outs, Result, Rounding, Unary, ensure,
+    Args, Binary, DtypeSet, Error, Expression, Instr, KernelContext, Meaning, Operator, Outs, Result,
+    Rounding, Unary, ensure,
 };
 
 macro_rules! row {
@@ -23,10 +24,14 @@ pub(crate) const OPERATORS: &[Operator] = &[
     row!("gelu.out(Tensor self, *, str approximate='none', ", FLOATING, gelu)
         .rounding(Rounding::Once)
         .means(gelu_meaning),
-    row!("silu.out(Tensor self, *, ", FLOATING, silu).rounding(Rounding::Once),
+    row!("silu.out(Tensor self, *, ", FLOATING, silu).rounding(Rounding::Once).means(|_| unary(Unary::Silu)),
     row!("mish.out(Tensor self, *, ", FLOATING, mish),
-    row!("hardsigmoid.out(Tensor self, *, ", FLOATING, hardsigmoid).rounding(Rounding::Once),
-    row!("hardswish.out(Tensor self, *, ", FLOATING, hardswish).rounding(Rounding::Once),
+    row!("hardsigmoid.out(Tensor self, *, ", FLOATING, hardsigmoid)
+        .rounding(Rounding::Once)
+        .means(|_| unary(Unary::Hardsigmoid)),
+    row!("hardswish.out(Tensor self, *, ", FLOATING, hardswish)
+        .rounding(Rounding::Once)
+        .means(|_| unary(Unary::Hardswish)),
     row!("softplus.out(Tensor self, Scalar beta=1, Scalar threshold=20, *, ", FLOATING, softplus),
     row!("log_sigmoid.out(Tensor self, *, ", FLOATING, log_sigmoid),
     row!("elu.out(Tensor self, Scalar alpha=1, Scalar scale=1, Scalar input_scale=1, *, ", FLOATING, elu)
@@ -35,7 +40,8 @@ pub(crate) const OPERATORS: &[Operator] = &[
     row!("hardshrink.out(Tensor self, Scalar lambd=0.5, *, ", FLOATING, hardshrink),
     row!("softshrink.out(Tensor self, Scalar lambd=0.5, *, ", FLOATING, softshrink),
     row!("leaky_relu.out(Tensor self, Scalar negative_slope=0.01, *, ", FLOATING, leaky_relu)
-        .rounding(Rounding::Once),
+        .rounding(Rounding::Once)
+        .means(leaky_relu_meaning),
     row!("logit.out(Tensor self, float? eps=None, *, ", REAL_BOOL, logit),
     row!("hardtanh.out(Tensor self, Scalar min_val=-1, Scalar max_val=1, *, ", REAL, hardtanh)
         .rounding(Rounding::ExactWithNumbers)
@@ -65,6 +71,20 @@ pub(crate) const OPERATORS: &[Operator] = &[
 
 fn gelu_meaning(args: &Args<'_>) -> Option<Meaning> {
     unary(if args.str(1).is_ok_and(|s| s == "tanh") { Unary::GeluTanh } else { Unary::Gelu })
+}
+
+/// `max(x, 0) + slope min(x, 0)`
+fn leaky_relu_meaning(args: &Args<'_>) -> Option<Meaning> {
+    let slope = args.scalar(1).ok()?.to_f64() as f32;
+    let instrs = vec![
+        Instr::Input(0),
+        Instr::Clamp { of: 0, low: 0.0, high: f32::INFINITY },
+        Instr::Clamp { of: 0, low: f32::NEG_INFINITY, high: 0.0 },
+        Instr::Const(slope),
+        Instr::Binary(Binary::Mul, 2, 3),
+        Instr::Binary(Binary::Add, 1, 4),
+    ];
+    slope.is_finite().then(|| Meaning::Elementwise(Expression { instrs }))
 }
 
 fn hardtanh_meaning(args: &Args<'_>) -> Option<Meaning> {

@@ -3,7 +3,7 @@
 //! `softmax(scale * query key^T + mask) value` for every head. Heads of keys and values serve as many
 //! heads of queries each as there are times more of those.
 
-use crate::compute::{Epilogue, Lhs, MatRef, Rhs, bmm, softmax_in_place};
+use crate::compute::{Epilogue, Isa, MatMut, MatRef, PackedB, Rhs, gemm, softmax_in_place};
 use crate::kv_cache::store;
 use crate::support::convert::{Values, all_values, values, write_rows};
 use crate::support::dims::{broadcast, to_size};
@@ -66,8 +66,12 @@ pub(crate) const OPERATORS: &[Operator] = &[
     ),
 ];
 
-/// Elements of the scores that are held at a time, more or less.
-const SCORES: usize = 1 << 21;
+/// Scores that are computed at once: they stay in a near cache.
+const SCORES: usize = 1 << 15;
+/// Queries that are looked at together, at most.
+const QUERIES: usize = 56;
+/// Multiplications below which a thread is not worth waking.
+const SPLIT_WORK: usize = 1 << 18;
 
 /// Queries, keys, values or a mask: four dimensions, `[batch, heads, rows, columns]`, in any layout.
 struct Heads<'a, C> {
@@ -248,48 +252,121 @@ fn attend_f32(
     out: &mut [f32],
     steps: [usize; 3],
 ) -> Result<()> {
-    let (pool, isa, serial) = (ctx.pool(), crate::support::isa(ctx), Pool::alone());
     let [batch, heads, len, depth] = q.sizes;
     let (share, width) = (heads / k.sizes[1], v.sizes[3]);
-    let rows = (SCORES / heads.saturating_mul(rule.keys).max(1)).clamp(8, 64).min(len);
-    let mut scores = ctx.scratch::<f32>(heads.saturating_mul(rows).saturating_mul(rule.keys))?;
-    let mut sums = ctx.scratch::<f32>(heads.saturating_mul(rows).saturating_mul(width))?;
+    let at_once = (SCORES / rule.keys.max(1)).clamp(1, QUERIES).min(len);
+    let isa = crate::support::isa(ctx);
+    let blocks = Blocks { isa, q, k, v, mask, rule, share, at_once };
+    let work = rule.keys.saturating_mul(depth + width);
+    if steps == [heads * len * width, len * width, width] && batch * heads >= ctx.pool().threads() {
+        let grain = (SPLIT_WORK / work.saturating_mul(len).max(1)).max(1);
+        ctx.pool().parallel_chunks_mut(out, len * width, grain, &|i, out| {
+            let (b, h) = (i / heads, i % heads);
+            let packed = blocks.packed(b, h);
+            for first in (0..len).step_by(at_once) {
+                let rows = at_once.min(len - first);
+                let to = MatMut::new(&mut out[first * width..][..rows * width], rows, width);
+                blocks.run(Pool::alone(), (b, h, first), packed.as_ref(), to);
+            }
+        });
+        return Ok(());
+    }
     for b in 0..batch {
-        for first in (0..len).step_by(rows) {
-            let m = rows.min(len - first);
-            let n = rule.seen(first + m - 1);
-            let scores = &mut scores[..heads * m * n];
-            let left = |h: usize| Lhs::Plain(q.block(b, h, first, m, depth));
-            let right = |h: usize| Rhs::Plain(k.block(b, h / share, 0, n, depth).t());
-            let epilogue = |h: usize| Epilogue {
-                alpha: rule.scale as f32,
-                residual: mask.map(|mask| (1.0, mask.block(b, h, first, m, n))),
-                ..Epilogue::NONE
-            };
-            bmm(pool, isa, heads, &left, &right, (scores, m * n, m, n), &epilogue);
-            let grain = ((1 << 13) / n.max(1)).max(1);
-            pool.parallel_chunks_mut(scores, n.max(1), grain, &|row, x| {
-                let (seen, hidden) = x.split_at_mut(rule.seen(first + row % m));
-                hidden.fill(0.0);
-                // A query that sees nothing gets nothing.
-                if seen.iter().all(|&x| x == f32::NEG_INFINITY) {
-                    seen.fill(0.0);
-                } else {
-                    softmax_in_place(serial, isa, false, seen.len(), seen);
+        let packed: Vec<_> = (0..heads).map(|h| blocks.packed(b, h)).collect();
+        if steps == [len * heads * width, width, heads * width] {
+            let row = heads * width;
+            let grain = (SPLIT_WORK / work.saturating_mul(heads * at_once).max(1)).max(1);
+            let out = &mut out[b * steps[0]..][..len * row];
+            ctx.pool().parallel_chunks_mut(out, at_once * row, grain, &|i, out| {
+                let rows = out.len() / row;
+                for (h, packed) in packed.iter().enumerate() {
+                    let to = MatMut::strided(&mut out[h * width..], rows, width, row, 1);
+                    blocks.run(Pool::alone(), (b, h, i * at_once), packed.as_ref(), to);
                 }
             });
-            let scores = &*scores;
-            let left = |h: usize| Lhs::Plain(MatRef::new(&scores[h * m * n..], m, n));
-            let right = |h: usize| Rhs::Plain(v.block(b, h / share, 0, n, width));
-            let sums = &mut sums[..heads * m * width];
-            bmm(pool, isa, heads, &left, &right, (sums, m * width, m, width), &|_| Epilogue::NONE);
-            for (row, sum) in sums.chunks_exact(width).enumerate() {
-                let at = b * steps[0] + row / m * steps[1] + (first + row % m) * steps[2];
-                out[at..at + width].copy_from_slice(sum);
+            continue;
+        }
+        for (h, packed) in packed.iter().enumerate() {
+            for first in (0..len).step_by(at_once) {
+                let at = b * steps[0] + h * steps[1] + first * steps[2];
+                let to = MatMut::strided(&mut out[at..], at_once.min(len - first), width, steps[2], 1);
+                blocks.run(ctx.pool(), (b, h, first), packed.as_ref(), to);
             }
         }
     }
     Ok(())
+}
+
+/// The keys of a head, transposed, and its values, as products read them.
+type Packed = (PackedB, PackedB);
+
+/// Attention of a few queries of one head at a time, whose scores stay in a near cache.
+struct Blocks<'v> {
+    isa: Isa,
+    q: Each<'v, f32>,
+    k: Each<'v, f32>,
+    v: Each<'v, f32>,
+    mask: Option<Each<'v, f32>>,
+    rule: Rule,
+    /// Heads of queries that a head of keys and values serves.
+    share: usize,
+    /// Queries at a time.
+    at_once: usize,
+}
+
+impl Blocks<'_> {
+    /// Keys and values of a head, packed once where all of them are read several times. They are read as they are where there
+    /// is no memory for that.
+    fn packed(&self, b: usize, h: usize) -> Option<Packed> {
+        let (keys, [_, _, len, depth]) = (self.rule.keys, self.q.sizes);
+        if len < 2 * self.at_once || self.rule.causal.is_some() || keys == 0 {
+            return None;
+        }
+        let keys_of = self.k.block(b, h / self.share, 0, keys, depth).t();
+        let values_of = self.v.block(b, h / self.share, 0, keys, self.v.sizes[3]);
+        Some((PackedB::new(self.isa, keys_of).ok()?, PackedB::new(self.isa, values_of).ok()?))
+    }
+
+    /// Sets `out` to what the queries from `first` on see.
+    fn run(
+        &self,
+        pool: &Pool,
+        (b, h, first): (usize, usize, usize),
+        packed: Option<&Packed>,
+        mut out: MatMut<'_>,
+    ) {
+        let Self { isa, rule, .. } = *self;
+        let (rows, width, depth) = (out.rows(), out.cols(), self.q.sizes[3]);
+        let n = rule.seen(first + rows - 1);
+        let len = rows.saturating_mul(n);
+        let scores = tensor::memory::filled(len, 0.0);
+        let mut scores = scores.unwrap_or_else(|_| pool::out_of_memory(len.saturating_mul(size_of::<f32>())));
+        let (keys, values): (Rhs<'_>, Rhs<'_>) = match packed {
+            Some((keys, values)) => (keys.into(), values.into()),
+            None => (
+                self.k.block(b, h / self.share, 0, n, depth).t().into(),
+                self.v.block(b, h / self.share, 0, n, width).into(),
+            ),
+        };
+        let epilogue = Epilogue {
+            alpha: rule.scale as f32,
+            residual: self.mask.map(|mask| (1.0, mask.block(b, h, first, rows, n))),
+            ..Epilogue::NONE
+        };
+        let queries = self.q.block(b, h, first, rows, depth);
+        gemm(pool, isa, queries, keys, MatMut::new(&mut scores, rows, n), &epilogue);
+        for (row, x) in scores.chunks_exact_mut(n.max(1)).enumerate() {
+            let (seen, hidden) = x.split_at_mut(rule.seen(first + row));
+            hidden.fill(0.0);
+            // A query that sees nothing gets nothing.
+            if seen.iter().all(|&x| x == f32::NEG_INFINITY) {
+                seen.fill(0.0);
+            } else {
+                softmax_in_place(pool, isa, false, seen.len(), seen);
+            }
+        }
+        gemm(pool, isa, MatRef::new(&scores, rows, n), values, out.reborrow(), &Epilogue::NONE);
+    }
 }
 
 fn attend_f64(

@@ -5,11 +5,11 @@ use crate::reduce::{dims_at, row};
 use crate::support::dims::DimSet;
 use crate::support::dtype::{Compute, compute_type, dispatch, expect_dtype};
 use crate::support::map::expect_out;
-use crate::support::reduce::{Reducer, reduce};
+use crate::support::reduce::{Reducer, block, reduce};
 use operator::facts::wrap;
 use operator::{Args, DtypeSet, KernelContext, Meaning, Operator, Outs, Result, Rounding, ensure};
 use std::marker::PhantomData;
-use tensor::{Element, ScalarType, Shape, TensorMeta, TensorView};
+use tensor::{Element, ScalarType, Shape, TensorView};
 
 pub(crate) const OPERATORS: &[Operator] = &[
     row!("amax.out(Tensor self, int[1] dim=[], bool keepdim=False, *, ", REAL_BOOL, amax)
@@ -140,19 +140,6 @@ fn extreme(
         }
         Ok(())
     })
-}
-
-/// The lengths of what is reduced and of what lies side by side, where a row-major tensor is such matrices one after another.
-fn block(x: &TensorMeta, dims: DimSet) -> Option<(usize, usize)> {
-    if !x.dim_order().is_contiguous() || x.numel() == 0 {
-        return None;
-    }
-    let first = (0..x.rank()).find(|&d| dims.contains(d)).unwrap_or(x.rank());
-    let end = (first..x.rank()).find(|&d| !dims.contains(d)).unwrap_or(x.rank());
-    let rest: &[usize] = &x.sizes()[end..];
-    (end..x.rank())
-        .all(|d| !dims.contains(d))
-        .then(|| (x.sizes()[first..end].iter().product(), rest.iter().product()))
 }
 
 /// Computes extremes of elements that are read, and results that are written, where they lie; `false` if they cannot be.

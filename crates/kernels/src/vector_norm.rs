@@ -1,9 +1,10 @@
 //! Vector norms.
 
+use crate::compute::wide_sum_of_squares;
 use crate::support::dims::DimSet;
 use crate::support::dtype::{C64, Cast, Compute, compute_type, dispatch, expect_dtype};
 use crate::support::map::expect_out;
-use crate::support::reduce::{Reducer, reduce};
+use crate::support::reduce::{Reducer, block, reduce};
 use operator::{Args, DtypeSet, KernelContext, Operator, Outs, Result, ensure};
 use tensor::{Scalar, ScalarType};
 
@@ -28,6 +29,9 @@ pub(crate) const OPERATORS: &[Operator] = &[
     row!("norm.out(Tensor self, Scalar? p, int[1] dim, bool keepdim=False, *, ", norm),
     row!("norm.dtype_out(Tensor self, Scalar? p, int[1] dim, bool keepdim, *, ScalarType dtype, ", norm),
 ];
+
+/// Elements below which a thread is not worth waking.
+const GRAIN: usize = 1 << 15;
 
 /// `(sum |x|^p)^(1/p)`; for infinite `p` the largest modulus or the least, for zero how many are not zero.
 struct Norm {
@@ -119,6 +123,18 @@ fn norm_over(
         norm.p,
         x.sizes()
     );
+    let is_float = [x.dtype(), out.dtype()] == [ScalarType::Float; 2];
+    if let (true, 2.0, Some((n, 1))) = (is_float, norm.p, block(x.meta(), dims)) {
+        out.resize(&dims.reduce(x.sizes(), keepdim))?;
+        if out.meta().dim_order().is_contiguous() {
+            let (isa, x) = (crate::support::isa(ctx), x.storage::<f32>()?);
+            pool::count(x.len());
+            ctx.pool().parallel_chunks_mut(out.storage_mut()?, 1, (GRAIN / n).max(1), &|i, out| {
+                out[0] = wide_sum_of_squares(isa, &x[i * n..][..n]).sqrt() as f32;
+            });
+            return Ok(());
+        }
+    }
     match compute_type(x.dtype()) {
         ScalarType::ComplexDouble => reduce::<C64, _>(ctx, &x, dims, keepdim, out, &norm),
         real => {

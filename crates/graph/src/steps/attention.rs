@@ -3,7 +3,9 @@
 use super::{Step, Writes, only};
 use crate::operation::{Lowered, Lowering, Operation};
 use crate::strided::View;
-use kernels::compute::{Activation, Epilogue, Isa, MatMut, MatRef, gemm, softmax_in_place, unary_in_place};
+use kernels::compute::{
+    Activation, Epilogue, Isa, MatMut, MatRef, PackedB, Rhs, gemm, softmax_in_place, unary_in_place,
+};
 use operator::{Error, KernelContext, Result, Unary};
 use pool::Pool;
 use std::fmt;
@@ -158,6 +160,9 @@ impl Operand {
     }
 }
 
+/// The keys of a head, transposed, and its values, as products read them.
+type Packed = (PackedB, PackedB);
+
 /// Attention of known shapes: `softmax(alpha q k + mask) v` for each head.
 #[derive(Debug)]
 pub(crate) struct AttentionStep {
@@ -204,8 +209,30 @@ impl AttentionStep {
         fits.then_some(step)
     }
 
+    /// Keys and values of the heads of an item, packed once where they are read several times. A head is read as it is where
+    /// there is no memory for that.
+    fn packed(&self, pool: &Pool, reads: &[&[f32]], item: usize, at_once: usize) -> Vec<Option<Packed>> {
+        let mut packed: Vec<Option<Packed>> = (0..self.spec.heads).map(|_| None).collect();
+        if self.q.rows >= 2 * at_once {
+            pool.parallel_chunks_mut(&mut packed, 1, 1, &|head, packed| {
+                let i = item * self.spec.heads + head;
+                let (k, v) =
+                    (self.k.matrix(reads, i, 0, self.k.rows), self.v.matrix(reads, i, 0, self.k.cols));
+                packed[0] = PackedB::new(self.isa, k).ok().zip(PackedB::new(self.isa, v).ok());
+            });
+        }
+        packed
+    }
+
     /// Computes the rows of `out`, the queries of an item from `first` on, for all heads.
-    fn rows(&self, reads: &[&[f32]], item: usize, first: usize, out: &mut [f32], scores: &mut [f32]) {
+    fn rows(
+        &self,
+        reads: &[&[f32]],
+        packed: &[Option<Packed>],
+        (item, first): (usize, usize),
+        out: &mut [f32],
+        scores: &mut [f32],
+    ) {
         let (heads, keys, values) = (self.spec.heads, self.k.cols, self.v.cols);
         let row = heads * values;
         let rows = out.len() / row;
@@ -217,7 +244,13 @@ impl AttentionStep {
             let mask = self.mask.as_ref().map(|m| m.matrix(reads, i, first, rows));
             let residual = mask.filter(|_| self.spec.rounding.is_none()).map(|mask| (1.0, mask));
             let epilogue = Epilogue { alpha: self.alpha, residual, activation: rounded, ..Epilogue::NONE };
-            let (q, k) = (self.q.matrix(reads, i, first, rows), self.k.matrix(reads, i, 0, self.k.rows));
+            let (k, v): (Rhs<'_>, Rhs<'_>) = match &packed[head] {
+                Some((k, v)) => (k.into(), v.into()),
+                None => {
+                    (self.k.matrix(reads, i, 0, self.k.rows).into(), self.v.matrix(reads, i, 0, keys).into())
+                }
+            };
+            let q = self.q.matrix(reads, i, first, rows);
             gemm(serial, self.isa, q, k, MatMut::new(scores, rows, keys), &epilogue);
             self.finish_rounded(mask, keys, scores);
             if self.spec.safe {
@@ -235,14 +268,7 @@ impl AttentionStep {
             self.round(scores);
             let c = MatMut::strided(&mut out[head * values..], rows, values, row, 1);
             let epilogue = Epilogue { alpha: self.beta, activation: rounded, ..Epilogue::NONE };
-            gemm(
-                serial,
-                self.isa,
-                MatRef::new(scores, rows, keys),
-                self.v.matrix(reads, i, 0, keys),
-                c,
-                &epilogue,
-            );
+            gemm(serial, self.isa, MatRef::new(scores, rows, keys), v, c, &epilogue);
         }
     }
 
@@ -292,19 +318,21 @@ impl Step for AttentionStep {
         if threads == 1 {
             let mut scores = ctx.scratch::<f32>(at_once * keys)?;
             for (item, out) in out.chunks_exact_mut(queries * row).enumerate() {
+                let packed = self.packed(Pool::alone(), &reads, item, at_once);
                 for first in (0..queries).step_by(at_once) {
                     let last = queries.min(first + at_once);
-                    self.rows(&reads, item, first, &mut out[first * row..last * row], &mut scores);
+                    self.rows(&reads, &packed, (item, first), &mut out[first * row..last * row], &mut scores);
                 }
             }
             return Ok(());
         }
         for (item, out) in out.chunks_exact_mut(queries * row).enumerate() {
+            let packed = self.packed(ctx.pool(), &reads, item, at_once);
             ctx.pool().parallel_chunks_mut(out, at_once * row, 1, &|i, out| {
                 let scores = tensor::memory::filled(at_once * keys, 0.0);
                 let mut scores =
                     scores.unwrap_or_else(|_| pool::out_of_memory(at_once * keys * size_of::<f32>()));
-                self.rows(&reads, item, i * at_once, out, &mut scores);
+                self.rows(&reads, &packed, (item, i * at_once), out, &mut scores);
             });
         }
         Ok(())

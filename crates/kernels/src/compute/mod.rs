@@ -40,6 +40,7 @@ pub use quantized_sum::{QuantizedSum, quantized_sum};
 pub use rows::{
     Extremes, Ordered, affine, column_means, extremes, group_norm_factors, layer_norm, max, mean, mean_rstd,
     min, rms_norm, row_means, softmax, softmax_across, softmax_in_place, sum, sum_of_squares,
+    wide_sum_of_squares,
 };
 pub use transpose::copy;
 pub use window::{Pooling, Windows, pool_windows};

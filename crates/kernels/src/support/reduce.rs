@@ -5,7 +5,7 @@ use crate::support::dtype::{Compute, Load, conversion};
 use crate::support::layout::{Layout, Walk};
 use crate::support::map::aligned;
 use operator::{KernelContext, Result};
-use tensor::{ScalarType, TensorView, TensorViewMut};
+use tensor::{ScalarType, TensorMeta, TensorView, TensorViewMut};
 
 /// What a reduction does to elements read as `C`.
 pub(crate) trait Reducer<C: Compute>: Sync {
@@ -92,6 +92,19 @@ pub(crate) fn reduce_as<C: Compute, R: Reducer<C>>(
         });
     });
     Ok(())
+}
+
+/// The lengths of what is reduced and of what lies side by side, where a row-major tensor is such matrices one after another.
+pub(crate) fn block(x: &TensorMeta, dims: DimSet) -> Option<(usize, usize)> {
+    if !x.dim_order().is_contiguous() || x.numel() == 0 {
+        return None;
+    }
+    let first = (0..x.rank()).find(|&d| dims.contains(d)).unwrap_or(x.rank());
+    let end = (first..x.rank()).find(|&d| !dims.contains(d)).unwrap_or(x.rank());
+    let rest: &[usize] = &x.sizes()[end..];
+    (end..x.rank())
+        .all(|d| !dims.contains(d))
+        .then(|| (x.sizes()[first..end].iter().product(), rest.iter().product()))
 }
 
 struct Job<'a, C, R> {

@@ -5,7 +5,7 @@ mod scalar;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use scalar::{exp, log};
+pub(crate) use scalar::{exp_nonpositive, log};
 
 use super::isa::Isa;
 use super::mat::MatMut;

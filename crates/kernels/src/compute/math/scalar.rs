@@ -34,6 +34,27 @@ pub(crate) fn exp<S: Simd>(s: S, x: f32) -> f32 {
     let shifted = s.mul_add1(x, LOG2_E, ROUND);
     let n = shifted - ROUND;
     let bits = shifted.to_bits().wrapping_sub(ROUND.to_bits()) as i32;
+    let y = exp_of_rest(s, x, n);
+    // Two factors, because one of them could leave the range of normal numbers.
+    let half = bits >> 1;
+    y * power_of_two(half) * power_of_two(bits.wrapping_sub(half))
+}
+
+/// `e^x` of numbers up to zero, and zero below -87, where results would soon be subnormal, with which processors take long; 1 ulp.
+#[inline(always)]
+pub(crate) fn exp_nonpositive<S: Simd>(s: S, x: f32) -> f32 {
+    const LEAST: f32 = -87.0;
+    let held = if x < LEAST { LEAST } else { x };
+    let shifted = s.mul_add1(held, LOG2_E, ROUND);
+    let n = shifted - ROUND;
+    let bits = shifted.to_bits().wrapping_sub(ROUND.to_bits()) as i32;
+    let y = exp_of_rest(s, held, n) * power_of_two(bits);
+    if x < LEAST { 0.0 } else { y }
+}
+
+/// `e^(x - n ln 2)` where `n` is nearest to `x / ln 2`.
+#[inline(always)]
+fn exp_of_rest<S: Simd>(s: S, x: f32, n: f32) -> f32 {
     let r = s.mul_add1(n, -0.693_359_4, x);
     let r = s.mul_add1(n, 2.121_944_4e-4, r);
     let p = polynomial(
@@ -41,10 +62,7 @@ pub(crate) fn exp<S: Simd>(s: S, x: f32) -> f32 {
         r,
         [1.987_569_1e-4, 1.398_199_9e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_5e-1, 5.0e-1],
     );
-    let y = s.mul_add1(p, r * r, r) + 1.0;
-    // Two factors, because one of them could leave the range of normal numbers.
-    let half = bits >> 1;
-    y * power_of_two(half) * power_of_two(bits.wrapping_sub(half))
+    s.mul_add1(p, r * r, r) + 1.0
 }
 
 /// `ln x`; 1 ulp. NaN below zero, negative infinity at zero.

@@ -26,6 +26,11 @@ pub fn sum_of_squares(isa: Isa, x: &[f32]) -> f32 {
     dispatch(isa, Sum { x, of: |x| x * x }) as f32
 }
 
+/// The sum of the squares, in f64 throughout: it does not overflow.
+pub fn wide_sum_of_squares(isa: Isa, x: &[f32]) -> f64 {
+    dispatch(isa, WideSquares(x))
+}
+
 /// The mean, as [`sum`]. NaN of none.
 pub fn mean(isa: Isa, x: &[f32]) -> f32 {
     (dispatch(isa, Sum { x, of: |x| x }) / x.len() as f64) as f32
@@ -69,6 +74,26 @@ pub fn max(isa: Isa, x: &[f32]) -> f32 {
 /// The least; NaN if any is. Infinity of none.
 pub fn min(isa: Isa, x: &[f32]) -> f32 {
     dispatch(isa, Min(x))
+}
+
+struct WideSquares<'a>(&'a [f32]);
+
+impl Op for WideSquares<'_> {
+    type Out = f64;
+
+    #[inline(always)]
+    fn run<S: Simd>(self, _: S) -> f64 {
+        let square = |x: f32| f64::from(x) * f64::from(x);
+        let mut lanes = [0.0f64; LANES];
+        let (whole, rest) = self.0.as_chunks::<LANES>();
+        for chunk in whole {
+            for i in 0..LANES {
+                lanes[i] += square(chunk[i]);
+            }
+        }
+        lanes.iter_mut().zip(rest).for_each(|(lane, &x)| *lane += square(x));
+        lanes.iter().sum()
+    }
 }
 
 struct Sum<'a, F> {

@@ -1,14 +1,14 @@
 //! Softmax.
 
 use super::super::isa::Isa;
-use super::super::math::{self, exp};
+use super::super::math::{self, exp_nonpositive as exp};
 use super::super::simd::{Op, Simd, dispatch};
 use super::reduce::{ROWS, extreme, sum_of};
 use super::{each_row, each_row_in_place};
 use pool::Pool;
 
 /// Softmax of each row of `n` elements, or its logarithm: `e^(x - max) / sum`, `x - max - ln(sum)`. A row
-/// that holds NaN or infinity, or nothing but negative infinity, becomes NaN where the formula says so.
+/// that holds NaN or infinity, or nothing but negative infinity, becomes NaN where the formula says so. What would be subnormal is zero.
 /// Rows are divided among the threads of `pool`.
 ///
 /// # Panics
@@ -73,12 +73,25 @@ impl Op for Softmax<'_> {
             for x in x.iter_mut() {
                 *x = exp(s, *x - max);
             }
-            let scale = (1.0 / sum_of(x, |x| x)) as f32;
+            let sum = sum_of(x, |x| x);
+            let (scale, least) = ((1.0 / sum) as f32, least(sum as f32));
             for x in x.iter_mut() {
-                *x *= scale;
+                *x = normal(*x, least) * scale;
             }
         }
     }
+}
+
+/// What divided by this sum is the least normal number.
+#[inline(always)]
+fn least(sum: f32) -> f32 {
+    f32::MIN_POSITIVE * sum
+}
+
+/// The number, or zero below `least`: before it is multiplied, since subnormal products take long.
+#[inline(always)]
+fn normal(x: f32, least: f32) -> f32 {
+    if x < least { 0.0 } else { x }
 }
 
 /// Columns taken together where softmax runs across rows.
@@ -119,12 +132,13 @@ impl Op for Across<'_> {
             totals.iter_mut().zip(sum).for_each(|(total, sum)| *total += f64::from(sum));
         }
         let mut sum = totals.map(|total| total as f32);
+        let leasts = sum.map(least);
         for sum in &mut sum {
             *sum = if log { math::log(s, *sum) } else { 1.0 / *sum };
         }
         for out in out.chunks_exact_mut(inner) {
-            for (out, &sum) in out[at..at + width].iter_mut().zip(&sum) {
-                *out = if log { *out - sum } else { *out * sum };
+            for ((out, &sum), &least) in out[at..at + width].iter_mut().zip(&sum).zip(&leasts) {
+                *out = if log { *out - sum } else { normal(*out, least) * sum };
             }
         }
     }
