@@ -3,7 +3,7 @@
 //! `softmax(scale * query key^T + mask) value` for every head. Heads of keys and values serve as many
 //! heads of queries each as there are times more of those.
 
-use crate::compute::{Epilogue, Isa, MatMut, MatRef, PackedB, Rhs, gemm, softmax_in_place};
+use crate::compute::{Epilogue, Isa, MatMut, MatRef, PackedB, Rhs, attention_rows, gemm, softmax_in_place};
 use crate::kv_cache::store;
 use crate::support::convert::{Values, all_values, values, write_rows};
 use crate::support::dims::{broadcast, to_size};
@@ -66,10 +66,8 @@ pub(crate) const OPERATORS: &[Operator] = &[
     ),
 ];
 
-/// Scores that are computed at once: they stay in a near cache.
-const SCORES: usize = 1 << 15;
-/// Queries that are looked at together, at most.
-const QUERIES: usize = 56;
+/// Queries that are looked at together, at most, where threads share those of a head or each sees keys of its own.
+const QUERIES: usize = 70;
 /// Multiplications below which a thread is not worth waking.
 const SPLIT_WORK: usize = 1 << 18;
 
@@ -254,11 +252,14 @@ fn attend_f32(
 ) -> Result<()> {
     let [batch, heads, len, depth] = q.sizes;
     let (share, width) = (heads / k.sizes[1], v.sizes[3]);
-    let at_once = (SCORES / rule.keys.max(1)).clamp(1, QUERIES).min(len);
+    let is_by_head = steps == [heads * len * width, len * width, width];
+    // The same for any number of threads, as sums might differ with it; where later keys are hidden, fewer are computed in vain.
+    let most = if is_by_head && rule.causal.is_none() { usize::MAX } else { QUERIES };
+    let at_once = attention_rows(len, rule.keys, most);
     let isa = crate::support::isa(ctx);
     let blocks = Blocks { isa, q, k, v, mask, rule, share, at_once };
     let work = rule.keys.saturating_mul(depth + width);
-    if steps == [heads * len * width, len * width, width] && batch * heads >= ctx.pool().threads() {
+    if is_by_head && batch * heads >= ctx.pool().threads() {
         let grain = (SPLIT_WORK / work.saturating_mul(len).max(1)).max(1);
         ctx.pool().parallel_chunks_mut(out, len * width, grain, &|i, out| {
             let (b, h) = (i / heads, i % heads);

@@ -4,18 +4,17 @@ use super::{Step, Writes, only};
 use crate::operation::{Lowered, Lowering, Operation};
 use crate::strided::View;
 use kernels::compute::{
-    Activation, Epilogue, Isa, MatMut, MatRef, PackedB, Rhs, gemm, softmax_in_place, unary_in_place,
+    Activation, Epilogue, Isa, MatMut, MatRef, PackedB, Rhs, attention_rows, gemm, softmax_in_place,
+    unary_in_place,
 };
 use operator::{Error, KernelContext, Result, Unary};
 use pool::Pool;
 use std::fmt;
 use tensor::{ScalarType, TensorMeta, TensorView};
 
-/// Scores that are computed at once: they stay in a near cache.
-const SCORES: usize = 1 << 15;
 /// Queries that are looked at together, at most: enough for several threads to share. How queries are
 /// taken together does not depend on the number of threads, as results might with it.
-const QUERIES: usize = 56;
+const QUERIES: usize = 70;
 /// Multiplications below which attention stays on one thread.
 const SPLIT_WORK: usize = 1 << 18;
 
@@ -224,6 +223,27 @@ impl AttentionStep {
         packed
     }
 
+    /// Computes an item, `at_once` queries at a time.
+    fn item(&self, pool: &Pool, reads: &[&[f32]], item: usize, at_once: usize, out: &mut [f32]) {
+        let packed = self.packed(pool, reads, item, at_once);
+        let block = at_once * self.spec.heads * self.v.cols;
+        let scores = || {
+            let len = at_once * self.k.cols;
+            tensor::memory::filled(len, 0.0)
+                .unwrap_or_else(|_| pool::out_of_memory(len.saturating_mul(size_of::<f32>())))
+        };
+        if pool.threads() == 1 {
+            let mut scores = scores();
+            for (i, out) in out.chunks_mut(block).enumerate() {
+                self.rows(reads, &packed, (item, i * at_once), out, &mut scores);
+            }
+            return;
+        }
+        pool.parallel_chunks_mut(out, block, 1, &|i, out| {
+            self.rows(reads, &packed, (item, i * at_once), out, &mut scores());
+        });
+    }
+
     /// Computes the rows of `out`, the queries of an item from `first` on, for all heads.
     fn rows(
         &self,
@@ -313,27 +333,16 @@ impl Step for AttentionStep {
             return Err(Error::invalid("attention whose output has other sizes than its operands give"));
         }
         let work = items * heads * queries * keys * (self.q.cols + values);
-        let threads = if work < SPLIT_WORK { 1 } else { ctx.pool().threads() };
-        let at_once = (SCORES / keys).clamp(1, queries.min(QUERIES));
-        if threads == 1 {
-            let mut scores = ctx.scratch::<f32>(at_once * keys)?;
-            for (item, out) in out.chunks_exact_mut(queries * row).enumerate() {
-                let packed = self.packed(Pool::alone(), &reads, item, at_once);
-                for first in (0..queries).step_by(at_once) {
-                    let last = queries.min(first + at_once);
-                    self.rows(&reads, &packed, (item, first), &mut out[first * row..last * row], &mut scores);
-                }
-            }
-            return Ok(());
-        }
-        for (item, out) in out.chunks_exact_mut(queries * row).enumerate() {
-            let packed = self.packed(ctx.pool(), &reads, item, at_once);
-            ctx.pool().parallel_chunks_mut(out, at_once * row, 1, &|i, out| {
-                let scores = tensor::memory::filled(at_once * keys, 0.0);
-                let mut scores =
-                    scores.unwrap_or_else(|_| pool::out_of_memory(at_once * keys * size_of::<f32>()));
-                self.rows(&reads, &packed, (item, i * at_once), out, &mut scores);
+        let pool = if work < SPLIT_WORK { Pool::alone() } else { ctx.pool() };
+        let at_once = attention_rows(queries, keys, QUERIES);
+        if items >= pool.threads() {
+            let grain = (SPLIT_WORK * items / work.max(1)).max(1);
+            pool.parallel_chunks_mut(out, queries * row, grain, &|item, out| {
+                self.item(Pool::alone(), &reads, item, at_once, out);
             });
+        } else {
+            let each = out.chunks_exact_mut(queries * row).enumerate();
+            each.for_each(|(item, out)| self.item(pool, &reads, item, at_once, out));
         }
         Ok(())
     }

@@ -42,5 +42,6 @@ pub use rows::{
     min, rms_norm, row_means, softmax, softmax_across, softmax_in_place, sum, sum_of_squares,
     wide_sum_of_squares,
 };
+pub use split::attention_rows;
 pub use transpose::copy;
 pub use window::{Pooling, Windows, pool_windows};
