@@ -205,8 +205,9 @@ fn gelu(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Result
             let core = core(ctx, Unary::Gelu);
             let block = |[x]: [&[f32]; 1], out: &mut [f32]| {
                 core([x], out);
-                let lost = out.iter_mut().zip(x).filter(|(_, x)| **x == f32::NEG_INFINITY);
-                lost.for_each(|(out, _)| *out = -0.0);
+                for (out, &x) in out.iter_mut().zip(x) {
+                    *out = if x == f32::NEG_INFINITY { -0.0 } else { *out };
+                }
             };
             let fns = elementwise!(
                 float | x | {
