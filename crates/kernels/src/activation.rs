@@ -73,17 +73,26 @@ fn gelu_meaning(args: &Args<'_>) -> Option<Meaning> {
     unary(if args.str(1).is_ok_and(|s| s == "tanh") { Unary::GeluTanh } else { Unary::Gelu })
 }
 
-/// `max(x, 0) + slope min(x, 0)`
+/// `max(x, slope x)` of slopes up to one, otherwise `max(x, 0) + slope min(x, 0)`.
 fn leaky_relu_meaning(args: &Args<'_>) -> Option<Meaning> {
     let slope = args.scalar(1).ok()?.to_f64() as f32;
-    let instrs = vec![
-        Instr::Input(0),
-        Instr::Clamp { of: 0, low: 0.0, high: f32::INFINITY },
-        Instr::Clamp { of: 0, low: f32::NEG_INFINITY, high: 0.0 },
-        Instr::Const(slope),
-        Instr::Binary(Binary::Mul, 2, 3),
-        Instr::Binary(Binary::Add, 1, 4),
-    ];
+    let instrs = if slope > 0.0 && slope <= 1.0 {
+        vec![
+            Instr::Input(0),
+            Instr::Const(slope),
+            Instr::Binary(Binary::Mul, 0, 1),
+            Instr::Binary(Binary::Maximum, 0, 2),
+        ]
+    } else {
+        vec![
+            Instr::Input(0),
+            Instr::Clamp { of: 0, low: 0.0, high: f32::INFINITY },
+            Instr::Clamp { of: 0, low: f32::NEG_INFINITY, high: 0.0 },
+            Instr::Const(slope),
+            Instr::Binary(Binary::Mul, 2, 3),
+            Instr::Binary(Binary::Add, 1, 4),
+        ]
+    };
     slope.is_finite().then(|| Meaning::Elementwise(Expression { instrs }))
 }
 
