@@ -309,17 +309,31 @@ fn nonzero(ctx: &KernelContext<'_>, args: &Args<'_>, outs: &mut Outs<'_>) -> Res
     let rank = x.rank();
     dispatch!("self", compute_type(x.dtype()), COMPUTE, C => {
         let all = values::<C>(ctx, &x, &Layout::of(x.meta()))?;
-        let found = || all.iter().enumerate().filter(|(_, v)| **v != C::default());
-        out.resize(&[found().count(), rank])?;
+        out.resize(&[all.iter().filter(|v| **v != C::default()).count(), rank])?;
         let (rows, columns) = match out.strides()[..] {
             [rows, columns] => (rows, columns),
             _ => return Err(Error::invalid("out: expected a matrix")),
         };
         let coordinates = out.storage_mut::<i64>()?;
-        for (row, (mut i, _)) in found().enumerate() {
-            for d in (0..rank).rev() {
-                coordinates[row * rows + d * columns] = (i % x.sizes()[d]) as i64;
-                i /= x.sizes()[d];
+        let (outer, inner) = x.sizes().split_at(rank.saturating_sub(1));
+        let inner = inner.first().map_or(1, |&n| n.max(1));
+        let mut place = vec![0i64; rank];
+        let mut row = 0;
+        for line in all.chunks(inner) {
+            for (i, _) in line.iter().enumerate().filter(|(_, v)| **v != C::default()) {
+                if let Some(last) = place.last_mut() {
+                    *last = i as i64;
+                }
+                place.iter().enumerate().for_each(|(d, &i)| coordinates[row * rows + d * columns] = i);
+                row += 1;
+            }
+            // The place of the next line.
+            for (i, &size) in place.iter_mut().zip(outer).rev() {
+                *i += 1;
+                if *i < size as i64 {
+                    break;
+                }
+                *i = 0;
             }
         }
     });
@@ -414,6 +428,12 @@ mod tests {
             let r = r.to_dim_order(DimOrder::contiguous(2)).unwrap();
             assert_eq!(r.storage::<i64>().unwrap(), &[0, 1, 1, 1]);
         }
+        let x = t(&[2, 3, 2], &[0i32, 4, 0, 0, 5, 0, 0, 0, 0, 6, 7, 8]);
+        let r = call("aten::nonzero.out", &[a(&x)], out(Long, &[12, 3])).unwrap();
+        let places = [[0, 0, 1], [0, 2, 0], [1, 1, 1], [1, 2, 0], [1, 2, 1]];
+        assert_eq!((&**r.sizes(), r.storage::<i64>().unwrap()), (&[5, 3][..], places.as_flattened()));
+        let r = call("aten::nonzero.out", &[a(&t(&[0, 3], &[0f32; 0]))], out(Long, &[0, 2])).unwrap();
+        assert_eq!(&**r.sizes(), &[0, 2]);
         let r = call("aten::nonzero.out", &[a(&t(&[], &[5u8]))], out(Long, &[1, 0])).unwrap();
         assert_eq!(&**r.sizes(), &[1, 0]);
     }
