@@ -1,7 +1,7 @@
 //! Packed weights that methods and programs share.
 
 use ir::Identity;
-use kernels::compute::{ConvParams, Isa, Layout, WeightBits};
+use kernels::compute::{ConvParams, Isa, Layout, Method, WeightBits};
 use operator::Result;
 use std::any::Any;
 use std::collections::HashMap;
@@ -81,6 +81,8 @@ pub(crate) struct ConvForm {
     pub(crate) layout: Layout,
     /// How the weights lie.
     pub(crate) order: DimOrder,
+    /// How the sums are made.
+    pub(crate) method: Method,
 }
 
 /// How a constant is seen as quantized weights.

@@ -5,7 +5,7 @@ use crate::graph::Constant;
 use crate::pack_store::{ConvForm, DataKey, Form, MatrixForm, PackKey, PackStore, QuantizedForm};
 use ir::SharedBytes;
 use kernels::compute::{
-    Conv, ConvParams, Isa, LaidOut, Layout, PackedB, PackedWeights, QuantizedConv, weight_layout,
+    Conv, ConvParams, Isa, LaidOut, Layout, Method, PackedB, PackedWeights, QuantizedConv, weight_layout,
 };
 use operator::{Budget, Held, Result};
 use std::any::Any;
@@ -136,7 +136,7 @@ impl MatrixForm {
     }
 }
 
-fn conv_layout(isa: Isa, params: &ConvParams, layout: Layout) -> String {
+fn conv_layout(isa: Isa, params: &ConvParams, layout: Layout, method: Method) -> String {
     let ConvParams { in_channels, out_channels, groups, kernel, stride, padding, dilation, transposed } =
         params;
     let numbers = [kernel, stride, padding, dilation].map(|v| v.map(|n| n.to_string()).join(","));
@@ -145,7 +145,8 @@ fn conv_layout(isa: Isa, params: &ConvParams, layout: Layout) -> String {
         if layout == Layout::ChannelsLast { "last" } else { "first" },
     );
     let base = weight_layout(isa);
-    format!("{base} {kind} {in_channels} {out_channels} {groups} {} {images}", numbers.join(" "))
+    let method = if method == Method::Winograd { " winograd" } else { "" };
+    format!("{base} {kind} {in_channels} {out_channels} {groups} {} {images}{method}", numbers.join(" "))
 }
 
 impl Packs {
@@ -233,9 +234,9 @@ impl Packs {
         form: ConvForm,
         pack: impl FnOnce() -> Result<Conv>,
     ) -> Result<Arc<Packed<Conv>>> {
-        let ConvForm { params, layout, .. } = form;
-        let taken = |from| Conv::taken(isa, params, layout, layout, from);
-        let name = conv_layout(isa, &params, layout);
+        let ConvForm { params, layout, method, .. } = form;
+        let taken = |from| Conv::taken(isa, params, method, layout, layout, from);
+        let name = conv_layout(isa, &params, layout, method);
         let kept = Kept { layout: name, taken, store: Conv::store, bytes: Conv::bytes };
         self.kept(constant, Form::Conv(form), isa, kept, pack)
     }

@@ -7,7 +7,9 @@ use crate::layouts::Lies;
 use crate::operation::{Fused, Images, Lowered, Lowering, Operation, viewed};
 use crate::pack_store::ConvForm;
 use crate::packs::Packed;
-use kernels::compute::{Activation, Conv, ConvEpilogue, ConvFrame, ConvParams, ConvWeights, Layout, Tail};
+use kernels::compute::{
+    Activation, Conv, ConvEpilogue, ConvFrame, ConvParams, ConvWeights, Layout, Method, Tail,
+};
 use operator::{KernelContext, Result};
 use std::fmt;
 use std::sync::Arc;
@@ -94,13 +96,14 @@ impl Convolution {
     pub(crate) fn step(&self, node: &mut Lowering<'_>) -> Result<ConvStep> {
         let (spec, isa) = (*self, node.isa());
         let (meta, source) = stored_weights(node)?;
-        let form = ConvForm { params: spec.params, layout: spec.layout, order: *meta.dim_order() };
+        let frame = frame(node.input(0)?, node.output(0)?, spec.space);
+        let method = Method::of(&spec.params, spec.layout, &frame);
+        let form = ConvForm { params: spec.params, layout: spec.layout, order: *meta.dim_order(), method };
         let conv = node.packs.conv(isa, &source, form, || {
             let stored = viewed(&source, &meta)?;
             let weights = weights_of(&spec.params, &meta, stored.storage()?);
-            Ok(Conv::of(isa, spec.params, &weights, spec.layout, spec.layout)?)
+            Ok(Conv::of(isa, spec.params, method, &weights, spec.layout, spec.layout)?)
         })?;
-        let frame = frame(node.input(0)?, node.output(0)?, spec.space);
         Ok(ConvStep { conv, frame, bias: node.floats_if(spec.bias, 2)?, spec })
     }
 }

@@ -8,7 +8,7 @@ use crate::layouts::Lies;
 use crate::operation::{Fused, Images, Lowered, Lowering, Operation, viewed};
 use crate::pack_store::ConvForm;
 use crate::packs::Packed;
-use kernels::compute::{Activation, Affine, ConvFrame, ConvParams, Layout, Quantization};
+use kernels::compute::{Activation, Affine, ConvFrame, ConvParams, Layout, Method, Quantization};
 use kernels::compute::{QuantizedConv, QuantizedConvOut, QuantizedImages};
 use operator::{KernelContext, Result};
 use std::fmt;
@@ -48,7 +48,8 @@ impl Operation for QuantizedConvolution {
         let frame = frame(node.input(0)?, node.output(0)?, self.conv.space);
         let (params, frame) = along_lines(self.conv.params, frame);
         let (isa, scales) = (node.isa(), node.constant(2)?);
-        let form = ConvForm { params, layout: Layout::ChannelsLast, order: *meta.dim_order() };
+        let (layout, method) = (Layout::ChannelsLast, Method::Direct);
+        let form = ConvForm { params, layout, order: *meta.dim_order(), method };
         let conv = node.packs.quantized_conv(isa, &source, form, scales.bytes(), || {
             let stored = viewed(&source, &meta)?;
             let weights = weights_of(&params, &meta, stored.storage()?);

@@ -7,6 +7,7 @@
 //! | depthwise | first to first, last to last | read directly |
 //! | planes | first to first | laid out a block at a time; none for 1x1 |
 //! | rows | any, and transposed | read in place where the input is channels-last, else gathered a block at a time |
+//! | [Winograd](Method::Winograd) | last to last, 3 x 3 taps of stride 1 | tiles of 4 x 4 pixels are transformed, some at a time |
 //!
 //! No matrix of all patches is ever made. The taps of a pixel are summed in one order, which depends on
 //! the form and the level, never on the number of threads.
@@ -18,6 +19,8 @@ mod params;
 mod planes;
 mod rows;
 mod weights;
+mod winograd;
+mod winograd_transforms;
 
 #[cfg(test)]
 mod tests;
@@ -33,6 +36,7 @@ use pool::Pool;
 use rows::RowsConv;
 use tensor::{AlignedBuffer, Result};
 pub use weights::ConvWeights;
+use winograd::Winograd;
 
 /// What is done to a result part by part, while a part is in the caches: called once with every element of the
 /// result, in parts of any length, with the index of a part's first element. Parts may be done at once.
@@ -78,6 +82,28 @@ enum Form {
     Planes(PlanesConv),
     DepthwiseFirst(Laid),
     DepthwiseLast(DepthwiseLast),
+    Winograd(Winograd),
+}
+
+/// How the sums of a convolution are made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Method {
+    /// Tap by tap.
+    #[default]
+    Direct,
+    /// By Winograd's minimal filtering of 2 x 2 pixels, where it can be: the weights take 16/9 of the memory, the sums 16/36
+    /// of the multiplications. Results differ from direct ones by rounding of what is near them.
+    Winograd,
+}
+
+impl Method {
+    /// The faster one for images of this layout and size.
+    pub fn of(params: &ConvParams, layout: Layout, frame: &ConvFrame) -> Self {
+        match layout {
+            Layout::ChannelsLast if Winograd::pays(params, frame) => Method::Winograd,
+            _ => Method::Direct,
+        }
+    }
 }
 
 /// Which form the weights have.
@@ -86,10 +112,16 @@ enum FormKind {
     Planes,
     DepthwiseFirst,
     DepthwiseLast,
+    Winograd,
 }
 
-fn form_of(params: &ConvParams, input: Layout, output: Layout) -> FormKind {
+fn form_of(params: &ConvParams, method: Method, input: Layout, output: Layout) -> FormKind {
     match (input, output) {
+        (Layout::ChannelsLast, Layout::ChannelsLast)
+            if method == Method::Winograd && Winograd::fits(params) =>
+        {
+            FormKind::Winograd
+        }
         (Layout::ChannelsLast, Layout::ChannelsLast)
             if params.is_depthwise() && params.taps() <= depthwise_last::MAX_TAPS =>
         {
@@ -113,7 +145,7 @@ impl Conv {
     /// If the parameters contradict each other, or there are not so many weights.
     pub fn new(isa: Isa, params: ConvParams, weights: &[f32], input: Layout, output: Layout) -> Result<Self> {
         params.check();
-        Self::of(isa, params, &ConvWeights::plain(&params, weights), input, output)
+        Self::of(isa, params, Method::Direct, &ConvWeights::plain(&params, weights), input, output)
     }
 
     /// Lays out weights of any order. Fails if the memory cannot be had.
@@ -123,16 +155,23 @@ impl Conv {
     pub fn of(
         isa: Isa,
         params: ConvParams,
+        method: Method,
         weights: &ConvWeights<'_>,
         input: Layout,
         output: Layout,
     ) -> Result<Self> {
         params.check();
         weights.check(&params);
-        let kind = form_of(&params, input, output);
+        let mut kind = form_of(&params, method, input, output);
+        if let FormKind::Winograd = kind {
+            if let Some(form) = Winograd::new(isa, &params, weights)? {
+                return Ok(Self { isa, params, output, form: Form::Winograd(form) });
+            }
+            kind = form_of(&params, Method::Direct, input, output);
+        }
         let reordered = match kind {
             FormKind::DepthwiseFirst | FormKind::Planes => weights.reordered()?,
-            FormKind::DepthwiseLast | FormKind::Rows => None,
+            FormKind::DepthwiseLast | FormKind::Rows | FormKind::Winograd => None,
         };
         let plain = reordered.as_deref().unwrap_or(weights.values);
         let form = match kind {
@@ -141,7 +180,9 @@ impl Conv {
                 Form::DepthwiseFirst(Laid::Own(AlignedBuffer::from_slice(bytemuck::cast_slice(plain))?))
             }
             FormKind::Planes => Form::Planes(PlanesConv::new(isa, &params, plain)?),
-            FormKind::Rows => Form::Rows(RowsConv::new(isa, &params, weights, input, output)?),
+            FormKind::Rows | FormKind::Winograd => {
+                Form::Rows(RowsConv::new(isa, &params, weights, input, output)?)
+            }
         };
         Ok(Self { isa, params, output, form })
     }
@@ -154,13 +195,15 @@ impl Conv {
     pub fn taken(
         isa: Isa,
         params: ConvParams,
+        method: Method,
         input: Layout,
         output: Layout,
         mut from: LaidOut,
     ) -> Option<Self> {
         params.check();
         let from = &mut from;
-        let form = match form_of(&params, input, output) {
+        let form = match form_of(&params, method, input, output) {
+            FormKind::Winograd => Form::Winograd(Winograd::taken(isa, &params, from)?),
             FormKind::DepthwiseLast => Form::DepthwiseLast(DepthwiseLast::taken(&params, from)?),
             FormKind::DepthwiseFirst => Form::DepthwiseFirst(from.take(params.weights())?),
             FormKind::Planes => Form::Planes(PlanesConv::taken(isa, &params, from)?),
@@ -176,6 +219,7 @@ impl Conv {
             Form::Planes(planes) => planes.store(out),
             Form::DepthwiseFirst(weights) => weights.store(out),
             Form::DepthwiseLast(depthwise) => depthwise.store(out),
+            Form::Winograd(winograd) => winograd.store(out),
         }
     }
 
@@ -191,6 +235,7 @@ impl Conv {
             Form::Planes(planes) => planes.bytes(),
             Form::DepthwiseFirst(weights) => weights.own_bytes(),
             Form::DepthwiseLast(depthwise) => depthwise.bytes(),
+            Form::Winograd(winograd) => winograd.bytes(),
         }
     }
 
@@ -234,6 +279,7 @@ impl Conv {
                 depthwise_first::run(self.isa, pool, p, frame, weights, x, out, epilogue);
             }
             Form::DepthwiseLast(form) => form.run(self.isa, pool, p, frame, x, out, epilogue),
+            Form::Winograd(form) => form.run(self.isa, pool, p, frame, x, out, epilogue),
         }
         if let Some(tail) = complete {
             pool.parallel_chunks_mut(out, TAIL_PART, 1, &|i, part| (tail.0)(i * TAIL_PART, part));
@@ -244,7 +290,7 @@ impl Conv {
     fn makes_parts(&self) -> bool {
         match &self.form {
             Form::Rows(form) => form.makes_parts(&self.params),
-            Form::DepthwiseLast(_) => true,
+            Form::DepthwiseLast(_) | Form::Winograd(_) => true,
             Form::Planes(_) | Form::DepthwiseFirst(_) => false,
         }
     }

@@ -102,6 +102,27 @@ impl RowsConv {
         self.phases.iter().flat_map(|phase| &phase.weights).map(PackedB::bytes).sum()
     }
 
+    /// Computes some pixels and channels of image `n`, of a convolution that is no transpose and has one group.
+    ///
+    /// # Safety
+    /// No other task uses these meanwhile.
+    pub(super) unsafe fn pixels(
+        &self,
+        isa: Isa,
+        p: &ConvParams,
+        frame: &ConvFrame,
+        (x, out): (&[f32], Shared<'_>),
+        epilogue: &ConvEpilogue<'_>,
+        (n, pixels, cols): (usize, Range<usize>, Range<usize>),
+    ) {
+        for phase in &self.phases {
+            let count = phase.count(frame.output);
+            let run = Run { isa, p, frame, x, out, epilogue, phase, count, conv: self };
+            // SAFETY: as the caller promises.
+            unsafe { run.part(n, 0, pixels.clone(), cols.clone()) };
+        }
+    }
+
     pub(super) fn run(
         &self,
         isa: Isa,

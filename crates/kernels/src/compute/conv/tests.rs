@@ -71,12 +71,12 @@ impl AsRef<[u8]> for Stored {
 }
 
 /// The convolution with its weights taken from bytes, of which no other number will do.
-fn stored_and_taken(conv: &Conv, isa: Isa, (input, output): (Layout, Layout)) -> Conv {
+fn stored_and_taken(conv: &Conv, isa: Isa, method: Method, (input, output): (Layout, Layout)) -> Conv {
     let mut bytes = Vec::new();
     conv.store(&mut bytes);
     let take = |bytes: &[u8]| {
         let from = LaidOut::new(Arc::new(Stored(AlignedBuffer::from_slice(bytes).unwrap())));
-        Conv::taken(isa, *conv.params(), input, output, from)
+        Conv::taken(isa, *conv.params(), method, input, output, from)
     };
     if let Some(fewer) = bytes.len().checked_sub(4) {
         assert!(take(&bytes[..fewer]).is_none());
@@ -126,10 +126,13 @@ fn check_with(
     let tolerance = 1e-6 * (p.in_channels / p.groups * p.taps() + 4) as f64;
     // An interpreter takes minutes to make threads, and the pool has tests of its own.
     let threads: &[usize] = if cfg!(miri) { &[1] } else { &[1, 3] };
-    for isa in levels {
-        let conv = Conv::new(isa, p, &w, layouts.0, layouts.1).unwrap();
+    let methods = [Method::Direct, Method::Winograd];
+    let methods = if winograd::Winograd::fits(&p) { &methods[..] } else { &methods[..1] };
+    for (isa, method) in levels.into_iter().flat_map(|isa| methods.iter().map(move |&method| (isa, method))) {
+        let weights = ConvWeights::plain(&p, &w);
+        let conv = Conv::of(isa, p, method, &weights, layouts.0, layouts.1).unwrap();
         let mut first: Option<Vec<f32>> = None;
-        let taken = stored_and_taken(&conv, isa, layouts);
+        let taken = stored_and_taken(&conv, isa, method, layouts);
         for &threads in threads {
             let mut out = vec![f32::NAN; len];
             conv.run(&Pool::new(threads), &f, &x, &mut out, &epilogue);
@@ -151,7 +154,7 @@ fn check_with(
                 }
                 assert!(
                     (f64::from(got) - want).abs() <= tolerance,
-                    "{isa:?} {p:?} {f:?} {layouts:?} variant {variant}: {i} is {got}, not {want}"
+                    "{isa:?} {method:?} {p:?} {f:?} {layouts:?} variant {variant}: {i} is {got}, not {want}"
                 );
             }
             let mut again = vec![f32::NAN; len];
@@ -214,6 +217,83 @@ proptest! {
             check(p, ConvFrame { batch: 1, input, output }, (layout, layout), variant);
         }
     }
+
+    #[test]
+    fn tiles_of_any_image_match_their_definition(
+        ci in 1usize..40, co in 1usize..40, batch in 1usize..3, input in prop::array::uniform3(1usize..12),
+        more in prop::array::uniform3(0usize..2), padding in prop::array::uniform2(0usize..3), variant in 0u32..16,
+    ) {
+        let p = ConvParams { padding: [0, padding[0], padding[1]], ..ConvParams::conv2d(ci, co, [3, 3]) };
+        let input = [input[0].div_ceil(6), input[1], input[2]];
+        if let Some(mut output) = p.output_size(input, [0; 3]) {
+            for d in 0..3 {
+                output[d] += more[d];
+            }
+            check(p, ConvFrame { batch, input, output }, (Layout::ChannelsLast, Layout::ChannelsLast), variant);
+        }
+    }
+}
+
+/// A convolution of channels-last images by Winograd's method, and the frame for images of a size.
+fn winograd_of(isa: Isa, p: ConvParams, w: &[f32], size: [usize; 2]) -> (Conv, ConvFrame) {
+    let (weights, last) = (ConvWeights::plain(&p, w), Layout::ChannelsLast);
+    let input = [1, size[0], size[1]];
+    let frame = ConvFrame { batch: 1, input, output: p.output_size(input, [0; 3]).unwrap() };
+    (Conv::of(isa, p, Method::Winograd, &weights, last, last).unwrap(), frame)
+}
+
+/// What is not finite reaches the pixels that read it, and no other pixel of their tiles.
+#[test]
+fn infinities_reach_the_pixels_that_read_them() {
+    let p = ConvParams { padding: [0, 1, 1], ..ConvParams::conv2d(20, 24, [3, 3]) };
+    let w = numbers(p.weights(), 2);
+    for isa in Isa::available() {
+        let (conv, frame) = winograd_of(isa, p, &w, [9, 7]);
+        let mut x = numbers(20 * 63, 1);
+        let direct = Conv::new(isa, p, &w, Layout::ChannelsLast, Layout::ChannelsLast).unwrap();
+        for (pixel, value) in [(0, f32::NAN), (24, f32::INFINITY), (62, f32::MAX)] {
+            x[pixel * 20 + 3] = value;
+            for activation in [Activation::Identity, Activation::Unary(Unary::Hardswish)] {
+                let epilogue = ConvEpilogue { activation, ..ConvEpilogue::default() };
+                let [got, want] = [&conv, &direct].map(|conv| {
+                    let mut out = vec![0.0; 24 * 63];
+                    conv.run(&Pool::serial(), &frame, &x, &mut out, &epilogue);
+                    out
+                });
+                for (i, (got, want)) in got.into_iter().zip(want).enumerate() {
+                    let near = (got - want).abs() <= 1e-5 * want.abs().max(1.0);
+                    assert!(near || got == want || got.is_nan() && want.is_nan(), "{i}: {got}, not {want}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn weights_that_are_not_finite_are_summed_directly() {
+    let p = ConvParams::conv2d(16, 16, [3, 3]);
+    let mut w = numbers(p.weights(), 2);
+    let direct = p.weights() * size_of::<f32>();
+    let bytes_of = |w: &[f32]| winograd_of(Isa::portable(), p, w, [8, 8]).0.bytes();
+    assert_eq!(bytes_of(&w), direct / 9 * 16);
+    for value in [f32::INFINITY, f32::NAN, f32::MAX] {
+        w[702..711].fill(value);
+        assert_eq!(bytes_of(&w), direct, "{value}");
+    }
+}
+
+#[test]
+fn tiles_take_fewer_multiplications() {
+    let p = ConvParams { padding: [0, 1, 1], ..ConvParams::conv2d(32, 32, [3, 3]) };
+    let (conv, frame) = winograd_of(Isa::portable(), p, &numbers(p.weights(), 2), [12, 12]);
+    let (x, mut out) = (numbers(32 * 144, 1), vec![0.0; 32 * 144]);
+    let before = pool::counted();
+    conv.run(&Pool::serial(), &frame, &x, &mut out, &ConvEpilogue::default());
+    assert_eq!(pool::counted() - before, (144 * p.weights() * 16 / 36) as u64);
+    let of = |frame: ConvFrame| Method::of(&p, Layout::ChannelsLast, &frame);
+    assert_eq!(of(frame), Method::Winograd);
+    assert_eq!(of(ConvFrame { input: [1, 4, 4], output: [1, 4, 4], ..frame }), Method::Direct);
+    assert_eq!(Method::of(&p, Layout::ChannelsFirst, &frame), Method::Direct);
 }
 
 #[test]
@@ -251,6 +331,7 @@ fn small_shapes() {
         conv2d(5, 9, [1, 1]),
         padded(conv2d(3, 9, [3, 3])),
         padded(conv2d(6, 3, [3, 3])),
+        ConvParams { padding: [0, 1, 1], ..conv2d(5, 9, [3, 3]) },
         padded(ConvParams { groups: 5, ..conv2d(5, 5, [3, 3]) }),
         ConvParams { groups: 2, ..conv2d(4, 4, [2, 1]) },
         transposed,

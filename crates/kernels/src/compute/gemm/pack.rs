@@ -20,14 +20,29 @@ pub struct PackedB {
 }
 
 impl PackedB {
+    /// A `k x n` matrix whose elements `fill` writes: for the columns of each panel, their rows one after another, each
+    /// [as long as a panel is wide](tile::panel_cols). Fails if the memory cannot be had.
+    pub(crate) fn filled(
+        isa: Isa,
+        k: usize,
+        n: usize,
+        mut fill: impl FnMut(Range<usize>, &mut [f32]),
+    ) -> Result<Self> {
+        let nr = tile::panel_cols(isa.level());
+        let len = Self::elements_of(isa, k, n).unwrap_or(usize::MAX / 64);
+        let mut data = AlignedBuffer::long_lived(len.saturating_mul(size_of::<f32>()).min(usize::MAX / 8))?;
+        let panels: &mut [f32] = bytemuck::cast_slice_mut(&mut data);
+        for (first, panel) in (0..n).step_by(nr).zip(panels.chunks_exact_mut((k * nr).max(1))) {
+            fill(first..n.min(first + nr), panel);
+        }
+        Ok(Self { data: Laid::Own(data), k, n, level: isa.level() })
+    }
+
     /// Packs a `k x n` matrix of any strides: a weight of shape `[n, k]` as PyTorch's linear has it is
     /// `MatRef::new(w, n, k).t()`. Fails if the memory cannot be had.
     pub fn new(isa: Isa, b: MatRef<'_>) -> Result<Self> {
-        let (k, n, nr) = (b.rows(), b.cols(), tile::panel_cols(isa.level()));
-        let len = Self::elements_of(isa, k, n).unwrap_or(usize::MAX / 64);
-        let mut data = AlignedBuffer::long_lived(len.saturating_mul(size_of::<f32>()).min(usize::MAX / 8))?;
-        pack_b(isa, b, 0..k, 0..n, nr, bytemuck::cast_slice_mut(&mut data));
-        Ok(Self { data: Laid::Own(data), k, n, level: isa.level() })
+        let (k, nr) = (b.rows(), tile::panel_cols(isa.level()));
+        Self::filled(isa, k, b.cols(), |columns, panel| pack_b(isa, b, 0..k, columns, nr, panel))
     }
 
     /// Takes a `k x n` matrix that was packed for the level and stored.
@@ -65,6 +80,12 @@ impl PackedB {
     /// Bytes of memory that it takes; none if it was taken.
     pub fn bytes(&self) -> usize {
         self.data.own_bytes()
+    }
+
+    /// The element at row `i`, column `j`.
+    pub(crate) fn at(&self, i: usize, j: usize) -> f32 {
+        let nr = tile::panel_cols(self.level);
+        self.elements()[(j / nr * self.k + i) * nr + j % nr]
     }
 
     pub(crate) fn elements(&self) -> &[f32] {

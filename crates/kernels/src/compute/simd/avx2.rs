@@ -45,6 +45,11 @@ impl Simd for Avx2 {
         unsafe { _mm256_add_ps(a, b) }
     }
     #[inline(always)]
+    fn sub(self, a: Self::F, b: Self::F) -> Self::F {
+        // SAFETY: `self` proves AVX.
+        unsafe { _mm256_sub_ps(a, b) }
+    }
+    #[inline(always)]
     fn mul(self, a: Self::F, b: Self::F) -> Self::F {
         // SAFETY: `self` proves AVX.
         unsafe { _mm256_mul_ps(a, b) }

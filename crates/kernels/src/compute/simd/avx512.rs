@@ -43,6 +43,11 @@ impl Simd for Avx512 {
         unsafe { _mm512_add_ps(a, b) }
     }
     #[inline(always)]
+    fn sub(self, a: Self::F, b: Self::F) -> Self::F {
+        // SAFETY: `self` proves AVX-512.
+        unsafe { _mm512_sub_ps(a, b) }
+    }
+    #[inline(always)]
     fn mul(self, a: Self::F, b: Self::F) -> Self::F {
         // SAFETY: `self` proves AVX-512.
         unsafe { _mm512_mul_ps(a, b) }

@@ -39,6 +39,8 @@ pub(crate) trait Simd: Copy {
     fn mul_add(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F;
     /// `a + b`.
     fn add(self, a: Self::F, b: Self::F) -> Self::F;
+    /// `a - b`.
+    fn sub(self, a: Self::F, b: Self::F) -> Self::F;
     /// `a * b`.
     fn mul(self, a: Self::F, b: Self::F) -> Self::F;
     /// The greater; `b` where either is NaN.

@@ -28,6 +28,10 @@ impl Simd for Portable {
         from_fn(|i| a[i] + b[i])
     }
     #[inline(always)]
+    fn sub(self, a: Self::F, b: Self::F) -> Self::F {
+        from_fn(|i| a[i] - b[i])
+    }
+    #[inline(always)]
     fn mul(self, a: Self::F, b: Self::F) -> Self::F {
         from_fn(|i| a[i] * b[i])
     }

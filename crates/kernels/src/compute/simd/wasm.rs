@@ -30,6 +30,10 @@ impl Simd for Portable {
         f32x4_add(a, b)
     }
     #[inline(always)]
+    fn sub(self, a: v128, b: v128) -> v128 {
+        f32x4_sub(a, b)
+    }
+    #[inline(always)]
     fn mul(self, a: v128, b: v128) -> v128 {
         f32x4_mul(a, b)
     }

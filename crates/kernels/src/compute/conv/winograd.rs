@@ -1,0 +1,371 @@
+//! Convolution by kernels of 3 x 3 taps and stride 1 with 16 multiplications for what takes 36: Winograd's minimal filtering
+//! F(2 x 2, 3 x 3), as Lavin and Gray apply it ("Fast Algorithms for Convolutional Neural Networks", 2015).
+//!
+//! A tile is 2 x 2 pixels of the output, which read 4 x 4 pixels of the input. These are transformed to 4 x 4 points, as the
+//! weights were ahead of time; point by point the tiles are multiplied by the weights as matrices, of a row for each tile
+//! and a column for each output channel; and what comes out is transformed to the pixels.
+//!
+//! Results differ from direct sums by rounding. An infinity or a NaN would spread to all pixels of a tile, whichever it
+//! belongs to: tiles whose sums are not all finite are summed directly, with the taps that the points stand for.
+
+use super::super::gemm::PackedB;
+use super::super::gemm::driver::{even, grid, share};
+use super::super::gemm::sweep::{Left, Right, Sweep};
+use super::super::gemm::{Epilogue, tile};
+use super::super::isa::Isa;
+use super::super::laid::LaidOut;
+use super::super::mat::{MatMut, MatRef, Shared};
+use super::super::simd::dispatch;
+use super::super::{math, scratch, split};
+use super::rows::{KC, RowsConv};
+use super::winograd_transforms::{Enter, Leave, POINTS, TAPS, Weights, taps_of};
+use super::{ConvEpilogue, ConvFrame, ConvParams, ConvWeights, Layout};
+use pool::Pool;
+use std::ops::Range;
+use std::sync::OnceLock;
+use tensor::Result;
+
+/// Elements of transformed tiles and of their products that are held at once, about: they stay in the second cache.
+const HELD: usize = 1 << 17;
+/// Fewest tiles at once: for each number of them all weights are read.
+const LEAST_TILES: usize = 48;
+
+/// Channels, of input and of output, from which it pays.
+const LEAST_CHANNELS: usize = 16;
+/// Weights that stay in the second cache.
+const FEW_WEIGHTS: usize = 1 << 18;
+
+/// Elements between the points of tiles, beyond the tiles themselves: points a power of two apart would share a few places
+/// of the nearest cache.
+const GAP: usize = 16;
+
+#[derive(Debug)]
+pub(super) struct Winograd {
+    /// For each point a row for each input channel, by output channels.
+    weights: PackedB,
+    /// The same for direct sums, once they were needed.
+    direct: OnceLock<RowsConv>,
+}
+
+impl Winograd {
+    /// Whether a convolution of channels-last images can be computed so.
+    pub(super) fn fits(p: &ConvParams) -> bool {
+        let plain = !p.transposed && p.groups == 1 && p.padding[0] == 0;
+        plain && p.kernel == [1, 3, 3] && p.stride == [1; 3] && p.dilation == [1; 3] && p.weights() > 0
+    }
+
+    /// Whether that is faster for images of this size: transforming a tile costs little beside its products, and reading the
+    /// larger weights little beside the tiles that share them.
+    pub(super) fn pays(p: &ConvParams, frame: &ConvFrame) -> bool {
+        let [depth, height, width] = frame.output;
+        let tiles = [depth, height.div_ceil(2), width.div_ceil(2)]
+            .iter()
+            .fold(frame.batch, |tiles, &n| tiles.saturating_mul(n));
+        let least = if p.weights() <= FEW_WEIGHTS { 12 } else { LEAST_TILES };
+        Self::fits(p) && p.in_channels.min(p.out_channels) >= LEAST_CHANNELS && tiles >= least
+    }
+
+    /// `None` if a transformed weight is not finite.
+    pub(super) fn new(isa: Isa, p: &ConvParams, weights: &ConvWeights<'_>) -> Result<Option<Self>> {
+        let [outer, inner, tap] = weights.strides;
+        let nr = tile::panel_cols(isa.level());
+        let mut taps = scratch::filled(TAPS * nr, 0.0);
+        let mut finite = true;
+        let weights = PackedB::filled(isa, POINTS * p.in_channels, p.out_channels, |columns, panel| {
+            let from = weights.from(columns.start);
+            for (c, out) in (0..p.in_channels).zip((0..).step_by(nr)) {
+                for (t, taps) in taps.chunks_exact_mut(nr).enumerate() {
+                    let from = from[c * inner + t * tap..].iter().step_by(outer);
+                    taps[..columns.len()].iter_mut().zip(from).for_each(|(to, &w)| *to = w);
+                    taps[columns.len()..].fill(0.0);
+                }
+                let (out, pitch) = (&mut panel[out..], p.in_channels * nr);
+                finite &= dispatch(isa, Weights { taps: &taps, out, pitch });
+            }
+        })?;
+        Ok(finite.then(|| Self { weights, direct: OnceLock::new() }))
+    }
+
+    pub(super) fn taken(isa: Isa, p: &ConvParams, from: &mut LaidOut) -> Option<Self> {
+        let weights = PackedB::taken(isa, POINTS * p.in_channels, p.out_channels, from)?;
+        Some(Self { weights, direct: OnceLock::new() })
+    }
+
+    pub(super) fn store(&self, out: &mut Vec<u8>) {
+        self.weights.store(out);
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.weights.bytes()
+    }
+
+    pub(super) fn run(
+        &self,
+        isa: Isa,
+        pool: &Pool,
+        p: &ConvParams,
+        frame: &ConvFrame,
+        x: &[f32],
+        out: &mut [f32],
+        epilogue: &ConvEpilogue<'_>,
+    ) {
+        let [depth, height, width] = frame.output;
+        let lines = [height.div_ceil(2), width.div_ceil(2)];
+        let tiles = frame.batch * depth * lines[0] * lines[1];
+        let run = Run { isa, p, frame, x, out: Shared::new(out), epilogue, conv: self, lines };
+        let work = tiles.saturating_mul(POINTS * p.in_channels).saturating_mul(p.out_channels);
+        pool::count(work);
+        let threads = split::threads(pool, work, split::PRODUCTS);
+        let (panel, height) = (tile::panel_cols(isa.level()), tile::max_rows_in_place(isa.level()));
+        // Whole lines of whole pixels, if something follows them.
+        let (tile_unit, col_units) = match epilogue.tail {
+            Some(_) => (lines[1], 1),
+            None => (height, p.out_channels.div_ceil(panel)),
+        };
+        let (tm, tn) = grid(threads, tiles.div_ceil(tile_unit), col_units);
+        let part = |t: usize| {
+            let tiles = share(t / tn, tm, tiles, tile_unit);
+            let cols = share(t % tn, tn, p.out_channels, panel);
+            // SAFETY: shares have tiles or channels of their own.
+            unsafe { run.part(tiles, cols) };
+        };
+        if threads == 1 {
+            (0..tm * tn).for_each(part);
+        } else {
+            pool.parallel_for(tm * tn, 1, &|tasks| tasks.for_each(part));
+        }
+    }
+
+    /// The weights for direct sums.
+    fn direct(&self, isa: Isa, p: &ConvParams) -> &RowsConv {
+        self.direct.get_or_init(|| {
+            let mut plain = scratch::filled(p.weights(), 0.0);
+            for (o, taps) in plain.chunks_exact_mut(p.in_channels * TAPS).enumerate() {
+                for (c, taps) in taps.chunks_exact_mut(TAPS).enumerate() {
+                    let point = |t: usize| self.weights.at(t * p.in_channels + c, o);
+                    taps.copy_from_slice(&taps_of(std::array::from_fn(point)));
+                }
+            }
+            let last = Layout::ChannelsLast;
+            RowsConv::new(isa, p, &ConvWeights::plain(p, &plain), last, last)
+                .unwrap_or_else(|_| pool::out_of_memory(plain.len() * size_of::<f32>()))
+        })
+    }
+}
+
+struct Run<'a> {
+    isa: Isa,
+    p: &'a ConvParams,
+    frame: &'a ConvFrame,
+    x: &'a [f32],
+    out: Shared<'a>,
+    epilogue: &'a ConvEpilogue<'a>,
+    conv: &'a Winograd,
+    /// Lines of tiles of an image, and tiles of a line.
+    lines: [usize; 2],
+}
+
+/// Neighbouring tiles of a line of tiles.
+struct Segment {
+    /// The image, counted through batch and depth.
+    image: usize,
+    /// The first line and column of their pixels.
+    first: [usize; 2],
+    /// How many tiles there are.
+    count: usize,
+    /// How many lines and columns of pixels they have.
+    size: [usize; 2],
+}
+
+impl Run<'_> {
+    /// Computes some tiles, counted through all images, and some channels of them.
+    ///
+    /// # Safety
+    /// No other task uses these meanwhile.
+    unsafe fn part(&self, tiles: Range<usize>, cols: Range<usize>) {
+        if tiles.is_empty() || cols.is_empty() {
+            return;
+        }
+        let channels = self.p.in_channels;
+        let unit = tile::max_rows_in_place(self.isa.level());
+        let held = (HELD / (POINTS * (channels + cols.len()))).max(LEAST_TILES);
+        let most = even(tiles.len(), held).next_multiple_of(unit).min(tiles.len());
+        let pitches = [channels, cols.len()].map(|n| most * n + GAP);
+        // What follows is done for lines of tiles, as soon as about so many tiles are complete.
+        let group = match self.epilogue.tail {
+            Some(_) => (most / self.lines[1]).max(1) * self.lines[1],
+            None => tiles.len(),
+        };
+        scratch::with(POINTS * (pitches[0] + pitches[1]), |scratch| {
+            let (points, products) = scratch.split_at_mut(POINTS * pitches[0]);
+            for first in tiles.clone().step_by(group) {
+                let group = first..tiles.end.min(first + group);
+                for first in group.clone().step_by(most) {
+                    let some = first..group.end.min(first + most);
+                    self.enter(some.clone(), points, pitches[0]);
+                    self.multiply(some.len(), cols.clone(), (points, pitches[0]), (products, pitches[1]));
+                    // SAFETY: as the caller promises.
+                    unsafe { self.leave(some, cols.clone(), products, pitches[1]) };
+                }
+                // SAFETY: as the caller promises.
+                unsafe { self.pass_on(group) };
+            }
+        });
+    }
+
+    /// Tiles, line by line.
+    fn segments(&self, tiles: Range<usize>) -> impl Iterator<Item = Segment> {
+        let ([lines, columns], [_, height, width]) = (self.lines, self.frame.output);
+        let mut next = tiles.start;
+        std::iter::from_fn(move || {
+            let (line, column) = (next / columns, next % columns);
+            let count = (columns - column).min(tiles.end - next);
+            next += count;
+            let first = [line % lines * 2, column * 2];
+            let size = [(height - first[0]).min(2), (width - first[1]).min(2 * count)];
+            (count > 0).then_some(Segment { image: line / lines, first, count, size })
+        })
+    }
+
+    /// Transforms the input of some tiles.
+    fn enter(&self, tiles: Range<usize>, points: &mut [f32], pitch: usize) {
+        let (channels, [depth, height, width]) = (self.p.in_channels, self.frame.input);
+        let len = height * width * channels;
+        let mut done = 0;
+        for Segment { image, first, count, .. } in self.segments(tiles) {
+            // The output may have more planes than the input; there is nothing in these.
+            let (n, z) = (image / self.frame.output[0], image % self.frame.output[0]);
+            let (image, size) = match z < depth {
+                true => (&self.x[(n * depth + z) * len..][..len], [height, width]),
+                false => (&[][..], [0; 2]),
+            };
+            let first = [0, 1].map(|d| first[d].wrapping_sub(self.p.padding[d + 1]) as isize);
+            let out = &mut points[done * channels..];
+            dispatch(self.isa, Enter { image, size, channels, first, count, out, pitch });
+            done += count;
+        }
+    }
+
+    /// Multiplies so many tiles by the weights of some output channels, point by point.
+    fn multiply(
+        &self,
+        tiles: usize,
+        cols: Range<usize>,
+        (points, points_pitch): (&[f32], usize),
+        (products, products_pitch): (&mut [f32], usize),
+    ) {
+        let channels = self.p.in_channels;
+        let height = tiles.div_ceil(tiles.div_ceil(tile::max_rows_in_place(self.isa.level())));
+        let some = even(channels, KC);
+        for (point, products) in products.chunks_exact_mut(products_pitch).enumerate() {
+            let tiles_of = MatRef::new(&points[point * points_pitch..], tiles, channels);
+            let mut c = MatMut::new(products, tiles, cols.len());
+            for first in (0..channels).step_by(some) {
+                let inner = first..channels.min(first + some);
+                let sweep = Sweep {
+                    isa: self.isa,
+                    epilogue: &Epilogue::NONE,
+                    rows: 0..tiles,
+                    cols: cols.clone(),
+                    height,
+                    k: inner.len(),
+                    b: Right::of_packed(&self.conv.weights, cols.start, point * channels + first),
+                    accumulate: first > 0,
+                    last: inner.end == channels,
+                };
+                sweep.run(Left::Strided(tiles_of.block(0..tiles, inner)), c.reborrow());
+            }
+        }
+    }
+
+    /// Makes the pixels of some tiles of their products.
+    ///
+    /// # Safety
+    /// As for [`Self::part`].
+    unsafe fn leave(&self, tiles: Range<usize>, cols: Range<usize>, products: &[f32], pitch: usize) {
+        let mut done = 0;
+        for segment in self.segments(tiles) {
+            let products = &products[done * cols.len()..];
+            done += segment.count;
+            // SAFETY: as the caller promises; the lines of a segment are apart.
+            let lines = |y| unsafe { self.line(&segment, y, cols.clone()) };
+            let ([out, mut other], residual) =
+                ([lines(0), lines(1)], [0, 1].map(|y| self.residual(&segment, y, &cols)));
+            let mut out = out;
+            let leave = Leave {
+                products,
+                pitch,
+                out: [out.reborrow(), other.reborrow()],
+                bias: self.epilogue.bias.map(|b| &b[cols.clone()]),
+                residual,
+                residual_step: self.p.out_channels,
+                bounds: self.epilogue.activation.bounds(),
+            };
+            if !dispatch(self.isa, leave) {
+                let direct = self.conv.direct(self.isa, self.p);
+                for y in 0..segment.size[0] {
+                    let first = self.pixel(&segment, y)
+                        - segment.image / self.frame.output[0] * self.frame.out_pixels();
+                    let rows = first..first + segment.size[1];
+                    let n = segment.image / self.frame.output[0];
+                    let epilogue = ConvEpilogue { tail: None, ..*self.epilogue };
+                    // SAFETY: as the caller promises.
+                    unsafe {
+                        direct.pixels(
+                            self.isa,
+                            self.p,
+                            self.frame,
+                            (self.x, self.out),
+                            &epilogue,
+                            (n, rows, cols.clone()),
+                        );
+                    }
+                }
+            } else if let Some(function) = self.epilogue.activation.function() {
+                math::activate_rows(self.isa, function, out);
+                math::activate_rows(self.isa, function, other);
+            }
+        }
+    }
+
+    /// The index of the first pixel of line `y` of a segment.
+    fn pixel(&self, segment: &Segment, y: usize) -> usize {
+        let [_, height, width] = self.frame.output;
+        (segment.image * height + segment.first[0] + y) * width + segment.first[1]
+    }
+
+    /// Channels of line `y` of a segment: none if it has not so many lines.
+    ///
+    /// # Safety
+    /// As for [`Self::part`].
+    unsafe fn line(&self, segment: &Segment, y: usize, cols: Range<usize>) -> MatMut<'_> {
+        let step = self.p.out_channels;
+        let (first, width) = match y < segment.size[0] {
+            true => (self.pixel(segment, y) * step + cols.start, segment.size[1]),
+            false => (0, 0),
+        };
+        // SAFETY: as the caller promises.
+        unsafe { self.out.matrix(first, (width, step), (cols.len(), 1)) }
+    }
+
+    /// What is added to [`Self::line`].
+    fn residual(&self, segment: &Segment, y: usize, cols: &Range<usize>) -> Option<&[f32]> {
+        let residual = self.epilogue.residual.filter(|_| y < segment.size[0])?;
+        Some(&residual[self.pixel(segment, y) * self.p.out_channels + cols.start..])
+    }
+
+    /// Lets what follows have the pixels of whole lines of tiles, if anything does: then all their channels are done.
+    ///
+    /// # Safety
+    /// As for [`Self::part`].
+    unsafe fn pass_on(&self, tiles: Range<usize>) {
+        let Some(tail) = self.epilogue.tail else { return };
+        let [_, height, width] = self.frame.output;
+        let pixel = |line: usize| (line / self.lines[0] * height + line % self.lines[0] * 2) * width;
+        let first = pixel(tiles.start / self.lines[1]) * self.p.out_channels;
+        let end = pixel(tiles.end / self.lines[1]) * self.p.out_channels;
+        // SAFETY: as the caller promises.
+        let mut pixels = unsafe { self.out.matrix(first, (1, end - first), (end - first, 1)) };
+        (tail.0)(first, pixels.row(0).expect("elements that lie together"));
+    }
+}
