@@ -27,12 +27,14 @@ use tensor::Result;
 
 /// Elements of transformed tiles and of their products that are held at once, about: they stay in the second cache.
 const HELD: usize = 1 << 17;
-/// Fewest tiles at once: for each number of them all weights are read.
-const LEAST_TILES: usize = 48;
+/// How many tiles are held however many channels there are: for each such number of them all weights are read.
+const LEAST_HELD: usize = 64;
+/// Tiles of an image, and of many weights, from which it pays.
+const LEAST_TILES: [usize; 2] = [12, 48];
 
 /// Channels, of input and of output, from which it pays.
 const LEAST_CHANNELS: usize = 16;
-/// Weights that stay in the second cache.
+/// Weights of which there are few: transformed, they stay in the second cache.
 const FEW_WEIGHTS: usize = 1 << 18;
 
 /// Elements between the points of tiles, beyond the tiles themselves: points a power of two apart would share a few places
@@ -61,7 +63,7 @@ impl Winograd {
         let tiles = [depth, height.div_ceil(2), width.div_ceil(2)]
             .iter()
             .fold(frame.batch, |tiles, &n| tiles.saturating_mul(n));
-        let least = if p.weights() <= FEW_WEIGHTS { 12 } else { LEAST_TILES };
+        let least = LEAST_TILES[usize::from(p.weights() > FEW_WEIGHTS)];
         Self::fits(p) && p.in_channels.min(p.out_channels) >= LEAST_CHANNELS && tiles >= least
     }
 
@@ -188,7 +190,7 @@ impl Run<'_> {
         }
         let channels = self.p.in_channels;
         let unit = tile::max_rows_in_place(self.isa.level());
-        let held = (HELD / (POINTS * (channels + cols.len()))).max(LEAST_TILES);
+        let held = (HELD / (POINTS * (channels + cols.len()))).max(LEAST_HELD);
         let most = even(tiles.len(), held).next_multiple_of(unit).min(tiles.len());
         let pitches = [channels, cols.len()].map(|n| most * n + GAP);
         // What follows is done for lines of tiles, as soon as about so many tiles are complete.
