@@ -5,6 +5,7 @@
 
 mod activation;
 mod attention;
+mod chain;
 mod convolution;
 mod forms;
 mod fuse;
@@ -103,7 +104,15 @@ pub const PASSES: &[Pass] = &[
         about: "elementwise nodes go into the channels-last convolutions before them",
         run: |graph, _| tail::run(graph),
     },
+    Pass {
+        name: "chain",
+        about: "pointwise and depthwise convolutions with large images between them are computed strip by strip",
+        run: |graph, ctx| chain::run(graph, ctx.pool().threads()),
+    },
 ];
+
+/// How many of the passes, from the first on, do the same on every machine: the others know its caches and threads.
+pub const PORTABLE: usize = PASSES.len() - 1;
 
 /// Runs every pass.
 pub fn run(graph: &mut Graph, ctx: &KernelContext<'_>) {

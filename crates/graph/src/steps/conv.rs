@@ -94,23 +94,34 @@ impl Convolution {
 
     /// The step of a node whose first inputs, and whose output, are those of the convolution.
     pub(crate) fn step(&self, node: &mut Lowering<'_>) -> Result<ConvStep> {
+        let frame = frame(node.input(0)?, node.output(0)?, self.space);
+        let (conv, bias) = self.weights(node, 1, &frame)?;
+        Ok(ConvStep { conv, frame, bias, spec: *self })
+    }
+
+    /// The packed weights, which are an input of a node, and the bias, which is the next if it is there.
+    pub(crate) fn weights(
+        &self,
+        node: &Lowering<'_>,
+        slot: usize,
+        frame: &ConvFrame,
+    ) -> Result<(Arc<Packed<Conv>>, Option<Vec<f32>>)> {
         let (spec, isa) = (*self, node.isa());
-        let (meta, source) = stored_weights(node)?;
-        let frame = frame(node.input(0)?, node.output(0)?, spec.space);
-        let method = Method::of(&spec.params, spec.layout, &frame);
+        let (meta, source) = stored_weights(node, slot)?;
+        let method = Method::of(&spec.params, spec.layout, frame);
         let form = ConvForm { params: spec.params, layout: spec.layout, order: *meta.dim_order(), method };
         let conv = node.packs.conv(isa, &source, form, || {
             let stored = viewed(&source, &meta)?;
             let weights = weights_of(&spec.params, &meta, stored.storage()?);
             Ok(Conv::of(isa, spec.params, method, &weights, spec.layout, spec.layout)?)
         })?;
-        Ok(ConvStep { conv, frame, bias: node.floats_if(spec.bias, 2)?, spec })
+        Ok((conv, node.floats_if(spec.bias, slot + 1)?))
     }
 }
 
-/// The weights of a node as they are stored.
-pub(crate) fn stored_weights(node: &Lowering<'_>) -> Result<(TensorMeta, Constant)> {
-    let (meta, constant) = (node.input(1)?, node.owner(1)?);
+/// The weights that are an input of a node, as they are stored.
+pub(crate) fn stored_weights(node: &Lowering<'_>, slot: usize) -> Result<(TensorMeta, Constant)> {
+    let (meta, constant) = (node.input(slot)?, node.owner(slot)?);
     // What is stored packed is stored beside the constant itself.
     let stored = if node.packs.is_storing() { None } else { fold::laid_otherwise(constant) };
     let stored = stored.filter(|(meta, _)| taps_step(meta).is_some());

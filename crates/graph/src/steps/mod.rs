@@ -5,6 +5,7 @@ pub(crate) mod call;
 pub(crate) mod cast;
 pub(crate) mod channel_shuffle;
 pub(crate) mod conv;
+pub(crate) mod conv_chain;
 pub(crate) mod conv_pass;
 pub(crate) mod global_mean;
 pub(crate) mod group_factors;

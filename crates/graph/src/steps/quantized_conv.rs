@@ -44,7 +44,7 @@ impl Operation for QuantizedConvolution {
     }
 
     fn lower(&self, node: &mut Lowering<'_>) -> Result<Lowered> {
-        let (meta, source) = stored_weights(node)?;
+        let (meta, source) = stored_weights(node, 1)?;
         let frame = frame(node.input(0)?, node.output(0)?, self.conv.space);
         let (params, frame) = along_lines(self.conv.params, frame);
         let (isa, scales) = (node.isa(), node.constant(2)?);

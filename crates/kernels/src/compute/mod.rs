@@ -26,7 +26,10 @@ mod isa {
     pub use operator::{Isa, Level, UnknownLevel};
 }
 
-pub use conv::{Conv, ConvEpilogue, ConvFrame, ConvParams, ConvWeights, Layout, Method, Tail, conv};
+pub use conv::{
+    Conv, ConvEpilogue, ConvFrame, ConvParams, ConvWeights, Layout, Link, Method, Tail, chain, chain_pays,
+    chains, conv,
+};
 pub use gemm::{Activation, Bias, Epilogue, Lhs, PackedA, PackedB, Rhs, bmm, gemm};
 pub use isa::{Isa, Level, UnknownLevel};
 pub use laid::{KeptBytes, LaidOut, weight_layout};

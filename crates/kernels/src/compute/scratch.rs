@@ -5,7 +5,8 @@ use std::cell::RefCell;
 use tensor::AlignedBuffer;
 
 thread_local! {
-    static SCRATCH: RefCell<AlignedBuffer> = RefCell::new(AlignedBuffer::default());
+    /// What is not in use now: the last one that was given back is the next to be lent.
+    static SCRATCH: RefCell<Vec<AlignedBuffer>> = const { RefCell::new(Vec::new()) };
 }
 
 /// So many copies of a value, for as long as a computation takes. Ends the computation if there is no memory, as
@@ -15,20 +16,15 @@ pub(crate) fn filled<T: Clone>(len: usize, value: T) -> Vec<T> {
     tensor::memory::filled(len, value).unwrap_or_else(out_of_memory)
 }
 
-/// Lends `len` elements of the thread's scratch, holding whatever was left there. A use within a use
-/// gets memory of its own. Ends the computation if there is no memory ([`pool::out_of_memory`]).
+/// Lends `len` elements of the thread's scratch, holding whatever was left there. A use within a use gets other memory, which
+/// is kept, too. Ends the computation if there is no memory ([`pool::out_of_memory`]).
 pub(crate) fn with<R>(len: usize, body: impl FnOnce(&mut [f32]) -> R) -> R {
     let bytes = len * size_of::<f32>();
-    SCRATCH.with(|cell| match cell.try_borrow_mut() {
-        Ok(mut buffer) => {
-            if buffer.len() < bytes {
-                *buffer = AlignedBuffer::zeroed(bytes).unwrap_or_else(|_| pool::out_of_memory(bytes));
-            }
-            body(&mut bytemuck::cast_slice_mut(&mut buffer[..bytes])[..len])
-        }
-        Err(_) => {
-            let mut own = AlignedBuffer::zeroed(bytes).unwrap_or_else(|_| pool::out_of_memory(bytes));
-            body(bytemuck::cast_slice_mut(&mut own))
-        }
-    })
+    let mut buffer = SCRATCH.with_borrow_mut(Vec::pop).unwrap_or_default();
+    if buffer.len() < bytes {
+        buffer = AlignedBuffer::zeroed(bytes).unwrap_or_else(|_| pool::out_of_memory(bytes));
+    }
+    let result = body(&mut bytemuck::cast_slice_mut(&mut buffer[..bytes])[..len]);
+    SCRATCH.with_borrow_mut(|kept| kept.push(buffer));
+    result
 }

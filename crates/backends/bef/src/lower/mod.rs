@@ -225,6 +225,6 @@ impl BefPreprocess {
 fn fused(mut graph: Graph) -> Graph {
     let (pool, scratch, generator) = (Pool::serial(), Scratch::new(SCRATCH_BYTES), Generator::new(0));
     let ctx = KernelContext::new(&pool, &scratch, &generator).with_isa(Isa::limited(Level::Portable));
-    graph::passes::run(&mut graph, &ctx);
+    graph::passes::run_until(&mut graph, &ctx, graph::passes::PORTABLE);
     graph
 }

@@ -6,8 +6,10 @@ use super::super::laid::{Laid, LaidOut};
 use super::super::math;
 use super::super::simd::{Op, Simd, dispatch};
 use super::super::split;
+use super::chain::Window;
 use super::{ConvEpilogue, ConvFrame, ConvParams, ConvWeights, TAIL_PART};
 use pool::Pool;
+use std::ops::Range;
 use tensor::{AlignedBuffer, Result};
 
 /// Most taps of a kernel done this way.
@@ -59,7 +61,6 @@ impl DepthwiseLast {
         let lines = frame.batch * frame.output[0] * height;
         let line_len = width * p.out_channels;
         let per_line = line_len * p.taps();
-        let weights: &[f32] = self.weights.elements();
         let pixels = frame.in_pixels() * p.in_channels;
         // As many lines as what follows is best done for at once.
         let at_once = epilogue.tail.map_or(1, |_| TAIL_PART.div_ceil(line_len));
@@ -67,9 +68,9 @@ impl DepthwiseLast {
             let first = group * at_once;
             for (i, out) in (first..).zip(out.chunks_exact_mut(line_len)) {
                 let (n, z, y) = (i / height / frame.output[0], i / height % frame.output[0], i % height);
-                let residual = epilogue.residual.map(|r| &r[i * line_len..][..line_len]);
-                let image = &x[n * pixels..][..pixels];
-                Line { p, frame, image, z, y, weights, epilogue, residual, out }.run(isa);
+                let image = Window { elements: &x[n * pixels..][..pixels], first: 0 };
+                let epilogue = &epilogue.part(i * line_len..(i + 1) * line_len);
+                Line { p, frame, image, z, y, weights: self.weights.elements(), epilogue, out }.run(isa);
             }
             if let Some(tail) = epilogue.tail {
                 (tail.0)(first * line_len, out);
@@ -86,16 +87,38 @@ impl DepthwiseLast {
     }
 }
 
+impl DepthwiseLast {
+    /// Computes lines of the output of one image of two dimensions, whose input lines are in a window.
+    pub(super) fn lines(
+        &self,
+        isa: Isa,
+        p: &ConvParams,
+        frame: &ConvFrame,
+        image: Window<'_>,
+        lines: Range<usize>,
+        out: &mut [f32],
+        epilogue: &ConvEpilogue<'_>,
+    ) {
+        let len = frame.output[2] * p.out_channels;
+        pool::count(lines.len() * len * p.taps());
+        for (i, (y, out)) in lines.zip(out.chunks_exact_mut(len)).enumerate() {
+            let epilogue = &epilogue.part(i * len..(i + 1) * len);
+            Line { p, frame, image, z: 0, y, weights: self.weights.elements(), epilogue, out }.run(isa);
+        }
+    }
+}
+
 /// One line of an output image.
 struct Line<'a> {
     p: &'a ConvParams,
     frame: &'a ConvFrame,
-    image: &'a [f32],
+    /// What the line reads of the input, at least.
+    image: Window<'a>,
     z: usize,
     y: usize,
     weights: &'a [f32],
+    /// With the residual of the line.
     epilogue: &'a ConvEpilogue<'a>,
-    residual: Option<&'a [f32]>,
     out: &'a mut [f32],
 }
 
@@ -115,9 +138,9 @@ impl Line<'_> {
             let taps = &mut taps[..];
             let n = self.taps(x, taps);
             let out = &mut self.out[x * channels..][..count * channels];
-            let residual = self.residual.map(|r| &r[x * channels..][..count * channels]);
+            let residual = self.epilogue.residual.map(|r| &r[x * channels..][..count * channels]);
             let pixels = Pixels {
-                image: self.image,
+                image: self.image.elements,
                 taps: &taps[..n],
                 weights: self.weights,
                 channels,
@@ -160,7 +183,8 @@ impl Line<'_> {
                 let Some(iy) = meet(1, ky) else { continue };
                 for kx in 0..p.kernel[2] {
                     let Some(ix) = meet(2, kx) else { continue };
-                    let pixel = (iz * self.frame.input[1] + iy) * self.frame.input[2] + ix;
+                    let line = iz * self.frame.input[1] + iy - self.image.first;
+                    let pixel = line * self.frame.input[2] + ix;
                     taps[n] = (pixel * p.in_channels, (kz * p.kernel[1] + ky) * p.kernel[2] + kx);
                     n += 1;
                 }

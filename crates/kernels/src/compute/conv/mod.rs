@@ -12,6 +12,7 @@
 //! No matrix of all patches is ever made. The taps of a pixel are summed in one order, which depends on
 //! the form and the level, never on the number of threads.
 
+mod chain;
 mod depthwise_first;
 mod depthwise_last;
 mod lines;
@@ -25,15 +26,18 @@ mod winograd_transforms;
 #[cfg(test)]
 mod tests;
 
+pub use chain::{Link, chain, chain_pays, chains};
 pub use params::{ConvFrame, ConvParams, Layout};
 
 use super::gemm::Activation;
 use super::isa::Isa;
 use super::laid::{Laid, LaidOut};
+use chain::Window;
 use depthwise_last::DepthwiseLast;
 use planes::PlanesConv;
 use pool::Pool;
 use rows::RowsConv;
+use std::ops::Range;
 use tensor::{AlignedBuffer, Result};
 pub use weights::ConvWeights;
 use winograd::Winograd;
@@ -64,6 +68,13 @@ pub struct ConvEpilogue<'a> {
     /// What follows. Channels-last results of one group that is no transpose are passed on as they are made;
     /// others once they are complete.
     pub tail: Option<Tail<'a>>,
+}
+
+impl ConvEpilogue<'_> {
+    /// The same for some of the elements.
+    fn part(&self, elements: Range<usize>) -> Self {
+        Self { residual: self.residual.map(|r| &r[elements]), ..*self }
+    }
 }
 
 /// A convolution with its weights laid out for a level and for the layouts of its images.
@@ -283,6 +294,35 @@ impl Conv {
         }
         if let Some(tail) = complete {
             pool.parallel_chunks_mut(out, TAIL_PART, 1, &|i, part| (tail.0)(i * TAIL_PART, part));
+        }
+    }
+
+    /// Computes lines of the output of one image, of a convolution that [chains], on this thread.
+    ///
+    /// # Panics
+    /// If the window has not all lines that these read, or `out` not their size.
+    fn lines(
+        &self,
+        frame: &ConvFrame,
+        from: Window<'_>,
+        lines: Range<usize>,
+        out: &mut [f32],
+        epilogue: &ConvEpilogue<'_>,
+    ) {
+        match &self.form {
+            Form::Rows(_) => {
+                let (step, size) =
+                    (frame.input[2] * self.params.in_channels, [1, lines.len(), frame.input[2]]);
+                let x = &from.elements[(lines.start - from.first) * step..][..lines.len() * step];
+                let frame = ConvFrame { batch: 1, input: size, output: size };
+                self.run(Pool::alone(), &frame, x, out, epilogue);
+            }
+            Form::DepthwiseLast(form) => {
+                form.lines(self.isa, &self.params, frame, from, lines, out, epilogue);
+            }
+            Form::Planes(_) | Form::DepthwiseFirst(_) | Form::Winograd(_) => {
+                panic!("{:?} is no link of a chain", self.params)
+            }
         }
     }
 

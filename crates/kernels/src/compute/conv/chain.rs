@@ -1,0 +1,385 @@
+//! Convolutions one after another, strip by strip: some lines of the last one's output at a time, and of each image between
+//! two of them the lines that these read. Between pointwise and depthwise convolutions, which do little for each element,
+//! whole images would go out to the farther caches and come back.
+//!
+//! Results are those of one convolution after another, bit for bit.
+
+use super::super::gemm::Activation;
+use super::super::gemm::driver::share;
+use super::super::mat::Shared;
+use super::super::{scratch, split};
+use super::{Conv, ConvEpilogue, ConvFrame, ConvParams, Layout, depthwise_last};
+use pool::Pool;
+use smallvec::SmallVec;
+use std::ops::Range;
+
+/// Elements of the lines between convolutions that are held at once, about: they stay in the second cache.
+const HELD: usize = 1 << 17;
+/// Elements of an image between two convolutions from which these become a chain.
+const LARGE: usize = 1 << 16;
+/// What part of the lines between convolutions that a thread computes may be computed by another, too: one of so many.
+const SHARED: usize = 2;
+
+/// A convolution of a chain.
+#[derive(Clone, Copy, Debug)]
+pub struct Link<'a> {
+    /// The convolution.
+    pub conv: &'a Conv,
+    /// The sizes of its images.
+    pub frame: ConvFrame,
+    /// One value an output channel.
+    pub bias: Option<&'a [f32]>,
+    /// Function to apply.
+    pub activation: Activation,
+}
+
+/// Whether a convolution of images of this layout and these sizes can be part of a chain: a pointwise or a depthwise one of
+/// two dimensions, of channels-last images, whose padding is the same on all sides.
+pub fn chains(p: &ConvParams, layout: Layout, frame: &ConvFrame) -> bool {
+    let flat = [p.kernel[0], p.stride[0], p.dilation[0], frame.input[0]] == [1; 4] && p.padding[0] == 0;
+    let pointwise = is_pointwise(p) && p.in_channels > 0;
+    let depthwise = p.is_depthwise() && p.taps() <= depthwise_last::MAX_TAPS;
+    let fits = p.output_size(frame.input, [0; 3]) == Some(frame.output);
+    layout == Layout::ChannelsLast && flat && fits && (pointwise || depthwise) && frame.out_pixels() > 0
+}
+
+/// Whether a convolution that [chains] is faster as a link after what computes its input: that is large enough not to stay in
+/// a near cache, and has lines enough for so many threads.
+pub fn chain_pays(p: &ConvParams, frame: &ConvFrame, threads: usize) -> bool {
+    let large = frame.in_pixels().saturating_mul(p.in_channels) >= LARGE;
+    let lines = frame.batch.saturating_mul(frame.output[1]);
+    large && lines / least_lines(lines_of(p, 1), p.stride[1]) >= threads
+}
+
+/// Lines of the input for so many of the output.
+fn lines_of(p: &ConvParams, lines: usize) -> usize {
+    (lines - 1) * p.stride[1] + (p.kernel[1] - 1) * p.dilation[1] + 1
+}
+
+/// Lines of the output that a thread takes at least: one needs `one` lines of what is computed before, and one more `more`.
+fn least_lines(one: usize, more: usize) -> usize {
+    (SHARED * one.saturating_sub(more)).div_ceil(more).max(1)
+}
+
+/// Whether an output pixel reads the input pixel at its place and no other.
+fn is_pointwise(p: &ConvParams) -> bool {
+    !p.transposed && p.groups == 1 && p.taps() == 1 && p.stride == [1; 3] && p.padding == [0; 3]
+}
+
+/// The lines of the input that these lines of the output read, and that the image has. They rise with the lines.
+fn reads(link: &Link<'_>, lines: &Range<usize>) -> Range<usize> {
+    let (p, height) = (link.conv.params(), link.frame.input[1]);
+    let reach = (p.kernel[1] - 1) * p.dilation[1] + 1;
+    let first = (lines.start * p.stride[1]).saturating_sub(p.padding[1]).min(height);
+    if lines.is_empty() {
+        return first..first;
+    }
+    let end = ((lines.end - 1) * p.stride[1] + reach).saturating_sub(p.padding[1]).min(height);
+    first..end.max(first)
+}
+
+/// Computes `links` one after another, of `x` into `out`; `residual` has the last output's sizes and layout, and is added to
+/// it before the activation. Divided among the threads of `pool` by lines of the output.
+///
+/// # Panics
+/// If a link does not [chain](chains), does not fit the one before it, or a slice has not the size that the frames say.
+pub fn chain(pool: &Pool, links: &[Link<'_>], x: &[f32], out: &mut [f32], residual: Option<&[f32]>) {
+    let (Some(first), Some(last)) = (links.first(), links.last()) else { return };
+    for link in links {
+        let p = link.conv.params();
+        assert!(chains(p, Layout::ChannelsLast, &link.frame), "{p:?} for {:?} in a chain", link.frame);
+        assert!(link.bias.is_none_or(|b| b.len() == p.out_channels), "bias of {p:?}");
+    }
+    for pair in links.windows(2) {
+        let (from, to) = (&pair[0].frame, &pair[1].frame);
+        let channels = pair[0].conv.params().out_channels == pair[1].conv.params().in_channels;
+        assert!(
+            from.batch == to.batch && from.output == to.input && channels,
+            "links that follow each other"
+        );
+    }
+    let channels = [first.conv.params().in_channels, last.conv.params().out_channels];
+    assert_eq!(x.len(), first.frame.batch * first.frame.in_pixels() * channels[0], "input of a chain");
+    assert_eq!(out.len(), last.frame.batch * last.frame.out_pixels() * channels[1], "output of a chain");
+    assert!(residual.is_none_or(|r| r.len() == out.len()), "residual of a chain");
+    let work = links.iter().fold(0usize, |sum, link| {
+        let p = link.conv.params();
+        let each =
+            link.frame.out_pixels() * p.out_channels / p.groups * (p.in_channels / p.groups) * p.taps();
+        sum.saturating_add(link.frame.batch.saturating_mul(each).saturating_mul(p.groups))
+    });
+    let lines = last.frame.batch * last.frame.output[1];
+    let (one, more) = lines_for(links, 1);
+    let threads = split::threads(pool, work, split::TAPS).min(lines.div_ceil(least_lines(one, more)));
+    let out = Shared::new(out);
+    let task = |t: usize| {
+        let lines = share(t, threads, lines, 1);
+        // SAFETY: shares have lines of their own.
+        unsafe { Strips { links, x, out, residual }.run(lines) };
+    };
+    if threads == 1 {
+        task(0);
+    } else {
+        pool.parallel_for(threads, 1, &|tasks| tasks.for_each(task));
+    }
+}
+
+/// Lines of the first image between convolutions that `lines` lines of the last output read, and how many more one more
+/// line does.
+fn lines_for(links: &[Link<'_>], lines: usize) -> (usize, usize) {
+    links[1..].iter().rev().fold((lines, 1), |(lines, more), link| {
+        let p = link.conv.params();
+        (lines_of(p, lines), more.saturating_mul(p.stride[1]))
+    })
+}
+
+struct Strips<'a> {
+    links: &'a [Link<'a>],
+    x: &'a [f32],
+    out: Shared<'a>,
+    residual: Option<&'a [f32]>,
+}
+
+/// Lines of an image between convolutions.
+struct Between<'a> {
+    elements: &'a mut [f32],
+    /// Which lines there are.
+    lines: Range<usize>,
+    /// Elements of a line.
+    len: usize,
+}
+
+impl Between<'_> {
+    /// Keeps of its lines those from `first` on.
+    fn keep_from(&mut self, first: usize) {
+        let Range { start, end } = self.lines;
+        if first < end {
+            self.elements.copy_within((first - start) * self.len..(end - start) * self.len, 0);
+        }
+        self.lines = first..end.max(first);
+    }
+}
+
+impl Strips<'_> {
+    /// Computes lines of the output, counted through all images.
+    ///
+    /// # Safety
+    /// No other task uses these meanwhile.
+    unsafe fn run(&self, lines: Range<usize>) {
+        let [.., last] = self.links else { return };
+        let height = last.frame.output[1];
+        // Elements between convolutions for a strip of so many lines.
+        let held = |lines: usize| -> usize {
+            (1..self.links.len()).map(|i| self.most_lines(i, lines) * self.line_len(i)).sum()
+        };
+        let (one, two) = (held(1), held(2));
+        let strip = (1 + HELD.saturating_sub(one) / (two - one).max(1)).min(height);
+        scratch::with(held(strip), |mut scratch| {
+            let mut line = lines.start;
+            let mut between = SmallVec::<[Between<'_>; 3]>::new();
+            for i in 1..self.links.len() {
+                let (len, most) = (self.line_len(i), self.most_lines(i, strip));
+                let (elements, rest) = std::mem::take(&mut scratch).split_at_mut(most * len);
+                scratch = rest;
+                between.push(Between { elements, lines: 0..0, len });
+            }
+            while line < lines.end {
+                let (n, y) = (line / height, line % height);
+                let count = strip.min(height - y).min(lines.end - line);
+                if line == lines.start || y == 0 {
+                    between.iter_mut().for_each(|b| b.lines = 0..0);
+                }
+                // SAFETY: as the caller promises.
+                unsafe { self.strip(n, y..y + count, &mut between) };
+                line += count;
+            }
+        });
+    }
+
+    /// Lines of the `i`th link's input that so many lines of the output read, at most.
+    fn most_lines(&self, i: usize, lines: usize) -> usize {
+        lines_for(&self.links[i - 1..], lines).0.min(self.links[i].frame.input[1])
+    }
+
+    /// Elements of a line of the `i`th link's input.
+    fn line_len(&self, i: usize) -> usize {
+        self.links[i].frame.input[2] * self.links[i].conv.params().in_channels
+    }
+
+    /// Computes lines of the output of image `n`, and before that what they read.
+    ///
+    /// # Safety
+    /// As for [`Self::run`].
+    unsafe fn strip(&self, n: usize, lines: Range<usize>, between: &mut [Between<'_>]) {
+        // Of the output of each link, the last first.
+        let mut needed = SmallVec::<[Range<usize>; 4]>::from_iter([lines]);
+        for link in self.links[1..].iter().rev() {
+            let lines = reads(link, needed.last().expect("the last link's lines"));
+            needed.push(lines);
+        }
+        let pixels = self.links[0].frame.in_pixels() * self.links[0].conv.params().in_channels;
+        let mut from = Window { elements: &self.x[n * pixels..][..pixels], first: 0 };
+        let (&last, before) = self.links.split_last().expect("a link");
+        for ((link, between), needed) in before.iter().zip(between).zip(needed[1..].iter().rev()) {
+            between.keep_from(needed.start);
+            let new = between.lines.end..needed.end.max(between.lines.end);
+            let to = (new.start - between.lines.start) * between.len;
+            between.lines.end = new.end;
+            link.lines(from, new.clone(), &mut between.elements[to..][..new.len() * between.len], None);
+            from = Window { elements: between.elements, first: between.lines.start };
+        }
+        let (lines, len) = (&needed[0], last.frame.output[2] * last.conv.params().out_channels);
+        let elements =
+            (n * last.frame.output[1] + lines.start) * len..(n * last.frame.output[1] + lines.end) * len;
+        // SAFETY: as the caller promises.
+        let mut out = unsafe { self.out.matrix(elements.start, (1, elements.len()), (elements.len(), 1)) };
+        let out = out.row(0).expect("lines that lie together");
+        last.lines(from, lines.clone(), out, self.residual.map(|r| &r[elements]));
+    }
+}
+
+/// Lines of an image from one of them on.
+#[derive(Clone, Copy)]
+pub(super) struct Window<'a> {
+    pub(super) elements: &'a [f32],
+    pub(super) first: usize,
+}
+
+impl Link<'_> {
+    /// Computes lines of the output of one image, and no others are in `out` and `residual`.
+    fn lines(&self, from: Window<'_>, lines: Range<usize>, out: &mut [f32], residual: Option<&[f32]>) {
+        let epilogue = ConvEpilogue { bias: self.bias, residual, activation: self.activation, tail: None };
+        self.conv.lines(&self.frame, from, lines, out, &epilogue);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::isa::Isa;
+    use super::*;
+    use proptest::prelude::*;
+
+    fn numbers(len: usize, seed: usize) -> Vec<f32> {
+        (0..len).map(|i| ((i * 7919 + seed * 104_729) % 2003) as f32 / 1001.0 - 1.0).collect()
+    }
+
+    /// Parameters of a link for images of so many channels: a pointwise convolution to `out` channels, or a depthwise one.
+    fn link(channels: usize, (depthwise, out, kernel, stride, padding): Kind) -> ConvParams {
+        if !depthwise {
+            return ConvParams::conv2d(channels, out, [1, 1]);
+        }
+        let space = |fill, [h, w]: [usize; 2]| [fill, h, w];
+        ConvParams {
+            groups: channels,
+            stride: space(1, stride),
+            padding: space(0, padding),
+            ..ConvParams::conv2d(channels, channels, kernel)
+        }
+    }
+
+    type Kind = (bool, usize, [usize; 2], [usize; 2], [usize; 2]);
+
+    fn kind() -> impl Strategy<Value = Kind> {
+        let two = |most: usize| [1..most, 1..most];
+        (any::<bool>(), 1usize..40, two(6), two(4), [0usize..4, 0usize..4])
+    }
+
+    /// Runs a chain on threads and its convolutions one after another, and compares. `false` if they do not fit.
+    fn agree(
+        isa: Isa,
+        batch: usize,
+        input: [usize; 2],
+        channels: usize,
+        kinds: &[Kind],
+        threads: &[usize],
+    ) -> bool {
+        let last = Layout::ChannelsLast;
+        let mut frame = ConvFrame { batch, input: [1, input[0], input[1]], output: [1, input[0], input[1]] };
+        let (mut width, mut convs, mut frames) = (channels, Vec::new(), Vec::new());
+        for &kind in kinds {
+            let p = link(width, kind);
+            frame.input = frame.output;
+            let Some(output) = p.output_size(frame.input, [0; 3]) else { return false };
+            frame.output = output;
+            if !chains(&p, last, &frame) {
+                return false;
+            }
+            let conv = Conv::new(isa, p, &numbers(p.weights(), convs.len()), last, last).unwrap();
+            (width, frames) = (p.out_channels, [frames, vec![frame]].concat());
+            convs.push((conv, numbers(p.out_channels, 50)));
+        }
+        let x = numbers(batch * input[0] * input[1] * channels, 99);
+        let residual = numbers(batch * frame.out_pixels() * width, 77);
+        let mut want = x.clone();
+        for (i, ((conv, bias), frame)) in convs.iter().zip(&frames).enumerate() {
+            let residual = (i + 1 == convs.len()).then_some(&residual[..]);
+            let epilogue =
+                ConvEpilogue { bias: Some(bias), residual, activation: Activation::Relu, tail: None };
+            let mut out = vec![f32::NAN; batch * frame.out_pixels() * conv.params().out_channels];
+            conv.run(&Pool::serial(), frame, &want, &mut out, &epilogue);
+            want = out;
+        }
+        let links = convs.iter().zip(&frames).map(|((conv, bias), &frame)| Link {
+            conv,
+            frame,
+            bias: Some(bias),
+            activation: Activation::Relu,
+        });
+        let links: Vec<_> = links.collect();
+        for &threads in threads {
+            let mut out = vec![f32::NAN; want.len()];
+            chain(&Pool::new(threads), &links, &x, &mut out, Some(&residual));
+            assert!(
+                out == want,
+                "{kinds:?} of {batch} x {input:?} x {channels} on {threads} threads, {isa:?}"
+            );
+        }
+        true
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 100, failure_persistence: None, ..ProptestConfig::default() })]
+        #[test]
+        fn a_chain_is_its_convolutions_one_after_another(
+            kinds in prop::collection::vec(kind(), 1..5), batch in 1usize..3, input in [1usize..30, 1usize..20],
+            channels in 1usize..40,
+        ) {
+            Isa::available().for_each(|isa| { agree(isa, batch, input, channels, &kinds, &[1, 3]); });
+        }
+    }
+
+    #[test]
+    fn strips_meet_where_lines_are_shared() {
+        let (pointwise, depthwise) = ((false, 48, [1; 2], [1; 2], [0; 2]), (true, 0, [3; 2], [1; 2], [1; 2]));
+        let strided = (true, 0, [5; 2], [2; 2], [2; 2]);
+        let threads: &[usize] = if cfg!(miri) { &[1] } else { &[1, 2, 4] };
+        let size = if cfg!(miri) { [5, 3] } else { [120, 90] };
+        for kinds in [&[pointwise, depthwise, pointwise][..], &[depthwise, pointwise, strided, depthwise]] {
+            assert!(agree(Isa::portable(), 1, size, 20, kinds, threads));
+        }
+    }
+
+    #[test]
+    fn one_thread_computes_every_line_once() {
+        let kinds = [(false, 96, [1; 2], [1; 2], [0; 2]), (true, 0, [3; 2], [1; 2], [1; 2])];
+        let counted = |threads: &[usize]| {
+            let before = pool::counted();
+            assert!(agree(Isa::portable(), 1, [64, 64], 8, &kinds, threads));
+            pool::counted() - before
+        };
+        assert_eq!(counted(&[1]) - counted(&[]), 64 * 64 * (8 * 96 + 96 * 9));
+    }
+
+    #[test]
+    fn small_images_and_many_threads_are_no_chain() {
+        let p = link(96, (true, 0, [3; 2], [1; 2], [1; 2]));
+        let frame = |n| ConvFrame { batch: 1, input: [1, n, n], output: [1, n, n] };
+        assert!(chain_pays(&p, &frame(56), 2) && chain_pays(&p, &frame(56), 14));
+        assert!(!chain_pays(&p, &frame(56), 16) && !chain_pays(&p, &frame(14), 1));
+        let dense = ConvParams { padding: [0, 1, 1], ..ConvParams::conv2d(96, 96, [3, 3]) };
+        assert!(
+            chains(&p, Layout::ChannelsLast, &frame(56)) && !chains(&p, Layout::ChannelsFirst, &frame(56))
+        );
+        assert!(!chains(&dense, Layout::ChannelsLast, &frame(56)));
+    }
+}
