@@ -6,6 +6,9 @@ use crate::error::{Result, fail};
 use crate::forms::HasForms;
 use crate::payload::{Node, Quantization};
 
+/// How many parts a value may have that are listed in its place: no list grows with all nodes before it.
+const MAX_PARTS: usize = 64;
+
 impl Raise<'_> {
     /// Fails where the numbers of a node's values stand for different things.
     fn need_same_numbers(&self, node: &Node) -> Result<()> {
@@ -104,9 +107,10 @@ impl Raise<'_> {
 
     pub(super) fn concat(&mut self, node: &Node, axis: usize) -> Result<()> {
         self.need_same_numbers(node)?;
+        let inputs = self.parts(node, axis);
         let first = self.dims(node.inputs[0]);
         let mut total = 0usize;
-        for &v in &node.inputs {
+        for &v in &inputs {
             let dims = self.dims(v);
             let same = dims.len() == first.len() && (0..dims.len()).all(|d| d == axis || dims[d] == first[d]);
             if !same {
@@ -116,8 +120,8 @@ impl Raise<'_> {
         }
         let is_image =
             |v: &usize| self.values[*v].forms.plain.is_none() && self.values[*v].forms.image.is_some();
-        let images = first.len() == 4 && node.inputs.iter().any(is_image);
-        let ids = node.inputs.iter().map(|&v| if images { self.image(v) } else { self.plain(v) });
+        let images = first.len() == 4 && inputs.iter().any(is_image);
+        let ids = inputs.iter().map(|&v| if images { self.image(v) } else { self.plain(v) });
         let ids = ids.collect::<Result<Vec<_>>>()?;
         let form = if images { Form::Image(ids[0]) } else { Form::Plain(ids[0]) };
         let at = form.dim(axis);
@@ -126,6 +130,83 @@ impl Raise<'_> {
         let dtype = self.emit.dtype(ids[0]);
         let id =
             self.emit.call("aten::cat.out", vec![In::Tensors(ids), In::Int(at as i64)], dtype, &sizes)?;
+        self.values[node.outputs[0]].joined = Some((axis, inputs));
         self.set_like(node, form, id)
+    }
+
+    /// What a node joins along a dimension: in the place of inputs that were joined along it, too, what these are made of. A
+    /// node takes five inputs at most, and exporters write trees of them.
+    fn parts(&self, node: &Node, axis: usize) -> Vec<usize> {
+        let mut parts = Vec::with_capacity(node.inputs.len());
+        for v in &node.inputs {
+            match &self.values[*v].joined {
+                Some((along, joined)) if *along == axis && joined.len() <= MAX_PARTS => parts.extend(joined),
+                _ => parts.push(*v),
+            }
+        }
+        parts
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::raise;
+    use crate::data::Data;
+    use crate::payload::{Datatype, Node, Op, Payload, Quantization, Role, Value};
+    use operator::Budget;
+    use runtime::{FreeableBuffer, GraphRequest};
+    use tensor::{ScalarType, TensorMeta};
+
+    /// Joins three inputs along a dimension, and three times the result along another: how many tensors the last call joins.
+    fn joined(along: usize, then: usize) -> usize {
+        let value = |id: u32, dims: &[usize], role| Value {
+            id,
+            datatype: Datatype::Fp32,
+            dims: dims.to_vec(),
+            role,
+            quantization: Quantization::None,
+            quantized_by_row: false,
+        };
+        let mut values: Vec<_> = (0..3).map(|i| value(i, &[2, 2], Role::Input(i))).collect();
+        let mut sizes = [2, 2];
+        sizes[along] *= 3;
+        values.push(value(3, &sizes, Role::Internal));
+        sizes[then] += 2 * sizes[then];
+        values.push(value(4, &sizes, Role::Output(3)));
+        let node = |axis: usize, inputs: &[usize], output: usize| Node {
+            op: Op::Concat { axis },
+            name: "Concatenate3",
+            inputs: inputs.to_vec(),
+            outputs: vec![output],
+            bounds: (f32::NEG_INFINITY, f32::INFINITY),
+            flags: 0,
+            debug_handle: 0,
+        };
+        let payload = Payload {
+            identifier: *b"XN01",
+            header: None,
+            version: String::new(),
+            values,
+            nodes: vec![node(along, &[0, 1, 2], 3), node(then, &[3, 3, 3], 4)],
+            constants: Vec::new(),
+            inputs: vec![0, 1, 2],
+            outputs: vec![4],
+        };
+        let meta = |sizes: &[usize]| TensorMeta::contiguous(ScalarType::Float, sizes).unwrap();
+        let (inputs, outputs) = (vec![meta(&[2, 2]); 3], [meta(&sizes)]);
+        let bytes = FreeableBuffer::from_bytes(&[]).unwrap();
+        let data = Data::load(&payload, &bytes, None, &Budget::default()).unwrap();
+        let request = GraphRequest::new(&inputs, &outputs, usize::MAX);
+        let mut graph = raise(&payload, &data, &kernels::registry(), &request).unwrap();
+        graph.sweep();
+        let last = graph.order().into_iter().next_back().unwrap();
+        assert_eq!(graph.node(last).name(), "aten::cat.out");
+        graph.node(last).inputs().len()
+    }
+
+    #[test]
+    fn what_is_joined_twice_along_a_dimension_is_copied_once() {
+        assert_eq!([joined(0, 0), joined(1, 1)], [9, 9]);
+        assert_eq!([joined(0, 1), joined(1, 0)], [3, 3]);
     }
 }

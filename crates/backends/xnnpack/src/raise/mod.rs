@@ -101,6 +101,8 @@ struct Slot {
     forms: Forms<ValueId>,
     /// The real value that it quantizes row by row, which is all there is of it.
     by_row: Option<usize>,
+    /// The values that it is made of, one behind the other along a dimension.
+    joined: Option<(usize, Vec<usize>)>,
 }
 
 type Form = forms::Form<ValueId>;
