@@ -122,7 +122,7 @@ impl Tables {
         }
         let pass = Pass::with_access(expression, access, self.isa);
         let mut results = [0.0; 256];
-        pass.part(&operands, 0, &mut results, &mut vec![0.0; pass.scratch()]);
+        pass.part(&operands, 0, &mut results);
         Some((of, Results::Floats(Arc::new(results))))
     }
 

@@ -8,7 +8,6 @@ use crate::operation::{Lowered, Lowering, Operation};
 use kernels::compute::Tail;
 use operator::{Expression, KernelContext, Result};
 use smallvec::SmallVec;
-use std::cell::RefCell;
 use std::fmt;
 use tensor::TensorView;
 
@@ -56,11 +55,6 @@ struct ConvPassStep {
     pass: Pass,
 }
 
-thread_local! {
-    /// Blocks of the pass.
-    static BLOCKS: RefCell<Vec<f32>> = const { RefCell::new(Vec::new()) };
-}
-
 impl Step for ConvPassStep {
     fn run<'a>(
         &'a self,
@@ -74,12 +68,7 @@ impl Step for ConvPassStep {
         for other in others {
             inputs.push(other.storage()?);
         }
-        let tail = |at: usize, part: &mut [f32]| {
-            BLOCKS.with_borrow_mut(|blocks| {
-                blocks.resize(blocks.len().max(self.pass.scratch()), 0.0);
-                self.pass.part(&inputs, at, part, blocks);
-            });
-        };
+        let tail = |at: usize, part: &mut [f32]| self.pass.part(&inputs, at, part);
         self.conv.run_with(ctx, own, writes, Some(Tail(&tail)))
     }
 }

@@ -10,11 +10,17 @@ use kernels::compute::{Isa, binary, clamp, unary};
 use operator::{Expression, Instr, KernelContext, Result};
 use pool::Pool;
 use smallvec::SmallVec;
+use std::cell::RefCell;
 use std::fmt;
 use tensor::{MAX_RANK, TensorMeta, TensorView};
 
 /// Elements of a block, at most.
 const BLOCK: usize = 512;
+thread_local! {
+    /// Blocks that a thread keeps from pass to pass.
+    static BLOCKS: RefCell<Vec<[f32; BLOCK]>> = const { RefCell::new(Vec::new()) };
+}
+
 /// Elements that a thread takes at a time; of fewer than two such parts one thread takes all.
 const PART: usize = 1 << 13;
 
@@ -264,17 +270,19 @@ impl Pass {
         Self { instrs, access, places, num_blocks, block, isa }
     }
 
-    /// Elements of scratch that [`Self::part`] needs for each thread.
-    pub(crate) fn scratch(&self) -> usize {
-        self.num_blocks * BLOCK
-    }
-
     /// Computes outputs `start..start + out.len()`.
-    pub(crate) fn part(&self, inputs: &[&[f32]], start: usize, out: &mut [f32], scratch: &mut [f32]) {
+    pub(crate) fn part(&self, inputs: &[&[f32]], start: usize, out: &mut [f32]) {
         if out.is_empty() {
             return;
         }
-        let (blocks, _) = scratch.as_chunks_mut::<BLOCK>();
+        BLOCKS.with_borrow_mut(|blocks| {
+            blocks.resize(blocks.len().max(self.num_blocks), [0.0; BLOCK]);
+            self.blocks(inputs, start, out, blocks);
+        });
+    }
+
+    /// As [`Self::part`], with the blocks of this thread.
+    fn blocks(&self, inputs: &[&[f32]], start: usize, out: &mut [f32], blocks: &mut [[f32; BLOCK]]) {
         let widest = self.block.min(out.len());
         for (instr, place) in self.instrs.iter().zip(&self.places) {
             match (instr, place) {
@@ -364,13 +372,11 @@ impl Step for Pass {
             reads.iter().map(|r| r.storage::<f32>()).collect::<Result<SmallVec<[&[f32]; 4]>, _>>()?;
         let out = only(&mut writes)?.storage_mut::<f32>()?;
         if ctx.pool().threads() == 1 || out.len() < 2 * PART {
-            self.part(&inputs, 0, out, &mut ctx.scratch(self.scratch())?);
+            self.part(&inputs, 0, out);
             return Ok(());
         }
         let inputs = &inputs;
-        ctx.pool().parallel_chunks_mut(out, PART, 1, &|i, part| {
-            self.part(inputs, i * PART, part, &mut vec![0.0; self.scratch()]);
-        });
+        ctx.pool().parallel_chunks_mut(out, PART, 1, &|i, part| self.part(inputs, i * PART, part));
         Ok(())
     }
 }

@@ -159,7 +159,8 @@ impl Conv {
         Self::of(isa, params, Method::Direct, &ConvWeights::plain(&params, weights), input, output)
     }
 
-    /// Lays out weights of any order. Fails if the memory cannot be had.
+    /// Lays out weights of any order, for a method where that computes such a convolution and the weights are finite. Fails if
+    /// the memory cannot be had.
     ///
     /// # Panics
     /// If the parameters contradict each other, or the weights are those of others.
@@ -198,8 +199,8 @@ impl Conv {
         Ok(Self { isa, params, output, form })
     }
 
-    /// Takes weights that were laid out for the instructions, the parameters and the layouts, and stored. `None` if they
-    /// are not so many.
+    /// Takes weights that were laid out for the instructions, the parameters, the method and the layouts, and stored. `None`
+    /// if they are not so many.
     ///
     /// # Panics
     /// If the parameters contradict each other.

@@ -290,43 +290,37 @@ impl Run<'_> {
             let products = &products[done * cols.len()..];
             done += segment.count;
             // SAFETY: as the caller promises; the lines of a segment are apart.
-            let lines = |y| unsafe { self.line(&segment, y, cols.clone()) };
-            let ([out, mut other], residual) =
-                ([lines(0), lines(1)], [0, 1].map(|y| self.residual(&segment, y, &cols)));
-            let mut out = out;
+            let mut lines = [0, 1].map(|y| unsafe { self.line(&segment, y, cols.clone()) });
             let leave = Leave {
                 products,
                 pitch,
-                out: [out.reborrow(), other.reborrow()],
+                out: lines.each_mut().map(MatMut::reborrow),
                 bias: self.epilogue.bias.map(|b| &b[cols.clone()]),
-                residual,
+                residual: [0, 1].map(|y| self.residual(&segment, y, &cols)),
                 residual_step: self.p.out_channels,
                 bounds: self.epilogue.activation.bounds(),
             };
             if !dispatch(self.isa, leave) {
-                let direct = self.conv.direct(self.isa, self.p);
-                for y in 0..segment.size[0] {
-                    let first = self.pixel(&segment, y)
-                        - segment.image / self.frame.output[0] * self.frame.out_pixels();
-                    let rows = first..first + segment.size[1];
-                    let n = segment.image / self.frame.output[0];
-                    let epilogue = ConvEpilogue { tail: None, ..*self.epilogue };
-                    // SAFETY: as the caller promises.
-                    unsafe {
-                        direct.pixels(
-                            self.isa,
-                            self.p,
-                            self.frame,
-                            (self.x, self.out),
-                            &epilogue,
-                            (n, rows, cols.clone()),
-                        );
-                    }
-                }
+                // SAFETY: as the caller promises.
+                unsafe { self.directly(&segment, cols.clone()) };
             } else if let Some(function) = self.epilogue.activation.function() {
-                math::activate_rows(self.isa, function, out);
-                math::activate_rows(self.isa, function, other);
+                lines.into_iter().for_each(|line| math::activate_rows(self.isa, function, line));
             }
+        }
+    }
+
+    /// Computes the pixels of a segment from their direct sums.
+    ///
+    /// # Safety
+    /// As for [`Self::part`].
+    unsafe fn directly(&self, segment: &Segment, cols: Range<usize>) {
+        let (direct, n) = (self.conv.direct(self.isa, self.p), segment.image / self.frame.output[0]);
+        let epilogue = ConvEpilogue { tail: None, ..*self.epilogue };
+        for y in 0..segment.size[0] {
+            let first = self.pixel(segment, y) - n * self.frame.out_pixels();
+            let part = (n, first..first + segment.size[1], cols.clone());
+            // SAFETY: as the caller promises.
+            unsafe { direct.pixels(self.isa, self.p, self.frame, (self.x, self.out), &epilogue, part) };
         }
     }
 

@@ -3,6 +3,7 @@
 //! have one sign, the relative error stays below 1e-6, however many there are.
 
 use super::super::isa::Isa;
+use super::super::scratch;
 use super::super::simd::{Op, Simd, dispatch};
 use super::super::split::ELEMENTS;
 use pool::Pool;
@@ -15,6 +16,8 @@ const BLOCK: usize = 256;
 pub(super) const ROWS: usize = 16;
 /// Columns that are summed at once.
 pub(super) const COLUMNS: usize = 64;
+/// Parts of the rows of a matrix whose columns are summed, at most.
+const PARTS: usize = 16;
 
 /// The sum; its error is that of summing 20 numbers in f32, however many there are. Zero of none.
 pub fn sum(isa: Isa, x: &[f32]) -> f32 {
@@ -36,20 +39,27 @@ pub fn mean(isa: Isa, x: &[f32]) -> f32 {
     (dispatch(isa, Sum { x, of: |x| x }) / x.len() as f64) as f32
 }
 
-/// The mean of each column of a matrix of `out.len()` columns, as [`mean`]. Columns are divided among the threads of
-/// `pool` if there is enough to add up.
+/// The mean of each column of a matrix of `out.len()` columns, as [`mean`]. Rows are divided among the threads of `pool`, as
+/// those are that compute pixels, if there is enough to add up.
 ///
 /// # Panics
 /// If `x` is no such matrix.
 pub fn column_means(pool: &Pool, isa: Isa, x: &[f32], out: &mut [f32]) {
     let columns = out.len();
     assert!(columns > 0 && x.len().is_multiple_of(columns), "no matrix of {columns} columns");
-    // A cache line of each row at least.
-    let each = columns.div_ceil(pool.threads()).next_multiple_of(16).min(COLUMNS);
-    let grain = (ELEMENTS * columns / x.len().max(1)).div_ceil(each).max(1);
-    pool.parallel_chunks_mut(out, each, grain, &|i, out| {
-        dispatch(isa, ColumnMeans { x, columns, first: i * each, out });
+    let rows = x.len() / columns;
+    // The same parts for any number of threads.
+    let part = rows.div_ceil(PARTS).next_multiple_of(ROWS).max(ROWS);
+    let mut totals = scratch::filled(rows.div_ceil(part) * columns, 0.0);
+    let grain = (ELEMENTS / (part * columns)).max(1);
+    pool.parallel_chunks_mut(&mut totals, columns, grain, &|i, totals| {
+        let x = &x[i * part * columns..x.len().min((i + 1) * part * columns)];
+        dispatch(isa, ColumnSums { x, totals });
     });
+    for (c, out) in out.iter_mut().enumerate() {
+        let total: f64 = totals[c..].iter().step_by(columns).sum();
+        *out = (total / rows as f64) as f32;
+    }
 }
 
 /// The mean of each of `out.len()` rows of a matrix, as [`mean`]: rows are divided among the threads of `pool` if there is
@@ -137,23 +147,23 @@ pub(super) fn sum_of(x: &[f32], of: impl Fn(f32) -> f32) -> f64 {
     total
 }
 
-struct ColumnMeans<'a> {
+/// The sum of each column of a matrix of as many columns as there are totals.
+struct ColumnSums<'a> {
     x: &'a [f32],
-    /// Columns of the matrix, and the first that counts.
-    columns: usize,
-    first: usize,
-    out: &'a mut [f32],
+    totals: &'a mut [f64],
 }
 
-impl Op for ColumnMeans<'_> {
+impl Op for ColumnSums<'_> {
     type Out = ();
 
     #[inline(always)]
     fn run<S: Simd>(self, _: S) {
-        let Self { x, columns, first, out } = self;
-        let rows = (x.len() / columns) as f64;
-        let sums = column_sums_of(x, columns, first..first + out.len(), |_, x| x);
-        out.iter_mut().zip(sums).for_each(|(out, sum)| *out = (sum / rows) as f32);
+        let columns = self.totals.len();
+        for (i, totals) in self.totals.chunks_mut(COLUMNS).enumerate() {
+            let first = i * COLUMNS;
+            let sums = column_sums_of(self.x, columns, first..first + totals.len(), |_, x| x);
+            totals.copy_from_slice(&sums[..totals.len()]);
+        }
     }
 }
 
