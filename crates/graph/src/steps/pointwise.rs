@@ -12,13 +12,33 @@ use pool::Pool;
 use smallvec::SmallVec;
 use std::cell::RefCell;
 use std::fmt;
+use std::ops::{Deref, DerefMut};
 use tensor::{MAX_RANK, TensorMeta, TensorView};
 
 /// Elements of a block, at most.
 const BLOCK: usize = 512;
+
+/// A block, whose vectors do not lie across cache lines.
+#[derive(Clone, Copy)]
+#[repr(align(64))]
+struct Block([f32; BLOCK]);
+
+impl Deref for Block {
+    type Target = [f32; BLOCK];
+    fn deref(&self) -> &Self::Target {
+        &self.0
+    }
+}
+
+impl DerefMut for Block {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut self.0
+    }
+}
+
 thread_local! {
     /// Blocks that a thread keeps from pass to pass.
-    static BLOCKS: RefCell<Vec<[f32; BLOCK]>> = const { RefCell::new(Vec::new()) };
+    static BLOCKS: RefCell<Vec<Block>> = const { RefCell::new(Vec::new()) };
 }
 
 /// Elements that a thread takes at a time; of fewer than two such parts one thread takes all.
@@ -276,13 +296,13 @@ impl Pass {
             return;
         }
         BLOCKS.with_borrow_mut(|blocks| {
-            blocks.resize(blocks.len().max(self.num_blocks), [0.0; BLOCK]);
+            blocks.resize(blocks.len().max(self.num_blocks), Block([0.0; BLOCK]));
             self.blocks(inputs, start, out, blocks);
         });
     }
 
     /// As [`Self::part`], with the blocks of this thread.
-    fn blocks(&self, inputs: &[&[f32]], start: usize, out: &mut [f32], blocks: &mut [[f32; BLOCK]]) {
+    fn blocks(&self, inputs: &[&[f32]], start: usize, out: &mut [f32], blocks: &mut [Block]) {
         let widest = self.block.min(out.len());
         for (instr, place) in self.instrs.iter().zip(&self.places) {
             match (instr, place) {
@@ -308,14 +328,7 @@ impl Pass {
     }
 
     /// Runs one instruction for the outputs from `at` on.
-    fn instruction(
-        &self,
-        i: usize,
-        inputs: &[&[f32]],
-        at: usize,
-        blocks: &mut [[f32; BLOCK]],
-        out: &mut [f32],
-    ) {
+    fn instruction(&self, i: usize, inputs: &[&[f32]], at: usize, blocks: &mut [Block], out: &mut [f32]) {
         let len = out.len();
         if let Instr::Input(n) = self.instrs[i]
             && self.access[n] == Access::Own
