@@ -104,9 +104,8 @@ pub fn chain(pool: &Pool, links: &[Link<'_>], x: &[f32], out: &mut [f32], residu
     assert!(residual.is_none_or(|r| r.len() == out.len()), "residual of a chain");
     let work = links.iter().fold(0usize, |sum, link| {
         let p = link.conv.params();
-        let each =
-            link.frame.out_pixels() * p.out_channels / p.groups * (p.in_channels / p.groups) * p.taps();
-        sum.saturating_add(link.frame.batch.saturating_mul(each).saturating_mul(p.groups))
+        let all = [link.frame.batch, p.out_channels, p.in_channels / p.groups, p.taps()];
+        sum.saturating_add(all.iter().fold(link.frame.out_pixels(), |work, &n| work.saturating_mul(n)))
     });
     let lines = last.frame.batch * last.frame.output[1];
     let (one, more) = lines_for(links, 1);
