@@ -1,9 +1,10 @@
-//! Pooling of channels-last images becomes nodes of the graph's own.
+//! Pooling of channels-last images becomes nodes of the graph's own; the greatest of quantized values is taken of them.
 
-use crate::graph::{Graph, NodeId, meaning};
+use crate::graph::{Graph, NodeId, meaning, own_producer};
 use crate::layouts::has_layout;
-use crate::operation::Fused;
+use crate::operation::{Fused, as_op, made_by};
 use crate::steps::pool::Pool;
+use crate::steps::quantize::{Dequantize, Quantize};
 use kernels::compute::{Layout, Pooling, Windows};
 use operator::Meaning;
 use operator::facts::{PoolOf, Taken};
@@ -23,6 +24,32 @@ pub(super) fn run(graph: &mut Graph) {
             graph.truncate_outputs(node, 1);
         }
     }
+    for node in graph.order() {
+        of_quantized(graph, node);
+    }
+}
+
+/// Takes the greatest of quantized values, instead of what they stand for, whose order is the same, where the result is
+/// quantized as they are.
+fn of_quantized(graph: &mut Graph, node: NodeId) -> Option<()> {
+    let &Quantize(q) = as_op(graph, node)?;
+    let pooling = own_producer(graph, graph.node(node).inputs()[0])?;
+    let pool = *as_op::<Pool>(graph, pooling).filter(|pool| pool.pooling == Pooling::Max)?;
+    let (dequantize, &Dequantize(affine)) = made_by(graph, graph.node(pooling).inputs()[0])?;
+    let x = graph.node(dequantize).inputs()[0];
+    let (from, to) = (graph.meta(x), graph.meta(graph.node(node).outputs()[0]));
+    let all = if to.dtype() == ScalarType::Char { (-128, 127) } else { (0, 255) };
+    let same = affine == q.affine
+        && affine.scale.is_normal()
+        && from.dtype() == to.dtype()
+        && (q.low, q.high) == all;
+    if !same || !has_layout(from, Layout::ChannelsLast) || !has_layout(to, Layout::ChannelsLast) {
+        return None;
+    }
+    graph.rewrite(node, Fused::kind(pool), &[x]);
+    graph.absorb(node, pooling);
+    graph.remove(pooling);
+    Some(())
 }
 
 fn pool(graph: &Graph, node: NodeId, of: &PoolOf) -> Option<Pool> {

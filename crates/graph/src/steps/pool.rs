@@ -4,12 +4,12 @@ use super::conv::frame;
 use super::{Step, Writes, only};
 use crate::layouts::Lies;
 use crate::operation::{Lowered, Lowering, Operation};
-use kernels::compute::{ConvFrame, Isa, Layout, Pooling, Windows, pool_windows};
-use operator::{KernelContext, Result};
+use kernels::compute::{ConvFrame, Greatest, Isa, Layout, Pooling, Windows, greatest_windows, pool_windows};
+use operator::{Error, KernelContext, Result};
 use std::fmt;
-use tensor::TensorView;
+use tensor::{Element, ScalarType, TensorView, TensorViewMut};
 
-/// Pooling of a channels-last image.
+/// Pooling of a channels-last image of f32; of one of 8-bit integers, [`Pooling::Max`] alone.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Pool {
     /// What is taken of a window.
@@ -34,6 +34,9 @@ impl Operation for Pool {
 
     fn lower(&self, node: &mut Lowering<'_>) -> Result<Lowered> {
         let (x, out) = (node.input(0)?, node.output(0)?);
+        if x.dtype() != ScalarType::Float && self.pooling != Pooling::Max {
+            return Err(Error::invalid(format!("means of windows of {}", x.dtype())));
+        }
         let step = PoolStep { spec: *self, frame: frame(x, out, 2), channels: x.sizes()[1], isa: node.isa() };
         Ok(Lowered::step(step, [0]))
     }
@@ -53,9 +56,30 @@ impl Step for PoolStep {
         reads: &[TensorView<'a>],
         mut writes: Writes<'a>,
     ) -> Result<()> {
-        let Pool { pooling, windows } = &self.spec;
-        let (x, out) = (reads[0].storage()?, only(&mut writes)?.storage_mut()?);
-        pool_windows(ctx.pool(), self.isa, *pooling, windows, &self.frame, self.channels, x, out);
+        let (x, out) = (reads[0], only(&mut writes)?);
+        match x.dtype() {
+            ScalarType::Char => self.greatest::<i8>(ctx, x, out),
+            ScalarType::Byte => self.greatest::<u8>(ctx, x, out),
+            _ => {
+                let Pool { pooling, windows } = &self.spec;
+                let (x, out) = (x.storage()?, out.storage_mut()?);
+                pool_windows(ctx.pool(), self.isa, *pooling, windows, &self.frame, self.channels, x, out);
+                Ok(())
+            }
+        }
+    }
+}
+
+impl PoolStep {
+    fn greatest<T: Greatest + Element>(
+        &self,
+        ctx: &KernelContext<'_>,
+        x: TensorView<'_>,
+        out: &mut TensorViewMut<'_>,
+    ) -> Result<()> {
+        let (x, out) = (x.storage::<T>()?, out.storage_mut()?);
+        let windows = &self.spec.windows;
+        greatest_windows(ctx.pool(), self.isa, windows, &self.frame, self.channels, x, out);
         Ok(())
     }
 }

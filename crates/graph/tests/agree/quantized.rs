@@ -2,7 +2,7 @@
 
 use crate::both::*;
 use pteron_graph::ValueId;
-use tensor::{ScalarType, Tensor};
+use tensor::{Scalar, ScalarType, Tensor};
 
 /// Weights from -127 to 127, of these sizes, and the value that they are dequantized to: with a scale for each
 /// of the first dimension, or one.
@@ -65,6 +65,27 @@ fn statically_quantized_networks() {
         // Quantized, three convolutions with a change of layout before and after, a product, and dequantized.
         assert_eq!(both.check(&[z], 0.02), 8, "per channel: {per_channel}");
     }
+}
+
+#[test]
+fn poolings_of_quantized_images() {
+    let (before, half) = ([2, 6, 11, 9], [2, 6, 6, 5]);
+    let mut both = Both::new(2);
+    let x = both.input(&[2, 3, 11, 9], 1);
+    let x = there_and_back(&mut both, x, 0.02, 3, &[2, 3, 11, 9]);
+    let w = weights(&mut both, &[6, 3, 3, 3], true, 2);
+    let y = both.conv(x, w, 1, 1, &before);
+    let y = there_and_back(&mut both, y, 0.02, -10, &before);
+    let no = Given::Scalar(Scalar::Bool(false));
+    let args = [value(y), ints(&[3, 3]), ints(&[2, 2]), ints(&[1, 1]), ints(&[1, 1]), no];
+    let outputs: [(ScalarType, &[usize]); 2] = [(ScalarType::Float, &half), (ScalarType::Long, &half)];
+    let y = both.call_typed("aten::max_pool2d_with_indices.out", &args, &outputs).unwrap()[0];
+    let y = there_and_back(&mut both, y, 0.02, -10, &half);
+    let w = weights(&mut both, &[6, 6, 1, 1], false, 3);
+    let y = both.conv(y, w, 1, 1, &half);
+    let y = there_and_back(&mut both, y, 0.02, 0, &half);
+    // Quantized, laid out, a convolution, a pooling, a convolution, laid out, and dequantized.
+    assert_eq!(both.check(&[y], 0.02), 7);
 }
 
 #[test]

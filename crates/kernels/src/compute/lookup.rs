@@ -3,10 +3,11 @@
 use super::isa::Isa;
 #[cfg(target_arch = "x86_64")]
 use super::isa::Level;
+use super::split;
 use pool::Pool;
 
-/// Elements that a thread takes at a time; of no more than these one thread takes all.
-const PART: usize = 1 << 16;
+/// Elements from which on they are divided among threads.
+const WORTH: usize = 1 << 16;
 
 /// The entry of `table` for each byte. Divided among the threads of `pool` if there are many.
 ///
@@ -14,8 +15,8 @@ const PART: usize = 1 << 16;
 /// If the slices differ in length.
 pub fn lookup(pool: &Pool, isa: Isa, table: &[u8; 256], x: &[u8], out: &mut [u8]) {
     assert_eq!(x.len(), out.len(), "bytes and what a table has for them");
-    pool.parallel_chunks_mut(out, PART, 1, &|i, out| {
-        let x = &x[i * PART..][..out.len()];
+    split::elements(pool, WORTH, out, &|at, out| {
+        let x = &x[at..][..out.len()];
         #[cfg(target_arch = "x86_64")]
         if isa.level() == Level::Avx512 && is_x86_feature_detected!("avx512vbmi") {
             // SAFETY: the machine has AVX-512 F, BW and VBMI.
@@ -63,7 +64,7 @@ mod tests {
     fn every_byte_finds_its_entry() {
         let table = std::array::from_fn(|i| (i * 167 + 13) as u8);
         for isa in Isa::available() {
-            for len in [0, 1, 63, 64, 65, 1000, PART + 7] {
+            for len in [0, 1, 63, 64, 65, 1000, WORTH + 7] {
                 let x: Vec<u8> = (0..len).map(|i| (i * 31 + i / 256) as u8).collect();
                 let mut out = vec![0; len];
                 lookup(&Pool::new(2), isa, &table, &x, &mut out);

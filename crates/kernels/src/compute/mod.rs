@@ -47,4 +47,4 @@ pub use rows::{
 };
 pub use split::attention_rows;
 pub use transpose::copy;
-pub use window::{Pooling, Windows, pool_windows};
+pub use window::{Greatest, Pooling, Windows, greatest_windows, pool_windows};

@@ -3,10 +3,8 @@
 use super::isa::Isa;
 use super::rows::{max, min};
 use super::simd::{Op, Simd, dispatch};
+use super::split;
 use pool::Pool;
-
-/// Elements below which a pass over memory stays on one thread.
-const PARALLEL_ELEMENTS: usize = 1 << 15;
 
 /// How a number stands for a real one: `(number - zero) * scale`.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -124,8 +122,8 @@ impl Quantizer {
 pub fn quantize(pool: &Pool, isa: Isa, q: &Quantization, x: &[f32], out: &mut [u8]) {
     assert_eq!(x.len(), out.len(), "elements and their quantized values");
     let quantizer = Quantizer::new(q);
-    pool.parallel_chunks_mut(out, PARALLEL_ELEMENTS, 1, &|i, out| {
-        let x = &x[i * PARALLEL_ELEMENTS..][..out.len()];
+    split::elements(pool, split::BYTES, out, &|at, out| {
+        let x = &x[at..][..out.len()];
         dispatch(isa, Quantize { quantizer, x, out });
     });
 }
@@ -180,8 +178,8 @@ impl Op for Quantize<'_> {
 /// If the slices differ in length.
 pub fn dequantize(pool: &Pool, isa: Isa, affine: Affine, signed: bool, x: &[u8], out: &mut [f32]) {
     assert_eq!(x.len(), out.len(), "quantized and dequantized values");
-    pool.parallel_chunks_mut(out, PARALLEL_ELEMENTS, 1, &|i, out| {
-        let x = &x[i * PARALLEL_ELEMENTS..][..out.len()];
+    split::elements(pool, split::BYTES, out, &|at, out| {
+        let x = &x[at..][..out.len()];
         dispatch(isa, Dequantize { affine, signed, x, out });
     });
 }

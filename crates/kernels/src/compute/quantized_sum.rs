@@ -2,10 +2,8 @@
 
 use super::isa::Isa;
 use super::simd::{Op, Simd, dispatch};
+use super::split;
 use pool::Pool;
-
-/// Elements below which a pass over memory stays on one thread.
-const PARALLEL_ELEMENTS: usize = 1 << 16;
 
 /// `clamp(floor(((a - zeros[0]) * factors[0] + (b - zeros[1]) * factors[1]) / 2^shift + 1/2) + zero, low, high)`,
 /// wrapping in 32 bits. All three tensors are `i8` if `signed`, else `u8`.
@@ -49,8 +47,7 @@ impl QuantizedSum {
 pub fn quantized_sum(pool: &Pool, isa: Isa, sum: &QuantizedSum, a: &[u8], b: &[u8], out: &mut [u8]) {
     assert!(a.len() == out.len() && b.len() == out.len(), "elements of two tensors and their sums");
     assert!(sum.low <= sum.high, "quantized of {} to {}", sum.low, sum.high);
-    pool.parallel_chunks_mut(out, PARALLEL_ELEMENTS, 1, &|i, out| {
-        let at = i * PARALLEL_ELEMENTS;
+    split::elements(pool, split::BYTES, out, &|at, out| {
         let (a, b) = (&a[at..][..out.len()], &b[at..][..out.len()]);
         dispatch(isa, Add { sum: *sum, a, b, out });
     });

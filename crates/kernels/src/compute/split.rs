@@ -15,12 +15,29 @@ pub(crate) const PRODUCTS: usize = worth(1 << 18);
 pub(crate) const TAPS: usize = worth(1 << 16);
 /// Elements that a function is applied to.
 pub(crate) const ELEMENTS: usize = worth(1 << 14);
+/// Elements of 8 bits, of which as many take half as long.
+pub(crate) const BYTES: usize = 2 * ELEMENTS;
 /// Rows of a product of fewer, for which the weights must be read all the same.
 pub(crate) const LEAST_ROWS: usize = 8;
 
 /// How many threads to divide work among: none gets less than half of `unit`.
 pub(crate) fn threads(pool: &Pool, work: usize, unit: usize) -> usize {
     if work < unit { 1 } else { pool.threads().min(work / (unit / 2)) }
+}
+
+/// Elements of a part: a few lines of cache more or less are nothing beside it, and the parts of a thread follow each other.
+const PART: usize = ELEMENTS / 2;
+
+/// Runs `body` over parts of `out`, with the index of each part's first element, divided among the threads of `pool` from so
+/// many elements on. A thread takes its parts from one end, as it does of other tensors: what it computed is in its cache.
+pub(crate) fn elements<T: Send>(
+    pool: &Pool,
+    worth: usize,
+    out: &mut [T],
+    body: &(dyn Fn(usize, &mut [T]) + Sync),
+) {
+    let grain = if out.len() < worth { usize::MAX } else { 1 };
+    pool.parallel_chunks_mut(out, PART, grain, &|i, part| body(i * PART, part));
 }
 
 /// How many of the queries of a head attention looks at together, `most` at most: as many as have their scores in a near

@@ -55,6 +55,73 @@ pub fn pool_windows(
     x: &[f32],
     out: &mut [f32],
 ) {
+    if pooling == Pooling::Max {
+        return greatest_windows(pool, isa, windows, frame, channels, x, out);
+    }
+    each_line(pool, windows, frame, channels, x, out, |place, x, out| {
+        dispatch(isa, Sums { pooling, place, x, out });
+    });
+}
+
+/// Takes the [greatest](Pooling::Max) of each window of images as [`pool_windows`] does, of any type with an order. A window
+/// without a pixel gives the least number of the type.
+///
+/// # Panics
+/// If a slice has not the size that the frame says.
+pub fn greatest_windows<T: Greatest>(
+    pool: &Pool,
+    isa: Isa,
+    windows: &Windows,
+    frame: &ConvFrame,
+    channels: usize,
+    x: &[T],
+    out: &mut [T],
+) {
+    each_line(pool, windows, frame, channels, x, out, |place, x, out| {
+        dispatch(isa, GreatestOf { place, x, out });
+    });
+}
+
+/// Numbers of which the greatest can be taken.
+pub trait Greatest: Copy + Send + Sync + 'static {
+    /// No number is less.
+    const LEAST: Self;
+    /// The greater of both; NaN if there is one.
+    fn greater(self, other: Self) -> Self;
+}
+
+impl Greatest for f32 {
+    const LEAST: Self = f32::NEG_INFINITY;
+    #[inline(always)]
+    fn greater(self, other: Self) -> Self {
+        if other > self || other.is_nan() { other } else { self }
+    }
+}
+
+macro_rules! integers {
+    ($($type:ty),*) => { $(
+        impl Greatest for $type {
+            const LEAST: Self = <$type>::MIN;
+            #[inline(always)]
+            fn greater(self, other: Self) -> Self {
+                self.max(other)
+            }
+        }
+    )* };
+}
+
+integers!(i8, u8);
+
+/// Calls `run` with each line of the output, and the image that it is of.
+fn each_line<T: Send + Sync>(
+    pool: &Pool,
+    windows: &Windows,
+    frame: &ConvFrame,
+    channels: usize,
+    x: &[T],
+    out: &mut [T],
+    run: impl Fn(Place<'_>, &[T], &mut [T]) + Sync,
+) {
     let image = frame.in_pixels() * channels;
     assert_eq!(x.len(), frame.batch * image, "input of {windows:?} for {frame:?}");
     assert_eq!(out.len(), frame.batch * frame.out_pixels() * channels, "output of {windows:?} for {frame:?}");
@@ -66,27 +133,26 @@ pub fn pool_windows(
     let grain = (GRAIN / (line * windows.kernel.iter().product::<usize>()).max(1)).max(1);
     pool.parallel_chunks_mut(out, line, grain, &|i, out| {
         let (n, z, y) = (i / height / depth, i / height % depth, i % height);
-        let x = &x[n * image..][..image];
-        dispatch(isa, Line { pooling, windows, frame, channels, at: [z, y], x, out });
+        run(Place { windows, frame, channels, at: [z, y] }, &x[n * image..][..image], out);
     });
 }
 
-/// A line of the output.
-struct Line<'a> {
-    pooling: Pooling,
+/// The pixels of a window along a dimension: the first, and how many; and how many it would have with the padding.
+type Reach = (usize, usize, usize);
+
+/// Where a line of the output lies.
+#[derive(Clone, Copy)]
+struct Place<'a> {
     windows: &'a Windows,
     frame: &'a ConvFrame,
     channels: usize,
     at: [usize; 2],
-    x: &'a [f32],
-    out: &'a mut [f32],
 }
 
-impl Line<'_> {
-    /// The pixels of the window at output pixel `o` of a dimension: the first, and how many; and how many it
-    /// would have with the padding.
+impl Place<'_> {
+    /// The pixels of the window at output pixel `o` of a dimension.
     #[inline(always)]
-    fn reach(&self, d: usize, o: usize) -> (usize, usize, usize) {
+    fn reach(&self, d: usize, o: usize) -> Reach {
         let w = self.windows;
         let (start, step, input) = (o * w.stride[d], w.dilation[d], self.frame.input[d]);
         // Divisions would take longer than a pixel of few channels.
@@ -98,51 +164,102 @@ impl Line<'_> {
         (first, count, padded)
     }
 
-    /// Every pixel of a window whose reach along each dimension is known.
+    /// Every window of the line, and its pixels of the output.
     #[inline(always)]
-    fn each_pixel(
-        &self,
-        z: (usize, usize, usize),
-        y: (usize, usize, usize),
-        x: (usize, usize, usize),
-        mut visit: impl FnMut(&[f32]),
-    ) {
+    fn each_window<T>(&self, out: &mut [T], mut visit: impl FnMut([Reach; 3], &mut [T])) {
+        let (z, y) = (self.reach(0, self.at[0]), self.reach(1, self.at[1]));
+        let mut seen = 0;
+        for (o, out) in out.chunks_exact_mut(self.channels).enumerate() {
+            let reach = [z, y, self.reach(2, o)];
+            seen += pixels(reach);
+            visit(reach, out);
+        }
+        pool::count(seen);
+    }
+
+    /// Every pixel of a window, whose channels begin there in the image.
+    #[inline(always)]
+    fn each_pixel(&self, [z, y, x]: [Reach; 3], mut visit: impl FnMut(usize)) {
         let ([_, height, width], step) = (self.frame.input, self.windows.dilation);
         for i in 0..z.1 {
             for j in 0..y.1 {
                 let line = ((z.0 + i * step[0]) * height + y.0 + j * step[1]) * width;
                 for k in 0..x.1 {
-                    visit(&self.x[(line + x.0 + k * step[2]) * self.channels..][..self.channels]);
+                    visit((line + x.0 + k * step[2]) * self.channels);
                 }
             }
         }
     }
 }
 
-impl Line<'_> {
-    /// The result for `N` channels from `channel` on of a window of few pixels, or the greatest of one of any number.
+/// The pixels of a window that the image has.
+fn pixels(reach: [Reach; 3]) -> usize {
+    reach.iter().map(|r| r.1).product()
+}
+
+/// The greatest numbers of a line of windows.
+struct GreatestOf<'a, T> {
+    place: Place<'a>,
+    x: &'a [T],
+    out: &'a mut [T],
+}
+
+impl<T: Greatest> GreatestOf<'_, T> {
+    /// Of a window, `N` channels at once, the last of which may be taken twice.
     #[inline(always)]
-    fn block<const N: usize>(&self, reach: [(usize, usize, usize); 3], channel: usize, out: &mut [f32]) {
-        let [z, y, x] = reach;
-        let max = self.pooling == Pooling::Max;
-        let mut acc = [if max { f32::NEG_INFINITY } else { 0.0 }; N];
-        let lanes = |pixel: &[f32]| *pixel[channel..].first_chunk::<N>().expect("channels of a pixel");
-        if max {
-            self.each_pixel(z, y, x, |pixel| {
-                for (m, x) in acc.iter_mut().zip(lanes(pixel)) {
-                    *m = if x > *m || x.is_nan() { x } else { *m };
-                }
+    fn blocks<const N: usize>(place: Place<'_>, x: &[T], reach: [Reach; 3], out: &mut [T]) {
+        for channel in (0..out.len()).step_by(N) {
+            let channel = channel.min(out.len() - N);
+            let mut greatest = [T::LEAST; N];
+            place.each_pixel(reach, |pixel| {
+                let lanes = *x[pixel + channel..].first_chunk::<N>().expect("channels of a pixel");
+                greatest.iter_mut().zip(lanes).for_each(|(m, x)| *m = m.greater(x));
             });
-        } else {
-            self.each_pixel(z, y, x, |pixel| acc.iter_mut().zip(lanes(pixel)).for_each(|(s, x)| *s += x));
-            self.finish(reach, &mut acc);
+            out[channel..][..N].copy_from_slice(&greatest);
         }
-        out[channel..][..N].copy_from_slice(&acc);
+    }
+}
+
+impl<T: Greatest> Op for GreatestOf<'_, T> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, _: S) {
+        let Self { place, x, out } = self;
+        place.each_window(out, |reach, out| match out.len() {
+            64.. if size_of::<T>() == 1 => Self::blocks::<64>(place, x, reach, out),
+            16.. => Self::blocks::<16>(place, x, reach, out),
+            8.. => Self::blocks::<8>(place, x, reach, out),
+            4.. => Self::blocks::<4>(place, x, reach, out),
+            _ => Self::blocks::<1>(place, x, reach, out),
+        });
+    }
+}
+
+/// The sums of a line of windows, and what they stand for.
+struct Sums<'a> {
+    pooling: Pooling,
+    place: Place<'a>,
+    x: &'a [f32],
+    out: &'a mut [f32],
+}
+
+impl Sums<'_> {
+    /// Those of a window of few pixels, `N` channels from `channel` on.
+    #[inline(always)]
+    fn block<const N: usize>(&self, reach: [Reach; 3], channel: usize, out: &mut [f32]) {
+        let mut sums = [0.0; N];
+        self.place.each_pixel(reach, |pixel| {
+            let lanes = *self.x[pixel + channel..].first_chunk::<N>().expect("channels of a pixel");
+            sums.iter_mut().zip(lanes).for_each(|(s, x)| *s += x);
+        });
+        self.finish(reach, &mut sums);
+        out[channel..][..N].copy_from_slice(&sums);
     }
 
     /// What the sums of a window stand for.
     #[inline(always)]
-    fn finish(&self, [z, y, x]: [(usize, usize, usize); 3], sums: &mut [f32]) {
+    fn finish(&self, [z, y, x]: [Reach; 3], sums: &mut [f32]) {
         match self.pooling {
             Pooling::Sum(factor) => sums.iter_mut().for_each(|s| *s *= factor),
             Pooling::MeanOfPadded => {
@@ -150,25 +267,19 @@ impl Line<'_> {
                 sums.iter_mut().for_each(|s| *s /= n);
             }
             _ => {
-                let n = (z.1 * y.1 * x.1) as f32;
+                let n = pixels([z, y, x]) as f32;
                 sums.iter_mut().for_each(|s| *s /= n);
             }
         }
     }
 
-    /// The sums of a window of many pixels: of a few in f32, of all in f64.
+    /// Those of a window of many pixels: of a few in f32, of all in f64.
     #[inline(always)]
-    fn long_sums(
-        &self,
-        z: (usize, usize, usize),
-        y: (usize, usize, usize),
-        x: (usize, usize, usize),
-        out: &mut [f32],
-    ) {
+    fn long(&self, reach: [Reach; 3], out: &mut [f32]) {
         for (i, out) in out.chunks_mut(CHANNELS).enumerate() {
             let (mut totals, mut sums, mut seen) = ([0.0f64; CHANNELS], [0.0f32; CHANNELS], 0);
-            self.each_pixel(z, y, x, |pixel| {
-                let pixel = &pixel[i * CHANNELS..][..out.len()];
+            self.place.each_pixel(reach, |pixel| {
+                let pixel = &self.x[pixel + i * CHANNELS..][..out.len()];
                 sums.iter_mut().zip(pixel).for_each(|(sum, x)| *sum += x);
                 seen += 1;
                 if seen % FEW == 0 {
@@ -181,29 +292,23 @@ impl Line<'_> {
             let all = totals.iter().zip(sums).map(|(total, sum)| (total + f64::from(sum)) as f32);
             out.iter_mut().zip(all).for_each(|(out, sum)| *out = sum);
         }
+        self.finish(reach, out);
     }
 }
 
-impl Op for Line<'_> {
+impl Op for Sums<'_> {
     type Out = ();
 
     #[inline(always)]
     fn run<S: Simd>(mut self, _: S) {
         let out = std::mem::take(&mut self.out);
-        let (z, y) = (self.reach(0, self.at[0]), self.reach(1, self.at[1]));
-        let mut seen = 0;
-        for (o, out) in out.chunks_exact_mut(self.channels).enumerate() {
-            let reach = [z, y, self.reach(2, o)];
-            let pixels: usize = reach.iter().map(|r| r.1).product();
-            seen += pixels;
-            if self.pooling != Pooling::Max && pixels > FEW {
-                self.long_sums(z, y, reach[2], out);
-                self.finish(reach, out);
-                continue;
+        self.place.each_window(out, |reach, out| {
+            if pixels(reach) > FEW {
+                return self.long(reach, out);
             }
             let mut channel = 0;
-            while channel < self.channels {
-                channel += match self.channels - channel {
+            while channel < out.len() {
+                channel += match out.len() - channel {
                     16.. => {
                         self.block::<16>(reach, channel, out);
                         16
@@ -222,8 +327,7 @@ impl Op for Line<'_> {
                     }
                 };
             }
-        }
-        pool::count(seen);
+        });
     }
 }
 
@@ -281,6 +385,24 @@ mod tests {
                 let many = if pooling == Pooling::Sum(1.0) { (side * side) as f64 } else { 1.0 };
                 let error = (f64::from(out[2]) / (f64::from(0.1f32) * many) - 1.0).abs();
                 assert!(error < 1e-6, "{pooling:?}: {error:e}");
+            }
+        }
+    }
+
+    #[test]
+    fn greatest_bytes_are_those_of_their_numbers() {
+        let frame = ConvFrame { batch: 2, input: [1, 5, 6], output: [1, 3, 3] };
+        let windows = Windows { kernel: [1, 3, 3], stride: [1, 2, 2], padding: [0, 1, 1], dilation: [1; 3] };
+        for channels in [1, 3, 5, 9, 17, 64, 100] {
+            let bytes: Vec<i8> = (0..60 * channels).map(|i| (i * 97 % 251) as u8 as i8).collect();
+            let numbers: Vec<f32> = bytes.iter().map(|&x| x.into()).collect();
+            for isa in Isa::available() {
+                let (pool, n) = (Pool::new(2), 18 * channels);
+                let (mut of_bytes, mut of_numbers) = (vec![0; n], vec![0.0; n]);
+                greatest_windows(&pool, isa, &windows, &frame, channels, &bytes, &mut of_bytes);
+                greatest_windows(&pool, isa, &windows, &frame, channels, &numbers, &mut of_numbers);
+                let of_bytes: Vec<f32> = of_bytes.iter().map(|&x| x.into()).collect();
+                assert_eq!(of_bytes, of_numbers, "{channels} channels");
             }
         }
     }

@@ -5,7 +5,7 @@ use super::{Operands, Stored};
 use crate::error::{Result, fail};
 use crate::payload::{Fields, Record};
 use graph::{ConvParams, ConvPass, Convolution, GlobalMean, GroupFactors, Layout, Pool, Pooling, Windows};
-use tensor::TensorMeta;
+use tensor::{ScalarType, TensorMeta};
 
 /// Kernel sizes, strides and paddings are no larger: what is skipped or added is still counted.
 const LARGEST: usize = 1 << 30;
@@ -190,8 +190,11 @@ impl Stored for Pool {
 
     fn check(&self, operands: &Operands<'_>) -> Result<()> {
         operands.count(1, 1)?;
-        operands.all_floats()?;
         let (x, out) = (operands.input(0)?, operands.output(0)?);
+        let is_byte = matches!(x.dtype(), ScalarType::Char | ScalarType::Byte);
+        if self.pooling != Pooling::Max || !is_byte || x.dtype() != out.dtype() {
+            operands.all_floats()?;
+        }
         let Windows { kernel, stride, padding, dilation } = &self.windows;
         let fits = x.rank() == 4 && out.rank() == 4 && x.sizes()[..2] == out.sizes()[..2];
         let is_flat = (kernel[0], stride[0], padding[0], dilation[0]) == (1, 1, 0, 1);

@@ -331,13 +331,25 @@ pub(crate) fn divide(
 /// The numbers of row and column tasks, for at most `threads` tasks of `rows x cols` units, that leave
 /// tasks nearest to square.
 pub(crate) fn grid(threads: usize, rows: usize, cols: usize) -> (usize, usize) {
+    // Reading counts only between tasks that multiply as much.
+    grid_of(threads, rows, cols, [1e-3; 2])
+}
+
+/// As [`grid`], where reading a unit of rows, and one of columns, takes so many times as long as multiplying one by the
+/// other.
+pub(crate) fn grid_of(
+    threads: usize,
+    rows: usize,
+    cols: usize,
+    [of_rows, of_cols]: [f64; 2],
+) -> (usize, usize) {
     let mut best = (1, 1);
     let mut least = f64::INFINITY;
     for tm in 1..=threads.min(rows) {
         let tn = (threads / tm).min(cols).max(1);
         let (r, c) = (rows.div_ceil(tm) as f64, cols.div_ceil(tn) as f64);
-        // The slowest task's work, then what tasks read.
-        let cost = r * c * 1000.0 + r + c;
+        // The slowest task's.
+        let cost = r * c + r * of_rows + c * of_cols;
         if cost < least {
             (least, best) = (cost, (tm, tn));
         }

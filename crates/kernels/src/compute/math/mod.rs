@@ -10,7 +10,7 @@ pub(crate) use scalar::{exp_nonpositive, log};
 use super::isa::Isa;
 use super::mat::MatMut;
 use super::simd::{Op, Portable, Simd, dispatch};
-use super::split::ELEMENTS;
+use super::split::{ELEMENTS, elements};
 use pool::Pool;
 
 pub use operator::{Binary, Unary};
@@ -33,12 +33,12 @@ pub use operator::{Binary, Unary};
 /// If the lengths differ.
 pub fn unary(pool: &Pool, isa: Isa, op: Unary, x: &[f32], out: &mut [f32]) {
     assert_eq!(x.len(), out.len(), "lengths of an elementwise function");
-    split(pool, out, &|at, out| dispatch(isa, UnaryTo { op, x: &x[at..][..out.len()], out }));
+    elements(pool, ELEMENTS, out, &|at, out| dispatch(isa, UnaryTo { op, x: &x[at..][..out.len()], out }));
 }
 
 /// `x[i] = op(x[i])`, as [`unary`].
 pub fn unary_in_place(pool: &Pool, isa: Isa, op: Unary, x: &mut [f32]) {
-    split(pool, x, &|_, x| dispatch(isa, UnaryIn { op, x }));
+    elements(pool, ELEMENTS, x, &|_, x| dispatch(isa, UnaryIn { op, x }));
 }
 
 /// `out[i] = op(a[i], b[i])`, divided among the threads of `pool` if there is much of it.
@@ -47,7 +47,7 @@ pub fn unary_in_place(pool: &Pool, isa: Isa, op: Unary, x: &mut [f32]) {
 /// If the lengths differ.
 pub fn binary(pool: &Pool, isa: Isa, op: Binary, a: &[f32], b: &[f32], out: &mut [f32]) {
     assert_eq!((a.len(), b.len()), (out.len(), out.len()), "lengths of an elementwise function");
-    split(pool, out, &|at, out| {
+    elements(pool, ELEMENTS, out, &|at, out| {
         let n = out.len();
         dispatch(isa, BinaryTo { op, a: &a[at..][..n], b: Other::Each(&b[at..][..n]), out });
     });
@@ -59,7 +59,7 @@ pub fn binary(pool: &Pool, isa: Isa, op: Binary, a: &[f32], b: &[f32], out: &mut
 /// If the lengths differ.
 pub fn binary_scalar(pool: &Pool, isa: Isa, op: Binary, a: &[f32], b: f32, out: &mut [f32]) {
     assert_eq!(a.len(), out.len(), "lengths of an elementwise function");
-    split(pool, out, &|at, out| {
+    elements(pool, ELEMENTS, out, &|at, out| {
         dispatch(isa, BinaryTo { op, a: &a[at..][..out.len()], b: Other::All(b), out });
     });
 }
@@ -79,7 +79,7 @@ pub fn clamp(isa: Isa, (low, high): (f32, f32), x: &[f32], out: &mut [f32]) {
 /// If the lengths differ.
 pub fn scale_add(pool: &Pool, isa: Isa, a: f32, x: &[f32], y: &[f32], out: &mut [f32]) {
     assert_eq!((x.len(), y.len()), (out.len(), out.len()), "lengths of an elementwise function");
-    split(pool, out, &|at, out| {
+    elements(pool, ELEMENTS, out, &|at, out| {
         let n = out.len();
         dispatch(isa, ScaleAdd { a, x: &x[at..][..n], y: &y[at..][..n], out });
     });
@@ -143,15 +143,6 @@ pub(crate) fn unary_scalar(op: Unary, x: f32) -> f32 {
     let mut y = [x];
     UnaryIn { op, x: &mut y }.run(Portable);
     y[0]
-}
-
-/// Runs `body` over parts of `out`, with the index of each part's first element.
-fn split(pool: &Pool, out: &mut [f32], body: &(dyn Fn(usize, &mut [f32]) + Sync)) {
-    if out.len() < ELEMENTS || pool.threads() == 1 {
-        return body(0, out);
-    }
-    let chunk = ELEMENTS / 2;
-    pool.parallel_chunks_mut(out, chunk, 1, &|i, part| body(i * chunk, part));
 }
 
 /// Calls a macro with the body of the function that `op` names.

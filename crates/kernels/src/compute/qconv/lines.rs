@@ -2,7 +2,7 @@
 //! output read pieces of the copy that begin a stride apart. No byte is copied for more than one tap.
 
 use super::super::conv::ConvParams;
-use super::super::qgemm::driver::{Fill, Laid};
+use super::super::qgemm::driver::{AMX_STEP, Fill, Laid};
 use super::{Input, WHOLE, unsigned};
 use std::ops::Range;
 
@@ -19,7 +19,10 @@ const UNIT: usize = 4;
 /// Bytes past the last row that tiles may read.
 const PAST: usize = 64;
 /// Rows past the last that tiles may read.
-const ROWS_PAST: usize = 8;
+const ROWS_PAST: usize = 16;
+/// Pixels of lines that tiles of AMX read at once, and the share of them that must count for it to pay.
+const AMX_PIXELS: usize = 16;
+const AMX_FULL: f64 = 0.75;
 
 /// The pieces of a patch of so many channels that lie together in lines of pixels.
 #[derive(Clone, Copy, Debug)]
@@ -32,6 +35,11 @@ pub(super) struct Pieces {
 }
 
 impl Pieces {
+    /// Those that tiles of AMX can read: of whole steps, without padding.
+    pub(super) fn are_whole(&self) -> bool {
+        self.len == self.padded && self.len.is_multiple_of(AMX_STEP)
+    }
+
     /// `None` if the patches of a convolution are better copied whole.
     pub(super) fn of(p: &ConvParams, channels: usize) -> Option<Self> {
         let reach = reach(p);
@@ -100,6 +108,12 @@ impl<'a> Lines<'a> {
             width,
             whole,
         }
+    }
+
+    /// Whether tiles of AMX read lines without too many pixels that count for nothing.
+    pub(super) fn fill_amx(&self) -> bool {
+        let read = self.width.next_multiple_of(AMX_PIXELS);
+        self.width as f64 >= AMX_FULL * read as f64
     }
 
     /// Lines of the image that so many of the output read.

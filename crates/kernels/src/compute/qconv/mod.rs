@@ -55,13 +55,22 @@ pub struct QuantizedConv {
 
 #[derive(Debug)]
 enum Form {
-    /// For each group, or for some together, the weights of a product; and the pieces of its rows if they are read from lines.
-    Rows(Vec<PackedWeights>, Option<Pieces>),
+    /// For each group, or for some together, the weights of a product; and how its rows are read.
+    Rows(Vec<PackedWeights>, Reads),
     Depthwise(Depthwise),
 }
 
-/// Output channels and bytes of a piece of a patch from which on it pays to copy patches whole, for tiles of AMX, which read
-/// rows of one piece: of fewer, copying takes longer than the products of other tiles.
+/// How the rows of a product are read.
+#[derive(Clone, Copy, Debug)]
+enum Reads {
+    /// In pieces, from lines.
+    Lines(Pieces),
+    /// From copies of patches; or from lines, where these are long enough for tiles of AMX.
+    Patches(Option<Pieces>),
+}
+
+/// Output channels and bytes of a piece of a patch from which on tiles of AMX pay, which read pieces of whole steps, or copies
+/// of whole patches: of fewer, copying takes longer than the products of other tiles.
 const AMX_CHANNELS: usize = 32;
 const AMX_PIECE: usize = 32;
 
@@ -100,9 +109,11 @@ impl QuantizedConv {
             // The rows of a product are taps, and of each the channels of its groups.
             let own = params.out_channels / params.groups;
             let pixel = channels * together;
-            let pieces = Pieces::of(&params, pixel).filter(|p| {
+            let is_amx = Path::of(isa).is_amx();
+            let all = Pieces::of(&params, pixel);
+            let pieces = all.filter(|p| {
                 let fits = taps / p.taps * p.padded <= PackedWeights::MAX_ROWS;
-                fits && (!Path::of(isa).is_amx() || own * together < AMX_CHANNELS || p.len < AMX_PIECE)
+                fits && (!is_amx || own * together < AMX_CHANNELS || p.len < AMX_PIECE)
             });
             let Pieces { taps: of_piece, len, padded } =
                 pieces.unwrap_or(Pieces { taps: taps.max(1), len: taps * pixel, padded: taps * pixel });
@@ -131,7 +142,9 @@ impl QuantizedConv {
                 let bits = WeightBits::Eight;
                 groups.push(PackedWeights::new(&Weights { quantized, bits, scales, group: usize::MAX })?);
             }
-            Form::Rows(groups, pieces)
+            let reads =
+                pieces.map_or_else(|| Reads::Patches(all.filter(|p| is_amx && p.are_whole())), Reads::Lines);
+            Form::Rows(groups, reads)
         };
         Ok(Self { isa, params, form })
     }
@@ -185,19 +198,23 @@ impl QuantizedConv {
         let input = Input { p, frame, x: x.bytes, zero, flip };
         match &self.form {
             Form::Depthwise(form) => form.run(self.isa, pool, (input, x.affine), out, epilogue),
-            Form::Rows(groups, pieces) => {
+            Form::Rows(groups, reads) => {
                 let n = p.out_channels / groups.len();
                 for (g, b) in groups.iter().enumerate() {
-                    let run = |fill: &dyn Fill, out: QuantizedOut<'_>| {
+                    let run = |path: Path, fill: &dyn Fill, out: QuantizedOut<'_>| {
                         let (isa, params) = (self.isa, Params::All(x.affine));
-                        let path = if pieces.is_some() { Path::of_pieces(isa) } else { Path::of(isa) };
                         let epilogue = epilogue.from(g * n);
                         Job { path, isa, m, fill, zero: lift, params, b, epilogue }.run(pool, out);
                     };
                     let out = out.block(0..m, g * n..(g + 1) * n);
-                    match pieces {
-                        Some(pieces) => run(&Lines::new(input, *pieces, g, groups.len()), out),
-                        None => run(&Patches { input, group: g, groups: groups.len() }, out),
+                    let lines = |pieces| Lines::new(input, pieces, g, groups.len());
+                    let patches = || Patches { input, group: g, groups: groups.len() };
+                    match *reads {
+                        Reads::Lines(pieces) => run(Path::of_pieces(self.isa), &lines(pieces), out),
+                        Reads::Patches(pieces) => match pieces.map(lines).filter(Lines::fill_amx) {
+                            Some(lines) => run(Path::of(self.isa), &lines, out),
+                            None => run(Path::of(self.isa), &patches(), out),
+                        },
                     }
                 }
             }

@@ -94,6 +94,33 @@ fn small_shapes() {
     }
 }
 
+/// Pieces of whole steps of AMX, on lines that its tiles fill, or nearly.
+#[test]
+#[cfg_attr(miri, ignore = "an interpreter has no AMX")]
+fn lines_of_many_channels() {
+    for (width, stride, dilation, channels, groups) in [
+        (13, 1, 1, 64, 1),
+        (16, 1, 1, 64, 1),
+        (31, 2, 1, 64, 1),
+        (37, 1, 2, 128, 2),
+        (12, 1, 1, 64, 1),
+        (45, 1, 1, 64, 1),
+    ] {
+        let p = ConvParams {
+            groups,
+            stride: [1, stride, stride],
+            dilation: [1, 1, dilation],
+            padding: [0, 1, dilation],
+            ..ConvParams::conv2d(channels, 80, [3, 3])
+        };
+        let input = [1, 9, width];
+        let output = p.output_size(input, [0; 3]).unwrap();
+        for threads in [1, 2] {
+            check(p, &ConvFrame { batch: 2, input, output }, threads == 1, threads);
+        }
+    }
+}
+
 fn check(p: ConvParams, frame: &ConvFrame, signed: bool, threads: usize) {
     let zero = if signed { -5 } else { 17 };
     let x = bytes(frame.batch * frame.in_pixels() * p.in_channels, 1);

@@ -133,23 +133,45 @@ pub(super) unsafe fn tile(tiles: &Tiles, args: &mut Args<'_>) {
     }
     for g in 0..args.groups {
         // SAFETY: as the caller promises.
-        unsafe { group(tiles, args, g) };
+        unsafe {
+            match tiles.step {
+                AMX_STEP => group::<AMX_STEP, { AMX_STEP * PANEL }>(args, g),
+                _ => group::<{ AMX_STEP / 2 }, { AMX_STEP / 2 * PANEL }>(args, g),
+            }
+        };
     }
 }
 
+/// What is read once for a piece of a row.
+#[repr(C)]
+struct Rows {
+    /// Where the rows begin.
+    first: *const u8,
+    /// Bytes from there to the second half of them.
+    low: usize,
+    /// Steps of a piece.
+    steps: usize,
+    /// The end of the pieces.
+    end: *const usize,
+}
+
 /// # Safety
-/// As [`tile`], which has so many groups.
+/// As [`tile`], which has so many groups. The tiles are configured for steps of `STEP` bytes, for which B has `STEP_B`.
 #[inline(always)]
-unsafe fn group(tiles: &Tiles, args: &mut Args<'_>, group: usize) {
-    let steps = args.k.div_ceil(tiles.step);
-    let a = args.a.as_ptr().wrapping_add(group * args.k);
+unsafe fn group<const STEP: usize, const STEP_B: usize>(args: &mut Args<'_>, group: usize) {
     let b = args.b.as_ptr().wrapping_add(group * args.k * PANEL);
     let sums = args.sums.as_mut_ptr().wrapping_add(group * args.group_step);
     // Tiles of rows or panels that are missing are computed from those that are present.
-    let low = if args.rows > 16 { a.wrapping_add(16 * args.a_step) } else { a };
     let right = if args.panels > 1 { b.wrapping_add(args.b_step) } else { b };
-    // SAFETY: each step reads its bytes of 16 rows from `a` and `low`, and 16 times as many of `b` and `right`; the
-    // sums fill 32 rows of 128 bytes.
+    let pieces = args.pieces.as_ptr_range();
+    let rows = Rows {
+        first: args.a.as_ptr().wrapping_add(group * args.k),
+        low: if args.rows > 16 { args.low } else { 0 },
+        steps: args.k.div_ceil(STEP),
+        end: pieces.end,
+    };
+    // SAFETY: each step of each piece reads its bytes of 16 rows from `a` and `low`, and 16 times as many of `b` and
+    // `right`; the sums fill 32 rows of 128 bytes.
     unsafe {
         asm!(
             "tilezero tmm0",
@@ -157,10 +179,16 @@ unsafe fn group(tiles: &Tiles, args: &mut Args<'_>, group: usize) {
             "tilezero tmm2",
             "tilezero tmm3",
             "2:",
+            "mov {a}, [{piece}]",
+            "add {a}, [{rows}]",
+            "mov {low}, [{rows} + 8]",
+            "add {low}, {a}",
+            "mov {steps}, [{rows} + 16]",
+            "3:",
             "tileloadd tmm4, [{a} + {a_step}*1]",
-            "tileloadd tmm6, [{b} + {b_step}*1]",
+            "tileloadd tmm6, [{b} + {line}*1]",
             "tdpbusd tmm0, tmm4, tmm6",
-            "tileloadd tmm7, [{right} + {b_step}*1]",
+            "tileloadd tmm7, [{right} + {line}*1]",
             "tdpbusd tmm1, tmm4, tmm7",
             "tileloadd tmm5, [{low} + {a_step}*1]",
             "tdpbusd tmm2, tmm5, tmm6",
@@ -170,23 +198,26 @@ unsafe fn group(tiles: &Tiles, args: &mut Args<'_>, group: usize) {
             "add {b}, {next_b}",
             "add {right}, {next_b}",
             "dec {steps}",
-            "jnz 2b",
-            "tilestored [{c} + {c_step}*1], tmm0",
-            "tilestored [{c} + {c_step}*1 + 64], tmm1",
-            "tilestored [{c2} + {c_step}*1], tmm2",
-            "tilestored [{c2} + {c_step}*1 + 64], tmm3",
-            a = inout(reg) a => _,
-            low = inout(reg) low => _,
+            "jnz 3b",
+            "add {piece}, 8",
+            "cmp {piece}, [{rows} + 24]",
+            "jne 2b",
+            "tilestored [{c} + {line}*2], tmm0",
+            "tilestored [{c} + {line}*2 + 64], tmm1",
+            "tilestored [{c} + {line}*2 + 2048], tmm2",
+            "tilestored [{c} + {line}*2 + 2112], tmm3",
+            a = out(reg) _,
+            low = out(reg) _,
+            steps = out(reg) _,
             a_step = in(reg) args.a_step,
             b = inout(reg) b => _,
             right = inout(reg) right => _,
-            b_step = in(reg) 64usize,
-            next = in(reg) tiles.step,
-            next_b = in(reg) tiles.step * PANEL,
-            steps = inout(reg) steps => _,
+            piece = inout(reg) pieces.start => _,
+            rows = in(reg) &raw const rows,
+            line = in(reg) 64usize,
             c = in(reg) sums,
-            c2 = in(reg) sums.wrapping_add(16 * 32),
-            c_step = in(reg) 128usize,
+            next = const STEP,
+            next_b = const STEP_B,
             out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
             out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
             options(nostack),

@@ -1,6 +1,6 @@
 //! From a product to its tiles: how it is divided among threads, and into blocks that fit the caches.
 
-use super::super::gemm::driver::{grid, share};
+use super::super::gemm::driver::{grid_of, share};
 use super::super::isa::Isa;
 use super::super::scratch;
 use super::super::simd::{Op, Simd, dispatch};
@@ -8,9 +8,9 @@ use super::super::split;
 use super::epilogue::{Params, QuantizedEpilogue, QuantizedOut};
 use super::finish::{Finish, MAX_TILE};
 use super::pack::{PANEL, PackedWeights, WeightBits};
-use super::tile::{AMX_STEP, Args, ROWS_READ, Ready};
+use super::tile::{AMX_HALF, Args, ROWS_READ, Ready};
 
-pub(crate) use super::tile::Path;
+pub(crate) use super::tile::{AMX_STEP, Path};
 
 use pool::Pool;
 use std::ops::Range;
@@ -30,6 +30,10 @@ const SPLIT_WORK: usize = split::worth(1 << 21);
 /// As much work as copying an inner element of a row of A, or storing an element of the result: at hundreds of
 /// multiplications in a nanosecond, products of few channels do little else.
 const ELEMENT_WORK: usize = 64;
+
+/// How many times as long as multiplying a unit of rows by one of columns it takes to copy the rows, some of which another
+/// core may have computed, and to read the columns from a far cache, where the fastest path multiplies.
+const READING: [f64; 2] = [10.0, 4.0];
 
 /// The left operand of a product, given a block of rows at a time, as unsigned values. It lies in lines: of equal
 /// numbers of rows, one after another, where a row may be where the one before it goes on.
@@ -76,6 +80,13 @@ impl Laid<'_> {
     fn at(&self, row: usize) -> (usize, usize) {
         (row / self.width * self.line + row % self.width * self.step, self.width - row % self.width)
     }
+
+    /// How many rows the halves of a tile of AMX have that begins at `row`, of which `left` rows are left: none goes on
+    /// in another line.
+    fn halves(&self, row: usize, left: usize) -> [usize; 2] {
+        let first = AMX_HALF.min(self.at(row).1).min(left);
+        [first, AMX_HALF.min(self.at(row + first).1).min(left - first)]
+    }
 }
 
 /// A product whose shapes were checked.
@@ -111,7 +122,8 @@ impl Job<'_> {
         // Whole lines.
         let width = self.fill.laid(self.b.rows()).width;
         let unit = if width < self.m { width } else { ROW_UNIT };
-        let (tm, tn) = grid(threads, self.m.div_ceil(unit), panels.div_ceil(PANEL_UNIT));
+        let reading = READING.map(|reading| reading / path.work(1) as f64);
+        let (tm, tn) = grid_of(threads, self.m.div_ceil(unit), panels.div_ceil(PANEL_UNIT), reading);
         let out = out.blocks();
         pool.parallel_for(tm * tn, 1, &|tasks| {
             for t in tasks {
@@ -181,7 +193,10 @@ impl Job<'_> {
             let mut r = 0;
             while r < rows.len() {
                 // What finishing costs once, it costs once for tiles below each other.
-                let height = (MAX_TILE / path.step(at_once)).min(rows.len() - r);
+                let height = match path.is_amx() {
+                    true => laid.halves(r, rows.len() - r).iter().sum(),
+                    false => (MAX_TILE / path.step(at_once)).min(rows.len() - r),
+                };
                 let out = out.block(r..r + height, cols.clone());
                 let tile = (rows.start, r, p, at_once);
                 self.tile(ready, tile, (a, laid), wide.as_deref(), tiles, out);
@@ -202,8 +217,9 @@ impl Job<'_> {
         (sums, dequantized): &mut (&mut [i32], &mut [f32]),
         mut out: QuantizedOut<'_>,
     ) {
-        let (b, step) = (self.b, ready.path().step(panels));
+        let (b, step, is_amx) = (self.b, ready.path().step(panels), ready.path().is_amx());
         let (rows, cols) = out.shape();
+        let [first_half, second_half] = if is_amx { laid.halves(row, rows) } else { [rows, 0] };
         let four = b.bits() == WeightBits::Four && wide.is_none();
         let groups = b.groups();
         // As many groups at once as there is room for their sums.
@@ -228,13 +244,18 @@ impl Job<'_> {
                 let mut done = 0;
                 while done < rows {
                     let (at, left) = laid.at(row + done);
-                    let rows = left.min(rows - done);
+                    let (low, rows) = match is_amx {
+                        true if second_half > 0 => (laid.at(row + first_half).0 - at, AMX_HALF + second_half),
+                        true => (0, first_half),
+                        false => (0, left.min(rows - done)),
+                    };
                     let (a, sums) = (&a[at + from..], &mut sums[done * step..]);
                     let (a_step, pieces, groups) = (laid.step, laid.pieces, run.len());
                     let b = data;
                     ready.run(&mut Args {
                         a,
                         a_step,
+                        low,
                         pieces,
                         b,
                         b_step,
@@ -250,22 +271,29 @@ impl Job<'_> {
                 }
             }
             let (scales, column_sums) = b.columns(panel);
-            let finish = Finish {
-                sums,
-                groups: some,
-                group_step,
-                shift: if four { 4 } else { 0 },
-                dequantized,
-                step,
-                params: self.params.from(first + row),
-                zero: self.zero,
-                scales,
-                column_sums,
-                panel_step: groups * PANEL,
-                epilogue: self.epilogue.from(panel * PANEL),
-                out: out.block(0..rows, 0..cols),
-            };
-            finish.run(self.isa);
+            // Halves of a tile whose sums lie together are finished together.
+            let split = if first_half == AMX_HALF { rows } else { first_half };
+            for (rows, slot) in [(0..split, 0), (split..rows, AMX_HALF)] {
+                if rows.is_empty() {
+                    continue;
+                }
+                let finish = Finish {
+                    sums: &sums[slot * step..],
+                    groups: some.clone(),
+                    group_step,
+                    shift: if four { 4 } else { 0 },
+                    dequantized,
+                    step,
+                    params: self.params.from(first + row + rows.start),
+                    zero: self.zero,
+                    scales,
+                    column_sums,
+                    panel_step: groups * PANEL,
+                    epilogue: self.epilogue.from(panel * PANEL),
+                    out: out.block(rows, 0..cols),
+                };
+                finish.run(self.isa);
+            }
         }
     }
 }

@@ -147,8 +147,10 @@ const AMX_ROWS: usize = 8;
 /// Rows of a tile of AMX.
 #[cfg(target_arch = "x86_64")]
 const AMX_TILE_ROWS: usize = 32;
+/// Rows of a half of it, which may lie anywhere.
+pub(super) const AMX_HALF: usize = 16;
 /// Bytes of a row that a step of AMX takes.
-pub(super) const AMX_STEP: usize = 64;
+pub(crate) const AMX_STEP: usize = 64;
 /// Rows past the last that a tile may read.
 pub(super) const ROWS_READ: usize = 32;
 
@@ -158,6 +160,8 @@ pub(super) struct Args<'a> {
     pub(super) a: &'a [u8],
     /// Bytes from one row of A to the next.
     pub(super) a_step: usize,
+    /// Bytes from the first row of A to the 17th, for AMX.
+    pub(super) low: usize,
     /// Where the pieces of a row of A begin, each of `k` elements. B goes on from piece to piece with the next block.
     pub(super) pieces: &'a [usize],
     pub(super) b: &'a [u8],
@@ -165,7 +169,7 @@ pub(super) struct Args<'a> {
     pub(super) b_step: usize,
     pub(super) k: usize,
     /// Groups that follow each other in A and B, of `k` elements each, and sums from one to the next. Of more than one, a
-    /// row of A has one piece, and `k` is a multiple of a step.
+    /// row of A has one piece, and `k` is a multiple of a step; for AMX it is, too, of several pieces.
     pub(super) groups: usize,
     pub(super) group_step: usize,
     /// Whether B is of 4-bit values: the sums come out 16 times as great.
@@ -192,19 +196,20 @@ impl Args<'_> {
     /// Panics unless every byte is there that the path reads, and room for the sums that it writes.
     fn check(&self, ready: &Ready) {
         let path = ready.path;
-        let (rows, unit) = match path.0 {
+        let (rows, low, unit) = match path.0 {
             #[cfg(target_arch = "x86_64")]
             Kind::Amx => {
-                assert!(self.pieces == [0], "a row of AMX has one piece");
                 assert!(!self.four && self.rows <= AMX_TILE_ROWS && self.panels <= 2, "a tile of AMX");
-                (if self.rows > 16 { AMX_TILE_ROWS } else { 16 }, ready.amx_step())
+                (AMX_HALF, if self.rows > AMX_HALF { self.low } else { 0 }, ready.amx_step())
             }
-            _ => (path.rows_written(self.rows), if self.four { 8 } else { 4 }),
+            _ => (path.rows_written(self.rows), 0, if self.four { 8 } else { 4 }),
         };
         let k = self.k.next_multiple_of(unit);
+        assert!(!path.is_amx() || k == self.k || self.pieces.len() == 1, "pieces of a row of AMX");
         assert!(self.groups == 1 || self.groups > 1 && k == self.k && self.pieces == [0], "groups of a tile");
         let k = k.saturating_mul(self.groups);
-        let piece = self.pieces.iter().max().unwrap_or(&0).saturating_add(k);
+        assert!(!self.pieces.is_empty(), "pieces of a row");
+        let piece = self.pieces.iter().max().unwrap_or(&0).saturating_add(k).saturating_add(low);
         assert!(last_of(rows, self.a_step).saturating_add(piece) <= self.a.len() || k == 0, "A of a tile");
         let panel = k.saturating_mul(self.pieces.len()) * PANEL / if self.four { 2 } else { 1 };
         assert!(

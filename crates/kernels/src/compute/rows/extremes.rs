@@ -126,7 +126,14 @@ impl<T: Ordered> Op for OfRow<'_, T> {
                 lanes[i] = better(lanes[i], chunk[i]);
             }
         }
-        let best = lanes.iter().chain(rest).fold(x[0], |best, &x| better(best, x));
+        let mut width = LANES;
+        while width > 1 {
+            width /= 2;
+            for i in 0..width {
+                lanes[i] = better(lanes[i], lanes[i + width]);
+            }
+        }
+        let best = rest.iter().fold(lanes[0], |best, &x| better(best, x));
         if let Some(values) = values {
             values[0] = best;
         }
@@ -134,7 +141,13 @@ impl<T: Ordered> Op for OfRow<'_, T> {
             let block =
                 x.chunks(BLOCK).position(|block| block.iter().fold(false, |any, x| any | x.same(best)));
             let start = block.unwrap_or(0) * BLOCK;
-            let within = x[start..].iter().position(|x| x.same(best)).unwrap_or(0);
+            let within = match x[start..].first_chunk::<BLOCK>() {
+                Some(block) => {
+                    let bits = block.iter().rev().fold(0u64, |bits, x| bits << 1 | u64::from(x.same(best)));
+                    bits.trailing_zeros() as usize
+                }
+                None => x[start..].iter().position(|x| x.same(best)).unwrap_or(0),
+            };
             places[0] = (start + within) as i64;
         }
     }
