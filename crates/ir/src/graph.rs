@@ -2,7 +2,7 @@ use crate::edit::Near;
 use crate::node::Removed;
 use crate::value::scalar_meta;
 use crate::{Block, BlockId, Constant, Def, Effect, IntoKind, Kind, Memory, Node, NodeId, Terminator, Type};
-use crate::{Bytes, Identity, Use, User, Value, ValueId};
+use crate::{Use, User, Value, ValueId};
 use operator::{Budget, CountedTensor};
 use smallvec::SmallVec;
 use std::sync::Arc;
@@ -31,22 +31,6 @@ pub struct Mark {
     values: usize,
     nodes: usize,
     inputs: usize,
-}
-
-/// A constant that was computed and is known to others.
-struct Identified {
-    tensor: CountedTensor,
-    identity: Identity,
-}
-
-impl Bytes for Identified {
-    fn bytes(&self) -> &[u8] {
-        self.tensor.bytes()
-    }
-
-    fn identity(&self) -> Option<Identity> {
-        Some(self.identity)
-    }
 }
 
 /// Values, the nodes that compute them, and the blocks in which those stand. See the crate's page.
@@ -152,16 +136,6 @@ impl Graph {
     pub fn computed(&mut self, tensor: Tensor) -> operator::Result<ValueId> {
         let tensor = CountedTensor::new(tensor, CONSTANTS, &self.budget)?;
         Ok(self.constant(tensor.meta().clone(), tensor.into()))
-    }
-
-    /// As [`Self::computed`], of a constant that is known to be these bytes to all who compute it.
-    ///
-    /// # Errors
-    /// As there.
-    pub fn computed_as(&mut self, identity: Identity, tensor: Tensor) -> operator::Result<ValueId> {
-        let tensor = CountedTensor::new(tensor, CONSTANTS, &self.budget)?;
-        let meta = tensor.meta().clone();
-        Ok(self.constant(meta, Constant::Shared(Arc::new(Identified { tensor, identity }))))
     }
 
     /// Zero bytes for a constant that is about to be computed, which count in the [budget](Self::budget).

@@ -2,7 +2,6 @@
 
 use crate::error::{Error, Result, fail};
 use crate::payload::{Constant, Payload, Quantization, Role, Scales, Value};
-use graph::Identity;
 use operator::Budget;
 use runtime::{ConstantBytes, FreeableBuffer, NamedDataMap};
 
@@ -117,9 +116,9 @@ impl Data {
         Ok(self.constant(Self::of_role(value)?)?.to_graph())
     }
 
-    /// Which bytes those of a constant value are, if that is known.
-    pub(crate) fn identity(&self, value: &Value) -> Option<Identity> {
-        self.constant(Self::of_role(value).ok()?).ok()?.identity()
+    /// The bytes of a constant value, which are read when something looks at them.
+    pub(crate) fn again(&self, value: &Value) -> Result<ConstantBytes> {
+        Ok(self.constant(Self::of_role(value)?)?.again())
     }
 
     /// The scales of a value's channels or groups; bf16 where they are bytes of groups.

@@ -1,7 +1,7 @@
 //! The only place that knows how nodes are added to a graph.
 
 use crate::error::{Error, Result, fail};
-use graph::{Call, CallArg, CallOut, Fused, Graph, Identity, Operation, Reshape, ValueId};
+use graph::{Call, CallArg, CallOut, Fused, Graph, Operation, Reshape, ValueId};
 use operator::{Budget, KernelRegistry};
 use tensor::{Scalar, ScalarType, Tensor, TensorMeta};
 
@@ -73,14 +73,6 @@ impl<'k> Emit<'k> {
     /// A constant that was computed.
     pub(crate) fn computed(&mut self, tensor: Tensor) -> Result<ValueId> {
         Ok(self.graph.computed(tensor)?)
-    }
-
-    /// A constant that was computed, and is the same to all who compute it.
-    pub(crate) fn computed_as(&mut self, identity: Option<Identity>, tensor: Tensor) -> Result<ValueId> {
-        match identity {
-            Some(identity) => Ok(self.graph.computed_as(identity, tensor)?),
-            None => self.computed(tensor),
-        }
     }
 
     /// A node of the graph's own kinds with one result, contiguous.

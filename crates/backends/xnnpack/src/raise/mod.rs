@@ -5,6 +5,7 @@
 //! image. A transpose between the two moves nothing; only what needs the other form makes it.
 
 mod batches;
+mod decoded;
 mod elementwise;
 mod emit;
 mod image;

@@ -4,6 +4,7 @@
 //! Numbers are kept in units of their own scale where that saves a rounding: a tensor that is dequantized by a
 //! scale of 1 holds whole numbers, which f32 adds and multiplies without error.
 
+use super::decoded::Encoding;
 use super::emit::In;
 use super::image::Spec;
 use super::{Raise, scalar_type};
@@ -314,18 +315,21 @@ impl Raise<'_> {
             return fail(format!("{} scales for {groups} groups of {outputs} outputs", scales.len()));
         }
         // From `[out, groups]` to `[groups, out]`.
-        let by_group: Vec<f32> = match scales.len() {
-            1 => scales,
-            _ => collected((0..groups * outputs).map(|i| scales[i % outputs * groups + i / outputs]))?,
+        let by_group: Vec<f32> = match scales.len() == 1 || groups == 1 {
+            true => scales,
+            false => {
+                let mut by_group = filled(groups * outputs, 0.0)?;
+                for (g, to) in by_group.chunks_exact_mut(outputs.max(1)).enumerate() {
+                    to.iter_mut()
+                        .zip(scales[g..].iter().step_by(groups))
+                        .for_each(|(to, &scale)| *to = scale);
+                }
+                by_group
+            }
         };
         let weights = match bits {
             WeightBits::Eight => self.plain(filter)?,
-            WeightBits::Four => {
-                let numbers = nibbles(&self.data.of(value)?, outputs, inputs)?;
-                let identity =
-                    self.data.identity(value).map(|bytes| bytes.made("numbers of halves of bytes"));
-                self.emit.computed_as(identity, Tensor::from_slice(&[outputs, inputs], &numbers)?)?
-            }
+            WeightBits::Four => self.decoded(value, Encoding::Nibbles)?,
         };
         let scales = self.emit.computed(Tensor::from_slice(&[by_group.len()], &by_group)?)?;
         let plain = self.plain(x)?;
@@ -458,15 +462,7 @@ impl Raise<'_> {
     /// other numbers than those of 8 bits.
     fn weight_numbers(&mut self, v: usize) -> Result<Option<ValueId>> {
         match (self.datatype(v), self.zero_of_weights(v)) {
-            (Datatype::Quint8, 128) => {
-                let value = &self.payload.values[v];
-                let len = value.dims.iter().product();
-                let bytes = self.data.of(value)?;
-                let bytes = bytes.iter().take(len);
-                let numbers = collected(bytes.map(|&b| (b ^ 0x80) as i8))?;
-                let identity = self.data.identity(value).map(|bytes| bytes.made("signed numbers"));
-                self.emit.computed_as(identity, Tensor::from_slice(&value.dims, &numbers)?).map(Some)
-            }
+            (Datatype::Quint8, 128) => self.decoded(&self.payload.values[v], Encoding::Offset).map(Some),
             (Datatype::Quint8, _) => Ok(None),
             _ => self.plain(v).map(Some),
         }
@@ -684,18 +680,25 @@ fn params(spec: &Spec) -> ConvParams {
     }
 }
 
-/// Numbers of four bits, -8 to 7, of which each byte holds two, the lower bits first; rows are of whole bytes.
+/// The values of a matrix of 4-bit weights, -8 to 7, a byte each. Stored are two a byte, plus 8, the lower bits first; rows
+/// start at whole bytes.
+#[cfg(feature = "compile")]
 pub(crate) fn nibbles(bytes: &[u8], rows: usize, columns: usize) -> Result<Vec<i8>> {
+    let mut weights = filled(rows * columns, 0)?;
+    nibbles_to(bytes, columns, &mut weights);
+    Ok(weights)
+}
+
+/// As [`nibbles`], into rows of `columns` values.
+pub(super) fn nibbles_to(bytes: &[u8], columns: usize, weights: &mut [i8]) {
     let stride = columns.div_ceil(2);
-    let mut numbers = filled(rows * columns, 0)?;
-    for (row, bytes) in numbers.chunks_exact_mut(columns.max(1)).zip(bytes.chunks(stride.max(1))) {
+    for (row, bytes) in weights.chunks_exact_mut(columns.max(1)).zip(bytes.chunks(stride.max(1))) {
         let (pairs, last) = row.as_chunks_mut::<2>();
         for (pair, &byte) in pairs.iter_mut().zip(bytes) {
             *pair = [(byte & 15) as i8 - 8, (byte >> 4) as i8 - 8];
         }
-        if let ([number], Some(&byte)) = (last, bytes.get(columns / 2)) {
-            *number = (byte & 15) as i8 - 8;
+        if let ([weight], Some(&byte)) = (last, bytes.get(columns / 2)) {
+            *weight = (byte & 15) as i8 - 8;
         }
     }
-    Ok(numbers)
 }

@@ -142,11 +142,11 @@ impl PackedWeights {
             for (g, start) in (0..self.k).step_by(self.group).enumerate() {
                 let column = &quantized.from(start, j)[..self.group.min(self.k - start)];
                 let at = place(groups, g, j);
-                self.sums[at] = column.iter().map(|&x| i32::from(x)).sum();
                 let blocks = data[start / rows_of_block * 64..].chunks_exact_mut(64);
                 let mut places = blocks.map(|block| &mut block[lane..lane + 4]);
                 match self.bits {
                     WeightBits::Eight => {
+                        self.sums[at] = column.iter().map(|&x| i32::from(x)).sum();
                         let (whole, rest) = column.as_chunks::<4>();
                         for (rows, to) in whole.iter().zip(&mut places) {
                             to.copy_from_slice(bytemuck::cast_slice(rows));
@@ -155,16 +155,19 @@ impl PackedWeights {
                         last.iter_mut().zip(rest).for_each(|(to, &x)| *to = x as u8);
                     }
                     WeightBits::Four => {
-                        let outside = column.iter().find(|x| !(-8..8).contains(*x));
-                        assert!(outside.is_none(), "{outside:?} as a number of 4 bits");
                         let (whole, rest) = column.as_chunks::<8>();
-                        let pair = |low: i8, high: i8| low as u8 & 15 | (high as u8) << 4;
-                        for (rows, to) in whole.iter().zip(&mut places) {
-                            to.iter_mut().enumerate().for_each(|(i, to)| *to = pair(rows[i], rows[i + 4]));
+                        let mut last = [0; 8];
+                        last[..rest.len()].copy_from_slice(rest);
+                        let blocks = whole.iter().chain((!rest.is_empty()).then_some(&last));
+                        let (mut sum, mut outside) = (0, 0);
+                        for (rows, to) in blocks.zip(&mut places) {
+                            let eight = Nibbles::of(rows);
+                            sum += eight.sum;
+                            outside |= eight.outside;
+                            to.copy_from_slice(&eight.packed);
                         }
-                        let row = |i: usize| rest.get(i).copied().unwrap_or(0);
-                        let last = places.next().unwrap_or_default();
-                        last.iter_mut().enumerate().for_each(|(i, to)| *to = pair(row(i), row(i + 4)));
+                        assert!(outside == 0, "a weight of 4 bits outside -8..=7 in column {j}");
+                        self.sums[at] = sum;
                     }
                 }
             }
@@ -237,7 +240,71 @@ impl PackedWeights {
     }
 }
 
+/// Eight rows of a column of 4-bit values, packed at once in one register.
+struct Nibbles {
+    /// Each byte holds a row in its low half and the row four below it in its high half.
+    packed: [u8; 4],
+    sum: i32,
+    /// Not zero if a value does not fit four bits.
+    outside: u64,
+}
+
+impl Nibbles {
+    #[inline(always)]
+    fn of(rows: &[i8; 8]) -> Self {
+        const HALVES: u64 = 0x0f0f_0f0f_0f0f_0f0f;
+        const ONES: u64 = 0x0101_0101_0101_0101;
+        let rows = u64::from_le_bytes(rows.map(|x| x as u8));
+        // Every byte plus 8, without a carry into the next: 0 to 15 if the value fits.
+        let offset = ((rows & 0x7f7f_7f7f_7f7f_7f7f) + 8 * ONES) ^ (rows & 0x8080_8080_8080_8080);
+        let sum = (offset & HALVES).wrapping_mul(ONES) >> 56;
+        let nibbles = rows & HALVES;
+        let packed = (nibbles as u32 | (nibbles >> 32 << 4) as u32).to_le_bytes();
+        Self { packed, sum: sum as i32 - 64, outside: offset & !HALVES }
+    }
+}
+
 /// Where the scale and the sum of a column of one of so many groups are.
 fn place(groups: usize, group: usize, column: usize) -> usize {
     (column / PANEL * groups + group) * PANEL + column % PANEL
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nibbles_are_packed_summed_and_bounded_together() {
+        for x in i8::MIN..=i8::MAX {
+            for at in 0..8 {
+                let mut rows = [3, -8, 7, 0, -1, 5, -4, 1];
+                rows[at] = x;
+                let Nibbles { packed, sum, outside } = Nibbles::of(&rows);
+                assert_eq!(outside == 0, (-8..8).contains(&x), "{x}");
+                if outside == 0 {
+                    assert_eq!(sum, rows.iter().map(|&x| i32::from(x)).sum::<i32>());
+                    let pairs = std::array::from_fn(|i| rows[i] as u8 & 15 | (rows[i + 4] as u8) << 4);
+                    assert_eq!(packed, pairs);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn columns_and_rows_that_follow_each_other_are_packed_alike() {
+        for bits in [WeightBits::Four, WeightBits::Eight] {
+            for (k, n, group) in [(1, 1, 1), (7, 3, 7), (8, 16, 8), (45, 17, 45), (96, 20, 32), (100, 33, 64)]
+            {
+                let by_column: Vec<i8> = (0..k * n).map(|i| (i * 7 % 16) as i8 - 8).collect();
+                let by_row: Vec<i8> = (0..k * n).map(|i| by_column[i % n * k + i / n]).collect();
+                let scales = vec![0.5; k.div_ceil(group) * n];
+                let pack = |quantized| {
+                    PackedWeights::new(&Weights { quantized, bits, scales: &scales, group }).unwrap()
+                };
+                let columns = pack(MatRef::new(&by_column, n, k).t());
+                let rows = pack(MatRef::new(&by_row, k, n));
+                assert_eq!((&*columns.data, &columns.sums), (&*rows.data, &rows.sums), "{bits:?} {k} {n}");
+            }
+        }
+    }
 }

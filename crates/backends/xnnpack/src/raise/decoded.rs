@@ -1,0 +1,108 @@
+//! Weights that a payload stores in another form than products take them: each matrix is decoded when it is packed, so
+//! that the decoded weights of a program never lie in memory together.
+
+use super::Raise;
+use super::quantized::nibbles_to;
+use crate::error::Result;
+use crate::payload::Value;
+use graph::{Bytes, Constant, Identity, SharedBytes, ValueId};
+use operator::{Budget, CountedTensor};
+use runtime::ConstantBytes;
+use std::sync::{Arc, OnceLock};
+use tensor::{ScalarType, TensorMeta};
+
+/// What takes the memory of decoded weights, for messages.
+const DECODED: &str = "its decoded weights";
+
+/// How weights are stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Encoding {
+    /// Two 4-bit values a byte, plus 8, the lower bits first; rows start at whole bytes.
+    Nibbles,
+    /// 8-bit values plus 128.
+    Offset,
+}
+
+impl Encoding {
+    /// The function of the stored bytes that gives the weights, as [`Identity::made`] names it.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Nibbles => "weights of nibbles",
+            Self::Offset => "weights of bytes with an offset",
+        }
+    }
+
+    fn decode(self, stored: &[u8], columns: usize, weights: &mut [i8]) {
+        match self {
+            Self::Nibbles => nibbles_to(stored, columns, weights),
+            Self::Offset => weights.iter_mut().zip(stored).for_each(|(to, &x)| *to = (x ^ 0x80) as i8),
+        }
+    }
+}
+
+impl Raise<'_> {
+    /// Constant weights as signed values of a byte each, decoded when something reads them.
+    pub(super) fn decoded(&mut self, value: &Value, encoding: Encoding) -> Result<ValueId> {
+        let meta = TensorMeta::contiguous(ScalarType::Char, &value.dims)?;
+        let decoded = Decoded {
+            stored: self.data.again(value)?,
+            encoding,
+            meta: meta.clone(),
+            budget: self.emit.graph.budget().clone(),
+            weights: OnceLock::new(),
+        };
+        Ok(self.emit.graph.constant(meta, Constant::Shared(Arc::new(decoded))))
+    }
+}
+
+struct Decoded {
+    stored: ConstantBytes,
+    encoding: Encoding,
+    meta: TensorMeta,
+    budget: Budget,
+    weights: OnceLock<Result<CountedTensor, String>>,
+}
+
+impl Decoded {
+    fn weights(&self) -> &Result<CountedTensor, String> {
+        self.weights.get_or_init(|| {
+            let stored = self.stored.again();
+            stored.read().map_err(|e| runtime::one_line(&e))?;
+            let decoded = CountedTensor::zeros(self.meta.clone(), DECODED, &self.budget);
+            let mut decoded = decoded.map_err(|e| e.to_string())?;
+            let columns = self.meta.sizes().last().copied().unwrap_or(1);
+            let mut view = decoded.view_mut();
+            let weights = view.storage_mut().map_err(|e| e.to_string())?;
+            self.encoding.decode(&stored, columns, weights);
+            Ok(decoded)
+        })
+    }
+}
+
+impl Bytes for Decoded {
+    fn bytes(&self) -> &[u8] {
+        self.weights().as_ref().map_or(&[], |weights| weights.bytes())
+    }
+
+    fn len(&self) -> usize {
+        self.meta.nbytes()
+    }
+
+    fn problem(&self) -> Option<String> {
+        self.weights().as_ref().err().cloned()
+    }
+
+    fn identity(&self) -> Option<Identity> {
+        self.stored.identity().map(|stored| stored.made(self.encoding.name()))
+    }
+
+    fn again(&self) -> Option<SharedBytes> {
+        Some(Arc::new(Self {
+            stored: self.stored.again(),
+            encoding: self.encoding,
+            meta: self.meta.clone(),
+            budget: self.budget.clone(),
+            weights: OnceLock::new(),
+        }))
+    }
+}
