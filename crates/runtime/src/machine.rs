@@ -11,9 +11,12 @@ const UNCOUNTED: u64 = 8 << 20;
 /// where the system does not say, which is everywhere but on Linux.
 pub fn free_memory() -> Option<u64> {
     let read = |path: &str| fs::read_to_string(path).ok();
-    let machine = read("/proc/meminfo").and_then(|text| available(&text));
+    let memory = read("/proc/meminfo").unwrap_or_default();
+    let machine = kilobytes(&memory, "MemAvailable:");
+    let installed = kilobytes(&memory, "MemTotal:").unwrap_or(u64::MAX);
     let groups = read("/proc/self/cgroup").and_then(|text| {
-        groups(&text, &|path| fs::read_to_string(Path::new("/sys/fs/cgroup").join(path)).ok())
+        let file = |path: &str| fs::read_to_string(Path::new("/sys/fs/cgroup").join(path)).ok();
+        groups(&text, Machine { available: machine.unwrap_or(u64::MAX), installed }, &file)
     });
     let space = read("/proc/self/limits")
         .zip(read("/proc/self/status"))
@@ -22,9 +25,11 @@ pub fn free_memory() -> Option<u64> {
     [machine, groups, space].into_iter().flatten().min()
 }
 
-/// `MemAvailable` of `/proc/meminfo`.
-fn available(meminfo: &str) -> Option<u64> {
-    kilobytes(meminfo, "MemAvailable:")
+/// Bytes of `/proc/meminfo`: `MemAvailable` and `MemTotal`, the largest number where it does not say.
+#[derive(Clone, Copy)]
+struct Machine {
+    available: u64,
+    installed: u64,
 }
 
 /// The number behind a label, in bytes.
@@ -33,9 +38,10 @@ fn kilobytes(text: &str, label: &str) -> Option<u64> {
     line.split_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)
 }
 
-/// The least that the groups of `/proc/self/cgroup` and those around them leave, of either version. `file` reads
-/// one below the folder of control groups.
-fn groups(cgroup: &str, file: &dyn Fn(&str) -> Option<String>) -> Option<u64> {
+/// The least memory that the groups of `/proc/self/cgroup` and their ancestors leave, of either cgroup version. `file`
+/// reads a file below the mount of the control groups. Every file costs a system call or several at the start of a
+/// process, so those of groups that cannot leave less than the machine has available are not read.
+fn groups(cgroup: &str, machine: Machine, file: &dyn Fn(&str) -> Option<String>) -> Option<u64> {
     let mut least = None;
     for line in cgroup.lines() {
         let mut fields = line.splitn(3, ':').skip(1);
@@ -52,9 +58,17 @@ fn groups(cgroup: &str, file: &dyn Fn(&str) -> Option<String>) -> Option<u64> {
             let slash = if group.is_empty() { "" } else { "/" };
             let number =
                 |name: &str| file(&format!("{root}{group}{slash}{name}"))?.trim().parse::<u64>().ok();
-            if let Some((most, used)) = number(most).zip(number(used)) {
-                let stat = file(&format!("{root}{group}{slash}memory.stat")).unwrap_or_default();
-                let free = most.saturating_sub(used.saturating_sub(reclaimable(&stat, prefix)));
+            // No group uses more than is installed.
+            let enough = least.unwrap_or(machine.available);
+            let binds = |&most: &u64| most < machine.installed.saturating_add(enough);
+            if let Some(most) = number(most).filter(binds)
+                && let Some(used) = number(used)
+            {
+                let mut free = most.saturating_sub(used);
+                if free < enough {
+                    let stat = file(&format!("{root}{group}{slash}memory.stat")).unwrap_or_default();
+                    free = most.saturating_sub(used.saturating_sub(reclaimable(&stat, prefix)));
+                }
                 least = Some(least.map_or(free, |l: u64| l.min(free)));
             }
             match group.rsplit_once('/') {
@@ -86,11 +100,12 @@ fn address_space(limits: &str, status: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::cell::RefCell;
 
     #[test]
     fn the_machine_says_what_is_available() {
-        assert_eq!(available("MemTotal:  100 kB\nMemAvailable:     64 kB\n"), Some(65536));
-        assert_eq!(available("MemTotal:  100 kB\n"), None);
+        assert_eq!(kilobytes("MemTotal:  100 kB\nMemAvailable:     64 kB\n", "MemAvailable:"), Some(65536));
+        assert_eq!(kilobytes("MemTotal:  100 kB\n", "MemAvailable:"), None);
         assert_eq!(free_memory().is_some(), cfg!(target_os = "linux"));
     }
 
@@ -111,10 +126,32 @@ mod tests {
             };
             Some(text.to_owned())
         };
-        assert_eq!(groups("0::/a/b\n", &file), Some(350));
-        assert_eq!(groups("0::/a/b\n", &|path| file(path).filter(|_| !path.starts_with("a/m"))), Some(700));
-        assert_eq!(groups("5:cpu,memory:/c\n4:pids:/c\n", &file), Some(430));
-        assert_eq!(groups("0::/\n", &file), None);
+        let least = |cgroup, file: &dyn Fn(&str) -> Option<String>| {
+            groups(cgroup, Machine { available: u64::MAX, installed: u64::MAX }, file)
+        };
+        assert_eq!(least("0::/a/b\n", &file), Some(350));
+        assert_eq!(least("0::/a/b\n", &|path| file(path).filter(|_| !path.starts_with("a/m"))), Some(700));
+        assert_eq!(least("5:cpu,memory:/c\n4:pids:/c\n", &file), Some(430));
+        assert_eq!(least("0::/\n", &file), None);
+    }
+
+    #[test]
+    fn groups_that_do_not_bind_are_not_looked_into() {
+        let seen = RefCell::new(Vec::new());
+        let of = |most: &'static str| {
+            let seen = &seen;
+            move |path: &str| {
+                seen.borrow_mut().push(path.to_owned());
+                Some(if path.ends_with("max") { most } else { "70" }.to_owned())
+            }
+        };
+        let machine = Machine { available: 50, installed: 100 };
+        assert_eq!(groups("0::/\n", machine, &of("150")), None);
+        assert_eq!(seen.take(), ["memory.max"]);
+        assert_eq!(groups("0::/\n", machine, &of("120")), Some(50));
+        assert_eq!(seen.take(), ["memory.max", "memory.current"]);
+        assert_eq!(groups("0::/\n", machine, &of("119")), Some(49));
+        assert_eq!(seen.take(), ["memory.max", "memory.current", "memory.stat"]);
     }
 
     #[test]

@@ -159,6 +159,12 @@ impl<'m> Builder<'m> {
         self
     }
 
+    /// Adds the call of an instruction of a chain, which its nodes and values belong to; as [`Self::add`].
+    pub(super) fn add_at(&mut self, chain: usize, instruction: usize, step: &Step) -> bool {
+        self.place = Place::instruction(chain as u32, instruction as u32);
+        self.add(step, self.def_use.position(chain, instruction))
+    }
+
     /// Adds the call of an instruction. `false` if it cannot be part of the region, which is as it was then.
     pub(crate) fn add(&mut self, step: &Step, at: Position) -> bool {
         let (mark, inputs, added) = (self.graph.mark(), self.inputs.len(), self.added.len());

@@ -11,7 +11,7 @@
 //! as it is written: results reach the method's memory only after all calls have succeeded.
 
 use super::builder::{Builder, Note, Recorded, Sizes};
-use super::{Lowered, Run, calls};
+use super::{Lowered, Run, builder, calls};
 use crate::call::State;
 use crate::method::Method;
 use crate::raise::{DefUse, number_of};
@@ -91,9 +91,7 @@ pub(crate) enum Choice {
 impl DynamicRegion {
     /// A region of a run's calls. `None` if it is not worth it.
     pub(crate) fn new(method: &Method, def_use: &Arc<DefUse>, run: &Run) -> Option<Self> {
-        let start = run.positions(def_use).start;
-        let builder = Builder::new(&method.state, &method.delegates, def_use, start, Sizes::Bounds);
-        let mut builder = builder.within(method.limits.backend_bytes, method.packs.budget());
+        let mut builder = builder(method, def_use, run.positions(def_use).start, Sizes::Bounds);
         for (i, call) in calls(&method.chains[run.chain].steps, run.range.clone()) {
             if !builder.add(call, def_use.position(run.chain, i)) {
                 return None;

@@ -27,7 +27,6 @@ use operator::KernelContext;
 use std::ops::Range;
 use std::sync::Arc;
 use tensor::{Scalar, Shape};
-use trace::Place;
 
 /// Calls below which a region is not worth its entry and exit.
 const SHORTEST: usize = 2;
@@ -91,16 +90,16 @@ impl Lowered {
 
 /// Lowers the regions of a method whose sizes are fixed.
 pub(crate) fn lower_fixed(method: &mut Method, def_use: &DefUse) {
-    each_run(method, def_use, |method, run| {
-        if run.is_dynamic { None } else { Some(Region::Fixed(fixed(method, def_use, run)?)) }
+    each_run(method, def_use, |method, run, built| {
+        if run.is_dynamic { None } else { Some(Region::Fixed(fixed(method, def_use, run, built)?)) }
     });
 }
 
 /// Makes dynamic regions of the other runs.
 pub(crate) fn find_dynamic(method: &mut Method, def_use: &Arc<DefUse>) {
-    each_run(method, def_use, |method, run| {
+    each_run(method, def_use, |method, run, built| {
         if !run.is_dynamic {
-            return Some(Region::Fixed(fixed(method, def_use, run)?));
+            return Some(Region::Fixed(fixed(method, def_use, run, built)?));
         }
         Some(Region::Dynamic(Box::new(DynamicRegion::new(method, def_use, run)?)))
     });
@@ -122,7 +121,11 @@ impl Run {
 
 /// Puts regions in the places of runs. A run that cannot be lowered is tried in halves; dynamic ones are left as
 /// they are. So no instruction is looked at more often than the logarithm of their number.
-fn each_run(method: &mut Method, def_use: &DefUse, region: impl Fn(&Method, &Run) -> Option<Region>) {
+fn each_run(
+    method: &mut Method,
+    def_use: &DefUse,
+    region: impl Fn(&Method, &Run, Option<Builder<'_>>) -> Option<Region>,
+) {
     for chain in 0..method.chains.len() {
         let (mut next, mut limits) = (0, vec![method.chains[chain].steps.len()]);
         while let Some(&limit) = limits.last() {
@@ -134,14 +137,14 @@ fn each_run(method: &mut Method, def_use: &DefUse, region: impl Fn(&Method, &Run
                 next = region.next;
                 continue;
             }
-            let run = match longest(method, def_use, chain, next..limit) {
-                Ok(run) => run,
+            let (run, built) = match longest(method, def_use, chain, next..limit) {
+                Ok(found) => found,
                 Err(end) => {
                     next = end;
                     continue;
                 }
             };
-            match region(method, &run) {
+            match region(method, &run, built) {
                 Some(region) => put(method, &run, region),
                 None if run.is_dynamic || run.range.len() < 2 * SHORTEST => {}
                 None => {
@@ -173,8 +176,14 @@ pub(crate) fn undo(method: &mut Method) {
     method.regions.clear();
 }
 
-/// The longest run that starts at an instruction of a range; if there is none worth it, where to go on.
-fn longest(method: &Method, def_use: &DefUse, chain: usize, range: Range<usize>) -> Result<Run, usize> {
+/// The longest run that starts at an instruction of a range, with its graph if its sizes are fixed and the graph was built to
+/// find where the run ends; if no run is worth lowering, where to go on.
+fn longest<'m>(
+    method: &'m Method,
+    def_use: &'m DefUse,
+    chain: usize,
+    range: Range<usize>,
+) -> Result<(Run, Option<Builder<'m>>), usize> {
     let steps = &method.chains[chain].steps;
     let start = range.start;
     let may_start = match steps.get(start) {
@@ -186,15 +195,12 @@ fn longest(method: &Method, def_use: &DefUse, chain: usize, range: Range<usize>)
         return Err(start + 1);
     }
     let grow = |sizes| {
-        let start_at = def_use.position(chain, start);
-        let builder = Builder::new(&method.state, &method.delegates, def_use, start_at, sizes);
-        let mut builder = builder.within(method.limits.backend_bytes, method.packs.budget());
+        let mut builder = builder(method, def_use, def_use.position(chain, start), sizes);
         let mut end = start;
         while end < range.end && (end == start || !def_use.starts_block(def_use.position(chain, end))) {
             match &steps[end] {
                 Step::Folded(_) => {}
-                step @ (Step::Kernel(_) | Step::Delegate(_))
-                    if builder.add(step, def_use.position(chain, end)) => {}
+                step @ (Step::Kernel(_) | Step::Delegate(_)) if builder.add_at(chain, end, step) => {}
                 _ => break,
             }
             end += 1;
@@ -207,11 +213,17 @@ fn longest(method: &Method, def_use: &DefUse, chain: usize, range: Range<usize>)
     };
     let (fixed, end) = grow(Sizes::Fixed);
     if fixed.calls >= FIXED_START && !fixed.inputs.is_empty() {
-        return Ok(Run { chain, range: start..end, is_dynamic: false });
+        return Ok((Run { chain, range: start..end, is_dynamic: false }, Some(fixed)));
     }
     let (builder, end) = grow(Sizes::Bounds);
     let run = Run { chain, range: start..end, is_dynamic: builder.is_dynamic };
-    if builder.calls >= SHORTEST { Ok(run) } else { Err(end.max(start + 1)) }
+    if builder.calls >= SHORTEST { Ok((run, None)) } else { Err(end.max(start + 1)) }
+}
+
+/// A builder of a region that begins at an instruction, within the limits of the method.
+fn builder<'m>(method: &'m Method, def_use: &'m DefUse, start: Position, sizes: Sizes<'m>) -> Builder<'m> {
+    let builder = Builder::new(&method.state, &method.delegates, def_use, start, sizes);
+    builder.within(method.limits.backend_bytes, method.packs.budget())
 }
 
 /// The calls of a range of a chain, those of regions and those that were computed when loaded left out.
@@ -223,25 +235,26 @@ fn calls(steps: &[Step], range: Range<usize>) -> impl Iterator<Item = (usize, &S
     })
 }
 
-/// Lowers a run of fixed sizes.
-fn fixed(method: &Method, def_use: &DefUse, run: &Run) -> Option<Box<Lowered>> {
-    let steps = &method.chains[run.chain].steps;
+/// Lowers a run of fixed sizes, whose graph `built` is if that was built before.
+fn fixed(method: &Method, def_use: &DefUse, run: &Run, built: Option<Builder<'_>>) -> Option<Box<Lowered>> {
     let positions = run.positions(def_use);
-    let Method { state, delegates, .. } = method;
-    let builder = Builder::new(state, delegates, def_use, positions.start, Sizes::Fixed);
-    let mut builder = builder.within(method.limits.backend_bytes, method.packs.budget());
-    for (i, call) in calls(steps, run.range.clone()) {
-        builder.place = Place::instruction(run.chain as u32, i as u32);
-        if !builder.add(call, def_use.position(run.chain, i)) {
-            return None;
+    let mut builder = match built {
+        Some(built) => built,
+        None => {
+            let mut builder = builder(method, def_use, positions.start, Sizes::Fixed);
+            let mut calls = calls(&method.chains[run.chain].steps, run.range.clone());
+            if !calls.all(|(i, call)| builder.add_at(run.chain, i, call)) {
+                return None;
+            }
+            builder
         }
-    }
+    };
     let outs = builder.outputs(positions.end);
     let args = builder.input_args();
     let ctx = KernelContext::new(&method.pool, &method.scratch, &method.generator).with_isa(method.isa);
     let graph = method.keep_graphs.then(|| Box::new(builder.graph.clone()));
     // What delegates have computed of their weights goes as soon as it is packed.
-    delegates.iter().for_each(DelegateEntry::forget_graph);
+    method.delegates.iter().for_each(DelegateEntry::forget_graph);
     let executable = Executable::with_packs(builder.graph, &ctx, &mut method.packs.clone()).ok()?;
     let lowered =
         Lowered { graph, executable, args, outs, sizes: Vec::new(), numbers: Vec::new(), views: Vec::new() };
