@@ -267,13 +267,15 @@ impl Graph {
 
     /// Takes a node away if it is dead, and then what only it has used.
     pub fn remove_dead(&mut self, node: NodeId) {
-        let mut candidates = vec![node];
-        while let Some(node) = candidates.pop() {
+        let mut next = Some(node);
+        let mut candidates = Vec::new();
+        while let Some(node) = next {
             if self.is_dead(node) {
                 let inputs = self.nodes[node.index()].inputs.clone();
                 self.remove(node);
                 candidates.extend(inputs.iter().filter_map(|&v| self.producer(v)));
             }
+            next = candidates.pop();
         }
     }
 

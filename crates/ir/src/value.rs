@@ -1,5 +1,6 @@
 use crate::{BlockId, Derivation, Identity, NodeId};
 use operator::CountedTensor;
+use smallvec::SmallVec;
 use std::sync::Arc;
 use tensor::{Scalar, ScalarType, ShapeDynamism, Tensor, TensorMeta, TensorView};
 use trace::Place;
@@ -176,14 +177,14 @@ pub struct Value {
     pub(crate) constant: Option<Constant>,
     pub(crate) origin: Place,
     pub(crate) def: Def,
-    pub(crate) uses: Vec<Use>,
+    pub(crate) uses: SmallVec<[Use; 2]>,
     /// How many of the uses are at the ends of blocks.
     pub(crate) ends: u32,
 }
 
 impl Value {
     pub(crate) fn new(ty: Type, meta: TensorMeta, origin: Place, def: Def) -> Self {
-        Self { ty, meta, constant: None, origin, def, uses: Vec::new(), ends: 0 }
+        Self { ty, meta, constant: None, origin, def, uses: SmallVec::new(), ends: 0 }
     }
 
     /// Whether it is a tensor or a number.

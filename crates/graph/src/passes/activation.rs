@@ -82,12 +82,14 @@ pub(super) fn run(graph: &mut Graph) {
 }
 
 fn rewrite(graph: &mut Graph, node: NodeId) {
-    let Some(mut at) = Elementwise::of(graph, node) else { return };
+    let Some(mut at) = Elementwise::of(graph, node).filter(|at| may_be_activation(&at.expression)) else {
+        return;
+    };
     let (mut producers, mut found) = (Vec::new(), None);
     // The widest spelling counts: two clamps are one.
     loop {
         if let Some(known) = recognize(&at.expression) {
-            found = Some((known, at.inputs.clone(), producers.len()));
+            found = Some((known, at.inputs.to_vec(), producers.len()));
         }
         let Some((wider, producer)) = at.with_any_producer(graph, node, LONGEST) else { break };
         at = wider;
@@ -100,6 +102,14 @@ fn rewrite(graph: &mut Graph, node: NodeId) {
     }
     // A producer that is nearer to the node is used by it alone, and goes first.
     producers[..spelled].iter().for_each(|&producer| graph.remove_dead(producer));
+}
+
+/// Whether an expression, or one that it is the end of, can be a known activation: most nodes end otherwise.
+fn may_be_activation(e: &Expression) -> bool {
+    let is_end = |last: &Instr| {
+        matches!(last, Instr::Clamp { .. }) || SPELLINGS.iter().any(|(_, pattern)| pattern.may_end_in(last))
+    };
+    e.instrs.last().is_some_and(is_end)
 }
 
 /// The activation that an expression of one input computes, in its shortest form.

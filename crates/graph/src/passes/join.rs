@@ -4,6 +4,7 @@ use crate::graph::{Graph, NodeId, ValueId};
 use crate::operation::{Fused, as_op};
 use crate::steps::pointwise::Pointwise;
 use operator::{Expression, Instr};
+use std::borrow::Cow;
 
 /// Instructions of a joined expression, at most: beyond, another pass costs less than more registers.
 const LONGEST: usize = 48;
@@ -14,7 +15,8 @@ pub(super) fn run(graph: &mut Graph) {
         while let Some((joined, producer)) = Elementwise::of(graph, node)
             .and_then(|elementwise| elementwise.with_any_producer(graph, node, LONGEST))
         {
-            graph.rewrite(node, Fused::kind(Pointwise(joined.expression)), &joined.inputs);
+            let Elementwise { expression, inputs } = joined;
+            graph.rewrite(node, Fused::kind(Pointwise(expression.into_owned())), &inputs);
             graph.absorb(node, producer);
             graph.remove(producer);
         }
@@ -23,16 +25,17 @@ pub(super) fn run(graph: &mut Graph) {
 
 /// What a node computes of each element, and of which values.
 #[derive(Debug, Clone)]
-pub(super) struct Elementwise {
-    pub(super) expression: Expression,
-    pub(super) inputs: Vec<ValueId>,
+pub(super) struct Elementwise<'g> {
+    pub(super) expression: Cow<'g, Expression>,
+    pub(super) inputs: Cow<'g, [ValueId]>,
 }
 
-impl Elementwise {
+impl<'g> Elementwise<'g> {
     /// Of a node that is elementwise.
-    pub(super) fn of(graph: &Graph, node: NodeId) -> Option<Self> {
+    pub(super) fn of(graph: &'g Graph, node: NodeId) -> Option<Self> {
         let Pointwise(expression) = as_op(graph, node)?;
-        Some(Self { expression: expression.clone(), inputs: graph.node(node).inputs().to_vec() })
+        let inputs = graph.node(node).inputs();
+        Some(Self { expression: Cow::Borrowed(expression), inputs: Cow::Borrowed(inputs) })
     }
 
     /// With what a node computes in the place of the input that it makes, if that node is elementwise, of the
@@ -42,15 +45,15 @@ impl Elementwise {
         graph: &Graph,
         node: NodeId,
         longest: usize,
-    ) -> Option<(Self, NodeId)> {
+    ) -> Option<(Elementwise<'static>, NodeId)> {
         self.inputs.iter().enumerate().find_map(|(slot, &v)| {
             let producer = graph.producer(v)?;
+            let inner = Elementwise::of(graph, producer)?;
             let own = graph.node(producer).outputs().len() == 1 && self.uses_all(graph, node, v);
-            let inner = Self::of(graph, producer).filter(|_| own)?;
             let (from, to) = (graph.meta(v), graph.meta(graph.node(node).outputs()[0]));
             let whole = from.sizes() == to.sizes() && from.dim_order() == to.dim_order();
             let short = self.expression.instrs.len() + inner.expression.instrs.len() <= longest;
-            (whole && short).then(|| (self.inlined(slot, &inner), producer))
+            (own && whole && short).then(|| (self.inlined(slot, &inner), producer))
         })
     }
 
@@ -62,7 +65,7 @@ impl Elementwise {
     }
 
     /// This with `inner` in the place of input `slot`.
-    fn inlined(&self, slot: usize, inner: &Self) -> Self {
+    fn inlined(&self, slot: usize, inner: &Elementwise<'_>) -> Elementwise<'static> {
         let value = self.inputs[slot];
         let mut inputs = Vec::new();
         let mut place = |v| match inputs.iter().position(|u| *u == v) {
@@ -81,6 +84,7 @@ impl Elementwise {
             other => other,
         });
         let merged = Expression { instrs: merged.collect() };
-        Self { expression: merged.substitute(slot, &inner.expression, &inner_places, &map), inputs }
+        let expression = merged.substitute(slot, &inner.expression, &inner_places, &map);
+        Elementwise { expression: Cow::Owned(expression), inputs: Cow::Owned(inputs) }
     }
 }

@@ -121,6 +121,8 @@ pub fn run(graph: &mut Graph, ctx: &KernelContext<'_>) {
 
 /// Runs the first passes, so many of them: what a listing of the graph after one of them shows.
 pub fn run_until(graph: &mut Graph, ctx: &KernelContext<'_>, count: usize) {
+    // Passes sweep what they leave dead, not what they find dead.
+    graph.sweep();
     PASSES.iter().take(count).for_each(|pass| pass.run(graph, ctx));
 }
 
@@ -129,8 +131,12 @@ impl Pass {
     pub fn run(&self, graph: &mut Graph, ctx: &KernelContext<'_>) {
         // Whatever a caller was adding, what passes add belongs to instructions that they name.
         graph.set_origin(Default::default());
+        let before = graph.work();
         (self.run)(graph, ctx);
-        graph.sweep();
+        // Nothing has died where nothing was changed.
+        if graph.work() != before {
+            graph.sweep();
+        }
         if cfg!(debug_assertions)
             && let Err(e) = graph.verify()
         {

@@ -26,6 +26,18 @@ impl Pattern {
             && expression.instrs.len().checked_sub(1).is_some_and(|last| self.matches_at(expression, last))
     }
 
+    /// Whether what matches may end in this instruction: a cheap test before [`Self::matches`].
+    pub(super) fn may_end_in(&self, instr: &Instr) -> bool {
+        match (self, instr) {
+            (Self::X, Instr::Input(0)) | (Self::Number(_), Instr::Const(_)) => true,
+            (Self::Unary(f, _), Instr::Unary(g, _)) => f == g,
+            (Self::Binary(f, ..), Instr::Binary(g, ..)) => f == g,
+            (Self::Clamp(..), Instr::Clamp { .. }) => true,
+            (Self::Any(all), _) => all.iter().any(|p| p.may_end_in(instr)),
+            _ => false,
+        }
+    }
+
     fn matches_at(&self, e: &Expression, at: usize) -> bool {
         match (*self, e.instrs[at]) {
             (Self::X, Instr::Input(0)) => true,
