@@ -2,7 +2,7 @@
 //! of the weights.
 
 use super::super::isa::Isa;
-use super::super::laid::{Laid, LaidOut};
+use super::super::laid::{LaidOut, WeightBuffer};
 use super::super::math;
 use super::super::simd::{Op, Simd, dispatch};
 use super::super::split;
@@ -18,7 +18,7 @@ pub(super) const MAX_TAPS: usize = 128;
 /// Weights, tap by tap, the channels of each together.
 #[derive(Debug)]
 pub(super) struct DepthwiseLast {
-    weights: Laid,
+    weights: WeightBuffer,
 }
 
 impl DepthwiseLast {
@@ -32,7 +32,7 @@ impl DepthwiseLast {
                 tap.iter_mut().zip(from).for_each(|(to, &w)| *to = w);
             }
         }
-        Ok(Self { weights: Laid::Own(buffer) })
+        Ok(Self { weights: WeightBuffer::Owned(buffer) })
     }
 
     pub(super) fn taken(p: &ConvParams, from: &mut LaidOut) -> Option<Self> {

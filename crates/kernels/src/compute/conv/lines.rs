@@ -2,7 +2,7 @@
 //! fixed distance apart, the same for every tap. No row needs a pointer of its own, and what is true of one group is
 //! true of all. Where patches leave the image, its lines are copied with their padding, some at a time.
 
-use super::super::gemm::driver::{LONG, grid, run_of, share};
+use super::super::gemm::driver::{MAX_F32_SUM, grid, run_of, share};
 use super::super::gemm::sweep::{Left, Right, Sweep};
 use super::super::gemm::tile;
 use super::super::scratch;
@@ -64,7 +64,7 @@ impl Lines {
             || p.taps() > MAX_TAPS
             || frame.output[2] < MIN_WIDTH
             || ci == 0
-            || ci * p.taps() > LONG
+            || ci * p.taps() > MAX_F32_SUM
         {
             return None;
         }

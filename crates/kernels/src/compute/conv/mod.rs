@@ -31,7 +31,7 @@ pub use params::{ConvFrame, ConvParams, Layout};
 
 use super::gemm::Activation;
 use super::isa::Isa;
-use super::laid::{Laid, LaidOut};
+use super::laid::{LaidOut, WeightBuffer};
 use chain::Window;
 use depthwise_last::DepthwiseLast;
 use planes::PlanesConv;
@@ -91,7 +91,7 @@ pub struct Conv {
 enum Form {
     Rows(RowsConv),
     Planes(PlanesConv),
-    DepthwiseFirst(Laid),
+    DepthwiseFirst(WeightBuffer),
     DepthwiseLast(DepthwiseLast),
     Winograd(Winograd),
 }
@@ -188,9 +188,9 @@ impl Conv {
         let plain = reordered.as_deref().unwrap_or(weights.values);
         let form = match kind {
             FormKind::DepthwiseLast => Form::DepthwiseLast(DepthwiseLast::new(&params, weights)?),
-            FormKind::DepthwiseFirst => {
-                Form::DepthwiseFirst(Laid::Own(AlignedBuffer::from_slice(bytemuck::cast_slice(plain))?))
-            }
+            FormKind::DepthwiseFirst => Form::DepthwiseFirst(WeightBuffer::Owned(AlignedBuffer::from_slice(
+                bytemuck::cast_slice(plain),
+            )?)),
             FormKind::Planes => Form::Planes(PlanesConv::new(isa, &params, plain)?),
             FormKind::Rows | FormKind::Winograd => {
                 Form::Rows(RowsConv::new(isa, &params, weights, input, output)?)

@@ -2,7 +2,7 @@
 //! column. Patches are laid out a block at a time, straight into the panels that the product reads; a
 //! 1x1 kernel needs none of that, its patches being the image.
 
-use super::super::gemm::driver::{Job, LONG, LongSums, PART, even, grid, run_of, share};
+use super::super::gemm::driver::{Job, LongSums, MAX_F32_SUM, PARTIAL_SUM, even, grid, run_of, share};
 use super::super::gemm::sweep::{Left, Right, Sweep};
 use super::super::gemm::tile;
 use super::super::gemm::{Bias, Epilogue, Lhs, PackedA, Rhs};
@@ -126,7 +126,7 @@ impl Run<'_> {
             let (panels, line) = scratch.split_at_mut(kc * nc);
             for jb in cols.clone().step_by(nc) {
                 let jcols = jb..cols.end.min(jb + nc);
-                let mut long = (k > LONG).then(|| LongSums::new(rows.len(), jcols.len()));
+                let mut long = (k > MAX_F32_SUM).then(|| LongSums::new(rows.len(), jcols.len()));
                 let mut c = c.block(0..rows.len(), jb - cols.start..jcols.end - cols.start);
                 let plain = if long.is_some() { Epilogue::NONE } else { epilogue };
                 for kb in (0..k).step_by(kc) {
@@ -147,7 +147,7 @@ impl Run<'_> {
                         height: weights.height(),
                         k: ks.len(),
                         b: Right { elements: panels, step: nr, panel, tail: None },
-                        accumulate: if long.is_some() { !kb.is_multiple_of(PART) } else { kb > 0 },
+                        accumulate: if long.is_some() { !kb.is_multiple_of(PARTIAL_SUM) } else { kb > 0 },
                         last: ks.end == k,
                     };
                     let to = match &mut long {
@@ -157,7 +157,7 @@ impl Run<'_> {
                     let elements = &weights.elements()[rows.start * k..];
                     sweep.run(Left::Packed { elements, k, skip: ks.start }, to);
                     if let Some(sums) = &mut long
-                        && (ks.end.is_multiple_of(PART) || ks.end == k)
+                        && (ks.end.is_multiple_of(PARTIAL_SUM) || ks.end == k)
                     {
                         sums.add();
                     }

@@ -5,7 +5,7 @@
 //! A transposed convolution of stride `s` is `s` ordinary ones a dimension, its phases: the output
 //! pixels of one phase all meet the same taps.
 
-use super::super::gemm::driver::{Job, LONG, LongSums, PART, even, grid, run_of, share};
+use super::super::gemm::driver::{Job, LongSums, MAX_F32_SUM, PARTIAL_SUM, even, grid, run_of, share};
 use super::super::gemm::row_table::RowTable;
 use super::super::gemm::sweep::{Left, Right, Sweep};
 use super::super::gemm::tile;
@@ -437,7 +437,7 @@ impl Run<'_> {
         let most = if in_place { tile::max_rows_in_place(level) } else { tile::max_rows(level) };
         let height = rows.len().div_ceil(rows.len().div_ceil(most));
         let all = self.phase.taps.len() * ci;
-        let mut long = (all > LONG).then(|| LongSums::new(rows.len(), cols.len()));
+        let mut long = (all > MAX_F32_SUM).then(|| LongSums::new(rows.len(), cols.len()));
         let plain = if long.is_some() { Epilogue::NONE } else { epilogue };
         let sweep = |k: usize, row: usize, accumulate: bool, last: bool| Sweep {
             isa: self.isa,
@@ -498,7 +498,7 @@ impl Run<'_> {
             }
             if let Some(sums) = &mut long {
                 summed += chunk.taps.len() * chunk.channels.len();
-                if summed + run > PART || last {
+                if summed + run > PARTIAL_SUM || last {
                     sums.add();
                     summed = 0;
                 }
@@ -564,7 +564,7 @@ impl Run<'_> {
         let line = p.kernel[2];
         let together = self.conv.input == Layout::ChannelsLast && p.groups == 1 && !p.transposed;
         let few = p.in_channels < IN_PLACE_CHANNELS && line * p.in_channels <= KC;
-        let short = p.taps() * p.in_channels <= LONG;
+        let short = p.taps() * p.in_channels <= MAX_F32_SUM;
         if together && few && short && p.dilation[2] == 1 && line > 1 { line } else { 1 }
     }
 

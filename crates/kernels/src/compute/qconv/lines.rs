@@ -2,7 +2,7 @@
 //! output read pieces of the copy that begin a stride apart. No byte is copied for more than one tap.
 
 use super::super::conv::ConvParams;
-use super::super::qgemm::driver::{AMX_STEP, Fill, Laid};
+use super::super::qgemm::driver::{AMX_STEP, Fill, RowLayout};
 use super::{Input, WHOLE, unsigned};
 use std::ops::Range;
 
@@ -172,9 +172,9 @@ impl<'a> Lines<'a> {
 }
 
 impl Fill for Lines<'_> {
-    fn laid(&self, _: usize) -> Laid<'_> {
+    fn laid(&self, _: usize) -> RowLayout<'_> {
         let p = self.input.p;
-        Laid {
+        RowLayout {
             step: p.stride[2] * self.channels,
             width: if self.whole { self.width } else { usize::MAX },
             line: p.stride[1] * self.pitch(),
@@ -183,14 +183,14 @@ impl Fill for Lines<'_> {
         }
     }
 
-    fn block(&self, rows: Range<usize>, _: &Laid<'_>) -> Range<usize> {
+    fn block(&self, rows: Range<usize>, _: &RowLayout<'_>) -> Range<usize> {
         // No block goes on in another line, or another image.
         let output = self.input.frame.output;
         let unit = if self.whole { output[1] * output[2] } else { output[2] };
         rows.start..rows.end.min(rows.start + self.most().min(unit - rows.start % unit))
     }
 
-    fn bytes(&self, rows: usize, laid: &Laid<'_>) -> usize {
+    fn bytes(&self, rows: usize, laid: &RowLayout<'_>) -> usize {
         let lines = rows.min(self.most()).div_ceil(self.width);
         self.read_by(lines) * self.pitch() + ROWS_PAST * laid.step + PAST
     }

@@ -14,7 +14,7 @@ mod tests;
 use super::conv::{ConvFrame, ConvParams, ConvWeights};
 use super::isa::Isa;
 use super::mat::{MatMut, MatRef};
-use super::qgemm::driver::{Fill, Job, Laid, Path};
+use super::qgemm::driver::{Fill, Job, Path, RowLayout};
 use super::qgemm::epilogue::Params;
 use super::qgemm::pack::PANEL;
 use super::qgemm::{PackedWeights, QuantizedEpilogue, QuantizedOut, WeightBits, Weights, unsigned};
@@ -256,8 +256,8 @@ struct Patches<'a> {
 const WHOLE: usize = 16;
 
 impl Fill for Patches<'_> {
-    fn laid(&self, k: usize) -> Laid<'_> {
-        Laid::rows(k)
+    fn laid(&self, k: usize) -> RowLayout<'_> {
+        RowLayout::rows(k)
     }
 
     fn fill(&self, rows: Range<usize>, step: usize, out: &mut [u8]) {

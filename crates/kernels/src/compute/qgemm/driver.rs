@@ -39,14 +39,14 @@ const READING: [f64; 2] = [10.0, 4.0];
 /// numbers of rows, one after another, where a row may be where the one before it goes on.
 pub(crate) trait Fill: Sync {
     /// How rows of `k` elements lie that were given.
-    fn laid(&self, k: usize) -> Laid<'_>;
+    fn laid(&self, k: usize) -> RowLayout<'_>;
     /// The rows that are given at once, from the first of these on.
-    fn block(&self, rows: Range<usize>, laid: &Laid<'_>) -> Range<usize> {
+    fn block(&self, rows: Range<usize>, laid: &RowLayout<'_>) -> Range<usize> {
         let block = (BLOCK_BYTES / laid.step / ROW_UNIT * ROW_UNIT).max(ROW_UNIT);
         rows.start..rows.end.min(rows.start.saturating_add(block))
     }
     /// Bytes that any block of so many rows takes, with all that tiles read past it.
-    fn bytes(&self, rows: usize, laid: &Laid<'_>) -> usize {
+    fn bytes(&self, rows: usize, laid: &RowLayout<'_>) -> usize {
         self.block(0..rows, laid).len().next_multiple_of(ROWS_READ) * laid.step
     }
     /// Writes rows of a block as they are [laid](Self::laid). Of what is between them anything may be overwritten.
@@ -55,7 +55,7 @@ pub(crate) trait Fill: Sync {
 
 /// How the rows of a block lie.
 #[derive(Clone, Copy)]
-pub(crate) struct Laid<'a> {
+pub(crate) struct RowLayout<'a> {
     /// Bytes from one row to the next of its line.
     pub(crate) step: usize,
     /// Rows of a line.
@@ -68,7 +68,7 @@ pub(crate) struct Laid<'a> {
     pub(crate) len: usize,
 }
 
-impl Laid<'_> {
+impl RowLayout<'_> {
     /// Rows one after another, each whole.
     pub(crate) fn rows(k: usize) -> Self {
         // An odd number of cache lines: rows at a power of two would evict each other.
@@ -173,7 +173,7 @@ impl Job<'_> {
         ready: &Ready,
         rows: Range<usize>,
         panels: Range<usize>,
-        (a, laid): (&[u8], &Laid<'_>),
+        (a, laid): (&[u8], &RowLayout<'_>),
         mut wide: Option<&mut [u8]>,
         tiles: &mut (&mut [i32], &mut [f32]),
         mut out: QuantizedOut<'_>,
@@ -212,7 +212,7 @@ impl Job<'_> {
         &self,
         ready: &Ready,
         (first, row, panel, panels): (usize, usize, usize, usize),
-        (a, laid): (&[u8], &Laid<'_>),
+        (a, laid): (&[u8], &RowLayout<'_>),
         wide: Option<&[u8]>,
         (sums, dequantized): &mut (&mut [i32], &mut [f32]),
         mut out: QuantizedOut<'_>,

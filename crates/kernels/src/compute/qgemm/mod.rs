@@ -36,7 +36,7 @@ pub use pack::{PackedWeights, WeightBits, Weights};
 
 use super::isa::Isa;
 use super::quantize::Affine;
-use driver::{Fill, Job, Laid};
+use driver::{Fill, Job, RowLayout};
 use epilogue::Params;
 use pool::Pool;
 use tile::Path;
@@ -119,8 +119,8 @@ struct Copied<'a> {
 }
 
 impl Fill for Copied<'_> {
-    fn laid(&self, k: usize) -> Laid<'_> {
-        Laid::rows(k)
+    fn laid(&self, k: usize) -> RowLayout<'_> {
+        RowLayout::rows(k)
     }
 
     fn fill(&self, rows: std::ops::Range<usize>, step: usize, out: &mut [u8]) {
