@@ -7,12 +7,12 @@ use super::reduce::{ROWS, extreme, sum_of};
 use super::{each_row, each_row_in_place};
 use pool::Pool;
 
-/// Softmax of each row of `n` elements, or its logarithm: `e^(x - max) / sum`, `x - max - ln(sum)`. A row
-/// that holds NaN or infinity, or nothing but negative infinity, becomes NaN where the formula says so. What would be subnormal is zero.
-/// Rows are divided among the threads of `pool`.
+/// Softmax of each row of `n` elements, or its logarithm: `e^(x - max) / sum`, `x - max - ln(sum)`. A row that
+/// contains NaN or infinity, or only negative infinity, becomes NaN where the formula says so. Subnormal results are
+/// flushed to zero. Rows are divided among the threads of `pool`.
 ///
 /// # Panics
-/// If the lengths differ, or are no multiple of `n`.
+/// If the lengths differ, or are not a multiple of `n`.
 pub fn softmax(pool: &Pool, isa: Isa, log: bool, n: usize, x: &[f32], out: &mut [f32]) {
     each_row(pool, n, x, out, &|x, out| {
         out.copy_from_slice(x);
@@ -20,10 +20,10 @@ pub fn softmax(pool: &Pool, isa: Isa, log: bool, n: usize, x: &[f32], out: &mut 
     });
 }
 
-/// [`softmax`] of each row of `x`, in its place.
+/// [`softmax`] of each row of `x`, in place.
 ///
 /// # Panics
-/// If the length is no multiple of `n`.
+/// If the length is not a multiple of `n`.
 pub fn softmax_in_place(pool: &Pool, isa: Isa, log: bool, n: usize, x: &mut [f32]) {
     each_row_in_place(pool, n, x, &|x| dispatch(isa, Softmax { x, log }));
 }
@@ -31,7 +31,7 @@ pub fn softmax_in_place(pool: &Pool, isa: Isa, log: bool, n: usize, x: &mut [f32
 /// [`softmax`] along the middle of three dimensions `[outer, n, inner]`.
 ///
 /// # Panics
-/// If the lengths differ, or are no multiple of `n * inner`.
+/// If the lengths differ, or are not a multiple of `n * inner`.
 pub fn softmax_across(
     pool: &Pool,
     isa: Isa,
@@ -82,19 +82,19 @@ impl Op for Softmax<'_> {
     }
 }
 
-/// What divided by this sum is the least normal number.
+/// The least value that divided by `sum` is a normal number.
 #[inline(always)]
 fn least(sum: f32) -> f32 {
     f32::MIN_POSITIVE * sum
 }
 
-/// The number, or zero below `least`: before it is multiplied, since subnormal products take long.
+/// `x`, or zero if it is below `least`: flushed before the multiplication, since subnormal products are slow.
 #[inline(always)]
 fn normal(x: f32, least: f32) -> f32 {
     if x < least { 0.0 } else { x }
 }
 
-/// Columns taken together where softmax runs across rows.
+/// Columns that softmax across rows processes together.
 const COLUMNS: usize = 64;
 
 struct Across<'a> {
