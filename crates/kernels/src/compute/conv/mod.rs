@@ -151,8 +151,8 @@ fn form_of(params: &ConvParams, method: Method, input: Layout, output: Layout) -
 }
 
 impl Conv {
-    /// Packs dense weights of shape `[out, in / groups, depth, height, width]`, or if transposed `[in, out / groups,
-    /// depth, height, width]`. Fails if memory runs out.
+    /// Packs dense weights of shape `[out, in / groups, depth, height, width]`, or if transposed
+    /// `[in, out / groups, depth, height, width]`. Fails if memory runs out.
     ///
     /// # Panics
     /// If the parameters contradict each other, or the number of weights does not match them.

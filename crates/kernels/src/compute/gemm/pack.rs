@@ -38,8 +38,8 @@ impl PackedB {
         Ok(Self { data: WeightBuffer::Owned(data), k, n, level: isa.level() })
     }
 
-    /// Packs a `k x n` matrix of any strides: a weight of shape `[n, k]`, as in PyTorch's linear, is `MatRef::new(w,
-    /// n, k).t()`. Fails if memory runs out.
+    /// Packs a `k x n` matrix of any strides: a weight of shape `[n, k]`, as in PyTorch's linear, is
+    /// `MatRef::new(w, n, k).t()`. Fails if memory runs out.
     pub fn new(isa: Isa, b: MatRef<'_>) -> Result<Self> {
         let (k, nr) = (b.rows(), tile::panel_cols(isa.level()));
         Self::filled(isa, k, b.cols(), |columns, panel| pack_b(isa, b, 0..k, columns, nr, panel))

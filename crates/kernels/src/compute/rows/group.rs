@@ -13,8 +13,8 @@ const BLOCK: usize = 1 << 14;
 /// Pixels of a block, at most.
 const PIXELS: usize = 512;
 
-/// The factors of group normalisation: for each image and channel the `scale` and `shift` that normalise it as `x *
-/// scale + shift`. `x` holds images of `channels` by `pixels` in `layout`; `weight` and `bias` have `channels`
+/// The factors of group normalisation: for each image and channel the `scale` and `shift` that normalise it as
+/// `x * scale + shift`. `x` holds images of `channels` by `pixels` in `layout`; `weight` and `bias` have `channels`
 /// elements, `scale` and `shift` as many for each image. The variance is the population variance. Runs in parallel on
 /// `pool` if there are many elements.
 ///
