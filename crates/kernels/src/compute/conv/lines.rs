@@ -33,7 +33,7 @@ pub(super) struct Lines {
     /// Neighbouring taps that are treated as one, because their pixels are contiguous.
     wide: usize,
     offsets: [usize; MAX_TAPS],
-    /// The number of taps when so merged.
+    /// The number of taps after merging.
     taps: usize,
     /// Lines of the output in a block.
     block: usize,

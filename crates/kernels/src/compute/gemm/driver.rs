@@ -14,7 +14,7 @@ use std::ops::Range;
 
 /// Inner dimension of a block: the part of A that a tile reads at this depth stays in the L1 cache.
 const KC: usize = 256;
-/// Rows of a block: the part of A with so many rows stays in the L2 cache.
+/// Rows of a block: this many rows of A stay in the L2 cache.
 const MC: usize = 168;
 /// Columns of a block of B, if B has to be packed.
 const NC: usize = 512;

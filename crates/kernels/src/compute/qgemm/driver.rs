@@ -17,9 +17,9 @@ use std::ops::Range;
 
 /// Bytes of the rows of A that are copied at once: they stay in the L2 cache.
 const BLOCK_BYTES: usize = 512 << 10;
-/// Tasks get whole multiples of so many rows.
+/// The rows of a task are a multiple of this.
 const ROW_UNIT: usize = 32;
-/// Tasks get whole multiples of so many panels.
+/// The panels of a task are a multiple of this.
 const PANEL_UNIT: usize = 2;
 /// Sums that the tiles of a block's last line may write past the end of their own.
 const SUMS_PAST_TILE: usize = 8 * 4 * PANEL;

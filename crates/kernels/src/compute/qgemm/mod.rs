@@ -62,7 +62,7 @@ impl<'a> QuantizedRows<'a> {
     /// As [`Self::new`], with a scale and zero point for each row.
     ///
     /// # Panics
-    /// If `bytes` is too short, or the number of parameters is not that of the rows.
+    /// If `bytes` is too short, or the number of parameters is not `rows`.
     pub fn by_row(bytes: &'a [u8], signed: bool, rows: usize, cols: usize, params: &'a [Affine]) -> Self {
         assert_eq!(params.len(), rows, "parameters of {rows} rows");
         Self::with(bytes, signed, rows, cols, Params::Rows(params))

@@ -20,7 +20,7 @@ pub enum WeightBits {
     Eight,
 }
 
-/// A `k x n` matrix of weights: each stands for its quantized value times a scale.
+/// A `k x n` matrix of quantized weights, which stand for `quantized * scale`.
 #[derive(Clone, Copy, Debug)]
 pub struct Weights<'a> {
     /// The quantized values, of any strides. A weight of shape `[n, k]`, as in PyTorch's linear, is

@@ -93,8 +93,8 @@ pub fn extremes<T: Ordered>(
                 places: out.places.as_deref_mut().map(|p| &mut p[part]),
             };
             match inner {
-                1 => dispatch(isa, OfRow { x, out }),
-                _ => dispatch(isa, OfColumns { x, inner, out }),
+                1 => dispatch(isa, RowExtremes { x, out }),
+                _ => dispatch(isa, ColumnExtremes { x, inner, out }),
             }
         }
     });
@@ -107,12 +107,12 @@ fn take<'a, T>(rest: &mut Option<&'a mut [T]>, n: usize) -> Option<&'a mut [T]> 
     Some(first)
 }
 
-struct OfRow<'a, T> {
+struct RowExtremes<'a, T> {
     x: &'a [T],
     out: Extremes<'a, T>,
 }
 
-impl<T: Ordered> Op for OfRow<'_, T> {
+impl<T: Ordered> Op for RowExtremes<'_, T> {
     type Out = ();
 
     #[inline(always)]
@@ -153,13 +153,13 @@ impl<T: Ordered> Op for OfRow<'_, T> {
     }
 }
 
-struct OfColumns<'a, T> {
+struct ColumnExtremes<'a, T> {
     x: &'a [T],
     inner: usize,
     out: Extremes<'a, T>,
 }
 
-impl<T: Ordered> Op for OfColumns<'_, T> {
+impl<T: Ordered> Op for ColumnExtremes<'_, T> {
     type Out = ();
 
     #[inline(always)]

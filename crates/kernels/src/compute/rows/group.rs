@@ -50,7 +50,7 @@ pub fn group_norm_factors(
                     pair[0] = mean_rstd(isa, &x[g * each * pixels..][..each * pixels], eps);
                 });
             }
-            Layout::ChannelsLast => last(pool, isa, eps, channels, x, &mut statistics),
+            Layout::ChannelsLast => channels_last_statistics(pool, isa, eps, channels, x, &mut statistics),
         }
         for (c, (scale, shift)) in scale.iter_mut().zip(shift).enumerate() {
             let (mean, rstd) = statistics[c / each];
@@ -61,7 +61,14 @@ pub fn group_norm_factors(
 }
 
 /// Mean and reciprocal standard deviation of each group of a channels-last image.
-fn last(pool: &Pool, isa: Isa, eps: f32, channels: usize, x: &[f32], statistics: &mut [(f32, f32)]) {
+fn channels_last_statistics(
+    pool: &Pool,
+    isa: Isa,
+    eps: f32,
+    channels: usize,
+    x: &[f32],
+    statistics: &mut [(f32, f32)],
+) {
     let pixels = x.len() / channels;
     let block = (BLOCK / channels).clamp(1, PIXELS);
     let each = channels / statistics.len();
@@ -105,10 +112,10 @@ impl Op for Moments<'_> {
         for (i, (means, squares)) in means.chunks_mut(COLUMNS).zip(squares.chunks_mut(COLUMNS)).enumerate() {
             let columns = i * COLUMNS..i * COLUMNS + means.len();
             let sums = column_sums_of(x, channels, columns.clone(), |_, x| x);
-            let mut middles = [0.0; COLUMNS];
-            middles.iter_mut().zip(sums).for_each(|(m, sum)| *m = (sum / pixels) as f32);
-            let sums = column_sums_of(x, channels, columns, |c, x| (x - middles[c]) * (x - middles[c]));
-            means.copy_from_slice(&middles[..means.len()]);
+            let mut centers = [0.0; COLUMNS];
+            centers.iter_mut().zip(sums).for_each(|(m, sum)| *m = (sum / pixels) as f32);
+            let sums = column_sums_of(x, channels, columns, |c, x| (x - centers[c]) * (x - centers[c]));
+            means.copy_from_slice(&centers[..means.len()]);
             squares.iter_mut().zip(sums).for_each(|(square, sum)| *square = sum as f32);
         }
     }

@@ -46,7 +46,7 @@ pub fn softmax_across(
     each_row(pool, n.saturating_mul(inner), x, out, &|x, out| {
         for at in (0..inner).step_by(COLUMNS) {
             let width = COLUMNS.min(inner - at);
-            dispatch(isa, Across { x, out: &mut *out, inner, at, width, log });
+            dispatch(isa, ColumnSoftmax { x, out: &mut *out, inner, at, width, log });
         }
     });
 }
@@ -76,7 +76,7 @@ impl Op for Softmax<'_> {
             let sum = sum_of(x, |x| x);
             let (scale, least) = ((1.0 / sum) as f32, least(sum as f32));
             for x in x.iter_mut() {
-                *x = normal(*x, least) * scale;
+                *x = flush_subnormal(*x, least) * scale;
             }
         }
     }
@@ -90,14 +90,14 @@ fn least(sum: f32) -> f32 {
 
 /// `x`, or zero if it is below `least`: flushed before the multiplication, since subnormal products are slow.
 #[inline(always)]
-fn normal(x: f32, least: f32) -> f32 {
+fn flush_subnormal(x: f32, least: f32) -> f32 {
     if x < least { 0.0 } else { x }
 }
 
 /// Columns that softmax across rows processes together.
 const COLUMNS: usize = 64;
 
-struct Across<'a> {
+struct ColumnSoftmax<'a> {
     x: &'a [f32],
     out: &'a mut [f32],
     inner: usize,
@@ -106,12 +106,12 @@ struct Across<'a> {
     log: bool,
 }
 
-impl Op for Across<'_> {
+impl Op for ColumnSoftmax<'_> {
     type Out = ();
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let Across { x, out, inner, at, width, log } = self;
+        let ColumnSoftmax { x, out, inner, at, width, log } = self;
         let mut max = [f32::NEG_INFINITY; COLUMNS];
         let mut totals = [0.0f64; COLUMNS];
         for row in x.chunks_exact(inner) {
@@ -138,7 +138,7 @@ impl Op for Across<'_> {
         }
         for out in out.chunks_exact_mut(inner) {
             for ((out, &sum), &least) in out[at..at + width].iter_mut().zip(&sum).zip(&leasts) {
-                *out = if log { *out - sum } else { normal(*out, least) * sum };
+                *out = if log { *out - sum } else { flush_subnormal(*out, least) * sum };
             }
         }
     }
