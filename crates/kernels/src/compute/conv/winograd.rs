@@ -1,10 +1,10 @@
 //! Convolution by kernels of 3 x 3 taps and stride 1 with 16 multiplications instead of 36: Winograd's minimal
 //! filtering F(2 x 2, 3 x 3), as Lavin and Gray apply it ("Fast Algorithms for Convolutional Neural Networks", 2015).
 //!
-//! A tile is 2 x 2 pixels of the output, which read 4 x 4 pixels of the input. The input transform turns these into 4
-//! x 4 points, as the weight transform has done with the weights ahead of time; for each point, the tiles are
-//! multiplied by the weights as matrices, with a row for each tile and a column for each output channel; and the
-//! output transform turns the products into pixels.
+//! A tile is 2 x 2 pixels of the output, which read 4 x 4 pixels of the input. The input transform turns these into
+//! 4 x 4 points, as the weight transform has done with the weights ahead of time. For each point, the tiles are
+//! multiplied by the weights as matrices, with a row for each tile and a column for each output channel. The output
+//! transform turns the products into pixels.
 //!
 //! Results differ from direct sums by rounding. An infinity or a NaN would spread to all pixels of its tile: tiles
 //! whose sums are not all finite are summed directly instead, with taps reconstructed from the transformed weights.

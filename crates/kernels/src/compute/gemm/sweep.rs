@@ -234,6 +234,7 @@ impl Sweep<'_> {
     /// whole panels. C, its row stride and the epilogue are set in `args` itself: a copy of `args` would wait for the
     /// stores of the tile before.
     ///
+    /// # Safety
     /// As [`tile::run`] requires for `args`, which lacks only C and the epilogue; [`Self::check`] has passed, and the
     /// tiles are in the block. If the rows of C are not contiguous and it has more than one column, `count` is one.
     unsafe fn tiles(
