@@ -71,12 +71,12 @@ pub(crate) struct ExecutionOpts {
 }
 
 /// The maximum number of threads. More would only use memory.
-pub(crate) const MOST_THREADS: usize = 1024;
+pub(crate) const MAX_THREADS: usize = 1024;
 
 /// Parses a number of threads.
 pub(crate) fn threads(text: &str) -> Result<NonZeroUsize, String> {
-    let number = text.parse().ok().filter(|n: &NonZeroUsize| n.get() <= MOST_THREADS);
-    number.ok_or_else(|| format!("a number of threads is 1 to {MOST_THREADS}"))
+    let number = text.parse().ok().filter(|n: &NonZeroUsize| n.get() <= MAX_THREADS);
+    number.ok_or_else(|| format!("a number of threads is 1 to {MAX_THREADS}"))
 }
 
 impl ExecutionOpts {

@@ -20,9 +20,9 @@ use std::time::{Duration, Instant};
 /// The largest single allocation that the strict limits allow: the arenas of one method.
 const LARGEST_ALLOCATION: usize = (64 << 20) + (1 << 20);
 /// The maximum ratio of counted work to warranted work (see [`Work`]).
-const MOST_WORK: f64 = 50.0;
+const MAX_WORK_RATIO: f64 = 50.0;
 /// Work that every execution may take in addition, for tables and blocks of a fixed size.
-const LEAST_WORK: u64 = 1 << 16;
+const FREE_WORK: u64 = 1 << 16;
 /// The time limit for one file. The slowest real one takes milliseconds.
 const LONGEST: Duration = Duration::from_secs(20);
 
@@ -433,11 +433,11 @@ fn hostile_attributes_do_not_multiply_the_work_on_small_tensors() {
         let work = watchdog.watch(&what, &file, None);
         ran += usize::from(work.is_some());
         for Work { counted, warranted } in work.into_iter().flatten() {
-            let ratio = counted.saturating_sub(LEAST_WORK) as f64 / warranted.max(1) as f64;
+            let ratio = counted.saturating_sub(FREE_WORK) as f64 / warranted.max(1) as f64;
             if ratio > most.0 {
                 most = (ratio, what());
             }
-            assert!(ratio <= MOST_WORK, "{}: {counted} for {warranted}", what());
+            assert!(ratio <= MAX_WORK_RATIO, "{}: {counted} for {warranted}", what());
         }
         if started.elapsed() > slow {
             println!("{:?}: {}", started.elapsed(), what());

@@ -1,6 +1,6 @@
 use super::translate::refused;
 use crate::failure::{Failure, Result};
-use crate::general::{GeneralOpts, MOST_THREADS, InputArg, exit_status};
+use crate::general::{GeneralOpts, MAX_THREADS, InputArg, exit_status};
 use clap::{Args, Subcommand};
 use pteron::FreeableBuffer;
 use std::io;
@@ -155,8 +155,8 @@ fn queue(text: &str) -> Result<Queue, String> {
             Ok(Queue::MultiThreaded(std::thread::available_parallelism().map_or(1, usize::from)))
         }
         ("mt" | "mstd", Some(n)) => match n.parse() {
-            Ok(n @ 1..=MOST_THREADS) => Ok(Queue::MultiThreaded(n)),
-            _ => Err(format!("`{n}` is no number of threads (1 to {MOST_THREADS})")),
+            Ok(n @ 1..=MAX_THREADS) => Ok(Queue::MultiThreaded(n)),
+            _ => Err(format!("`{n}` is no number of threads (1 to {MAX_THREADS})")),
         },
         _ => Err("a work queue is `s` or `mt:N`".to_owned()),
     }
