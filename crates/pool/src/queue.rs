@@ -184,8 +184,8 @@ impl WorkQueue {
         }
     }
 
-    /// Waits until `done` returns true. The thread runs tasks meanwhile, unless [`WorkQueue::of_workers`] leaves them to
-    /// the workers. Code that makes `done` true must call [`WorkQueue::wake`] afterwards.
+    /// Waits until `done` returns true. The thread runs tasks meanwhile, unless [`WorkQueue::of_workers`] leaves them
+    /// to the workers. Code that makes `done` true must call [`WorkQueue::wake`] afterwards.
     ///
     /// # Panics
     /// Resumes the panic of a task.
