@@ -1,10 +1,10 @@
-//! The ahead-of-time half: which nodes of a program XNNPACK takes, and their payloads.
+//! The ahead-of-time half: partitioning of an exported program, and serialization of the parts as payloads.
 //!
-//! What is taken are operators of float32 tensors that a payload's nodes compute alike, and those between a dequantize and
-//! a quantize of int8, which compute with the numbers; products of rows that are quantized when the program runs, too. Images are `[N, H, W, C]` in a
-//! payload: a value is turned round where a node first wants it so, and stays until a node wants the order of its
-//! dimensions. Batch normalization and bounds are drawn into the node before them. Constants are named data whose keys
-//! are the SHA-256 of their bytes, as the reference's exporter has it.
+//! The backend takes float32 operators that a payload's nodes compute identically; operators between a dequantize and a
+//! quantize of int8, which then compute on the quantized values; and products with dynamically quantized inputs.
+//! Images are NHWC in a payload: a value is transposed to NHWC when a node first needs it, and stays in that layout
+//! until a node needs the original dimension order. Batch normalization and clamps are fused into the node before them.
+//! Constants are named data whose keys are the SHA-256 of their bytes, as in the reference's exporter.
 
 mod build;
 mod call;
@@ -27,14 +27,14 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use taken::{Operand, Taken, TakenConv, taken};
 
-/// How far XNNPACK reads behind the end of a tensor.
+/// Bytes that XNNPACK may read past the end of a tensor.
 const READS_PAST_END: u64 = 64;
 
-/// Gives XNNPACK every node that it takes, in the largest parts that can run at once.
+/// Delegates every supported node to XNNPACK, in partitions that are as large as possible.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct XnnpackPartitioner;
 
-/// Makes payloads of parts.
+/// Serializes partitions as payloads.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct XnnpackPreprocess;
 
@@ -50,7 +50,7 @@ impl Partitioner for XnnpackPartitioner {
                 false
             }
         });
-        // Weights are made where they are used, wherever their nodes stand.
+        // Nodes that dequantize weights go into the partition of the product that uses them.
         for (weights, product) in uses.quantization.weights_of_products() {
             if let Some(tag) = tagged.tags.get(&product).cloned() {
                 tagged.tags.insert(weights, tag);
@@ -110,7 +110,7 @@ impl Preprocess for XnnpackPreprocess {
     }
 }
 
-/// Lets the views that are tagged infer the size that is computed, since payloads are given tensors alone.
+/// Rewrites the sizes of tagged views so that a computed size is inferred (-1), since payload inputs are tensors only.
 fn infer_sizes(program: &ExportedProgram, graph: &mut ExportedGraph) {
     for node in &mut graph.nodes {
         if program.tag_of(node).is_some() && *node.target == *"aten.view.default" {
@@ -125,8 +125,8 @@ fn infer_sizes(program: &ExportedProgram, graph: &mut ExportedGraph) {
     }
 }
 
-/// What the payload's node for a node writes, and the nodes behind it that are drawn into it: batch normalization into a
-/// convolution, bounds into what can have them.
+/// The target of a node's payload node, and the following nodes that are fused into it: batch normalization into a
+/// convolution, a clamp into a node that can have bounds, and a quantize into a node that can run on quantized values.
 fn target<'u>(
     part: &ExportedProgram,
     uses: &'u Uses<'_>,
@@ -168,8 +168,8 @@ fn target<'u>(
 }
 
 impl Taken {
-    /// Whether a node can compute with the numbers of quantized values, as all of its operands are; and how numbers must
-    /// stand for reals in its result if it only moves them.
+    /// Whether a node can compute on quantized values, given that all of its operands are dequantized. The inner value
+    /// is the quantization that its result must have, if the node only moves elements.
     fn numbers(&self, quantization: &Quantization<'_>) -> Option<Option<Affine>> {
         let of = |var: &VarId| quantization.dequantized(*var).map(|(_, affine)| affine);
         let moved = |var: &VarId| of(var).map(Some);
@@ -194,7 +194,7 @@ impl Taken {
         }
     }
 
-    /// The same node of the numbers of its operands.
+    /// The same node on the quantized values of its operands.
     fn of_numbers(self, quantization: &Quantization<'_>) -> Self {
         let of = |var: VarId| quantization.dequantized(var).map_or(var, |(numbers, _)| numbers);
         let operand = |operand| match operand {
@@ -221,10 +221,10 @@ impl Taken {
     }
 }
 
-/// What uses the values of a program.
+/// The uses of a program's values.
 struct Uses<'p> {
     count: Vec<u32>,
-    /// The last node of the outermost graph that uses each.
+    /// By value, its last user in the outermost graph.
     node: Vec<Option<usize>>,
     quantization: Quantization<'p>,
 }
@@ -248,7 +248,7 @@ impl<'p> Uses<'p> {
         self.count.get(var.index()).is_some_and(|count| *count > 0)
     }
 
-    /// The node that alone uses a value, once.
+    /// The user of a value that has exactly one use.
     fn sole(&self, var: VarId) -> Option<usize> {
         self.node[var.index()].filter(|_| self.count[var.index()] == 1)
     }

@@ -1,4 +1,4 @@
-//! Nodes of a part as nodes of its payload.
+//! Translates the nodes of a partition to nodes of its payload.
 
 use super::build::{Builder, FROM_IMAGE, TO_IMAGE, permuted};
 use super::call::{Reason, is_constant};
@@ -7,26 +7,26 @@ use super::taken::{Operand, Taken, TakenConv, floats};
 use crate::payload::{Binary, Op, Pool, Unary};
 use ir::exported::{ExportedProgram, VarId};
 
-/// Where a node's result goes, and what has been drawn into the node that computes it.
+/// The value that a payload node writes, and the operators that are fused into it.
 pub(super) struct Target<'u> {
     /// The value that it writes.
     pub(super) var: VarId,
-    /// The batch normalization behind a convolution: a factor and a summand for each channel.
+    /// The batch normalization after a convolution: scale and shift of each channel.
     pub(super) norm: Option<(Vec<f32>, Vec<f32>)>,
-    /// Bounds of the result.
+    /// Minimum and maximum of the result.
     pub(super) bounds: Option<(f32, f32)>,
-    /// The product of quantized values that it is.
+    /// The product of quantized values, if the node is one.
     pub(super) product: Option<&'u Product>,
-    /// Whether operands and result are numbers that stand for reals.
+    /// Whether operands and result are quantized values.
     pub(super) of_numbers: bool,
 }
 
 impl Builder<'_> {
-    /// Adds what computes a node.
+    /// Adds the payload nodes that compute a node.
     pub(super) fn add(&mut self, taken: Taken, target: Target<'_>) -> Result<(), Reason> {
         let to = target.var;
         match taken {
-            // A value that is dequantized is there once a node asks for it.
+            // A dequantized value is added when a node needs it.
             Taken::Drawn | Taken::Dequantize => Ok(()),
             Taken::Quantize(x) => self.elementwise(Op::Convert, x, to, None),
             Taken::Unary(f, x) => self.elementwise(Op::Unary(f), x, to, None),
@@ -91,7 +91,8 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// Pools, brings channels before the one row or column that is left, and drops what is of size 1.
+    /// A maximum over height or width: max pooling, then a transpose to NCHW, then a reshape that drops the pooled
+    /// dimension.
     fn greatest(&mut self, x: VarId, pool: Pool, to: VarId) -> Result<(), Reason> {
         let input = self.image(x)?;
         let [batch, height, width, channels] = self.dims_of_value(input)[..] else {
@@ -117,7 +118,7 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// As an image if an operand is one, and the others are of four dimensions or constant.
+    /// A binary node, in NHWC if an operand is, and the others have four dimensions or are constant.
     fn binary(&mut self, f: Binary, a: Operand, b: Operand, target: &Target<'_>) -> Result<(), Reason> {
         let of = |operand| if let Operand::Var(var) = operand { Some(var) } else { None };
         let vars: Vec<VarId> = [a, b].into_iter().filter_map(of).collect();
@@ -215,7 +216,7 @@ impl Builder<'_> {
         self.convolve(op, inputs, conv, target)
     }
 
-    /// What a convolution reads as an image; of lines, one of width 1.
+    /// The input image of a convolution. A 1D convolution reads an image of width 1.
     fn convolved(&mut self, conv: &TakenConv) -> Result<usize, Reason> {
         if !conv.is_line {
             return self.image(conv.x);
@@ -232,7 +233,7 @@ impl Builder<'_> {
         Ok(image)
     }
 
-    /// Adds a convolution of what [`Self::convolved`] gives.
+    /// Adds a convolution whose input comes from [`Self::convolved`].
     fn convolve(
         &mut self,
         op: Op,
@@ -257,13 +258,13 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// The sizes that a reshape asks for: 0 for the one that is computed.
+    /// The sizes for a reshape: 0 for the one that is computed at run time.
     fn new_sizes(&self, to: VarId) -> Vec<usize> {
         let sizes = self.part.spec(to).map_or(&[][..], |spec| &spec.sizes);
         sizes.iter().map(|size| size.known().and_then(|n| usize::try_from(n).ok()).unwrap_or(0)).collect()
     }
 
-    /// Five at once, which is as many as a node takes.
+    /// A concatenation, split into nodes of at most five inputs.
     fn concat(&mut self, tensors: &[VarId], axis: usize, to: VarId) -> Result<(), Reason> {
         let as_image = tensors.iter().all(|&x| self.is_image(x));
         let axis = if as_image { TO_IMAGE.iter().position(|&d| d == axis).unwrap_or(axis) } else { axis };
@@ -284,12 +285,12 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// A part; if the result has fewer dimensions, the one that was cut is dropped.
+    /// A slice. If the result has fewer dimensions, the sliced one is dropped.
     fn slice(&mut self, x: VarId, axis: usize, start: usize, to: VarId) -> Result<(), Reason> {
         let spec = |var| self.part.spec(var).map_or(&[][..], |spec| &spec.sizes);
         let (from, result) = (spec(x), spec(to));
         let dropped = result.len() < from.len();
-        // The rest of a dimension, from 0 on, is all of it.
+        // A size of 0 means the rest of the dimension: all of it, since the offset is 0.
         let mut sizes: Vec<usize> =
             from.iter().map(|size| size.known().and_then(|n| usize::try_from(n).ok()).unwrap_or(0)).collect();
         sizes[axis] = if dropped { 1 } else { self.new_sizes(to)[axis] };
@@ -316,7 +317,7 @@ impl Builder<'_> {
     }
 }
 
-/// The numbers of a constant of int8.
+/// The elements of an int8 constant.
 fn bytes_of(program: &ExportedProgram, var: VarId) -> Vec<f32> {
     let bytes = program.constants.get(&var).map_or(&[][..], |data| data.data());
     bytes.iter().map(|&byte| f32::from(byte as i8)).collect()

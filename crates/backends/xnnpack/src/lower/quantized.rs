@@ -1,5 +1,5 @@
-//! What programs say of quantization: pairs of quantize and dequantize around operators, weights that are dequantized,
-//! and parameters that are chosen from rows.
+//! Recognizes quantization in programs: quantize and dequantize pairs around operators, dequantized weights, and
+//! dynamic quantization with parameters chosen per row.
 
 use super::call::{Call, Reason, is_constant};
 use super::taken::floats;
@@ -7,40 +7,40 @@ use ir::exported::{Argument, ExportedNode, ExportedProgram, VarId};
 use std::collections::{HashMap, HashSet};
 use tensor::ScalarType;
 
-/// How the numbers of a tensor of int8 stand for reals.
+/// The scale and zero point of an int8 tensor.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Affine {
     pub(super) scale: f32,
     pub(super) zero: i32,
 }
 
-/// Constant numbers that stand for weights.
+/// Constant quantized weights.
 pub(super) struct Weights {
     pub(super) numbers: VarId,
-    /// One, or one for each channel or group.
+    /// One scale, or one for each channel or group.
     pub(super) scales: Vec<f32>,
     pub(super) per: Per,
 }
 
-/// What shares a scale of weights.
+/// The granularity of weight scales.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Per {
     Tensor,
-    /// The elements at an index of this dimension; numbers of four bits or of eight.
+    /// One scale for each index of dimension `axis`, of 4-bit or 8-bit values.
     Channel {
         axis: usize,
         four_bits: bool,
     },
-    /// So many behind each other of a row, of four bits.
+    /// One scale for each group of this many consecutive 4-bit values in a row.
     Group(usize),
 }
 
-/// What a product or a convolution is given.
+/// The input of a product or convolution of quantized values.
 #[derive(Clone, Copy)]
 pub(super) enum Activation {
-    /// Numbers, and how they stand for reals.
+    /// Quantized values with static scale and zero point.
     Numbers(VarId, Affine),
-    /// Reals that are quantized row by row.
+    /// A float value that is dynamically quantized per row.
     Rows(VarId),
 }
 
@@ -56,13 +56,13 @@ pub(super) struct Quantization<'p> {
     producers: HashMap<VarId, &'p ExportedNode>,
     users: HashMap<VarId, Vec<&'p ExportedNode>>,
     escaping: HashSet<VarId>,
-    /// By the first result of their node.
+    /// Products of quantized values, by their result.
     products: HashMap<VarId, Product>,
-    /// The nodes that dequantize the weights of products, by their results, with the product's.
+    /// From the result of each node that dequantizes weights to the result of the product that uses it.
     of_weights: HashMap<VarId, VarId>,
-    /// The nodes that quantize the rows of a product's input, by their first results.
+    /// From the result of each product to the first results of the nodes that dynamically quantize its input.
     rows: HashMap<VarId, Vec<VarId>>,
-    /// Those of all products.
+    /// The union of the values of `rows`.
     of_rows: HashSet<VarId>,
 }
 
@@ -89,7 +89,7 @@ impl<'p> Quantization<'p> {
             for operand in node.operands() {
                 found.users.entry(operand).or_default().push(node);
             }
-            // What nested graphs use is out of sight.
+            // Uses in nested graphs are not analyzed, so these values escape.
             node.graphs().for_each(|inner| {
                 inner.for_each_node(&mut |node| found.escaping.extend(node.operands()));
                 found.escaping.extend(inner.outputs.iter().flat_map(Argument::vars));
@@ -110,8 +110,8 @@ impl<'p> Quantization<'p> {
         self.lose(Vec::new());
     }
 
-    /// Forgets products that are not taken, and those whose rows are quantized for anything else, too: kernels compute
-    /// these.
+    /// Drops the products in `lost`, which the backend does not support, and those whose dynamic quantization has other
+    /// users, too. Kernels compute these.
     pub(super) fn lose(&mut self, mut lost: Vec<VarId>) {
         loop {
             for out in lost {
@@ -139,8 +139,8 @@ impl<'p> Quantization<'p> {
         }
     }
 
-    /// The product that a node is, if it is one of quantized values, the nodes that make its weights, and those that
-    /// quantize rows for it.
+    /// If a node is a product of quantized values: the product, the nodes that dequantize its weights, and those that
+    /// dynamically quantize its input.
     fn product_of(&self, node: &ExportedNode) -> Option<(Product, Vec<VarId>, Vec<VarId>)> {
         let is_linear = *node.target == *"aten.linear.default";
         if !is_linear && *node.target != *"aten.convolution.default" {
@@ -170,8 +170,8 @@ impl<'p> Quantization<'p> {
         Some((Product { activation: Activation::Rows(rows), weights }, drawn, chain))
     }
 
-    /// Whether XNNPACK has a convolution whose images are quantized when it runs: over two dimensions, neither transposed nor
-    /// of each channel by itself, of images that share a scale.
+    /// Whether XNNPACK supports a convolution with dynamically quantized input: a 2D convolution that is neither
+    /// transposed nor depthwise, with per-channel 8-bit weights, whose input is quantized per tensor.
     fn takes_quantized_images(&self, node: &ExportedNode, x: VarId, weights: &Weights) -> bool {
         let whole = "quantized_decomposed.dequantize_per_tensor.tensor";
         let is_whole = self.producers.get(&x).is_some_and(|node| *node.target == *whole);
@@ -183,7 +183,7 @@ impl<'p> Quantization<'p> {
         is_whole && per_channel && !is_transposed(node) && !is_depthwise
     }
 
-    /// Whether a result, perhaps within bounds, is quantized, and nothing else becomes of it.
+    /// Whether the only use of a result, possibly after a clamp, is to be quantized.
     fn is_quantized_behind(&self, var: VarId) -> bool {
         let Some(user) = self.sole_user(var) else { return false };
         let bounds = ["aten.relu.default", "aten.clamp.default", "aten.hardtanh.default"];
@@ -193,7 +193,7 @@ impl<'p> Quantization<'p> {
         }
     }
 
-    /// The only user of a value.
+    /// The user of a value, if it has exactly one and does not escape.
     fn sole_user(&self, var: VarId) -> Option<&'p ExportedNode> {
         match self.users.get(&var)?.as_slice() {
             [one] if !self.escaping.contains(&var) => Some(one),
@@ -201,7 +201,8 @@ impl<'p> Quantization<'p> {
         }
     }
 
-    /// Constant weights, and the nodes that make their reals; nothing else uses these.
+    /// Matches dequantized constant weights that have no other users. Returns them with the results of the nodes that
+    /// dequantize them.
     fn weights(&self, var: VarId) -> Option<(Weights, Vec<VarId>)> {
         let mut node = *self.producers.get(&var)?;
         let mut drawn = vec![var];
@@ -240,7 +241,7 @@ impl<'p> Quantization<'p> {
             let sizes = self.program.spec(numbers)?.known_sizes()?;
             let group = usize::try_from(*sizes.last()?).ok()?;
             let row = self.program.spec(var)?.known_sizes()?.last().copied()? as usize;
-            // The reference's runtime takes groups of whole blocks of 32.
+            // The reference's runtime requires group sizes that are multiples of 32.
             let fits =
                 four_bits && axis == 0 && group > 0 && group.is_multiple_of(32) && row.is_multiple_of(group);
             fits.then_some(Per::Group(group))?
@@ -250,7 +251,8 @@ impl<'p> Quantization<'p> {
         Some((Weights { numbers, scales, per }, drawn))
     }
 
-    /// The reals that a value quantizes row by row, and the nodes from these to it.
+    /// Matches a value that is dynamically quantized and dequantized again. Returns the float value before, and the
+    /// results of the nodes between.
     fn rows(&self, var: VarId) -> Option<(VarId, Vec<VarId>)> {
         let dequantize = *self.producers.get(&var)?;
         let by_row = dequantize.target.starts_with("quantized_decomposed.dequantize_per_token.");
@@ -288,7 +290,7 @@ impl<'p> Quantization<'p> {
         Some((x, chain))
     }
 
-    /// The numbers behind reals, and how they stand for them.
+    /// If a value is dequantized from int8 with static parameters: the quantized value and its parameters.
     pub(super) fn dequantized(&self, var: VarId) -> Option<(VarId, Affine)> {
         let node = *self.producers.get(&var)?;
         let is_one = *node.target == *"quantized_decomposed.dequantize_per_tensor.default";
@@ -297,13 +299,13 @@ impl<'p> Quantization<'p> {
         Some((numbers, affine))
     }
 
-    /// What the only user of reals quantizes them to.
+    /// The node that quantizes a value, if it is the only user, with its parameters.
     pub(super) fn quantized(&self, var: VarId) -> Option<(&'p ExportedNode, Affine)> {
         let node = self.sole_user(var)?;
         Some((node, self.quantizes(node)?))
     }
 
-    /// How a node quantizes its operand.
+    /// The parameters by which a node quantizes its operand to int8.
     pub(super) fn quantizes(&self, node: &ExportedNode) -> Option<Affine> {
         let is_one = *node.target == *"quantized_decomposed.quantize_per_tensor.default";
         let numbers = *node.outputs.first().filter(|_| is_one)?;
@@ -316,7 +318,7 @@ impl<'p> Quantization<'p> {
             && (call.int("quant_min", 0), call.int("quant_max", 0)) == (Ok(-128), Ok(127))
     }
 
-    /// How the numbers of a value stand for reals, by the nodes that make or use it.
+    /// The quantization parameters of an int8 value, taken from the nodes that produce or use it.
     pub(super) fn affine_of(&self, numbers: VarId) -> Option<Affine> {
         let by_producer = self.producers.get(&numbers).and_then(|node| self.quantizes(node));
         by_producer.or_else(|| {
@@ -325,23 +327,23 @@ impl<'p> Quantization<'p> {
         })
     }
 
-    /// The product of quantized values that a node is.
+    /// The product of quantized values, if a node is one.
     pub(super) fn product(&self, node: &ExportedNode) -> Option<&Product> {
         self.products.get(node.outputs.first()?)
     }
 
-    /// Whether a node is part of a product: makes its weights, or quantizes its rows.
+    /// Whether a node is fused into a product: it dequantizes its weights or dynamically quantizes its input.
     pub(super) fn is_drawn_in(&self, node: &ExportedNode) -> bool {
         let first = node.outputs.first();
         first.is_some_and(|var| self.of_weights.contains_key(var) || self.of_rows.contains(var))
     }
 
-    /// Whether a node makes the weights of a product.
+    /// Whether a node dequantizes the weights of a product.
     pub(super) fn makes_weights(&self, node: &ExportedNode) -> bool {
         node.outputs.first().is_some_and(|var| self.of_weights.contains_key(var))
     }
 
-    /// The nodes that make weights, each with its product, by their results.
+    /// The results of nodes that dequantize weights, each with the result of its product.
     pub(super) fn weights_of_products(&self) -> impl Iterator<Item = (VarId, VarId)> + '_ {
         self.of_weights.iter().map(|(&weights, &product)| (weights, product))
     }
@@ -351,7 +353,7 @@ fn is_transposed(node: &ExportedNode) -> bool {
     matches!(node.arg("transposed"), Some(Argument::Bool(true)))
 }
 
-/// One scale and zero point, which a node names.
+/// The per-tensor scale and zero point in a node's arguments.
 fn affine(call: &Call<'_>) -> Option<Affine> {
     let scale = call.number("scale").ok()??;
     let zero = call.int("zero_point", 0).ok()?;
@@ -360,7 +362,7 @@ fn affine(call: &Call<'_>) -> Option<Affine> {
     Some(Affine { scale, zero: i32::try_from(zero).ok()? }).filter(|_| fits)
 }
 
-/// Checks a node that quantizes or dequantizes by one scale: it is of int8.
+/// Checks that a per-tensor quantize or dequantize node is of int8.
 pub(super) fn expect_int8(found: Option<Affine>) -> Result<Affine, Reason> {
     found.ok_or_else(|| "it is not of int8 with a scale above 0 and the range -128 to 127".to_owned())
 }

@@ -1,4 +1,4 @@
-//! What the backend takes: nodes of float32 tensors, read into what their payload's nodes need.
+//! Matches the nodes that the backend supports, and extracts what their payload nodes need.
 
 use super::Uses;
 use super::call::{Call, Reason};
@@ -6,16 +6,16 @@ use super::quantized::expect_int8;
 use crate::payload::{Binary, Conv, Pool, Unary};
 use ir::exported::{Argument, ExportedNode, ExportedProgram, VarId};
 
-/// A node that the backend takes.
+/// A node that the backend supports.
 pub(super) enum Taken {
-    /// Part of a product that is taken: it makes its weights, or quantizes its rows.
+    /// Fused into a supported product: it dequantizes the weights or dynamically quantizes the input.
     Drawn,
-    /// Reals as numbers.
+    /// Quantization to int8.
     Quantize(VarId),
-    /// Numbers as reals, which the nodes that use them ask for.
+    /// Dequantization from int8, which is added when a node needs the result.
     Dequantize,
     Unary(Unary, VarId),
-    /// The same numbers within bounds.
+    /// A clamp.
     Bounded {
         x: VarId,
         low: f32,
@@ -23,17 +23,17 @@ pub(super) enum Taken {
     },
     Binary(Binary, Operand, Operand),
     Softmax(VarId),
-    /// A product with constant weights.
+    /// A matrix product with constant weights (fully connected).
     Product {
         x: VarId,
         weight: VarId,
         bias: Option<VarId>,
         transposed: bool,
     },
-    /// Products of matrices.
+    /// A batched matrix product.
     BatchProduct(VarId, VarId),
     Conv(TakenConv),
-    /// What is left of batch normalization: a factor and a summand for each channel.
+    /// Batch normalization, reduced to a scale and a shift of each channel.
     Norm {
         x: VarId,
         scale: Vec<f32>,
@@ -41,7 +41,7 @@ pub(super) enum Taken {
     },
     MaxPool(VarId, Pool),
     AvgPool(VarId, Pool),
-    /// The greatest of each row or column of images, whose dimension is not kept.
+    /// The maximum of an image over height or width, whose dimension is dropped.
     Greatest(VarId, Pool),
     SpatialMean(VarId),
     Resize {
@@ -57,7 +57,7 @@ pub(super) enum Taken {
         tensors: Vec<VarId>,
         axis: usize,
     },
-    /// A part; with fewer dimensions if one of size 1 is dropped.
+    /// A slice. If the result has fewer dimensions, the sliced one has size 1 and is dropped.
     Slice {
         x: VarId,
         axis: usize,
@@ -71,19 +71,19 @@ pub(super) enum Taken {
     },
 }
 
-/// A convolution over two dimensions, or over one, which is the first of two.
+/// A 2D convolution, or a 1D convolution as a 2D one of width 1.
 pub(super) struct TakenConv {
     pub(super) x: VarId,
     pub(super) weight: VarId,
     pub(super) bias: Option<VarId>,
     pub(super) attributes: Conv,
     pub(super) is_transposed: bool,
-    /// Whether it is over one dimension: image and result are of three.
+    /// Whether it is a 1D convolution, with 3D input and result.
     pub(super) is_line: bool,
 }
 
 impl TakenConv {
-    /// Whether each channel of the image is convolved by itself.
+    /// Whether it is a depthwise convolution.
     pub(super) fn is_depthwise(&self) -> bool {
         !self.is_transposed && self.attributes.group_inputs == 1 && self.attributes.groups > 1
     }
@@ -96,10 +96,10 @@ pub(super) enum Operand {
     Number(f32),
 }
 
-/// Reads a node.
+/// Matches a node.
 ///
 /// # Errors
-/// Why the backend does not take it.
+/// The reason why the backend does not support it.
 pub(super) fn taken(
     program: &ExportedProgram,
     node: &ExportedNode,
@@ -254,7 +254,7 @@ fn product(
     Ok(Taken::Product { x, weight, bias, transposed })
 }
 
-/// Checks that a summand is a constant of one number for each output.
+/// Checks that a bias is a constant with one element for each output.
 fn bias_of(call: &Call<'_>, bias: Option<VarId>, outputs: i64) -> Result<(), Reason> {
     let Some(bias) = bias else { return Ok(()) };
     let fits = call.real(bias)?.known_sizes().is_some_and(|sizes| sizes == [outputs]);
@@ -307,7 +307,7 @@ fn convolution(call: &Call<'_>, weight: VarId) -> Result<Taken, Reason> {
     Ok(Taken::Conv(TakenConv { x, weight, bias, attributes, is_transposed, is_line }))
 }
 
-/// Fails for a tensor whose sizes a reshape cannot compute.
+/// Fails if more than one size of a tensor is dynamic, since a reshape can infer only one.
 fn expect_one_symbol(call: &Call<'_>, var: VarId) -> Result<(), Reason> {
     match call.real(var)?.sizes.iter().filter(|size| size.known().is_none()).count() {
         0 | 1 => Ok(()),
@@ -315,7 +315,7 @@ fn expect_one_symbol(call: &Call<'_>, var: VarId) -> Result<(), Reason> {
     }
 }
 
-/// Fails if more than the first result of a node is used.
+/// Fails with the message `otherwise` if a result other than the first is used.
 fn expect_first_alone(call: &Call<'_>, uses: &Uses<'_>, otherwise: &str) -> Result<(), Reason> {
     match call.node.outputs.iter().skip(1).any(|&v| uses.any(v)) {
         true => Err(otherwise.to_owned()),
@@ -347,7 +347,7 @@ fn norm(call: &Call<'_>, uses: &Uses<'_>) -> Result<Taken, Reason> {
     Ok(Taken::Norm { x, scale: channels.map(|c| scale(c) as f32).collect(), shift })
 }
 
-/// The numbers of a constant.
+/// The elements of a float constant.
 pub(super) fn floats(program: &ExportedProgram, var: VarId) -> Vec<f32> {
     let bytes = program.constants.get(&var).map_or(&[][..], |data| data.data());
     bytes.as_chunks::<4>().0.iter().map(|b| f32::from_le_bytes(*b)).collect()
@@ -370,7 +370,7 @@ fn pool(call: &Call<'_>) -> Result<(VarId, Pool), Reason> {
     Ok((x, Pool { padding: [rows, columns, rows, columns], window, stride, dilation: [1; 2] }))
 }
 
-/// The greatest element over height or width: that of windows as high or wide as the image.
+/// A maximum over height or width: max pooling with a window as high or as wide as the image.
 fn greatest(call: &Call<'_>) -> Result<Taken, Reason> {
     let x = call.tensor("self")?;
     let spec = call.real(x)?;
@@ -512,7 +512,7 @@ fn select(call: &Call<'_>) -> Result<Taken, Reason> {
 fn pad(call: &Call<'_>) -> Result<Taken, Reason> {
     let x = call.tensor("self")?;
     let rank = call.real(x)?.rank();
-    // Pairs of before and behind, the last dimension's first.
+    // Pairs of padding before and after, starting with the last dimension.
     let pads = call.node.arg("pad").and_then(Argument::known_ints).ok_or("`pad` is not known")?;
     let (mut pre, mut post) = (vec![0; rank], vec![0; rank]);
     for (n, pair) in pads.chunks(2).enumerate() {

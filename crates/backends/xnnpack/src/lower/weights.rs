@@ -1,4 +1,4 @@
-//! Quantized weights and biases as constants of a payload, and rows that are quantized when it runs.
+//! Quantized weights and biases as constants of a payload, and dynamically quantized inputs.
 
 use super::build::Builder;
 use super::call::Reason;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 use tensor::bf16;
 
 impl Builder<'_> {
-    /// What a product of quantized values is given: input, weights and bias; `weight` are the reals of the weights.
+    /// The inputs of a product of quantized values: input, weights and bias. `weight` is the dequantized weight tensor.
     pub(super) fn quantized_product(
         &mut self,
         product: &Product,
@@ -44,19 +44,19 @@ impl Builder<'_> {
         Ok(inputs)
     }
 
-    /// Reals, quantized row by row.
+    /// A float value, dynamically quantized per row.
     fn rows(&mut self, x: VarId) -> Result<usize, Reason> {
         let input = self.plain(x)?;
         Ok(self.quantized_anew(input, 1))
     }
 
-    /// Images, each quantized by parameters of its own.
+    /// A batch of images, each dynamically quantized with parameters of its own.
     pub(super) fn quantized_images(&mut self, x: VarId) -> Result<usize, Reason> {
         let input = self.image(x)?;
         Ok(self.quantized_anew(input, 3))
     }
 
-    /// A value, quantized when the payload runs; so many of its last dimensions share a scale.
+    /// A dynamically quantized value, whose last `num_nonbatch_dims` dimensions share a scale.
     fn quantized_anew(&mut self, input: usize, num_nonbatch_dims: usize) -> usize {
         if let Some(&known) = self.rows_of.get(&(input, num_nonbatch_dims)) {
             return known;
@@ -69,7 +69,7 @@ impl Builder<'_> {
         value
     }
 
-    /// Weights of eight bits whose numbers were moved; `channel` is the dimension of the channels.
+    /// 8-bit weights whose elements were permuted; `channel` is the channel dimension.
     pub(super) fn weights_of_bytes(
         &mut self,
         weights: &Weights,
@@ -101,7 +101,7 @@ impl Builder<'_> {
         Scales::Constant { index: self.constant_bytes("scale_", Arc::new(bytes)), count: scales.len() }
     }
 
-    /// Two numbers a byte, the lower bits first, with 8 added; rows are of whole bytes.
+    /// 4-bit weights: two values per byte, low nibble first, with an offset of 8. Rows are padded to whole bytes.
     fn weights_of_four_bits(&mut self, weights: &Weights, dims: Vec<usize>) -> Result<usize, Reason> {
         let &[_, columns] = &dims[..] else { return Err("weights of four bits are no matrix".to_owned()) };
         let bytes = self.part.constants.get(&weights.numbers).map_or(&[][..], |data| data.data());
@@ -112,7 +112,7 @@ impl Builder<'_> {
         let value = self.constant(packed.collect(), dims);
         match weights.per {
             Per::Group(group_size) => {
-                // The reference's runtime reads scales of groups as bf16.
+                // The reference's runtime reads group scales as bf16.
                 let halves = weights.scales.iter().map(|&scale| bf16::from_f32(scale));
                 let bytes: Vec<u8> = halves.flat_map(|half| half.to_bits().to_le_bytes()).collect();
                 let scales = Scales::Constant {
@@ -131,7 +131,7 @@ impl Builder<'_> {
         Ok(value)
     }
 
-    /// A bias in units of what the products of numbers stand for.
+    /// A bias quantized with the scale of the accumulators: input scale times weight scale.
     pub(super) fn quantized_bias(&mut self, bias: VarId, input: Affine, weights: &Weights) -> usize {
         let reals = floats(self.part, bias);
         let scales: Vec<f32> = weights.scales.iter().map(|scale| scale * input.scale).collect();

@@ -1,4 +1,4 @@
-//! Products of batches of rows that are quantized when they are there, by constant matrices of 8-bit numbers.
+//! Batched matrix products of dynamically quantized rows with constant 8-bit matrices.
 
 use super::Raise;
 use super::elementwise::broadcast;
@@ -12,8 +12,8 @@ use tensor::memory::collected;
 use tensor::{ScalarType, Tensor};
 
 impl Raise<'_> {
-    /// A product of batches of matrices, the rows of the first of which (`x`) are quantized. The second is constant, of
-    /// numbers with a scale for each column of each matrix.
+    /// A batched matrix product whose first operand (`x`) is dynamically quantized per row. The second operand is
+    /// constant int8, with a scale for each column of each matrix.
     pub(super) fn batches_of_rows(&mut self, node: &Node, x: usize, transposed: bool) -> Result<()> {
         let [_, matrices] = node.inputs[..] else { return fail("a node of other than two inputs") };
         let value = &self.payload.values[matrices];
@@ -47,7 +47,7 @@ impl Raise<'_> {
         let plain = self.emit.cast(plain, ScalarType::Float)?;
         let mut from = items_of(batch_b, &batch);
         if from.iter().all(|&b| b == 0) {
-            // One matrix for all rows.
+            // A single matrix multiplies all rows.
             from.truncate(1);
         }
         let each = items / from.len() * m;
@@ -76,7 +76,7 @@ impl Raise<'_> {
         self.set_plain(node, id)
     }
 
-    /// Rows times one matrix with its scales.
+    /// The product of rows with one matrix and its scales.
     fn product_of(
         &mut self,
         rows: ValueId,
@@ -97,7 +97,7 @@ impl Raise<'_> {
     }
 }
 
-/// For each item of a batch the number of the matrix, of those of another batch that is broadcast to it.
+/// For each item of a batch, the index of its matrix in another batch (`own`) that is broadcast to it.
 fn items_of(own: &[usize], batch: &[usize]) -> Vec<usize> {
     let mut from = vec![0];
     for (d, &size) in batch.iter().enumerate() {
@@ -115,7 +115,7 @@ mod tests {
     use super::items_of;
 
     #[test]
-    fn matrices_are_broadcast() {
+    fn matrix_indices_follow_broadcasting() {
         assert_eq!(items_of(&[], &[]), [0]);
         assert_eq!(items_of(&[3], &[3]), [0, 1, 2]);
         assert_eq!(items_of(&[2, 1], &[2, 3]), [0, 0, 0, 1, 1, 1]);

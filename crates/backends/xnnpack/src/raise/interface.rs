@@ -1,7 +1,6 @@
-//! The caller's tensors as the payload's, and back.
+//! Conversion between the caller's tensors and the payload's inputs and outputs.
 //!
-//! A payload has the dimensions of a tensor in the order in which they lie in memory: images whose channels lie
-//! together are `[N, H, W, C]`.
+//! A payload lists the dimensions of a tensor in memory order: a channels-last image is `[N, H, W, C]`.
 
 use super::{FROM_IMAGE, Form, Raise, scalar_type};
 use crate::error::{Error, Result, fail};
@@ -45,15 +44,15 @@ impl Raise<'_> {
         self.set(v, &sizes, Form::Plain(plain))
     }
 
-    /// Whether an input lies otherwise than the payload has it, and its sizes as they are called are the payload's: how
-    /// the first releases wrote images whose channels lie together. It is copied.
+    /// Whether the sizes of an input match the payload's dimensions directly, but not in memory order. The first
+    /// releases wrote channels-last images this way. Such an input is copied to the payload's layout.
     fn is_copied(&self, i: usize, meta: &TensorMeta) -> bool {
         let dims = &self.payload.values[self.payload.inputs[i]].dims;
         let stored = dims_of(meta.dim_order()).into_iter().map(|d| meta.sizes()[d]).collect::<Vec<_>>();
         of_rank(&stored, dims.len()).as_ref() != Some(dims) && meta.sizes()[..] == **dims
     }
 
-    /// The same bytes with the dimensions in another order.
+    /// A view of the same bytes with permuted dimensions.
     fn permuted(&mut self, value: ValueId, dims: &[usize], meta: TensorMeta) -> ValueId {
         if *self.emit.meta(value) == meta {
             return value;
@@ -81,7 +80,7 @@ impl Raise<'_> {
         Ok(())
     }
 
-    /// An output as the caller has its dimensions.
+    /// An output in the caller's dimension order and rank.
     fn output(&mut self, v: usize, order: &DimOrder) -> Result<ValueId> {
         let (dims, rank) = (self.dims(v), order.len());
         if order.is_contiguous() || dims.len() != rank {
@@ -105,7 +104,7 @@ impl Raise<'_> {
         Ok(self.permuted(plain, &perm, meta))
     }
 
-    /// An output in the caller's type.
+    /// Casts an output to the caller's type.
     fn of_type(&mut self, id: ValueId, dtype: ScalarType) -> Result<ValueId> {
         match (self.emit.dtype(id), dtype) {
             (from, to) if from == to => Ok(id),
@@ -121,7 +120,7 @@ fn dims_of(order: &DimOrder) -> Vec<usize> {
     order.iter().map(|&d| usize::from(d)).collect()
 }
 
-/// Sizes with as many dimensions of 1 before them, or fewer, as make them so many. `None` if others are in the way.
+/// Adds or removes leading dimensions of size 1 to reach a rank. `None` if a removed dimension has another size.
 fn of_rank(sizes: &[usize], rank: usize) -> Option<Vec<usize>> {
     let cut = sizes.len().saturating_sub(rank);
     if sizes[..cut].iter().any(|&n| n != 1) {

@@ -1,4 +1,4 @@
-//! Products: fully connected, and of batches of matrices.
+//! Matrix products: fully connected and batched.
 
 use super::Raise;
 use super::elementwise::broadcast;
@@ -27,7 +27,7 @@ impl Raise<'_> {
         }
         let to = super::scalar_type(self.datatype(node.outputs[0]));
         let mut ids = node.inputs.iter().map(|&v| self.plain(v)).collect::<Result<Vec<_>>>()?;
-        // Types that differ meet in f32.
+        // Mixed types are computed in f32.
         let wide = ids.iter().any(|&id| self.emit.dtype(id) != to);
         if wide {
             for id in &mut ids {
@@ -54,7 +54,7 @@ impl Raise<'_> {
         self.emit.call("aten::linear.out", vec![In::Tensor(ids[0]), In::Tensor(ids[1]), bias], dtype, out)
     }
 
-    /// `x w + bias` of matrices.
+    /// `x w + bias` for 2D operands.
     fn product(&mut self, ids: &[ValueId], [rows, inputs, outputs]: [usize; 3]) -> Result<ValueId> {
         let dtype = self.emit.dtype(ids[0]);
         let x = self.emit.view(ids[0], &[rows, inputs])?;
@@ -99,7 +99,7 @@ impl Raise<'_> {
         self.set_plain(node, id)
     }
 
-    /// Matrices, broadcast over the items of a batch, one behind the other.
+    /// Broadcasts matrices to a batch and flattens the batch dimensions: `[items, rows, columns]`.
     pub(super) fn items(
         &mut self,
         id: ValueId,

@@ -1,8 +1,8 @@
-//! Nodes of quantized values, with the reference's arithmetic: sums in integers, one multiplication by
-//! `input scale * weight scale / output scale`, halves rounded to the even number.
+//! Nodes on quantized values, with the reference's arithmetic: integer accumulation, one multiplication by
+//! `input scale * weight scale / output scale`, and rounding of halves to even.
 //!
-//! Numbers are kept in units of their own scale where that saves a rounding: a tensor that is dequantized by a
-//! scale of 1 holds whole numbers, which f32 adds and multiplies without error.
+//! Values are kept in units of their own scale where that avoids a rounding: a tensor that is dequantized with a scale
+//! of 1 holds integers, which f32 adds and multiplies exactly.
 
 use super::emit::In;
 use super::image::Spec;
@@ -16,11 +16,11 @@ use kernels::compute::{Activation, ConvParams, Layout, PackedWeights, QuantizedC
 use tensor::memory::{collected, filled};
 use tensor::{ScalarType, Tensor, TensorView};
 
-/// Pixels of an image of 8-bit numbers, at most, whose sum follows from its mean: below 2^22, times a rounded mean is off
-/// by less than a half.
+/// Maximum number of pixels of an 8-bit image whose exact sum can be recovered from its rounded mean: as long as the
+/// sum is below 2^22, the error of mean times pixels is less than one half.
 const MOST_PIXELS_OF_MEANS: usize = (1 << 22) / 256;
 
-/// How 8-bit numbers stand for reals.
+/// Per-tensor quantization parameters of an 8-bit value.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Quantizer {
     pub(super) scale: f32,
@@ -29,12 +29,12 @@ pub(super) struct Quantizer {
 }
 
 impl Quantizer {
-    /// The least number.
+    /// The least quantized value.
     pub(super) fn least(&self) -> i32 {
         if self.signed { -128 } else { 0 }
     }
 
-    /// The number of a real.
+    /// Quantizes a float.
     pub(super) fn number(&self, x: f32) -> i32 {
         let number = (x / self.scale).round_ties_even() as i32;
         number.saturating_add(self.zero).clamp(self.least(), self.least() + 255)
@@ -44,19 +44,19 @@ impl Quantizer {
         Affine { scale: self.scale, zero: self.zero }
     }
 
-    /// In units of the scale.
+    /// The parameters that dequantize to units of the scale: scale 1.
     fn units(&self) -> Affine {
         Affine { scale: 1.0, zero: self.zero }
     }
 
-    /// How reals become numbers within bounds.
+    /// Quantization with these parameters, clamped to float bounds.
     fn within(&self, affine: Affine, (low, high): (f32, f32)) -> graph::Quantization {
         graph::Quantization { affine, low: self.number(low), high: self.number(high) }
     }
 }
 
 impl Raise<'_> {
-    /// How a value's numbers stand for reals, if they are 8-bit numbers with one scale.
+    /// The quantization parameters of a value, if it is 8-bit with per-tensor quantization.
     pub(super) fn quantizer(&self, v: usize) -> Option<Quantizer> {
         let value = &self.payload.values[v];
         let signed = match value.datatype {
@@ -84,7 +84,7 @@ impl Raise<'_> {
         self.emit.node(Quantize(q.within(affine, bounds)), vec![id], dtype, &sizes)
     }
 
-    /// The reals of a value, of which `id` is a form.
+    /// Dequantizes a value, of which `id` is a form. Float values are returned unchanged.
     pub(super) fn reals(&mut self, v: usize, id: ValueId) -> Result<ValueId> {
         match (self.quantizer(v), self.datatype(v)) {
             (Some(q), _) => self.dequantize(id, q.affine()),
@@ -93,7 +93,7 @@ impl Raise<'_> {
         }
     }
 
-    /// The numbers of a value in units of its scale, or its reals.
+    /// As [`Self::reals`], but quantized values are returned in units of their scale.
     pub(super) fn units(&mut self, v: usize, id: ValueId) -> Result<ValueId> {
         match self.quantizer(v) {
             Some(q) => self.dequantize(id, q.units()),
@@ -101,7 +101,7 @@ impl Raise<'_> {
         }
     }
 
-    /// A node's real results as its output is stored, within the node's bounds.
+    /// Converts a node's float result to what its output stores, clamped to the node's bounds.
     pub(super) fn stored(&mut self, node: &Node, id: ValueId) -> Result<ValueId> {
         match self.quantizer(node.outputs[0]) {
             Some(_) => self.stored_within(node, id, node.bounds),
@@ -112,7 +112,7 @@ impl Raise<'_> {
         }
     }
 
-    /// A node's real results as its output is stored; only of numbers within bounds.
+    /// Converts a node's float result to what its output stores. Only quantized outputs are clamped to `bounds`.
     pub(super) fn stored_within(&mut self, node: &Node, id: ValueId, bounds: (f32, f32)) -> Result<ValueId> {
         let out = node.outputs[0];
         match (self.quantizer(out), self.datatype(out)) {
@@ -124,12 +124,12 @@ impl Raise<'_> {
         }
     }
 
-    /// A node's results in units of its output's scale, as that is stored, within the node's bounds.
+    /// Quantizes a node's result, which is in units of its output's scale, and clamps it to the node's bounds.
     pub(super) fn stored_units(&mut self, node: &Node, id: ValueId, q: Quantizer) -> Result<ValueId> {
         self.quantize(id, q, q.units(), node.bounds)
     }
 
-    /// Numbers that stay what they are but for a node's bounds.
+    /// Clamps quantized values to a node's bounds, without requantization.
     pub(super) fn clamp_numbers(&mut self, node: &Node, id: ValueId, q: Quantizer) -> Result<ValueId> {
         if !node.is_bounded() {
             return Ok(id);
@@ -144,7 +144,7 @@ impl Raise<'_> {
         self.stored_units(node, id, q)
     }
 
-    /// Sums, differences and products of numbers, as the reference computes them. `None` for other nodes.
+    /// Sums, differences and products of quantized values, with the reference's arithmetic. `None` for other nodes.
     pub(super) fn sum_of_numbers(
         &mut self,
         node: &Node,
@@ -188,9 +188,9 @@ impl Raise<'_> {
         self.emit.node(SumOfQuantized(sum), ids, dtype, sizes).map(Some)
     }
 
-    /// The mean over the space of an image of numbers, as its output is stored: their sum in units of the scale, which
-    /// is whole, times the reciprocal of how many they are, times the scales' ratio, each product rounded. The zero
-    /// point is added before halves go to the even number.
+    /// The mean over height and width of a quantized image, as the output stores it: the sum in units of the scale,
+    /// which is an integer, times the reciprocal of the number of pixels, times the ratio of the scales, where each
+    /// product is rounded to f32. The zero point is added before halves are rounded to even.
     pub(super) fn mean_of_numbers(
         &mut self,
         node: &Node,
@@ -203,7 +203,7 @@ impl Raise<'_> {
         let args = vec![In::Tensor(x), In::Ints(vec![2, 3]), In::Bool(true), In::Absent];
         let (out, pixels) = ([sizes[0], sizes[1], 1, 1], sizes[2] * sizes[3]);
         let sum = if pixels <= MOST_PIXELS_OF_MEANS {
-            // Means of images are a step of their own; times the pixels they are next to the sum.
+            // The graph has an efficient step for means of images. Mean times pixels, rounded, is the exact sum.
             let mean = self.emit.call("aten::mean.out", args, ScalarType::Float, &out)?;
             let near = self.scaled(mean, pixels as f32)?;
             self.emit.call("aten::round.out", vec![In::Tensor(near)], ScalarType::Float, &out)?
@@ -261,7 +261,7 @@ impl Raise<'_> {
         self.set_like(node, form, id)
     }
 
-    /// A node of a value that is quantized row by row.
+    /// A node with a dynamically quantized input.
     pub(super) fn of_rows(&mut self, node: &Node) -> Result<()> {
         let source = |s: &Self, v: usize| s.values[v].by_row.unwrap_or(v);
         if node.inputs[1..].iter().any(|&v| self.values[v].by_row.is_some()) {
@@ -349,7 +349,7 @@ impl Raise<'_> {
         self.set_plain(node, id)
     }
 
-    /// A bias of reals as a constant of f32.
+    /// A float bias as an f32 constant.
     pub(super) fn real_bias(&mut self, node: &Node, bias: usize) -> Result<ValueId> {
         if self.payload.values[bias].constant().is_none() || self.datatype(bias).is_quantized() {
             return Err(self.unsupported(node));
@@ -367,7 +367,7 @@ impl Raise<'_> {
         self.emit.computed(Tensor::from_slice(&[wide.len()], &wide)?)
     }
 
-    /// What the numbers of an image stand for that is quantized by parameters of its own: the image of a convolution.
+    /// The input image of a convolution, dynamically quantized with parameters for each batch item, and dequantized.
     fn image_of_rows(&mut self, x: usize) -> Result<ValueId> {
         let plain = self.plain(x)?;
         let plain = self.emit.cast(plain, ScalarType::Float)?;
@@ -392,7 +392,7 @@ impl Raise<'_> {
         self.emit.permute(reals, &super::TO_IMAGE)
     }
 
-    /// The reals of constant weights of a scale for each channel, as they are stored.
+    /// Dequantized constant 8-bit weights, per tensor or per channel, in stored order.
     pub(super) fn real_weights(&self, node: &Node, v: usize) -> Result<Vec<f64>> {
         let value = &self.payload.values[v];
         let channel = match (value.datatype, &value.quantization) {
@@ -454,8 +454,7 @@ impl Raise<'_> {
         self.set_plain(node, id)
     }
 
-    /// Constant weights as signed numbers whose zero is 0, as they are stored. `None` where the zero point makes them
-    /// other numbers than those of 8 bits.
+    /// Constant weights as int8 with zero point 0, in stored order. `None` if their zero point does not allow that.
     fn weight_numbers(&mut self, v: usize) -> Result<Option<ValueId>> {
         match (self.datatype(v), self.zero_of_weights(v)) {
             (Datatype::Quint8, 128) => {
@@ -472,7 +471,7 @@ impl Raise<'_> {
         }
     }
 
-    /// The number that stands for zero in weights.
+    /// The zero point of weights.
     fn zero_of_weights(&self, v: usize) -> i32 {
         match self.payload.values[v].quantization {
             Quantization::PerTensor { zero_point, .. } => zero_point,
@@ -480,7 +479,7 @@ impl Raise<'_> {
         }
     }
 
-    /// Constant weights in units of their scale, as they are stored.
+    /// Constant weights in units of their scale (minus the zero point), in stored order.
     fn weight_units(&self, v: usize) -> Result<Vec<f64>> {
         let (value, zero) = (&self.payload.values[v], self.zero_of_weights(v));
         let bytes = self.data.of(value)?;
@@ -491,7 +490,7 @@ impl Raise<'_> {
         Ok(collected(bytes.map(|b| f64::from(number(b) - zero)))?)
     }
 
-    /// A product of numbers for which the graph has no node: of whole numbers in f64.
+    /// A product of quantized values for which the graph has no node: computed on integers in f64.
     fn product_of_units(&mut self, node: &Node, transposed: bool, scales: &[f32]) -> Result<()> {
         let (v, filter) = (node.inputs[0], node.inputs[1]);
         let (Some(from), Some(to)) = (self.quantizer(v), self.quantizer(node.outputs[0])) else {
@@ -525,7 +524,7 @@ impl Raise<'_> {
         self.set_plain(node, id)
     }
 
-    /// What sums are multiplied with: for each output, or one for all.
+    /// The requantization multipliers of the accumulators: one for each output, or one for all.
     fn requantization(
         &self,
         node: &Node,
@@ -556,7 +555,7 @@ impl Raise<'_> {
         }
     }
 
-    /// A bias of numbers, which are added to the sums.
+    /// An int32 bias, which is added to the accumulators.
     fn bias(&self, node: &Node, bias: usize) -> Result<Vec<i32>> {
         let value = &self.payload.values[bias];
         if !matches!(value.datatype, Datatype::Qint32 | Datatype::Qcint32 | Datatype::Int32) {
@@ -604,8 +603,8 @@ impl Raise<'_> {
         self.emit.node(op, ids, dtype, &spec.out)
     }
 
-    /// A convolution of numbers for which the graph has no node: of whole numbers in f32, or in f64 where sums may have
-    /// more than its 24 bits.
+    /// A convolution of quantized values for which the graph has no node: computed on integers in f32, or in f64 if
+    /// sums may exceed the 24 bits of f32.
     fn convolution_of_units(
         &mut self,
         node: &Node,
@@ -646,7 +645,7 @@ impl Raise<'_> {
         self.stored_units(node, id, to)
     }
 
-    /// Weights that were computed, in the order in which they are stored, as the graph has them.
+    /// Computed weights, given in stored order, in the graph's layout.
     pub(super) fn stored_filter(
         &mut self,
         spec: &Spec,
@@ -661,7 +660,7 @@ impl Raise<'_> {
     }
 }
 
-/// Numbers as a tensor of f32 or f64.
+/// A tensor of f32 or f64.
 fn numbers_of(dtype: ScalarType, sizes: &[usize], numbers: &[f64]) -> Result<Tensor> {
     Ok(match dtype {
         ScalarType::Double => Tensor::from_slice(sizes, numbers)?,
@@ -669,7 +668,7 @@ fn numbers_of(dtype: ScalarType, sizes: &[usize], numbers: &[f64]) -> Result<Ten
     })
 }
 
-/// A convolution's parameters as the compute core has them.
+/// The parameters of a convolution for the compute core.
 fn params(spec: &Spec) -> ConvParams {
     let three = |[h, w]: [usize; 2], depth: usize| [depth, h, w];
     ConvParams {
@@ -684,7 +683,7 @@ fn params(spec: &Spec) -> ConvParams {
     }
 }
 
-/// Numbers of four bits, -8 to 7, of which each byte holds two, the lower bits first; rows are of whole bytes.
+/// Unpacks 4-bit values, -8 to 7. Each byte holds two, low nibble first; rows are padded to whole bytes.
 pub(crate) fn nibbles(bytes: &[u8], rows: usize, columns: usize) -> Result<Vec<i8>> {
     let stride = columns.div_ceil(2);
     let mut numbers = filled(rows * columns, 0)?;

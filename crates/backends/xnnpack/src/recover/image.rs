@@ -1,4 +1,4 @@
-//! Nodes of images: convolutions, poolings, interpolation.
+//! Image nodes: convolution, pooling, interpolation.
 
 use super::emit::{Arg, ints};
 use super::{Form, Recovery};
@@ -9,7 +9,7 @@ use crate::raise::SAME_PADDING;
 use ir::exported::{Argument, Size, SymOp, TensorSpec, VarId};
 use tensor::ScalarType;
 
-/// Windows over two dimensions: size, step, and the step inside of a window.
+/// The windows of a convolution or pooling over two dimensions.
 struct Windows {
     kernel: [usize; 2],
     stride: [usize; 2],
@@ -25,13 +25,13 @@ impl Windows {
         Self { kernel: pool.window, stride: pool.stride, dilation: pool.dilation }
     }
 
-    /// Pixels from the first of a window to behind its last.
+    /// The extent of a window in pixels, with dilation.
     fn reach(&self, d: usize) -> i64 {
         let reach = self.kernel[d].saturating_sub(1).saturating_mul(self.dilation[d]);
         i64::try_from(reach).unwrap_or(i64::MAX - 1).saturating_add(1)
     }
 
-    /// How many there are along a dimension with `padding` on both sides.
+    /// The number of windows along a dimension with `padding` on both sides.
     fn count(&self, d: usize, size: &Size, padding: usize) -> Result<Size> {
         let room = size.add(&Size::Int((2 * padding as i64).saturating_sub(self.reach(d))));
         if room.known().is_some_and(|n| n < 0) {
@@ -42,7 +42,8 @@ impl Windows {
 }
 
 impl Recovery<'_> {
-    /// An image, padded by itself where an operator cannot, and the padding above and left that is left to do.
+    /// The input image and the symmetric padding (rows, columns) for the operator. Asymmetric padding is applied to the
+    /// image by a separate node.
     fn around(
         &mut self,
         node: &Node,
@@ -58,7 +59,7 @@ impl Recovery<'_> {
         Ok((self.padded(x, &[(0, 0), (0, 0), (top, bottom), (left, right)], value), [0; 2]))
     }
 
-    /// The padding above, right, below and left: what the node says, or what TensorFlow's rule `SAME` makes of it.
+    /// The padding at the top, right, bottom and left: the node's own, or that of TensorFlow's `SAME` rule.
     fn padding(&self, node: &Node, x: VarId, given: [usize; 4], windows: &Windows) -> Result<[usize; 4]> {
         if node.flags & SAME_PADDING == 0 {
             return Ok(given);
@@ -74,7 +75,7 @@ impl Recovery<'_> {
         Ok([rows / 2, columns.div_ceil(2), rows.div_ceil(2), columns / 2])
     }
 
-    /// A convolution; `perm` brings its filters to `[out, in / groups, kernel..]`.
+    /// A convolution; `perm` permutes its filters to `[out, in / groups, kernel..]`.
     pub(super) fn convolution(&mut self, node: &Node, conv: &Conv, perm: &[usize]) -> Result<()> {
         let windows = Windows::of(conv);
         let (x, padding) = self.around(node, conv.padding, &windows, 0.0)?;
@@ -93,7 +94,7 @@ impl Recovery<'_> {
         let (mut extra, mut padding) = ([0; 2], [0; 2]);
         let mut out = vec![sizes[0].clone(), Size::Int(conv.outputs() as i64)];
         for (d, (before, behind)) in [(top, bottom), (left, right)].into_iter().enumerate() {
-            // The operator cuts as much behind as before, and adds what is missing.
+            // The operator crops the same amount on both sides; `output_padding` restores the difference at the end.
             let most = conv.stride[d].max(conv.dilation[d]);
             let more = (before + conv.adjustment[d]).checked_sub(behind).filter(|&n| n < most);
             let Some(more) = more else { return fail(format!("padding {:?}", conv.padding)) };
@@ -120,7 +121,7 @@ impl Recovery<'_> {
         self.view(moved, [groups * ins, outs, kh, kw].map(|n| Size::Int(n as i64)).to_vec())
     }
 
-    /// The convolution of an image with weights; `extra` is what a transposed one adds below and right.
+    /// Adds a convolution; `extra` is the output padding of a transposed one.
     fn convolved(
         &mut self,
         node: &Node,
@@ -150,7 +151,8 @@ impl Recovery<'_> {
         self.store_bounded(node, Form::Image(var))
     }
 
-    /// The first arguments of a pooling, and the sizes of what it gives.
+    /// The input of a pooling, the first arguments, and the sizes of the result. `value` is the value for padding that
+    /// is applied separately.
     fn pooled(&mut self, node: &Node, pool: &Pool, value: f32) -> Result<(VarId, Vec<Arg>, Vec<Size>)> {
         let windows = Windows::of_pool(pool);
         let (x, padding) = self.around(node, pool.padding, &windows, value)?;

@@ -1,4 +1,4 @@
-//! The tensors of a call as the payload's, constants, and back.
+//! Conversion between the tensors of a call and the payload's inputs and outputs.
 
 use super::{FROM_IMAGE, Form, Recovery, Slot};
 use crate::error::{Error, Result, fail};
@@ -8,7 +8,7 @@ use ir::exported::{Argument, ConstantTensor, InputKind, Size, TensorSpec, VarId,
 use runtime::{FreeableBuffer, NamedDataMap};
 use tensor::TensorMeta;
 
-/// What a program has under keys, as backends are given it.
+/// A program's named data, looked up by a callback.
 pub(super) struct KeyedBytes<'a>(pub(super) &'a (dyn Fn(&str) -> Option<ConstantTensor> + Send + Sync));
 
 impl NamedDataMap for KeyedBytes<'_> {
@@ -81,8 +81,8 @@ impl Recovery<'_> {
         self.set(v, form)
     }
 
-    /// Whether sizes as they are called are the payload's although the tensor lies otherwise: how the first releases
-    /// wrote images whose channels lie together.
+    /// Whether the sizes of a tensor match the payload's dimensions directly, but not in its dim order. The first
+    /// releases wrote channels-last images this way.
     fn is_called_alike(&self, v: usize, spec: &TensorSpec) -> bool {
         let dims = self.payload.values[v].dims.iter().map(|&n| Some(n as i64));
         let max = |size: &Size| Some(size.bounds(&self.program.ranges).max);
@@ -107,7 +107,7 @@ impl Recovery<'_> {
         Ok(())
     }
 
-    /// An output as the call takes it.
+    /// An output in the layout and rank that the call expects.
     fn output(&mut self, v: usize, spec: &TensorSpec) -> Result<VarId> {
         let Slot { numbers, .. } = self.values[v];
         let order: Vec<usize> = spec.dim_order.iter().map(|&d| usize::from(d)).collect();
@@ -128,7 +128,7 @@ impl Recovery<'_> {
     }
 }
 
-/// Sizes with as many dimensions of 1 before them, or fewer, as make them so many. `None` if others are in the way.
+/// Adds or removes leading dimensions of size 1 to reach a rank. `None` if a removed dimension has another size.
 fn of_rank(sizes: &[Size], rank: usize) -> Option<Vec<Size>> {
     let cut = sizes.len().saturating_sub(rank);
     if sizes[..cut].iter().any(|size| *size != Size::Int(1)) {

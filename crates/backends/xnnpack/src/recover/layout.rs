@@ -1,4 +1,4 @@
-//! Nodes that move elements.
+//! Nodes that move elements: transpose, reshape, slice, pad, concat.
 
 use super::emit::ints;
 use super::{FROM_IMAGE, Form, Recovery, TO_IMAGE};
@@ -10,7 +10,7 @@ use ir::exported::{Argument, Size, SymOp, VarId};
 impl Recovery<'_> {
     pub(super) fn transpose(&mut self, node: &Node, perm: &[usize]) -> Result<()> {
         let form = match self.form(node.inputs[0])? {
-            // An image becomes what it is in the program.
+            // A transpose between NHWC and NCHW only changes the form in which the value is known.
             Form::Image(var) if *perm == TO_IMAGE => Form::Plain(var),
             Form::Image(var) => {
                 let perm: Vec<usize> = perm.iter().map(|&d| FROM_IMAGE[d]).collect();
@@ -44,7 +44,7 @@ impl Recovery<'_> {
         let mut var = form.id();
         for (d, size) in whole.iter().enumerate() {
             let (start, length) = (offsets[d] as i64, new[d] as i64);
-            // Offsets and sizes that reach behind the end are cut, as the reference does.
+            // Offsets and sizes past the end are clamped, as in the reference.
             let (end, length) = match size.known() {
                 Some(size) => {
                     let start = start.min(size);
@@ -78,7 +78,7 @@ impl Recovery<'_> {
         self.store(node, form.with(var))
     }
 
-    /// A value with elements around it: for each dimension how many before and behind.
+    /// Pads a value: `around` gives for each dimension the padding before and after.
     pub(super) fn padded(&mut self, x: VarId, around: &[(usize, usize)], value: f32) -> VarId {
         if around.iter().all(|pair| *pair == (0, 0)) {
             return x;
@@ -87,7 +87,7 @@ impl Recovery<'_> {
         for (size, (before, behind)) in sizes.iter_mut().zip(around) {
             *size = size.add(&Size::Int((before + behind) as i64));
         }
-        // The operator has the last dimension first.
+        // The operator's padding starts with the last dimension.
         let pad = ints(around.iter().rev().flat_map(|&(before, behind)| [before, behind]));
         let value = Argument::Float(f64::from(value));
         let args = vec![("self", Argument::Var(x)), ("pad", pad), ("value", value)];
@@ -119,7 +119,7 @@ impl Recovery<'_> {
     }
 }
 
-/// The size that a reshape leaves to be computed.
+/// The size that a reshape infers.
 fn rest_of(from: &[Size], new: &[usize]) -> Size {
     let divisor: i64 = new.iter().filter(|n| **n != 0).map(|&n| n as i64).product();
     let known: i64 = from.iter().filter_map(Size::known).product();

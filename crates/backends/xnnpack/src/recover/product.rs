@@ -1,4 +1,4 @@
-//! Products: fully connected, and of batches of matrices.
+//! Matrix products: fully connected and batched.
 
 use super::elementwise::broadcast;
 use super::{Form, Recovery};
@@ -22,7 +22,7 @@ impl Recovery<'_> {
             return fail(format!("an input of {last} for {inputs} inputs"));
         }
         *last = outputs.clone();
-        // Types that differ meet in that of the input.
+        // Weights and bias of another type are cast to the type of the input.
         let dtype = self.dtype(x);
         weight = self.cast(weight, dtype);
         bias = bias.map(|bias| self.cast(bias, dtype));

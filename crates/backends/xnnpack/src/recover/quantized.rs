@@ -1,4 +1,5 @@
-//! What a payload quantizes: numbers behind the nodes that write them, weights, and parameters chosen from rows.
+//! Quantization in the recovered program: quantize and dequantize pairs after nodes, weights, and dynamic quantization
+//! with parameters chosen per row.
 
 use super::emit::Arg;
 use super::{Form, Recovery};
@@ -11,17 +12,17 @@ use ir::exported::{Argument, ConstantTensor, Size, TensorSpec, VarId};
 use std::sync::Arc;
 use tensor::ScalarType;
 
-/// The least and the greatest of the numbers that a type holds.
+/// The range of an 8-bit type.
 fn range(dtype: ScalarType) -> (i64, i64) {
     if dtype == ScalarType::Byte { (0, 255) } else { (-128, 127) }
 }
 
-/// The last arguments of quantization: the range and the type of the numbers.
+/// The last arguments of quantize and dequantize operators: the range and type of the quantized values.
 fn numbers_of(dtype: ScalarType, (low, high): (i64, i64)) -> [Arg; 3] {
     [("quant_min", Argument::Int(low)), ("quant_max", Argument::Int(high)), ("dtype", Argument::Dtype(dtype))]
 }
 
-/// Scale, zero point and type of a value whose numbers share them.
+/// Scale, zero point and type of a value with per-tensor quantization.
 fn per_tensor(value: &Value) -> Option<(f32, i32, ScalarType)> {
     match (value.datatype, &value.quantization) {
         (Datatype::Qint8 | Datatype::Quint8, Quantization::PerTensor { scale, zero_point }) => {
@@ -32,7 +33,7 @@ fn per_tensor(value: &Value) -> Option<(f32, i32, ScalarType)> {
 }
 
 impl Recovery<'_> {
-    /// Reals as a value stores them: quantized, and dequantized again.
+    /// Converts a node's float result to what its output stores: quantized and dequantized again, or cast.
     pub(super) fn stored(&mut self, node: &Node, v: usize, form: Form) -> Result<Form> {
         let value = &self.payload.values[v];
         if let Some((scale, zero, dtype)) = per_tensor(value) {
@@ -54,7 +55,7 @@ impl Recovery<'_> {
         }
     }
 
-    /// What the numbers of a value stand for; reals are themselves.
+    /// Dequantizes a stored value. Float values are returned unchanged.
     pub(super) fn reals_of_numbers(&mut self, v: usize, form: Form) -> Result<Form> {
         let value = &self.payload.values[v];
         let Some((scale, zero, dtype)) = per_tensor(value) else {
@@ -86,7 +87,8 @@ impl Recovery<'_> {
         }
     }
 
-    /// Reals, quantized by parameters that are chosen from the last `shared` dimensions, and dequantized again.
+    /// Quantizes a float value dynamically, with parameters chosen over the last `shared` dimensions, and dequantizes
+    /// it.
     fn quantized_by_rows(&mut self, x: VarId, shared: usize) -> Result<VarId> {
         let sizes = self.of(x).sizes.clone();
         let Some((batch, row)) =
@@ -95,7 +97,7 @@ impl Recovery<'_> {
             return fail(format!("{shared} dimensions that share parameters of {}", sizes.len()));
         };
         let x = self.cast(x, ScalarType::Float);
-        // The operators choose for the last dimension alone.
+        // The operators choose parameters over the last dimension only.
         let whole = row.iter().fold(Size::Int(1), |n, size| n.mul(size));
         let rows: Vec<Size> = batch.iter().cloned().chain([whole]).collect();
         let flat = self.view(x, rows.clone())?;
@@ -118,7 +120,7 @@ impl Recovery<'_> {
         self.view(reals, sizes)
     }
 
-    /// The reals of a constant in the payload's order.
+    /// A dequantized constant in the payload's dimension order.
     pub(super) fn constant(&mut self, v: usize) -> Result<VarId> {
         let rank = self.payload.values[v].dims.len();
         let perm: Vec<usize> = (0..rank).collect();
@@ -127,7 +129,7 @@ impl Recovery<'_> {
         Ok(var)
     }
 
-    /// The reals of weights with their dimensions in another order. Numbers are moved before they are dequantized.
+    /// Dequantized weights with permuted dimensions. Quantized 8-bit values are permuted before they are dequantized.
     pub(super) fn weights(&mut self, node: &Node, v: usize, perm: &[usize]) -> Result<VarId> {
         if self.payload.values[v].constant().is_none() {
             let plain = self.plain(v)?;
@@ -204,7 +206,7 @@ impl Recovery<'_> {
         }
     }
 
-    /// The numbers of a constant of four bits, a byte each.
+    /// The elements of a 4-bit constant, unpacked to one byte each.
     fn unpacked(&mut self, value: &Value) -> Result<VarId> {
         let &[rows, columns] = &value.dims[..] else {
             return fail(format!("value %{} of four bits is no matrix", value.id));
@@ -240,7 +242,7 @@ impl Recovery<'_> {
         Ok(self.emit(target, args, ScalarType::Float, sizes))
     }
 
-    /// The bytes of a constant as they are stored.
+    /// A constant as it is stored, without dequantization.
     fn bytes_of(&mut self, v: usize) -> Result<VarId> {
         let payload = self.payload;
         let value = &payload.values[v];
@@ -252,7 +254,7 @@ impl Recovery<'_> {
         Ok(self.tensor(key, scalar_type(value.datatype), &value.dims, bytes))
     }
 
-    /// A constant tensor of one dimension.
+    /// A 1D float constant.
     fn numbers(&mut self, numbers: &[f32]) -> VarId {
         let bytes: Vec<u8> = numbers.iter().flat_map(|x| x.to_le_bytes()).collect();
         self.tensor(None, ScalarType::Float, &[numbers.len()], Arc::new(bytes))
@@ -267,7 +269,7 @@ impl Recovery<'_> {
     }
 }
 
-/// The arguments that say how numbers stand for reals.
+/// The scale and zero point as arguments.
 fn affine(scale: f32, zero: i32) -> [Arg; 2] {
     [("scale", Argument::Float(f64::from(scale))), ("zero_point", Argument::Int(i64::from(zero)))]
 }
