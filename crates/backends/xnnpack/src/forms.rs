@@ -4,9 +4,9 @@
 use crate::error::{Result, fail};
 
 /// The permutation from NCHW to NHWC: for each NHWC dimension its index in NCHW.
-pub(crate) const FROM_IMAGE: [usize; 4] = [0, 2, 3, 1];
+pub(crate) const NCHW_TO_NHWC: [usize; 4] = [0, 2, 3, 1];
 /// The permutation from NHWC to NCHW: for each NCHW dimension its index in NHWC.
-pub(crate) const TO_IMAGE: [usize; 4] = [0, 3, 1, 2];
+pub(crate) const NHWC_TO_NCHW: [usize; 4] = [0, 3, 1, 2];
 
 /// A value in one of its forms.
 #[derive(Debug, Clone, Copy)]
@@ -36,7 +36,7 @@ impl<Id: Copy> Form<Id> {
     pub(crate) fn dim(self, dim: usize) -> usize {
         match self {
             Self::Plain(_) => dim,
-            Self::Image(_) => FROM_IMAGE.get(dim).copied().unwrap_or(dim),
+            Self::Image(_) => NCHW_TO_NHWC.get(dim).copied().unwrap_or(dim),
         }
     }
 }
@@ -92,7 +92,7 @@ pub(crate) trait HasForms {
     fn plain(&mut self, v: usize) -> Result<Self::Id> {
         let plain = match *self.forms(v) {
             Forms { plain: Some(plain), .. } => return Ok(plain),
-            Forms { image: Some(image), .. } => self.permute(image, &FROM_IMAGE)?,
+            Forms { image: Some(image), .. } => self.permute(image, &NCHW_TO_NHWC)?,
             Forms { .. } => self.unwritten(v)?,
         };
         self.forms(v).plain = Some(plain);
@@ -108,7 +108,7 @@ pub(crate) trait HasForms {
         if self.rank(plain) != 4 {
             return fail(format!("value %{} is no image", self.id_of(v)));
         }
-        let image = self.permute(plain, &TO_IMAGE)?;
+        let image = self.permute(plain, &NHWC_TO_NCHW)?;
         self.forms(v).image = Some(image);
         Ok(image)
     }

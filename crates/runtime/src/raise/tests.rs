@@ -88,7 +88,7 @@ fn pieces(len: usize) -> Method {
 }
 
 #[test]
-fn cost_is_linear_in_the_scalar_of_instructions() {
+fn cost_is_linear_in_the_number_of_instructions() {
     for make in [chain, pairs, pieces] {
         let visited = |len: usize| DefUse::of(&make(len)).visited();
         let (once, more) = (visited(500), visited(5000));

@@ -13,9 +13,9 @@ use std::sync::Arc;
 use tensor::ScalarType;
 
 /// The permutation from NCHW to NHWC, the layout of images in payloads.
-pub(super) const TO_IMAGE: [usize; 4] = [0, 2, 3, 1];
+pub(super) const NCHW_TO_NHWC: [usize; 4] = [0, 2, 3, 1];
 /// The permutation from NHWC to NCHW.
-pub(super) const FROM_IMAGE: [usize; 4] = [0, 3, 1, 2];
+pub(super) const NHWC_TO_NCHW: [usize; 4] = [0, 3, 1, 2];
 /// Alignment of constants in the file, in bytes.
 const ALIGNMENT: u64 = 16;
 
@@ -37,7 +37,7 @@ pub(super) struct Builder<'p> {
     named: Vec<NamedBytes>,
     by_key: HashMap<String, usize>,
     /// Dynamically quantized values, by the value that they quantize and the number of dimensions that share a scale.
-    pub(super) rows_of: HashMap<(usize, usize), usize>,
+    pub(super) dynamic_values: HashMap<(usize, usize), usize>,
     /// The debug handle for new nodes.
     pub(super) handle: u32,
 }
@@ -68,7 +68,7 @@ impl<'p> Builder<'p> {
             payload,
             named: Vec::new(),
             by_key: HashMap::new(),
-            rows_of: HashMap::new(),
+            dynamic_values: HashMap::new(),
             handle: 0,
         };
         for (id, &input) in (0..).zip(&part.graph.inputs) {
@@ -161,7 +161,7 @@ impl<'p> Builder<'p> {
     }
 
     /// The quantized value that a value of the partition dequantizes.
-    fn numbers_of(&self, var: VarId) -> Option<VarId> {
+    fn quantized_of(&self, var: VarId) -> Option<VarId> {
         self.quantization.dequantized(var).map(|(numbers, _)| numbers)
     }
 
@@ -171,7 +171,7 @@ impl<'p> Builder<'p> {
     }
 
     /// A constant value with these float elements.
-    pub(super) fn numbers(&mut self, numbers: &[f32], dims: Vec<usize>) -> usize {
+    pub(super) fn float_constant(&mut self, numbers: &[f32], dims: Vec<usize>) -> usize {
         self.constant(numbers.iter().flat_map(|x| x.to_le_bytes()).collect(), dims)
     }
 
@@ -183,10 +183,10 @@ impl<'p> Builder<'p> {
         }
         if let Some(image) = forms.image {
             let value = self.define(var)?;
-            self.node(Op::Transpose { perm: FROM_IMAGE.to_vec() }, vec![image], vec![value]);
+            self.node(Op::Transpose { perm: NHWC_TO_NCHW.to_vec() }, vec![image], vec![value]);
             return Ok(value);
         }
-        if let Some(numbers) = self.numbers_of(var) {
+        if let Some(numbers) = self.quantized_of(var) {
             let (input, value) = (self.plain(numbers)?, self.define(var)?);
             self.node(Op::Convert, vec![input], vec![value]);
             return Ok(value);
@@ -204,7 +204,7 @@ impl<'p> Builder<'p> {
         if let Some(value) = forms.image {
             return Ok(value);
         }
-        if let (None, Some(numbers)) = (forms.plain, self.numbers_of(var)) {
+        if let (None, Some(numbers)) = (forms.plain, self.quantized_of(var)) {
             let (input, value) = (self.image(numbers)?, self.define_image(var)?);
             self.node(Op::Convert, vec![input], vec![value]);
             return Ok(value);
@@ -212,12 +212,12 @@ impl<'p> Builder<'p> {
         let value = match forms.plain {
             None if is_constant(self.part, var) && !self.is_int8(var) => {
                 let dims = self.dims(var)?;
-                let numbers = permuted(&floats(self.part, var), &dims, &TO_IMAGE);
-                self.numbers(&numbers, TO_IMAGE.map(|d| dims[d]).to_vec())
+                let numbers = permuted(&floats(self.part, var), &dims, &NCHW_TO_NHWC);
+                self.float_constant(&numbers, NCHW_TO_NHWC.map(|d| dims[d]).to_vec())
             }
             _ => {
                 let (plain, value) = (self.plain(var)?, self.define_image(var)?);
-                self.node(Op::Transpose { perm: TO_IMAGE.to_vec() }, vec![plain], vec![value]);
+                self.node(Op::Transpose { perm: NCHW_TO_NHWC.to_vec() }, vec![plain], vec![value]);
                 value
             }
         };
@@ -227,7 +227,7 @@ impl<'p> Builder<'p> {
 
     /// Whether a value is available as an NHWC image only.
     pub(super) fn is_image(&self, var: VarId) -> bool {
-        if let (false, Some(numbers)) = (self.is_there(var), self.numbers_of(var)) {
+        if let (false, Some(numbers)) = (self.is_there(var), self.quantized_of(var)) {
             return self.is_image(numbers);
         }
         self.forms.get(&var).is_some_and(|forms| forms.image.is_some() && forms.plain.is_none())
@@ -245,7 +245,7 @@ impl<'p> Builder<'p> {
     /// A new value for a node to write, as an NHWC image.
     pub(super) fn define_image(&mut self, var: VarId) -> Result<usize, Reason> {
         let dims = self.dims(var)?;
-        let value = self.value_of(var, TO_IMAGE.map(|d| dims[d]).to_vec(), Role::Internal)?;
+        let value = self.value_of(var, NCHW_TO_NHWC.map(|d| dims[d]).to_vec(), Role::Internal)?;
         self.forms.entry(var).or_default().image = Some(value);
         Ok(value)
     }

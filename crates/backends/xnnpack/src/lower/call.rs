@@ -21,7 +21,7 @@ impl<'p> Call<'p> {
     /// A required tensor.
     pub(super) fn tensor(&self, name: &str) -> Result<VarId, Reason> {
         let var = self.given(name).and_then(Argument::var).ok_or_else(|| format!("`{name}` is no tensor"))?;
-        self.real(var).map(|_| var)
+        self.float_spec(var).map(|_| var)
     }
 
     /// An optional tensor.
@@ -93,12 +93,12 @@ impl<'p> Call<'p> {
     /// The result.
     pub(super) fn output(&self) -> Result<VarId, Reason> {
         let var = *self.node.outputs.first().ok_or("it has no result")?;
-        self.real(var).map(|_| var)
+        self.float_spec(var).map(|_| var)
     }
 
     /// The spec of a float tensor. Fails if a payload cannot hold the tensor.
-    pub(super) fn real(&self, var: VarId) -> Result<&'p TensorSpec, Reason> {
-        real(self.program, var)
+    pub(super) fn float_spec(&self, var: VarId) -> Result<&'p TensorSpec, Reason> {
+        float_spec(self.program, var)
     }
 
     /// A dimension index; negative ones count from the end.
@@ -116,7 +116,7 @@ pub(super) fn is_constant(program: &ExportedProgram, var: VarId) -> bool {
 
 /// The spec of a tensor. Fails unless it is a row-major float32 tensor with at most six dimensions, all of them bounded
 /// and not empty.
-fn real(program: &ExportedProgram, var: VarId) -> Result<&TensorSpec, Reason> {
+fn float_spec(program: &ExportedProgram, var: VarId) -> Result<&TensorSpec, Reason> {
     let name = &program.var(var).name;
     let spec = program.spec(var).ok_or_else(|| format!("%{name} is no tensor"))?;
     if spec.dtype != ScalarType::Float {

@@ -81,9 +81,9 @@ impl Preprocess for XnnpackPreprocess {
         let uses = Uses::of(part);
         let mut builder = Builder::new(part, &uses.quantization).map_err(fail)?;
         let mut debug_handle_map = BTreeMap::new();
-        let mut drawn_in = vec![false; part.graph.nodes.len()];
+        let mut fused = vec![false; part.graph.nodes.len()];
         for (index, node) in part.graph.nodes.iter().enumerate() {
-            if drawn_in[index] {
+            if fused[index] {
                 continue;
             }
             let refused = |problem: String| DelegationError::Preprocess {
@@ -94,11 +94,11 @@ impl Preprocess for XnnpackPreprocess {
             };
             let taken = taken(part, node, &uses).map_err(refused)?;
             let (target, followers) = target(part, &uses, node, &taken);
-            let taken = if target.of_numbers { taken.of_numbers(&uses.quantization) } else { taken };
+            let taken = if target.on_quantized { taken.on_quantized(&uses.quantization) } else { taken };
             builder.handle = index as u32 + 1;
             let mut names = vec![part.node_name(node)];
             for follower in followers {
-                drawn_in[follower] = true;
+                fused[follower] = true;
                 names.push(part.node_name(&part.graph.nodes[follower]));
             }
             debug_handle_map.insert(DebugHandle::Int(builder.handle), names);
@@ -134,12 +134,12 @@ fn target<'u>(
     taken: &Taken,
 ) -> (Target<'u>, Vec<usize>) {
     let product = uses.quantization.product(node);
-    let mut target = Target { var: node.outputs[0], norm: None, bounds: None, product, of_numbers: false };
+    let mut target = Target { var: node.outputs[0], norm: None, bounds: None, product, on_quantized: false };
     let mut followers = Vec::new();
     let can_scale = matches!(taken, Taken::Conv(_)) && product.is_none();
     let can_bound = matches!(taken, Taken::Conv(_))
         || matches!(taken, Taken::Product { .. } | Taken::Binary(Binary::Add, ..));
-    while let Some(index) = uses.sole(target.var) {
+    while let Some(index) = uses.sole_user(target.var) {
         let next = &part.graph.nodes[index];
         match self::taken::taken(part, next, uses) {
             Ok(Taken::Norm { scale, shift, .. })
@@ -155,13 +155,13 @@ fn target<'u>(
         target.var = next.outputs[0];
         followers.push(index);
     }
-    if let (Some(numbers), Some((quantize, to))) =
-        (taken.numbers(&uses.quantization), uses.quantization.quantized(target.var))
-        && numbers.is_none_or(|from| from == to)
-        && let Some(index) = uses.sole(target.var)
+    if let (Some(required), Some((quantize, to))) =
+        (taken.quantized_result(&uses.quantization), uses.quantization.quantized(target.var))
+        && required.is_none_or(|from| from == to)
+        && let Some(index) = uses.sole_user(target.var)
     {
         target.var = quantize.outputs[0];
-        target.of_numbers = true;
+        target.on_quantized = true;
         followers.push(index);
     }
     (target, followers)
@@ -170,7 +170,7 @@ fn target<'u>(
 impl Taken {
     /// Whether a node can compute on quantized values, given that all of its operands are dequantized. The inner value
     /// is the quantization that its result must have, if the node only moves elements.
-    fn numbers(&self, quantization: &Quantization<'_>) -> Option<Option<Affine>> {
+    fn quantized_result(&self, quantization: &Quantization<'_>) -> Option<Option<Affine>> {
         let of = |var: &VarId| quantization.dequantized(*var).map(|(_, affine)| affine);
         let moved = |var: &VarId| of(var).map(Some);
         match self {
@@ -195,7 +195,7 @@ impl Taken {
     }
 
     /// The same node on the quantized values of its operands.
-    fn of_numbers(self, quantization: &Quantization<'_>) -> Self {
+    fn on_quantized(self, quantization: &Quantization<'_>) -> Self {
         let of = |var: VarId| quantization.dequantized(var).map_or(var, |(numbers, _)| numbers);
         let operand = |operand| match operand {
             Operand::Var(var) => Operand::Var(of(var)),
@@ -240,7 +240,7 @@ impl<'p> Uses<'p> {
         let products = program.graph.nodes.iter().filter(|node| uses.quantization.product(node).is_some());
         let lost = products.filter(|node| taken(program, node, &uses).is_err());
         let lost = lost.filter_map(|node| node.outputs.first().copied()).collect();
-        uses.quantization.lose(lost);
+        uses.quantization.discard(lost);
         uses
     }
 
@@ -249,7 +249,7 @@ impl<'p> Uses<'p> {
     }
 
     /// The user of a value that has exactly one use.
-    fn sole(&self, var: VarId) -> Option<usize> {
+    fn sole_user(&self, var: VarId) -> Option<usize> {
         self.node[var.index()].filter(|_| self.count[var.index()] == 1)
     }
 }

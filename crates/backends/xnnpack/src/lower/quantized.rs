@@ -16,7 +16,7 @@ pub(super) struct Affine {
 
 /// Constant quantized weights.
 pub(super) struct Weights {
-    pub(super) numbers: VarId,
+    pub(super) elements: VarId,
     /// One scale, or one for each channel or group.
     pub(super) scales: Vec<f32>,
     pub(super) per: Per,
@@ -39,9 +39,9 @@ pub(super) enum Per {
 #[derive(Clone, Copy)]
 pub(super) enum Activation {
     /// Quantized values with static scale and zero point.
-    Numbers(VarId, Affine),
+    Static(VarId, Affine),
     /// A float value that is dynamically quantized per row.
-    Rows(VarId),
+    Dynamic(VarId),
 }
 
 /// A product or a convolution of quantized values.
@@ -59,11 +59,11 @@ pub(super) struct Quantization<'p> {
     /// Products of quantized values, by their result.
     products: HashMap<VarId, Product>,
     /// From the result of each node that dequantizes weights to the result of the product that uses it.
-    of_weights: HashMap<VarId, VarId>,
+    product_of_weights: HashMap<VarId, VarId>,
     /// From the result of each product to the first results of the nodes that dynamically quantize its input.
     rows: HashMap<VarId, Vec<VarId>>,
     /// The union of the values of `rows`.
-    of_rows: HashSet<VarId>,
+    quantizing_nodes: HashSet<VarId>,
 }
 
 const PREFIX: &str = "quantized_decomposed.";
@@ -76,9 +76,9 @@ impl<'p> Quantization<'p> {
             users: HashMap::new(),
             escaping: program.graph.outputs.iter().flat_map(Argument::vars).collect(),
             products: HashMap::new(),
-            of_weights: HashMap::new(),
+            product_of_weights: HashMap::new(),
             rows: HashMap::new(),
-            of_rows: HashSet::new(),
+            quantizing_nodes: HashSet::new(),
         };
         found.escaping.extend(program.mutations.iter().map(|mutation| mutation.value));
         if !program.graph.nodes.iter().any(|node| node.target.starts_with(PREFIX)) {
@@ -102,27 +102,27 @@ impl<'p> Quantization<'p> {
     fn find_products(&mut self) {
         for node in &self.program.graph.nodes {
             let Some(&out) = node.outputs.first() else { continue };
-            let Some((product, drawn, chain)) = self.product_of(node) else { continue };
-            self.of_weights.extend(drawn.into_iter().map(|var| (var, out)));
+            let Some((product, weight_nodes, chain)) = self.product_of(node) else { continue };
+            self.product_of_weights.extend(weight_nodes.into_iter().map(|var| (var, out)));
             self.rows.insert(out, chain);
             self.products.insert(out, product);
         }
-        self.lose(Vec::new());
+        self.discard(Vec::new());
     }
 
     /// Drops the products in `lost`, which the backend does not support, and those whose dynamic quantization has other
     /// users, too. Kernels compute these.
-    pub(super) fn lose(&mut self, mut lost: Vec<VarId>) {
+    pub(super) fn discard(&mut self, mut lost: Vec<VarId>) {
         loop {
             for out in lost {
                 self.rows.remove(&out);
                 self.products.remove(&out);
-                self.of_weights.retain(|_, product| *product != out);
+                self.product_of_weights.retain(|_, product| *product != out);
             }
-            self.of_rows = self.rows.values().flatten().copied().collect();
+            self.quantizing_nodes = self.rows.values().flatten().copied().collect();
             let is_inside = |user: &&ExportedNode| {
                 let out = user.outputs.first();
-                out.is_some_and(|out| self.of_rows.contains(out) || self.rows.contains_key(out))
+                out.is_some_and(|out| self.quantizing_nodes.contains(out) || self.rows.contains_key(out))
             };
             let escapes = |first: &VarId| {
                 let outputs = self.producers.get(first).map_or(&[][..], |node| &node.outputs);
@@ -147,7 +147,7 @@ impl<'p> Quantization<'p> {
             return None;
         }
         let operand = |name: &str| node.arg(name).and_then(Argument::var);
-        let (weights, drawn) = self.weights(operand("weight")?)?;
+        let (weights, weight_nodes) = self.weights(operand("weight")?)?;
         let x = operand("input")?;
         if let Some((numbers, affine)) = self.dequantized(x) {
             let axis = usize::from(!is_linear && is_transposed(node));
@@ -159,15 +159,15 @@ impl<'p> Quantization<'p> {
                 }
                 _ => false,
             } && self.is_quantized_behind(*node.outputs.first()?);
-            let product = Product { activation: Activation::Numbers(numbers, affine), weights };
-            return fits.then_some((product, drawn, Vec::new()));
+            let product = Product { activation: Activation::Static(numbers, affine), weights };
+            return fits.then_some((product, weight_nodes, Vec::new()));
         }
         let fits = match is_linear {
             true => matches!(weights.per, Per::Channel { axis: 0, .. } | Per::Group(_)),
             false => self.takes_quantized_images(node, x, &weights),
         };
         let (rows, chain) = self.rows(x).filter(|_| fits)?;
-        Some((Product { activation: Activation::Rows(rows), weights }, drawn, chain))
+        Some((Product { activation: Activation::Dynamic(rows), weights }, weight_nodes, chain))
     }
 
     /// Whether XNNPACK supports a convolution with dynamically quantized input: a 2D convolution that is neither
@@ -205,13 +205,13 @@ impl<'p> Quantization<'p> {
     /// dequantize them.
     fn weights(&self, var: VarId) -> Option<(Weights, Vec<VarId>)> {
         let mut node = *self.producers.get(&var)?;
-        let mut drawn = vec![var];
+        let mut weight_nodes = vec![var];
         self.sole_user(var)?;
         if *node.target == *"aten.view.default" {
             let reals = node.arg("self")?.var()?;
             node = self.producers.get(&reals)?;
             self.sole_user(reals)?;
-            drawn.push(reals);
+            weight_nodes.push(reals);
         }
         let call = Call { program: self.program, node };
         let numbers = node.arg("input")?.var().filter(|&v| is_constant(self.program, v))?;
@@ -221,10 +221,10 @@ impl<'p> Quantization<'p> {
         if !of_bytes || !four_bits && !matches!(bits, (-128 | -127, 127)) {
             return None;
         }
-        let is_viewed = drawn.len() > 1;
+        let is_viewed = weight_nodes.len() > 1;
         if let Some(affine) = affine(&call).filter(|_| !is_viewed && !four_bits) {
-            let weights = Weights { numbers, scales: vec![affine.scale], per: Per::Tensor };
-            return (affine.zero == 0).then_some((weights, drawn));
+            let weights = Weights { elements: numbers, scales: vec![affine.scale], per: Per::Tensor };
+            return (affine.zero == 0).then_some((weights, weight_nodes));
         }
         if *node.target != *"quantized_decomposed.dequantize_per_channel.default" {
             return None;
@@ -248,7 +248,7 @@ impl<'p> Quantization<'p> {
         } else {
             Per::Channel { axis, four_bits }
         };
-        Some((Weights { numbers, scales, per }, drawn))
+        Some((Weights { elements: numbers, scales, per }, weight_nodes))
     }
 
     /// Matches a value that is dynamically quantized and dequantized again. Returns the float value before, and the
@@ -333,19 +333,21 @@ impl<'p> Quantization<'p> {
     }
 
     /// Whether a node is fused into a product: it dequantizes its weights or dynamically quantizes its input.
-    pub(super) fn is_drawn_in(&self, node: &ExportedNode) -> bool {
+    pub(super) fn is_fused(&self, node: &ExportedNode) -> bool {
         let first = node.outputs.first();
-        first.is_some_and(|var| self.of_weights.contains_key(var) || self.of_rows.contains(var))
+        first.is_some_and(|var| {
+            self.product_of_weights.contains_key(var) || self.quantizing_nodes.contains(var)
+        })
     }
 
     /// Whether a node dequantizes the weights of a product.
     pub(super) fn makes_weights(&self, node: &ExportedNode) -> bool {
-        node.outputs.first().is_some_and(|var| self.of_weights.contains_key(var))
+        node.outputs.first().is_some_and(|var| self.product_of_weights.contains_key(var))
     }
 
     /// The results of nodes that dequantize weights, each with the result of its product.
     pub(super) fn weights_of_products(&self) -> impl Iterator<Item = (VarId, VarId)> + '_ {
-        self.of_weights.iter().map(|(&weights, &product)| (weights, product))
+        self.product_of_weights.iter().map(|(&weights, &product)| (weights, product))
     }
 }
 

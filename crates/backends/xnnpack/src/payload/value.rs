@@ -21,6 +21,7 @@ pub enum Datatype {
     /// Dynamically quantized 8-bit activations, with per-token parameters.
     Qdint8,
     /// 4-bit weights with a scale for each block of a row.
+    Qbint4,
     /// As `Qdint8`, in a packed layout.
     Qpint8,
     Int32,

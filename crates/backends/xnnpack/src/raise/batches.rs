@@ -14,7 +14,7 @@ use tensor::{ScalarType, Tensor};
 impl Raise<'_> {
     /// A batched matrix product whose first operand (`x`) is dynamically quantized per row. The second operand is
     /// constant int8, with a scale for each column of each matrix.
-    pub(super) fn batches_of_rows(&mut self, node: &Node, x: usize, transposed: bool) -> Result<()> {
+    pub(super) fn dynamic_batch_mat_mul(&mut self, node: &Node, x: usize, transposed: bool) -> Result<()> {
         let [_, matrices] = node.inputs[..] else { return fail("a node of other than two inputs") };
         let value = &self.payload.values[matrices];
         if value.datatype != Datatype::Qcint8 || self.datatype(node.outputs[0]) != Datatype::Fp32 {
@@ -45,7 +45,7 @@ impl Raise<'_> {
         }
         let plain = self.plain(x)?;
         let plain = self.emit.cast(plain, ScalarType::Float)?;
-        let mut from = items_of(batch_b, &batch);
+        let mut from = matrix_of_items(batch_b, &batch);
         if from.iter().all(|&b| b == 0) {
             // A single matrix multiplies all rows.
             from.truncate(1);
@@ -56,9 +56,9 @@ impl Raise<'_> {
         let bytes = self.data.of(value)?;
         let mut parts = Vec::with_capacity(from.len());
         for (item, &b) in from.iter().enumerate() {
-            let numbers: Vec<i8> = collected(bytes[b * size..][..size].iter().map(|&b| b as i8))?;
+            let elements: Vec<i8> = collected(bytes[b * size..][..size].iter().map(|&b| b as i8))?;
             let sizes = if transposed { [n, k] } else { [k, n] };
-            let weights = self.emit.computed(Tensor::from_slice(&sizes, &numbers)?)?;
+            let weights = self.emit.computed(Tensor::from_slice(&sizes, &elements)?)?;
             let scales = self.emit.computed(Tensor::from_slice(&[n], &scales[b * n..][..n])?)?;
             let rows = self.emit.slice(x, 0, item * each, each)?;
             parts.push(self.product_of(rows, [weights, scales], transposed, [each, k, n])?);
@@ -98,7 +98,7 @@ impl Raise<'_> {
 }
 
 /// For each item of a batch, the index of its matrix in another batch (`own`) that is broadcast to it.
-fn items_of(own: &[usize], batch: &[usize]) -> Vec<usize> {
+fn matrix_of_items(own: &[usize], batch: &[usize]) -> Vec<usize> {
     let mut from = vec![0];
     for (d, &size) in batch.iter().enumerate() {
         let own = (d + own.len()).checked_sub(batch.len()).map_or(1, |d| own[d]);
@@ -112,14 +112,14 @@ fn items_of(own: &[usize], batch: &[usize]) -> Vec<usize> {
 
 #[cfg(test)]
 mod tests {
-    use super::items_of;
+    use super::matrix_of_items;
 
     #[test]
     fn matrix_indices_follow_broadcasting() {
-        assert_eq!(items_of(&[], &[]), [0]);
-        assert_eq!(items_of(&[3], &[3]), [0, 1, 2]);
-        assert_eq!(items_of(&[2, 1], &[2, 3]), [0, 0, 0, 1, 1, 1]);
-        assert_eq!(items_of(&[3], &[2, 3]), [0, 1, 2, 0, 1, 2]);
-        assert_eq!(items_of(&[1, 2], &[3, 2]), [0, 1, 0, 1, 0, 1]);
+        assert_eq!(matrix_of_items(&[], &[]), [0]);
+        assert_eq!(matrix_of_items(&[3], &[3]), [0, 1, 2]);
+        assert_eq!(matrix_of_items(&[2, 1], &[2, 3]), [0, 0, 0, 1, 1, 1]);
+        assert_eq!(matrix_of_items(&[3], &[2, 3]), [0, 1, 2, 0, 1, 2]);
+        assert_eq!(matrix_of_items(&[1, 2], &[3, 2]), [0, 1, 0, 1, 0, 1]);
     }
 }

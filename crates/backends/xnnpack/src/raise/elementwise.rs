@@ -2,7 +2,7 @@
 
 use super::emit::In;
 use super::quantized::Quantizer;
-use super::{FROM_IMAGE, Form, Raise};
+use super::{Form, NCHW_TO_NHWC, Raise};
 use crate::error::{Result, fail};
 use crate::forms::HasForms;
 use crate::payload::{Binary, Node, Unary};
@@ -17,16 +17,16 @@ impl Raise<'_> {
         if let (Unary::Clamp, Some(from), Some(to)) = (f, self.quantizer(v), self.quantizer(node.outputs[0]))
             && from == to
         {
-            let id = self.clamp_numbers(node, id, to)?;
+            let id = self.clamp_quantized(node, id, to)?;
             return self.set_like(node, form, id);
         }
         if let (Unary::LeakyRelu { slope }, Some(from), Some(to)) =
             (f, self.quantizer(v), self.quantizer(node.outputs[0]))
-            && let Some(id) = self.leaky_numbers(node, id, slope, (from, to))?
+            && let Some(id) = self.quantized_leaky_relu(node, id, slope, (from, to))?
         {
             return self.set_like(node, form, id);
         }
-        let x = self.reals(v, id)?;
+        let x = self.dequantized(v, id)?;
         let mut y = self.function(f, x)?;
         if let (Some(q), Unary::Log | Unary::SquareRoot | Unary::ReciprocalSquareRoot) =
             (self.quantizer(node.outputs[0]), f)
@@ -49,7 +49,7 @@ impl Raise<'_> {
     /// A leaky ReLU of quantized values, or with a slope of 1 their requantization, with the reference's arithmetic:
     /// fixed-point factors with 8 fractional bits, halves rounded up. `None` if the reference does not support the
     /// scales and slope.
-    pub(super) fn leaky_numbers(
+    pub(super) fn quantized_leaky_relu(
         &mut self,
         node: &Node,
         id: ValueId,
@@ -124,12 +124,12 @@ impl Raise<'_> {
         let ([x, y], form) = self.together([a, b], dims.len())?;
         let sizes = match form {
             Form::Plain(_) => dims,
-            Form::Image(_) => super::TO_IMAGE.map(|d| dims[d]).to_vec(),
+            Form::Image(_) => super::NHWC_TO_NCHW.map(|d| dims[d]).to_vec(),
         };
-        if let Some(id) = self.sum_of_numbers(node, f, [x, y], &sizes)? {
+        if let Some(id) = self.quantized_binary(node, f, [x, y], &sizes)? {
             return self.set_like(node, form, id);
         }
-        let (x, y) = (self.reals(a, x)?, self.reals(b, y)?);
+        let (x, y) = (self.dequantized(a, x)?, self.dequantized(b, y)?);
         let dtype = self.emit.dtype(x);
         if self.emit.dtype(y) != dtype {
             return Err(self.unsupported(node));
@@ -188,7 +188,7 @@ impl Raise<'_> {
     }
 
     pub(super) fn prelu(&mut self, node: &Node) -> Result<()> {
-        self.need_reals(node)?;
+        self.need_floats(node)?;
         let [v, slope] = node.inputs[..] else { return fail("a node of other than two inputs") };
         let dims = self.dims(v);
         let channels = dims.last().copied().unwrap_or(0);
@@ -219,9 +219,9 @@ impl Raise<'_> {
         let last = self.dims(v).len() - 1;
         let dim = match form {
             Form::Plain(_) => last,
-            Form::Image(_) => FROM_IMAGE[last],
+            Form::Image(_) => NCHW_TO_NHWC[last],
         };
-        let x = self.reals(v, id)?;
+        let x = self.dequantized(v, id)?;
         let (dtype, sizes) = (self.emit.dtype(x), self.emit.sizes(x));
         let args = vec![In::Tensor(x), In::Int(dim as i64), In::Bool(false)];
         let id = self.emit.call("aten::_softmax.out", args, dtype, &sizes)?;

@@ -72,7 +72,7 @@ pub(super) struct Spec {
 impl Spec {
     /// An upper bound on the absolute value of an accumulator: the sum of a bias and of products of these weights with
     /// values below 256.
-    pub(super) fn most_of_sums(&self, weights: &[f64], bias: Option<&[i32]>) -> f64 {
+    pub(super) fn max_abs_sum(&self, weights: &[f64], bias: Option<&[i32]>) -> f64 {
         let most = |size: f64, x: f64| size.max(x.abs());
         let weight = weights.iter().copied().fold(0.0, most);
         let bias = bias.into_iter().flatten().map(|&x| f64::from(x)).fold(0.0, most);
@@ -190,12 +190,12 @@ impl Raise<'_> {
         if self.quantizer(node.inputs[0]).is_some() {
             return self.quantized_convolution(node, x, spec);
         }
-        let (filter, bias) = if self.values[node.inputs[0]].by_row.is_some() {
-            let weights = self.real_weights(node, node.inputs[1])?;
+        let (filter, bias) = if self.values[node.inputs[0]].dynamic_source.is_some() {
+            let weights = self.dequantized_weights(node, node.inputs[1])?;
             let filter = self.stored_filter(spec, ScalarType::Float, &weights)?;
-            (filter, node.inputs.get(2).map(|&b| self.real_bias(node, b)).transpose()?)
+            (filter, node.inputs.get(2).map(|&b| self.float_bias(node, b)).transpose()?)
         } else {
-            self.need_reals(node)?;
+            self.need_floats(node)?;
             (self.filter(node.inputs[1], spec)?, node.inputs.get(2).map(|&b| self.plain(b)).transpose()?)
         };
         let bias = bias.map_or(In::Absent, In::Tensor);
@@ -216,12 +216,12 @@ impl Raise<'_> {
         let constant = self.data.shared(value)?;
         let meta = spec.filter.meta(super::scalar_type(value.datatype))?;
         let stored = self.emit.graph.constant(meta, constant);
-        self.grouped(spec, stored)
+        self.in_graph_layout(spec, stored)
     }
 
     /// Converts stored weights to the graph's layout. Only transposed convolutions with several groups need a change:
     /// from `[in / groups, groups * out, kernel..]` to `[groups * in, out, kernel..]`.
-    pub(super) fn grouped(&mut self, spec: &Spec, stored: ValueId) -> Result<ValueId> {
+    pub(super) fn in_graph_layout(&mut self, spec: &Spec, stored: ValueId) -> Result<ValueId> {
         if !spec.filter.transposed || spec.filter.groups == 1 {
             return Ok(stored);
         }
@@ -284,7 +284,7 @@ impl Raise<'_> {
         }
         let v = node.inputs[0];
         let image = self.image(v)?;
-        let x = self.reals(v, image)?;
+        let x = self.dequantized(v, image)?;
         let around = self.padding(node, x, pool.padding, [pool.window, pool.stride, pool.dilation])?;
         let most = pool.window.map(|n| n / 2);
         let whole = self.emit.sizes(x);
@@ -331,9 +331,9 @@ impl Raise<'_> {
         let image = self.image(v)?;
         let sizes = self.emit.sizes(image);
         let id = match self.quantizer(v) {
-            Some(from) => self.mean_of_numbers(node, image, from)?,
+            Some(from) => self.quantized_mean(node, image, from)?,
             None => {
-                let x = self.reals(v, image)?;
+                let x = self.dequantized(v, image)?;
                 let args = vec![In::Tensor(x), In::Ints(vec![2, 3]), In::Bool(true), In::Absent];
                 let dtype = self.emit.dtype(x);
                 let id = self.emit.call("aten::mean.out", args, dtype, &[sizes[0], sizes[1], 1, 1])?;

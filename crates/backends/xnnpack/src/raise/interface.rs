@@ -2,7 +2,7 @@
 //!
 //! A payload lists the dimensions of a tensor in memory order: a channels-last image is `[N, H, W, C]`.
 
-use super::{FROM_IMAGE, Form, Raise, scalar_type};
+use super::{Form, NCHW_TO_NHWC, Raise, scalar_type};
 use crate::error::{Error, Result, fail};
 use crate::forms::HasForms;
 use graph::{Fused, Permute, Relayout, ValueId};
@@ -28,7 +28,7 @@ impl Raise<'_> {
         let (dtype, rank) = (scalar_type(value.datatype), value.dims.len());
         let order = dims_of(meta.dim_order());
         let stored: Vec<usize> = order.iter().map(|&d| meta.sizes()[d]).collect();
-        let Some(sizes) = of_rank(&stored, rank).filter(|_| meta.dtype() == dtype) else {
+        let Some(sizes) = with_rank(&stored, rank).filter(|_| meta.dtype() == dtype) else {
             return fail(format!("input {i} is {meta}, the payload's is {dtype} of {rank} dimensions"));
         };
         let id = self.emit.graph.input(meta.clone());
@@ -37,7 +37,7 @@ impl Raise<'_> {
             return self.set(v, &value.dims, Form::Plain(copy));
         }
         let stored = self.permuted(id, &order, TensorMeta::contiguous(dtype, &stored)?);
-        if order == FROM_IMAGE && rank == 4 {
+        if order == NCHW_TO_NHWC && rank == 4 {
             self.set(v, &sizes, Form::Image(id))?;
         }
         let plain = self.emit.view(stored, &sizes)?;
@@ -49,7 +49,7 @@ impl Raise<'_> {
     fn is_copied(&self, i: usize, meta: &TensorMeta) -> bool {
         let dims = &self.payload.values[self.payload.inputs[i]].dims;
         let stored = dims_of(meta.dim_order()).into_iter().map(|d| meta.sizes()[d]).collect::<Vec<_>>();
-        of_rank(&stored, dims.len()).as_ref() != Some(dims) && meta.sizes()[..] == **dims
+        with_rank(&stored, dims.len()).as_ref() != Some(dims) && meta.sizes()[..] == **dims
     }
 
     /// A view of the same bytes with permuted dimensions.
@@ -84,13 +84,13 @@ impl Raise<'_> {
     fn output(&mut self, v: usize, order: &DimOrder) -> Result<ValueId> {
         let (dims, rank) = (self.dims(v), order.len());
         if order.is_contiguous() || dims.len() != rank {
-            let sizes = of_rank(&dims, rank).filter(|_| order.is_contiguous());
+            let sizes = with_rank(&dims, rank).filter(|_| order.is_contiguous());
             let sizes =
                 sizes.ok_or_else(|| Error::new(format!("an output of {rank} dimensions for {dims:?}")))?;
             let plain = self.plain(v)?;
             return self.emit.view(plain, &sizes);
         }
-        if dims_of(order) == FROM_IMAGE
+        if dims_of(order) == NCHW_TO_NHWC
             && let Form::Image(image) = self.form(v)?
         {
             return Ok(image);
@@ -121,7 +121,7 @@ fn dims_of(order: &DimOrder) -> Vec<usize> {
 }
 
 /// Adds or removes leading dimensions of size 1 to reach a rank. `None` if a removed dimension has another size.
-fn of_rank(sizes: &[usize], rank: usize) -> Option<Vec<usize>> {
+fn with_rank(sizes: &[usize], rank: usize) -> Option<Vec<usize>> {
     let cut = sizes.len().saturating_sub(rank);
     if sizes[..cut].iter().any(|&n| n != 1) {
         return None;

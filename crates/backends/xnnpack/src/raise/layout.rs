@@ -1,7 +1,7 @@
 //! Nodes that move elements of any type: transpose, reshape, slice, pad, concat.
 
 use super::emit::In;
-use super::{FROM_IMAGE, Form, Raise, TO_IMAGE};
+use super::{Form, NCHW_TO_NHWC, NHWC_TO_NCHW, Raise};
 use crate::error::{Result, fail};
 use crate::forms::HasForms;
 use crate::payload::{Node, Quantization};
@@ -11,7 +11,7 @@ const MAX_PARTS: usize = 64;
 
 impl Raise<'_> {
     /// Fails unless all values of a node have the same type and quantization, which must not be per channel or group.
-    fn need_same_numbers(&self, node: &Node) -> Result<()> {
+    fn need_same_quantization(&self, node: &Node) -> Result<()> {
         let of = |v: usize| (self.datatype(v), &self.payload.values[v].quantization);
         let out = of(node.outputs[0]);
         let fits = |&v: &usize| {
@@ -21,19 +21,19 @@ impl Raise<'_> {
     }
 
     pub(super) fn transpose(&mut self, node: &Node, perm: &[usize]) -> Result<()> {
-        self.need_same_numbers(node)?;
+        self.need_same_quantization(node)?;
         let (v, out) = (node.inputs[0], node.outputs[0]);
         let from = self.dims(v);
         let dims: Vec<usize> = perm.iter().map(|&d| from[d]).collect();
         match self.form(v)? {
             // A transpose between NHWC and NCHW only changes the form in which the value is known.
-            Form::Image(id) if *perm == TO_IMAGE => self.set(out, &dims, Form::Plain(id)),
+            Form::Image(id) if *perm == NHWC_TO_NCHW => self.set(out, &dims, Form::Plain(id)),
             Form::Image(id) => {
-                let perm: Vec<usize> = perm.iter().map(|&d| FROM_IMAGE[d]).collect();
+                let perm: Vec<usize> = perm.iter().map(|&d| NCHW_TO_NHWC[d]).collect();
                 let id = self.emit.permute(id, &perm)?;
                 self.set(out, &dims, Form::Plain(id))
             }
-            Form::Plain(id) if *perm == FROM_IMAGE => self.set(out, &dims, Form::Image(id)),
+            Form::Plain(id) if *perm == NCHW_TO_NHWC => self.set(out, &dims, Form::Image(id)),
             Form::Plain(id) => {
                 let id = self.emit.permute(id, perm)?;
                 self.set(out, &dims, Form::Plain(id))
@@ -42,7 +42,7 @@ impl Raise<'_> {
     }
 
     pub(super) fn reshape(&mut self, node: &Node, sizes: &[usize]) -> Result<()> {
-        self.need_same_numbers(node)?;
+        self.need_same_quantization(node)?;
         let from = self.dims(node.inputs[0]);
         let elements: usize = from.iter().product();
         let others: usize =
@@ -58,7 +58,7 @@ impl Raise<'_> {
     }
 
     pub(super) fn slice(&mut self, node: &Node, offsets: &[usize], sizes: &[usize]) -> Result<()> {
-        self.need_same_numbers(node)?;
+        self.need_same_quantization(node)?;
         let (form, dims) = (self.form(node.inputs[0])?, self.dims(node.inputs[0]));
         let mut id = form.id();
         for (d, &whole) in dims.iter().enumerate() {
@@ -75,7 +75,7 @@ impl Raise<'_> {
     }
 
     pub(super) fn pad(&mut self, node: &Node, pre: &[usize], post: &[usize], value: f32) -> Result<()> {
-        self.need_same_numbers(node)?;
+        self.need_same_quantization(node)?;
         let form = self.form(node.inputs[0])?;
         let id = form.id();
         let mut sizes = self.emit.sizes(id);
@@ -93,7 +93,7 @@ impl Raise<'_> {
         let pad = around.iter().rev().flat_map(|&(before, behind)| [before as i64, behind as i64]).collect();
         let dtype = self.emit.dtype(id);
         let value = match self.quantizer(node.outputs[0]) {
-            Some(q) => In::Int(i64::from(q.number(value))),
+            Some(q) => In::Int(i64::from(q.quantize(value))),
             None => In::Real(f64::from(value)),
         };
         let id = self.emit.call(
@@ -106,7 +106,7 @@ impl Raise<'_> {
     }
 
     pub(super) fn concat(&mut self, node: &Node, axis: usize) -> Result<()> {
-        self.need_same_numbers(node)?;
+        self.need_same_quantization(node)?;
         let inputs = self.parts(node, axis);
         let first = self.dims(node.inputs[0]);
         let mut total = 0usize;
@@ -130,7 +130,7 @@ impl Raise<'_> {
         let dtype = self.emit.dtype(ids[0]);
         let id =
             self.emit.call("aten::cat.out", vec![In::Tensors(ids), In::Int(at as i64)], dtype, &sizes)?;
-        self.values[node.outputs[0]].joined = Some((axis, inputs));
+        self.values[node.outputs[0]].concatenated = Some((axis, inputs));
         self.set_like(node, form, id)
     }
 
@@ -139,7 +139,7 @@ impl Raise<'_> {
     fn parts(&self, node: &Node, axis: usize) -> Vec<usize> {
         let mut parts = Vec::with_capacity(node.inputs.len());
         for v in &node.inputs {
-            match &self.values[*v].joined {
+            match &self.values[*v].concatenated {
                 Some((along, joined)) if *along == axis && joined.len() <= MAX_PARTS => parts.extend(joined),
                 _ => parts.push(*v),
             }

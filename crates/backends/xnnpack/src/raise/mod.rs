@@ -21,7 +21,7 @@ pub(crate) use quantized::nibbles;
 
 use crate::data::Data;
 use crate::error::{Error, Result, fail};
-use crate::forms::{self, FROM_IMAGE, Forms, HasForms, TO_IMAGE};
+use crate::forms::{self, Forms, HasForms, NCHW_TO_NHWC, NHWC_TO_NCHW};
 use crate::payload::{Datatype, Node, Op, Payload, Role};
 use emit::{Emit, In};
 use graph::{Graph, ValueId};
@@ -100,9 +100,9 @@ struct Slot {
     dims: Option<Vec<usize>>,
     forms: Forms<ValueId>,
     /// The float value that it quantizes dynamically. Such a value has no form of its own.
-    by_row: Option<usize>,
+    dynamic_source: Option<usize>,
     /// The dimension and the values that it is a concatenation of.
-    joined: Option<(usize, Vec<usize>)>,
+    concatenated: Option<(usize, Vec<usize>)>,
 }
 
 type Form = forms::Form<ValueId>;
@@ -181,7 +181,7 @@ impl Raise<'_> {
     /// Records the only output of a node, as an NCHW image.
     fn set_image(&mut self, node: &Node, id: ValueId) -> Result<()> {
         let sizes = self.emit.sizes(id);
-        let dims = FROM_IMAGE.map(|d| sizes[d]);
+        let dims = NCHW_TO_NHWC.map(|d| sizes[d]);
         self.set(node.outputs[0], &dims, Form::Image(id))
     }
 
@@ -209,9 +209,9 @@ impl Raise<'_> {
         if node
             .inputs
             .iter()
-            .any(|&v| self.values[v].by_row.is_some() || self.payload.values[v].quantized_by_row)
+            .any(|&v| self.values[v].dynamic_source.is_some() || self.payload.values[v].quantized_by_row)
         {
-            return self.of_rows(node);
+            return self.dynamically_quantized(node);
         }
         match &node.op {
             Op::Unary(f) => self.unary(node, *f),
@@ -262,7 +262,7 @@ impl Raise<'_> {
     }
 
     /// Fails unless all values of a node have the same float type.
-    fn need_reals(&self, node: &Node) -> Result<()> {
+    fn need_floats(&self, node: &Node) -> Result<()> {
         let types = node.inputs.iter().chain(&node.outputs).map(|&v| self.datatype(v));
         let real = |d: &Datatype| matches!(d, Datatype::Fp32 | Datatype::Fp16 | Datatype::Bf16);
         let found: Vec<Datatype> = types.collect();

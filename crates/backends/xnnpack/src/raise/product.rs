@@ -21,8 +21,8 @@ impl Raise<'_> {
         if self.quantizer(v).is_some() {
             return self.quantized_product(node, transposed);
         }
-        let reals = |d: Datatype| matches!(d, Datatype::Fp32 | Datatype::Fp16 | Datatype::Bf16);
-        if !node.inputs.iter().chain(&node.outputs).all(|&v| reals(self.datatype(v))) {
+        let floats = |d: Datatype| matches!(d, Datatype::Fp32 | Datatype::Fp16 | Datatype::Bf16);
+        if !node.inputs.iter().chain(&node.outputs).all(|&v| floats(self.datatype(v))) {
             return Err(self.unsupported(node));
         }
         let to = super::scalar_type(self.datatype(node.outputs[0]));
@@ -69,7 +69,7 @@ impl Raise<'_> {
     }
 
     pub(super) fn batch_mat_mul(&mut self, node: &Node, transposed: bool) -> Result<()> {
-        self.need_reals(node)?;
+        self.need_floats(node)?;
         let [a, b] = node.inputs[..] else { return fail("a node of other than two inputs") };
         let (a_dims, b_dims) = (self.dims(a), self.dims(b));
         let (Some((batch_a, &[m, k])), Some((batch_b, &[rows, columns]))) =

@@ -15,7 +15,7 @@ const WEIGHT_BITS: i32 = 11;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Grid {
     /// Pixels are areas, and coordinates are those of their centers (half-pixel centers).
-    Centres,
+    Centers,
     /// The centers of the corner pixels are aligned.
     Corners,
     /// Pixels are points at integer coordinates.
@@ -37,7 +37,7 @@ impl Along {
         let mut along = Self { before: Vec::new(), behind: Vec::new(), weights: Vec::new() };
         for i in 0..to {
             let at = match grid {
-                Grid::Centres => (i as f32 * scale + (0.5 * scale - 0.5)).max(0.0).min(last as f32),
+                Grid::Centers => (i as f32 * scale + (0.5 * scale - 0.5)).max(0.0).min(last as f32),
                 Grid::Corners | Grid::Points => i as f32 * scale,
             };
             let before = (at as usize).min(last);
@@ -65,7 +65,7 @@ impl Raise<'_> {
         let grid = match (align_corners, legacy) {
             (true, _) => Grid::Corners,
             (_, true) => Grid::Points,
-            _ => Grid::Centres,
+            _ => Grid::Centers,
         };
         if sizes.contains(&0) || out.contains(&0) {
             return Err(self.unsupported(node));
@@ -73,16 +73,16 @@ impl Raise<'_> {
         let id = match to.filter(|_| self.quantizer(v) == to) {
             Some(q) => {
                 let x = self.units(v, image)?;
-                let id = self.interpolated_numbers(x, &out, grid)?;
+                let id = self.interpolated_quantized(x, &out, grid)?;
                 self.stored_units(node, id, q)?
             }
             None if grid == Grid::Points => {
-                let x = self.reals(v, image)?;
+                let x = self.dequantized(v, image)?;
                 let id = self.interpolated(x, &out, grid)?;
                 self.stored_within(node, id, unbounded)?
             }
             None => {
-                let x = self.reals(v, image)?;
+                let x = self.dequantized(v, image)?;
                 let args = vec![In::Tensor(x), In::pair(size), In::Bool(align_corners), In::Absent];
                 let dtype = self.emit.dtype(x);
                 let id = self.emit.call("aten::upsample_bilinear2d.vec_out", args, dtype, &out)?;
@@ -112,7 +112,7 @@ impl Raise<'_> {
 
     /// Interpolates quantized values, in units of their scale, and rounds halves up. Weights have 11 bits, so sums have
     /// 30 bits, which f64 represents exactly.
-    fn interpolated_numbers(&mut self, x: ValueId, out: &[usize; 4], grid: Grid) -> Result<ValueId> {
+    fn interpolated_quantized(&mut self, x: ValueId, out: &[usize; 4], grid: Grid) -> Result<ValueId> {
         let unit = 2f64.powi(WEIGHT_BITS);
         let mut x = self.emit.cast(x, ScalarType::Double)?;
         for dim in [3, 2] {

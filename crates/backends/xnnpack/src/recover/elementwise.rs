@@ -46,7 +46,7 @@ impl Recovery<'_> {
             Binary::Maximum => "aten.maximum.default",
             Binary::Minimum => "aten.minimum.default",
         };
-        let sizes = broadcast(&self.of(x).sizes, &self.of(y).sizes)?;
+        let sizes = broadcast(&self.spec(x).sizes, &self.spec(y).sizes)?;
         let dtype = self.dtype(x);
         if self.dtype(y) != dtype {
             return Err(self.unsupported(node));

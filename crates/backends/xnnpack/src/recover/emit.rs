@@ -15,14 +15,14 @@ pub(super) fn ints(values: impl IntoIterator<Item = usize>) -> Argument {
 }
 
 impl Recovery<'_> {
-    pub(super) fn of(&self, var: VarId) -> &TensorSpec {
+    pub(super) fn spec(&self, var: VarId) -> &TensorSpec {
         static NONE: std::sync::LazyLock<TensorSpec> =
             std::sync::LazyLock::new(|| TensorSpec::contiguous(ScalarType::Float, Vec::new()));
         self.program.spec(var).unwrap_or(&NONE)
     }
 
     pub(super) fn dtype(&self, var: VarId) -> ScalarType {
-        self.of(var).dtype
+        self.spec(var).dtype
     }
 
     /// Adds a node with several results.
@@ -51,7 +51,7 @@ impl Recovery<'_> {
 
     /// Adds a node whose result has the type and sizes of its operand `self`.
     pub(super) fn like(&mut self, target: &str, x: VarId, more: Vec<Arg>) -> VarId {
-        let (dtype, sizes) = (self.dtype(x), self.of(x).sizes.clone());
+        let (dtype, sizes) = (self.dtype(x), self.spec(x).sizes.clone());
         let args = std::iter::once(("self", Argument::Var(x))).chain(more).collect();
         self.emit(target, args, dtype, sizes)
     }
@@ -61,7 +61,7 @@ impl Recovery<'_> {
         if perm.iter().copied().eq(0..perm.len()) {
             return Ok(x);
         }
-        let from = &self.of(x).sizes;
+        let from = &self.spec(x).sizes;
         let sizes = perm.iter().map(|&d| from.get(d).cloned().unwrap_or(Size::Int(1))).collect();
         let dtype = self.dtype(x);
         let args = vec![("self", Argument::Var(x)), ("dims", ints(perm.iter().copied()))];
@@ -70,7 +70,7 @@ impl Recovery<'_> {
 
     /// Views a tensor with other sizes. At most one may be unknown.
     pub(super) fn view(&mut self, x: VarId, sizes: Vec<Size>) -> Result<VarId> {
-        if self.of(x).sizes == sizes {
+        if self.spec(x).sizes == sizes {
             return Ok(x);
         }
         let known: Vec<i64> = sizes.iter().map(|size| size.known().unwrap_or(-1)).collect();
@@ -87,7 +87,7 @@ impl Recovery<'_> {
         if self.dtype(x) == dtype {
             return x;
         }
-        let sizes = self.of(x).sizes.clone();
+        let sizes = self.spec(x).sizes.clone();
         let args = vec![("self", Argument::Var(x)), ("dtype", Argument::Dtype(dtype))];
         self.emit("aten._to_copy.default", args, dtype, sizes)
     }

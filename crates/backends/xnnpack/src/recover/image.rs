@@ -26,16 +26,16 @@ impl Windows {
     }
 
     /// The extent of a window in pixels, with dilation.
-    fn reach(&self, d: usize) -> i64 {
+    fn extent(&self, d: usize) -> i64 {
         let reach = self.kernel[d].saturating_sub(1).saturating_mul(self.dilation[d]);
         i64::try_from(reach).unwrap_or(i64::MAX - 1).saturating_add(1)
     }
 
     /// The number of windows along a dimension with `padding` on both sides.
     fn count(&self, d: usize, size: &Size, padding: usize) -> Result<Size> {
-        let room = size.add(&Size::Int((2 * padding as i64).saturating_sub(self.reach(d))));
+        let room = size.add(&Size::Int((2 * padding as i64).saturating_sub(self.extent(d))));
         if room.known().is_some_and(|n| n < 0) {
-            return fail(format!("windows of {} in an image of {size}", self.reach(d)));
+            return fail(format!("windows of {} in an image of {size}", self.extent(d)));
         }
         Ok(room.combine(SymOp::FloorDiv, &Size::Int(self.stride[d] as i64)).add(&Size::Int(1)))
     }
@@ -44,7 +44,7 @@ impl Windows {
 impl Recovery<'_> {
     /// The input image and the symmetric padding (rows, columns) for the operator. Asymmetric padding is applied to the
     /// image by a separate node.
-    fn around(
+    fn padded_input(
         &mut self,
         node: &Node,
         given: [usize; 4],
@@ -64,13 +64,13 @@ impl Recovery<'_> {
         if node.flags & SAME_PADDING == 0 {
             return Ok(given);
         }
-        let size = |d: usize| self.of(x).sizes[2 + d].known().and_then(|n| usize::try_from(n).ok());
+        let size = |d: usize| self.spec(x).sizes[2 + d].known().and_then(|n| usize::try_from(n).ok());
         let (Some(height), Some(width)) = (size(0), size(1)) else {
             return fail("padding that follows from sizes that change");
         };
         let [rows, columns] = [(0, height), (1, width)].map(|(d, size)| {
             let last = size.div_ceil(windows.stride[d]).saturating_sub(1) * windows.stride[d];
-            (last + windows.reach(d) as usize).saturating_sub(size)
+            (last + windows.extent(d) as usize).saturating_sub(size)
         });
         Ok([rows / 2, columns.div_ceil(2), rows.div_ceil(2), columns / 2])
     }
@@ -78,9 +78,9 @@ impl Recovery<'_> {
     /// A convolution; `perm` permutes its filters to `[out, in / groups, kernel..]`.
     pub(super) fn convolution(&mut self, node: &Node, conv: &Conv, perm: &[usize]) -> Result<()> {
         let windows = Windows::of(conv);
-        let (x, padding) = self.around(node, conv.padding, &windows, 0.0)?;
+        let (x, padding) = self.padded_input(node, conv.padding, &windows, 0.0)?;
         let weight = self.weights(node, node.inputs[1], perm)?;
-        let sizes = self.of(x).sizes.clone();
+        let sizes = self.spec(x).sizes.clone();
         let space = |d: usize| windows.count(d, &sizes[2 + d], padding[d]);
         let out = vec![sizes[0].clone(), Size::Int(conv.outputs() as i64), space(0)?, space(1)?];
         self.convolved(node, conv, [x, weight], padding, (None, out))
@@ -90,7 +90,7 @@ impl Recovery<'_> {
         let x = self.image(node.inputs[0])?;
         let windows = Windows::of(conv);
         let [top, right, bottom, left] = conv.padding;
-        let sizes = self.of(x).sizes.clone();
+        let sizes = self.spec(x).sizes.clone();
         let (mut extra, mut padding) = ([0; 2], [0; 2]);
         let mut out = vec![sizes[0].clone(), Size::Int(conv.outputs() as i64)];
         for (d, (before, behind)) in [(top, bottom), (left, right)].into_iter().enumerate() {
@@ -100,7 +100,7 @@ impl Recovery<'_> {
             let Some(more) = more else { return fail(format!("padding {:?}", conv.padding)) };
             (extra[d], padding[d]) = (more, before);
             let stride = conv.stride[d] as i64;
-            let added = windows.reach(d) - stride + conv.adjustment[d] as i64 - (before + behind) as i64;
+            let added = windows.extent(d) - stride + conv.adjustment[d] as i64 - (before + behind) as i64;
             out.push(sizes[2 + d].mul(&Size::Int(stride)).add(&Size::Int(added)));
         }
         let weight = self.transposed_weights(node, conv)?;
@@ -130,7 +130,7 @@ impl Recovery<'_> {
         padding: [usize; 2],
         (extra, out): (Option<[usize; 2]>, Vec<Size>),
     ) -> Result<()> {
-        let channels = &self.of(x).sizes[1];
+        let channels = &self.spec(x).sizes[1];
         if channels.known().is_some_and(|n| n != conv.inputs() as i64) {
             return fail(format!("an image of {channels} channels for a convolution of {}", conv.inputs()));
         }
@@ -155,8 +155,8 @@ impl Recovery<'_> {
     /// is applied separately.
     fn pooled(&mut self, node: &Node, pool: &Pool, value: f32) -> Result<(VarId, Vec<Arg>, Vec<Size>)> {
         let windows = Windows::of_pool(pool);
-        let (x, padding) = self.around(node, pool.padding, &windows, value)?;
-        let sizes = self.of(x).sizes.clone();
+        let (x, padding) = self.padded_input(node, pool.padding, &windows, value)?;
+        let sizes = self.spec(x).sizes.clone();
         let space = |d: usize| windows.count(d, &sizes[2 + d], padding[d]);
         let out = vec![sizes[0].clone(), sizes[1].clone(), space(0)?, space(1)?];
         let args = vec![
@@ -190,7 +190,7 @@ impl Recovery<'_> {
 
     pub(super) fn global_avg_pool(&mut self, node: &Node, keep_dims: bool) -> Result<()> {
         let x = self.image(node.inputs[0])?;
-        let mut sizes = self.of(x).sizes.clone();
+        let mut sizes = self.spec(x).sizes.clone();
         sizes[2..].fill(Size::Int(1));
         let dtype = self.dtype(x);
         let args = vec![("self", Argument::Var(x)), ("dim", ints([2, 3])), ("keepdim", Argument::Bool(true))];
@@ -205,7 +205,7 @@ impl Recovery<'_> {
 
     pub(super) fn resize(&mut self, node: &Node, size: [usize; 2], align_corners: bool) -> Result<()> {
         let x = self.image(node.inputs[0])?;
-        let mut sizes = self.of(x).sizes.clone();
+        let mut sizes = self.spec(x).sizes.clone();
         sizes.truncate(2);
         sizes.extend(size.map(|n| Size::Int(n as i64)));
         let args = vec![

@@ -17,7 +17,7 @@ use crate::BACKEND_ID;
 use crate::data::Data;
 use crate::delegate::inputs_of_calls;
 use crate::error::{Error, Result, fail};
-use crate::forms::{self, FROM_IMAGE, Forms, HasForms, TO_IMAGE};
+use crate::forms::{self, Forms, HasForms, NCHW_TO_NHWC, NHWC_TO_NCHW};
 use crate::payload::{Node, Op, Payload};
 use interface::KeyedBytes;
 use ir::exported::delegate::{DelegationError, LoweredCall, Recover};
@@ -59,7 +59,7 @@ fn recover(call: &LoweredCall<'_>) -> Result<ExportedProgram> {
     let mut program = ExportedProgram::new("payload");
     program.ranges = call.ranges.clone();
     let values = vec![Slot::default(); payload.values.len()];
-    let mut recovery = Recovery { payload: &payload, data, program, values, called_alike: false };
+    let mut recovery = Recovery { payload: &payload, data, program, values, has_payload_sizes: false };
     recovery.inputs(call.inputs)?;
     for (index, node) in payload.nodes.iter().enumerate() {
         recovery.node(node).map_err(|e| e.at(&payload, index))?;
@@ -76,7 +76,7 @@ struct Slot {
     /// Its dequantized forms.
     forms: Forms<VarId>,
     /// Its quantized value, if it is quantized, in the form in which it was computed.
-    numbers: Option<Form>,
+    quantized: Option<Form>,
 }
 
 type Form = forms::Form<VarId>;
@@ -87,7 +87,7 @@ struct Recovery<'a> {
     program: ExportedProgram,
     values: Vec<Slot>,
     /// Whether the call's tensors have their sizes in the payload's order even if their dim order is another.
-    called_alike: bool,
+    has_payload_sizes: bool,
 }
 
 impl HasForms for Recovery<'_> {
@@ -102,7 +102,7 @@ impl HasForms for Recovery<'_> {
     }
 
     fn rank(&self, id: VarId) -> usize {
-        self.of(id).rank()
+        self.spec(id).rank()
     }
 
     fn permute(&mut self, id: VarId, order: &[usize; 4]) -> Result<VarId> {
@@ -128,7 +128,7 @@ impl Recovery<'_> {
             Op::PRelu => self.prelu(node),
             Op::FullyConnected { transposed } => self.fully_connected(node, *transposed),
             Op::BatchMatMul { transposed } => self.batch_mat_mul(node, *transposed),
-            Op::Conv(conv) => self.convolution(node, conv, &TO_IMAGE),
+            Op::Conv(conv) => self.convolution(node, conv, &NHWC_TO_NCHW),
             Op::DepthwiseConv(conv) => self.convolution(node, conv, &[3, 0, 1, 2]),
             Op::ConvTranspose(conv) => self.transposed_convolution(node, conv),
             Op::AvgPool(pool) => self.avg_pool(node, pool),
@@ -160,9 +160,9 @@ impl Recovery<'_> {
     /// Records a dequantized form of a value.
     fn set(&mut self, v: usize, form: Form) -> Result<()> {
         let value = &self.payload.values[v];
-        let sizes = self.of(form.id()).sizes.clone();
+        let sizes = self.spec(form.id()).sizes.clone();
         let sizes = match form {
-            Form::Image(_) => FROM_IMAGE.map(|d| sizes[d].clone()).to_vec(),
+            Form::Image(_) => NCHW_TO_NHWC.map(|d| sizes[d].clone()).to_vec(),
             Form::Plain(_) => sizes,
         };
         if sizes.len() != value.dims.len() {

@@ -18,7 +18,7 @@ fn range(dtype: ScalarType) -> (i64, i64) {
 }
 
 /// The last arguments of quantize and dequantize operators: the range and type of the quantized values.
-fn numbers_of(dtype: ScalarType, (low, high): (i64, i64)) -> [Arg; 3] {
+fn quant_args(dtype: ScalarType, (low, high): (i64, i64)) -> [Arg; 3] {
     [("quant_min", Argument::Int(low)), ("quant_max", Argument::Int(high)), ("dtype", Argument::Dtype(dtype))]
 }
 
@@ -37,14 +37,14 @@ impl Recovery<'_> {
     pub(super) fn stored(&mut self, node: &Node, v: usize, form: Form) -> Result<Form> {
         let value = &self.payload.values[v];
         if let Some((scale, zero, dtype)) = per_tensor(value) {
-            let sizes = self.of(form.id()).sizes.clone();
+            let sizes = self.spec(form.id()).sizes.clone();
             let args = std::iter::once(("input", Argument::Var(form.id())))
                 .chain(affine(scale, zero))
-                .chain(numbers_of(dtype, range(dtype)))
+                .chain(quant_args(dtype, range(dtype)))
                 .collect();
             let target = "quantized_decomposed.quantize_per_tensor.default";
             let numbers = self.emit(target, args, dtype, sizes);
-            return self.reals_of_numbers(v, form.with(numbers));
+            return self.dequantized(v, form.with(numbers));
         }
         match value.datatype {
             Datatype::Fp32 | Datatype::Fp16 | Datatype::Bf16 => {
@@ -56,7 +56,7 @@ impl Recovery<'_> {
     }
 
     /// Dequantizes a stored value. Float values are returned unchanged.
-    pub(super) fn reals_of_numbers(&mut self, v: usize, form: Form) -> Result<Form> {
+    pub(super) fn dequantized(&mut self, v: usize, form: Form) -> Result<Form> {
         let value = &self.payload.values[v];
         let Some((scale, zero, dtype)) = per_tensor(value) else {
             return match value.datatype {
@@ -64,11 +64,11 @@ impl Recovery<'_> {
                 other => fail(format!("value %{} of {} is not given", value.id, other.name())),
             };
         };
-        self.values[v].numbers = Some(form);
-        let sizes = self.of(form.id()).sizes.clone();
+        self.values[v].quantized = Some(form);
+        let sizes = self.spec(form.id()).sizes.clone();
         let args = std::iter::once(("input", Argument::Var(form.id())))
             .chain(affine(scale, zero))
-            .chain(numbers_of(dtype, range(dtype)))
+            .chain(quant_args(dtype, range(dtype)))
             .collect();
         let target = "quantized_decomposed.dequantize_per_tensor.default";
         Ok(form.with(self.emit(target, args, ScalarType::Float, sizes)))
@@ -80,7 +80,7 @@ impl Recovery<'_> {
         match self.payload.values[out].quantization {
             Quantization::PerToken { num_nonbatch_dims } => {
                 let plain = self.plain(node.inputs[0])?;
-                let reals = self.quantized_by_rows(plain, num_nonbatch_dims)?;
+                let reals = self.dynamically_quantized(plain, num_nonbatch_dims)?;
                 self.set(out, Form::Plain(reals))
             }
             _ => self.store(node, form),
@@ -89,8 +89,8 @@ impl Recovery<'_> {
 
     /// Quantizes a float value dynamically, with parameters chosen over the last `shared` dimensions, and dequantizes
     /// it.
-    fn quantized_by_rows(&mut self, x: VarId, shared: usize) -> Result<VarId> {
-        let sizes = self.of(x).sizes.clone();
+    fn dynamically_quantized(&mut self, x: VarId, shared: usize) -> Result<VarId> {
+        let sizes = self.spec(x).sizes.clone();
         let Some((batch, row)) =
             sizes.len().checked_sub(shared).filter(|_| shared > 0).map(|n| sizes.split_at(n))
         else {
@@ -109,7 +109,7 @@ impl Recovery<'_> {
         let with = |var: VarId| -> Vec<Arg> {
             let vars = [("input", var), ("scales", params[0]), ("zero_points", params[1])];
             let vars = vars.map(|(name, var)| (name, Argument::Var(var)));
-            vars.into_iter().chain(numbers_of(ScalarType::Char, (-128, 127))).collect()
+            vars.into_iter().chain(quant_args(ScalarType::Char, (-128, 127))).collect()
         };
         let target = "quantized_decomposed.quantize_per_token.default";
         let numbers = self.emit(target, with(flat), ScalarType::Char, rows.clone());
@@ -156,10 +156,10 @@ impl Recovery<'_> {
                 let stored = self.bytes_of(v)?;
                 let numbers = self.permute(stored, perm)?;
                 let dtype = self.dtype(numbers);
-                let (sizes, bounds) = (self.of(numbers).sizes.clone(), range(dtype));
+                let (sizes, bounds) = (self.spec(numbers).sizes.clone(), range(dtype));
                 let args = std::iter::once(("input", Argument::Var(numbers)))
                     .chain(affine(*scale, *zero_point))
-                    .chain(numbers_of(dtype, bounds))
+                    .chain(quant_args(dtype, bounds))
                     .collect();
                 let target = "quantized_decomposed.dequantize_per_tensor.default";
                 Ok(self.emit(target, args, ScalarType::Float, sizes))
@@ -180,7 +180,7 @@ impl Recovery<'_> {
             (Datatype::Qbint4, Quantization::PerGroup { group_size, .. }) => {
                 let scales = self.data.scales(&value.quantization)?;
                 let numbers = self.unpacked(value)?;
-                let whole = self.of(numbers).sizes.clone();
+                let whole = self.spec(numbers).sizes.clone();
                 let rows = [scales.len() as i64, *group_size as i64];
                 if whole.iter().map(Size::known).product::<Option<i64>>() != Some(rows[0] * rows[1]) {
                     return fail(format!(
@@ -200,7 +200,7 @@ impl Recovery<'_> {
                 let scale = |i: usize| scales[if scales.len() == 1 { 0 } else { i % scales.len() }];
                 let reals: Vec<f32> =
                     words.enumerate().map(|(i, b)| i32::from_le_bytes(*b) as f32 * scale(i)).collect();
-                Ok(self.numbers(&reals))
+                Ok(self.float_constant(&reals))
             }
             _ => fail(format!("constant %{} of {} has no other form", value.id, value.datatype.name())),
         }
@@ -223,7 +223,7 @@ impl Recovery<'_> {
         axis: usize,
         bounds: (i64, i64),
     ) -> Result<VarId> {
-        let sizes = self.of(numbers).sizes.clone();
+        let sizes = self.spec(numbers).sizes.clone();
         let channels = sizes.get(axis).and_then(Size::known).unwrap_or(0);
         let scales = if scales.len() == 1 { vec![scales[0]; channels as usize] } else { scales.to_vec() };
         if scales.len() as i64 != channels {
@@ -231,12 +231,12 @@ impl Recovery<'_> {
         }
         let zeros: Vec<u8> = vec![0; 8 * scales.len()];
         let zeros = self.tensor(None, ScalarType::Long, &[scales.len()], Arc::new(zeros));
-        let scales = self.numbers(&scales);
+        let scales = self.float_constant(&scales);
         let args = [("input", numbers), ("scales", scales), ("zero_points", zeros)]
             .map(|(name, var)| (name, Argument::Var(var)))
             .into_iter()
             .chain([("axis", Argument::Int(axis as i64))])
-            .chain(numbers_of(ScalarType::Char, bounds))
+            .chain(quant_args(ScalarType::Char, bounds))
             .collect();
         let target = "quantized_decomposed.dequantize_per_channel.default";
         Ok(self.emit(target, args, ScalarType::Float, sizes))
@@ -255,7 +255,7 @@ impl Recovery<'_> {
     }
 
     /// A 1D float constant.
-    fn numbers(&mut self, numbers: &[f32]) -> VarId {
+    fn float_constant(&mut self, numbers: &[f32]) -> VarId {
         let bytes: Vec<u8> = numbers.iter().flat_map(|x| x.to_le_bytes()).collect();
         self.tensor(None, ScalarType::Float, &[numbers.len()], Arc::new(bytes))
     }
