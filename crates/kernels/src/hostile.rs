@@ -139,8 +139,5 @@ fn no_argument_list_panics() {
             |seed: &u64| std::panic::catch_unwind(|| attempt(&Dice(Generator::new(*seed)), schema)).is_err();
         failures.extend((0..rounds).find(fails).map(|seed| (op.name(), seed)));
     }
-    assert!(
-        failures.is_empty(),
-        "operators that panicked, with the seed of their arguments: {failures:?}"
-    );
+    assert!(failures.is_empty(), "operators that panicked, with the seed of their arguments: {failures:?}");
 }
