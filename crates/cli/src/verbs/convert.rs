@@ -71,20 +71,20 @@ impl Opts {
             To::Npz => Format::Npz,
         });
         let Some(path) = self.output.path() else {
-            let message = "stdout has no name that says what to write: say it with `--to FORMAT`";
+            let message = "stdout has no name to determine the format: give it with `--to FORMAT`";
             return asked.ok_or_else(|| Failure::Usage(message.to_owned()));
         };
         let name = path.display();
         match (asked, Format::of(path)) {
             (Some(asked), Some(named)) if asked != named => Err(Failure::Usage(format!(
-                "{name} is named as a .{}, and --to asks for .{}: change one of them",
+                "{name} has the extension .{}, but --to is .{}: change one of them",
                 named.extension(),
                 asked.extension()
             ))),
             (Some(format), _) | (None, Some(format)) => Ok(format),
             (None, None) => Err(Failure::Usage(format!(
-                "{name}: the name does not end in .ptd, .safetensors or .npz, which can be written; \
-                 rename it, or say what to write with `--to FORMAT`"
+                "{name}: the extension is not .ptd, .safetensors or .npz, which can be written; \
+                 rename it, or give the format with `--to FORMAT`"
             ))),
         }
     }

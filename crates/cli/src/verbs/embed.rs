@@ -52,7 +52,7 @@ impl Opts {
             bytes(embedded.program.bytes())
         );
         if !embedded.left_out.is_empty() {
-            text.push_str(&format!("; left out, as nothing asks for it: {}", embedded.left_out.join(", ")));
+            text.push_str(&format!("; left out, because nothing refers to it: {}", embedded.left_out.join(", ")));
         }
         general::report(&self.output, self.json, &embedded, &text)
     }
