@@ -58,7 +58,7 @@ pub(crate) fn refuse<'a>(
     }
     let given = given.join(", ");
     Err(Failure::Usage(format!(
-        "{name} is {kind}, which does not support {given}; `pteron {verb} --help` lists the options"
+        "{name} is {kind}: it does not support {given}; `pteron {verb} --help` lists the options"
     )))
 }
 
