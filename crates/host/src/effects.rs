@@ -41,8 +41,8 @@ struct Reached<'a> {
 }
 
 impl<'a> Reachable<'a> {
-    /// Returns `None` if a kernel's effects are not declared, a call does not match its callee, or there are too many
-    /// functions or kernels.
+    /// Returns `None` if a function is not asynchronous, a kernel's effects are not declared, a call does not match its
+    /// callee, or there are too many functions or kernels.
     fn from(root: FunctionRef<'a>) -> Option<Self> {
         let mut found = Self { functions: Vec::new(), positions: HashMap::new() };
         let mut open = vec![root];
